@@ -1,0 +1,2 @@
+//! The `sanderling` command.
+fn main() {}

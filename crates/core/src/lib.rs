@@ -1,0 +1,9 @@
+//! The decisions of Sanderling, as state machines without input or output.
+//!
+//! A machine takes inputs and the time, and gives outputs. It never reads a clock, draws a random
+//! number, starts a thread or touches a socket, so the servers and the simulator run the very same
+//! decisions. `clippy.toml` of this crate keeps it so.
+
+pub mod machine;
+
+pub use machine::Machine;

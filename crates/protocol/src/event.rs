@@ -1,0 +1,90 @@
+//! Events: what happened to the cluster, for those who follow it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{JobId, NodeId, ObjectId};
+use crate::path::Path;
+use crate::refusal::ByteRange;
+use crate::time::{Instant, Millis};
+
+/// One event. Sequences count upwards without gaps, across restarts of the namenode.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Its place in the order.
+    pub sequence: u64,
+    /// When, by the namenode's clock.
+    pub at: Instant,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// What can happen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the fields' names are the events' words")]
+pub enum EventKind {
+    /// A datanode joined.
+    NodeRegistered { node: NodeId, name: String, address: String },
+    /// A notice was given.
+    NodeNoticed { node: NodeId, name: String, deadline_in: Millis, reason: String, bytes: u64 },
+    /// A decommission began.
+    NodeDecommissioning { node: NodeId, name: String, reason: String, bytes: u64 },
+    /// The datanode acknowledged its fence.
+    NodeFenced { node: NodeId },
+    /// A notice or decommission was taken back.
+    NodeCancelled { node: NodeId },
+    /// Blocks got a new home.
+    BlocksMoved { from: NodeId, to: NodeId, blocks: u64, bytes: u64 },
+    /// A draining node holds nothing more.
+    NodeDrained { node: NodeId, moved_blocks: u64, moved_bytes: u64, elapsed: Millis },
+    /// A node was declared dead, or its deadline passed.
+    NodeGone { node: NodeId, name: String, why: String },
+    /// Bytes were declared lost.
+    BlocksLost { node: NodeId, blocks: u64, bytes: u64, objects: u64 },
+    /// A job's lease began.
+    JobRegistered { job: JobId, path: Path },
+    /// A job ended, by its owner or because its lease ran out.
+    JobEnded { job: JobId, path: Path, is_expired: bool, freed_bytes: u64 },
+    /// Another manager acts from now on.
+    ManagerChanged { name: String },
+    /// The namenode started and read its log up to here.
+    NamenodeStarted { commands: u64, cut_bytes: u64 },
+}
+
+/// Lost bytes of one object, from one cause.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// When they were declared lost.
+    pub at: Instant,
+    /// The node they were on.
+    pub node: NodeId,
+    /// Why.
+    pub why: String,
+    /// The object.
+    pub object: ObjectId,
+    /// Its path at that time.
+    pub path: Path,
+    /// Its job.
+    pub job: Option<JobId>,
+    /// What is lost of it.
+    pub ranges: Vec<ByteRange>,
+}
+
+/// Everything that was ever declared lost.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LossReport {
+    /// Blocks, in all.
+    pub blocks: u64,
+    /// Bytes, in all.
+    pub bytes: u64,
+    /// Objects touched, counted once per cause.
+    pub objects: u64,
+    /// Bytes relocated by drains, in all.
+    pub moved_bytes: u64,
+    /// Notices given, in all.
+    pub notices: u64,
+    /// The losses by object, the newest last, up to `LOST_OBJECTS_KEPT_MAX`.
+    pub losses: Vec<Loss>,
+    /// Whether older losses were dropped from the list. The counts are always whole.
+    pub is_truncated: bool,
+}

@@ -1,0 +1,357 @@
+//! Frames: a fixed little-endian header of 48 bytes, then a body.
+//!
+//! ```text
+//!  0 u16 magic      2 u8 version     3 u8 op
+//!  4 u16 status     6 u16 flags      8 u64 request
+//! 16 u64 block     24 u32 epoch     28 u32 length
+//! 32 u64 offset    40 u32 checksum  44 u32 body bytes
+//! ```
+//!
+//! A reply carries its request's `op` and `request`. `status` is 0 for success, else the number of
+//! a [`Refusal`], which is then the body.
+
+use bytes_of::{u16_at, u32_at, u64_at};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use crate::ids::{BlockId, Epoch};
+use crate::limits::FRAME_BODY_BYTES_MAX;
+use crate::refusal::Refusal;
+use crate::tier::Tier;
+
+/// Bytes of every header.
+pub const HEADER_BYTES: usize = 48;
+
+/// The first two bytes of every frame.
+pub const MAGIC: u16 = 0x5344;
+
+/// The version of everything in this crate. Raised with any change of a message or a frame.
+pub const VERSION: u8 = 1;
+
+/// What a frame asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Op {
+    /// First frame of every connection: body [`crate::message::Hello`], reply
+    /// [`crate::message::HelloReply`].
+    Hello = 1,
+    /// To the namenode: body `Vec<Request>`, reply `Vec<Result<Reply, Refusal>>` of the same length.
+    Meta = 2,
+    /// To a datanode: body [`crate::order::Order`], reply [`crate::order::OrderReply`].
+    Order = 3,
+    /// Reads `length` bytes of `block` from `offset`; the reply's body is the bytes, `checksum` theirs.
+    Read = 4,
+    /// Reads many ranges: body is [`RangeRequest`]s, the reply's body [`RangeReply`]s, then the bytes
+    /// of each range in order.
+    ReadMany = 5,
+    /// Appends the body to `block` at `offset`; `checksum` is the body's; flags name the tier. The
+    /// reply's `length` is the block's length now.
+    Write = 6,
+    /// Stores a whole sealed block that another datanode pushes: like `Write` at offset 0 of a block
+    /// that this node must not have at this epoch or a later one.
+    Store = 7,
+}
+
+impl Op {
+    /// Returns the operation with that number.
+    #[must_use]
+    pub const fn from_wire(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Hello,
+            2 => Self::Meta,
+            3 => Self::Order,
+            4 => Self::Read,
+            5 => Self::ReadMany,
+            6 => Self::Write,
+            7 => Self::Store,
+            _ => return None,
+        })
+    }
+}
+
+/// The fixed part of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// What is asked, or what is answered.
+    pub op: Op,
+    /// 0, or the number of the refusal in the body.
+    pub status: u16,
+    /// `Write` and `Store`: the tier's number in the low byte. Otherwise 0.
+    pub flags: u16,
+    /// Chosen by the caller, repeated in the reply.
+    pub request: u64,
+    /// The block, for data operations.
+    pub block: BlockId,
+    /// The epoch at which the caller knows the block.
+    pub epoch: Epoch,
+    /// Bytes wanted, or the block's length, by operation.
+    pub length: u32,
+    /// Offset within the block in bytes.
+    pub offset: u64,
+    /// CRC32C of the body of `Write`, `Store` and the reply of `Read`.
+    pub checksum: u32,
+    /// Bytes that follow the header.
+    pub body_bytes: u32,
+}
+
+/// Why bytes are not a frame. The connection is closed after it: its framing cannot be trusted.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum FrameError {
+    /// The first bytes are not ours.
+    #[error("not a frame: it starts with {0:#06x}")]
+    Magic(u16),
+    /// The peer speaks another version.
+    #[error("protocol version {theirs} where {VERSION} is spoken")]
+    Version {
+        /// The peer's version.
+        theirs: u8,
+    },
+    /// The operation is unknown.
+    #[error("unknown operation {0}")]
+    Op(u8),
+    /// The body would exceed [`FRAME_BODY_BYTES_MAX`].
+    #[error("a body of {0} bytes exceeds the limit of {FRAME_BODY_BYTES_MAX}")]
+    TooLarge(u32),
+}
+
+impl FrameError {
+    /// Returns the refusal to send before the connection is closed.
+    #[must_use]
+    pub fn refusal(&self) -> Refusal {
+        match self {
+            Self::Magic(_) => Refusal::BadFrame { why: self.to_string() },
+            Self::Version { theirs } => Refusal::UnknownVersion { ours: VERSION, theirs: *theirs },
+            Self::Op(op) => Refusal::UnknownOp { op: *op },
+            Self::TooLarge(bytes) => Refusal::TooLarge {
+                what: "frame body".to_owned(),
+                value: u64::from(*bytes),
+                limit: u64::from(FRAME_BODY_BYTES_MAX),
+            },
+        }
+    }
+}
+
+impl Header {
+    /// Returns the header of a request without a block.
+    #[must_use]
+    pub const fn new(op: Op, request: u64) -> Self {
+        Self {
+            op,
+            status: 0,
+            flags: 0,
+            request,
+            block: BlockId(0),
+            epoch: Epoch(0),
+            length: 0,
+            offset: 0,
+            checksum: 0,
+            body_bytes: 0,
+        }
+    }
+
+    /// Returns the header of the reply to this request.
+    #[must_use]
+    pub const fn reply(&self) -> Self {
+        let mut reply = Self::new(self.op, self.request);
+        reply.block = self.block;
+        reply.epoch = self.epoch;
+        reply
+    }
+
+    /// Returns the tier named by the flags.
+    #[must_use]
+    pub const fn tier(&self) -> Option<Tier> {
+        Tier::from_wire((self.flags & 0xff) as u8)
+    }
+
+    /// Writes the header's bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0..2].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[2] = VERSION;
+        bytes[3] = self.op as u8;
+        bytes[4..6].copy_from_slice(&self.status.to_le_bytes());
+        bytes[6..8].copy_from_slice(&self.flags.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.request.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.block.0.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.epoch.0.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.length.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[40..44].copy_from_slice(&self.checksum.to_le_bytes());
+        bytes[44..48].copy_from_slice(&self.body_bytes.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// [`FrameError`]: send its refusal and close the connection.
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, FrameError> {
+        let magic = u16_at(bytes, 0);
+        if magic != MAGIC {
+            return Err(FrameError::Magic(magic));
+        }
+        if bytes[2] != VERSION {
+            return Err(FrameError::Version { theirs: bytes[2] });
+        }
+        let body_bytes = u32_at(bytes, 44);
+        if body_bytes > FRAME_BODY_BYTES_MAX {
+            return Err(FrameError::TooLarge(body_bytes));
+        }
+        Ok(Self {
+            op: Op::from_wire(bytes[3]).ok_or(FrameError::Op(bytes[3]))?,
+            status: u16_at(bytes, 4),
+            flags: u16_at(bytes, 6),
+            request: u64_at(bytes, 8),
+            block: BlockId(u64_at(bytes, 16)),
+            epoch: Epoch(u32_at(bytes, 24)),
+            length: u32_at(bytes, 28),
+            offset: u64_at(bytes, 32),
+            checksum: u32_at(bytes, 40),
+            body_bytes,
+        })
+    }
+}
+
+/// A header with its body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame<B> {
+    /// The fixed part. Its `body_bytes` is the body's length.
+    pub header: Header,
+    /// What follows it.
+    pub body: B,
+}
+
+/// One range of a `ReadMany` request, 24 bytes on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RangeRequest {
+    /// The block.
+    pub block: BlockId,
+    /// The epoch at which the caller knows it.
+    pub epoch: Epoch,
+    /// First byte within the block.
+    pub offset: u32,
+    /// Bytes wanted.
+    pub length: u32,
+}
+
+/// One range of a `ReadMany` reply, 16 bytes on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RangeReply {
+    /// 0, or the number of the refusal that stands in place of the bytes.
+    pub status: u16,
+    /// Bytes of this range in the body: data, or an encoded refusal.
+    pub length: u32,
+    /// CRC32C of the data; 0 for a refusal.
+    pub checksum: u32,
+}
+
+impl RangeRequest {
+    /// Bytes on the wire.
+    pub const BYTES: usize = 24;
+
+    /// Writes the range at the end of `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.block.0.to_le_bytes());
+        out.extend_from_slice(&self.epoch.0.to_le_bytes());
+        out.extend_from_slice(&self.offset.to_le_bytes());
+        out.extend_from_slice(&self.length.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+    }
+
+    /// Reads all ranges of a request's body.
+    ///
+    /// # Errors
+    /// [`Refusal::BadFrame`] when the body is not a whole number of ranges.
+    pub fn decode_all(body: &[u8]) -> Result<Vec<Self>, Refusal> {
+        if !body.len().is_multiple_of(Self::BYTES) {
+            let why = format!("{} bytes are not a whole number of ranges", body.len());
+            return Err(Refusal::BadFrame { why });
+        }
+        let read = |bytes: &[u8]| Self {
+            block: BlockId(u64_at(bytes, 0)),
+            epoch: Epoch(u32_at(bytes, 8)),
+            offset: u32_at(bytes, 12),
+            length: u32_at(bytes, 16),
+        };
+        Ok(body.chunks_exact(Self::BYTES).map(read).collect())
+    }
+}
+
+impl RangeReply {
+    /// Bytes on the wire.
+    pub const BYTES: usize = 16;
+
+    /// Writes the range's header at the end of `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.status.to_le_bytes());
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(&self.length.to_le_bytes());
+        out.extend_from_slice(&self.checksum.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+    }
+
+    /// Reads the headers of `count` ranges from the start of a reply's body; the bytes follow them.
+    ///
+    /// # Errors
+    /// [`Refusal::BadFrame`] when the body is shorter than its headers and their lengths say.
+    pub fn decode_all(body: &[u8], count: usize) -> Result<Vec<Self>, Refusal> {
+        let short = || Refusal::BadFrame { why: "a vectored reply is too short".to_owned() };
+        let headers = body.get(..count * Self::BYTES).ok_or_else(short)?;
+        let read = |bytes: &[u8]| Self {
+            status: u16_at(bytes, 0),
+            length: u32_at(bytes, 4),
+            checksum: u32_at(bytes, 8),
+        };
+        let replies: Vec<Self> = headers.chunks_exact(Self::BYTES).map(read).collect();
+        let bytes: u64 = replies.iter().map(|reply| u64::from(reply.length)).sum();
+        if bytes != (body.len() - headers.len()) as u64 {
+            return Err(short());
+        }
+        Ok(replies)
+    }
+}
+
+/// Encodes a message for a frame's body.
+///
+/// # Panics
+/// Never for the messages of this crate: all of them have an encoding.
+#[must_use]
+pub fn encode_body<T: Serialize>(message: &T) -> Vec<u8> {
+    postcard::to_stdvec(message).expect("messages of this crate have an encoding")
+}
+
+/// Decodes a frame's body, all of it.
+///
+/// # Errors
+/// [`Refusal::BadFrame`] when the body is not such a message or something follows it.
+pub fn decode_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    match postcard::take_from_bytes(body) {
+        Ok((message, [])) => Ok(message),
+        Ok((_, rest)) => {
+            Err(Refusal::BadFrame { why: format!("{} bytes follow the message", rest.len()) })
+        }
+        Err(error) => Err(Refusal::BadFrame { why: format!("the body cannot be read: {error}") }),
+    }
+}
+
+mod bytes_of {
+    //! Little-endian numbers at fixed places of a slice whose length was checked before.
+
+    pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+        u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
+    }
+
+    pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+        u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+    }
+
+    pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+        u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

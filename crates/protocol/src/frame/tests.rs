@@ -1,0 +1,75 @@
+//! Golden bytes of frames, and what is not a frame.
+
+use super::*;
+
+fn header() -> Header {
+    Header {
+        op: Op::Write,
+        status: 0,
+        flags: 1,
+        request: 0x0102_0304_0506_0708,
+        block: BlockId(9),
+        epoch: Epoch(3),
+        length: 4096,
+        offset: 1 << 33,
+        checksum: 0xdead_beef,
+        body_bytes: 4096,
+    }
+}
+
+#[test]
+fn header_has_golden_bytes() {
+    #[rustfmt::skip]
+    let golden: [u8; HEADER_BYTES] = [
+        0x44, 0x53, 1, 6, 0, 0, 1, 0,
+        8, 7, 6, 5, 4, 3, 2, 1,
+        9, 0, 0, 0, 0, 0, 0, 0,
+        3, 0, 0, 0, 0, 0x10, 0, 0,
+        0, 0, 0, 0, 2, 0, 0, 0,
+        0xef, 0xbe, 0xad, 0xde, 0, 0x10, 0, 0,
+    ];
+    assert_eq!(header().encode(), golden);
+    assert_eq!(Header::decode(&golden).unwrap(), header());
+    assert_eq!(header().tier(), Some(Tier::Dram));
+}
+
+#[test]
+fn what_is_not_a_frame_is_refused_before_its_body_is_read() {
+    let change = |at: usize, value: u8| {
+        let mut bytes = header().encode();
+        bytes[at] = value;
+        Header::decode(&bytes).unwrap_err()
+    };
+    assert!(matches!(change(0, 0x47), FrameError::Magic(_)));
+    assert_eq!(change(2, 9), FrameError::Version { theirs: 9 });
+    assert_eq!(change(3, 200), FrameError::Op(200));
+    assert!(matches!(change(47, 0xff), FrameError::TooLarge(_)));
+    assert_eq!(change(2, 9).refusal(), Refusal::UnknownVersion { ours: VERSION, theirs: 9 });
+}
+
+#[test]
+fn ranges_are_read_back_as_written() {
+    let range = RangeRequest { block: BlockId(5), epoch: Epoch(2), offset: 7, length: 11 };
+    let mut body = Vec::new();
+    range.encode(&mut body);
+    range.encode(&mut body);
+    assert_eq!(RangeRequest::decode_all(&body).unwrap(), [range, range]);
+    assert!(RangeRequest::decode_all(&body[1..]).is_err());
+
+    let reply = RangeReply { status: 0, length: 3, checksum: 77 };
+    let mut body = Vec::new();
+    reply.encode(&mut body);
+    body.extend_from_slice(b"abc");
+    assert_eq!(RangeReply::decode_all(&body, 1).unwrap(), [reply]);
+    assert!(RangeReply::decode_all(&body[..17], 1).is_err());
+    assert!(RangeReply::decode_all(&body, 2).is_err());
+}
+
+#[test]
+fn trailing_bytes_of_a_body_are_refused() {
+    let mut body = encode_body(&vec![1u32, 2]);
+    assert_eq!(decode_body::<Vec<u32>>(&body).unwrap(), [1, 2]);
+    body.push(0);
+    assert!(matches!(decode_body::<Vec<u32>>(&body), Err(Refusal::BadFrame { .. })));
+    assert!(matches!(decode_body::<Vec<u32>>(&[9]), Err(Refusal::BadFrame { .. })));
+}

@@ -1,0 +1,27 @@
+//! The words of Sanderling: identifiers, instants, tiers, paths, frames, messages, refusals and
+//! limits. Everything that two processes say to each other is defined here, and nothing here does
+//! input or output.
+
+pub mod checksum;
+pub mod event;
+pub mod frame;
+pub mod ids;
+pub mod limits;
+pub mod message;
+pub mod node;
+pub mod order;
+pub mod path;
+pub mod refusal;
+pub mod tier;
+pub mod time;
+
+pub use event::{Event, EventKind};
+pub use frame::{Frame, FrameError, Header, Op};
+pub use ids::{BlockId, ClusterId, Epoch, JobId, LeaseId, NodeId, Nonce, ObjectId};
+pub use message::{Reply, Request};
+pub use node::{NodeInfo, NodeSelector, Policy};
+pub use order::{Order, OrderReply};
+pub use path::Path;
+pub use refusal::Refusal;
+pub use tier::{StorageClass, Tier, WhenFull};
+pub use time::{Instant, Millis};

@@ -1,0 +1,44 @@
+//! Limits that both ends hold. What exceeds one is refused, never cut.
+
+/// Longest component of a path in bytes of UTF-8, as in most file systems.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Most components of a path. Deeper trees are a sign of a loop in the caller.
+pub const PATH_DEPTH_MAX: usize = 128;
+
+/// Longest block in bytes. One block is one frame and one unit of relocation, so this bounds how long a
+/// writer that meets the fence waits behind a transfer already under way.
+pub const BLOCK_BYTES_MAX: u32 = 1 << 20;
+
+/// Longest body of one frame in bytes: a vectored read of a few hundred small ranges or sixteen whole
+/// blocks, with room for their headers. A frame that announces more is refused before anything is
+/// allocated.
+pub const FRAME_BODY_BYTES_MAX: u32 = (16 << 20) + (64 << 10);
+
+/// Most ranges in one vectored read.
+pub const RANGES_MAX: usize = 1024;
+
+/// Most requests in one metadata frame.
+pub const REQUESTS_PER_FRAME_MAX: usize = 512;
+
+/// Longest value kept in the catalog itself, in bytes: below this the block's own bookkeeping would
+/// cost more than the value.
+pub const INLINE_BYTES_MAX: usize = 512;
+
+/// Most entries in one page of a listing.
+pub const LIST_PAGE_MAX: usize = 4096;
+
+/// Most blocks reserved by one request.
+pub const BLOCKS_PER_GRANT_MAX: usize = 16;
+
+/// Most blocks in one page of a block report or of a drain's work list.
+pub const BLOCKS_PER_PAGE_MAX: usize = 4096;
+
+/// Most events kept by the namenode for those who follow them.
+pub const EVENTS_KEPT_MAX: usize = 10_000;
+
+/// Most lost objects named in a loss report; beyond that only counts go on.
+pub const LOST_OBJECTS_KEPT_MAX: usize = 10_000;
+
+/// Longest free text (reasons, names of nodes) in bytes.
+pub const TEXT_BYTES_MAX: usize = 1024;

@@ -1,0 +1,308 @@
+//! Requests to the namenode and its replies.
+
+mod cluster;
+mod job;
+mod manage;
+mod namespace;
+
+use serde::{Deserialize, Serialize};
+
+pub use cluster::{Heartbeat, HeartbeatReply, Hello, HelloReply, Register, Registered, Role};
+pub use job::{JobHints, JobInfo, RegisterJob};
+pub use manage::{DrainWork, FsckReport, MoveCandidate, MoveCommit, MoveProposal, Usage};
+pub use namespace::{
+    Affinity, BlockLength, BlockLocation, Create, CreateKind, CreateMode, Entry, Grant,
+    GrantedBlock, Layout, ObjectKind, ObjectStat, Place,
+};
+
+use crate::event::{Event, LossReport};
+use crate::ids::{BlockId, Epoch, JobId, LeaseId, NodeId, Nonce, ObjectId};
+use crate::node::{NodeInfo, NodeSelector};
+use crate::order::HeldBlock;
+use crate::path::Path;
+use crate::refusal::Refusal;
+use crate::time::Millis;
+
+/// One request to the namenode.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Creates a file or a key-value and reserves its first blocks. Reply: `Grant`, or `Stat` when the
+    /// value was inline.
+    Create(Create),
+    /// Makes a directory, multifile or table. Reply: `Stat`.
+    MakeDirectory {
+        /// Its path.
+        path: Path,
+        /// `Directory`, `Multifile` or `Table`.
+        kind: ObjectKind,
+        /// Make missing directories above it, and accept that it exists already with this kind.
+        parents: bool,
+        /// Whether its parent's listing shows it.
+        is_listed: bool,
+    },
+    /// Opens a sealed or abandoned file for more bytes at its end. Reply: `Grant`.
+    Append {
+        /// The file.
+        path: Path,
+        /// The writer's process.
+        writer: Nonce,
+    },
+    /// Ends blocks and reserves more for the same writer. Reply: `Grant`.
+    AddBlocks {
+        /// The object.
+        object: ObjectId,
+        /// The writer's lease.
+        lease: LeaseId,
+        /// Final lengths of blocks, in the object's order, that are written no further. A block that
+        /// was reserved, never written and is not wanted has length 0 and goes back.
+        ended: Vec<BlockLength>,
+        /// Blocks wanted.
+        count: u32,
+        /// Nodes that refused or could not be reached, not to be chosen if there are others.
+        avoid: Vec<NodeId>,
+    },
+    /// Makes what was acknowledged so far readable, without an end. Reply: `Done`.
+    Publish {
+        /// The object.
+        object: ObjectId,
+        /// The writer's lease.
+        lease: LeaseId,
+        /// Acknowledged lengths so far.
+        lengths: Vec<BlockLength>,
+    },
+    /// Ends the object: publishes its lengths, binds its name when it replaces another, frees unused
+    /// reservations and the lease. Reply: `Stat`.
+    Seal {
+        /// The object.
+        object: ObjectId,
+        /// The writer's lease.
+        lease: LeaseId,
+        /// Final lengths of the blocks not ended before.
+        lengths: Vec<BlockLength>,
+    },
+    /// Gives an unsealed object up: a new one vanishes, an appended one keeps what was published.
+    /// Reply: `Done`.
+    Abort {
+        /// The object.
+        object: ObjectId,
+        /// The writer's lease.
+        lease: LeaseId,
+    },
+    /// Renews the leases of a writer's objects. Reply: `Renewed`, the objects whose lease has ended.
+    RenewLeases {
+        /// Objects and leases.
+        leases: Vec<(ObjectId, LeaseId)>,
+    },
+    /// Finds an object and the places of a range of its bytes. Reply: `Layout`.
+    Lookup {
+        /// The object.
+        path: Path,
+        /// First byte of interest.
+        offset: u64,
+        /// Bytes of interest; `u64::MAX` for all.
+        bytes: u64,
+    },
+    /// The same by id, for a reader that goes on after a rename or a replacement. Reply: `Layout`.
+    LookupObject {
+        /// The object.
+        object: ObjectId,
+        /// First byte of interest.
+        offset: u64,
+        /// Bytes of interest; `u64::MAX` for all.
+        bytes: u64,
+    },
+    /// One page of a directory, multifile or table in the order of names. Reply: `Entries`.
+    List {
+        /// The directory.
+        path: Path,
+        /// Start after this name; empty for the start.
+        after: String,
+        /// At most this many, and never more than `LIST_PAGE_MAX`.
+        limit: u32,
+    },
+    /// Reply: `Stat`.
+    Stat {
+        /// The object.
+        path: Path,
+    },
+    /// Moves an object, with everything in it, to another name at once. Reply: `Done`.
+    Rename {
+        /// The old name.
+        from: Path,
+        /// The new name.
+        to: Path,
+        /// Replace a file or key-value of that name. A directory is never replaced.
+        replace: bool,
+    },
+    /// Deletes an object and frees its blocks. Reply: `Deleted`.
+    Delete {
+        /// The object.
+        path: Path,
+        /// Delete a directory with what is in it.
+        recursive: bool,
+    },
+    /// Sets or clears the time an object has left. Reply: `Done`.
+    SetTtl {
+        /// The object.
+        path: Path,
+        /// Time from now on; `None` to keep it.
+        ttl: Option<Millis>,
+    },
+    /// What a subtree holds. Reply: `Usage`.
+    Usage {
+        /// The subtree's root.
+        path: Path,
+    },
+
+    /// Makes a subtree that lives as long as its job. Reply: `Job`.
+    RegisterJob(RegisterJob),
+    /// Reply: `Done`.
+    RenewJob {
+        /// The job.
+        job: JobId,
+    },
+    /// Ends the job and deletes its subtree, unless it was to be kept. Reply: `Done`.
+    EndJob {
+        /// The job.
+        job: JobId,
+    },
+    /// Reply: `Jobs`.
+    Jobs,
+
+    /// A datanode joins, or comes back to a namenode that restarted. Reply: `Registered`.
+    Register(Register),
+    /// Reply: `Heartbeat`.
+    Heartbeat(Heartbeat),
+    /// What a datanode holds, page by page. Reply: `Drop`, the blocks that nobody wants there.
+    BlockReport {
+        /// The node.
+        node: NodeId,
+        /// Blocks in the order of their ids.
+        blocks: Vec<HeldBlock>,
+    },
+    /// A peer could not reach this node: have a look. Reply: `Done`.
+    Suspect {
+        /// The node.
+        node: NodeId,
+    },
+    /// Reply: `Nodes`.
+    Nodes {
+        /// Also those that are gone.
+        all: bool,
+    },
+    /// Gives a notice. Repeated, the earlier deadline holds. Reply: `Node`.
+    Notice {
+        /// The node.
+        node: NodeSelector,
+        /// Milliseconds left; refused unless positive.
+        deadline_millis: i64,
+        /// Why.
+        reason: String,
+    },
+    /// Starts an orderly removal without a deadline. Reply: `Node`.
+    Decommission {
+        /// The node.
+        node: NodeSelector,
+        /// Why.
+        reason: String,
+    },
+    /// Takes a notice or decommission back. Reply: `Node`.
+    Cancel {
+        /// The node.
+        node: NodeSelector,
+    },
+    /// The node's fence is up. Said by the namenode to itself when the datanode acknowledged.
+    Fenced {
+        /// The node.
+        node: NodeId,
+    },
+
+    /// Asks for the right to act as the manager, or renews it. Reply: `ManagerGrant`.
+    Manage {
+        /// The manager's process.
+        holder: Nonce,
+        /// Its name, for events.
+        name: String,
+        /// For how long.
+        lease: Millis,
+    },
+    /// The drains under way. Reply: `Drains`.
+    Drains {
+        /// The manager.
+        holder: Nonce,
+    },
+    /// Blocks that must leave a node, in the order of their ids. Reply: `Candidates`.
+    DrainBlocks {
+        /// The manager.
+        holder: Nonce,
+        /// The node.
+        node: NodeId,
+        /// Start after this block.
+        after: BlockId,
+        /// At most this many, and never more than `BLOCKS_PER_PAGE_MAX`.
+        limit: u32,
+    },
+    /// Reserves future homes. Reply: `Epochs`: the epoch that each copy gets.
+    Reserve {
+        /// The manager.
+        holder: Nonce,
+        /// The moves.
+        moves: Vec<MoveProposal>,
+    },
+    /// Publishes new homes, each by compare-and-set on the epoch. Reply: `Epochs`.
+    Commit {
+        /// The manager.
+        holder: Nonce,
+        /// The moves.
+        moves: Vec<MoveCommit>,
+    },
+    /// Gives reservations back. Reply: `Done`.
+    Abandon {
+        /// The manager.
+        holder: Nonce,
+        /// Blocks whose reserved moves are given up.
+        blocks: Vec<BlockId>,
+    },
+
+    /// Events after a sequence; waits for one if there is none. Reply: `Events`.
+    Events {
+        /// The last sequence seen; 0 for all that are kept.
+        after: u64,
+        /// At most this many.
+        limit: u32,
+        /// Wait at most this long for the first.
+        wait: Millis,
+    },
+    /// Reply: `Report`.
+    Report,
+    /// Checks the catalog against itself. Reply: `Fsck`.
+    Fsck,
+}
+
+/// One reply of the namenode.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "each variant answers the requests that name it")]
+pub enum Reply {
+    Done,
+    Grant(Grant),
+    Stat(ObjectStat),
+    Layout(Layout),
+    Entries { entries: Vec<Entry>, is_more: bool },
+    Renewed { ended: Vec<ObjectId> },
+    Deleted { objects: u64, freed_bytes: u64 },
+    Usage(Usage),
+    Job(JobInfo),
+    Jobs(Vec<JobInfo>),
+    Registered(Registered),
+    Heartbeat(HeartbeatReply),
+    Drop { blocks: Vec<BlockId> },
+    Nodes(Vec<NodeInfo>),
+    Node(NodeInfo),
+    ManagerGrant { lease: Millis },
+    Drains { drains: Vec<DrainWork>, nodes: Vec<NodeInfo> },
+    Candidates { candidates: Vec<MoveCandidate>, is_more: bool },
+    Epochs(Vec<Result<Epoch, Refusal>>),
+    Events(Vec<Event>),
+    Report(LossReport),
+    Fsck(FsckReport),
+}

@@ -1,0 +1,58 @@
+//! Jobs: owners of subtrees.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::JobId;
+use crate::path::Path;
+use crate::time::{Instant, Millis};
+
+/// What an application expects of its data. A hint is never a promise.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobHints {
+    /// Bytes at the peak.
+    pub expected_bytes: Option<u64>,
+    /// Bytes per second at the peak.
+    pub throughput_bytes_per_second: Option<u64>,
+    /// Whether it waits on single small reads.
+    pub is_latency_sensitive: bool,
+    /// Whether its objects are deleted by their first whole read.
+    pub delete_after_read: bool,
+    /// Whether its subtree stays when it ends.
+    pub keep_after_job: bool,
+    /// Milliseconds of work per MiB to compute its data again; orders relocation.
+    pub recompute_millis_per_mib: Option<u64>,
+}
+
+/// Makes a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterJob {
+    /// The root of its subtree: made if it does not exist, refused if it is inside another job's.
+    pub path: Path,
+    /// It ends when it is not renewed for this long.
+    pub lease: Millis,
+    /// Most bytes that its subtree may hold.
+    pub quota_bytes: Option<u64>,
+    /// What it expects.
+    pub hints: JobHints,
+}
+
+/// One job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobInfo {
+    /// Its id.
+    pub job: JobId,
+    /// The root of its subtree.
+    pub path: Path,
+    /// When it began.
+    pub created_at: Instant,
+    /// The lease's length.
+    pub lease: Millis,
+    /// Time left of it.
+    pub remaining: Millis,
+    /// Most bytes.
+    pub quota_bytes: Option<u64>,
+    /// Bytes held and reserved.
+    pub used_bytes: u64,
+    /// What it expects.
+    pub hints: JobHints,
+}

@@ -1,0 +1,112 @@
+//! What the manager and the operator's tools ask.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{BlockId, Epoch, JobId, NodeId, ObjectId};
+use crate::path::Path;
+use crate::tier::Tier;
+use crate::time::Millis;
+
+/// One node that must be emptied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainWork {
+    /// The node.
+    pub node: NodeId,
+    /// Where it takes orders.
+    pub address: String,
+    /// Time left; `None` for a decommission.
+    pub deadline_in: Option<Millis>,
+    /// Blocks whose home it still is.
+    pub left_blocks: u64,
+    /// Their bytes.
+    pub left_bytes: u64,
+}
+
+/// One block that must leave a node, with what its place in the queue depends on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveCandidate {
+    /// The block.
+    pub block: BlockId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its bytes as last published. Of an open block the datanode may hold more.
+    pub length: u32,
+    /// Bytes that the move reserves: `length` of a sealed block, the reservation of an open one.
+    pub reserve_bytes: u32,
+    /// Its tier.
+    pub tier: Tier,
+    /// Its object.
+    pub object: ObjectId,
+    /// The object's job.
+    pub job: Option<JobId>,
+    /// Time until the object expires by its TTL.
+    pub expires_in: Option<Millis>,
+    /// The job's hint: milliseconds of work per MiB to compute it again.
+    pub recompute_millis_per_mib: u64,
+    /// Whether a writer still has it.
+    pub is_open: bool,
+    /// The target of a move already reserved for it, which survives a change of managers.
+    pub reserved_to: Option<(NodeId, Tier)>,
+}
+
+/// A move to reserve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveProposal {
+    /// The block.
+    pub block: BlockId,
+    /// The epoch at which the manager knows it.
+    pub from_epoch: Epoch,
+    /// The future home.
+    pub to: NodeId,
+    /// Its tier.
+    pub tier: Tier,
+}
+
+/// A move to publish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveCommit {
+    /// The block.
+    pub block: BlockId,
+    /// The epoch at which it was pushed.
+    pub from_epoch: Epoch,
+    /// The new home.
+    pub to: NodeId,
+    /// Bytes that the target holds.
+    pub length: u32,
+}
+
+/// What a subtree holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Files and key-values.
+    pub files: u64,
+    /// Directories, multifiles and tables.
+    pub directories: u64,
+    /// Bytes of published data.
+    pub bytes: u64,
+    /// Bytes of it that are lost.
+    pub lost_bytes: u64,
+}
+
+/// What a check of the catalog found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FsckReport {
+    /// Files and key-values.
+    pub files: u64,
+    /// Directories, multifiles and tables.
+    pub directories: u64,
+    /// Blocks with a home.
+    pub blocks: u64,
+    /// Their published bytes.
+    pub bytes: u64,
+    /// Blocks that a writer still has.
+    pub open_blocks: u64,
+    /// Blocks declared lost that an object still names.
+    pub lost_blocks: u64,
+    /// Their bytes.
+    pub lost_bytes: u64,
+    /// Objects with lost bytes, up to `LOST_OBJECTS_KEPT_MAX`.
+    pub lost_objects: Vec<Path>,
+    /// Contradictions inside the catalog: each is a bug.
+    pub problems: Vec<String>,
+}

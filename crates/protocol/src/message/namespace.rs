@@ -1,0 +1,241 @@
+//! Objects and where their bytes are.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{BlockId, Epoch, JobId, LeaseId, NodeId, Nonce, ObjectId};
+use crate::path::Path;
+use crate::refusal::ByteRange;
+use crate::tier::{StorageClass, Tier};
+use crate::time::{Instant, Millis};
+
+/// What an object is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ObjectKind {
+    /// One writer, append, sealed at close.
+    File,
+    /// Holds objects of any kind.
+    Directory,
+    /// Holds files, its parts, written by many and read as one stream in the order of their names.
+    Multifile,
+    /// Holds key-values.
+    Table,
+    /// An entry of a table: the last create wins, replaced at its seal at once.
+    KeyValue,
+}
+
+impl ObjectKind {
+    /// Tells whether objects of this kind hold others rather than bytes.
+    #[must_use]
+    pub const fn is_container(self) -> bool {
+        matches!(self, Self::Directory | Self::Multifile | Self::Table)
+    }
+}
+
+/// The kinds that hold bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CreateKind {
+    /// A file, in a directory or a multifile.
+    File,
+    /// A key-value, in a table.
+    KeyValue,
+}
+
+/// What happens when the name exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CreateMode {
+    /// Refuse with `Exists`. The new name is visible, empty, at once.
+    New,
+    /// Readers see the old object until the new one is sealed, then the new one.
+    Replace,
+}
+
+/// A wish to be near something. It is followed where there is room.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Affinity {
+    /// Near a machine.
+    Host(String),
+    /// Near an object's first block.
+    Object(Path),
+}
+
+/// Creates a file or key-value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Create {
+    /// Its path.
+    pub path: Path,
+    /// What it is.
+    pub kind: CreateKind,
+    /// What happens when the name exists. A key-value always replaces.
+    pub mode: CreateMode,
+    /// Make missing directories above it.
+    pub parents: bool,
+    /// Whether its directory's listing shows it.
+    pub is_listed: bool,
+    /// Where its blocks go.
+    pub class: StorageClass,
+    /// A wish to be near something.
+    pub affinity: Option<Affinity>,
+    /// Time it has; `None` to keep it.
+    pub ttl: Option<Millis>,
+    /// Whether a client's first whole read deletes it.
+    pub delete_after_read: bool,
+    /// The writer's process.
+    pub writer: Nonce,
+    /// Bytes that will be written, if known: that many blocks are reserved at once.
+    pub expected_bytes: Option<u64>,
+    /// The whole value, at most `INLINE_BYTES_MAX`: the object is sealed at once and has no blocks.
+    pub inline: Option<Vec<u8>>,
+}
+
+/// One block that a writer may fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantedBlock {
+    /// The block.
+    pub block: BlockId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its home.
+    pub node: NodeId,
+    /// The tier to write to.
+    pub tier: Tier,
+    /// Most bytes it may get.
+    pub bytes_max: u32,
+}
+
+/// A datanode's id and address, so that each address travels once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The incarnation.
+    pub node: NodeId,
+    /// Where it serves blocks.
+    pub address: String,
+    /// Its machine.
+    pub host: String,
+}
+
+/// The right to write an object, and blocks to write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The object.
+    pub object: ObjectId,
+    /// The writer's lease.
+    pub lease: LeaseId,
+    /// It ends when it is not renewed for this long.
+    pub lease_millis: Millis,
+    /// Bytes that the object has already: where an append starts.
+    pub bytes: u64,
+    /// New blocks, in the order in which they must be filled.
+    pub blocks: Vec<GrantedBlock>,
+    /// Where they are.
+    pub places: Vec<Place>,
+}
+
+/// How much of a block counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockLength {
+    /// The block.
+    pub block: BlockId,
+    /// Its acknowledged bytes.
+    pub length: u32,
+}
+
+/// One block of an object, as the namenode knows it now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockLocation {
+    /// The block.
+    pub block: BlockId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Where its bytes start in the object.
+    pub offset: u64,
+    /// Its published bytes.
+    pub length: u32,
+    /// Its home; `None` when it is lost.
+    pub home: Option<NodeId>,
+    /// Its tier.
+    pub tier: Tier,
+}
+
+/// An object and where its bytes are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// The object.
+    pub stat: ObjectStat,
+    /// All its bytes, if it is small enough to live in the catalog.
+    pub inline: Option<Vec<u8>>,
+    /// The blocks that overlap the range asked for, in order. Blocks without bytes are left out.
+    pub blocks: Vec<BlockLocation>,
+    /// Where they are.
+    pub places: Vec<Place>,
+}
+
+impl Layout {
+    /// Returns the lost runs among the blocks of this layout, adjacent ones joined.
+    #[must_use]
+    pub fn lost_ranges(&self) -> Vec<ByteRange> {
+        let mut ranges: Vec<ByteRange> = Vec::new();
+        for block in self.blocks.iter().filter(|block| block.home.is_none()) {
+            let bytes = u64::from(block.length);
+            match ranges.last_mut() {
+                Some(last) if last.offset + last.bytes == block.offset => last.bytes += bytes,
+                _ => ranges.push(ByteRange { offset: block.offset, bytes }),
+            }
+        }
+        ranges
+    }
+}
+
+/// Facts about one object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectStat {
+    /// Its path now.
+    pub path: Path,
+    /// Its id, which a rename keeps and a replacement changes.
+    pub object: ObjectId,
+    /// What it is.
+    pub kind: ObjectKind,
+    /// Published bytes; of a multifile or table the sum of its parts, of a directory 0.
+    pub bytes: u64,
+    /// Bytes declared lost.
+    pub lost_bytes: u64,
+    /// Whether its writer has closed it. Directories always are.
+    pub is_sealed: bool,
+    /// Whether its directory's listing shows it.
+    pub is_listed: bool,
+    /// Whether a client's first whole read deletes it.
+    pub delete_after_read: bool,
+    /// Where its blocks go.
+    pub class: StorageClass,
+    /// When it was created.
+    pub created_at: Instant,
+    /// When its bytes or entries last changed.
+    pub modified_at: Instant,
+    /// Time left by its TTL.
+    pub expires_in: Option<Millis>,
+    /// Its blocks with bytes.
+    pub blocks: u32,
+    /// Listed and unlisted entries of a container.
+    pub entries: u64,
+    /// The job it belongs to.
+    pub job: Option<JobId>,
+}
+
+/// One line of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The name inside its directory.
+    pub name: String,
+    /// What it is.
+    pub kind: ObjectKind,
+    /// Its id.
+    pub object: ObjectId,
+    /// Published bytes.
+    pub bytes: u64,
+    /// Bytes declared lost.
+    pub lost_bytes: u64,
+    /// Whether its writer has closed it.
+    pub is_sealed: bool,
+    /// When its bytes or entries last changed.
+    pub modified_at: Instant,
+}

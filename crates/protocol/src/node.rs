@@ -1,0 +1,171 @@
+//! What is said about nodes.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::NodeId;
+use crate::tier::Tier;
+use crate::time::Millis;
+
+/// How an operator names a node: its id, its name or its address, in this order of preference.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeSelector(pub String);
+
+impl fmt::Display for NodeSelector {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(&self.0)
+    }
+}
+
+impl From<NodeId> for NodeSelector {
+    fn from(node: NodeId) -> Self {
+        Self(node.to_string())
+    }
+}
+
+/// What the operator, or the cloud, wants of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// It takes new blocks.
+    Active,
+    /// It got a notice: no new blocks, no writes, its blocks leave before the deadline.
+    Draining,
+    /// The same without a deadline.
+    Decommissioning,
+    /// It drains or decommissions and holds nothing more: it may go.
+    Drained,
+    /// Declared dead, or its deadline has passed. Final for this incarnation.
+    Gone,
+}
+
+impl Policy {
+    /// Tells whether new blocks may be placed on the node.
+    #[must_use]
+    pub const fn takes_blocks(self) -> bool {
+        matches!(self, Self::Active)
+    }
+
+    /// Tells whether the node's blocks are leaving.
+    #[must_use]
+    pub const fn is_draining(self) -> bool {
+        matches!(self, Self::Draining | Self::Decommissioning)
+    }
+}
+
+/// What heartbeats say of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Availability {
+    /// Heartbeats arrive.
+    Up,
+    /// A heartbeat is overdue or a peer could not reach it.
+    Suspect,
+    /// Gone.
+    Down,
+}
+
+/// The size of one tier of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierCapacity {
+    /// The tier.
+    pub tier: Tier,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// The state of one tier of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierUsage {
+    /// The tier.
+    pub tier: Tier,
+    /// Its size in bytes.
+    pub capacity_bytes: u64,
+    /// Bytes of blocks on it, and bytes reserved by writers and moves, by the catalog's account.
+    pub used_bytes: u64,
+}
+
+/// Load figures of a datanode, carried by every heartbeat.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    /// Blocks held.
+    pub blocks: u64,
+    /// Bytes allocated in the arena, rounded up to the allocation unit.
+    pub dram_used_bytes: u64,
+    /// Bytes in the disk tier.
+    pub disk_used_bytes: u64,
+    /// Bytes read by clients since the node started.
+    pub read_bytes_total: u64,
+    /// Bytes written by clients since the node started.
+    pub written_bytes_total: u64,
+    /// Bytes pushed to other datanodes since the node started.
+    pub pushed_bytes_total: u64,
+    /// Bytes stored by other datanodes' pushes since the node started.
+    pub stored_bytes_total: u64,
+    /// Data requests being served now.
+    pub requests_in_flight: u32,
+    /// Open connections.
+    pub connections: u32,
+}
+
+/// How far a drain is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainProgress {
+    /// Blocks whose home is still this node.
+    pub left_blocks: u64,
+    /// Their bytes.
+    pub left_bytes: u64,
+    /// Blocks moved since the drain began.
+    pub moved_blocks: u64,
+    /// Their bytes.
+    pub moved_bytes: u64,
+    /// Blocks declared lost.
+    pub lost_blocks: u64,
+    /// Their bytes.
+    pub lost_bytes: u64,
+    /// Time since the drain began.
+    pub elapsed: Millis,
+    /// Time until it should end at the rate so far; `None` before anything has moved.
+    pub finish_in: Option<Millis>,
+    /// Whether the datanode has acknowledged the fence.
+    pub is_fenced: bool,
+}
+
+/// One row of `sanderling node ls`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeInfo {
+    /// The incarnation.
+    pub id: NodeId,
+    /// The name given by the operator, or the address.
+    pub name: String,
+    /// Where it serves blocks: `host:port`.
+    pub address: String,
+    /// Where it serves metrics: `host:port`, or empty.
+    pub http_address: String,
+    /// The machine, for affinity.
+    pub host: String,
+    /// What is wanted of it.
+    pub policy: Policy,
+    /// What its heartbeats say.
+    pub availability: Availability,
+    /// Its tiers.
+    pub tiers: Vec<TierUsage>,
+    /// Blocks whose home it is.
+    pub blocks: u64,
+    /// Bytes of those blocks: all of them would be lost with the node.
+    pub exposure_bytes: u64,
+    /// Time left until the notice's deadline; `None` without one. Zero once it passed.
+    pub deadline_in: Option<Millis>,
+    /// The notice's reason, or why the node is gone.
+    pub reason: String,
+    /// Present while the node drains and after.
+    pub drain: Option<DrainProgress>,
+    /// The last heartbeat's figures.
+    pub load: Load,
+    /// Time since the last heartbeat.
+    pub heartbeat_age: Millis,
+    /// Time since it registered.
+    pub age: Millis,
+}

@@ -1,0 +1,95 @@
+//! Orders that the namenode and the manager give to datanodes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{BlockId, Epoch, NodeId};
+use crate::refusal::Refusal;
+use crate::tier::Tier;
+use crate::time::Millis;
+
+/// One order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// Refuse every write from now on with `Moved`; serve reads and deletes.
+    FenceNode {
+        /// Time left until the node is expected to be killed; `None` for a decommission.
+        deadline_in: Option<Millis>,
+    },
+    /// Take new blocks again: the notice was cancelled. Blocks that were fenced one by one stay so.
+    UnfenceNode,
+    /// Refuse writes to these blocks for good and know them by these epochs: a writer lost its lease.
+    FenceBlocks {
+        /// Each block with its raised epoch.
+        blocks: Vec<(BlockId, Epoch)>,
+    },
+    /// Forget these blocks and free their space once nobody reads them.
+    Drop {
+        /// The blocks; unknown ones are passed over.
+        blocks: Vec<BlockId>,
+    },
+    /// Fence each block, then copy it to its target.
+    Push {
+        /// The copies to make, in this order.
+        moves: Vec<PushMove>,
+    },
+    /// List the blocks held, in the order of their ids.
+    ListBlocks {
+        /// Start after this block.
+        after: BlockId,
+        /// At most this many, and never more than `BLOCKS_PER_PAGE_MAX`.
+        limit: u32,
+    },
+}
+
+/// One block to copy to one target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PushMove {
+    /// The block.
+    pub block: BlockId,
+    /// The epoch at which this node holds it.
+    pub from_epoch: Epoch,
+    /// The epoch that the copy gets; it becomes the block's when the move is committed.
+    pub to_epoch: Epoch,
+    /// The target.
+    pub to: NodeId,
+    /// Where the target serves blocks.
+    pub address: String,
+    /// The target's tier.
+    pub tier: Tier,
+}
+
+/// What a push found and did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pushed {
+    /// Bytes of the block. A block that was reserved and never written has 0 and is not copied.
+    pub length: u32,
+}
+
+/// One block as a datanode holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldBlock {
+    /// The block.
+    pub block: BlockId,
+    /// The epoch at which it is held.
+    pub epoch: Epoch,
+    /// Its bytes.
+    pub length: u32,
+    /// Its tier.
+    pub tier: Tier,
+}
+
+/// The answer to an order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OrderReply {
+    /// Done.
+    Done,
+    /// Answer to `FenceBlocks`: the acknowledged length of each block in order; 0 for one never
+    /// written here.
+    Fenced(Vec<u32>),
+    /// Answer to `Push`, in order.
+    Pushed(Vec<Result<Pushed, Refusal>>),
+    /// Answer to `ListBlocks`: empty at the end.
+    Blocks(Vec<HeldBlock>),
+    /// The order was refused whole.
+    Refused(Refusal),
+}

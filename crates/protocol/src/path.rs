@@ -1,0 +1,173 @@
+//! Exact names. A path is a list of components; nothing in it is folded, trimmed or resolved.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{NAME_BYTES_MAX, PATH_DEPTH_MAX};
+use crate::refusal::Refusal;
+
+/// The checked, absolute path of an object: `/` or `/a/b/c`.
+///
+/// A component is any UTF-8 text of 1 to [`NAME_BYTES_MAX`] bytes without `/`, except `.` and `..`;
+/// there are at most [`PATH_DEPTH_MAX`] of them.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Path(String);
+
+impl Path {
+    /// Returns the root directory's path.
+    #[must_use]
+    pub fn root() -> Self {
+        Self("/".to_owned())
+    }
+
+    /// Returns the path as text, with the leading `/`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Tells whether this is the root directory.
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        self.0.len() == 1
+    }
+
+    /// Returns the components from the root on; none for the root itself.
+    pub fn components(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.0.split('/').filter(|component| !component.is_empty())
+    }
+
+    /// Returns the last component; `None` for the root.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.components().next_back()
+    }
+
+    /// Returns the directory that holds this object; `None` for the root.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        let cut = self.0.rfind('/')?;
+        match (self.is_root(), cut) {
+            (true, _) => None,
+            (false, 0) => Some(Self::root()),
+            (false, cut) => Some(Self(self.0[..cut].to_owned())),
+        }
+    }
+
+    /// Returns the path of `name` inside this directory.
+    ///
+    /// # Errors
+    /// [`Refusal::BadPath`] when the name is not a valid component or the path becomes too deep.
+    pub fn join(&self, name: &str) -> Result<Self, Refusal> {
+        if self.is_root() { format!("/{name}").parse() } else { format!("{self}/{name}").parse() }
+    }
+
+    /// Tells whether `other` lies in this directory at any depth, or is the same path.
+    #[must_use]
+    pub fn contains(&self, other: &Self) -> bool {
+        self.is_root()
+            || other.0 == self.0
+            || (other.0.starts_with(&self.0) && other.0.as_bytes()[self.0.len()] == b'/')
+    }
+}
+
+impl FromStr for Path {
+    type Err = Refusal;
+
+    /// # Errors
+    /// [`Refusal::BadPath`] says which component is wrong and why; the caller corrects the path.
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        let bad = |why: &str| Err(Refusal::BadPath { path: clipped(text), why: why.to_owned() });
+        let Some(rest) = text.strip_prefix('/') else {
+            return bad("a path starts with /");
+        };
+        if rest.is_empty() {
+            return Ok(Self::root());
+        }
+        for (depth, component) in rest.split('/').enumerate() {
+            if component.is_empty() {
+                return bad("a component is empty");
+            }
+            if component == "." || component == ".." {
+                return bad("a component is . or ..");
+            }
+            if component.len() > NAME_BYTES_MAX {
+                return bad("a component is longer than 255 bytes");
+            }
+            if depth >= PATH_DEPTH_MAX {
+                return bad("there are more than 128 components");
+            }
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// Returns at most the first 200 characters, so that a refusal never carries a megabyte back.
+fn clipped(text: &str) -> String {
+    text.chars().take(200).collect()
+}
+
+impl TryFrom<String> for Path {
+    type Error = Refusal;
+
+    fn try_from(text: String) -> Result<Self, Refusal> {
+        text.parse()
+    }
+}
+
+impl From<Path> for String {
+    fn from(path: Path) -> Self {
+        path.0
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for Path {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, formatter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_and_parents_come_apart_and_together() {
+        let path: Path = "/a/ b/ü".parse().unwrap();
+        assert_eq!(path.components().collect::<Vec<_>>(), ["a", " b", "ü"]);
+        assert_eq!(path.parent().unwrap().as_str(), "/a/ b");
+        assert_eq!(path.parent().unwrap().join("ü").unwrap(), path);
+        assert_eq!("/a".parse::<Path>().unwrap().parent(), Some(Path::root()));
+        assert_eq!(Path::root().parent(), None);
+        assert_eq!(Path::root().name(), None);
+    }
+
+    #[test]
+    fn bad_paths_are_refused() {
+        let long = format!("/{}", "x".repeat(256));
+        let deep = "/d".repeat(129);
+        for text in ["", "a", "a/b", "//", "/a//b", "/a/", "/./a", "/a/..", &long, &deep] {
+            assert!(matches!(text.parse::<Path>(), Err(Refusal::BadPath { .. })), "{text}");
+        }
+        assert!("/d".repeat(128).parse::<Path>().is_ok());
+        assert!(format!("/{}", "x".repeat(255)).parse::<Path>().is_ok());
+    }
+
+    #[test]
+    fn contains_means_the_subtree_not_the_prefix() {
+        let directory: Path = "/job".parse().unwrap();
+        assert!(directory.contains(&"/job/a".parse().unwrap()));
+        assert!(directory.contains(&directory));
+        assert!(!directory.contains(&"/job2".parse().unwrap()));
+        assert!(Path::root().contains(&directory));
+    }
+}

@@ -1,0 +1,264 @@
+//! Refusals: the closed table of everything a server says instead of doing what was asked.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::ids::{BlockId, ClusterId, Epoch, JobId, NodeId, ObjectId};
+use crate::path::Path;
+use crate::time::Millis;
+
+/// What a caller does next after an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// Drop what was cached about the object, look it up again, then try again.
+    Refresh,
+    /// Try the same again after this long.
+    RetryAfter(Millis),
+    /// The bytes are gone: compute them again. Retrying does not help.
+    Recompute,
+    /// Something is wrong that neither the caller nor the cluster can mend: tell an operator.
+    Report,
+    /// The request itself is wrong: correct it.
+    Fix,
+}
+
+/// A run of bytes of one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ByteRange {
+    /// First byte, counted from the start of the object.
+    pub offset: u64,
+    /// Number of bytes.
+    pub bytes: u64,
+}
+
+macro_rules! refusals {
+    ($( $(#[$meta:meta])* $name:ident $({ $( $(#[$field_meta:meta])* $field:ident : $type:ty ),* $(,)? })? = $code:literal, )*) => {
+        /// Why a request was not done. Each variant has a number that never changes.
+        #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        #[allow(missing_docs, reason = "the fields' names are the messages' words")]
+        pub enum Refusal {
+            $( $(#[$meta])* $name $({ $( $(#[$field_meta])* $field : $type ),* })?, )*
+        }
+
+        impl Refusal {
+            /// Returns the refusal's number on the wire.
+            #[must_use]
+            pub const fn code(&self) -> u16 {
+                match self { $( Self::$name { .. } => $code, )* }
+            }
+
+            /// Returns the refusal's name, as scripts and other languages know it.
+            #[must_use]
+            pub const fn name(&self) -> &'static str {
+                match self { $( Self::$name { .. } => stringify!($name), )* }
+            }
+
+            /// Every number of the table with its name.
+            pub const TABLE: &'static [(u16, &'static str)] = &[ $( ($code, stringify!($name)), )* ];
+        }
+    };
+}
+
+refusals! {
+    /// The frame's fields contradict each other or its body cannot be read.
+    #[error("bad frame: {why}")]
+    BadFrame { why: String } = 1,
+    /// The peer speaks another version of the protocol.
+    #[error("unknown protocol version {theirs}: this side speaks {ours}")]
+    UnknownVersion { ours: u8, theirs: u8 } = 2,
+    /// The operation's number is not in this version's table.
+    #[error("unknown operation {op}")]
+    UnknownOp { op: u8 } = 3,
+    /// Something exceeds its limit.
+    #[error("{what} is too large: {value}, the limit is {limit}")]
+    TooLarge { what: String, value: u64, limit: u64 } = 4,
+    /// The connection did not begin with a greeting.
+    #[error("the connection did not begin with a greeting")]
+    NoHello = 5,
+
+    /// The path breaks the rules of names.
+    #[error("bad path {path:?}: {why}")]
+    BadPath { path: String, why: String } = 20,
+    /// No object has this name.
+    #[error("{path} does not exist")]
+    NotFound { path: Path } = 21,
+    /// An object of this name exists.
+    #[error("{path} exists")]
+    Exists { path: Path } = 22,
+    /// A component before the last is not a directory, or the object is none.
+    #[error("{path} is not a directory")]
+    NotADirectory { path: Path } = 23,
+    /// The object is a directory where a file is wanted.
+    #[error("{path} is a directory")]
+    IsADirectory { path: Path } = 24,
+    /// The directory holds something and the deletion was not recursive.
+    #[error("{path} is not empty: delete it recursively to delete what is in it")]
+    NotEmpty { path: Path } = 25,
+    /// The object is of a kind that the operation cannot be done on, or cannot hold.
+    #[error("{path}: {why}")]
+    WrongKind { path: Path, why: String } = 26,
+    /// A directory cannot be moved into itself.
+    #[error("{from} cannot be moved into itself")]
+    IntoItself { from: Path } = 27,
+    /// A rename would move objects from one job's subtree to another's.
+    #[error("{from} and {to} belong to different jobs: copy instead")]
+    CrossesJob { from: Path, to: Path } = 28,
+    /// The object has been deleted or replaced since it was opened.
+    #[error("object {object} is gone")]
+    ObjectGone { object: ObjectId } = 29,
+    /// The request's values contradict each other or its text is not valid.
+    #[error("bad request: {why}")]
+    BadRequest { why: String } = 30,
+
+    /// The storage class is none of the known ones.
+    #[error("unknown storage class {class:?}: use dram or disk, then :fall-through, :wait or :refuse")]
+    UnknownStorageClass { class: String } = 40,
+    /// No node that may be placed on has room in the tiers that the class allows.
+    #[error("no room for {bytes} bytes in class {class}")]
+    Full { bytes: u64, class: String } = 41,
+    /// The job has used its quota up.
+    #[error("job {job} would pass its quota: {used} of {quota} bytes used, {asked} asked")]
+    QuotaPassed { job: JobId, quota: u64, used: u64, asked: u64 } = 42,
+    /// The namenode cannot write its journal. Nothing was changed.
+    #[error("the namenode's journal cannot be written: {why}")]
+    JournalFull { why: String } = 43,
+    /// The server is busy, or the thing asked for will be there soon.
+    #[error("try again in {after}: {why}")]
+    RetryAfter { after: Millis, why: String } = 44,
+
+    /// Another writer holds the object.
+    #[error("{path} is being written by another writer for up to {remaining} more")]
+    SecondWriter { path: Path, remaining: Millis } = 60,
+    /// The writer's lease ended, or was taken over.
+    #[error("the lease on object {object} has ended")]
+    LeaseEnded { object: ObjectId } = 61,
+    /// The object is sealed: append to it to write more.
+    #[error("object {object} is sealed")]
+    Sealed { object: ObjectId } = 62,
+
+    /// The block is fenced here: end it at `length` bytes and go on in a new block.
+    #[error("block {block} is fenced at {length} bytes: go on in a new block")]
+    Moved { block: BlockId, length: u32 } = 80,
+    /// The location is out of date.
+    #[error("block {block} moved: epoch {here} here, {asked} asked")]
+    StaleEpoch { block: BlockId, here: Epoch, asked: Epoch } = 81,
+    /// The block is not on this node.
+    #[error("block {block} is not on this node")]
+    UnknownBlock { block: BlockId } = 82,
+    /// The connection reached another incarnation than the location names.
+    #[error("this is node {here}, not node {asked}")]
+    WrongNode { here: NodeId, asked: NodeId } = 83,
+    /// A read starts or ends past the end.
+    #[error("range {offset}+{bytes} passes the end at {end}")]
+    OutOfRange { offset: u64, bytes: u64, end: u64 } = 84,
+    /// The bytes do not have the checksum that came with them.
+    #[error("checksum mismatch on block {block}: {computed:08x} computed, {expected:08x} expected")]
+    ChecksumMismatch { block: BlockId, expected: u32, computed: u32 } = 85,
+    /// A write does not start where the block ends.
+    #[error("block {block} ends at {length}, the write starts at {offset}")]
+    NotAtEnd { block: BlockId, length: u32, offset: u32 } = 86,
+    /// The node's tier has no room for the block.
+    #[error("the {tier} tier of this node has no room for {bytes} bytes")]
+    NodeFull { tier: String, bytes: u64 } = 87,
+    /// The block must be fenced or sealed before it is pushed, and is neither.
+    #[error("block {block} still takes writes")]
+    StillOpen { block: BlockId } = 88,
+    /// The disk under the tier failed.
+    #[error("the {tier} tier of this node failed: {why}")]
+    TierFailed { tier: String, why: String } = 89,
+
+    /// Bytes of the object are lost and declared so.
+    #[error("{path}: {} ranges are lost, the first at {}", ranges.len(), ranges.first().map_or(0, |range| range.offset))]
+    DataUnavailable { path: Path, object: ObjectId, ranges: Vec<ByteRange> } = 100,
+
+    /// No node answers to this name, id or address.
+    #[error("no node is called {node:?}: see `sanderling node ls`")]
+    UnknownNode { node: String } = 120,
+    /// The peer belongs to another cluster.
+    #[error("this is cluster {here:016x}, not {asked:016x}", here = here.0, asked = asked.0)]
+    WrongCluster { here: ClusterId, asked: ClusterId } = 121,
+    /// The node was declared dead: it starts again as a new incarnation.
+    #[error("node {node} was declared dead: register again")]
+    NodeGone { node: NodeId } = 122,
+    /// A deadline that lies in the past.
+    #[error("the deadline passed {ago} ago")]
+    DeadlinePassed { ago: Millis } = 123,
+    /// Another live node has this name.
+    #[error("the name {name:?} is in use by node {node}")]
+    NameInUse { name: String, node: NodeId } = 124,
+    /// The node's state does not allow this.
+    #[error("node {node}: {why}")]
+    WrongState { node: NodeId, why: String } = 125,
+    /// Another manager holds the right to act.
+    #[error("another manager is acting for up to {remaining} more")]
+    NotManager { remaining: Millis } = 126,
+    /// A move whose block was moved, deleted or given up meanwhile.
+    #[error("block {block} is no longer at epoch {from} of this move: {why}")]
+    MoveVoid { block: BlockId, from: Epoch, why: String } = 127,
+    /// No job has this id, or its lease has ended.
+    #[error("job {job} does not exist or has ended")]
+    UnknownJob { job: JobId } = 140,
+}
+
+impl Refusal {
+    /// Returns what the caller does next.
+    #[must_use]
+    pub const fn recovery(&self) -> Recovery {
+        match self {
+            Self::RetryAfter { after, .. } => Recovery::RetryAfter(*after),
+            Self::NotManager { remaining } => Recovery::RetryAfter(*remaining),
+            Self::SecondWriter { remaining, .. } => Recovery::RetryAfter(*remaining),
+            Self::Moved { .. }
+            | Self::StaleEpoch { .. }
+            | Self::UnknownBlock { .. }
+            | Self::WrongNode { .. }
+            | Self::NodeFull { .. }
+            | Self::NodeGone { .. }
+            | Self::ObjectGone { .. }
+            | Self::StillOpen { .. }
+            | Self::TierFailed { .. }
+            | Self::ChecksumMismatch { .. }
+            | Self::MoveVoid { .. } => Recovery::Refresh,
+            Self::DataUnavailable { .. } => Recovery::Recompute,
+            Self::Full { .. }
+            | Self::JournalFull { .. }
+            | Self::BadFrame { .. }
+            | Self::UnknownVersion { .. }
+            | Self::UnknownOp { .. }
+            | Self::WrongCluster { .. }
+            | Self::NoHello => Recovery::Report,
+            _ => Recovery::Fix,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique() {
+        let mut codes: Vec<u16> = Refusal::TABLE.iter().map(|(code, _)| *code).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), Refusal::TABLE.len());
+        assert!(!codes.contains(&0));
+    }
+
+    #[test]
+    fn refusals_have_golden_bytes() {
+        let refusal = Refusal::Moved { block: BlockId(7), length: 300 };
+        let bytes = postcard::to_stdvec(&refusal).unwrap();
+        assert_eq!(bytes, [24, 7, 0xac, 2]);
+        assert_eq!(refusal.code(), 80);
+        assert_eq!(refusal.name(), "Moved");
+        assert_eq!(postcard::from_bytes::<Refusal>(&bytes).unwrap(), refusal);
+    }
+
+    #[test]
+    fn messages_state_the_fact_and_the_values() {
+        let refusal = Refusal::StaleEpoch { block: BlockId(7), here: Epoch(3), asked: Epoch(2) };
+        assert_eq!(refusal.to_string(), "block 7 moved: epoch 3 here, 2 asked");
+    }
+}
