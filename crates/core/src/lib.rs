@@ -6,5 +6,6 @@
 
 pub mod fence;
 pub mod machine;
+pub mod relocation;
 
 pub use machine::Machine;
