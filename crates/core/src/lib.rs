@@ -4,8 +4,12 @@
 //! number, starts a thread or touches a socket, so the servers and the simulator run the very same
 //! decisions. `clippy.toml` of this crate keeps it so.
 
+pub mod catalog;
 pub mod fence;
 pub mod machine;
+pub mod membership;
+pub mod namenode;
+pub mod placement;
 pub mod relocation;
 
 pub use machine::Machine;

@@ -42,3 +42,7 @@ pub const LOST_OBJECTS_KEPT_MAX: usize = 10_000;
 
 /// Longest free text (reasons, names of nodes) in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
+
+/// Unit in which a tier gives out space, in bytes: a page, so that a block of any length wastes at most
+/// one.
+pub const ALLOCATION_UNIT_BYTES: u32 = 4096;

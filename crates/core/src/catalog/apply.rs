@@ -1,0 +1,174 @@
+//! Applying commands.
+
+use sanderling_protocol::{BlockId, Epoch, EventKind, Millis, NodeId, Order, Refusal, Reply};
+
+use super::Catalog;
+use super::block_map::Orders;
+use super::log::{Action, Command};
+use super::members::Node;
+
+/// What came of a command.
+#[derive(Debug)]
+pub struct Applied {
+    /// The answer to who asked.
+    pub result: Result<Reply, Refusal>,
+    /// What datanodes are to be told. Orders may get lost with the namenode: each of them is said again
+    /// by another way (block reports, heartbeats, lease recovery).
+    pub orders: Vec<DatanodeOrder>,
+}
+
+/// An order with its addressee.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatanodeOrder {
+    /// The incarnation that it is for.
+    pub node: NodeId,
+    /// Where it takes orders.
+    pub address: String,
+    /// What it is to do.
+    pub order: Order,
+}
+
+impl Catalog {
+    /// Applies the next command of the log.
+    ///
+    /// `heartbeat` is told to nodes that register; it is configuration, not state.
+    pub fn apply(&mut self, command: &Command, heartbeat: Millis) -> Applied {
+        self.index += 1;
+        self.now = self.now.max(command.at);
+        let mut orders = Orders::default();
+        let result = self.act(&command.action, heartbeat, &mut orders);
+        let touched: Vec<NodeId> = orders.drops.keys().copied().collect();
+        for node in touched {
+            self.check_drained(node);
+        }
+        Applied { result, orders: self.address(orders) }
+    }
+
+    fn act(
+        &mut self,
+        action: &Action,
+        heartbeat: Millis,
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        match action.clone() {
+            Action::Register(request) => self.register(request, heartbeat, orders),
+            Action::Notice { .. }
+            | Action::Decommission { .. }
+            | Action::Cancel { .. }
+            | Action::Fenced { .. }
+            | Action::NodeDead { .. } => self.act_on_node(action, orders),
+            Action::RegisterJob(request) => self.register_job(request),
+            Action::RenewJob { job } => self.renew_job(job),
+            Action::EndJob { job } => {
+                if !self.jobs.contains_key(&job) {
+                    return Err(Refusal::UnknownJob { job });
+                }
+                self.end_job(job, false, orders);
+                Ok(Reply::Done)
+            }
+            Action::Manage { holder, name, lease } => self.manage(holder, name, lease),
+            Action::Reserve { holder, moves } => self.reserve_all(holder, &moves, orders),
+            Action::Commit { holder, moves } => self.commit_all(holder, &moves, orders),
+            Action::Abandon { holder, blocks } => self.abandon(holder, &blocks, orders),
+            Action::Recovered { lengths } => {
+                self.recovered(&lengths, orders);
+                Ok(Reply::Done)
+            }
+            Action::Started { commands, cut_bytes } => {
+                self.emit(EventKind::NamenodeStarted { commands, cut_bytes });
+                Ok(Reply::Done)
+            }
+            Action::Tick => {
+                self.tick(orders);
+                Ok(Reply::Done)
+            }
+            _ => self.act_on_object(action, orders),
+        }
+    }
+
+    fn act_on_object(&mut self, action: &Action, orders: &mut Orders) -> Result<Reply, Refusal> {
+        match action.clone() {
+            Action::Create { request, placed } => self.create(request, &placed, orders),
+            Action::MakeDirectory { path, kind, parents, is_listed } => {
+                self.make_directory(&path, kind, parents, is_listed)
+            }
+            Action::Append { path, writer, placed } => self.append(&path, writer, &placed),
+            Action::AddBlocks { object, lease, ended, placed } => {
+                self.add_blocks(object, lease, &ended, &placed, orders)
+            }
+            Action::Publish { object, lease, lengths } => self.publish(object, lease, &lengths),
+            Action::Seal { object, lease, lengths } => self.seal(object, lease, &lengths, orders),
+            Action::Abort { object, lease } => self.abort(object, lease, orders),
+            Action::RenewLeases { leases } => Ok(self.renew_leases(&leases)),
+            Action::Rename { from, to, replace } => self.rename(&from, &to, replace, orders),
+            Action::Delete { path, recursive } => self.delete(&path, recursive, orders),
+            Action::SetTtl { path, ttl } => self.set_ttl(&path, ttl),
+            other => unreachable!("{other:?} is not about an object"),
+        }
+    }
+
+    fn act_on_node(&mut self, action: &Action, orders: &mut Orders) -> Result<Reply, Refusal> {
+        let node = match action.clone() {
+            Action::Notice { node, deadline, reason } => {
+                self.notice(node, deadline, reason, orders)?;
+                node
+            }
+            Action::Decommission { node, reason } => {
+                self.decommission(node, reason, orders)?;
+                node
+            }
+            Action::Cancel { node } => {
+                self.cancel(node, orders)?;
+                node
+            }
+            Action::Fenced { node } => {
+                self.fenced(node);
+                return Ok(Reply::Done);
+            }
+            Action::NodeDead { node, why } => {
+                self.bury(node, &why, orders);
+                return Ok(Reply::Done);
+            }
+            other => unreachable!("{other:?} is not about a node"),
+        };
+        let info = self.node_info(node, self.now);
+        info.map(Reply::Node).ok_or(Refusal::UnknownNode { node: node.to_string() })
+    }
+
+    /// Turns what is to be told into orders for nodes that are there.
+    fn address(&self, orders: Orders) -> Vec<DatanodeOrder> {
+        let mut addressed = Vec::new();
+        let mut push = |node: NodeId, order: Order| {
+            if let Some(present) = self.nodes.get(node).filter(|node| is_present(node)) {
+                addressed.push(DatanodeOrder { node, address: present.address.clone(), order });
+            }
+        };
+        for node in orders.fence_nodes {
+            let deadline = self.nodes.get(node).and_then(|node| node.deadline);
+            let deadline_in = deadline.map(|at| self.now.until(at));
+            push(node, Order::FenceNode { deadline_in });
+        }
+        for node in orders.unfence_nodes {
+            push(node, Order::UnfenceNode);
+        }
+        for (node, blocks) in orders.fences {
+            push(node, Order::FenceBlocks { blocks });
+        }
+        for (node, blocks) in orders.drops {
+            if !blocks.is_empty() {
+                push(node, Order::Drop { blocks });
+            }
+        }
+        addressed
+    }
+
+    /// Returns a block's home and epoch, for those who check from outside.
+    #[must_use]
+    pub fn block_home(&self, id: BlockId) -> Option<(Option<NodeId>, Epoch)> {
+        self.blocks.get(&id).map(|block| (block.home, block.epoch))
+    }
+}
+
+fn is_present(node: &Node) -> bool {
+    node.policy != sanderling_protocol::Policy::Gone
+}

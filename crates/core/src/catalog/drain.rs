@@ -1,0 +1,240 @@
+//! Nodes coming and going: register, notice, decommission, cancel, dead.
+
+use sanderling_protocol::limits::TEXT_BYTES_MAX;
+use sanderling_protocol::message::{Register, Registered};
+use sanderling_protocol::node::Policy;
+use sanderling_protocol::{BlockId, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply};
+
+use super::Catalog;
+use super::block_map::Orders;
+use super::due::Due;
+use super::members::{Drain, Node, TierState};
+
+impl Catalog {
+    /// Lets a datanode join. The same process gets the same id again; another process on the address of
+    /// a live node takes its place, because two cannot listen there.
+    pub(super) fn register(
+        &mut self,
+        request: Register,
+        heartbeat: Millis,
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        if let Some((id, policy)) = self.node_of(request.nonce) {
+            if policy == Policy::Gone {
+                return Err(Refusal::NodeGone { node: id });
+            }
+            if policy.is_draining() {
+                // The order may have been lost with the namenode that gave it.
+                orders.fence_nodes.insert(id);
+            }
+            return Ok(self.welcome(id, policy, heartbeat));
+        }
+        check_register(&request)?;
+        let name = if request.name.is_empty() { &request.address } else { &request.name }.clone();
+        let live = |node: &Node| node.policy != Policy::Gone;
+        let same_name = |(_, node): &(&NodeId, &Node)| {
+            live(node) && node.name == name && node.address != request.address
+        };
+        if let Some((id, _)) = self.nodes.by_id.iter().find(same_name) {
+            return Err(Refusal::NameInUse { name, node: *id });
+        }
+        let before: Vec<NodeId> = self
+            .nodes
+            .by_id
+            .iter()
+            .filter(|(_, node)| live(node) && node.address == request.address)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in before {
+            self.bury(id, "another process took its address", orders);
+        }
+        let id = self.insert_node(request, name);
+        Ok(self.welcome(id, Policy::Active, heartbeat))
+    }
+
+    fn insert_node(&mut self, request: Register, name: String) -> NodeId {
+        let id = NodeId(self.nodes.next_id);
+        self.nodes.next_id += 1;
+        let tiers = request
+            .tiers
+            .iter()
+            .map(|tier| TierState { tier: tier.tier, capacity: tier.bytes, used: 0 })
+            .collect();
+        let node = Node {
+            nonce: request.nonce,
+            name: name.clone(),
+            address: request.address.clone(),
+            http_address: request.http_address,
+            host: request.host,
+            policy: Policy::Active,
+            tiers,
+            registered_at: self.now,
+            deadline: None,
+            reason: String::new(),
+            drain: None,
+            homes: std::collections::BTreeSet::new(),
+            incoming: std::collections::BTreeMap::new(),
+            left: std::collections::BTreeSet::new(),
+        };
+        self.nodes.by_id.insert(id, node);
+        self.emit(EventKind::NodeRegistered { node: id, name, address: request.address });
+        id
+    }
+
+    /// Returns the node of a process.
+    #[must_use]
+    pub fn node_of(&self, nonce: Nonce) -> Option<(NodeId, Policy)> {
+        let found = self.nodes.by_id.iter().find(|(_, node)| node.nonce == nonce);
+        found.map(|(id, node)| (*id, node.policy))
+    }
+
+    pub(crate) fn welcome(&self, node: NodeId, policy: Policy, heartbeat: Millis) -> Reply {
+        Reply::Registered(Registered { cluster: self.cluster, node, heartbeat, policy })
+    }
+
+    /// Starts a drain with a deadline. Given again, the earlier deadline holds.
+    pub(super) fn notice(
+        &mut self,
+        id: NodeId,
+        deadline: Instant,
+        reason: String,
+        orders: &mut Orders,
+    ) -> Result<(), Refusal> {
+        let node = self.live_node(id)?;
+        let is_first = node.deadline.is_none();
+        let deadline = node.deadline.map_or(deadline, |before| before.min(deadline));
+        node.deadline = Some(deadline);
+        node.reason.clone_from(&reason);
+        if node.policy != Policy::Drained {
+            node.policy = Policy::Draining;
+        }
+        let name = node.name.clone();
+        self.schedule(deadline, Due::Node(id));
+        let bytes = self.begin_drain(id, orders);
+        if is_first {
+            let deadline_in = self.now.until(deadline);
+            self.report.notices += 1;
+            self.emit(EventKind::NodeNoticed { node: id, name, deadline_in, reason, bytes });
+        }
+        self.check_drained(id);
+        Ok(())
+    }
+
+    /// Starts a drain without a deadline. A node that drains already goes on as it was.
+    pub(super) fn decommission(
+        &mut self,
+        id: NodeId,
+        reason: String,
+        orders: &mut Orders,
+    ) -> Result<(), Refusal> {
+        let node = self.live_node(id)?;
+        if node.policy != Policy::Active {
+            return Ok(());
+        }
+        node.policy = Policy::Decommissioning;
+        node.reason.clone_from(&reason);
+        let name = node.name.clone();
+        let bytes = self.begin_drain(id, orders);
+        self.emit(EventKind::NodeDecommissioning { node: id, name, reason, bytes });
+        self.check_drained(id);
+        Ok(())
+    }
+
+    /// Fences the node and gives up the moves that were to end on it. Returns its exposure.
+    fn begin_drain(&mut self, id: NodeId, orders: &mut Orders) -> u64 {
+        let now = self.now;
+        let Some(node) = self.nodes.get_mut(id) else { return 0 };
+        node.drain.get_or_insert(Drain::begin(now));
+        let incoming: Vec<BlockId> = node.incoming.keys().copied().collect();
+        orders.fence_nodes.insert(id);
+        for block in incoming {
+            self.void_move(block, orders);
+        }
+        self.exposure(id)
+    }
+
+    /// Returns the bytes whose only copy is on a node.
+    pub(super) fn exposure(&self, id: NodeId) -> u64 {
+        let Some(node) = self.nodes.get(id) else { return 0 };
+        node.homes.iter().map(|block| u64::from(self.blocks[block].length)).sum()
+    }
+
+    /// Takes a notice or decommission back.
+    pub(super) fn cancel(&mut self, id: NodeId, orders: &mut Orders) -> Result<(), Refusal> {
+        let node = self.live_node(id)?;
+        if node.policy == Policy::Active {
+            return Err(Refusal::WrongState { node: id, why: "it is not draining".to_owned() });
+        }
+        node.policy = Policy::Active;
+        node.deadline = None;
+        node.drain = None;
+        node.reason.clear();
+        let homes: Vec<BlockId> = node.homes.iter().copied().collect();
+        for block in std::mem::take(&mut node.left) {
+            orders.drop_block(id, block);
+        }
+        for block in homes {
+            self.void_move(block, orders);
+        }
+        orders.unfence_nodes.insert(id);
+        self.emit(EventKind::NodeCancelled { node: id });
+        Ok(())
+    }
+
+    pub(super) fn fenced(&mut self, id: NodeId) {
+        let Some(drain) = self.nodes.get_mut(id).and_then(|node| node.drain.as_mut()) else {
+            return;
+        };
+        if !std::mem::replace(&mut drain.is_fenced, true) {
+            self.emit(EventKind::NodeFenced { node: id });
+        }
+    }
+
+    /// Ends a drain when nothing is left to move.
+    pub(super) fn check_drained(&mut self, id: NodeId) {
+        let now = self.now;
+        let Some(node) = self.nodes.get_mut(id) else { return };
+        if !node.policy.is_draining() || !node.homes.is_empty() {
+            return;
+        }
+        node.policy = Policy::Drained;
+        let Some(drain) = &mut node.drain else { return };
+        drain.ended_at = Some(now);
+        let kind = EventKind::NodeDrained {
+            node: id,
+            moved_blocks: drain.moved_blocks,
+            moved_bytes: drain.moved_bytes,
+            elapsed: now.since(drain.began_at),
+        };
+        self.emit(kind);
+    }
+
+    fn live_node(&mut self, id: NodeId) -> Result<&mut Node, Refusal> {
+        let node = self.nodes.get_mut(id);
+        let node = node.ok_or_else(|| Refusal::UnknownNode { node: id.to_string() })?;
+        if node.policy == Policy::Gone {
+            return Err(Refusal::WrongState {
+                node: id,
+                why: format!("it is gone: {}", node.reason),
+            });
+        }
+        Ok(node)
+    }
+}
+
+fn check_register(request: &Register) -> Result<(), Refusal> {
+    let texts = [&request.name, &request.address, &request.http_address, &request.host];
+    if let Some(text) = texts.iter().find(|text| text.len() > TEXT_BYTES_MAX) {
+        let (value, limit) = (text.len() as u64, TEXT_BYTES_MAX as u64);
+        return Err(Refusal::TooLarge { what: "a node's name or address".into(), value, limit });
+    }
+    let is_twice = |tier: &sanderling_protocol::node::TierCapacity| {
+        request.tiers.iter().filter(|other| other.tier == tier.tier).count() > 1
+    };
+    if request.address.is_empty() || request.tiers.is_empty() || request.tiers.iter().any(is_twice)
+    {
+        let why = "a datanode has an address and at least one tier, each once".to_owned();
+        return Err(Refusal::BadRequest { why });
+    }
+    Ok(())
+}

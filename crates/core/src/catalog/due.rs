@@ -1,0 +1,82 @@
+//! What becomes due by itself: lifetimes, leases, deadlines.
+
+use sanderling_protocol::node::Policy;
+use sanderling_protocol::{Instant, JobId, NodeId, ObjectId};
+use serde::{Deserialize, Serialize};
+
+use super::Catalog;
+use super::block_map::Orders;
+
+/// Something with a time. Ordered so that equal times are taken in the same order everywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) enum Due {
+    /// An object's time to live ends.
+    Object(ObjectId),
+    /// A writer's lease ends.
+    Lease(ObjectId),
+    /// A job's lease ends.
+    Job(JobId),
+    /// A noticed node's deadline passes.
+    Node(NodeId),
+}
+
+/// Most things done by one tick, so that a million objects that expire at once do not stop the
+/// namenode for long; the next tick follows at once.
+const DUE_PER_TICK_MAX: usize = 1000;
+
+impl Catalog {
+    pub(super) fn schedule(&mut self, at: Instant, due: Due) {
+        self.due.insert((at, due));
+    }
+
+    /// Does what is due. Renewals do not touch the index, so an entry may come early: it is put back.
+    pub(super) fn tick(&mut self, orders: &mut Orders) {
+        for _ in 0..DUE_PER_TICK_MAX {
+            let Some((at, due)) = self.due.first().copied() else { return };
+            if at > self.now {
+                return;
+            }
+            self.due.pop_first();
+            match due {
+                Due::Object(object) => self.expire_object(object, orders),
+                Due::Lease(object) => self.expire_lease(object, orders),
+                Due::Job(job) => self.expire_job(job, orders),
+                Due::Node(node) => self.pass_deadline(node, orders),
+            }
+        }
+    }
+
+    fn expire_object(&mut self, id: ObjectId, orders: &mut Orders) {
+        let Some(object) = self.objects.get(&id) else { return };
+        match object.expires_at {
+            Some(at) if at <= self.now => {
+                self.remove_tree(id, orders);
+            }
+            Some(at) => self.schedule(at, Due::Object(id)),
+            None => {}
+        }
+    }
+
+    fn expire_job(&mut self, id: JobId, orders: &mut Orders) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        if job.until <= self.now {
+            self.end_job(id, true, orders);
+        } else {
+            self.schedule(job.until, Due::Job(id));
+        }
+    }
+
+    fn pass_deadline(&mut self, id: NodeId, orders: &mut Orders) {
+        let Some(node) = self.nodes.get(id) else { return };
+        if node.policy == Policy::Gone || node.policy == Policy::Active {
+            return;
+        }
+        match node.deadline {
+            Some(at) if at <= self.now => {
+                self.bury(id, "its deadline passed", orders);
+            }
+            Some(at) => self.schedule(at, Due::Node(id)),
+            None => {}
+        }
+    }
+}

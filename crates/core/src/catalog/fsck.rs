@@ -1,0 +1,164 @@
+//! Checking the catalog against itself: everything that is kept twice must agree.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sanderling_protocol::limits::LOST_OBJECTS_KEPT_MAX;
+use sanderling_protocol::message::FsckReport;
+use sanderling_protocol::{BlockId, JobId, NodeId, ObjectId, Tier};
+
+use super::Catalog;
+use super::object::{Body, Data, Object, ROOT};
+
+/// Most contradictions listed: one bug can show in every block.
+const PROBLEMS_MAX: usize = 100;
+
+impl Catalog {
+    /// Checks everything. Cost: linear in objects and blocks.
+    #[must_use]
+    pub fn fsck(&self) -> FsckReport {
+        let mut report = FsckReport { open_blocks: self.open_blocks(), ..FsckReport::default() };
+        let mut problems = Vec::new();
+        for (id, object) in &self.objects {
+            self.check_place(*id, object, &mut problems);
+            match &object.body {
+                Body::Container(_) => report.directories += 1,
+                Body::Data(data) => {
+                    report.files += 1;
+                    report.bytes += data.bytes;
+                    self.check_data(*id, data, &mut problems);
+                    if data.lost_bytes > 0 && report.lost_objects.len() < LOST_OBJECTS_KEPT_MAX {
+                        report.lost_objects.extend(self.path_of(*id));
+                    }
+                }
+            }
+        }
+        for block in self.blocks.values() {
+            if block.is_lost() {
+                report.lost_blocks += 1;
+                report.lost_bytes += u64::from(block.length);
+            } else {
+                report.blocks += 1;
+            }
+        }
+        self.check_blocks(&mut problems);
+        self.check_accounts(&mut problems);
+        problems.truncate(PROBLEMS_MAX);
+        report.problems = problems;
+        report
+    }
+
+    fn check_place(&self, id: ObjectId, object: &Object, problems: &mut Vec<String>) {
+        let named = self.container_child(object.parent, &object.name) == Some(id);
+        if id != ROOT && named != object.is_bound {
+            problems.push(format!("object {id} and its container disagree about its name"));
+        }
+        let Some(container) = object.container() else { return };
+        for child in container.children() {
+            if self.objects.get(&child).is_none_or(|child| child.parent != id) {
+                problems.push(format!("container {id} names object {child}, which is not in it"));
+            }
+        }
+    }
+
+    fn check_data(&self, id: ObjectId, data: &Data, problems: &mut Vec<String>) {
+        let mut bytes = data.inline.as_ref().map_or(0, |inline| inline.len() as u64);
+        let mut lost = 0;
+        for block_id in &data.blocks {
+            match self.blocks.get(block_id) {
+                Some(block) if block.object == id => {
+                    bytes += u64::from(block.length);
+                    lost += if block.is_lost() { u64::from(block.length) } else { 0 };
+                }
+                _ => problems.push(format!("object {id} names block {block_id}, not its own")),
+            }
+        }
+        if (bytes, lost) != (data.bytes, data.lost_bytes) {
+            let (have, have_lost) = (data.bytes, data.lost_bytes);
+            problems.push(format!(
+                "object {id} has {have} bytes, {have_lost} lost; its blocks {bytes}, {lost} lost"
+            ));
+        }
+        if data.is_sealed == data.lease.is_some() {
+            problems.push(format!("object {id} is sealed and leased, or neither"));
+        }
+    }
+
+    fn check_blocks(&self, problems: &mut Vec<String>) {
+        for (id, block) in &self.blocks {
+            let is_named = self
+                .objects
+                .get(&block.object)
+                .and_then(|object| object.data())
+                .is_some_and(|data| data.blocks.contains(id));
+            if !is_named {
+                problems.push(format!("block {id} belongs to no object"));
+            }
+            let homes: Vec<NodeId> = self
+                .nodes
+                .by_id
+                .iter()
+                .filter(|(_, node)| node.homes.contains(id))
+                .map(|(node, _)| *node)
+                .collect();
+            if homes != block.home.into_iter().collect::<Vec<_>>() {
+                problems.push(format!("block {id} has home {:?}, nodes say {homes:?}", block.home));
+            }
+            if block.epoch > block.epoch_last {
+                problems.push(format!("block {id} is at an epoch that was never given out"));
+            }
+            if let Some(planned) = block.moving {
+                let target = self.nodes.get(planned.to);
+                if target.is_none_or(|node| !node.incoming.contains_key(id)) {
+                    problems.push(format!("block {id} moves to a node that does not expect it"));
+                }
+            }
+        }
+    }
+
+    fn check_accounts(&self, problems: &mut Vec<String>) {
+        let mut used: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
+        let mut by_job: BTreeMap<JobId, u64> = BTreeMap::new();
+        for block in self.blocks.values() {
+            if let Some(home) = block.home {
+                *used.entry((home, block.tier)).or_default() += u64::from(block.reserved);
+            }
+            if let Some(job) = block.job {
+                *by_job.entry(job).or_default() += u64::from(block.reserved);
+            }
+        }
+        for object in self.objects.values() {
+            if let (Some(job), Some(inline)) =
+                (object.job, object.data().and_then(|data| data.inline.as_ref()))
+            {
+                *by_job.entry(job).or_default() += inline.len() as u64;
+            }
+        }
+        for (id, node) in &self.nodes.by_id {
+            for (block, (tier, bytes)) in &node.incoming {
+                *used.entry((*id, *tier)).or_default() += bytes;
+                if self.blocks.get(block).is_none_or(|block| block.moving.is_none()) {
+                    problems.push(format!("node {id} expects block {block}, which does not move"));
+                }
+            }
+            let unknown: BTreeSet<&BlockId> =
+                node.homes.iter().filter(|block| !self.blocks.contains_key(block)).collect();
+            if !unknown.is_empty() {
+                problems.push(format!("node {id} is home of unknown blocks {unknown:?}"));
+            }
+            for state in &node.tiers {
+                let sum = used.get(&(*id, state.tier)).copied().unwrap_or(0);
+                if sum != state.used {
+                    let (tier, have) = (state.tier, state.used);
+                    problems
+                        .push(format!("node {id} accounts {have} bytes of {tier}, holds {sum}"));
+                }
+            }
+        }
+        for (id, job) in &self.jobs {
+            let sum = by_job.get(id).copied().unwrap_or(0);
+            if sum != job.used_bytes {
+                problems.push(format!("job {id} accounts {} bytes, holds {sum}", job.used_bytes));
+            }
+        }
+    }
+}

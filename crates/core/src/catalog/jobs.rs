@@ -1,0 +1,126 @@
+//! Jobs: owners of subtrees with a lifetime.
+
+use sanderling_protocol::limits::TEXT_BYTES_MAX;
+use sanderling_protocol::message::{JobHints, JobInfo, ObjectKind, RegisterJob};
+use sanderling_protocol::{EventKind, Instant, JobId, Millis, ObjectId, Refusal, Reply};
+use serde::{Deserialize, Serialize};
+
+use super::Catalog;
+use super::block_map::Orders;
+use super::due::Due;
+
+/// One job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Job {
+    pub(super) root: ObjectId,
+    pub(super) created_at: Instant,
+    pub(super) lease: Millis,
+    pub(super) until: Instant,
+    pub(super) quota_bytes: Option<u64>,
+    pub(super) used_bytes: u64,
+    pub(super) hints: JobHints,
+}
+
+/// The shortest lease of a job: below it a pause of the application would delete its data.
+const JOB_LEASE_MIN: Millis = Millis(1000);
+
+impl Catalog {
+    pub(super) fn register_job(&mut self, request: RegisterJob) -> Result<Reply, Refusal> {
+        let RegisterJob { path, lease, quota_bytes, hints } = request;
+        if lease < JOB_LEASE_MIN {
+            let why = format!("a job's lease is at least {JOB_LEASE_MIN}, {lease} asked");
+            return Err(Refusal::BadRequest { why });
+        }
+        if path.is_root() {
+            let why = "the root directory cannot belong to a job".to_owned();
+            return Err(Refusal::BadRequest { why });
+        }
+        if path.as_str().len() > TEXT_BYTES_MAX {
+            let value = path.as_str().len() as u64;
+            let limit = TEXT_BYTES_MAX as u64;
+            return Err(Refusal::TooLarge { what: "a job's path".to_owned(), value, limit });
+        }
+        self.make_directory(&path, ObjectKind::Directory, true, true)?;
+        let root = self.resolve(&path)?;
+        let object = &self.objects[&root];
+        let is_empty = object.container().is_some_and(|container| container.len() == 0);
+        if object.job.is_some() || !is_empty {
+            let why = "a job's subtree starts empty and outside other jobs' subtrees".to_owned();
+            return Err(Refusal::WrongKind { path, why });
+        }
+        let id = JobId(self.next_job);
+        self.next_job += 1;
+        let until = self.now + lease;
+        let job =
+            Job { root, created_at: self.now, lease, until, quota_bytes, used_bytes: 0, hints };
+        self.jobs.insert(id, job);
+        self.objects.get_mut(&root).expect("just resolved").job = Some(id);
+        self.schedule(until, Due::Job(id));
+        self.emit(EventKind::JobRegistered { job: id, path });
+        Ok(Reply::Job(self.job_info(id, self.now).expect("just made")))
+    }
+
+    pub(super) fn renew_job(&mut self, id: JobId) -> Result<Reply, Refusal> {
+        let now = self.now;
+        let job = self.jobs.get_mut(&id).ok_or(Refusal::UnknownJob { job: id })?;
+        job.until = now + job.lease;
+        Ok(Reply::Done)
+    }
+
+    /// Ends a job; its subtree goes unless it was to be kept.
+    pub(super) fn end_job(&mut self, id: JobId, is_expired: bool, orders: &mut Orders) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let (root, keep) = (job.root, job.hints.keep_after_job);
+        let path = self.path_of(root).unwrap_or_else(sanderling_protocol::Path::root);
+        let freed_bytes = if keep {
+            self.disown(root);
+            0
+        } else {
+            // Removing the root ends the job, so that `rm -r` of it does the same.
+            self.remove_tree(root, orders).1
+        };
+        self.jobs.remove(&id);
+        self.emit(EventKind::JobEnded { job: id, path, is_expired, freed_bytes });
+    }
+
+    /// Takes a subtree out of its job.
+    fn disown(&mut self, root: ObjectId) {
+        for id in self.subtree(root) {
+            let Some(object) = self.objects.get_mut(&id) else { continue };
+            object.job = None;
+            let blocks = object.data().map(|data| data.blocks.clone()).unwrap_or_default();
+            for block in blocks {
+                if let Some(block) = self.blocks.get_mut(&block) {
+                    block.job = None;
+                }
+            }
+        }
+    }
+
+    /// Refuses what would pass the quota of a job.
+    pub(super) fn check_quota(&self, job: Option<JobId>, asked: u64) -> Result<(), Refusal> {
+        let Some((id, job)) = job.and_then(|id| self.jobs.get(&id).map(|job| (id, job))) else {
+            return Ok(());
+        };
+        match job.quota_bytes {
+            Some(quota) if job.used_bytes.saturating_add(asked) > quota => {
+                Err(Refusal::QuotaPassed { job: id, quota, used: job.used_bytes, asked })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn job_info(&self, id: JobId, now: Instant) -> Option<JobInfo> {
+        let job = self.jobs.get(&id)?;
+        Some(JobInfo {
+            job: id,
+            path: self.path_of(job.root)?,
+            created_at: job.created_at,
+            lease: job.lease,
+            remaining: now.until(job.until),
+            quota_bytes: job.quota_bytes,
+            used_bytes: job.used_bytes,
+            hints: job.hints.clone(),
+        })
+    }
+}

@@ -1,0 +1,132 @@
+//! Declaring bytes lost, exactly and once.
+
+use std::collections::BTreeMap;
+
+use sanderling_protocol::event::Loss;
+use sanderling_protocol::limits::LOST_OBJECTS_KEPT_MAX;
+use sanderling_protocol::node::Policy;
+use sanderling_protocol::refusal::ByteRange;
+use sanderling_protocol::{BlockId, EventKind, NodeId, ObjectId};
+
+use super::Catalog;
+use super::block_map::Orders;
+
+impl Catalog {
+    /// Ends a node for good: what it still held is lost, what was on its way to it is not.
+    pub(super) fn bury(&mut self, id: NodeId, why: &str, orders: &mut Orders) {
+        let Some(node) = self.nodes.get_mut(id) else { return };
+        if node.policy == Policy::Gone {
+            return;
+        }
+        node.policy = Policy::Gone;
+        node.reason = why.to_owned();
+        node.left.clear();
+        if let Some(drain) = &mut node.drain {
+            drain.ended_at.get_or_insert(self.now);
+        }
+        let homes: Vec<BlockId> = node.homes.iter().copied().collect();
+        let incoming: Vec<BlockId> = node.incoming.keys().copied().collect();
+        let name = node.name.clone();
+        for block in incoming {
+            self.void_move(block, orders);
+        }
+        self.emit(EventKind::NodeGone { node: id, name, why: why.to_owned() });
+        self.lose_blocks(id, &homes, why, orders);
+        // Nobody is there to take them.
+        orders.drops.remove(&id);
+        self.nodes.forget_old();
+    }
+
+    /// Declares blocks lost and writes the losses into the report.
+    fn lose_blocks(&mut self, node: NodeId, blocks: &[BlockId], why: &str, orders: &mut Orders) {
+        let mut by_object: BTreeMap<ObjectId, Vec<BlockId>> = BTreeMap::new();
+        for block in blocks {
+            if self.lose_block(*block, orders) > 0 {
+                let object = self.blocks[block].object;
+                by_object.entry(object).or_default().push(*block);
+            }
+        }
+        let (mut lost_blocks, mut lost_bytes) = (0, 0);
+        let objects = by_object.len() as u64;
+        for (object, blocks) in by_object {
+            lost_blocks += blocks.len() as u64;
+            lost_bytes += self.record_loss(node, object, &blocks, why);
+        }
+        if lost_blocks > 0 {
+            let kind =
+                EventKind::BlocksLost { node, blocks: lost_blocks, bytes: lost_bytes, objects };
+            self.emit(kind);
+        }
+    }
+
+    /// Writes the published bytes of an object's blocks, just lost, into the report. Returns them.
+    pub(super) fn record_loss(
+        &mut self,
+        node: NodeId,
+        object: ObjectId,
+        blocks: &[BlockId],
+        why: &str,
+    ) -> u64 {
+        let ranges = self.ranges_of(object, blocks);
+        self.report_ranges(node, object, blocks.len() as u64, ranges, why)
+    }
+
+    /// Writes bytes into the report that were acknowledged by a node that is gone, and of which the
+    /// catalog learns only now.
+    pub(super) fn record_late_loss(&mut self, node: NodeId, object: ObjectId, range: ByteRange) {
+        let why = "the node was gone before the writer published them";
+        let bytes = self.report_ranges(node, object, 1, vec![range], why);
+        self.emit(EventKind::BlocksLost { node, blocks: 1, bytes, objects: 1 });
+    }
+
+    fn report_ranges(
+        &mut self,
+        node: NodeId,
+        object: ObjectId,
+        blocks: u64,
+        ranges: Vec<ByteRange>,
+        why: &str,
+    ) -> u64 {
+        let bytes = ranges.iter().map(|range| range.bytes).sum();
+        let Some(path) = self.path_of(object) else { return 0 };
+        let holder = self.objects.get_mut(&object).expect("an object with a path is present");
+        let job = holder.job;
+        if let Some(data) = holder.data_mut() {
+            data.lost_bytes += bytes;
+        }
+        if let Some(drain) = self.nodes.get_mut(node).and_then(|node| node.drain.as_mut()) {
+            drain.lost_blocks += blocks;
+            drain.lost_bytes += bytes;
+        }
+        self.report.blocks += blocks;
+        self.report.bytes += bytes;
+        self.report.objects += 1;
+        let why = why.to_owned();
+        self.report.losses.push(Loss { at: self.now, node, why, object, path, job, ranges });
+        if self.report.losses.len() > LOST_OBJECTS_KEPT_MAX {
+            self.report.losses.remove(0);
+            self.report.is_truncated = true;
+        }
+        bytes
+    }
+
+    /// Returns the runs of an object's bytes that these blocks hold, adjacent ones joined.
+    fn ranges_of(&self, object: ObjectId, blocks: &[BlockId]) -> Vec<ByteRange> {
+        let Some(data) = self.objects.get(&object).and_then(|object| object.data()) else {
+            return Vec::new();
+        };
+        let mut ranges: Vec<ByteRange> = Vec::new();
+        let mut offset = 0;
+        for id in &data.blocks {
+            let bytes = u64::from(self.blocks[id].length);
+            if bytes > 0 && blocks.contains(id) {
+                match ranges.last_mut() {
+                    Some(last) if last.offset + last.bytes == offset => last.bytes += bytes,
+                    _ => ranges.push(ByteRange { offset, bytes }),
+                }
+            }
+            offset += bytes;
+        }
+        ranges
+    }
+}

@@ -1,0 +1,175 @@
+//! Nodes as the log knows them: who they are, what is wanted of them, what is on them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sanderling_protocol::node::{NodeSelector, Policy};
+use sanderling_protocol::{BlockId, Instant, NodeId, Nonce, Refusal, Tier};
+use serde::{Deserialize, Serialize};
+
+/// One incarnation of a datanode.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Node {
+    pub(crate) nonce: Nonce,
+    pub(crate) name: String,
+    pub(crate) address: String,
+    pub(crate) http_address: String,
+    pub(crate) host: String,
+    pub(crate) policy: Policy,
+    pub(crate) tiers: Vec<TierState>,
+    pub(crate) registered_at: Instant,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) reason: String,
+    pub(crate) drain: Option<Drain>,
+    /// Blocks whose home it is.
+    pub(crate) homes: BTreeSet<BlockId>,
+    /// Moves that end here, with the tier and bytes reserved.
+    pub(crate) incoming: BTreeMap<BlockId, (Tier, u64)>,
+    /// Blocks that left it and whose bytes it may still serve.
+    pub(crate) left: BTreeSet<BlockId>,
+}
+
+/// One tier of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TierState {
+    pub(crate) tier: Tier,
+    pub(crate) capacity: u64,
+    pub(crate) used: u64,
+}
+
+/// The course of a drain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Drain {
+    pub(crate) began_at: Instant,
+    pub(crate) ended_at: Option<Instant>,
+    pub(crate) moved_blocks: u64,
+    pub(crate) moved_bytes: u64,
+    pub(crate) lost_blocks: u64,
+    pub(crate) lost_bytes: u64,
+    pub(crate) is_fenced: bool,
+}
+
+/// All nodes that ever registered and are still worth remembering.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Nodes {
+    pub(crate) by_id: BTreeMap<NodeId, Node>,
+    pub(crate) next_id: u32,
+}
+
+/// Most nodes that are gone and still listed: enough to read what happened over a day on a large fleet.
+pub(crate) const GONE_NODES_KEPT_MAX: usize = 1000;
+
+impl Node {
+    pub(crate) fn free_bytes(&self, tier: Tier) -> u64 {
+        let state = self.tiers.iter().find(|state| state.tier == tier);
+        state.map_or(0, |state| state.capacity.saturating_sub(state.used))
+    }
+
+    fn account(&mut self, tier: Tier, change: i64) {
+        if let Some(state) = self.tiers.iter_mut().find(|state| state.tier == tier) {
+            state.used = state.used.saturating_add_signed(change);
+        }
+    }
+}
+
+impl Drain {
+    pub(crate) const fn begin(at: Instant) -> Self {
+        Self {
+            began_at: at,
+            ended_at: None,
+            moved_blocks: 0,
+            moved_bytes: 0,
+            lost_blocks: 0,
+            lost_bytes: 0,
+            is_fenced: false,
+        }
+    }
+}
+
+impl Nodes {
+    pub(crate) fn get(&self, id: NodeId) -> Option<&Node> {
+        self.by_id.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.by_id.get_mut(&id)
+    }
+
+    /// Returns the node that answers to an id, else the newest one with that name, else with that
+    /// address; those that are not gone before those that are.
+    pub(crate) fn select(&self, selector: &NodeSelector) -> Result<NodeId, Refusal> {
+        let text = selector.0.as_str();
+        if let Ok(number) = text.parse::<u32>()
+            && self.by_id.contains_key(&NodeId(number))
+        {
+            return Ok(NodeId(number));
+        }
+        let best = |matches: &dyn Fn(&Node) -> bool| {
+            let found = self.by_id.iter().filter(|(_, node)| matches(node));
+            found.max_by_key(|(id, node)| (node.policy != Policy::Gone, **id)).map(|(id, _)| *id)
+        };
+        best(&|node| node.name == text)
+            .or_else(|| best(&|node| node.address == text))
+            .ok_or_else(|| Refusal::UnknownNode { node: text.chars().take(200).collect() })
+    }
+
+    /// Makes a node the home of a block.
+    pub(crate) fn settle(&mut self, node: NodeId, block: BlockId, tier: Tier, bytes: u64) {
+        if let Some(node) = self.by_id.get_mut(&node) {
+            node.homes.insert(block);
+            node.left.remove(&block);
+            node.account(tier, bytes.cast_signed());
+        }
+    }
+
+    /// Ends a node's being the home of a block.
+    pub(crate) fn leave(&mut self, node: NodeId, block: BlockId, tier: Tier, bytes: u64) {
+        if let Some(node) = self.by_id.get_mut(&node)
+            && node.homes.remove(&block)
+        {
+            node.account(tier, -bytes.cast_signed());
+        }
+    }
+
+    pub(crate) fn account(&mut self, node: NodeId, tier: Tier, change: i64) {
+        if let Some(node) = self.by_id.get_mut(&node) {
+            node.account(tier, change);
+        }
+    }
+
+    pub(crate) fn reserve_incoming(&mut self, id: NodeId, block: BlockId, tier: Tier, bytes: u64) {
+        self.release_incoming(id, block);
+        if let Some(node) = self.by_id.get_mut(&id) {
+            node.incoming.insert(block, (tier, bytes));
+            node.account(tier, bytes.cast_signed());
+        }
+    }
+
+    pub(crate) fn release_incoming(&mut self, node: NodeId, block: BlockId) {
+        if let Some(node) = self.by_id.get_mut(&node)
+            && let Some((tier, bytes)) = node.incoming.remove(&block)
+        {
+            node.account(tier, -bytes.cast_signed());
+        }
+    }
+
+    /// Forgets the oldest nodes that are gone, beyond [`GONE_NODES_KEPT_MAX`].
+    pub(crate) fn forget_old(&mut self) {
+        let gone = |node: &Node| node.policy == Policy::Gone;
+        let excess = self
+            .by_id
+            .values()
+            .filter(|node| gone(node))
+            .count()
+            .saturating_sub(GONE_NODES_KEPT_MAX);
+        let oldest: Vec<NodeId> = self
+            .by_id
+            .iter()
+            .filter(|(_, node)| gone(node))
+            .map(|(id, _)| *id)
+            .take(excess)
+            .collect();
+        for id in oldest {
+            self.by_id.remove(&id);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Moves of blocks between nodes: reserve, commit, abandon.
+
+use std::collections::BTreeMap;
+
+use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
+use sanderling_protocol::message::{MoveCandidate, MoveCommit, MoveProposal};
+use sanderling_protocol::node::Policy;
+use sanderling_protocol::{
+    BlockId, Epoch, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply,
+};
+
+use super::block_map::{Block, BlockState, Move, Orders, allocated_bytes};
+use super::{Catalog, Manager};
+
+impl Catalog {
+    /// Gives or renews the right to act as the manager.
+    pub(super) fn manage(
+        &mut self,
+        holder: Nonce,
+        name: String,
+        lease: Millis,
+    ) -> Result<Reply, Refusal> {
+        if let Some(manager) = &self.manager
+            && manager.holder != holder
+            && manager.until > self.now
+        {
+            return Err(Refusal::NotManager { remaining: self.now.until(manager.until) });
+        }
+        let is_new = self.manager.as_ref().is_none_or(|manager| manager.holder != holder);
+        let until = self.now + lease;
+        self.manager = Some(Manager { holder, name: name.clone(), until });
+        if is_new {
+            self.emit(EventKind::ManagerChanged { name });
+        }
+        Ok(Reply::ManagerGrant { lease })
+    }
+
+    pub(crate) fn check_manager(&self, holder: Nonce, now: Instant) -> Result<(), Refusal> {
+        match &self.manager {
+            Some(manager) if manager.holder == holder && manager.until > now => Ok(()),
+            Some(manager) if manager.holder != holder => {
+                Err(Refusal::NotManager { remaining: now.until(manager.until) })
+            }
+            _ => Err(Refusal::NotManager { remaining: Millis(0) }),
+        }
+    }
+
+    pub(super) fn reserve_all(
+        &mut self,
+        holder: Nonce,
+        moves: &[MoveProposal],
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        self.check_manager(holder, self.now)?;
+        Ok(Reply::Epochs(moves.iter().map(|proposal| self.reserve(proposal, orders)).collect()))
+    }
+
+    /// Reserves one future home. The same proposal again gets the same answer; another target takes the
+    /// place of the one before.
+    fn reserve(&mut self, proposal: &MoveProposal, orders: &mut Orders) -> Result<Epoch, Refusal> {
+        let MoveProposal { block: id, from_epoch, to, tier } = *proposal;
+        let block = self.movable(id, from_epoch)?;
+        if let Some(planned) = block.moving
+            && (planned.to, planned.tier) == (to, tier)
+        {
+            return Ok(planned.to_epoch);
+        }
+        if block.home == Some(to) {
+            return Err(void(id, from_epoch, "it is there already"));
+        }
+        let target = self.nodes.get(to).filter(|node| node.policy.takes_blocks());
+        let target = target.ok_or_else(|| Refusal::WrongState {
+            node: to,
+            why: "it takes no blocks".to_owned(),
+        })?;
+        let bytes = u64::from(block.reserve_bytes());
+        if target.free_bytes(tier) < bytes {
+            return Err(Refusal::NodeFull { tier: tier.to_string(), bytes });
+        }
+        self.void_move(id, orders);
+        let block = self.blocks.get_mut(&id).expect("just found");
+        block.epoch_last = block.epoch_last.next();
+        let to_epoch = block.epoch_last;
+        block.moving = Some(Move { to, tier, to_epoch });
+        self.nodes.reserve_incoming(to, id, tier, bytes);
+        // The order to forget what an earlier attempt stored there would forget this one's bytes.
+        if let Some(drops) = orders.drops.get_mut(&to) {
+            drops.retain(|block| *block != id);
+        }
+        Ok(to_epoch)
+    }
+
+    fn movable(&self, id: BlockId, from_epoch: Epoch) -> Result<Block, Refusal> {
+        let block = self.blocks.get(&id).ok_or_else(|| void(id, from_epoch, "it was deleted"))?;
+        if block.is_lost() {
+            return Err(void(id, from_epoch, "it was declared lost"));
+        }
+        if block.epoch != from_epoch {
+            return Err(void(id, from_epoch, "it is at another epoch"));
+        }
+        Ok(*block)
+    }
+
+    pub(super) fn commit_all(
+        &mut self,
+        holder: Nonce,
+        moves: &[MoveCommit],
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        self.check_manager(holder, self.now)?;
+        let mut totals: BTreeMap<(NodeId, NodeId), (u64, u64)> = BTreeMap::new();
+        let mut results = Vec::with_capacity(moves.len());
+        for commit in moves {
+            let from = self.blocks.get(&commit.block).and_then(|block| block.home);
+            let result = self.commit(commit, orders);
+            if let (Ok(_), Some(from)) = (&result, from) {
+                let total = totals.entry((from, commit.to)).or_default();
+                total.0 += 1;
+                total.1 += u64::from(commit.length);
+            }
+            results.push(result);
+        }
+        for ((from, to), (blocks, bytes)) in totals {
+            self.emit(EventKind::BlocksMoved { from, to, blocks, bytes });
+            self.report.moved_bytes += bytes;
+            if let Some(drain) = self.nodes.get_mut(from).and_then(|node| node.drain.as_mut()) {
+                drain.moved_blocks += blocks;
+                drain.moved_bytes += bytes;
+            }
+            self.check_drained(from);
+        }
+        Ok(Reply::Epochs(results))
+    }
+
+    /// Publishes one new home, if the block is still where and what it was when the move began.
+    fn commit(&mut self, commit: &MoveCommit, orders: &mut Orders) -> Result<Epoch, Refusal> {
+        let MoveCommit { block: id, from_epoch, to, length } = *commit;
+        if let Some(block) = self.blocks.get(&id)
+            && block.home == Some(to)
+            && block.moving.is_none()
+            && block.epoch > from_epoch
+        {
+            // The same commit again: its reply was lost.
+            return Ok(block.epoch);
+        }
+        let block = self.movable(id, from_epoch)?;
+        let planned = block
+            .moving
+            .filter(|planned| planned.to == to)
+            .ok_or_else(|| void(id, from_epoch, "the move was given up"))?;
+        if length < block.length {
+            self.void_move(id, orders);
+            return Err(void(id, from_epoch, "the copy is shorter than what was published"));
+        }
+        let from = block.home.expect("a movable block has a home");
+        self.nodes.release_incoming(to, id);
+        self.nodes.leave(from, id, block.tier, u64::from(block.reserved));
+        if let Some(node) = self.nodes.get_mut(from) {
+            node.left.insert(id);
+        }
+        let kept = self.blocks.get_mut(&id).expect("just found");
+        kept.moving = None;
+        kept.home = Some(to);
+        kept.tier = planned.tier;
+        kept.epoch = planned.to_epoch;
+        if kept.state == BlockState::Open {
+            // The push fenced it: the writer may still say how many of these bytes count.
+            kept.state = BlockState::Fenced;
+            kept.bytes_max = length;
+        }
+        self.nodes.settle(to, id, planned.tier, u64::from(block.reserved));
+        self.resize_block(id, allocated_bytes(length));
+        if self.nodes.get(from).is_some_and(|node| !node.policy.is_draining()) {
+            orders.drop_block(from, id);
+            if let Some(node) = self.nodes.get_mut(from) {
+                node.left.remove(&id);
+            }
+        }
+        Ok(planned.to_epoch)
+    }
+
+    pub(super) fn abandon(
+        &mut self,
+        holder: Nonce,
+        blocks: &[BlockId],
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        self.check_manager(holder, self.now)?;
+        for block in blocks {
+            self.void_move(*block, orders);
+        }
+        Ok(Reply::Done)
+    }
+
+    /// Returns one page of the blocks that must leave a node.
+    pub(crate) fn candidates(
+        &self,
+        node: NodeId,
+        after: BlockId,
+        limit: u32,
+        now: Instant,
+    ) -> Result<Reply, Refusal> {
+        let node = self.nodes.get(node).filter(|node| node.policy != Policy::Gone);
+        let node =
+            node.ok_or_else(|| Refusal::UnknownNode { node: "its deadline passed".into() })?;
+        let limit = (limit as usize).clamp(1, BLOCKS_PER_PAGE_MAX);
+        let mut page =
+            node.homes.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded));
+        let candidates: Vec<MoveCandidate> =
+            page.by_ref().take(limit).map(|block| self.candidate(*block, now)).collect();
+        Ok(Reply::Candidates { candidates, is_more: page.next().is_some() })
+    }
+
+    fn candidate(&self, id: BlockId, now: Instant) -> MoveCandidate {
+        let block = &self.blocks[&id];
+        let object = &self.objects[&block.object];
+        let hints = block.job.and_then(|job| self.jobs.get(&job)).map(|job| &job.hints);
+        MoveCandidate {
+            block: id,
+            epoch: block.epoch,
+            length: block.length,
+            reserve_bytes: block.reserve_bytes(),
+            tier: block.tier,
+            object: block.object,
+            job: block.job,
+            expires_in: object.expires_at.map(|at| now.until(at)),
+            recompute_millis_per_mib: hints
+                .and_then(|hints| hints.recompute_millis_per_mib)
+                .unwrap_or(0),
+            is_open: block.state != BlockState::Ended,
+            reserved_to: block.moving.map(|planned| (planned.to, planned.tier)),
+        }
+    }
+}
+
+fn void(block: BlockId, from: Epoch, why: &str) -> Refusal {
+    Refusal::MoveVoid { block, from, why: why.to_owned() }
+}

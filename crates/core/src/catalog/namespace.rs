@@ -1,0 +1,303 @@
+//! Names: create, make directories, rename, delete.
+
+use sanderling_protocol::limits::INLINE_BYTES_MAX;
+use sanderling_protocol::message::{Create, CreateKind, CreateMode, ObjectKind};
+use sanderling_protocol::{Instant, LeaseId, Millis, ObjectId, Path, Refusal, Reply};
+
+use super::Catalog;
+use super::block_map::Orders;
+use super::due::Due;
+use super::log::Placement;
+use super::object::{Body, Container, Data, Object, ROOT};
+
+impl Catalog {
+    /// Creates a file or key-value. Refusals are found before anything is changed, except that
+    /// directories made on the way stay.
+    pub(super) fn create(
+        &mut self,
+        request: Create,
+        placed: &[Placement],
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        let kind = match request.kind {
+            CreateKind::File => ObjectKind::File,
+            CreateKind::KeyValue => ObjectKind::KeyValue,
+        };
+        let (parent, name) = self.parent_for(&request.path, kind, request.parents)?;
+        let existing = self.container_child(parent, &name);
+        if let Some(existing) = existing {
+            let object = &self.objects[&existing];
+            let data = object
+                .data()
+                .ok_or_else(|| Refusal::IsADirectory { path: request.path.clone() })?;
+            if data.created_by == request.writer && request.mode == CreateMode::New {
+                return self.repeat_create(existing);
+            }
+            if request.mode == CreateMode::New && kind == ObjectKind::File {
+                return Err(Refusal::Exists { path: request.path });
+            }
+        }
+        let job = self.objects[&parent].job;
+        let asked = request.inline.as_ref().map_or_else(
+            || placed.iter().map(|place| u64::from(super::allocated_bytes(place.bytes_max))).sum(),
+            |inline| inline.len() as u64,
+        );
+        self.check_quota(job, asked)?;
+        if request.inline.as_ref().is_some_and(|inline| inline.len() > INLINE_BYTES_MAX) {
+            let value = asked;
+            let limit = INLINE_BYTES_MAX as u64;
+            return Err(Refusal::TooLarge { what: "inline value".to_owned(), value, limit });
+        }
+        let is_new_name = existing.is_none() && kind == ObjectKind::File;
+        let is_bound_now = is_new_name && request.mode == CreateMode::New;
+        let inline = request.inline.clone();
+        let writer = request.writer;
+        let id = self.insert_data(&request, kind, parent, &name);
+        if is_bound_now {
+            self.bind(id, parent, &name);
+        }
+        if let Some(inline) = inline {
+            return self.seal_inline(id, inline, orders);
+        }
+        self.grant_lease(id, writer);
+        let blocks = placed.iter().map(|place| self.add_block(id, *place)).collect::<Vec<_>>();
+        Ok(Reply::Grant(self.grant(id, &blocks)))
+    }
+
+    fn insert_data(
+        &mut self,
+        request: &Create,
+        kind: ObjectKind,
+        parent: ObjectId,
+        name: &str,
+    ) -> ObjectId {
+        let id = ObjectId(self.next_object);
+        self.next_object += 1;
+        let expires_at = request.ttl.map(|ttl| self.now + ttl);
+        let data = Data {
+            kind,
+            class: request.class,
+            delete_after_read: request.delete_after_read,
+            is_sealed: false,
+            bytes: 0,
+            lost_bytes: 0,
+            inline: None,
+            blocks: Vec::new(),
+            created_by: request.writer,
+            lease: None,
+            sealed_by: LeaseId(0),
+        };
+        let job = self.objects[&parent].job;
+        let object = Object {
+            parent,
+            name: Box::from(name),
+            is_bound: false,
+            is_listed: request.is_listed,
+            created_at: self.now,
+            modified_at: self.now,
+            expires_at,
+            job,
+            body: Body::Data(data),
+        };
+        self.objects.insert(id, object);
+        if let Some(at) = expires_at {
+            self.schedule(at, Due::Object(id));
+        }
+        id
+    }
+
+    /// Answers a create that arrives again because its reply was lost.
+    fn repeat_create(&self, id: ObjectId) -> Result<Reply, Refusal> {
+        let data = self.objects[&id].data().expect("only data is created by a writer");
+        if data.lease.is_none() {
+            return Ok(Reply::Stat(self.stat_of(id, self.now)?));
+        }
+        Ok(Reply::Grant(self.grant(id, &data.blocks)))
+    }
+
+    /// Makes a directory, multifile or table.
+    pub(super) fn make_directory(
+        &mut self,
+        path: &Path,
+        kind: ObjectKind,
+        parents: bool,
+        is_listed: bool,
+    ) -> Result<Reply, Refusal> {
+        if !kind.is_container() {
+            let why = "only directories, multifiles and tables are made".to_owned();
+            return Err(Refusal::WrongKind { path: path.clone(), why });
+        }
+        if path.is_root() {
+            if parents {
+                return Ok(Reply::Stat(self.stat_of(ROOT, self.now)?));
+            }
+            return Err(Refusal::Exists { path: path.clone() });
+        }
+        let (parent, name) = self.parent_for(path, kind, parents)?;
+        let id = match self.container_child(parent, &name) {
+            Some(existing) if parents && self.objects[&existing].kind() == kind => existing,
+            Some(_) => return Err(Refusal::Exists { path: path.clone() }),
+            None => self.insert_container(parent, &name, kind, is_listed),
+        };
+        Ok(Reply::Stat(self.stat_of(id, self.now)?))
+    }
+
+    fn insert_container(
+        &mut self,
+        parent: ObjectId,
+        name: &str,
+        kind: ObjectKind,
+        is_listed: bool,
+    ) -> ObjectId {
+        let id = ObjectId(self.next_object);
+        self.next_object += 1;
+        let object = Object {
+            parent,
+            name: Box::from(name),
+            is_bound: false,
+            is_listed,
+            created_at: self.now,
+            modified_at: self.now,
+            expires_at: None,
+            job: self.objects[&parent].job,
+            body: Body::Container(Container::new(kind)),
+        };
+        self.objects.insert(id, object);
+        self.bind(id, parent, name);
+        id
+    }
+
+    /// Returns the container for a new object of that kind and the object's name in it, making
+    /// directories on the way if asked to.
+    fn parent_for(
+        &mut self,
+        path: &Path,
+        kind: ObjectKind,
+        parents: bool,
+    ) -> Result<(ObjectId, String), Refusal> {
+        let Some(name) = path.name().map(str::to_owned) else {
+            return Err(Refusal::IsADirectory { path: path.clone() });
+        };
+        let above = path.parent().expect("a path with a name has a parent");
+        let parent = match self.resolve(&above) {
+            Err(Refusal::NotFound { .. }) if parents => self.make_missing(&above)?,
+            other => other?,
+        };
+        self.check_accepts(parent, kind, path)?;
+        Ok((parent, name))
+    }
+
+    fn check_accepts(&self, id: ObjectId, kind: ObjectKind, path: &Path) -> Result<(), Refusal> {
+        let Some(container) = self.objects[&id].container() else {
+            return Err(Refusal::NotADirectory { path: self.path_or_root(id) });
+        };
+        if container.accepts(kind) {
+            return Ok(());
+        }
+        let why = format!("a {:?} cannot hold a {kind:?}", container.kind);
+        Err(Refusal::WrongKind { path: path.clone(), why })
+    }
+
+    fn make_missing(&mut self, path: &Path) -> Result<ObjectId, Refusal> {
+        let mut at = ROOT;
+        for name in path.components() {
+            at = match self.container_child(at, name) {
+                Some(child) => child,
+                None => {
+                    // Refused, if at all, at the first missing name: before anything is made.
+                    self.check_accepts(at, ObjectKind::Directory, path)?;
+                    self.insert_container(at, name, ObjectKind::Directory, true)
+                }
+            };
+        }
+        Ok(at)
+    }
+
+    pub(super) fn container_child(&self, container: ObjectId, name: &str) -> Option<ObjectId> {
+        self.objects.get(&container)?.container()?.child(name)
+    }
+
+    /// Moves an object to another name at once, with everything in it.
+    pub(super) fn rename(
+        &mut self,
+        from: &Path,
+        to: &Path,
+        replace: bool,
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        let id = self.resolve(from)?;
+        if from == to {
+            return Ok(Reply::Done);
+        }
+        if from.contains(to) {
+            return Err(Refusal::IntoItself { from: from.clone() });
+        }
+        let kind = self.objects[&id].kind();
+        let (parent, name) = self.parent_for(to, kind, false)?;
+        if self.objects[&parent].job != self.objects[&self.objects[&id].parent].job {
+            return Err(Refusal::CrossesJob { from: from.clone(), to: to.clone() });
+        }
+        self.check_depth(id, to)?;
+        if let Some(existing) = self.container_child(parent, &name) {
+            let both_data =
+                self.objects[&existing].data().is_some() && self.objects[&id].data().is_some();
+            if !replace || !both_data {
+                return Err(Refusal::Exists { path: to.clone() });
+            }
+            self.remove_tree(existing, orders);
+        }
+        self.unbind(id);
+        self.bind(id, parent, &name);
+        Ok(Reply::Done)
+    }
+
+    /// Refuses a rename that would make a path below it deeper than paths may be.
+    fn check_depth(&self, id: ObjectId, to: &Path) -> Result<(), Refusal> {
+        let limit = sanderling_protocol::limits::PATH_DEPTH_MAX;
+        let mut level = vec![id];
+        let mut depth = to.components().count();
+        while !level.is_empty() {
+            if depth > limit {
+                let (value, limit) = (depth as u64, limit as u64);
+                return Err(Refusal::TooLarge { what: "path depth".to_owned(), value, limit });
+            }
+            let containers = level.iter().filter_map(|id| self.objects[id].container());
+            level = containers.flat_map(Container::children).collect();
+            depth += 1;
+        }
+        Ok(())
+    }
+
+    pub(super) fn delete(
+        &mut self,
+        path: &Path,
+        recursive: bool,
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        let id = self.resolve(path)?;
+        if id == ROOT {
+            let why = "the root directory cannot be deleted".to_owned();
+            return Err(Refusal::BadPath { path: path.to_string(), why });
+        }
+        let is_full = self.objects[&id].container().is_some_and(|container| container.len() > 0);
+        if is_full && !recursive {
+            return Err(Refusal::NotEmpty { path: path.clone() });
+        }
+        let (objects, freed_bytes) = self.remove_tree(id, orders);
+        Ok(Reply::Deleted { objects, freed_bytes })
+    }
+
+    pub(super) fn set_ttl(&mut self, path: &Path, ttl: Option<Millis>) -> Result<Reply, Refusal> {
+        let id = self.resolve(path)?;
+        if id == ROOT {
+            let why = "the root directory cannot expire".to_owned();
+            return Err(Refusal::BadPath { path: path.to_string(), why });
+        }
+        let at: Option<Instant> = ttl.map(|ttl| self.now + ttl);
+        self.objects.get_mut(&id).expect("just resolved").expires_at = at;
+        if let Some(at) = at {
+            self.schedule(at, Due::Object(id));
+        }
+        Ok(Reply::Done)
+    }
+}

@@ -1,0 +1,151 @@
+//! Objects of the namespace.
+
+use std::collections::BTreeMap;
+
+use sanderling_protocol::message::ObjectKind;
+use sanderling_protocol::{BlockId, Instant, JobId, LeaseId, Nonce, ObjectId, StorageClass};
+use serde::{Deserialize, Serialize};
+
+/// The root directory.
+pub const ROOT: ObjectId = ObjectId(1);
+
+/// One object, whatever its kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Object {
+    /// The container that names it. The root is its own.
+    pub(crate) parent: ObjectId,
+    /// Its name there.
+    pub(crate) name: Box<str>,
+    /// Whether the container's entries hold it. An object that will replace another is bound by its
+    /// seal.
+    pub(crate) is_bound: bool,
+    /// Whether listings show it.
+    pub(crate) is_listed: bool,
+    pub(crate) created_at: Instant,
+    pub(crate) modified_at: Instant,
+    pub(crate) expires_at: Option<Instant>,
+    pub(crate) job: Option<JobId>,
+    pub(crate) body: Body,
+}
+
+/// What an object consists of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Body {
+    Container(Container),
+    Data(Data),
+}
+
+/// A directory, multifile or table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Container {
+    pub(crate) kind: ObjectKind,
+    pub(crate) listed: BTreeMap<Box<str>, ObjectId>,
+    pub(crate) unlisted: BTreeMap<Box<str>, ObjectId>,
+}
+
+/// A file or key-value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Data {
+    pub(crate) kind: ObjectKind,
+    pub(crate) class: StorageClass,
+    pub(crate) delete_after_read: bool,
+    pub(crate) is_sealed: bool,
+    /// Published bytes.
+    pub(crate) bytes: u64,
+    /// Published bytes that were declared lost.
+    pub(crate) lost_bytes: u64,
+    /// The whole value, if it lives here.
+    pub(crate) inline: Option<Box<[u8]>>,
+    /// In the order of the bytes. Some may have none.
+    pub(crate) blocks: Vec<BlockId>,
+    /// Drawn by the writer that created it, so that a repeated create is told from another's.
+    pub(crate) created_by: Nonce,
+    pub(crate) lease: Option<Lease>,
+    /// The lease under which it was sealed last, so that a repeated seal is answered alike.
+    pub(crate) sealed_by: LeaseId,
+}
+
+/// The right of one writer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Lease {
+    pub(crate) id: LeaseId,
+    pub(crate) writer: Nonce,
+    pub(crate) until: Instant,
+    /// The lease has ended and the datanodes are being asked how far the writer got.
+    pub(crate) is_recovering: bool,
+}
+
+impl Container {
+    pub(crate) const fn new(kind: ObjectKind) -> Self {
+        Self { kind, listed: BTreeMap::new(), unlisted: BTreeMap::new() }
+    }
+
+    pub(crate) fn child(&self, name: &str) -> Option<ObjectId> {
+        self.listed.get(name).or_else(|| self.unlisted.get(name)).copied()
+    }
+
+    pub(crate) fn bind(&mut self, name: Box<str>, object: ObjectId, is_listed: bool) {
+        let entries = if is_listed { &mut self.listed } else { &mut self.unlisted };
+        entries.insert(name, object);
+    }
+
+    pub(crate) fn unbind(&mut self, name: &str) {
+        if self.listed.remove(name).is_none() {
+            self.unlisted.remove(name);
+        }
+    }
+
+    pub(crate) fn children(&self) -> impl Iterator<Item = ObjectId> {
+        self.listed.values().chain(self.unlisted.values()).copied()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.listed.len() + self.unlisted.len()
+    }
+
+    /// Tells whether an object of that kind may live here.
+    pub(crate) const fn accepts(&self, kind: ObjectKind) -> bool {
+        match self.kind {
+            ObjectKind::Multifile => matches!(kind, ObjectKind::File),
+            ObjectKind::Table => matches!(kind, ObjectKind::KeyValue),
+            _ => !matches!(kind, ObjectKind::KeyValue),
+        }
+    }
+}
+
+impl Object {
+    pub(crate) const fn kind(&self) -> ObjectKind {
+        match &self.body {
+            Body::Container(container) => container.kind,
+            Body::Data(data) => data.kind,
+        }
+    }
+
+    pub(crate) const fn data(&self) -> Option<&Data> {
+        match &self.body {
+            Body::Data(data) => Some(data),
+            Body::Container(_) => None,
+        }
+    }
+
+    pub(crate) const fn data_mut(&mut self) -> Option<&mut Data> {
+        match &mut self.body {
+            Body::Data(data) => Some(data),
+            Body::Container(_) => None,
+        }
+    }
+
+    pub(crate) const fn container(&self) -> Option<&Container> {
+        match &self.body {
+            Body::Container(container) => Some(container),
+            Body::Data(_) => None,
+        }
+    }
+
+    pub(crate) const fn container_mut(&mut self) -> Option<&mut Container> {
+        match &mut self.body {
+            Body::Container(container) => Some(container),
+            Body::Data(_) => None,
+        }
+    }
+}

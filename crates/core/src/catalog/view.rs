@@ -1,0 +1,303 @@
+//! Reading the catalog.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use sanderling_protocol::limits::LIST_PAGE_MAX;
+use sanderling_protocol::message::{
+    BlockLocation, DrainWork, Entry, JobInfo, Layout, ObjectStat, Place,
+};
+use sanderling_protocol::node::{
+    Availability, DrainProgress, Load, NodeInfo, NodeSelector, Policy, TierUsage,
+};
+use sanderling_protocol::order::HeldBlock;
+use sanderling_protocol::{
+    BlockId, Instant, Millis, NodeId, Nonce, ObjectId, Path, Refusal, Reply, StorageClass, Tier,
+};
+
+use super::Catalog;
+use super::block_map::BlockState;
+use super::members::Node;
+use super::object::{Body, Data, Object};
+
+impl Catalog {
+    /// Returns facts about an object.
+    pub(crate) fn stat_of(&self, id: ObjectId, now: Instant) -> Result<ObjectStat, Refusal> {
+        let gone = Refusal::ObjectGone { object: id };
+        let object = self.objects.get(&id).ok_or(gone.clone())?;
+        let path = self.path_of(id).ok_or(gone)?;
+        let (bytes, lost_bytes) = self.bytes_of(object);
+        let data = object.data();
+        let with_bytes = |data: &Data| {
+            let blocks = data.blocks.iter().filter(|block| self.blocks[block].length > 0);
+            u32::try_from(blocks.count()).unwrap_or(u32::MAX)
+        };
+        Ok(ObjectStat {
+            path,
+            object: id,
+            kind: object.kind(),
+            bytes,
+            lost_bytes,
+            is_sealed: data.is_none_or(|data| data.is_sealed),
+            is_listed: object.is_listed,
+            delete_after_read: data.is_some_and(|data| data.delete_after_read),
+            class: data.map_or_else(StorageClass::default, |data| data.class),
+            created_at: object.created_at,
+            modified_at: object.modified_at,
+            expires_in: object.expires_at.map(|at| now.until(at)),
+            blocks: data.map_or(0, with_bytes),
+            entries: object.container().map_or(0, |container| container.len() as u64),
+            job: object.job,
+        })
+    }
+
+    /// Returns published and lost bytes; of multifiles and tables the sums of their parts.
+    fn bytes_of(&self, object: &Object) -> (u64, u64) {
+        use sanderling_protocol::message::ObjectKind::Directory;
+        match &object.body {
+            Body::Data(data) => (data.bytes, data.lost_bytes),
+            Body::Container(container) if container.kind == Directory => (0, 0),
+            Body::Container(container) => {
+                let parts = container.children().filter_map(|part| self.objects[&part].data());
+                parts.fold((0, 0), |(bytes, lost), data| {
+                    (bytes + data.bytes, lost + data.lost_bytes)
+                })
+            }
+        }
+    }
+
+    pub(crate) fn layout(
+        &self,
+        id: ObjectId,
+        from: u64,
+        bytes: u64,
+        now: Instant,
+    ) -> Result<Reply, Refusal> {
+        let stat = self.stat_of(id, now)?;
+        let Some(data) = self.objects[&id].data() else {
+            return Ok(Reply::Layout(Layout {
+                stat,
+                inline: None,
+                blocks: vec![],
+                places: vec![],
+            }));
+        };
+        let end = from.saturating_add(bytes);
+        let mut offset = data.inline.as_ref().map_or(0, |inline| inline.len() as u64);
+        let mut blocks = Vec::new();
+        for block_id in &data.blocks {
+            let block = &self.blocks[block_id];
+            let start = offset;
+            offset += u64::from(block.length);
+            if block.length == 0 || offset <= from {
+                continue;
+            }
+            if start >= end {
+                break;
+            }
+            let (epoch, length, home, tier) = (block.epoch, block.length, block.home, block.tier);
+            let location =
+                BlockLocation { block: *block_id, epoch, offset: start, length, home, tier };
+            blocks.push(location);
+        }
+        let places = self.places(blocks.iter().filter_map(|block| block.home));
+        let inline = data.inline.as_ref().map(|inline| inline.to_vec());
+        Ok(Reply::Layout(Layout { stat, inline, blocks, places }))
+    }
+
+    /// Returns the addresses of nodes, each once.
+    pub(super) fn places(&self, nodes: impl Iterator<Item = NodeId>) -> Vec<Place> {
+        let nodes: BTreeSet<NodeId> = nodes.collect();
+        let place = |id: NodeId| {
+            let node = self.nodes.get(id)?;
+            Some(Place { node: id, address: node.address.clone(), host: node.host.clone() })
+        };
+        nodes.into_iter().filter_map(place).collect()
+    }
+
+    pub(crate) fn list(&self, path: &Path, after: &str, limit: u32) -> Result<Reply, Refusal> {
+        let id = self.resolve(path)?;
+        let Some(container) = self.objects[&id].container() else {
+            return Err(Refusal::NotADirectory { path: path.clone() });
+        };
+        let limit = (limit as usize).clamp(1, LIST_PAGE_MAX);
+        let start = if after.is_empty() { Bound::Unbounded } else { Bound::Excluded(after) };
+        let mut page = container.listed.range::<str, _>((start, Bound::Unbounded));
+        let entries = page.by_ref().take(limit).map(|(name, id)| self.entry(name, *id)).collect();
+        Ok(Reply::Entries { entries, is_more: page.next().is_some() })
+    }
+
+    fn entry(&self, name: &str, id: ObjectId) -> Entry {
+        let object = &self.objects[&id];
+        let (bytes, lost_bytes) = self.bytes_of(object);
+        Entry {
+            name: name.to_owned(),
+            kind: object.kind(),
+            object: id,
+            bytes,
+            lost_bytes,
+            is_sealed: object.data().is_none_or(|data| data.is_sealed),
+            modified_at: object.modified_at,
+        }
+    }
+
+    pub(crate) fn job_infos(&self, now: Instant) -> Vec<JobInfo> {
+        self.jobs.keys().filter_map(|id| self.job_info(*id, now)).collect()
+    }
+
+    /// Returns one row of the nodes' table, without what only heartbeats know.
+    #[must_use]
+    pub fn node_info(&self, id: NodeId, now: Instant) -> Option<NodeInfo> {
+        let node = self.nodes.get(id)?;
+        let is_gone = node.policy == Policy::Gone;
+        let tiers = node.tiers.iter().map(|state| TierUsage {
+            tier: state.tier,
+            capacity_bytes: state.capacity,
+            used_bytes: state.used,
+        });
+        Some(NodeInfo {
+            id,
+            name: node.name.clone(),
+            address: node.address.clone(),
+            http_address: node.http_address.clone(),
+            host: node.host.clone(),
+            policy: node.policy,
+            availability: if is_gone { Availability::Down } else { Availability::Up },
+            tiers: tiers.collect(),
+            blocks: node.homes.len() as u64,
+            exposure_bytes: self.exposure(id),
+            deadline_in: node.deadline.map(|at| now.until(at)),
+            reason: node.reason.clone(),
+            drain: self.drain_progress(id, node, now),
+            load: Load::default(),
+            heartbeat_age: Millis(0),
+            age: now.since(node.registered_at),
+        })
+    }
+
+    fn drain_progress(&self, id: NodeId, node: &Node, now: Instant) -> Option<DrainProgress> {
+        let drain = node.drain?;
+        let elapsed = drain.ended_at.unwrap_or(now).since(drain.began_at);
+        let left_bytes = if node.policy.is_draining() { self.exposure(id) } else { 0 };
+        let finish_in = match (node.policy, drain.moved_bytes) {
+            (Policy::Drained, _) => Some(Millis(0)),
+            (_, 0) => None,
+            (_, moved) => {
+                let millis = u128::from(left_bytes) * u128::from(elapsed.0) / u128::from(moved);
+                Some(Millis(u64::try_from(millis).unwrap_or(u64::MAX)))
+            }
+        };
+        Some(DrainProgress {
+            left_blocks: node.homes.len() as u64,
+            left_bytes,
+            moved_blocks: drain.moved_blocks,
+            moved_bytes: drain.moved_bytes,
+            lost_blocks: drain.lost_blocks,
+            lost_bytes: drain.lost_bytes,
+            elapsed,
+            finish_in,
+            is_fenced: drain.is_fenced,
+        })
+    }
+
+    /// Returns the ids of the nodes that are not gone, or of all that are remembered.
+    #[must_use]
+    pub fn node_ids(&self, all: bool) -> Vec<NodeId> {
+        let wanted = |node: &Node| all || node.policy != Policy::Gone;
+        let nodes = self.nodes.by_id.iter();
+        nodes.filter(|(_, node)| wanted(node)).map(|(id, _)| *id).collect()
+    }
+
+    /// Finds a node by id, name or address.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownNode`] when none answers to it.
+    pub fn select_node(&self, selector: &NodeSelector) -> Result<NodeId, Refusal> {
+        self.nodes.select(selector)
+    }
+
+    /// Returns what is wanted of a node and where it is.
+    #[must_use]
+    pub fn node_policy(&self, id: NodeId) -> Option<(Policy, &str)> {
+        self.nodes.get(id).map(|node| (node.policy, node.address.as_str()))
+    }
+
+    /// Returns the nonce of the process behind a node.
+    #[must_use]
+    pub fn node_nonce(&self, id: NodeId) -> Option<Nonce> {
+        self.nodes.get(id).map(|node| node.nonce)
+    }
+
+    /// Returns a node's machine.
+    #[must_use]
+    pub fn node_host(&self, id: NodeId) -> Option<&str> {
+        self.nodes.get(id).map(|node| node.host.as_str())
+    }
+
+    /// Returns the deadline of a node's notice and how many blocks it is still the home of.
+    #[must_use]
+    pub fn node_deadline(&self, id: NodeId) -> (Option<Instant>, u64) {
+        self.nodes.get(id).map_or((None, 0), |node| (node.deadline, node.homes.len() as u64))
+    }
+
+    /// Returns a node's free bytes in a tier by the catalog's account, and that tier's size.
+    #[must_use]
+    pub fn node_room(&self, id: NodeId, tier: Tier) -> (u64, u64) {
+        let Some(node) = self.nodes.get(id) else { return (0, 0) };
+        let capacity = node.tiers.iter().find(|state| state.tier == tier);
+        (node.free_bytes(tier), capacity.map_or(0, |state| state.capacity))
+    }
+
+    /// Returns the home of an object's first block, for affinity.
+    #[must_use]
+    pub fn first_home(&self, path: &Path) -> Option<NodeId> {
+        let id = self.resolve(path).ok()?;
+        let data = self.objects[&id].data()?;
+        data.blocks.iter().find_map(|block| self.blocks[block].home)
+    }
+
+    pub(crate) fn drains(&self, now: Instant) -> Vec<DrainWork> {
+        let draining = self.nodes.by_id.iter().filter(|(_, node)| node.policy.is_draining());
+        draining
+            .map(|(id, node)| DrainWork {
+                node: *id,
+                address: node.address.clone(),
+                deadline_in: node.deadline.map(|at| now.until(at)),
+                left_blocks: node.homes.len() as u64,
+                left_bytes: self.exposure(*id),
+            })
+            .collect()
+    }
+
+    /// Returns those of a datanode's blocks that nobody wants there: deleted while it could not be
+    /// told, stored by a move that was given up, or moved away from a node that stays.
+    pub(crate) fn unwanted(&self, id: NodeId, held: &[HeldBlock]) -> Result<Reply, Refusal> {
+        let node = self.nodes.get(id).filter(|node| node.policy != Policy::Gone);
+        let node = node.ok_or(Refusal::NodeGone { node: id })?;
+        let is_wanted = |block: &HeldBlock| {
+            node.homes.contains(&block.block)
+                || node.incoming.contains_key(&block.block)
+                || node.left.contains(&block.block)
+        };
+        let blocks: Vec<BlockId> =
+            held.iter().filter(|block| !is_wanted(block)).map(|block| block.block).collect();
+        Ok(Reply::Drop { blocks })
+    }
+
+    /// Returns the class of an object and, for the next blocks, the node of its last one.
+    #[must_use]
+    pub fn class_of(&self, id: ObjectId) -> Option<StorageClass> {
+        self.objects.get(&id)?.data().map(|data| data.class)
+    }
+
+    /// Returns the class of a file by its name.
+    #[must_use]
+    pub fn class_at(&self, path: &Path) -> Option<StorageClass> {
+        self.class_of(self.resolve(path).ok()?)
+    }
+
+    /// Returns how many blocks writers still have.
+    pub(super) fn open_blocks(&self) -> u64 {
+        self.blocks.values().filter(|block| block.state != BlockState::Ended).count() as u64
+    }
+}

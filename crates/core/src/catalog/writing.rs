@@ -1,0 +1,411 @@
+//! Writing: leases, grants of blocks, publishing lengths, sealing.
+//!
+//! The bytes that count are those that the lease's holder published. A datanode may hold more of a
+//! block, never fewer, and what it holds beyond is never read.
+
+use sanderling_protocol::message::{BlockLength, Grant, GrantedBlock, ObjectKind};
+use sanderling_protocol::refusal::ByteRange;
+use sanderling_protocol::{
+    BlockId, Epoch, LeaseId, Millis, NodeId, Nonce, ObjectId, Path, Refusal, Reply,
+};
+
+use super::Catalog;
+use super::block_map::{BlockState, Orders, allocated_bytes};
+use super::due::Due;
+use super::log::Placement;
+use super::object::Lease;
+
+/// How soon a fence of a vanished writer's blocks is ordered again when its datanode has not answered.
+const RECOVERY_RETRY: Millis = Millis(1000);
+
+impl Catalog {
+    pub(super) fn grant_lease(&mut self, id: ObjectId, writer: Nonce) {
+        let lease = LeaseId(self.next_lease);
+        self.next_lease += 1;
+        let until = self.now + self.lease;
+        let data = self.data_mut(id);
+        data.lease = Some(Lease { id: lease, writer, until, is_recovering: false });
+        data.is_sealed = false;
+        self.schedule(until, Due::Lease(id));
+    }
+
+    /// Describes the lease and those of the blocks that may still be written.
+    pub(super) fn grant(&self, id: ObjectId, blocks: &[BlockId]) -> Grant {
+        let data = self.objects[&id].data().expect("only data is written");
+        let granted: Vec<GrantedBlock> = blocks
+            .iter()
+            .filter_map(|id| {
+                let block = self.blocks.get(id)?;
+                let node = block.home.filter(|_| block.state == BlockState::Open)?;
+                let (epoch, tier, bytes_max) = (block.epoch, block.tier, block.bytes_max);
+                Some(GrantedBlock { block: *id, epoch, node, tier, bytes_max })
+            })
+            .collect();
+        let places = self.places(granted.iter().map(|block| block.node));
+        let lease = data.lease.map_or(LeaseId(0), |lease| lease.id);
+        Grant {
+            object: id,
+            lease,
+            lease_millis: self.lease,
+            bytes: data.bytes,
+            blocks: granted,
+            places,
+        }
+    }
+
+    pub(super) fn append(
+        &mut self,
+        path: &Path,
+        writer: Nonce,
+        placed: &[Placement],
+    ) -> Result<Reply, Refusal> {
+        let id = self.resolve(path)?;
+        let object = &self.objects[&id];
+        let data = object.data().ok_or_else(|| Refusal::IsADirectory { path: path.clone() })?;
+        if data.kind != ObjectKind::File {
+            let why = "only files are appended to".to_owned();
+            return Err(Refusal::WrongKind { path: path.clone(), why });
+        }
+        match data.lease {
+            Some(lease) if lease.writer == writer && !lease.is_recovering => {
+                return Ok(Reply::Grant(self.grant(id, &data.blocks)));
+            }
+            Some(lease) if lease.until > self.now && !lease.is_recovering => {
+                let remaining = self.now.until(lease.until);
+                return Err(Refusal::SecondWriter { path: path.clone(), remaining });
+            }
+            Some(_) => {
+                let why = format!("the last writer of {path} is being fenced");
+                return Err(Refusal::RetryAfter { after: Millis(50), why });
+            }
+            None => {}
+        }
+        self.check_quota(object.job, reserved_bytes(placed))?;
+        self.grant_lease(id, writer);
+        let blocks: Vec<BlockId> = placed.iter().map(|place| self.add_block(id, *place)).collect();
+        Ok(Reply::Grant(self.grant(id, &blocks)))
+    }
+
+    pub(super) fn add_blocks(
+        &mut self,
+        id: ObjectId,
+        lease: LeaseId,
+        ended: &[BlockLength],
+        placed: &[Placement],
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        self.check_lease(id, lease)?;
+        self.check_lengths(id, ended)?;
+        self.end_blocks(id, ended, orders);
+        // After the ended blocks gave back what they did not use.
+        self.check_quota(self.objects[&id].job, reserved_bytes(placed))?;
+        let blocks: Vec<BlockId> = placed.iter().map(|place| self.add_block(id, *place)).collect();
+        Ok(Reply::Grant(self.grant(id, &blocks)))
+    }
+
+    pub(super) fn publish(
+        &mut self,
+        id: ObjectId,
+        lease: LeaseId,
+        lengths: &[BlockLength],
+    ) -> Result<Reply, Refusal> {
+        self.check_lease(id, lease)?;
+        self.check_lengths(id, lengths)?;
+        for BlockLength { block, length } in lengths {
+            self.raise_length(id, *block, *length);
+        }
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn seal(
+        &mut self,
+        id: ObjectId,
+        lease: LeaseId,
+        lengths: &[BlockLength],
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        let data = self.objects.get(&id).and_then(|object| object.data());
+        if data.is_some_and(|data| data.is_sealed && data.sealed_by == lease) {
+            return Ok(Reply::Stat(self.stat_of(id, self.now)?));
+        }
+        self.check_lease(id, lease)?;
+        self.check_lengths(id, lengths)?;
+        self.end_blocks(id, lengths, orders);
+        self.close(id, orders);
+        self.bind_sealed(id, orders)
+    }
+
+    /// Makes a whole small value an object at once.
+    pub(super) fn seal_inline(
+        &mut self,
+        id: ObjectId,
+        inline: Vec<u8>,
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        let bytes = inline.len() as u64;
+        let job = self.objects[&id].job;
+        self.charge(job, bytes.cast_signed());
+        let data = self.data_mut(id);
+        data.bytes = bytes;
+        data.inline = Some(inline.into_boxed_slice());
+        data.is_sealed = true;
+        self.bind_sealed(id, orders)
+    }
+
+    /// Gives a sealed object its name, replacing what had it. Of key-values the last created wins, of
+    /// files the last sealed.
+    fn bind_sealed(&mut self, id: ObjectId, orders: &mut Orders) -> Result<Reply, Refusal> {
+        let object = &self.objects[&id];
+        if object.is_bound {
+            return Ok(Reply::Stat(self.stat_of(id, self.now)?));
+        }
+        let (parent, name, kind) = (object.parent, object.name.clone(), object.kind());
+        if !self.objects.contains_key(&parent) {
+            self.remove_tree(id, orders);
+            return Err(Refusal::ObjectGone { object: id });
+        }
+        match self.container_child(parent, &name) {
+            Some(existing) if self.objects[&existing].container().is_some() => {
+                let path = self.path_or_root(id);
+                self.remove_tree(id, orders);
+                return Err(Refusal::IsADirectory { path });
+            }
+            Some(existing) if kind == ObjectKind::KeyValue && existing > id => {
+                let stat = self.stat_of(id, self.now);
+                self.remove_tree(id, orders);
+                return stat.map(Reply::Stat);
+            }
+            Some(existing) => {
+                self.remove_tree(existing, orders);
+            }
+            None => {}
+        }
+        self.bind(id, parent, &name);
+        Ok(Reply::Stat(self.stat_of(id, self.now)?))
+    }
+
+    pub(super) fn abort(
+        &mut self,
+        id: ObjectId,
+        lease: LeaseId,
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        if !self.objects.contains_key(&id) {
+            return Ok(Reply::Done);
+        }
+        self.check_lease(id, lease)?;
+        let data = self.objects[&id].data().expect("only data has a lease");
+        if data.sealed_by == LeaseId(0) && data.inline.is_none() {
+            self.remove_tree(id, orders);
+        } else {
+            self.close(id, orders);
+        }
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn renew_leases(&mut self, leases: &[(ObjectId, LeaseId)]) -> Reply {
+        let mut ended = Vec::new();
+        for (object, lease) in leases {
+            if self.check_lease(*object, *lease).is_err() {
+                ended.push(*object);
+            }
+        }
+        Reply::Renewed { ended }
+    }
+
+    /// Refuses who does not hold the lease, and renews it for who does.
+    fn check_lease(&mut self, id: ObjectId, lease: LeaseId) -> Result<(), Refusal> {
+        let until = self.now + self.lease;
+        let object = self.objects.get_mut(&id).ok_or(Refusal::ObjectGone { object: id })?;
+        let data = object.data_mut().ok_or(Refusal::LeaseEnded { object: id })?;
+        match &mut data.lease {
+            Some(held) if held.id == lease && !held.is_recovering => held.until = until,
+            None if data.is_sealed && data.sealed_by == lease => {
+                return Err(Refusal::Sealed { object: id });
+            }
+            _ => return Err(Refusal::LeaseEnded { object: id }),
+        }
+        Ok(())
+    }
+
+    /// Refuses lengths that cannot be: of other objects' blocks, longer than a block can be, or such
+    /// that bytes already published behind them would move.
+    fn check_lengths(&self, id: ObjectId, lengths: &[BlockLength]) -> Result<(), Refusal> {
+        let data = self.objects[&id].data().expect("the lease was checked");
+        for BlockLength { block: asked, length } in lengths {
+            let bad = |why: String| Err(Refusal::BadRequest { why });
+            let Some(place) = data.blocks.iter().position(|block| block == asked) else {
+                if *length == 0 {
+                    continue;
+                }
+                return bad(format!("block {asked} is not of object {id}"));
+            };
+            let block = &self.blocks[asked];
+            if *length <= block.length {
+                continue;
+            }
+            if block.state == BlockState::Ended {
+                return bad(format!("block {asked} has ended at {} bytes", block.length));
+            }
+            if *length > block.bytes_max {
+                let limit = block.bytes_max;
+                return bad(format!("block {asked} holds {limit} bytes at most, not {length}"));
+            }
+            let behind = &data.blocks[place + 1..];
+            if behind.iter().any(|block| self.blocks[block].length > 0) {
+                return bad(format!("bytes behind block {asked} are published already"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Publishes final lengths; what has none is given back.
+    fn end_blocks(&mut self, id: ObjectId, lengths: &[BlockLength], orders: &mut Orders) {
+        for BlockLength { block, length } in lengths {
+            self.raise_length(id, *block, *length);
+            self.end_block(id, *block, orders);
+        }
+    }
+
+    fn end_block(&mut self, id: ObjectId, block_id: BlockId, orders: &mut Orders) {
+        let Some(block) = self.blocks.get_mut(&block_id) else { return };
+        let length = block.length;
+        if length == 0 {
+            self.data_mut(id).blocks.retain(|block| *block != block_id);
+            self.remove_block(block_id, orders);
+            return;
+        }
+        block.state = BlockState::Ended;
+        if !block.is_lost() {
+            self.resize_block(block_id, allocated_bytes(length));
+        }
+    }
+
+    /// Publishes more bytes of a block. Lengths never shrink: a request may arrive again, late.
+    fn raise_length(&mut self, id: ObjectId, block_id: BlockId, length: u32) {
+        let now = self.now;
+        let Some(block) = self.blocks.get_mut(&block_id) else { return };
+        if length <= block.length {
+            return;
+        }
+        let added = u64::from(length - block.length);
+        let lost_on = block.is_lost().then_some(block.lost_on);
+        block.length = length;
+        let data = self.data_mut(id);
+        data.bytes += added;
+        let end = data.bytes;
+        self.objects.get_mut(&id).expect("just used").modified_at = now;
+        if let Some(node) = lost_on {
+            // The writer got these bytes acknowledged by a node that died before it could say so.
+            self.record_late_loss(node, id, ByteRange { offset: end - added, bytes: added });
+        }
+    }
+
+    /// Ends writing with what is published.
+    fn close(&mut self, id: ObjectId, orders: &mut Orders) {
+        let blocks = self.objects[&id].data().map(|data| data.blocks.clone()).unwrap_or_default();
+        for block in blocks {
+            if self.blocks[&block].state != BlockState::Ended {
+                self.end_block(id, block, orders);
+            }
+        }
+        let now = self.now;
+        let object = self.objects.get_mut(&id).expect("the lease was checked");
+        object.modified_at = now;
+        let data = object.data_mut().expect("only data is closed");
+        data.sealed_by = data.lease.take().map_or(LeaseId(0), |lease| lease.id);
+        data.is_sealed = true;
+    }
+
+    /// Fences a writer that no longer renews its lease, then closes the object with what it published.
+    pub(super) fn expire_lease(&mut self, id: ObjectId, orders: &mut Orders) {
+        let Some(object) = self.objects.get(&id) else { return };
+        let Some(lease) = object.data().and_then(|data| data.lease) else { return };
+        if lease.until > self.now && !lease.is_recovering {
+            self.schedule(lease.until, Due::Lease(id));
+            return;
+        }
+        if !object.is_bound {
+            self.remove_tree(id, orders);
+            return;
+        }
+        if let Some(lease) = &mut self.data_mut(id).lease {
+            lease.is_recovering = true;
+        }
+        for block in self.objects[&id].data().map(|data| data.blocks.clone()).unwrap_or_default() {
+            self.fence_block(id, block, lease.is_recovering, orders);
+        }
+        self.finish_recovery(id, orders);
+        if self.data_mut(id).lease.is_some() {
+            self.schedule(self.now + RECOVERY_RETRY, Due::Lease(id));
+        }
+    }
+
+    fn fence_block(
+        &mut self,
+        object: ObjectId,
+        block_id: BlockId,
+        is_again: bool,
+        orders: &mut Orders,
+    ) {
+        let block = self.blocks[&block_id];
+        if block.state == BlockState::Ended {
+            return;
+        }
+        if block.length == 0 || block.is_lost() {
+            self.end_block(object, block_id, orders);
+            return;
+        }
+        self.void_move(block_id, orders);
+        let block = self.blocks.get_mut(&block_id).expect("just read");
+        if !is_again {
+            block.epoch_last = block.epoch_last.next();
+            block.epoch = block.epoch_last;
+            block.state = BlockState::Fenced;
+        }
+        if let Some(home) = block.home {
+            orders.fences.entry(home).or_default().push((block_id, block.epoch));
+        }
+    }
+
+    /// Takes the lengths with which a datanode acknowledged a fence.
+    pub(super) fn recovered(&mut self, lengths: &[(BlockId, Epoch, u32)], orders: &mut Orders) {
+        for (block_id, epoch, length) in lengths {
+            let Some(block) = self.blocks.get(block_id).copied() else { continue };
+            if block.epoch != *epoch || block.state != BlockState::Fenced || block.is_lost() {
+                continue;
+            }
+            let object = block.object;
+            if *length < block.length {
+                // The node lost what it had acknowledged: said, not hidden.
+                let node = block.home.unwrap_or(NodeId(0));
+                let why = format!("the node holds {length} of {} bytes", block.length);
+                self.lose_block(*block_id, orders);
+                self.record_loss(node, object, &[*block_id], &why);
+            }
+            self.end_block(object, *block_id, orders);
+            self.finish_recovery(object, orders);
+        }
+    }
+
+    fn finish_recovery(&mut self, id: ObjectId, orders: &mut Orders) {
+        let Some(data) = self.objects.get(&id).and_then(|object| object.data()) else { return };
+        let is_recovering = data.lease.is_some_and(|lease| lease.is_recovering);
+        let is_known = |block: &BlockId| {
+            let block = &self.blocks[block];
+            block.state == BlockState::Ended || block.is_lost()
+        };
+        if is_recovering && data.blocks.iter().all(is_known) {
+            self.close(id, orders);
+        }
+    }
+
+    pub(super) fn data_mut(&mut self, id: ObjectId) -> &mut super::object::Data {
+        let object = self.objects.get_mut(&id).expect("the object was looked up");
+        object.data_mut().expect("only data is written")
+    }
+}
+
+fn reserved_bytes(placed: &[Placement]) -> u64 {
+    placed.iter().map(|place| u64::from(allocated_bytes(place.bytes_max))).sum()
+}

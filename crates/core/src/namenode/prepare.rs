@@ -1,0 +1,232 @@
+//! Turning requests into commands: time, placement and names of nodes are decided here.
+
+use sanderling_protocol::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_GRANT_MAX, TEXT_BYTES_MAX};
+use sanderling_protocol::message::{Affinity, Create, Heartbeat, HeartbeatReply, Register};
+use sanderling_protocol::{
+    Instant, Millis, NodeId, NodeSelector, ObjectId, Path, Policy, Refusal, Reply, Request,
+    StorageClass, Tier,
+};
+
+use super::{Namenode, Prepared};
+use crate::catalog::{Action, Command, Placement};
+use crate::placement::{Candidate, Wish, place};
+
+/// The longest notice. A deadline further off is a mistake, or a decommission.
+const NOTICE_MILLIS_MAX: i64 = 7 * 24 * 3600 * 1000;
+
+impl Namenode {
+    /// Answers a request, or makes the command that will answer it.
+    pub fn prepare(&mut self, now: Instant, request: Request) -> Prepared {
+        if let Some(answer) = self.read(now, &request) {
+            return Prepared::Answer(answer);
+        }
+        match request {
+            Request::Heartbeat(heartbeat) => Prepared::Answer(self.heartbeat(now, &heartbeat)),
+            Request::Suspect { node } => {
+                self.membership.suspected(now, node);
+                Prepared::Answer(Ok(Reply::Done))
+            }
+            request => match self.action(now, request) {
+                Ok(action) => Prepared::Log(Command { at: now, action }),
+                Err(Answered::Refused(refusal)) => Prepared::Answer(Err(refusal)),
+                Err(Answered::Reply(reply)) => Prepared::Answer(Ok(*reply)),
+            },
+        }
+    }
+
+    fn action(&mut self, now: Instant, request: Request) -> Result<Action, Answered> {
+        Ok(match request {
+            Request::Create(request) => self.create(request)?,
+            Request::Append { path, writer } => {
+                let class = self.catalog.class_at(&path).unwrap_or_default();
+                let placed = self.place(&[BLOCK_BYTES_MAX], class, &[], None)?;
+                Action::Append { path, writer, placed }
+            }
+            Request::AddBlocks { object, lease, ended, count, avoid } => {
+                let placed = self.more_blocks(object, count, &avoid)?;
+                Action::AddBlocks { object, lease, ended, placed }
+            }
+            Request::MakeDirectory { path, kind, parents, is_listed } => {
+                Action::MakeDirectory { path, kind, parents, is_listed }
+            }
+            Request::Publish { object, lease, lengths } => {
+                Action::Publish { object, lease, lengths }
+            }
+            Request::Seal { object, lease, lengths } => Action::Seal { object, lease, lengths },
+            Request::Abort { object, lease } => Action::Abort { object, lease },
+            Request::RenewLeases { leases } => Action::RenewLeases { leases },
+            Request::Rename { from, to, replace } => Action::Rename { from, to, replace },
+            Request::Delete { path, recursive } => Action::Delete { path, recursive },
+            Request::SetTtl { path, ttl } => Action::SetTtl { path, ttl },
+            Request::RegisterJob(request) => Action::RegisterJob(request),
+            Request::RenewJob { job } => Action::RenewJob { job },
+            Request::EndJob { job } => Action::EndJob { job },
+            request => self.cluster_action(now, request)?,
+        })
+    }
+
+    fn cluster_action(&mut self, now: Instant, request: Request) -> Result<Action, Answered> {
+        Ok(match request {
+            Request::Register(request) => self.register(now, request)?,
+            Request::Notice { node, deadline_millis, reason } => {
+                let node = self.select(&node, &reason)?;
+                Action::Notice { node, deadline: deadline(now, deadline_millis)?, reason }
+            }
+            Request::Decommission { node, reason } => {
+                Action::Decommission { node: self.select(&node, &reason)?, reason }
+            }
+            Request::Cancel { node } => Action::Cancel { node: self.select(&node, "")? },
+            Request::Fenced { node } => Action::Fenced { node },
+            Request::Manage { holder, name, lease } => Action::Manage { holder, name, lease },
+            Request::Reserve { holder, moves } => Action::Reserve { holder, moves },
+            Request::Commit { holder, moves } => Action::Commit { holder, moves },
+            Request::Abandon { holder, blocks } => Action::Abandon { holder, blocks },
+            other => {
+                let why = format!("{other:?} was to be answered without the log");
+                return Err(Refusal::BadRequest { why }.into());
+            }
+        })
+    }
+
+    fn create(&mut self, request: Create) -> Result<Action, Answered> {
+        let sizes = if request.inline.is_some() {
+            Vec::new()
+        } else {
+            match request.expected_bytes {
+                None => vec![BLOCK_BYTES_MAX],
+                Some(bytes) => block_sizes(bytes),
+            }
+        };
+        let host = match &request.affinity {
+            None => None,
+            Some(Affinity::Host(host)) => Some(host.clone()),
+            Some(Affinity::Object(path)) => self.host_of(path),
+        };
+        let placed = self.place(&sizes, request.class, &[], host.as_deref())?;
+        Ok(Action::Create { request, placed })
+    }
+
+    fn host_of(&self, path: &Path) -> Option<String> {
+        let node = self.catalog.first_home(path)?;
+        self.catalog.node_host(node).map(str::to_owned)
+    }
+
+    fn more_blocks(
+        &mut self,
+        object: ObjectId,
+        count: u32,
+        avoid: &[NodeId],
+    ) -> Result<Vec<Placement>, Refusal> {
+        let limit = BLOCKS_PER_GRANT_MAX as u64;
+        if u64::from(count) > limit {
+            let (what, value) = ("blocks in one request".to_owned(), u64::from(count));
+            return Err(Refusal::TooLarge { what, value, limit });
+        }
+        let class = self.catalog.class_of(object).ok_or(Refusal::ObjectGone { object })?;
+        self.place(&vec![BLOCK_BYTES_MAX; count as usize], class, avoid, None)
+    }
+
+    fn place(
+        &mut self,
+        sizes: &[u32],
+        class: StorageClass,
+        avoid: &[NodeId],
+        near_host: Option<&str>,
+    ) -> Result<Vec<Placement>, Refusal> {
+        if sizes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let candidates = self.candidates();
+        place(&mut self.draw, candidates, &Wish { class, avoid, near_host }, sizes)
+    }
+
+    /// Returns the nodes that may get blocks: wanted, present and not suspected.
+    fn candidates(&self) -> Vec<Candidate> {
+        let may = |node: &NodeId| {
+            let policy = self.catalog.node_policy(*node).map(|(policy, _)| policy);
+            policy.is_some_and(Policy::takes_blocks) && self.membership.is_up(*node)
+        };
+        let candidate = |node: NodeId| Candidate {
+            node,
+            host: self.catalog.node_host(node).unwrap_or_default().to_owned(),
+            room: Tier::ALL.map(|tier| (tier, self.catalog.node_room(node, tier))).into(),
+        };
+        self.catalog.node_ids(false).into_iter().filter(may).map(candidate).collect()
+    }
+
+    /// Answers a node that registers again; a new one, or one that must hear of its drain, is logged.
+    fn register(&mut self, now: Instant, request: Register) -> Result<Action, Answered> {
+        let here = self.catalog.cluster();
+        if let Some(asked) = request.cluster.filter(|asked| *asked != here) {
+            return Err(Refusal::WrongCluster { here, asked }.into());
+        }
+        match self.catalog.node_of(request.nonce) {
+            Some((node, Policy::Gone)) => Err(Refusal::NodeGone { node }.into()),
+            Some((node, policy)) if !policy.is_draining() => {
+                self.membership.joined(now, node);
+                Err(Answered::Reply(Box::new(self.catalog.welcome(
+                    node,
+                    policy,
+                    self.config.heartbeat,
+                ))))
+            }
+            _ => Ok(Action::Register(request)),
+        }
+    }
+
+    fn heartbeat(&mut self, now: Instant, heartbeat: &Heartbeat) -> Result<Reply, Refusal> {
+        let node = heartbeat.node;
+        let policy = self.catalog.node_policy(node).map(|(policy, _)| policy);
+        let is_same = self.catalog.node_nonce(node) == Some(heartbeat.nonce);
+        let policy = policy
+            .filter(|policy| is_same && *policy != Policy::Gone)
+            .ok_or(Refusal::NodeGone { node })?;
+        self.membership.heartbeat(now, node, heartbeat.load);
+        let (deadline, home_blocks) = self.catalog.node_deadline(node);
+        let deadline_in = deadline.map(|at| now.until(at));
+        Ok(Reply::Heartbeat(HeartbeatReply { policy, deadline_in, home_blocks }))
+    }
+
+    fn select(&self, selector: &NodeSelector, reason: &str) -> Result<NodeId, Refusal> {
+        if reason.len() > TEXT_BYTES_MAX {
+            let (value, limit) = (reason.len() as u64, TEXT_BYTES_MAX as u64);
+            return Err(Refusal::TooLarge { what: "reason".to_owned(), value, limit });
+        }
+        self.catalog.select_node(selector)
+    }
+}
+
+/// Why there is no command.
+enum Answered {
+    Refused(Refusal),
+    Reply(Box<Reply>),
+}
+
+impl From<Refusal> for Answered {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+fn deadline(now: Instant, millis: i64) -> Result<Instant, Refusal> {
+    if millis <= 0 {
+        return Err(Refusal::DeadlinePassed { ago: Millis(millis.unsigned_abs()) });
+    }
+    if millis > NOTICE_MILLIS_MAX {
+        let (value, limit) = (millis.unsigned_abs(), NOTICE_MILLIS_MAX.unsigned_abs());
+        return Err(Refusal::TooLarge { what: "deadline in milliseconds".into(), value, limit });
+    }
+    Ok(now + Millis(millis.unsigned_abs()))
+}
+
+/// Returns the sizes of the first blocks of an object of that many bytes.
+fn block_sizes(bytes: u64) -> Vec<u32> {
+    let mut left = bytes;
+    let mut sizes = Vec::new();
+    while left > 0 && sizes.len() < BLOCKS_PER_GRANT_MAX {
+        let size = u32::try_from(left.min(u64::from(BLOCK_BYTES_MAX))).expect("a block's length");
+        sizes.push(size);
+        left -= u64::from(size);
+    }
+    sizes
+}

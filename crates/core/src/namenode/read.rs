@@ -1,0 +1,65 @@
+//! Requests that change nothing: answered under a read lock.
+
+use sanderling_protocol::{Instant, Path, Refusal, Reply, Request};
+
+use super::Namenode;
+
+/// Most events in one reply.
+const EVENTS_PER_REPLY_MAX: usize = 1000;
+
+impl Namenode {
+    /// Answers a request that changes nothing; `None` for one that does.
+    #[must_use]
+    pub fn read(&self, now: Instant, request: &Request) -> Option<Result<Reply, Refusal>> {
+        let catalog = &self.catalog;
+        Some(match request {
+            Request::Lookup { path, offset, bytes } => catalog.lookup(path, *offset, *bytes, now),
+            Request::LookupObject { object, offset, bytes } => {
+                catalog.layout(*object, *offset, *bytes, now)
+            }
+            Request::List { path, after, limit } => catalog.list(path, after, *limit),
+            Request::Stat { path } => catalog.stat(path, now).map(Reply::Stat),
+            Request::Usage { path } => catalog.usage(path).map(Reply::Usage),
+            Request::Jobs => Ok(Reply::Jobs(catalog.job_infos(now))),
+            Request::BlockReport { node, blocks } => catalog.unwanted(*node, blocks),
+            Request::Nodes { all } => Ok(Reply::Nodes(self.node_infos(*all, now))),
+            Request::Drains { holder } => catalog.check_manager(*holder, now).map(|()| {
+                let drains = catalog.drains(now);
+                Reply::Drains { drains, nodes: self.node_infos(false, now) }
+            }),
+            Request::DrainBlocks { holder, node, after, limit } => catalog
+                .check_manager(*holder, now)
+                .and_then(|()| catalog.candidates(*node, *after, *limit, now)),
+            Request::Events { after, limit, .. } => {
+                let limit = (*limit as usize).clamp(1, EVENTS_PER_REPLY_MAX);
+                Ok(Reply::Events(catalog.events_after(*after, limit)))
+            }
+            Request::Report => Ok(Reply::Report(catalog.report().clone())),
+            Request::Fsck => Ok(Reply::Fsck(catalog.fsck())),
+            _ => return None,
+        })
+    }
+
+    fn node_infos(&self, all: bool, now: Instant) -> Vec<sanderling_protocol::NodeInfo> {
+        let ids = self.catalog.node_ids(all);
+        ids.into_iter().filter_map(|node| self.node_info(node, now)).collect()
+    }
+}
+
+impl crate::catalog::Catalog {
+    fn lookup(&self, path: &Path, from: u64, bytes: u64, now: Instant) -> Result<Reply, Refusal> {
+        self.layout(self.resolve(path)?, from, bytes, now)
+    }
+
+    /// Returns facts about an object.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] and [`Refusal::NotADirectory`], as any call that takes a path.
+    pub fn stat(
+        &self,
+        path: &Path,
+        now: Instant,
+    ) -> Result<sanderling_protocol::message::ObjectStat, Refusal> {
+        self.stat_of(self.resolve(path)?, now)
+    }
+}
