@@ -111,7 +111,9 @@ impl Catalog {
         let mut totals: BTreeMap<(NodeId, NodeId), (u64, u64)> = BTreeMap::new();
         let mut results = Vec::with_capacity(moves.len());
         for commit in moves {
-            let from = self.blocks.get(&commit.block).and_then(|block| block.home);
+            // A commit that arrives again finds its block at the target already: it counts once.
+            let home = self.blocks.get(&commit.block).and_then(|block| block.home);
+            let from = home.filter(|home| *home != commit.to);
             let result = self.commit(commit, orders);
             if let (Ok(_), Some(from)) = (&result, from) {
                 let total = totals.entry((from, commit.to)).or_default();

@@ -1,0 +1,299 @@
+//! Nodes: joining, notices, moves, deaths, and what is lost with them.
+
+use sanderling_protocol::message::{MoveCommit, MoveProposal};
+use sanderling_protocol::{
+    BlockId, Epoch, EventKind, Millis, NodeId, NodeSelector, Nonce, Order, Policy, Refusal, Reply,
+    Request, Tier,
+};
+
+use super::{MIB, Rig, length};
+
+const MANAGER: Nonce = Nonce(99);
+
+impl Rig {
+    fn manage(&mut self) {
+        let (holder, lease) = (MANAGER, Millis(60_000));
+        self.ask(Request::Manage { holder, name: "manager".to_owned(), lease }).unwrap();
+    }
+
+    fn notice(&mut self, node: NodeId, millis: i64) -> Result<Reply, Refusal> {
+        let reason = "spot".to_owned();
+        self.ask(Request::Notice { node: node.into(), deadline_millis: millis, reason })
+    }
+
+    fn policy(&self, node: NodeId) -> Policy {
+        self.namenode.catalog().node_policy(node).unwrap().0
+    }
+
+    fn reserve(&mut self, block: BlockId, from: Epoch, to: NodeId) -> Result<Epoch, Refusal> {
+        let moves = vec![MoveProposal { block, from_epoch: from, to, tier: Tier::Dram }];
+        match self.ask(Request::Reserve { holder: MANAGER, moves }).unwrap() {
+            Reply::Epochs(mut epochs) => epochs.remove(0),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn commit(
+        &mut self,
+        block: BlockId,
+        from: Epoch,
+        to: NodeId,
+        length: u32,
+    ) -> Result<Epoch, Refusal> {
+        let moves = vec![MoveCommit { block, from_epoch: from, to, length }];
+        match self.ask(Request::Commit { holder: MANAGER, moves }).unwrap() {
+            Reply::Epochs(mut epochs) => epochs.remove(0),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Makes a file and returns its block, its home and a node that is not its home.
+    fn block(&mut self, name: &str, bytes: u32) -> (BlockId, NodeId, NodeId) {
+        let layout = self.put(name, bytes);
+        let home = layout.blocks[0].home.unwrap();
+        let nodes = self.namenode.catalog().node_ids(false);
+        let other =
+            nodes.into_iter().find(|node| *node != home && self.policy(*node) == Policy::Active);
+        (layout.blocks[0].block, home, other.unwrap())
+    }
+
+    fn last_events(&self, count: usize) -> Vec<EventKind> {
+        let events = self.namenode.events_after(0, 1000);
+        events.into_iter().rev().take(count).map(|event| event.kind).collect()
+    }
+}
+
+#[test]
+fn noticed_node_is_fenced_and_gets_no_more_blocks() {
+    let mut rig = Rig::with_nodes(2);
+    rig.orders.clear();
+    rig.block("/before", 10);
+    rig.notice(NodeId(1), 30_000).unwrap();
+    let fence = Order::FenceNode { deadline_in: Some(Millis(30_000)) };
+    assert!(rig.orders.iter().any(|order| order.node == NodeId(1) && order.order == fence));
+    for number in 0..20 {
+        let layout = rig.put(&format!("/after/{number}"), 10);
+        assert_eq!(layout.blocks[0].home, Some(NodeId(2)));
+    }
+    rig.notice(NodeId(2), 30_000).unwrap();
+    assert!(matches!(rig.create("/nowhere"), Err(Refusal::RetryAfter { .. })));
+}
+
+#[test]
+fn move_is_published_only_if_nothing_changed_meanwhile() {
+    let mut rig = Rig::with_nodes(3);
+    rig.manage();
+    let (block, home, other) = rig.block("/file", 1000);
+    rig.notice(home, 30_000).unwrap();
+    assert!(matches!(rig.reserve(block, Epoch(9), other), Err(Refusal::MoveVoid { .. })));
+    assert!(matches!(rig.reserve(block, Epoch(1), home), Err(Refusal::MoveVoid { .. })));
+    let epoch = rig.reserve(block, Epoch(1), other).unwrap();
+    assert_eq!(rig.reserve(block, Epoch(1), other).unwrap(), epoch);
+    assert!(matches!(rig.commit(block, Epoch(1), other, 999), Err(Refusal::MoveVoid { .. })));
+    let epoch = rig.reserve(block, Epoch(1), other).unwrap();
+    assert_eq!(rig.commit(block, Epoch(1), other, 1000).unwrap(), epoch);
+    assert_eq!(rig.commit(block, Epoch(1), other, 1000).unwrap(), epoch);
+    let moved = rig.layout("/file").unwrap().blocks[0];
+    assert_eq!((moved.home, moved.epoch), (Some(other), epoch));
+    assert_eq!(rig.policy(home), Policy::Drained);
+    let [drained, ..] = &rig.last_events(1)[..] else { panic!("no event") };
+    assert!(matches!(drained, EventKind::NodeDrained { moved_blocks: 1, moved_bytes: 1000, .. }));
+    rig.pass(Millis(30_001));
+    assert_eq!(rig.policy(home), Policy::Gone);
+    assert_eq!(rig.namenode.catalog().report().bytes, 0);
+}
+
+#[test]
+fn commit_cannot_bring_back_what_was_declared_lost() {
+    let mut rig = Rig::with_nodes(2);
+    rig.manage();
+    let (block, home, other) = rig.block("/file", 1000);
+    rig.notice(home, 1000).unwrap();
+    rig.reserve(block, Epoch(1), other).unwrap();
+    rig.orders.clear();
+    rig.pass(Millis(1001));
+    assert!(
+        rig.orders
+            .iter()
+            .any(|order| order.node == other && order.order == Order::Drop { blocks: vec![block] })
+    );
+    assert!(matches!(rig.commit(block, Epoch(1), other, 1000), Err(Refusal::MoveVoid { .. })));
+    let layout = rig.layout("/file").unwrap();
+    assert_eq!(layout.blocks[0].home, None);
+    assert_eq!(layout.lost_ranges()[0].bytes, 1000);
+    let report = rig.namenode.catalog().report().clone();
+    assert_eq!((report.blocks, report.bytes, report.objects), (1, 1000, 1));
+    assert_eq!(report.losses[0].path.as_str(), "/file");
+    let events = rig.last_events(2);
+    assert!(matches!(events[0], EventKind::BlocksLost { bytes: 1000, .. }));
+    assert!(matches!(events[1], EventKind::NodeGone { .. }));
+}
+
+#[test]
+fn target_that_gets_its_own_notice_is_given_up() {
+    let mut rig = Rig::with_nodes(3);
+    rig.manage();
+    let (block, home, other) = rig.block("/file", 1000);
+    rig.notice(home, 30_000).unwrap();
+    rig.reserve(block, Epoch(1), other).unwrap();
+    rig.notice(other, 30_000).unwrap();
+    assert!(matches!(rig.commit(block, Epoch(1), other, 1000), Err(Refusal::MoveVoid { .. })));
+    assert!(matches!(rig.reserve(block, Epoch(1), other), Err(Refusal::WrongState { .. })));
+    let third = (1..=3).map(NodeId).find(|node| *node != home && *node != other).unwrap();
+    let epoch = rig.reserve(block, Epoch(1), third).unwrap();
+    assert!(epoch > Epoch(2), "an epoch is never given out twice");
+    rig.commit(block, Epoch(1), third, 1000).unwrap();
+}
+
+#[test]
+fn open_block_moves_and_its_writer_may_still_say_how_much_counts() {
+    let mut rig = Rig::with_nodes(2);
+    rig.manage();
+    let grant = rig.create("/file").unwrap();
+    let (block, home) = (grant.blocks[0].block, grant.blocks[0].node);
+    let other = (1..=2).map(NodeId).find(|node| *node != home).unwrap();
+    rig.notice(home, 30_000).unwrap();
+    rig.reserve(block, Epoch(1), other).unwrap();
+    // The datanode holds 500 bytes; the acknowledgement of the last 100 was lost.
+    rig.commit(block, Epoch(1), other, 500).unwrap();
+    let ended = vec![length(block, 400)];
+    let (object, lease) = (grant.object, grant.lease);
+    let request = Request::AddBlocks { object, lease, ended, count: 1, avoid: vec![] };
+    let Reply::Grant(more) = rig.ask(request).unwrap() else { panic!("not a grant") };
+    rig.seal(&more, &[600]).unwrap();
+    let layout = rig.layout("/file").unwrap();
+    assert_eq!(layout.stat.bytes, 1000);
+    assert_eq!(layout.blocks[0].home, Some(other));
+}
+
+#[test]
+fn deletion_during_a_drain_ends_it() {
+    let mut rig = Rig::with_nodes(2);
+    let (_, home, _) = rig.block("/file", 10);
+    rig.notice(home, 30_000).unwrap();
+    assert_eq!(rig.policy(home), Policy::Draining);
+    rig.ask(Request::Delete { path: super::path("/file"), recursive: false }).unwrap();
+    assert_eq!(rig.policy(home), Policy::Drained);
+}
+
+#[test]
+fn cancelled_notice_makes_the_node_active_and_forgets_what_left() {
+    let mut rig = Rig::with_nodes(2);
+    rig.manage();
+    let (first, home, other) = rig.block("/1", 10);
+    let mut number = 1;
+    let second = loop {
+        number += 1;
+        let (block, node, _) = rig.block(&format!("/{number}"), 10);
+        if node == home {
+            break block;
+        }
+    };
+    rig.notice(home, 30_000).unwrap();
+    rig.reserve(first, Epoch(1), other).unwrap();
+    rig.commit(first, Epoch(1), other, 10).unwrap();
+    rig.reserve(second, Epoch(1), other).unwrap();
+    rig.orders.clear();
+    rig.ask(Request::Cancel { node: home.into() }).unwrap();
+    let expect =
+        |node, order| assert!(rig.orders.iter().any(|it| it.node == node && it.order == order));
+    expect(home, Order::UnfenceNode);
+    expect(home, Order::Drop { blocks: vec![first] });
+    expect(other, Order::Drop { blocks: vec![second] });
+    assert!(matches!(rig.commit(second, Epoch(1), other, 10), Err(Refusal::MoveVoid { .. })));
+    assert_eq!(rig.policy(home), Policy::Active);
+    rig.pass(Millis(40_000));
+    assert_eq!(rig.policy(home), Policy::Active);
+    let again = rig.ask(Request::Cancel { node: home.into() });
+    assert!(matches!(again, Err(Refusal::WrongState { .. })));
+}
+
+#[test]
+fn of_two_notices_the_earlier_deadline_holds() {
+    let mut rig = Rig::with_nodes(2);
+    let (_, home, _) = rig.block("/file", 10);
+    rig.notice(home, 30_000).unwrap();
+    rig.notice(home, 5_000).unwrap();
+    rig.notice(home, 60_000).unwrap();
+    rig.pass(Millis(5_001));
+    assert_eq!(rig.policy(home), Policy::Gone);
+    assert_eq!(rig.namenode.catalog().report().notices, 1);
+    assert!(matches!(rig.notice(home, 1000), Err(Refusal::WrongState { .. })));
+}
+
+#[test]
+fn bad_notices_are_refused() {
+    let mut rig = Rig::with_nodes(1);
+    assert!(matches!(rig.notice(NodeId(1), 0), Err(Refusal::DeadlinePassed { .. })));
+    assert!(matches!(rig.notice(NodeId(1), -5000), Err(Refusal::DeadlinePassed { .. })));
+    assert!(matches!(rig.notice(NodeId(1), i64::MAX), Err(Refusal::TooLarge { .. })));
+    assert!(matches!(rig.notice(NodeId(5), 1000), Err(Refusal::UnknownNode { .. })));
+    let node = NodeSelector("node-1".to_owned());
+    rig.ask(Request::Decommission { node, reason: String::new() }).unwrap();
+    let node = NodeSelector("node-1:1".to_owned());
+    rig.ask(Request::Cancel { node }).unwrap();
+}
+
+#[test]
+fn dead_node_loses_its_blocks_exactly() {
+    let mut rig = Rig::with_nodes(3);
+    let request = super::Create { expected_bytes: Some(6 << 20), ..rig.file("/file") };
+    let grant = rig.create_with(request).unwrap();
+    rig.seal(&grant, &[MIB; 6]).unwrap();
+    let node = grant.blocks[2].node;
+    let lost: Vec<u64> =
+        (0..6).filter(|at| grant.blocks[*at].node == node).map(|at| at as u64).collect();
+    rig.namenode.prepare(rig.now, Request::Suspect { node });
+    assert_eq!(rig.namenode.to_probe(rig.now), [(node, format!("node-{node}:1"))]);
+    for command in rig.namenode.probed(rig.now, node, super::super::Probe::Refused) {
+        rig.log_and_apply(command).unwrap();
+    }
+    let stat = rig.stat("/file").unwrap();
+    assert_eq!(stat.lost_bytes, lost.len() as u64 * u64::from(MIB));
+    let ranges = rig.layout("/file").unwrap().lost_ranges();
+    let report = rig.namenode.catalog().report();
+    assert_eq!(report.losses[0].ranges, ranges);
+    assert_eq!(report.bytes, stat.lost_bytes);
+    let fsck = rig.namenode.catalog().fsck();
+    assert_eq!((fsck.lost_bytes, fsck.lost_objects.len()), (stat.lost_bytes, 1));
+    rig.ask(Request::Delete { path: super::path("/file"), recursive: false }).unwrap();
+    assert_eq!(rig.namenode.catalog().fsck().lost_blocks, 0);
+}
+
+#[test]
+fn process_that_registers_twice_is_one_node_and_another_on_its_address_takes_its_place() {
+    let mut rig = Rig::new();
+    let first = rig.register_as("a", "host:1", Nonce(500)).unwrap();
+    assert_eq!(rig.register_as("a", "host:1", Nonce(500)).unwrap(), first);
+    let taken = rig.register_as("a", "host:2", Nonce(501));
+    assert!(matches!(taken, Err(Refusal::NameInUse { .. })));
+    let (_, home, _) = {
+        rig.register_as("b", "host:9", Nonce(509)).unwrap();
+        rig.block("/file", 10)
+    };
+    let address = if home == first { "host:1" } else { "host:9" };
+    let second = rig.register_as("", address, Nonce(502)).unwrap();
+    assert_ne!(first, second);
+    assert_eq!(rig.policy(home), Policy::Gone);
+    assert_eq!(rig.namenode.catalog().report().bytes, 10);
+    let nonce = if home == first { Nonce(500) } else { Nonce(509) };
+    assert!(matches!(rig.register_as("a", address, nonce), Err(Refusal::NodeGone { .. })));
+}
+
+#[test]
+fn only_the_manager_with_the_lease_acts() {
+    let mut rig = Rig::with_nodes(2);
+    rig.manage();
+    let other = Nonce(100);
+    let ask = |rig: &mut Rig| {
+        let (name, lease) = ("second".to_owned(), Millis(1000));
+        rig.ask(Request::Manage { holder: other, name, lease })
+    };
+    assert!(matches!(ask(&mut rig), Err(Refusal::NotManager { .. })));
+    assert!(matches!(rig.ask(Request::Drains { holder: other }), Err(Refusal::NotManager { .. })));
+    rig.pass(Millis(60_001));
+    let expired = rig.ask(Request::Drains { holder: MANAGER });
+    assert!(matches!(expired, Err(Refusal::NotManager { .. })));
+    ask(&mut rig).unwrap();
+    assert!(matches!(rig.ask(Request::Drains { holder: other }), Ok(Reply::Drains { .. })));
+}

@@ -1,0 +1,93 @@
+//! Jobs: a subtree with a lifetime and a quota.
+
+use sanderling_protocol::message::{Create, JobHints, JobInfo, RegisterJob};
+use sanderling_protocol::{EventKind, Millis, Refusal, Reply, Request};
+
+use super::{MIB, Rig, path};
+
+impl Rig {
+    fn job(&mut self, name: &str, quota_bytes: Option<u64>) -> Result<JobInfo, Refusal> {
+        self.job_with(name, quota_bytes, JobHints::default())
+    }
+
+    fn job_with(
+        &mut self,
+        name: &str,
+        quota_bytes: Option<u64>,
+        hints: JobHints,
+    ) -> Result<JobInfo, Refusal> {
+        let lease = Millis(5000);
+        let request = RegisterJob { path: path(name), lease, quota_bytes, hints };
+        match self.ask(Request::RegisterJob(request))? {
+            Reply::Job(job) => Ok(job),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn subtree_goes_when_the_lease_ends() {
+    let mut rig = Rig::with_nodes(2);
+    let job = rig.job("/jobs/1", None).unwrap();
+    rig.put("/jobs/1/a/b", 100);
+    rig.pass(Millis(4000));
+    rig.ask(Request::RenewJob { job: job.job }).unwrap();
+    rig.pass(Millis(4000));
+    assert!(rig.stat("/jobs/1/a/b").is_ok());
+    rig.pass(Millis(1001));
+    assert!(matches!(rig.stat("/jobs/1"), Err(Refusal::NotFound { .. })));
+    assert_eq!(rig.used_bytes(), 0);
+    let ended = rig.namenode.events_after(0, 100).pop().unwrap();
+    assert!(matches!(ended.kind, EventKind::JobEnded { is_expired: true, freed_bytes: 100, .. }));
+    let renew = rig.ask(Request::RenewJob { job: job.job });
+    assert!(matches!(renew, Err(Refusal::UnknownJob { .. })));
+}
+
+#[test]
+fn kept_subtree_outlives_its_job() {
+    let mut rig = Rig::with_nodes(2);
+    let hints = JobHints { keep_after_job: true, ..JobHints::default() };
+    let job = rig.job_with("/kept", None, hints).unwrap();
+    rig.put("/kept/file", 100);
+    rig.ask(Request::EndJob { job: job.job }).unwrap();
+    assert_eq!(rig.stat("/kept/file").unwrap().job, None);
+    assert_eq!(rig.ask(Request::Jobs).unwrap(), Reply::Jobs(vec![]));
+}
+
+#[test]
+fn quota_counts_reservations_and_gives_them_back() {
+    let mut rig = Rig::with_nodes(2);
+    rig.job("/job", Some(2 * u64::from(MIB))).unwrap();
+    let first = rig.create("/job/1").unwrap();
+    let second = rig.create("/job/2").unwrap();
+    assert!(matches!(rig.create("/job/3"), Err(Refusal::QuotaPassed { .. })));
+    rig.seal(&first, &[10]).unwrap();
+    rig.seal(&second, &[10]).unwrap();
+    let grant = rig.create("/job/3").unwrap();
+    rig.seal(&grant, &[10]).unwrap();
+    let request = Create { inline: Some(vec![1; 100]), ..rig.file("/job/small") };
+    rig.ask(Request::Create(request)).unwrap();
+    let Reply::Jobs(jobs) = rig.ask(Request::Jobs).unwrap() else { panic!("not jobs") };
+    assert_eq!(jobs[0].used_bytes, 3 * 4096 + 100);
+}
+
+#[test]
+fn jobs_do_not_nest_and_objects_do_not_cross() {
+    let mut rig = Rig::with_nodes(1);
+    rig.job("/one", None).unwrap();
+    rig.job("/two", None).unwrap();
+    assert!(matches!(rig.job("/one/inner", None), Err(Refusal::WrongKind { .. })));
+    assert!(matches!(rig.job("/", None), Err(Refusal::BadRequest { .. })));
+    rig.put("/one/file", 1);
+    let across = Request::Rename { from: path("/one/file"), to: path("/two/file"), replace: false };
+    assert!(matches!(rig.ask(across), Err(Refusal::CrossesJob { .. })));
+    let within =
+        Request::Rename { from: path("/one/file"), to: path("/one/other"), replace: false };
+    rig.ask(within).unwrap();
+    let root = Request::Rename { from: path("/one"), to: path("/moved"), replace: false };
+    rig.ask(root).unwrap();
+    assert!(rig.stat("/moved/other").unwrap().job.is_some());
+    rig.ask(Request::Delete { path: path("/moved"), recursive: true }).unwrap();
+    let Reply::Jobs(jobs) = rig.ask(Request::Jobs).unwrap() else { panic!("not jobs") };
+    assert_eq!(jobs.len(), 1);
+}

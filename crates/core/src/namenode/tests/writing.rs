@@ -1,0 +1,204 @@
+//! Writing: leases, lengths, and writers that vanish.
+
+use sanderling_protocol::message::{Create, CreateMode};
+use sanderling_protocol::{Epoch, Millis, NodeId, Order, Refusal, Reply, Request};
+
+use super::{MIB, Rig, length, path};
+
+#[test]
+fn published_bytes_are_readable_before_the_seal() {
+    let mut rig = Rig::with_nodes(2);
+    let grant = rig.create("/file").unwrap();
+    assert_eq!(rig.stat("/file").unwrap().bytes, 0);
+    let lengths = vec![length(grant.blocks[0].block, 1000)];
+    let (object, lease) = (grant.object, grant.lease);
+    rig.ask(Request::Publish { object, lease, lengths }).unwrap();
+    let layout = rig.layout("/file").unwrap();
+    assert_eq!((layout.stat.bytes, layout.stat.is_sealed), (1000, false));
+    assert_eq!(layout.blocks[0].length, 1000);
+    // The same request, arriving late, takes nothing back.
+    let lengths = vec![length(grant.blocks[0].block, 500)];
+    rig.ask(Request::Publish { object, lease, lengths }).unwrap();
+    assert_eq!(rig.stat("/file").unwrap().bytes, 1000);
+}
+
+#[test]
+fn blocks_are_reserved_for_what_is_expected_and_unused_ones_go_back() {
+    let mut rig = Rig::with_nodes(4);
+    let request = Create { expected_bytes: Some(3 * u64::from(MIB) + 5), ..rig.file("/file") };
+    let grant = rig.create_with(request).unwrap();
+    let sizes: Vec<u32> = grant.blocks.iter().map(|block| block.bytes_max).collect();
+    assert_eq!(sizes, [MIB, MIB, MIB, 5]);
+    let stat = rig.seal(&grant, &[MIB, 10]).unwrap();
+    assert_eq!((stat.bytes, stat.blocks), (u64::from(MIB) + 10, 2));
+    assert_eq!(rig.used_bytes(), u64::from(MIB) + 4096);
+}
+
+#[test]
+fn writer_that_met_the_fence_goes_on_in_a_new_block() {
+    let mut rig = Rig::with_nodes(2);
+    let grant = rig.create("/file").unwrap();
+    let (object, lease) = (grant.object, grant.lease);
+    let ended = vec![length(grant.blocks[0].block, 700)];
+    let avoid = vec![grant.blocks[0].node];
+    let more = rig.ask(Request::AddBlocks { object, lease, ended, count: 1, avoid }).unwrap();
+    let Reply::Grant(more) = more else { panic!("not a grant") };
+    assert_ne!(more.blocks[0].node, grant.blocks[0].node);
+    assert_eq!(more.bytes, 700);
+    rig.seal(&more, &[300]).unwrap();
+    let layout = rig.layout("/file").unwrap();
+    let places: Vec<(u64, u32)> = layout.blocks.iter().map(|it| (it.offset, it.length)).collect();
+    assert_eq!(places, [(0, 700), (700, 300)]);
+}
+
+#[test]
+fn impossible_lengths_are_refused() {
+    let mut rig = Rig::with_nodes(2);
+    let grant = rig.create("/file").unwrap();
+    let other = rig.create("/other").unwrap();
+    let (object, lease) = (grant.object, grant.lease);
+    let first = grant.blocks[0].block;
+    let mut publish = |block, bytes| {
+        rig.ask(Request::Publish { object, lease, lengths: vec![length(block, bytes)] })
+    };
+    assert!(matches!(publish(first, MIB + 1), Err(Refusal::BadRequest { .. })));
+    assert!(matches!(publish(other.blocks[0].block, 1), Err(Refusal::BadRequest { .. })));
+    let ended = vec![length(first, 10)];
+    let request = Request::AddBlocks { object, lease, ended, count: 1, avoid: vec![] };
+    let Reply::Grant(more) = rig.ask(request).unwrap() else { panic!("not a grant") };
+    let mut publish = |block, bytes| {
+        rig.ask(Request::Publish { object, lease, lengths: vec![length(block, bytes)] })
+    };
+    assert!(matches!(publish(first, 11), Err(Refusal::BadRequest { .. })));
+    publish(more.blocks[0].block, 5).unwrap();
+    let request = Request::AddBlocks { object, lease, ended: vec![], count: 17, avoid: vec![] };
+    assert!(matches!(rig.ask(request), Err(Refusal::TooLarge { .. })));
+}
+
+#[test]
+fn second_writer_is_refused_and_a_repeated_request_is_not() {
+    let mut rig = Rig::with_nodes(2);
+    let request = rig.file("/file");
+    let grant = rig.create_with(request.clone()).unwrap();
+    assert_eq!(rig.create_with(request).unwrap(), grant);
+    let writer = rig.nonce();
+    let append = Request::Append { path: path("/file"), writer };
+    assert!(matches!(rig.ask(append.clone()), Err(Refusal::SecondWriter { .. })));
+    let first = rig.seal(&grant, &[10]).unwrap();
+    assert_eq!(rig.seal(&grant, &[10]).unwrap(), first);
+    let Reply::Grant(appended) = rig.ask(append.clone()).unwrap() else { panic!("not a grant") };
+    assert_eq!(rig.ask(append).unwrap(), Reply::Grant(appended.clone()));
+    assert_eq!(appended.bytes, 10);
+    assert_eq!(rig.seal(&appended, &[5]).unwrap().bytes, 15);
+    let stale = Request::Publish { object: grant.object, lease: grant.lease, lengths: vec![] };
+    assert!(matches!(rig.ask(stale), Err(Refusal::LeaseEnded { .. })));
+}
+
+#[test]
+fn vanished_writer_is_fenced_at_the_datanode_before_another_may_write() {
+    let mut rig = Rig::with_nodes(2);
+    let grant = rig.create("/file").unwrap();
+    let block = grant.blocks[0].block;
+    let lengths = vec![length(block, 1000)];
+    let (object, lease) = (grant.object, grant.lease);
+    rig.ask(Request::Publish { object, lease, lengths: lengths.clone() }).unwrap();
+    rig.orders.clear();
+    rig.pass(Millis(10_001));
+    let [order] = &rig.orders[..] else { panic!("{:?}", rig.orders) };
+    assert_eq!(order.order, Order::FenceBlocks { blocks: vec![(block, Epoch(2))] });
+    let writer = rig.nonce();
+    let append = Request::Append { path: path("/file"), writer };
+    assert!(matches!(rig.ask(append.clone()), Err(Refusal::RetryAfter { .. })));
+    let stale = Request::Publish { object, lease, lengths };
+    assert!(matches!(rig.ask(stale), Err(Refusal::LeaseEnded { .. })));
+    // The datanode does not answer: it is told again.
+    rig.orders.clear();
+    rig.pass(Millis(1000));
+    assert_eq!(rig.orders.len(), 1);
+    rig.answer_orders(1500);
+    assert!(rig.stat("/file").unwrap().is_sealed);
+    assert_eq!(rig.stat("/file").unwrap().bytes, 1000);
+    let Reply::Grant(appended) = rig.ask(append).unwrap() else { panic!("not a grant") };
+    assert_eq!(appended.bytes, 1000);
+}
+
+#[test]
+fn renewed_lease_does_not_end() {
+    let mut rig = Rig::with_nodes(1);
+    let grant = rig.create("/file").unwrap();
+    for _ in 0..5 {
+        rig.pass(Millis(4000));
+        let leases = vec![(grant.object, grant.lease)];
+        assert_eq!(
+            rig.ask(Request::RenewLeases { leases }).unwrap(),
+            Reply::Renewed { ended: vec![] }
+        );
+    }
+    rig.seal(&grant, &[1]).unwrap();
+}
+
+#[test]
+fn aborted_object_vanishes_and_aborted_append_keeps_what_was() {
+    let mut rig = Rig::with_nodes(1);
+    let grant = rig.create("/new").unwrap();
+    rig.ask(Request::Abort { object: grant.object, lease: grant.lease }).unwrap();
+    assert!(matches!(rig.stat("/new"), Err(Refusal::NotFound { .. })));
+    rig.put("/old", 10);
+    let writer = rig.nonce();
+    let Reply::Grant(grant) = rig.ask(Request::Append { path: path("/old"), writer }).unwrap()
+    else {
+        panic!("not a grant");
+    };
+    rig.ask(Request::Abort { object: grant.object, lease: grant.lease }).unwrap();
+    let stat = rig.stat("/old").unwrap();
+    assert_eq!((stat.bytes, stat.is_sealed), (10, true));
+    assert_eq!(rig.used_bytes(), 4096);
+}
+
+#[test]
+fn abandoned_replacement_leaves_the_old_object() {
+    let mut rig = Rig::with_nodes(1);
+    rig.put("/file", 10);
+    let request = Create { mode: CreateMode::Replace, ..rig.file("/file") };
+    rig.create_with(request).unwrap();
+    rig.pass(Millis(10_001));
+    assert_eq!(rig.stat("/file").unwrap().bytes, 10);
+    assert_eq!(rig.used_bytes(), 4096);
+    assert_eq!(rig.namenode.catalog().object_count(), 2);
+}
+
+#[test]
+fn small_values_live_in_the_catalog_and_can_be_appended_to() {
+    let mut rig = Rig::with_nodes(1);
+    let request = Create { inline: Some(b"hello".to_vec()), ..rig.file("/small") };
+    assert!(matches!(rig.ask(Request::Create(request.clone())), Ok(Reply::Stat(_))));
+    assert!(matches!(rig.ask(Request::Create(request)), Ok(Reply::Stat(_))));
+    let writer = rig.nonce();
+    let Reply::Grant(grant) = rig.ask(Request::Append { path: path("/small"), writer }).unwrap()
+    else {
+        panic!("not a grant");
+    };
+    assert_eq!(rig.seal(&grant, &[7]).unwrap().bytes, 12);
+    let layout = rig.layout("/small").unwrap();
+    assert_eq!((layout.inline.unwrap().len(), layout.blocks[0].offset), (5, 5));
+    let request = Create { inline: Some(vec![0; 513]), ..rig.file("/large") };
+    assert!(matches!(rig.ask(Request::Create(request)), Err(Refusal::TooLarge { .. })));
+}
+
+#[test]
+fn bytes_acknowledged_by_a_node_that_died_are_reported_when_they_become_known() {
+    let mut rig = Rig::with_nodes(2);
+    let grant = rig.create("/file").unwrap();
+    let node: NodeId = grant.blocks[0].node;
+    let dead = crate::catalog::Action::NodeDead { node, why: "killed".to_owned() };
+    rig.log_and_apply(crate::catalog::Command { at: rig.now, action: dead }).unwrap();
+    assert_eq!(rig.namenode.catalog().report().bytes, 0);
+    let ended = vec![length(grant.blocks[0].block, 900)];
+    let (object, lease) = (grant.object, grant.lease);
+    let request = Request::AddBlocks { object, lease, ended, count: 1, avoid: vec![] };
+    let Reply::Grant(more) = rig.ask(request).unwrap() else { panic!("not a grant") };
+    assert_eq!(rig.seal(&more, &[100]).unwrap().lost_bytes, 900);
+    let report = rig.namenode.catalog().report();
+    assert_eq!((report.blocks, report.bytes), (1, 900));
+    assert_eq!(report.losses[0].ranges[0].offset, 0);
+}
