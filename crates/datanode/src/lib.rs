@@ -1,1 +1,7 @@
-//! Placeholder.
+//! The datanode: serves the bytes of blocks from its tiers, behind a fence.
+#![allow(dead_code)]
+
+mod allocator;
+mod arena;
+mod dram;
+mod runs;

@@ -1,0 +1,280 @@
+//! The memory of the DRAM tier: one mapping, sized at start, faulted in the background and never given
+//! back to the kernel while the node runs, since the first touch of fresh memory costs many times a
+//! copy.
+//!
+//! The only unsafe code of the datanode. Its safe surface is [`Extent`]: bytes of an extent are
+//! claimed once, written by who claimed them, then published, and never written again, so readers
+//! and the writer never meet at the same byte.
+#![allow(unsafe_code, reason = "the mapping is shared between a writer and readers of other bytes")]
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
+use parking_lot::Mutex;
+use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::mm::Advice;
+
+use crate::allocator::{Allocator, Run, UNIT_BYTES};
+
+/// Bytes faulted at once: short enough to stop between two, long enough that the call is cheap.
+const FAULT_BYTES: usize = 16 << 20;
+
+/// The memory of the DRAM tier.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    map: MmapRaw,
+    file: File,
+    allocator: Mutex<Allocator>,
+    bytes: u64,
+    faulted_bytes: AtomicU64,
+    is_stopping: AtomicBool,
+}
+
+/// A run of units of the arena with one owner; the space is free again when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Extent {
+    arena: Arc<Arena>,
+    run: Run,
+    /// Bytes that somebody has the right to write, or has written.
+    claimed: AtomicU32,
+    /// Bytes that are there for readers.
+    published: AtomicU32,
+}
+
+impl Arena {
+    /// Maps an arena of `bytes`, rounded down to whole units. No memory is taken yet.
+    ///
+    /// # Errors
+    /// What the kernel says when it has no file descriptor or no address space.
+    pub(crate) fn new(bytes: u64) -> io::Result<Self> {
+        let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "larger than 16 TiB");
+        let units = u32::try_from(bytes / u64::from(UNIT_BYTES)).map_err(|_| too_large())?;
+        let bytes = u64::from(units) * u64::from(UNIT_BYTES);
+        let file = File::from(rustix::fs::memfd_create("sanderling-arena", MemfdFlags::CLOEXEC)?);
+        file.set_len(bytes)?;
+        let length = usize::try_from(bytes).map_err(|_| too_large())?;
+        let map = MmapOptions::new().len(length).map_raw(&file)?;
+        Ok(Self {
+            map,
+            file,
+            allocator: Mutex::new(Allocator::new(units)),
+            bytes,
+            faulted_bytes: AtomicU64::new(0),
+            is_stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns the arena's size in bytes.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the bytes of units that have an owner.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        let free = self.allocator.lock().free_units();
+        self.bytes - u64::from(free) * u64::from(UNIT_BYTES)
+    }
+
+    /// Returns the number of free runs.
+    pub(crate) fn free_runs(&self) -> usize {
+        self.allocator.lock().free_runs()
+    }
+
+    /// Returns the bytes that were faulted so far.
+    pub(crate) fn faulted_bytes(&self) -> u64 {
+        self.faulted_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes the whole memory from the kernel, piece by piece, until done or told to stop.
+    ///
+    /// # Errors
+    /// What the kernel says when there is not that much memory; what was taken so far stays.
+    pub(crate) fn fault(&self) -> io::Result<()> {
+        let length = self.map.len();
+        let mut at = 0;
+        while at < length && !self.is_stopping.load(Ordering::Relaxed) {
+            let bytes = FAULT_BYTES.min(length - at);
+            // Allocating through the file reports a lack of memory where a touch would be a signal.
+            rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, at as u64, bytes as u64)?;
+            // SAFETY: the range is inside the mapping, which lives as long as `self`; populating
+            // changes no byte. A kernel without it faults at the first touch instead.
+            let populated = unsafe {
+                let start = self.map.as_mut_ptr().add(at);
+                rustix::mm::madvise(start.cast(), bytes, Advice::LinuxPopulateWrite)
+            };
+            if let Err(error) = populated {
+                tracing::debug!(%error, "the kernel does not populate mappings");
+            }
+            at += bytes;
+            self.faulted_bytes.store(at as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Ends [`Self::fault`] soon.
+    pub(crate) fn stop_faulting(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes extents for `bytes`, one if possible, right after `near` if possible. `None` when the
+    /// arena has no room.
+    pub(crate) fn take(self: &Arc<Self>, bytes: u32, near: Option<&Extent>) -> Option<Vec<Extent>> {
+        let near = near.map(|extent| extent.run.start + extent.run.units);
+        let runs = self.allocator.lock().take(bytes.div_ceil(UNIT_BYTES), near)?;
+        let extent = |run| Extent {
+            arena: Arc::clone(self),
+            run,
+            claimed: AtomicU32::new(0),
+            published: AtomicU32::new(0),
+        };
+        Some(runs.into_iter().map(extent).collect())
+    }
+}
+
+impl Extent {
+    /// Returns the bytes that it can hold.
+    pub(crate) const fn capacity(&self) -> u32 {
+        self.run.units * UNIT_BYTES
+    }
+
+    /// Returns the first address, to see whether two extents touch.
+    pub(crate) fn address(&self) -> usize {
+        self.start() as usize
+    }
+
+    /// Writes `bytes` at `at` and publishes them. Returns whether it did: not if they do not fit, or
+    /// if these bytes were claimed before.
+    pub(crate) fn append(&self, at: u32, bytes: &[u8]) -> bool {
+        let Ok(length) = u32::try_from(bytes.len()) else { return false };
+        let Some(end) = at.checked_add(length).filter(|end| *end <= self.capacity()) else {
+            return false;
+        };
+        let claim = self.claimed.compare_exchange(at, end, Ordering::AcqRel, Ordering::Acquire);
+        if claim.is_err() {
+            return false;
+        }
+        // SAFETY: `at..end` is inside the extent, and the extent inside the mapping. The exchange
+        // above gave the bytes from `at` to `end` to this call alone, once; readers see only bytes
+        // below `published`, which is `at` or less until the store below. The source is another
+        // slice: it cannot overlap bytes that nobody may have a reference to.
+        unsafe {
+            let to = self.start().add(at as usize);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+        self.published.store(end, Ordering::Release);
+        true
+    }
+
+    /// Returns published bytes.
+    ///
+    /// # Panics
+    /// When the range was not published: the caller's bookkeeping is wrong.
+    pub(crate) fn slice(&self, from: u32, bytes: u32) -> &[u8] {
+        self.joined(from, bytes, &[])
+    }
+
+    /// Returns published bytes of this extent together with all published bytes of `others`, which
+    /// follow it in memory without a gap.
+    ///
+    /// # Panics
+    /// When something was not published or there is a gap: the caller's bookkeeping is wrong.
+    pub(crate) fn joined<'a>(
+        &'a self,
+        from: u32,
+        bytes: u32,
+        others: &[(&'a Self, u32)],
+    ) -> &'a [u8] {
+        let is_published =
+            |extent: &Self, end: u32| end <= extent.published.load(Ordering::Acquire);
+        assert!(is_published(self, from + bytes), "bytes of an extent were read before their time");
+        let mut end = self.address() + from as usize + bytes as usize;
+        for (extent, bytes) in others {
+            assert!(is_published(extent, *bytes), "bytes of an extent were read before their time");
+            assert_eq!(extent.address(), end, "extents that do not touch were joined");
+            assert!(Arc::ptr_eq(&extent.arena, &self.arena), "extents of two arenas were joined");
+            end += *bytes as usize;
+        }
+        let length = end - self.address() - from as usize;
+        // SAFETY: every byte of the range belongs to one of these extents, which are borrowed for 'a
+        // and touch, so the range is inside the one mapping that they keep alive. All of it was
+        // published, so it was written before (acquired above) and is never written again.
+        unsafe { std::slice::from_raw_parts(self.start().add(from as usize), length) }
+    }
+
+    fn start(&self) -> *mut u8 {
+        let offset = self.run.start as usize * UNIT_BYTES as usize;
+        // SAFETY: the allocator gives out only units inside the mapping.
+        unsafe { self.arena.map.as_mut_ptr().add(offset) }
+    }
+}
+
+impl Drop for Extent {
+    fn drop(&mut self) {
+        self.arena.allocator.lock().give_back(self.run);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arena(units: u32) -> Arc<Arena> {
+        Arc::new(Arena::new(u64::from(units * UNIT_BYTES)).unwrap())
+    }
+
+    #[test]
+    fn bytes_are_written_once_and_read_as_written() {
+        let arena = arena(4);
+        let extent = arena.take(5000, None).unwrap().remove(0);
+        assert!(extent.append(0, b"abc"));
+        assert!(!extent.append(0, b"xyz"));
+        assert!(!extent.append(4, b"xyz"));
+        assert!(extent.append(3, b"de"));
+        assert_eq!(extent.slice(1, 4), b"bcde");
+        assert!(!extent.append(5, &[0; 2 * UNIT_BYTES as usize]));
+    }
+
+    #[test]
+    #[should_panic(expected = "before their time")]
+    fn unpublished_bytes_are_never_seen() {
+        let arena = arena(4);
+        let extent = arena.take(10, None).unwrap().remove(0);
+        extent.append(0, b"abc");
+        extent.slice(0, 4);
+    }
+
+    #[test]
+    fn space_is_free_when_the_last_owner_goes() {
+        let arena = arena(4);
+        let extents = arena.take(4 * UNIT_BYTES, None).unwrap();
+        assert!(arena.take(1, None).is_none());
+        assert_eq!(arena.used_bytes(), arena.bytes());
+        drop(extents);
+        assert_eq!(arena.used_bytes(), 0);
+        assert_eq!(arena.free_runs(), 1);
+    }
+
+    #[test]
+    fn touching_extents_are_read_as_one() {
+        let arena = arena(4);
+        let first = arena.take(UNIT_BYTES, None).unwrap().remove(0);
+        let second = arena.take(UNIT_BYTES, Some(&first)).unwrap().remove(0);
+        assert!(first.append(0, &[1; UNIT_BYTES as usize]));
+        assert!(second.append(0, b"23"));
+        let joined = first.joined(UNIT_BYTES - 1, 1, &[(&second, 2)]);
+        assert_eq!(joined, [1, b'2', b'3']);
+    }
+
+    #[test]
+    fn faulting_reaches_the_end_and_changes_nothing() {
+        let arena = Arc::new(Arena::new(40 << 20).unwrap());
+        let extent = arena.take(UNIT_BYTES, None).unwrap().remove(0);
+        extent.append(0, b"abc");
+        arena.fault().unwrap();
+        assert_eq!(arena.faulted_bytes(), 40 << 20);
+        assert_eq!(extent.slice(0, 3), b"abc");
+    }
+}

@@ -1,0 +1,268 @@
+//! Blocks in memory.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+
+use crate::arena::{Arena, Extent};
+use crate::runs::Runs;
+
+/// The bytes of a block as they were at one length. Appending makes another value that shares the
+/// memory; the memory is free when the last value, and the last reader of it, is gone.
+#[derive(Debug)]
+pub(crate) struct DramBytes {
+    arena: Arc<Arena>,
+    pieces: Vec<Piece>,
+    length: u32,
+    runs: Runs,
+}
+
+/// Bytes of an extent that are bytes of the block.
+#[derive(Debug, Clone)]
+struct Piece {
+    extent: Arc<Extent>,
+    from: u32,
+    bytes: u32,
+}
+
+/// Keeps a block's memory while its bytes are being sent.
+#[derive(Debug)]
+struct Lent {
+    block: Arc<DramBytes>,
+    first: usize,
+    count: usize,
+    skip: u32,
+    last_bytes: u32,
+}
+
+/// A run of pieces that touch in memory, with how many bytes of it are meant.
+struct Stretch {
+    first: usize,
+    count: usize,
+    skip: u32,
+    last_bytes: u32,
+}
+
+impl DramBytes {
+    /// Begins an empty block.
+    pub(crate) fn new(arena: &Arc<Arena>) -> Self {
+        let arena = Arc::clone(arena);
+        Self { arena, pieces: Vec::new(), length: 0, runs: Runs::default() }
+    }
+
+    pub(crate) const fn runs(&self) -> &Runs {
+        &self.runs
+    }
+
+    /// Returns the block with `bytes` after its end; `None` when the arena has no room.
+    ///
+    /// The end of the last extent is used first. If another write used it, one that was then refused
+    /// by a fence, the rest of that extent stays unused until the block goes.
+    pub(crate) fn with(&self, bytes: &[u8], checksum: u32) -> Option<Self> {
+        let added = u32::try_from(bytes.len()).ok().filter(|added| *added <= BLOCK_BYTES_MAX)?;
+        let mut pieces = self.pieces.clone();
+        let in_place = pieces.last_mut().map_or(0, |last| last.grow(bytes));
+        let mut rest = &bytes[in_place..];
+        if !rest.is_empty() {
+            let near = pieces.last().map(|piece| piece.extent.as_ref());
+            for extent in self.arena.take(added - in_place as u32, near)? {
+                let (now, later) = rest.split_at(rest.len().min(extent.capacity() as usize));
+                assert!(extent.append(0, now), "a fresh extent takes what fits");
+                let bytes = now.len() as u32;
+                pieces.push(Piece { extent: Arc::new(extent), from: 0, bytes });
+                rest = later;
+            }
+        }
+        Some(Self {
+            arena: Arc::clone(&self.arena),
+            pieces,
+            length: self.length + added,
+            runs: self.runs.with(added, checksum),
+        })
+    }
+
+    /// Lends `bytes` bytes from `offset`, in as few slices as the memory allows.
+    ///
+    /// # Panics
+    /// When the range passes the end: the table admits no such read.
+    pub(crate) fn lend(self: &Arc<Self>, offset: u32, bytes: u32) -> Vec<Bytes> {
+        assert!(
+            offset.checked_add(bytes).is_some_and(|end| end <= self.length),
+            "read past the end"
+        );
+        let lend = |stretch: Stretch| {
+            Bytes::from_owner(Lent {
+                block: Arc::clone(self),
+                first: stretch.first,
+                count: stretch.count,
+                skip: stretch.skip,
+                last_bytes: stretch.last_bytes,
+            })
+        };
+        self.stretches(offset, bytes).into_iter().map(lend).collect()
+    }
+
+    /// Tells whether the block has these bytes at `offset`.
+    pub(crate) fn has(self: &Arc<Self>, offset: u32, bytes: &[u8]) -> bool {
+        let mut rest = bytes;
+        self.lend(offset, bytes.len() as u32).iter().all(|slice| {
+            let (now, later) = rest.split_at(slice.len());
+            rest = later;
+            slice == now
+        })
+    }
+
+    fn stretches(&self, offset: u32, bytes: u32) -> Vec<Stretch> {
+        let mut stretches: Vec<Stretch> = Vec::new();
+        let mut end_address = None;
+        let (mut skip, mut left) = (offset, bytes);
+        for (index, piece) in self.pieces.iter().enumerate() {
+            if left == 0 {
+                break;
+            }
+            if skip >= piece.bytes {
+                skip -= piece.bytes;
+                continue;
+            }
+            let taken = left.min(piece.bytes - skip);
+            let address = piece.address() + skip as usize;
+            match stretches.last_mut() {
+                Some(last) if end_address == Some(address) && piece.from == 0 => {
+                    last.count += 1;
+                    last.last_bytes = taken;
+                }
+                _ => stretches.push(Stretch { first: index, count: 1, skip, last_bytes: taken }),
+            }
+            end_address = Some(address + taken as usize);
+            left -= taken;
+            skip = 0;
+        }
+        stretches
+    }
+}
+
+impl Piece {
+    /// Takes as much of `bytes` as the extent's end has room for; returns how much that was.
+    fn grow(&mut self, bytes: &[u8]) -> usize {
+        let at = self.from + self.bytes;
+        let room = (self.extent.capacity() - at) as usize;
+        let taken = room.min(bytes.len());
+        if taken == 0 || !self.extent.append(at, &bytes[..taken]) {
+            return 0;
+        }
+        self.bytes += taken as u32;
+        taken
+    }
+
+    fn address(&self) -> usize {
+        self.extent.address() + self.from as usize
+    }
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        let pieces = &self.block.pieces[self.first..self.first + self.count];
+        let first = &pieces[0];
+        let from = first.from + self.skip;
+        if self.count == 1 {
+            return first.extent.slice(from, self.last_bytes);
+        }
+        let last = self.count - 1;
+        let bytes =
+            |index: usize| if index == last { self.last_bytes } else { pieces[index].bytes };
+        let others: Vec<(&Extent, u32)> =
+            (1..self.count).map(|index| (pieces[index].extent.as_ref(), bytes(index))).collect();
+        first.extent.joined(from, first.bytes - self.skip, &others)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sanderling_protocol::checksum::crc32c;
+
+    use super::*;
+
+    fn append(block: &DramBytes, bytes: &[u8]) -> Option<Arc<DramBytes>> {
+        block.with(bytes, crc32c(bytes)).map(Arc::new)
+    }
+
+    fn all(block: &Arc<DramBytes>) -> Vec<u8> {
+        block.lend(0, block.length).concat()
+    }
+
+    #[test]
+    fn appended_bytes_share_memory_with_what_was_there() {
+        let arena = Arc::new(Arena::new(1 << 20).unwrap());
+        let first = append(&DramBytes::new(&arena), &[1; 5000]).unwrap();
+        let second = append(&first, &[2; 5000]).unwrap();
+        assert_eq!(arena.used_bytes(), 12_288);
+        assert_eq!(all(&first), [1; 5000]);
+        assert_eq!(second.lend(0, 10_000).len(), 1);
+        assert_eq!(all(&second), [[1; 5000], [2; 5000]].concat());
+        assert!(second.has(4999, &[1, 2]));
+        assert!(!second.has(4999, &[1, 1]));
+    }
+
+    #[test]
+    fn refused_append_does_not_spoil_the_next() {
+        let arena = Arc::new(Arena::new(1 << 20).unwrap());
+        let block = append(&DramBytes::new(&arena), b"abc").unwrap();
+        drop(append(&block, b"refused by a fence").unwrap());
+        let block = append(&block, b"def").unwrap();
+        assert_eq!(all(&block), b"abcdef");
+    }
+
+    #[test]
+    fn memory_stays_while_it_is_being_read() {
+        let arena = Arc::new(Arena::new(1 << 20).unwrap());
+        let block = append(&DramBytes::new(&arena), &[7; 9000]).unwrap();
+        let lent = block.lend(10, 8000);
+        drop(block);
+        assert_eq!(arena.used_bytes(), 12_288);
+        assert_eq!(lent.concat(), [7; 8000]);
+        drop(lent);
+        assert_eq!(arena.used_bytes(), 0);
+    }
+
+    proptest! {
+        /// Several blocks grow and go in one small arena; every range of every block is compared.
+        #[test]
+        fn blocks_keep_their_bytes_when_the_arena_is_fragmented(
+            steps in prop::collection::vec((0..6_usize, 1..20_000_usize, any::<u8>()), 1..80),
+            offset in any::<prop::sample::Index>(),
+        ) {
+            let arena = Arc::new(Arena::new(128 << 10).unwrap());
+            let mut blocks: Vec<(Vec<u8>, Arc<DramBytes>)> =
+                (0..6).map(|_| (Vec::new(), Arc::new(DramBytes::new(&arena)))).collect();
+            for (which, bytes, fill) in steps {
+                let (model, block) = &mut blocks[which];
+                if fill < 40 {
+                    (*model, *block) = (Vec::new(), Arc::new(DramBytes::new(&arena)));
+                    continue;
+                }
+                let run: Vec<u8> = (0..bytes).map(|index| fill ^ index as u8).collect();
+                match append(block, &run) {
+                    Some(grown) => {
+                        model.extend_from_slice(&run);
+                        *block = grown;
+                    }
+                    // What is left of the last units was tried first, and may have been used.
+                    None => prop_assert!(arena.bytes() - arena.used_bytes() < run.len() as u64),
+                }
+                for (model, block) in &blocks {
+                    prop_assert_eq!(&all(block), model);
+                    if !model.is_empty() {
+                        let start = offset.index(model.len());
+                        let lent = block.lend(start as u32, (model.len() - start) as u32);
+                        prop_assert_eq!(&lent.concat(), &model[start..]);
+                    }
+                }
+            }
+            drop(blocks);
+            prop_assert_eq!(arena.used_bytes(), 0);
+            prop_assert_eq!(arena.free_runs(), 1);
+        }
+    }
+}
