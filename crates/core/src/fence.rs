@@ -425,6 +425,15 @@ impl<B: Clone> BlockTable<B> {
         held.bytes
     }
 
+    /// Forgets every block, every drop and the node's fence: another incarnation begins. Writes
+    /// admitted before are refused when they are published. Returns the bytes of all blocks.
+    pub fn wipe(&mut self) -> Vec<B> {
+        let blocks = std::mem::take(&mut self.blocks);
+        // The tickets go on counting, so that none of the old ones fits a new block.
+        *self = Self { tickets: self.tickets, ..Self::default() };
+        blocks.into_values().filter_map(|held| held.bytes).collect()
+    }
+
     /// Lists blocks in the order of their ids, after `after` and at most `limit` of them, never more
     /// than [`BLOCKS_PER_PAGE_MAX`]. A block whose first write is under way is not listed.
     #[must_use]

@@ -3,5 +3,7 @@
 
 mod allocator;
 mod arena;
+mod disk;
 mod dram;
 mod runs;
+mod store;

@@ -306,3 +306,16 @@ fn list_goes_on_page_by_page() {
     assert_eq!(ids(&table.list(BlockId(3), 2)), [5]);
     assert!(table.list(BlockId(5), 2).is_empty());
 }
+
+#[test]
+fn wiped_table_is_empty_and_takes_no_write_of_its_past() {
+    let mut table = Table::default();
+    write(&mut table, 0, b"abc").unwrap();
+    table.fence_node();
+    table.unfence_node();
+    let (ticket, _) = begin(&mut table, 3, 1);
+    assert_eq!(table.wipe(), [b"abc"]);
+    assert_eq!((table.blocks(), table.bytes(), table.is_fenced()), (0, 0, false));
+    let (_new, _) = begin(&mut table, 0, 1);
+    assert!(table.wrote(ticket, b"abcd".to_vec()).is_err());
+}

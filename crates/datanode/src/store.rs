@@ -1,0 +1,370 @@
+//! The blocks of the node: the table of `core` over the bytes of the tiers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use sanderling_core::fence::{
+    BlockTable, PushAdmission, StoreAdmission, StoreRequest, WriteAdmission, WriteRequest,
+    WriteTicket,
+};
+use sanderling_protocol::checksum::{Running, crc32c};
+use sanderling_protocol::node::{Load, TierCapacity};
+use sanderling_protocol::order::HeldBlock;
+use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
+
+use crate::arena::Arena;
+use crate::disk::{DiskBytes, DiskTier};
+use crate::dram::DramBytes;
+use crate::runs::Runs;
+
+/// The bytes of one block at one length.
+#[derive(Debug, Clone)]
+pub(crate) enum BlockBytes {
+    Dram(Arc<DramBytes>),
+    Disk(Arc<DiskBytes>),
+}
+
+/// A run of a block that was read, in order, with its checksum.
+#[derive(Debug)]
+pub(crate) struct ReadBytes {
+    pub(crate) slices: Vec<Bytes>,
+    pub(crate) checksum: u32,
+}
+
+/// Bytes that passed since the node started.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    pub(crate) pushed_bytes: AtomicU64,
+    pub(crate) stored_bytes: AtomicU64,
+}
+
+/// An admitted write that is still to be copied.
+#[derive(Debug)]
+pub(crate) struct PendingWrite {
+    request: WriteRequest,
+    ticket: WriteTicket,
+    before: Option<BlockBytes>,
+    bytes: Bytes,
+    checksum: u32,
+}
+
+/// What a write came to.
+#[derive(Debug)]
+pub(crate) enum WriteStep {
+    /// Finished: the length to acknowledge.
+    Done(u32),
+    /// To be finished on a thread that may block.
+    Disk(PendingWrite),
+    /// To be compared with the file on a thread that may block.
+    Compare { request: WriteRequest, held: BlockBytes, length: u32, bytes: Bytes },
+}
+
+/// The blocks of the node.
+#[derive(Debug)]
+pub(crate) struct BlockStore {
+    table: RwLock<BlockTable<BlockBytes>>,
+    arena: Arc<Arena>,
+    disk: Option<Arc<DiskTier>>,
+    pub(crate) traffic: Traffic,
+}
+
+impl BlockStore {
+    pub(crate) fn new(arena: Arc<Arena>, disk: Option<Arc<DiskTier>>) -> Self {
+        let table = RwLock::new(BlockTable::default());
+        Self { table, arena, disk, traffic: Traffic::default() }
+    }
+
+    pub(crate) const fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// Returns the tiers and their sizes.
+    pub(crate) fn tiers(&self) -> Vec<TierCapacity> {
+        let dram = TierCapacity { tier: Tier::Dram, bytes: self.arena.bytes() };
+        let disk = |disk: &Arc<DiskTier>| TierCapacity { tier: Tier::Disk, bytes: disk.bytes() };
+        [dram].into_iter().chain(self.disk.as_ref().map(disk)).collect()
+    }
+
+    /// Returns the load as far as the blocks make it.
+    pub(crate) fn load(&self) -> Load {
+        let traffic = &self.traffic;
+        Load {
+            blocks: self.table.read().blocks(),
+            dram_used_bytes: self.arena.used_bytes(),
+            disk_used_bytes: self.disk.as_ref().map_or(0, |disk| disk.used_bytes()),
+            read_bytes_total: traffic.read_bytes.load(Ordering::Relaxed),
+            written_bytes_total: traffic.written_bytes.load(Ordering::Relaxed),
+            pushed_bytes_total: traffic.pushed_bytes.load(Ordering::Relaxed),
+            stored_bytes_total: traffic.stored_bytes.load(Ordering::Relaxed),
+            ..Load::default()
+        }
+    }
+
+    /// Returns the bytes of all blocks, without rounding.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.table.read().bytes()
+    }
+
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.table.read().is_fenced()
+    }
+
+    /// Sets or lifts the node's fence; returns whether that changed anything.
+    pub(crate) fn set_fence(&self, is_fenced: bool) -> bool {
+        let mut table = self.table.write();
+        let was_fenced = table.is_fenced();
+        if is_fenced {
+            table.fence_node();
+        } else {
+            table.unfence_node();
+        }
+        was_fenced != is_fenced
+    }
+
+    /// Forgets everything: another incarnation begins.
+    pub(crate) fn wipe(&self) {
+        let bytes = self.table.write().wipe();
+        drop(bytes);
+    }
+
+    pub(crate) fn list(&self, after: BlockId, limit: usize) -> Vec<HeldBlock> {
+        self.table.read().list(after, limit)
+    }
+
+    pub(crate) fn fence_blocks(&self, blocks: &[(BlockId, Epoch)]) -> Vec<u32> {
+        let mut table = self.table.write();
+        blocks.iter().map(|(block, epoch)| table.fence_block(*block, *epoch)).collect()
+    }
+
+    /// Forgets blocks. Their space is free once nobody reads them.
+    pub(crate) fn drop_blocks(&self, blocks: &[BlockId]) {
+        for block in blocks {
+            let bytes = self.table.write().drop_block(*block);
+            // Deleting a file takes its time, and the table is free again by now.
+            drop(bytes);
+        }
+    }
+
+    /// Fences a block and returns what to push.
+    pub(crate) fn admit_push(
+        &self,
+        block: BlockId,
+        epoch: Epoch,
+    ) -> Result<PushAdmission<BlockBytes>, Refusal> {
+        self.table.write().admit_push(block, epoch)
+    }
+
+    /// Finds a range to read; `None` when it is empty. [`BlockBytes::read`] reads it.
+    pub(crate) fn admit_read(
+        &self,
+        block: BlockId,
+        epoch: Epoch,
+        offset: u64,
+        bytes: u32,
+    ) -> Result<Option<BlockBytes>, Refusal> {
+        let table = self.table.read();
+        let held = table.admit_read(block, epoch, offset, bytes)?;
+        Ok(if bytes == 0 { None } else { held.cloned() })
+    }
+
+    /// Does as much of a write as can be done without blocking.
+    ///
+    /// # Errors
+    /// The table's refusals, [`Refusal::ChecksumMismatch`] and [`Refusal::NodeFull`]; the block is as
+    /// it was before.
+    pub(crate) fn write(
+        &self,
+        request: WriteRequest,
+        bytes: Bytes,
+        checksum: u32,
+    ) -> Result<WriteStep, Refusal> {
+        check(request.block, &bytes, checksum)?;
+        let admission = self.table.write().admit_write(&request)?;
+        match admission {
+            WriteAdmission::Append { ticket, bytes: before } => {
+                let is_disk = ticket.tier() == Tier::Disk;
+                let pending = PendingWrite { request, ticket, before, bytes, checksum };
+                if is_disk {
+                    return Ok(WriteStep::Disk(pending));
+                }
+                self.finish_write(pending).map(WriteStep::Done)
+            }
+            WriteAdmission::AlreadyThere { bytes: held, length } => match &held {
+                BlockBytes::Dram(_) => {
+                    self.compare_write(&request, &held, length, &bytes).map(WriteStep::Done)
+                }
+                BlockBytes::Disk(_) => Ok(WriteStep::Compare { request, held, length, bytes }),
+            },
+        }
+    }
+
+    /// Copies an admitted write and publishes it. Blocks the thread when the block is on disk.
+    ///
+    /// # Errors
+    /// [`Refusal::NodeFull`], [`Refusal::TierFailed`], or [`Refusal::Moved`] when a fence came
+    /// between; the block is as it was before.
+    pub(crate) fn finish_write(&self, pending: PendingWrite) -> Result<u32, Refusal> {
+        let PendingWrite { request, ticket, before, bytes, checksum } = pending;
+        match self.grown(request.block, ticket.tier(), before, &bytes, checksum) {
+            Ok(grown) => {
+                let length = self.table.write().wrote(ticket, grown)?;
+                self.traffic.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                Ok(length)
+            }
+            Err(refusal) => {
+                self.table.write().abandon_write(ticket);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Answers a write whose range is there already: acknowledged if it repeats the same bytes. Blocks
+    /// the thread when the block is on disk.
+    ///
+    /// # Errors
+    /// [`Refusal::NotAtEnd`] when the bytes differ.
+    pub(crate) fn compare_write(
+        &self,
+        request: &WriteRequest,
+        held: &BlockBytes,
+        length: u32,
+        bytes: &[u8],
+    ) -> Result<u32, Refusal> {
+        let offset = u32::try_from(request.offset).map_err(|_| self.not_at_end(request))?;
+        if held.has(offset, bytes)? { Ok(length) } else { Err(self.not_at_end(request)) }
+    }
+
+    /// Takes a whole block from another datanode. Blocks the thread when its tier is the disk.
+    ///
+    /// # Errors
+    /// The table's refusals, [`Refusal::ChecksumMismatch`], [`Refusal::NodeFull`],
+    /// [`Refusal::TierFailed`].
+    pub(crate) fn store(
+        &self,
+        request: &StoreRequest,
+        bytes: &[u8],
+        checksum: u32,
+    ) -> Result<(), Refusal> {
+        check(request.block, bytes, checksum)?;
+        let admission = self.table.read().admit_store(request)?;
+        if let StoreAdmission::AlreadyThere { bytes: held } = admission {
+            let same = held.has(0, bytes)?;
+            let computed = held.runs().checksum(0, request.bytes).unwrap_or_default();
+            let block = request.block;
+            let mismatch = Refusal::ChecksumMismatch { block, expected: checksum, computed };
+            return if same { Ok(()) } else { Err(mismatch) };
+        }
+        let grown = self.grown(request.block, request.tier, None, bytes, checksum)?;
+        self.table.write().stored(request, grown)?;
+        self.traffic.stored_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn grown(
+        &self,
+        block: BlockId,
+        tier: Tier,
+        before: Option<BlockBytes>,
+        bytes: &[u8],
+        checksum: u32,
+    ) -> Result<BlockBytes, Refusal> {
+        let full = || Refusal::NodeFull { tier: tier.to_string(), bytes: bytes.len() as u64 };
+        let before = match before {
+            Some(before) => before,
+            None => self.empty(block, tier).ok_or_else(full)?,
+        };
+        Ok(match before {
+            BlockBytes::Dram(before) => {
+                BlockBytes::Dram(Arc::new(before.with(bytes, checksum).ok_or_else(full)?))
+            }
+            BlockBytes::Disk(before) => BlockBytes::Disk(Arc::new(before.with(bytes, checksum)?)),
+        })
+    }
+
+    fn empty(&self, block: BlockId, tier: Tier) -> Option<BlockBytes> {
+        match tier {
+            Tier::Dram => Some(BlockBytes::Dram(Arc::new(DramBytes::new(&self.arena)))),
+            Tier::Disk => {
+                let disk = self.disk.as_ref()?;
+                Some(BlockBytes::Disk(Arc::new(DiskBytes::new(disk, block))))
+            }
+        }
+    }
+
+    fn not_at_end(&self, request: &WriteRequest) -> Refusal {
+        self.table.read().not_at_end(request)
+    }
+}
+
+impl BlockBytes {
+    /// Tells whether reading blocks the thread.
+    pub(crate) const fn is_on_disk(&self) -> bool {
+        matches!(self, Self::Disk(_))
+    }
+
+    fn runs(&self) -> &Runs {
+        match self {
+            Self::Dram(bytes) => bytes.runs(),
+            Self::Disk(bytes) => bytes.runs(),
+        }
+    }
+
+    /// Reads an admitted range. Its checksum is the writer's where the range is made of whole runs, so
+    /// that the reader notices bytes that changed here; else it is computed. Blocks the thread when
+    /// the block is on disk.
+    ///
+    /// # Errors
+    /// [`Refusal::TierFailed`] when the disk fails.
+    pub(crate) fn read(&self, offset: u32, bytes: u32) -> Result<ReadBytes, Refusal> {
+        let slices = match self {
+            Self::Dram(held) => held.lend(offset, bytes),
+            Self::Disk(held) => vec![Bytes::from(held.read(offset, bytes)?)],
+        };
+        let stored = self.runs().checksum(offset, offset + bytes);
+        let checksum = stored.unwrap_or_else(|| computed(&slices));
+        Ok(ReadBytes { slices, checksum })
+    }
+
+    /// Reads the whole block to push it, and looks whether the bytes are still those written: a copy
+    /// of damaged bytes must not become the block.
+    ///
+    /// # Errors
+    /// [`Refusal::ChecksumMismatch`] when they changed, [`Refusal::TierFailed`].
+    pub(crate) fn read_verified(&self, block: BlockId, bytes: u32) -> Result<ReadBytes, Refusal> {
+        let read = self.read(0, bytes)?;
+        let (expected, computed) = (read.checksum, computed(&read.slices));
+        if computed == expected {
+            Ok(read)
+        } else {
+            Err(Refusal::ChecksumMismatch { block, expected, computed })
+        }
+    }
+
+    fn has(&self, offset: u32, bytes: &[u8]) -> Result<bool, Refusal> {
+        match self {
+            Self::Dram(held) => Ok(held.has(offset, bytes)),
+            Self::Disk(held) => Ok(held.read(offset, bytes.len() as u32)? == bytes),
+        }
+    }
+}
+
+fn computed(slices: &[Bytes]) -> u32 {
+    if let [slice] = slices {
+        return crc32c(slice);
+    }
+    let mut running = Running::default();
+    slices.iter().for_each(|slice| running.update(slice));
+    running.value()
+}
+
+fn check(block: BlockId, bytes: &[u8], expected: u32) -> Result<(), Refusal> {
+    let computed = crc32c(bytes);
+    if computed == expected {
+        return Ok(());
+    }
+    Err(Refusal::ChecksumMismatch { block, expected, computed })
+}
