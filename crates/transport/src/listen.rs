@@ -1,0 +1,57 @@
+//! Listening, on loopback unless told otherwise.
+
+use std::io;
+
+use thiserror::Error;
+use tokio::net::{TcpListener, lookup_host};
+
+/// Why a server cannot listen.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    /// The address is reachable from other machines and nobody would be asked who they are.
+    #[error(
+        "{address} can be reached from other machines and there is no authentication yet: \
+         listen on 127.0.0.1, or pass --allow-unauthenticated on a network that you trust"
+    )]
+    NotLoopback {
+        /// The address asked for.
+        address: String,
+    },
+    /// Another process listens there.
+    #[error("{address} is in use: stop the process that listens there, or choose another port")]
+    InUse {
+        /// The address asked for.
+        address: String,
+    },
+    /// The operating system refused.
+    #[error("cannot listen on {address}: {cause}")]
+    Io {
+        /// The address asked for.
+        address: String,
+        /// Why.
+        cause: io::Error,
+    },
+}
+
+/// Listens on `address` (`host:port`; port 0 for any).
+///
+/// # Errors
+/// [`ListenError::NotLoopback`] unless `allow_unauthenticated`; [`ListenError::InUse`]: choose
+/// another port.
+pub async fn listen(
+    address: &str,
+    allow_unauthenticated: bool,
+) -> Result<TcpListener, ListenError> {
+    let io = |cause| ListenError::Io { address: address.to_owned(), cause };
+    let mut resolved = lookup_host(address).await.map_err(io)?;
+    let Some(target) = resolved.next() else {
+        return Err(io(io::Error::new(io::ErrorKind::NotFound, "the name has no address")));
+    };
+    if !target.ip().is_loopback() && !allow_unauthenticated {
+        return Err(ListenError::NotLoopback { address: address.to_owned() });
+    }
+    TcpListener::bind(target).await.map_err(|cause| match cause.kind() {
+        io::ErrorKind::AddrInUse => ListenError::InUse { address: address.to_owned() },
+        _ => io(cause),
+    })
+}

@@ -1,0 +1,174 @@
+//! Connections by peer, made when they are needed and made again when they break.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sanderling_protocol::frame::{decode_body, encode_body};
+use sanderling_protocol::message::{Hello, Role};
+use sanderling_protocol::{
+    ClusterId, Frame, Header, NodeId, Op, Order, OrderReply, Refusal, Reply, Request,
+};
+use tokio::time::{Instant, timeout_at};
+
+use crate::connection::{Connection, ConnectionOptions, bad_reply};
+use crate::error::CallError;
+
+/// Who calls, and bounds.
+#[derive(Debug, Clone)]
+pub struct PoolOptions {
+    /// Who calls.
+    pub role: Role,
+    /// The cluster that is meant; `None` until it is known.
+    pub cluster: Option<ClusterId>,
+    /// Most connections kept; beyond it broken and then unused ones are dropped.
+    pub connections_max: usize,
+    /// Bounds of each connection.
+    pub connection: ConnectionOptions,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        Self {
+            role: Role::Client,
+            cluster: None,
+            // A fleet of a thousand nodes, with incarnations that come and go.
+            connections_max: 2048,
+            connection: ConnectionOptions::default(),
+        }
+    }
+}
+
+type Key = (String, Option<NodeId>);
+type Slot = Arc<tokio::sync::Mutex<Option<Connection>>>;
+
+/// Keeps one connection for each address and incarnation.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: PoolOptions,
+    cluster: Mutex<Option<ClusterId>>,
+    slots: Mutex<HashMap<Key, Slot>>,
+}
+
+impl Pool {
+    /// Returns an empty pool.
+    #[must_use]
+    pub fn new(options: PoolOptions) -> Self {
+        let cluster = Mutex::new(options.cluster);
+        Self { shared: Arc::new(Shared { options, cluster, slots: Mutex::default() }) }
+    }
+
+    /// Says which cluster is meant by connections made from now on.
+    pub fn set_cluster(&self, cluster: Option<ClusterId>) {
+        *self.shared.cluster.lock() = cluster;
+    }
+
+    /// Returns a connection to that incarnation at that address, or to whoever is there.
+    ///
+    /// # Errors
+    /// As [`Connection::connect`].
+    pub async fn connection(
+        &self,
+        address: &str,
+        node: Option<NodeId>,
+        deadline: Instant,
+    ) -> Result<Connection, CallError> {
+        let slot = self.slot(address, node);
+        // Many callers wait here for one connection to be made, each until its own deadline.
+        let Ok(mut kept) = timeout_at(deadline, slot.lock()).await else {
+            return Err(CallError::TooBusy { address: address.to_owned() });
+        };
+        if let Some(connection) = kept.as_ref().filter(|connection| !connection.is_broken()) {
+            return Ok(connection.clone());
+        }
+        *kept = None;
+        let cluster = *self.shared.cluster.lock();
+        let hello = Hello { role: self.shared.options.role, cluster, node };
+        let options = &self.shared.options.connection;
+        let (connection, _) = Connection::connect_with(address, hello, deadline, options).await?;
+        *kept = Some(connection.clone());
+        Ok(connection)
+    }
+
+    fn slot(&self, address: &str, node: Option<NodeId>) -> Slot {
+        let mut slots = self.shared.slots.lock();
+        if slots.len() >= self.shared.options.connections_max {
+            slots.retain(|_, slot| is_in_use(slot));
+        }
+        Arc::clone(slots.entry((address.to_owned(), node)).or_default())
+    }
+
+    /// Drops the connections to an address: what is under way on them fails.
+    pub fn forget(&self, address: &str) {
+        self.shared.slots.lock().retain(|(kept, _), _| kept != address);
+    }
+
+    /// Sends one frame and waits for its answer, connecting first if need be.
+    ///
+    /// # Errors
+    /// As [`Connection::call`] and [`Connection::connect`].
+    pub async fn call(
+        &self,
+        address: &str,
+        node: Option<NodeId>,
+        header: Header,
+        body: Vec<Bytes>,
+        deadline: Instant,
+    ) -> Result<Frame<Bytes>, CallError> {
+        self.connection(address, node, deadline).await?.call(header, body, deadline).await
+    }
+
+    /// Asks the namenode, in one frame. The answers are in the order of the requests.
+    ///
+    /// # Errors
+    /// [`CallError`] when there is no answer at all; each request's refusal is among the answers.
+    pub async fn meta(
+        &self,
+        address: &str,
+        requests: Vec<Request>,
+        deadline: Instant,
+    ) -> Result<Vec<Result<Reply, Refusal>>, CallError> {
+        let count = requests.len();
+        let body = vec![Bytes::from(encode_body(&requests))];
+        let frame = self.call(address, None, Header::new(Op::Meta, 0), body, deadline).await?;
+        let replies: Vec<Result<Reply, Refusal>> =
+            decode_body(&frame.body).map_err(|refusal| bad_reply(address, &refusal))?;
+        if replies.len() != count {
+            let why = format!("{} answers to {count} requests", replies.len());
+            return Err(CallError::BadReply { address: address.to_owned(), why });
+        }
+        Ok(replies)
+    }
+
+    /// Gives an order to a datanode.
+    ///
+    /// # Errors
+    /// [`CallError`]; an order that was refused is [`CallError::Refused`].
+    pub async fn order(
+        &self,
+        node: NodeId,
+        address: &str,
+        order: Order,
+        deadline: Instant,
+    ) -> Result<OrderReply, CallError> {
+        let body = vec![Bytes::from(encode_body(&order))];
+        let header = Header::new(Op::Order, 0);
+        let frame = self.call(address, Some(node), header, body, deadline).await?;
+        match decode_body(&frame.body).map_err(|refusal| bad_reply(address, &refusal))? {
+            OrderReply::Refused(refusal) => Err(CallError::Refused(refusal)),
+            reply => Ok(reply),
+        }
+    }
+}
+
+/// Tells whether somebody else holds the slot, or it holds a connection that works.
+fn is_in_use(slot: &Slot) -> bool {
+    Arc::strong_count(slot) > 1
+        || slot.try_lock().is_ok_and(|kept| kept.as_ref().is_some_and(|it| !it.is_broken()))
+}

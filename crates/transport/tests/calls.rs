@@ -1,0 +1,241 @@
+//! Calls over real sockets: many at once, slow ones, broken peers, and what is not a frame.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sanderling_protocol::frame::{HEADER_BYTES, VERSION, decode_body};
+use sanderling_protocol::message::{Hello, HelloReply, Role};
+use sanderling_protocol::{Header, NodeId, Op, Refusal};
+use sanderling_transport::{
+    CallError, Connection, Handled, ListenError, Pool, PoolOptions, Response, ServeOptions,
+    Service, listen, serve,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Echoes bodies; `offset` milliseconds later if it is not zero; refuses length 1.
+struct Echo;
+
+impl Service for Echo {
+    fn hello(&self, hello: &Hello) -> Result<HelloReply, Refusal> {
+        let here = NodeId(1);
+        match hello.node {
+            Some(asked) if asked != here => Err(Refusal::WrongNode { here, asked }),
+            _ => Ok(HelloReply { role: Role::Datanode, cluster: None, node: Some(here) }),
+        }
+    }
+
+    fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
+        if header.length == 1 {
+            return Handled::Now(Response::refused(&header, &Refusal::NoHello));
+        }
+        let response = Response { header: header.reply(), body: vec![body] };
+        if header.offset == 0 {
+            return Handled::Now(response);
+        }
+        Handled::Later(Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(header.offset)).await;
+            response
+        }))
+    }
+}
+
+struct Server {
+    address: String,
+    shutdown: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+async fn server() -> Server {
+    let listener = listen("127.0.0.1:0", false).await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let shutdown = CancellationToken::new();
+    let options = ServeOptions { in_flight_max: 8, ..ServeOptions::default() };
+    let task = tokio::spawn(serve(listener, Arc::new(Echo), options, shutdown.clone()));
+    Server { address, shutdown, task }
+}
+
+fn soon(millis: u64) -> Instant {
+    Instant::now() + Duration::from_millis(millis)
+}
+
+fn hello(node: Option<NodeId>) -> Hello {
+    Hello { role: Role::Client, cluster: None, node }
+}
+
+fn delayed(millis: u64) -> Header {
+    let mut header = Header::new(Op::Read, 0);
+    header.offset = millis;
+    header
+}
+
+async fn connect(server: &Server) -> Connection {
+    Connection::connect(&server.address, hello(None), soon(5000)).await.unwrap().0
+}
+
+#[tokio::test]
+async fn many_calls_share_a_connection_and_each_gets_its_own_answer() {
+    let server = server().await;
+    let connection = connect(&server).await;
+    let calls = (0..500u32).map(|number| {
+        let connection = connection.clone();
+        async move {
+            let body = vec![Bytes::from(number.to_le_bytes().to_vec()), Bytes::from(vec![7; 1000])];
+            let header = delayed(u64::from(number % 3));
+            let answer = connection.call(header, body, soon(20_000)).await.unwrap();
+            assert_eq!(answer.body[..4], number.to_le_bytes());
+            assert_eq!(answer.body.len(), 1004);
+        }
+    });
+    futures_util::future::join_all(calls).await;
+}
+
+#[tokio::test]
+async fn large_body_arrives_whole() {
+    let server = server().await;
+    let connection = connect(&server).await;
+    let body: Vec<u8> = (0..(3 << 20)).map(|at| (at * 31 >> 3) as u8).collect();
+    let sent = vec![Bytes::from(body.clone())];
+    let answer = connection.call(Header::new(Op::Write, 0), sent, soon(20_000)).await.unwrap();
+    assert!(answer.body == body);
+    let too_large = vec![Bytes::from(vec![0; 17 << 20])];
+    let refused = connection.call(Header::new(Op::Write, 0), too_large, soon(1000)).await;
+    assert!(matches!(refused, Err(CallError::Refused(Refusal::TooLarge { .. }))));
+    assert!(!connection.is_broken());
+}
+
+#[tokio::test]
+async fn call_ends_at_its_deadline_and_the_connection_lives_on() {
+    let server = server().await;
+    let connection = connect(&server).await;
+    let late = connection.call(delayed(60_000), vec![], soon(50)).await;
+    assert!(matches!(late, Err(CallError::TimedOut { .. })));
+    connection.call(delayed(0), vec![], soon(5000)).await.unwrap();
+}
+
+#[tokio::test]
+async fn refusals_come_typed() {
+    let server = server().await;
+    let connection = connect(&server).await;
+    let mut header = Header::new(Op::Read, 0);
+    header.length = 1;
+    let refused = connection.call(header, vec![], soon(5000)).await;
+    assert_eq!(refused.unwrap_err(), CallError::Refused(Refusal::NoHello));
+    let wrong = Connection::connect(&server.address, hello(Some(NodeId(2))), soon(5000)).await;
+    let refusal = Refusal::WrongNode { here: NodeId(1), asked: NodeId(2) };
+    assert_eq!(wrong.unwrap_err(), CallError::Refused(refusal));
+}
+
+#[tokio::test]
+async fn death_of_the_server_fails_every_waiter_at_once() {
+    let server = server().await;
+    let connection = connect(&server).await;
+    let waiters: Vec<_> = (0..20)
+        .map(|_| {
+            let connection = connection.clone();
+            tokio::spawn(
+                async move { connection.call(delayed(60_000), vec![], soon(60_000)).await },
+            )
+        })
+        .collect();
+    connection.call(delayed(0), vec![], soon(5000)).await.ok();
+    server.shutdown.cancel();
+    server.task.await.unwrap();
+    for waiter in waiters {
+        let error = waiter.await.unwrap().unwrap_err();
+        assert!(matches!(error, CallError::Closed { .. }), "{error:?}");
+    }
+    assert!(connection.is_broken());
+    let again = Connection::connect(&server.address, hello(None), soon(5000)).await.unwrap_err();
+    assert!(again.is_connection_refused());
+}
+
+#[tokio::test]
+async fn pool_connects_again_after_a_restart() {
+    let first = server().await;
+    let pool = Pool::new(PoolOptions::default());
+    let call = |deadline| pool.call(&first.address, Some(NodeId(1)), delayed(0), vec![], deadline);
+    call(soon(5000)).await.unwrap();
+    first.shutdown.cancel();
+    first.task.await.unwrap();
+    assert!(call(soon(5000)).await.is_err());
+    let listener = TcpListener::bind(&first.address).await.unwrap();
+    let shutdown = CancellationToken::new();
+    tokio::spawn(serve(listener, Arc::new(Echo), ServeOptions::default(), shutdown.clone()));
+    call(soon(5000)).await.unwrap();
+}
+
+/// Sends raw bytes after a greeting and returns everything that comes back until the end.
+async fn after_hello(server: &Server, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(&server.address).await.unwrap();
+    let body = sanderling_protocol::frame::encode_body(&hello(None));
+    let mut header = Header::new(Op::Hello, 9);
+    header.body_bytes = body.len() as u32;
+    stream.write_all(&header.encode()).await.unwrap();
+    stream.write_all(&body).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut answer = Vec::new();
+    let read = stream.read_to_end(&mut answer);
+    tokio::time::timeout(Duration::from_secs(10), read).await.unwrap().unwrap();
+    let hello_bytes =
+        Header::decode(answer[..HEADER_BYTES].try_into().unwrap()).unwrap().body_bytes;
+    answer.split_off(HEADER_BYTES + hello_bytes as usize)
+}
+
+fn refusal_in(answer: &[u8]) -> Refusal {
+    let header = Header::decode(answer[..HEADER_BYTES].try_into().unwrap()).unwrap();
+    let refusal: Refusal = decode_body(&answer[HEADER_BYTES..]).unwrap();
+    assert_eq!(header.status, refusal.code());
+    refusal
+}
+
+#[tokio::test]
+async fn what_is_not_a_frame_is_refused_and_the_connection_closed() {
+    let server = server().await;
+    let answer = after_hello(&server, &[0x47; 64]).await;
+    assert!(matches!(refusal_in(&answer), Refusal::BadFrame { .. }));
+    let mut version = Header::new(Op::Read, 1).encode();
+    version[2] = 99;
+    let answer = after_hello(&server, &version).await;
+    assert_eq!(refusal_in(&answer), Refusal::UnknownVersion { ours: VERSION, theirs: 99 });
+    let mut oversized = Header::new(Op::Read, 1);
+    oversized.body_bytes = u32::MAX;
+    let answer = after_hello(&server, &oversized.encode()).await;
+    assert!(matches!(refusal_in(&answer), Refusal::TooLarge { .. }));
+    let mut unknown = Header::new(Op::Read, 1).encode();
+    unknown[3] = 77;
+    assert_eq!(refusal_in(&after_hello(&server, &unknown).await), Refusal::UnknownOp { op: 77 });
+    connect(&server).await.call(delayed(0), vec![], soon(5000)).await.unwrap();
+}
+
+#[tokio::test]
+async fn frames_without_a_greeting_are_refused() {
+    let server = server().await;
+    let mut stream = TcpStream::connect(&server.address).await.unwrap();
+    stream.write_all(&Header::new(Op::Read, 5).encode()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(refusal_in(&answer), Refusal::NoHello);
+}
+
+#[tokio::test]
+async fn half_a_frame_disturbs_nobody() {
+    let server = server().await;
+    let mut stream = TcpStream::connect(&server.address).await.unwrap();
+    stream.write_all(&Header::new(Op::Hello, 5).encode()[..20]).await.unwrap();
+    connect(&server).await.call(delayed(0), vec![], soon(5000)).await.unwrap();
+    drop(stream);
+}
+
+#[tokio::test]
+async fn listening_beyond_loopback_needs_permission() {
+    assert!(matches!(listen("0.0.0.0:0", false).await, Err(ListenError::NotLoopback { .. })));
+    assert!(listen("0.0.0.0:0", true).await.is_ok());
+    let taken = listen("127.0.0.1:0", false).await.unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    assert!(matches!(listen(&address, false).await, Err(ListenError::InUse { .. })));
+    assert!(matches!(listen("no-port", false).await, Err(ListenError::Io { .. })));
+}
