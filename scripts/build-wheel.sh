@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Builds the wheel with maturin and installs it into .venv; does nothing when nothing has changed.
+# The wheel lands in target/wheels. PROFILE=dev builds without optimization.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+[ -x .venv/bin/maturin ] || scripts/venv.sh build
+
+profile=${PROFILE:-release}
+target=${CARGO_TARGET_DIR:-target}
+stamp=.venv/.sanderling-wheel
+wanted=$(
+    {
+        echo "$profile" "$(rustc --version)"
+        find Cargo.toml Cargo.lock crates bindings/python -type f \
+            -not -path '*/tests/*' -not -path '*/__pycache__/*' -not -name '*.so' \
+            -not -name 'requirements-*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
+    } | sha256sum
+)
+if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+    exit 0
+fi
+
+echo "building the Python wheel (profile $profile)" >&2
+rm -f "$target"/wheels/sanderling-*.whl
+.venv/bin/maturin build --quiet --profile "$profile" --manifest-path bindings/python/Cargo.toml \
+    --interpreter .venv/bin/python --out "$target/wheels"
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall \
+    "$target"/wheels/sanderling-*.whl
+echo "$wanted" >"$stamp"
