@@ -1,0 +1,64 @@
+//! The namenode's configuration.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sanderling_core::namenode::NamenodeConfig;
+
+/// When a change counts as written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sync {
+    /// Once the kernel has it; the disk follows within [`NamenodeOptions::sync_every`]. A killed
+    /// namenode loses nothing, a crashed machine loses what the disk had not got.
+    #[default]
+    Os,
+    /// Once the disk has it.
+    Always,
+}
+
+/// What a namenode is started with.
+#[derive(Debug, Clone)]
+pub struct NamenodeOptions {
+    /// Where it serves the protocol. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Where it serves HTTP; `None` for nowhere.
+    pub http_listen: Option<SocketAddr>,
+    /// Where the journal and the snapshots are; made if it does not exist.
+    pub directory: PathBuf,
+    /// When a change counts as written.
+    pub sync: Sync,
+    /// Longest time between a change and the disk under [`Sync::Os`].
+    pub sync_every: Duration,
+    /// Times of leases, heartbeats and verdicts.
+    pub core: NamenodeConfig,
+    /// Listen beyond loopback although nobody is asked who he is.
+    pub allow_unauthenticated: bool,
+    /// Bytes of journal after which a snapshot is taken and the journal starts again. Reading
+    /// them back takes well under a second.
+    pub snapshot_after_bytes: u64,
+    /// Most bytes of journal on disk. It is reached only when snapshots fail; changes are refused
+    /// then, so that a full disk does not meet a namenode that cannot stop writing.
+    pub journal_bytes_max: u64,
+    /// Frames with changes that wait for the journal. More are refused with `RetryAfter`.
+    pub waiting_frames_max: usize,
+}
+
+impl Default for NamenodeOptions {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7600)),
+            http_listen: Some(SocketAddr::from(([127, 0, 0, 1], 7601))),
+            directory: PathBuf::from("sanderling-namenode"),
+            sync: Sync::default(),
+            // A machine that crashes takes its datanodes' memory along anyway.
+            sync_every: Duration::from_millis(200),
+            core: NamenodeConfig::default(),
+            allow_unauthenticated: false,
+            snapshot_after_bytes: 64 << 20,
+            journal_bytes_max: 4 << 30,
+            // Some hundred clients with a few dozen frames each.
+            waiting_frames_max: 8192,
+        }
+    }
+}
