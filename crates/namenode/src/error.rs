@@ -1,34 +1,17 @@
 //! Why a namenode does not start, or stops.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use sanderling_transport::ListenError;
 use thiserror::Error;
 
-/// Why a namenode does not start. Nothing on disk was changed.
+/// Why a namenode does not start.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// Another process listens there.
-    #[error("{address} is in use by another process: stop it or listen elsewhere")]
-    AddressInUse {
-        /// The address.
-        address: SocketAddr,
-    },
-    /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {cause}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        cause: io::Error,
-    },
-    /// The address reaches beyond this machine and nobody would be asked who he is.
-    #[error("{address} is not a loopback address: allow unauthenticated access to listen there")]
-    NotLoopback {
-        /// The address.
-        address: SocketAddr,
-    },
+    /// An address cannot be listened on: it is in use, or reaches beyond this machine.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// Another namenode runs on this directory.
     #[error("{} is in use by another namenode", .directory.display())]
     DirectoryLocked {
@@ -59,6 +42,12 @@ pub enum StartError {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
+        why: String,
+    },
+    /// The directory could not be read to its end.
+    #[error("reading the directory failed: {why}")]
+    Reading {
+        /// What happened.
         why: String,
     },
     /// A thread could not be started.

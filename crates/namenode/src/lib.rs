@@ -3,12 +3,22 @@
 //! The decisions are those of [`sanderling_core::namenode`]. This crate writes them to a journal
 //! before they count, serves them over TCP and HTTP, and tells datanodes what they are to do.
 
+mod clock;
 mod directory;
 mod error;
+mod http;
 mod journal;
+mod metrics;
 mod options;
+mod orders;
 mod recovery;
+mod requests;
+mod server;
+mod service;
 mod snapshot;
+mod state;
+mod writer;
 
 pub use error::{NamenodeFailure, StartError};
 pub use options::{NamenodeOptions, Sync};
+pub use server::NamenodeServer;

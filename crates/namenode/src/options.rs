@@ -1,6 +1,5 @@
 //! The namenode's configuration.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,10 +19,10 @@ pub enum Sync {
 /// What a namenode is started with.
 #[derive(Debug, Clone)]
 pub struct NamenodeOptions {
-    /// Where it serves the protocol. Port 0 takes a free one.
-    pub listen: SocketAddr,
+    /// Where it serves the protocol: `host:port`; port 0 takes a free one.
+    pub listen: String,
     /// Where it serves HTTP; `None` for nowhere.
-    pub http_listen: Option<SocketAddr>,
+    pub http_listen: Option<String>,
     /// Where the journal and the snapshots are; made if it does not exist.
     pub directory: PathBuf,
     /// When a change counts as written.
@@ -47,8 +46,8 @@ pub struct NamenodeOptions {
 impl Default for NamenodeOptions {
     fn default() -> Self {
         Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 7600)),
-            http_listen: Some(SocketAddr::from(([127, 0, 0, 1], 7601))),
+            listen: "127.0.0.1:7600".to_owned(),
+            http_listen: Some("127.0.0.1:7601".to_owned()),
             directory: PathBuf::from("sanderling-namenode"),
             sync: Sync::default(),
             // A machine that crashes takes its datanodes' memory along anyway.

@@ -1,0 +1,197 @@
+//! HTTP: health, metrics, nodes and their notices, events, the loss report.
+
+mod events;
+mod refusal;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use sanderling_protocol::{NodeInfo, NodeSelector, Refusal, Reply, Request};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::requests::Requests;
+use refusal::HttpRefusal;
+
+/// Longest body of a request: a notice with its reason, many times over.
+const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// What the handlers share.
+#[derive(Clone)]
+struct Door {
+    requests: Requests,
+    stop: CancellationToken,
+}
+
+type Answer = Result<Response, HttpRefusal>;
+
+/// Serves until `stop` is cancelled.
+pub(crate) async fn serve(listener: TcpListener, requests: Requests, stop: CancellationToken) {
+    let router = router(Door { requests, stop: stop.clone() });
+    let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
+    if let Err(error) = served.await {
+        tracing::error!(%error, "HTTP ended");
+    }
+}
+
+fn router(door: Door) -> Router {
+    Router::new()
+        .route("/healthz", get(health))
+        .route("/metrics", get(metrics))
+        .route("/v1/nodes", get(nodes))
+        .route("/v1/nodes/{node}", get(node))
+        .route("/v1/nodes/{node}/notice", post(notice).delete(cancel))
+        .route("/v1/nodes/{node}/decommission", post(decommission).delete(cancel))
+        .route("/v1/nodes/{node}/cancel", post(cancel))
+        .route("/v1/events", get(events::stream))
+        .route("/v1/report", get(report))
+        .fallback(async || HttpRefusal::new(StatusCode::NOT_FOUND, "no such page"))
+        .method_not_allowed_fallback(async || {
+            HttpRefusal::new(StatusCode::METHOD_NOT_ALLOWED, "this page has no such method")
+        })
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(door)
+}
+
+/// 200 while changes are taken, 503 once the journal has failed.
+async fn health(State(door): State<Door>) -> Response {
+    let state = &door.requests.state;
+    let failure = state.failure.borrow().as_ref().map(ToString::to_string);
+    let status = if failure.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let word = if failure.is_none() { "ok" } else { "failed" };
+    let cluster = format!("{:016x}", state.cluster.0);
+    let commands = state.namenode.read().catalog().index();
+    let body = json!({
+        "status": word, "role": "namenode", "cluster": cluster, "commands": commands,
+        "failure": failure,
+    });
+    (status, axum::Json(body)).into_response()
+}
+
+async fn metrics(State(door): State<Door>) -> Response {
+    let state = &door.requests.state;
+    let text = state.metrics.text(&state.namenode.read(), state.now());
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodesQuery {
+    #[serde(default)]
+    all: bool,
+}
+
+async fn nodes(
+    State(door): State<Door>,
+    query: Result<Query<NodesQuery>, axum::extract::rejection::QueryRejection>,
+) -> Answer {
+    let Query(NodesQuery { all }) = query?;
+    match door.requests.one(Request::Nodes { all }).await? {
+        Reply::Nodes(nodes) => Ok(page(&json!({ "nodes": nodes }))),
+        _ => Err(HttpRefusal::unexpected()),
+    }
+}
+
+async fn node(State(door): State<Door>, Path(name): Path<String>) -> Answer {
+    let Reply::Nodes(nodes) = door.requests.one(Request::Nodes { all: true }).await? else {
+        return Err(HttpRefusal::unexpected());
+    };
+    let by_name = |node: &&NodeInfo| node.name == name || node.address == name;
+    // Of incarnations with the same name the newest is meant.
+    let found = nodes
+        .iter()
+        .find(|node| node.id.to_string() == name)
+        .or_else(|| nodes.iter().rev().find(by_name));
+    match found {
+        Some(node) => Ok(page(&json!(node))),
+        None => Err(Refusal::UnknownNode { node: name }.into()),
+    }
+}
+
+/// The body of a notice. The deadline may be given in seconds, with a fraction, or milliseconds.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Notice {
+    deadline_seconds: Option<f64>,
+    deadline_millis: Option<i64>,
+    #[serde(default)]
+    reason: String,
+}
+
+impl Notice {
+    fn millis(&self) -> Result<i64, HttpRefusal> {
+        match (self.deadline_seconds, self.deadline_millis) {
+            (Some(seconds), None) if seconds.is_finite() => {
+                // Saturates: what is too far off is refused as such.
+                #[allow(clippy::cast_possible_truncation)]
+                Ok((seconds * 1000.0).round() as i64)
+            }
+            (None, Some(millis)) => Ok(millis),
+            _ => Err(bad("give either deadline_seconds or deadline_millis")),
+        }
+    }
+}
+
+async fn notice(State(door): State<Door>, Path(node): Path<String>, body: BodyBytes) -> Answer {
+    let body = body?;
+    let notice: Notice = serde_json::from_slice(&body).map_err(|error| bad(&error.to_string()))?;
+    let deadline_millis = notice.millis()?;
+    let node = NodeSelector(node);
+    change(&door, Request::Notice { node, deadline_millis, reason: notice.reason }).await
+}
+
+/// The body of a decommission; it may be empty.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Reason {
+    #[serde(default)]
+    reason: String,
+}
+
+async fn decommission(
+    State(door): State<Door>,
+    Path(node): Path<String>,
+    body: BodyBytes,
+) -> Answer {
+    let body = body?;
+    let Reason { reason } = if body.is_empty() {
+        Reason::default()
+    } else {
+        serde_json::from_slice(&body).map_err(|error| bad(&error.to_string()))?
+    };
+    change(&door, Request::Decommission { node: NodeSelector(node), reason }).await
+}
+
+async fn cancel(State(door): State<Door>, Path(node): Path<String>) -> Answer {
+    change(&door, Request::Cancel { node: NodeSelector(node) }).await
+}
+
+async fn report(State(door): State<Door>) -> Answer {
+    match door.requests.one(Request::Report).await? {
+        Reply::Report(report) => Ok(page(&json!(report))),
+        _ => Err(HttpRefusal::unexpected()),
+    }
+}
+
+type BodyBytes = Result<Bytes, axum::extract::rejection::BytesRejection>;
+
+async fn change(door: &Door, request: Request) -> Answer {
+    match door.requests.one(request).await? {
+        Reply::Node(node) => Ok(page(&json!(node))),
+        _ => Err(HttpRefusal::unexpected()),
+    }
+}
+
+fn page(value: &Value) -> Response {
+    axum::Json(value).into_response()
+}
+
+fn bad(why: &str) -> HttpRefusal {
+    Refusal::BadRequest { why: why.to_owned() }.into()
+}

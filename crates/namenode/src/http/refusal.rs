@@ -1,0 +1,67 @@
+//! What HTTP answers instead of what was asked.
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use sanderling_protocol::Refusal;
+use serde_json::json;
+
+/// An error page: `{"error": {"code", "name", "message"}}`.
+#[derive(Debug)]
+pub(crate) struct HttpRefusal {
+    status: StatusCode,
+    code: u16,
+    name: &'static str,
+    message: String,
+}
+
+impl HttpRefusal {
+    /// Returns an error that the protocol has no number for.
+    pub(crate) fn new(status: StatusCode, message: &str) -> Self {
+        Self { status, code: 0, name: "Http", message: message.to_owned() }
+    }
+
+    /// Returns the error for a reply of another kind than asked for.
+    pub(crate) fn unexpected() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the namenode gave another reply")
+    }
+}
+
+impl From<Refusal> for HttpRefusal {
+    fn from(refusal: Refusal) -> Self {
+        let status = match &refusal {
+            Refusal::UnknownNode { .. }
+            | Refusal::NotFound { .. }
+            | Refusal::UnknownJob { .. }
+            | Refusal::ObjectGone { .. } => StatusCode::NOT_FOUND,
+            Refusal::WrongState { .. } | Refusal::NodeGone { .. } => StatusCode::CONFLICT,
+            Refusal::TooLarge { what, .. } if what.starts_with("deadline") => {
+                StatusCode::BAD_REQUEST
+            }
+            Refusal::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::RetryAfter { .. } | Refusal::JournalFull { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Self { status, code: refusal.code(), name: refusal.name(), message: refusal.to_string() }
+    }
+}
+
+impl From<axum::extract::rejection::QueryRejection> for HttpRefusal {
+    fn from(rejection: axum::extract::rejection::QueryRejection) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, &rejection.body_text())
+    }
+}
+
+impl From<axum::extract::rejection::BytesRejection> for HttpRefusal {
+    fn from(rejection: axum::extract::rejection::BytesRejection) -> Self {
+        Self::new(rejection.status(), &rejection.body_text())
+    }
+}
+
+impl IntoResponse for HttpRefusal {
+    fn into_response(self) -> Response {
+        let error = json!({ "code": self.code, "name": self.name, "message": self.message });
+        (self.status, axum::Json(json!({ "error": error }))).into_response()
+    }
+}

@@ -1,0 +1,281 @@
+//! The namenode's metrics.
+
+use std::fmt::Write;
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::RwLock;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use sanderling_core::namenode::Namenode;
+use sanderling_protocol::node::Availability;
+use sanderling_protocol::{Instant, Policy, Reply, Request};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct State {
+    policy: &'static str,
+    availability: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TierState {
+    tier: String,
+    state: &'static str,
+}
+
+type Labelled<L> = Family<L, Gauge<i64>>;
+
+/// Counters that the server keeps, and gauges that are set when somebody looks.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: RwLock<Registry>,
+    requests: Family<Kind, Counter>,
+    refusals: Family<Kind, Counter>,
+    read_seconds: Histogram,
+    write_seconds: Histogram,
+    pub(crate) batches: Counter,
+    pub(crate) snapshots: Counter,
+    pub(crate) orders: Counter,
+    pub(crate) orders_dropped: Counter,
+    nodes: Labelled<State>,
+    tier_bytes: Labelled<TierState>,
+    gauges: Gauges,
+    journal_bytes: Gauge<i64>,
+}
+
+/// Numbers of the catalog.
+#[derive(Debug, Default)]
+struct Gauges {
+    objects: Gauge<i64>,
+    blocks: Gauge<i64>,
+    commands: Counter<u64, AtomicU64>,
+    drains: Gauge<i64>,
+    drain_left_bytes: Gauge<i64>,
+    lost_blocks: Gauge<i64>,
+    lost_bytes: Gauge<i64>,
+    moved_bytes: Gauge<i64>,
+    notices: Gauge<i64>,
+    events: Gauge<i64>,
+}
+
+/// From a cached lookup to a slow disk's sync.
+const SECONDS: [f64; 14] = [
+    0.000_01, 0.000_03, 0.000_1, 0.000_3, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0,
+];
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let metrics = Self {
+            registry: RwLock::new(Registry::with_prefix("sanderling_namenode")),
+            requests: Family::default(),
+            refusals: Family::default(),
+            read_seconds: Histogram::new(SECONDS),
+            write_seconds: Histogram::new(SECONDS),
+            batches: Counter::default(),
+            snapshots: Counter::default(),
+            orders: Counter::default(),
+            orders_dropped: Counter::default(),
+            nodes: Family::default(),
+            tier_bytes: Family::default(),
+            gauges: Gauges::default(),
+            journal_bytes: Gauge::default(),
+        };
+        metrics.register_counters();
+        metrics.register_gauges();
+        metrics
+    }
+}
+
+impl Metrics {
+    fn register_counters(&self) {
+        let mut registry = self.registry.write();
+        let all = &mut registry;
+        all.register("requests", "Requests by kind", self.requests.clone());
+        all.register("refusals", "Refused requests by refusal", self.refusals.clone());
+        let help = "Time to answer a frame of requests that change nothing";
+        all.register_with_unit("read", help, Unit::Seconds, self.read_seconds.clone());
+        let help = "Time to answer a frame with changes, the journal's write included";
+        all.register_with_unit("write", help, Unit::Seconds, self.write_seconds.clone());
+        all.register("journal_writes", "Batches written to the journal", self.batches.clone());
+        all.register("snapshots", "Snapshots taken", self.snapshots.clone());
+        all.register("orders", "Orders sent to datanodes", self.orders.clone());
+        let help = "Orders given up because a datanode's queue was full";
+        all.register("orders_dropped", help, self.orders_dropped.clone());
+        let help = "Commands in the log since the cluster began";
+        all.register("commands", help, self.gauges.commands.clone());
+    }
+
+    fn register_gauges(&self) {
+        let mut registry = self.registry.write();
+        let all = &mut registry;
+        let gauges = &self.gauges;
+        all.register("nodes", "Nodes by policy and availability", self.nodes.clone());
+        let help = "Bytes of the nodes' tiers, by what they are";
+        all.register_with_unit("tier", help, Unit::Bytes, self.tier_bytes.clone());
+        all.register("objects", "Objects in the catalog", gauges.objects.clone());
+        all.register("blocks", "Blocks in the catalog", gauges.blocks.clone());
+        all.register("drains", "Nodes that drain or decommission", gauges.drains.clone());
+        let help = "Bytes that must still leave draining nodes";
+        all.register_with_unit("drain_left", help, Unit::Bytes, gauges.drain_left_bytes.clone());
+        all.register("lost_blocks", "Blocks declared lost", gauges.lost_blocks.clone());
+        let help = "Bytes declared lost";
+        all.register_with_unit("lost", help, Unit::Bytes, gauges.lost_bytes.clone());
+        let help = "Bytes moved off draining nodes";
+        all.register_with_unit("moved", help, Unit::Bytes, gauges.moved_bytes.clone());
+        all.register("notices", "Notices given", gauges.notices.clone());
+        all.register("events", "The last event's sequence", gauges.events.clone());
+        let help = "Bytes of journal on disk";
+        all.register_with_unit("journal", help, Unit::Bytes, self.journal_bytes.clone());
+    }
+
+    /// Counts a request and its answer.
+    pub(crate) fn answered(
+        &self,
+        kind: &'static str,
+        answer: &Result<Reply, sanderling_protocol::Refusal>,
+    ) {
+        self.requests.get_or_create(&Kind { kind }).inc();
+        if let Err(refusal) = answer {
+            self.refusals.get_or_create(&Kind { kind: refusal.name() }).inc();
+        }
+    }
+
+    /// Takes the time that a frame took.
+    pub(crate) fn took(&self, is_read: bool, elapsed: std::time::Duration) {
+        let histogram = if is_read { &self.read_seconds } else { &self.write_seconds };
+        histogram.observe(elapsed.as_secs_f64());
+    }
+
+    pub(crate) fn set_journal_bytes(&self, bytes: u64) {
+        self.journal_bytes.set(signed(bytes));
+    }
+
+    /// Writes everything in the text format of `OpenMetrics`.
+    pub(crate) fn text(&self, namenode: &Namenode, now: Instant) -> String {
+        self.look(namenode, now);
+        let mut out = String::new();
+        if text::encode(&mut out, &self.registry.read()).is_err() {
+            // Writing to a string does not fail; a half-written page would be worse than none.
+            out.clear();
+            let _ = writeln!(out, "# EOF");
+        }
+        out
+    }
+
+    fn look(&self, namenode: &Namenode, now: Instant) {
+        let (catalog, gauges) = (namenode.catalog(), &self.gauges);
+        gauges.objects.set(signed(catalog.object_count() as u64));
+        gauges.blocks.set(signed(catalog.block_count() as u64));
+        gauges.commands.inner().store(catalog.index(), std::sync::atomic::Ordering::Relaxed);
+        gauges.events.set(signed(catalog.event_last()));
+        let report = catalog.report();
+        gauges.lost_blocks.set(signed(report.blocks));
+        gauges.lost_bytes.set(signed(report.bytes));
+        gauges.moved_bytes.set(signed(report.moved_bytes));
+        gauges.notices.set(signed(report.notices));
+        self.look_at_nodes(namenode, now);
+    }
+
+    fn look_at_nodes(&self, namenode: &Namenode, now: Instant) {
+        self.nodes.clear();
+        self.tier_bytes.clear();
+        let (mut drains, mut left) = (0, 0);
+        let Some(Ok(Reply::Nodes(nodes))) = namenode.read(now, &Request::Nodes { all: true })
+        else {
+            return;
+        };
+        for node in nodes {
+            let labels = State {
+                policy: policy(node.policy),
+                availability: match node.availability {
+                    Availability::Up => "up",
+                    Availability::Suspect => "suspect",
+                    Availability::Down => "down",
+                },
+            };
+            self.nodes.get_or_create(&labels).inc();
+            if node.policy.is_draining() {
+                drains += 1;
+                left += node.drain.map_or(0, |drain| drain.left_bytes);
+            }
+            if node.policy != Policy::Gone {
+                for usage in &node.tiers {
+                    let label = |state| TierState { tier: usage.tier.to_string(), state };
+                    let add = |state, bytes| {
+                        self.tier_bytes.get_or_create(&label(state)).inc_by(signed(bytes));
+                    };
+                    add("capacity", usage.capacity_bytes);
+                    add("used", usage.used_bytes);
+                }
+            }
+        }
+        self.gauges.drains.set(drains);
+        self.gauges.drain_left_bytes.set(signed(left));
+    }
+}
+
+const fn policy(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Active => "active",
+        Policy::Draining => "draining",
+        Policy::Decommissioning => "decommissioning",
+        Policy::Drained => "drained",
+        Policy::Gone => "gone",
+    }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Returns the kind of a request as metrics name it.
+pub(crate) const fn kind(request: &Request) -> &'static str {
+    match request {
+        Request::Create(_) => "create",
+        Request::MakeDirectory { .. } => "make_directory",
+        Request::Append { .. } => "append",
+        Request::AddBlocks { .. } => "add_blocks",
+        Request::Publish { .. } => "publish",
+        Request::Seal { .. } => "seal",
+        Request::Abort { .. } => "abort",
+        Request::RenewLeases { .. } => "renew_leases",
+        Request::Lookup { .. } => "lookup",
+        Request::LookupObject { .. } => "lookup_object",
+        Request::List { .. } => "list",
+        Request::Stat { .. } => "stat",
+        Request::Rename { .. } => "rename",
+        Request::Delete { .. } => "delete",
+        Request::SetTtl { .. } => "set_ttl",
+        Request::Usage { .. } => "usage",
+        Request::RegisterJob(_) => "register_job",
+        Request::RenewJob { .. } => "renew_job",
+        Request::EndJob { .. } => "end_job",
+        Request::Jobs => "jobs",
+        Request::Register(_) => "register",
+        Request::Heartbeat(_) => "heartbeat",
+        Request::BlockReport { .. } => "block_report",
+        Request::Suspect { .. } => "suspect",
+        Request::Nodes { .. } => "nodes",
+        Request::Notice { .. } => "notice",
+        Request::Decommission { .. } => "decommission",
+        Request::Cancel { .. } => "cancel",
+        Request::Fenced { .. } => "fenced",
+        Request::Manage { .. } => "manage",
+        Request::Drains { .. } => "drains",
+        Request::DrainBlocks { .. } => "drain_blocks",
+        Request::Reserve { .. } => "reserve",
+        Request::Commit { .. } => "commit",
+        Request::Abandon { .. } => "abandon",
+        Request::Events { .. } => "events",
+        Request::Report => "report",
+        Request::Fsck => "fsck",
+    }
+}

@@ -1,0 +1,275 @@
+//! Orders to datanodes: sent at once, repeated while the node lives, and what came of them given back
+//! to the writer.
+//!
+//! Each node has two lanes. A fence is urgent: its lane holds nothing but fences and their
+//! taking back. The other lane holds everything else, in order, with drops joined.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::Duration;
+
+use sanderling_core::catalog::DatanodeOrder;
+use sanderling_core::membership::Probe;
+use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
+use sanderling_protocol::message::{Hello, Role};
+use sanderling_protocol::{Millis, NodeId, Order, OrderReply, Refusal};
+use sanderling_transport::{CallError, Connection, Pool, PoolOptions};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::state::State;
+use crate::writer::{Errand, Work};
+
+/// Orders that wait in one lane. More are given up: block reports and heartbeats say them again.
+const LANE_MAX: usize = 1024;
+
+/// Time of one order.
+const ORDER_WITHIN: Duration = Duration::from_secs(2);
+
+/// Pauses between two tries: the first, and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// Time of one probe, short against the silence after which a node is dead.
+const PROBE_WITHIN: Duration = Duration::from_millis(500);
+
+/// A lane without orders for this long ends.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// The part of the server that speaks to datanodes.
+#[derive(Debug)]
+pub(crate) struct Orders {
+    shared: Arc<Shared>,
+    lanes: BTreeMap<(NodeId, Lane), mpsc::Sender<Waiting>>,
+    tasks: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Arc<State>,
+    pool: Pool,
+    work: SyncSender<Work>,
+    stop: CancellationToken,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Lane {
+    Fence,
+    Rest,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    order: DatanodeOrder,
+    since: Instant,
+}
+
+impl Orders {
+    pub(crate) fn new(state: Arc<State>, work: SyncSender<Work>, stop: CancellationToken) -> Self {
+        let cluster = Some(state.cluster);
+        let pool =
+            Pool::new(PoolOptions { role: Role::Namenode, cluster, ..PoolOptions::default() });
+        let shared = Arc::new(Shared { state, pool, work, stop });
+        Self { shared, lanes: BTreeMap::new(), tasks: JoinSet::new() }
+    }
+
+    /// Runs errands until the server stops.
+    pub(crate) async fn run(mut self, mut errands: mpsc::Receiver<Errand>) {
+        let stop = self.shared.stop.clone();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(_) = self.tasks.join_next() => {}
+                errand = errands.recv() => match errand {
+                    Some(Errand::Order(order)) => self.order(order),
+                    Some(Errand::Probe { node, address }) => {
+                        let shared = Arc::clone(&self.shared);
+                        self.tasks.spawn(async move { shared.probe(node, address).await });
+                    }
+                    None => break,
+                }
+            }
+        }
+        self.tasks.shutdown().await;
+    }
+
+    fn order(&mut self, order: DatanodeOrder) {
+        let lane = match order.order {
+            Order::FenceNode { .. } | Order::UnfenceNode => Lane::Fence,
+            _ => Lane::Rest,
+        };
+        let key = (order.node, lane);
+        let mut waiting = Waiting { order, since: Instant::now() };
+        if let Some(sender) = self.lanes.get(&key) {
+            match sender.try_send(waiting) {
+                Ok(()) => return,
+                Err(mpsc::error::TrySendError::Full(waiting)) => {
+                    self.shared.state.metrics.orders_dropped.inc();
+                    warn!(node = %waiting.order.node, "a datanode's orders overflow");
+                    return;
+                }
+                // The lane has ended because it was idle.
+                Err(mpsc::error::TrySendError::Closed(back)) => waiting = back,
+            }
+        }
+        self.lanes.retain(|_, sender| !sender.is_closed());
+        let (sender, receiver) = mpsc::channel(LANE_MAX);
+        sender.try_send(waiting).expect("a new channel has room");
+        self.lanes.insert(key, sender);
+        let shared = Arc::clone(&self.shared);
+        self.tasks.spawn(async move { shared.lane(receiver).await });
+    }
+}
+
+impl Shared {
+    async fn lane(&self, mut orders: mpsc::Receiver<Waiting>) {
+        let mut next: Option<Waiting> = None;
+        loop {
+            let waiting = match next.take() {
+                Some(waiting) => waiting,
+                None => match timeout(IDLE, orders.recv()).await {
+                    Ok(Some(waiting)) => waiting,
+                    Ok(None) | Err(_) => return,
+                },
+            };
+            let mut waiting = waiting;
+            next = join_drops(&mut waiting, &mut orders);
+            if !self.deliver(waiting).await {
+                return;
+            }
+        }
+    }
+
+    /// Sends one order until it is answered; tells whether the node is still there.
+    async fn deliver(&self, waiting: Waiting) -> bool {
+        let mut pause = RETRY.0;
+        loop {
+            let DatanodeOrder { node, address, .. } = &waiting.order;
+            if !self.state.is_present(*node) {
+                return false;
+            }
+            let order = aged(&waiting);
+            let deadline = Instant::now() + ORDER_WITHIN;
+            self.state.metrics.orders.inc();
+            match self.pool.order(*node, address, order, deadline).await {
+                Ok(reply) => {
+                    self.give(Work::Ordered { order: waiting.order, reply: Some(reply) }).await;
+                    return true;
+                }
+                Err(CallError::Refused(
+                    Refusal::WrongNode { .. } | Refusal::WrongCluster { .. },
+                )) => {
+                    // Another incarnation answers there: this one has ended.
+                    let node = waiting.order.node;
+                    self.give(Work::Probed { node, outcome: Probe::Refused }).await;
+                    return false;
+                }
+                Err(CallError::Refused(refusal)) => {
+                    warn!(%node, %refusal, "a datanode refused an order");
+                    let reply = Some(OrderReply::Refused(refusal));
+                    self.give(Work::Ordered { order: waiting.order, reply }).await;
+                    return true;
+                }
+                Err(error) => {
+                    debug!(%node, %error, "an order did not reach its datanode");
+                    let order = waiting.order.clone();
+                    self.give(Work::Ordered { order, reply: None }).await;
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY.1);
+                }
+            }
+        }
+    }
+
+    async fn probe(&self, node: NodeId, address: String) {
+        let hello =
+            Hello { role: Role::Namenode, cluster: Some(self.state.cluster), node: Some(node) };
+        let dialled = Connection::connect(&address, hello, Instant::now() + PROBE_WITHIN).await;
+        let outcome = match dialled {
+            Ok(_) => Probe::Alive,
+            Err(CallError::Refused(Refusal::WrongNode { .. } | Refusal::WrongCluster { .. })) => {
+                Probe::Refused
+            }
+            Err(error) if error.is_connection_refused() => Probe::Refused,
+            Err(_) => Probe::Timeout,
+        };
+        debug!(%node, %address, ?outcome, "datanode dialled");
+        self.give(Work::Probed { node, outcome }).await;
+    }
+
+    /// Gives news to the writer, waiting while its queue is full.
+    async fn give(&self, mut work: Work) {
+        loop {
+            match self.work.try_send(work) {
+                Ok(()) | Err(TrySendError::Disconnected(_)) => return,
+                Err(TrySendError::Full(back)) => work = back,
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// Returns the order as it is now: a deadline has come nearer while the order waited.
+fn aged(waiting: &Waiting) -> Order {
+    match &waiting.order.order {
+        Order::FenceNode { deadline_in: Some(left) } => {
+            let passed = Millis::from(waiting.since.elapsed());
+            Order::FenceNode { deadline_in: Some(Millis(left.0.saturating_sub(passed.0))) }
+        }
+        order => order.clone(),
+    }
+}
+
+/// Joins the drops that wait behind a drop; returns the first order that is none.
+fn join_drops(first: &mut Waiting, orders: &mut mpsc::Receiver<Waiting>) -> Option<Waiting> {
+    let Order::Drop { blocks } = &mut first.order.order else { return None };
+    while blocks.len() < BLOCKS_PER_PAGE_MAX {
+        let waiting = orders.try_recv().ok()?;
+        match &waiting.order.order {
+            Order::Drop { blocks: more } => blocks.extend(more),
+            _ => return Some(waiting),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::BlockId;
+
+    use super::*;
+
+    fn waiting(order: Order) -> Waiting {
+        let order = DatanodeOrder { node: NodeId(1), address: "a:1".to_owned(), order };
+        Waiting { order, since: Instant::now() }
+    }
+
+    fn drop_of(block: u64) -> Order {
+        Order::Drop { blocks: vec![BlockId(block)] }
+    }
+
+    #[tokio::test]
+    async fn drops_are_joined_up_to_the_next_other_order() {
+        let (sender, mut orders) = mpsc::channel(8);
+        for order in [drop_of(2), drop_of(3), Order::UnfenceNode, drop_of(4)] {
+            sender.try_send(waiting(order)).unwrap();
+        }
+        let mut first = waiting(drop_of(1));
+        let next = join_drops(&mut first, &mut orders).unwrap();
+        let all = [1, 2, 3].map(BlockId).to_vec();
+        assert_eq!(first.order.order, Order::Drop { blocks: all });
+        assert_eq!(next.order.order, Order::UnfenceNode);
+        assert_eq!(orders.len(), 1);
+    }
+
+    #[test]
+    fn deadline_of_a_fence_comes_nearer_while_it_waits() {
+        let mut fence = waiting(Order::FenceNode { deadline_in: Some(Millis(3000)) });
+        fence.since = fence.since.checked_sub(Duration::from_secs(1)).unwrap();
+        let Order::FenceNode { deadline_in: Some(left) } = aged(&fence) else { panic!() };
+        assert!(left <= Millis(2000) && left > Millis(1000), "{left}");
+    }
+}

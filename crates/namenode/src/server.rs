@@ -1,0 +1,205 @@
+//! The running namenode.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use sanderling_protocol::ClusterId;
+use sanderling_transport::{ListenError, ServeOptions, listen};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use crate::clock::Clock;
+use crate::directory::Directory;
+use crate::error::{NamenodeFailure, StartError};
+use crate::http;
+use crate::options::NamenodeOptions;
+use crate::orders::Orders;
+use crate::recovery::{Recovered, recover};
+use crate::requests::Requests;
+use crate::service::MetaService;
+use crate::state::State;
+use crate::writer::{Errand, Snapshots, Work, Writer};
+
+/// Orders and probes that wait to be given to their datanode's lane.
+const ERRANDS_MAX: usize = 65_536;
+
+/// A namenode that serves.
+///
+/// Dropped without [`NamenodeServer::stop`] it ends as if it had been killed: what was acknowledged is in
+/// the journal.
+#[derive(Debug)]
+pub struct NamenodeServer {
+    address: SocketAddr,
+    http_address: Option<SocketAddr>,
+    state: Arc<State>,
+    work: SyncSender<Work>,
+    shutdown: CancellationToken,
+    parts: Mutex<Option<Parts>>,
+}
+
+/// What is joined when the server stops.
+#[derive(Debug)]
+struct Parts {
+    tasks: JoinSet<&'static str>,
+    writer: JoinHandle<()>,
+}
+
+impl NamenodeServer {
+    /// Reads the directory, listens, and serves.
+    ///
+    /// # Errors
+    /// [`StartError`] says what is in the way; nothing is served then.
+    pub async fn start(options: NamenodeOptions) -> Result<Self, StartError> {
+        // Both doors first: a port in use is found before a long journal is read.
+        let listener = door(&options.listen, &options).await?;
+        let http_listener = match &options.http_listen {
+            Some(address) => Some(door(address, &options).await?),
+            None => None,
+        };
+        let reading = options.clone();
+        let read = move || {
+            let directory = Directory::open(&reading.directory)?;
+            recover(&directory, &reading).map(|recovered| (directory, recovered))
+        };
+        let (directory, recovered) = tokio::task::spawn_blocking(read)
+            .await
+            .map_err(|failure| StartError::Reading { why: failure.to_string() })??;
+        let server = launch(&options, directory, recovered, listener, http_listener)?;
+        let cluster = format!("{:016x}", server.state.cluster.0);
+        info!(address = %server.address, http = ?server.http_address, cluster, "namenode serves");
+        Ok(server)
+    }
+
+    /// Returns where it serves the protocol.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns where it serves HTTP.
+    #[must_use]
+    pub const fn http_address(&self) -> Option<SocketAddr> {
+        self.http_address
+    }
+
+    /// Returns the cluster's id.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterId {
+        self.state.cluster
+    }
+
+    /// Waits until the server cannot go on, and says why. It never returns while all is well.
+    pub async fn failed(&self) -> NamenodeFailure {
+        let mut failure = self.state.failure.subscribe();
+        let reason = failure.wait_for(Option::is_some).await;
+        let reason = reason.ok().and_then(|reason| reason.clone());
+        reason.unwrap_or(NamenodeFailure::Ended { part: "server" })
+    }
+
+    /// Stops serving, writes what waits, and releases the directory. A second call does nothing.
+    pub async fn stop(&self) {
+        self.shutdown.cancel();
+        let Some(mut parts) = self.parts.lock().take() else { return };
+        while parts.tasks.join_next().await.is_some() {}
+        let writer = parts.writer;
+        let work = self.work.clone();
+        let joined = tokio::task::spawn_blocking(move || {
+            // The queue may be full for a moment; the writer empties it.
+            let _ = work.send(Work::Stop);
+            writer.join()
+        });
+        if !matches!(joined.await, Ok(Ok(()))) {
+            error!("the writer's thread panicked");
+        }
+        info!("namenode stopped");
+    }
+}
+
+impl Drop for NamenodeServer {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+        // If the queue is full, the writer ends when the last task lets go of it.
+        let _ = self.work.try_send(Work::Stop);
+    }
+}
+
+async fn door(address: &str, options: &NamenodeOptions) -> Result<TcpListener, StartError> {
+    listen(address, options.allow_unauthenticated).await.map_err(StartError::Listen)
+}
+
+/// Starts the writer's thread and the tasks.
+fn launch(
+    options: &NamenodeOptions,
+    directory: Directory,
+    recovered: Recovered,
+    listener: TcpListener,
+    http_listener: Option<TcpListener>,
+) -> Result<NamenodeServer, StartError> {
+    let local = |listener: &TcpListener| {
+        let io = |cause| ListenError::Io { address: options.listen.clone(), cause };
+        listener.local_addr().map_err(io)
+    };
+    let address = local(&listener)?;
+    let http_address = http_listener.as_ref().map(local).transpose()?;
+    let Recovered { namenode, journal, commands, cut_bytes } = recovered;
+    let clock = Clock::start(namenode.catalog().now());
+    let state = Arc::new(State::new(namenode, clock));
+    let (work, waiting) = sync_channel(options.waiting_frames_max);
+    let (errands, errand_queue) = mpsc::channel::<Errand>(ERRANDS_MAX);
+    let snapshots = Snapshots::start(Arc::new(directory), options).map_err(StartError::Thread)?;
+    let tick_at = state.now();
+    let mut writer =
+        Writer { state: Arc::clone(&state), journal, snapshots, errands, work: waiting, tick_at };
+    writer.begin(commands, cut_bytes);
+    let watched = Arc::clone(&state);
+    let thread = std::thread::Builder::new().name("journal-writer".to_owned());
+    let writer = thread
+        .spawn(move || {
+            let ended = Ended { state: watched };
+            writer.run();
+            drop(ended);
+        })
+        .map_err(StartError::Thread)?;
+
+    let shutdown = CancellationToken::new();
+    let requests = Requests::new(Arc::clone(&state), work.clone());
+    let mut tasks = JoinSet::new();
+    let service = Arc::new(MetaService { requests: requests.clone() });
+    let served =
+        sanderling_transport::serve(listener, service, ServeOptions::default(), shutdown.clone());
+    tasks.spawn(async move {
+        served.await;
+        "protocol"
+    });
+    if let Some(listener) = http_listener {
+        let served = http::serve(listener, requests, shutdown.clone());
+        tasks.spawn(async move {
+            served.await;
+            "HTTP"
+        });
+    }
+    let orders = Orders::new(Arc::clone(&state), work.clone(), shutdown.clone());
+    tasks.spawn(async move {
+        orders.run(errand_queue).await;
+        "orders"
+    });
+    let parts = Mutex::new(Some(Parts { tasks, writer }));
+    Ok(NamenodeServer { address, http_address, state, work, shutdown, parts })
+}
+
+/// Says that the writer has ended, also when it panicked.
+struct Ended {
+    state: Arc<State>,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.state.fail(NamenodeFailure::Ended { part: "writer" });
+    }
+}

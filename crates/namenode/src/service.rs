@@ -1,0 +1,75 @@
+//! The protocol's service: greetings and metadata frames.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use sanderling_protocol::frame::{decode_body, encode_body};
+use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
+use sanderling_protocol::message::{Hello, HelloReply, Role};
+use sanderling_protocol::{Header, Op, Refusal, Request};
+use sanderling_transport::{Handled, Response, Service};
+
+use crate::metrics::kind;
+use crate::requests::{Asked, Requests, check_count};
+use crate::writer::Answers;
+
+/// What serves every connection.
+#[derive(Debug)]
+pub(crate) struct MetaService {
+    pub(crate) requests: Requests,
+}
+
+impl Service for MetaService {
+    fn hello(&self, hello: &Hello) -> Result<HelloReply, Refusal> {
+        let here = self.requests.state.cluster;
+        if let Some(asked) = hello.cluster.filter(|asked| *asked != here) {
+            return Err(Refusal::WrongCluster { here, asked });
+        }
+        Ok(HelloReply { role: Role::Namenode, cluster: Some(here), node: None })
+    }
+
+    fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
+        let began = Instant::now();
+        if header.op != Op::Meta {
+            return Handled::Now(Response::refused(
+                &header,
+                &Refusal::UnknownOp { op: header.op as u8 },
+            ));
+        }
+        let requests = decode_body::<Vec<Request>>(&body)
+            .and_then(|requests| check_count(&requests).map(|()| requests));
+        let requests = match requests {
+            Ok(requests) => requests,
+            Err(refusal) => return Handled::Now(Response::refused(&header, &refusal)),
+        };
+        let kinds: Vec<&'static str> = requests.iter().map(kind).collect();
+        match self.requests.ask(requests) {
+            Asked::Now(answers) => {
+                self.requests.state.metrics.took(true, began.elapsed());
+                Handled::Now(response(header, &answers))
+            }
+            asked => {
+                let is_change = matches!(asked, Asked::Later(_));
+                let service = Arc::clone(self);
+                Handled::Later(Box::pin(async move {
+                    let answers = service.requests.answer(asked, &kinds).await;
+                    if is_change {
+                        service.requests.state.metrics.took(false, began.elapsed());
+                    }
+                    response(header, &answers)
+                }))
+            }
+        }
+    }
+}
+
+fn response(header: Header, answers: &Answers) -> Response {
+    let body = encode_body(answers);
+    if body.len() > FRAME_BODY_BYTES_MAX as usize {
+        let (value, limit) = (body.len() as u64, u64::from(FRAME_BODY_BYTES_MAX));
+        let what = "the answer: ask for less at once".to_owned();
+        return Response::refused(&header, &Refusal::TooLarge { what, value, limit });
+    }
+    Response { header: header.reply(), body: vec![body.into()] }
+}

@@ -1,0 +1,65 @@
+//! What all parts of the server share.
+
+use parking_lot::RwLock;
+use sanderling_core::namenode::Namenode;
+use sanderling_protocol::{ClusterId, Instant, NodeId, Policy, Refusal, Reply, Request};
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::error::NamenodeFailure;
+use crate::metrics::Metrics;
+
+/// The catalog behind its lock, and what is said about it.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// Written by the writer's thread alone, and only after the journal.
+    pub(crate) namenode: RwLock<Namenode>,
+    pub(crate) clock: Clock,
+    pub(crate) cluster: ClusterId,
+    pub(crate) metrics: Metrics,
+    /// The last event's sequence.
+    pub(crate) event_last: watch::Sender<u64>,
+    /// Why the server cannot go on.
+    pub(crate) failure: watch::Sender<Option<NamenodeFailure>>,
+}
+
+impl State {
+    pub(crate) fn new(namenode: Namenode, clock: Clock) -> Self {
+        let catalog = namenode.catalog();
+        let (cluster, event_last) = (catalog.cluster(), catalog.event_last());
+        Self {
+            namenode: RwLock::new(namenode),
+            clock,
+            cluster,
+            metrics: Metrics::default(),
+            event_last: watch::Sender::new(event_last),
+            failure: watch::Sender::new(None),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Answers a request that changes nothing; `None` for one that does.
+    pub(crate) fn read(&self, request: &Request) -> Option<Result<Reply, Refusal>> {
+        self.namenode.read().read(self.now(), request)
+    }
+
+    /// Tells whether a node may still be told something.
+    pub(crate) fn is_present(&self, node: NodeId) -> bool {
+        let namenode = self.namenode.read();
+        namenode.catalog().node_policy(node).is_some_and(|(policy, _)| policy != Policy::Gone)
+    }
+
+    /// Notes that the server cannot go on; the first reason stays.
+    pub(crate) fn fail(&self, failure: NamenodeFailure) {
+        self.failure.send_if_modified(|kept| {
+            let is_first = kept.is_none();
+            if is_first {
+                *kept = Some(failure);
+            }
+            is_first
+        });
+    }
+}

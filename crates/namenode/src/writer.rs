@@ -1,0 +1,244 @@
+//! The writer: one thread that prepares changes, writes them to the journal, and only then applies
+//! them.
+//!
+//! Whatever waits is taken together: one lock to prepare, one write, one lock to apply (group
+//! commit). Within a frame the order of its requests holds: what cannot be decided before an earlier
+//! request of the same frame is applied waits for the next round.
+
+mod frame;
+mod snapshots;
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use sanderling_core::catalog::{Action, Command, DatanodeOrder};
+use sanderling_core::membership::Probe;
+use sanderling_protocol::{Instant, Millis, NodeId, OrderReply, Refusal, Reply, Request};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{error, warn};
+
+use crate::error::NamenodeFailure;
+use crate::journal::{AppendError, Journal};
+use crate::state::State;
+use frame::OpenFrame;
+pub(crate) use snapshots::Snapshots;
+
+/// Answers of one frame, in the order of its requests.
+pub(crate) type Answers = Vec<Result<Reply, Refusal>>;
+
+/// Something for the writer to do.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Requests of one frame.
+    Frame { requests: Vec<Request>, reply: oneshot::Sender<Answers> },
+    /// What a datanode answered to an order; `None` when it could not be reached.
+    Ordered { order: DatanodeOrder, reply: Option<OrderReply> },
+    /// What came of dialling a node.
+    Probed { node: NodeId, outcome: Probe },
+    /// The server stops: write what waits, then end.
+    Stop,
+}
+
+/// Something for the part that talks to datanodes.
+#[derive(Debug)]
+pub(crate) enum Errand {
+    Order(DatanodeOrder),
+    Probe { node: NodeId, address: String },
+}
+
+/// The writer's thread.
+pub(crate) struct Writer {
+    pub(crate) state: Arc<State>,
+    pub(crate) journal: Journal,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) errands: mpsc::Sender<Errand>,
+    pub(crate) work: Receiver<Work>,
+    /// Time-driven commands are not tried again before this after a refused write.
+    pub(crate) tick_at: Instant,
+}
+
+/// Whose command it is.
+#[derive(Debug, Clone, Copy)]
+enum Origin {
+    Frame(usize),
+    Own,
+}
+
+impl Writer {
+    /// Most work taken together, so that the first of it does not wait long for the last.
+    const BATCH_MAX: usize = 512;
+
+    /// Shortest sleep: what is overdue and cannot be done does not spin.
+    const SLEEP_MIN: Duration = Duration::from_millis(1);
+
+    /// Longest sleep when nothing is due.
+    const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+    /// Pause of time-driven commands after the journal refused them.
+    const TICK_PAUSE: Millis = Millis(200);
+
+    /// Works until told to stop, or until nobody is left to give work.
+    pub(crate) fn run(mut self) {
+        let mut is_running = true;
+        while is_running {
+            let mut batch = Vec::new();
+            match self.work.recv_timeout(self.sleep()) {
+                Ok(work) => batch.push(work),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => is_running = false,
+            }
+            while batch.len() < Self::BATCH_MAX
+                && let Ok(work) = self.work.try_recv()
+            {
+                batch.push(work);
+            }
+            is_running &= !batch.iter().any(|work| matches!(work, Work::Stop));
+            self.turn(batch);
+            self.house_keeping();
+        }
+        self.snapshots.finish(&self.journal);
+    }
+
+    fn sleep(&self) -> Duration {
+        let now = self.state.now();
+        let due = self.state.namenode.read().deadline().map(|due| due.max(self.tick_at));
+        let sleep = due.map_or(Self::SLEEP_MAX, |due| Duration::from(now.until(due)));
+        sleep.clamp(Self::SLEEP_MIN, Self::SLEEP_MAX)
+    }
+
+    /// Does everything in a batch, and what time has made necessary.
+    fn turn(&mut self, batch: Vec<Work>) {
+        let mut frames = Vec::new();
+        let mut commands = self.own_commands(batch, &mut frames);
+        loop {
+            self.prepare(&mut frames, &mut commands);
+            if commands.is_empty() {
+                break;
+            }
+            self.commit(&mut frames, std::mem::take(&mut commands));
+        }
+        for frame in frames {
+            frame.finish();
+        }
+    }
+
+    /// Takes the frames out of a batch and makes the commands that nobody asked for.
+    fn own_commands(
+        &mut self,
+        batch: Vec<Work>,
+        frames: &mut Vec<OpenFrame>,
+    ) -> Vec<(Command, Origin)> {
+        let now = self.state.now();
+        let mut namenode = self.state.namenode.write();
+        let mut commands = Vec::new();
+        for work in batch {
+            match work {
+                Work::Frame { requests, reply } => frames.push(OpenFrame::new(requests, reply)),
+                Work::Ordered { order, reply } => {
+                    commands.extend(namenode.ordered(now, &order, reply));
+                }
+                Work::Probed { node, outcome } => {
+                    commands.extend(namenode.probed(now, node, outcome));
+                }
+                Work::Stop => {}
+            }
+        }
+        let is_due = self.tick_at <= now && namenode.deadline().is_some_and(|due| due <= now);
+        let mut probes = Vec::new();
+        if is_due {
+            commands.extend(namenode.tick(now));
+            probes = namenode.to_probe(now);
+        }
+        drop(namenode);
+        for (node, address) in probes {
+            self.send(Errand::Probe { node, address });
+        }
+        commands.into_iter().map(|command| (command, Origin::Own)).collect()
+    }
+
+    /// Answers what can be answered and makes commands of the rest, frame by frame.
+    fn prepare(&self, frames: &mut [OpenFrame], commands: &mut Vec<(Command, Origin)>) {
+        if frames.iter().all(OpenFrame::is_done) {
+            return;
+        }
+        let now = self.state.now();
+        let mut namenode = self.state.namenode.write();
+        for (place, frame) in frames.iter_mut().enumerate() {
+            frame.prepare(now, &mut namenode, |command| {
+                commands.push((command, Origin::Frame(place)));
+            });
+        }
+    }
+
+    /// Writes commands, then applies them. Commands that were not written change nothing.
+    fn commit(&mut self, frames: &mut [OpenFrame], commands: Vec<(Command, Origin)>) {
+        if let Err(error) = self.journal.append(commands.iter().map(|(command, _)| command)) {
+            self.refuse(frames, &commands, &error);
+            return;
+        }
+        self.state.metrics.batches.inc();
+        self.snapshots.wrote();
+        let mut orders = Vec::new();
+        let mut namenode = self.state.namenode.write();
+        for (command, origin) in commands {
+            let applied = namenode.apply(&command);
+            orders.extend(applied.orders);
+            if let Origin::Frame(place) = origin {
+                frames[place].answer(applied.result);
+            }
+        }
+        let event_last = namenode.catalog().event_last();
+        drop(namenode);
+        for order in orders {
+            self.send(Errand::Order(order));
+        }
+        self.state.event_last.send_if_modified(|last| {
+            let is_new = *last != event_last;
+            *last = event_last;
+            is_new
+        });
+    }
+
+    fn refuse(
+        &mut self,
+        frames: &mut [OpenFrame],
+        commands: &[(Command, Origin)],
+        error: &AppendError,
+    ) {
+        if let AppendError::Failed(why) = error {
+            error!(%why, "the journal has failed: no change is taken any more");
+            self.state.fail(NamenodeFailure::Journal { why: why.clone() });
+        } else {
+            warn!(why = %error, commands = commands.len(), "the journal refused changes");
+        }
+        self.tick_at = self.state.now() + Self::TICK_PAUSE;
+        for (_, origin) in commands {
+            if let Origin::Frame(place) = origin {
+                frames[*place].answer(Err(Refusal::JournalFull { why: error.to_string() }));
+            }
+        }
+    }
+
+    fn send(&self, errand: Errand) {
+        if self.errands.try_send(errand).is_err() {
+            // Block reports, heartbeats and the next probe say it again.
+            self.state.metrics.orders_dropped.inc();
+        }
+    }
+
+    fn house_keeping(&mut self) {
+        self.state.metrics.set_journal_bytes(self.journal.bytes());
+        if let Err(why) = self.snapshots.keep(&self.state, &mut self.journal) {
+            self.state.fail(NamenodeFailure::Journal { why });
+        }
+    }
+
+    /// Writes and applies the record that says where this process began.
+    pub(crate) fn begin(&mut self, commands: u64, cut_bytes: u64) {
+        let at = self.state.now();
+        self.state.namenode.write().resume(at);
+        let command = Command { at, action: Action::Started { commands, cut_bytes } };
+        self.commit(&mut [], vec![(command, Origin::Own)]);
+    }
+}
