@@ -11,5 +11,7 @@ pub mod membership;
 pub mod namenode;
 pub mod placement;
 pub mod relocation;
+pub mod retry;
+pub mod write;
 
 pub use machine::Machine;

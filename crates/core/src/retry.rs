@@ -1,0 +1,125 @@
+//! Retry: how often, how long, and whether to look up first.
+
+use sanderling_protocol::refusal::Recovery;
+use sanderling_protocol::{Instant, Millis};
+
+/// Bounds of the attempts at one call.
+#[derive(Debug, Clone, Copy)]
+pub struct RetryPolicy {
+    /// Most attempts, the first among them.
+    pub attempts_max: u32,
+    /// Pause before the second attempt; it doubles with each further one.
+    pub pause_min: Millis,
+    /// Longest pause.
+    pub pause_max: Millis,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            // With pauses that grow to a quarter of a second this outlasts the ten seconds of a call's
+            // default deadline: the deadline ends a call, not the count, unless nothing is waited for.
+            attempts_max: 64,
+            // A location that moved is known to the namenode already: the second attempt may come soon.
+            pause_min: Millis(2),
+            pause_max: Millis(250),
+        }
+    }
+}
+
+/// What to do after a failed attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Wait, then try again; look the location up first if asked to.
+    Again {
+        /// How long to wait.
+        pause: Millis,
+        /// Drop what was cached about the object.
+        refresh: bool,
+    },
+    /// Give up: the error says why.
+    GiveUp,
+    /// Give up: the next attempt would start after the deadline.
+    TooLate,
+}
+
+/// The attempts at one call.
+#[derive(Debug, Clone)]
+pub struct Retry {
+    policy: RetryPolicy,
+    deadline: Instant,
+    attempts: u32,
+}
+
+impl Retry {
+    /// Returns the state before the first attempt.
+    #[must_use]
+    pub const fn new(policy: RetryPolicy, deadline: Instant) -> Self {
+        Self { policy, deadline, attempts: 1 }
+    }
+
+    /// Returns how many attempts were made.
+    #[must_use]
+    pub const fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// Says what to do after an attempt that failed at `now`.
+    pub fn failed(&mut self, now: Instant, recovery: Recovery) -> Verdict {
+        let (asked, refresh) = match recovery {
+            Recovery::Refresh => (Millis(0), true),
+            Recovery::RetryAfter(after) => (after, false),
+            Recovery::Recompute | Recovery::Report | Recovery::Fix => return Verdict::GiveUp,
+        };
+        if self.attempts >= self.policy.attempts_max {
+            return Verdict::GiveUp;
+        }
+        let doubled = self.policy.pause_min.0 << (self.attempts - 1).min(16);
+        let pause = Millis(doubled.min(self.policy.pause_max.0)).max(asked);
+        if now + pause >= self.deadline {
+            return Verdict::TooLate;
+        }
+        self.attempts += 1;
+        Verdict::Again { pause, refresh }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_their_bound_and_the_deadline_ends_them() {
+        let mut retry = Retry::new(RetryPolicy::default(), Instant(3_000_000));
+        let mut now = Instant(0);
+        let mut pauses = Vec::new();
+        while let Verdict::Again { pause, refresh } = retry.failed(now, Recovery::Refresh) {
+            assert!(refresh);
+            pauses.push(pause.0);
+            now = now + pause;
+        }
+        assert_eq!(pauses[..9], [2, 4, 8, 16, 32, 64, 128, 250, 250]);
+        assert!(now < Instant(3_000_000));
+        assert_eq!(retry.failed(now, Recovery::Refresh), Verdict::TooLate);
+    }
+
+    #[test]
+    fn what_cannot_be_mended_is_not_tried_again() {
+        let mut retry = Retry::new(RetryPolicy::default(), Instant(3_000_000));
+        for recovery in [Recovery::Fix, Recovery::Recompute, Recovery::Report] {
+            assert_eq!(retry.failed(Instant(0), recovery), Verdict::GiveUp);
+        }
+        let waits = retry.failed(Instant(0), Recovery::RetryAfter(Millis(700)));
+        assert_eq!(waits, Verdict::Again { pause: Millis(700), refresh: false });
+    }
+
+    #[test]
+    fn attempts_are_counted() {
+        let policy = RetryPolicy { attempts_max: 3, ..RetryPolicy::default() };
+        let mut retry = Retry::new(policy, Instant(u64::MAX));
+        assert!(matches!(retry.failed(Instant(0), Recovery::Refresh), Verdict::Again { .. }));
+        assert!(matches!(retry.failed(Instant(0), Recovery::Refresh), Verdict::Again { .. }));
+        assert_eq!(retry.failed(Instant(0), Recovery::Refresh), Verdict::GiveUp);
+        assert_eq!(retry.attempts(), 3);
+    }
+}
