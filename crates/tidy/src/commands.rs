@@ -1,0 +1,86 @@
+//! Finds the commands that the pages tell a reader to type.
+
+use crate::tree::{Language, SourceFile};
+
+/// One command of a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageCommand {
+    /// The page.
+    pub path: String,
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The words of the command, its program first.
+    pub words: Vec<String>,
+}
+
+/// Returns the commands in the code blocks of all pages whose program is `program`: a line that
+/// starts with it, after a prompt or not. A `\` at the end of a line goes on in the next.
+#[must_use]
+pub fn of_pages(files: &[SourceFile], program: &str) -> Vec<PageCommand> {
+    let pages = files.iter().filter(|file| file.language == Language::Markdown);
+    pages.flat_map(|page| of_page(page, program)).collect()
+}
+
+fn of_page(page: &SourceFile, program: &str) -> Vec<PageCommand> {
+    let mut commands = Vec::new();
+    let mut is_code = false;
+    let mut pending: Option<(usize, String)> = None;
+    for (index, line) in page.text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+            continue;
+        }
+        let (start, text) = match pending.take() {
+            Some((start, text)) => (start, format!("{text} {}", line.trim())),
+            None => (index, line.trim().trim_start_matches("$ ").to_owned()),
+        };
+        if is_code && text.ends_with('\\') {
+            pending = Some((start, text.trim_end_matches('\\').to_owned()));
+        } else if is_code {
+            let found = cut(&text).into_iter().filter(|words| words[0] == program);
+            commands.extend(found.map(|words| PageCommand {
+                path: page.path.clone(),
+                line: start + 1,
+                words,
+            }));
+        }
+    }
+    commands
+}
+
+/// Cuts a shell line into its commands and those into words. Redirections, comments and settings of
+/// variables before the program are left out.
+fn cut(text: &str) -> Vec<Vec<String>> {
+    let mut commands = vec![Vec::new()];
+    let mut is_target = false;
+    for word in text.split_whitespace() {
+        let command = commands.last_mut().expect("there is always one");
+        match word {
+            _ if word.starts_with('#') => break,
+            "|" | "&&" | "||" | ";" | "&" => commands.push(Vec::new()),
+            ">" | "<" | ">>" => is_target = true,
+            _ if is_target => is_target = false,
+            _ if command.is_empty() && word.contains('=') => {}
+            _ => command.push(word.trim_matches(['"', '\'']).to_owned()),
+        }
+    }
+    commands.retain(|command: &Vec<String>| !command.is_empty());
+    commands
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_found_in_code_blocks_only() {
+        let text = "sanderling no\n```sh\n$ A=1 sanderling fs ls / | head  # all\nls\n\
+                    sanderling put \\\n  a b > c\n```\n";
+        let page = SourceFile::new("README.md", text);
+        let commands = of_pages(&[page], "sanderling");
+        assert_eq!(commands.len(), 2);
+        assert_eq!((commands[0].line, commands[1].line), (3, 5));
+        assert_eq!(commands[0].words, ["sanderling", "fs", "ls", "/"]);
+        assert_eq!(commands[1].words, ["sanderling", "put", "a", "b"]);
+    }
+}

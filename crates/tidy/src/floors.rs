@@ -1,0 +1,115 @@
+//! Which crate may import which: a crate imports only crates on lower floors.
+
+use crate::Problem;
+use crate::tree::SourceFile;
+
+/// One crate's place in the building.
+pub struct Floor {
+    /// The crate's name without `sanderling-`.
+    pub name: &'static str,
+    /// Crates of this workspace that it may import.
+    pub imports: &'static [&'static str],
+}
+
+const BASE: &[&str] = &["protocol", "core", "transport"];
+const ALL: &[&str] =
+    &["protocol", "core", "transport", "namenode", "datanode", "client", "manager", "sim"];
+
+/// The floors, the lowest first. A new crate gets its line here before it gets its first import.
+pub const FLOORS: &[Floor] = &[
+    Floor { name: "protocol", imports: &[] },
+    Floor { name: "core", imports: &["protocol"] },
+    Floor { name: "transport", imports: &["protocol", "core"] },
+    Floor { name: "namenode", imports: BASE },
+    Floor { name: "datanode", imports: BASE },
+    Floor { name: "client", imports: BASE },
+    Floor { name: "manager", imports: &["protocol", "core", "transport", "client"] },
+    Floor { name: "sim", imports: &["protocol", "core"] },
+    Floor { name: "cli", imports: ALL },
+    Floor { name: "tidy", imports: &[] },
+    Floor { name: "python", imports: &["protocol", "client", "cli"] },
+];
+
+/// Crates that a crate's own tests may import beside those of its floor: they are compiled for
+/// nobody else.
+const TESTS: &[(&str, &[&str])] = &[("tidy", &["protocol", "cli"])];
+
+/// Checks every `Cargo.toml` of the workspace's members.
+#[must_use]
+pub fn check(files: &[SourceFile]) -> Vec<Problem> {
+    let manifests = files.iter().filter(|file| {
+        file.path.ends_with("/Cargo.toml")
+            && (file.path.starts_with("crates/") || file.path.starts_with("bindings/"))
+    });
+    manifests.flat_map(check_manifest).collect()
+}
+
+fn check_manifest(file: &SourceFile) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut section = String::new();
+    let mut name = String::new();
+    for (index, line) in file.text.lines().enumerate() {
+        let line = line.trim();
+        if let Some(title) = line.strip_prefix('[') {
+            title.trim_end_matches(']').clone_into(&mut section);
+        } else if section == "package" && line.starts_with("name") {
+            name = line.split('"').nth(1).unwrap_or_default().replace("sanderling-", "");
+            if !FLOORS.iter().any(|floor| floor.name == name) {
+                let what = format!("crate {name} has no floor: give it one in crates/tidy");
+                problems.push(Problem::new(&file.path, index + 1, what));
+                return problems;
+            }
+        } else if let Some(import) = line.strip_prefix("sanderling-") {
+            let import = import.split(['.', ' ', '=']).next().unwrap_or_default();
+            if section.ends_with("dependencies") && !may_import(&name, import, &section) {
+                let what = format!("crate {name} may not import {import}: it is not below it");
+                problems.push(Problem::new(&file.path, index + 1, what));
+            }
+        }
+    }
+    problems
+}
+
+/// Tells whether `name` may import `import`. Tests may also import what stands on the same floor or
+/// on a lower one, but never what is built on top of them.
+fn may_import(name: &str, import: &str, section: &str) -> bool {
+    let floor = FLOORS.iter().find(|floor| floor.name == name);
+    let tests = TESTS.iter().find(|(tested, _)| *tested == name);
+    floor.is_some_and(|floor| floor.imports.contains(&import))
+        || section == "dev-dependencies"
+            && tests.is_some_and(|(_, imports)| imports.contains(&import))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(name: &str, section: &str, import: &str) -> SourceFile {
+        let text = format!(
+            "[package]\nname = \"sanderling-{name}\"\n[{section}]\n\
+             sanderling-{import}.workspace = true\nserde.workspace = true\n"
+        );
+        SourceFile::new(&format!("crates/{name}/Cargo.toml"), &text)
+    }
+
+    #[test]
+    fn import_of_a_higher_floor_is_a_problem() {
+        let file = manifest("core", "dependencies", "transport");
+        assert_eq!(check(&[file])[0].line, 4);
+        let file = manifest("datanode", "dependencies", "namenode");
+        assert_eq!(check(&[file]).len(), 1);
+        let file = manifest("client", "dev-dependencies", "cli");
+        assert_eq!(check(&[file]).len(), 1);
+    }
+
+    #[test]
+    fn import_of_a_lower_floor_is_none() {
+        assert_eq!(check(&[manifest("core", "dependencies", "protocol")]), []);
+        assert_eq!(check(&[manifest("tidy", "dev-dependencies", "protocol")]), []);
+    }
+
+    #[test]
+    fn crate_without_a_floor_is_a_problem() {
+        assert_eq!(check(&[manifest("attic", "dependencies", "protocol")]).len(), 1);
+    }
+}
