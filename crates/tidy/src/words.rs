@@ -4,8 +4,8 @@ use crate::Problem;
 use crate::code::split;
 use crate::tree::SourceFile;
 
-/// How terms of other systems begin, each with ours. Words and parts of identifiers are looked at, in
-/// code and in comments, not in strings: those may have to speak to another system.
+/// How terms of other systems begin, each with ours. Words and parts of identifiers are looked at,
+/// in code and in comments, not in strings: those may have to speak to another system.
 const TERMS: &[(&str, &str)] = &[
     ("master", "namenode"),
     ("slave", "datanode"),
@@ -80,10 +80,10 @@ fn check_terms<'a>(
 fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|char: char| !char.is_alphabetic()).flat_map(|word| {
         let mut starts: Vec<usize> = vec![0];
-        let capitals = word.char_indices().zip(word.chars().skip(1));
-        starts.extend(capitals.filter_map(|((at, before), char)| {
-            (before.is_lowercase() && char.is_uppercase()).then(|| at + before.len_utf8())
-        }));
+        let pairs = word.char_indices().zip(word.chars().skip(1));
+        let capitals =
+            pairs.filter(|((_, before), char)| before.is_lowercase() && char.is_uppercase());
+        starts.extend(capitals.map(|((at, before), _)| at + before.len_utf8()));
         starts.push(word.len());
         starts.windows(2).map(|ends| &word[ends[0]..ends[1]]).collect::<Vec<_>>()
     })

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Runs every test of the repository and ends with one line: N passed, N failed, N skipped.
+
+What a runner prints goes to target/logs/NAME.log; here appears one line per step, and the end of
+the log when a step fails. Needs nothing but Python 3.11, cargo and a C compiler.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as xml
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / "target" / "logs"
+SANDERLING = ROOT / ".venv" / "bin" / "sanderling"
+# The members of the workspace that need no Python to link against.
+MEMBERS = ["--workspace", "--exclude", "sanderling-python"]
+TAIL_LINES = 60
+
+
+@dataclass
+class Counts:
+    """What one step found. Every skip has its reason."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Run:
+    """What became of one command."""
+
+    code: int
+    log: str
+    why: str = ""
+
+
+def main() -> int:
+    """Runs the steps in order and returns the exit code."""
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("steps", nargs="*", choices=[*STEPS, []], help="only these steps")
+    arguments.add_argument("--sim-seconds", type=float, default=60.0, help="time for seeds")
+    options = arguments.parse_args()
+    if not shutil.which("cargo"):
+        print("cargo is not in PATH: install Rust (https://rustup.rs)")
+        return 2
+    LOGS.mkdir(parents=True, exist_ok=True)
+    total = Counts()
+    names = options.steps or list(STEPS)
+    for number, name in enumerate(names, 1):
+        print(f"[{number}/{len(names)}] {name} ...", flush=True)
+        started = time.monotonic()
+        counts = STEPS[name](options)
+        seconds = time.monotonic() - started
+        print(
+            f"[{number}/{len(names)}] {name}: {counts.passed} passed, {counts.failed} failed,"
+            f" {len(counts.skipped)} skipped in {seconds:.0f} s",
+            flush=True,
+        )
+        total.passed += counts.passed
+        total.failed += counts.failed
+        total.skipped += [f"{name}: {reason}" for reason in counts.skipped]
+    for reason in total.skipped:
+        print(f"SKIPPED {reason}")
+    print(f"{total.passed} passed, {total.failed} failed, {len(total.skipped)} skipped")
+    return 1 if total.failed or not total.passed else 0
+
+
+def run(name: str, command: list[str], seconds: float = 2400.0) -> Run:
+    """Runs a command with its output in a log of that name; shows the log's end on failure."""
+    path = LOGS / f"{name}.log"
+    quiet = {"NO_COLOR": "1", "CARGO_TERM_COLOR": "never", "CARGO_TERM_PROGRESS_WHEN": "never"}
+    why = ""
+    with path.open("w") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=os.environ | quiet,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            why = f"not finished after {seconds:.0f} s"
+            code = stop(process)
+        except KeyboardInterrupt:
+            stop(process)
+            raise
+    text = path.read_text(errors="replace")
+    if code != 0:
+        print(f"--- {' '.join(command)}: {why or f'exit code {code}'}; end of {path}:")
+        print("\n".join(text.splitlines()[-TAIL_LINES:]))
+        print("---", flush=True)
+    return Run(code, text, why)
+
+
+def stop(process: subprocess.Popen) -> int:
+    """Ends a command with everything it started."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return -1
+
+
+def one(run_result: Run) -> Counts:
+    """Counts a command as one check."""
+    return Counts(passed=1) if run_result.code == 0 else Counts(failed=1)
+
+
+def step_format(_options: argparse.Namespace) -> Counts:
+    """Checks that rustfmt would change nothing."""
+    if subprocess.run(["cargo", "fmt", "--version"], capture_output=True).returncode:
+        return Counts(skipped=["rustfmt is not installed: rustup component add rustfmt"])
+    return one(run("format", ["cargo", "fmt", "--all", "--check"]))
+
+
+def step_clippy(_options: argparse.Namespace) -> Counts:
+    """Checks that clippy has nothing to say."""
+    if subprocess.run(["cargo", "clippy", "--version"], capture_output=True).returncode:
+        return Counts(skipped=["clippy is not installed: rustup component add clippy"])
+    targets = ["--locked", "--workspace", "--all-targets"]
+    return one(run("clippy", ["cargo", "clippy", *targets, "--", "-D", "warnings"]))
+
+
+def step_rust(_options: argparse.Namespace) -> Counts:
+    """Runs the tests of all crates: units, machines, simulation, processes, tidiness."""
+    result = run("rust", ["cargo", "test", "--locked", "--no-fail-fast", *MEMBERS])
+    counts = Counts()
+    for passed, failed in re.findall(r"^test result: .*? (\d+) passed; (\d+) failed", result.log,
+                                     re.MULTILINE):
+        counts.passed += int(passed)
+        counts.failed += int(failed)
+    ignored = re.findall(r"^test (.+?) \.\.\. ignored(?:, (.*))?$", result.log, re.MULTILINE)
+    counts.skipped = [f"{name}: {reason or 'ignored'}" for name, reason in ignored]
+    if result.code and not counts.failed:
+        counts.failed = 1
+    return counts
+
+
+def step_python(_options: argparse.Namespace) -> Counts:
+    """Builds the wheel, installs it beside what its tests need, and runs them."""
+    for name, command in [("venv", ["scripts/venv.sh", "test"]),
+                          ("wheel", ["scripts/build-wheel.sh"])]:
+        if run(name, command).code:
+            return Counts(failed=1)
+    report = LOGS / "pytest.xml"
+    report.unlink(missing_ok=True)
+    command = [".venv/bin/python", "-m", "pytest", "-q", "-ra", f"--junitxml={report}",
+               "bindings/python"]
+    result = run("pytest", command, seconds=1200)
+    if not report.exists():
+        return Counts(failed=1)
+    counts = Counts()
+    for case in xml.parse(report).iter("testcase"):
+        skip = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            counts.failed += 1
+        elif skip is not None:
+            counts.skipped.append(f"{case.get('name')}: {skip.get('message')}")
+        else:
+            counts.passed += 1
+    if result.code and not counts.failed:
+        counts.failed = 1
+    return counts
+
+
+STEPS = {
+    "format": step_format,
+    "clippy": step_clippy,
+    "rust": step_rust,
+    "python": step_python,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
