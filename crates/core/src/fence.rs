@@ -204,6 +204,12 @@ impl<B: Clone> BlockTable<B> {
         self.blocks.get(&block).map(|held| held.stage)
     }
 
+    /// Returns the tier on which an admitted write to this block is still to be published.
+    #[must_use]
+    pub fn writing(&self, block: BlockId) -> Option<Tier> {
+        self.blocks.get(&block).filter(|held| held.writing.is_some()).map(|held| held.tier)
+    }
+
     /// Decides about a write. A block begins with its first one.
     ///
     /// # Errors
@@ -423,6 +429,13 @@ impl<B: Clone> BlockTable<B> {
         let held = self.blocks.remove(&block)?;
         self.bytes -= u64::from(held.length);
         held.bytes
+    }
+
+    /// Forgets a block if it is still at this epoch: said of a report, it may have been stored anew
+    /// meanwhile.
+    pub fn drop_block_at(&mut self, block: BlockId, epoch: Epoch) -> Option<B> {
+        let is_same = self.blocks.get(&block).is_some_and(|held| held.epoch == epoch);
+        if is_same { self.drop_block(block) } else { None }
     }
 
     /// Forgets every block, every drop and the node's fence: another incarnation begins. Writes

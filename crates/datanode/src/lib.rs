@@ -1,9 +1,27 @@
 //! The datanode: serves the bytes of blocks from its tiers, behind a fence.
-#![allow(dead_code)]
+//!
+//! [`DatanodeServer`] is the whole of it. What may be read, written and moved is decided by
+//! [`sanderling_core::fence::BlockTable`]; this crate keeps the bytes, in memory ([`DatanodeOptions`]'s
+//! `dram_bytes`) and in a directory, and talks to the namenode and to other datanodes.
 
 mod allocator;
 mod arena;
 mod disk;
 mod dram;
+mod error;
+mod heartbeat;
+mod http;
+mod memory;
+mod metrics;
+mod node;
+mod options;
+mod push;
+mod register;
 mod runs;
+mod server;
+mod service;
 mod store;
+
+pub use error::{DatanodeFailure, DiskError, DrainEnd, StartError};
+pub use options::{DatanodeOptions, DiskOptions};
+pub use server::DatanodeServer;

@@ -13,6 +13,8 @@ use sanderling_protocol::checksum::{Running, crc32c};
 use sanderling_protocol::node::{Load, TierCapacity};
 use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use crate::arena::Arena;
 use crate::disk::{DiskBytes, DiskTier};
@@ -69,13 +71,14 @@ pub(crate) struct BlockStore {
     table: RwLock<BlockTable<BlockBytes>>,
     arena: Arc<Arena>,
     disk: Option<Arc<DiskTier>>,
+    disk_turns: Notify,
     pub(crate) traffic: Traffic,
 }
 
 impl BlockStore {
     pub(crate) fn new(arena: Arc<Arena>, disk: Option<Arc<DiskTier>>) -> Self {
         let table = RwLock::new(BlockTable::default());
-        Self { table, arena, disk, traffic: Traffic::default() }
+        Self { table, arena, disk, disk_turns: Notify::new(), traffic: Traffic::default() }
     }
 
     pub(crate) const fn arena(&self) -> &Arc<Arena> {
@@ -140,6 +143,15 @@ impl BlockStore {
         blocks.iter().map(|(block, epoch)| table.fence_block(*block, *epoch)).collect()
     }
 
+    /// Forgets blocks of a report that nobody wants, unless they were stored anew since.
+    pub(crate) fn drop_reported(&self, reported: &[HeldBlock], unwanted: &[BlockId]) {
+        let is_unwanted = |held: &&HeldBlock| unwanted.contains(&held.block);
+        for held in reported.iter().filter(is_unwanted) {
+            let bytes = self.table.write().drop_block_at(held.block, held.epoch);
+            drop(bytes);
+        }
+    }
+
     /// Forgets blocks. Their space is free once nobody reads them.
     pub(crate) fn drop_blocks(&self, blocks: &[BlockId]) {
         for block in blocks {
@@ -202,12 +214,38 @@ impl BlockStore {
         }
     }
 
+    /// Finishes a write on a thread that may block, and gives the next write its turn.
+    ///
+    /// # Errors
+    /// As [`Self::write`], and [`Refusal::TierFailed`].
+    pub(crate) fn finish(&self, step: WriteStep) -> Result<u32, Refusal> {
+        let done = match step {
+            WriteStep::Done(length) => Ok(length),
+            WriteStep::Disk(pending) => self.finish_write(pending),
+            WriteStep::Compare { request, held, length, bytes } => {
+                self.compare_write(&request, &held, length, &bytes)
+            }
+        };
+        self.disk_turns.notify_waiters();
+        done
+    }
+
+    /// Tells whether a write to this block is on its way to the disk.
+    pub(crate) fn is_writing_disk(&self, block: BlockId) -> bool {
+        self.table.read().writing(block) == Some(Tier::Disk)
+    }
+
+    /// Waits for the next write to disk to end.
+    pub(crate) fn disk_turn(&self) -> Notified<'_> {
+        self.disk_turns.notified()
+    }
+
     /// Copies an admitted write and publishes it. Blocks the thread when the block is on disk.
     ///
     /// # Errors
     /// [`Refusal::NodeFull`], [`Refusal::TierFailed`], or [`Refusal::Moved`] when a fence came
     /// between; the block is as it was before.
-    pub(crate) fn finish_write(&self, pending: PendingWrite) -> Result<u32, Refusal> {
+    fn finish_write(&self, pending: PendingWrite) -> Result<u32, Refusal> {
         let PendingWrite { request, ticket, before, bytes, checksum } = pending;
         match self.grown(request.block, ticket.tier(), before, &bytes, checksum) {
             Ok(grown) => {
@@ -227,7 +265,7 @@ impl BlockStore {
     ///
     /// # Errors
     /// [`Refusal::NotAtEnd`] when the bytes differ.
-    pub(crate) fn compare_write(
+    fn compare_write(
         &self,
         request: &WriteRequest,
         held: &BlockBytes,

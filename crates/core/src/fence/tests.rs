@@ -319,3 +319,12 @@ fn wiped_table_is_empty_and_takes_no_write_of_its_past() {
     let (_new, _) = begin(&mut table, 0, 1);
     assert!(table.wrote(ticket, b"abcd".to_vec()).is_err());
 }
+
+#[test]
+fn block_that_was_stored_anew_outlives_the_report_of_its_older_copy() {
+    let mut table = Table::default();
+    table.stored(&store(ONE, 3), b"abc".to_vec()).unwrap();
+    table.stored(&store(TWO, 3), b"abc".to_vec()).unwrap();
+    assert_eq!(table.drop_block_at(BLOCK, ONE), None);
+    assert_eq!(table.drop_block_at(BLOCK, TWO), Some(b"abc".to_vec()));
+}

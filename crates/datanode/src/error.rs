@@ -1,0 +1,90 @@
+//! Why a datanode does not start, or stops.
+
+use std::io;
+use std::net::SocketAddr;
+
+use sanderling_protocol::Refusal;
+use sanderling_transport::ListenError;
+use thiserror::Error;
+
+pub use crate::disk::DiskError;
+
+/// Why a datanode does not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// It listens on every address of the machine and was not told which one others reach.
+    #[error("{address} stands for every address: say which host name or address to advertise")]
+    NoAdvertisedHost {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// A node needs memory, also when its blocks are to go to disk.
+    #[error("the memory tier has {bytes} bytes: give it at least {min}")]
+    TooLittleMemory {
+        /// Bytes asked for.
+        bytes: u64,
+        /// The least that makes sense.
+        min: u64,
+    },
+    /// The machine, or the container, does not have that much memory.
+    #[error("the memory tier would take {bytes} bytes and {available} are available")]
+    TooMuchMemory {
+        /// Bytes asked for.
+        bytes: u64,
+        /// Bytes available now.
+        available: u64,
+    },
+    /// The memory cannot be mapped.
+    #[error("cannot map {bytes} bytes of memory: {cause}")]
+    Memory {
+        /// Bytes asked for.
+        bytes: u64,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The disk tier cannot be used.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The namenode could not be reached in time.
+    #[error("the namenode at {namenode} cannot be reached for {seconds} s: {why}")]
+    Unreachable {
+        /// Its address.
+        namenode: String,
+        /// How long it was tried.
+        seconds: u64,
+        /// The last error.
+        why: String,
+    },
+    /// The namenode refused to let the node join.
+    #[error("the namenode at {namenode} refuses this node: {refusal}")]
+    Refused {
+        /// Its address.
+        namenode: String,
+        /// Why.
+        refusal: Refusal,
+    },
+}
+
+/// Why a running datanode cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DatanodeFailure {
+    /// The namenode at the known address belongs to another cluster, or speaks another version.
+    #[error("the namenode refuses this node for good: {0}")]
+    Refused(Refusal),
+}
+
+/// How a drain ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DrainEnd {
+    /// No block has its home here any more: nothing is lost when the node stops.
+    Drained,
+    /// The deadline passed, or the namenode gave the node up.
+    DeadlinePassed {
+        /// Blocks whose home was still here when the namenode was last heard; `None` when it never
+        /// answered the notice.
+        home_blocks: Option<u64>,
+    },
+}

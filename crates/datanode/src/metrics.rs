@@ -1,0 +1,166 @@
+//! What a datanode tells of itself to Prometheus.
+
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use sanderling_protocol::node::Load;
+use sanderling_protocol::{Op, Refusal, Tier};
+
+use crate::store::BlockStore;
+
+type Gauge64 = Gauge<u64, AtomicU64>;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OpLabel {
+    op: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TierLabel {
+    tier: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DirectionLabel {
+    direction: &'static str,
+}
+
+/// The figures of one datanode.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    /// Held while the gauges are set and written out, so that two scrapes do not mix.
+    scrape: Mutex<()>,
+    requests: Family<OpLabel, Counter>,
+    refusals: Family<KindLabel, Counter>,
+    traffic: Family<DirectionLabel, Gauge64>,
+    tier_capacity: Family<TierLabel, Gauge64>,
+    tier_used: Family<TierLabel, Gauge64>,
+    blocks: Gauge64,
+    block_bytes: Gauge64,
+    faulted: Gauge64,
+    free_runs: Gauge64,
+    in_flight: Gauge64,
+    fenced: Gauge64,
+    home_blocks: Gauge64,
+    pub(crate) heartbeats_failed: Counter,
+    pub(crate) registrations: Counter,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut metrics = Self {
+            registry: Registry::with_prefix("sanderling_datanode"),
+            scrape: Mutex::new(()),
+            requests: Family::default(),
+            refusals: Family::default(),
+            traffic: Family::default(),
+            tier_capacity: Family::default(),
+            tier_used: Family::default(),
+            blocks: Gauge64::default(),
+            block_bytes: Gauge64::default(),
+            faulted: Gauge64::default(),
+            free_runs: Gauge64::default(),
+            in_flight: Gauge64::default(),
+            fenced: Gauge64::default(),
+            home_blocks: Gauge64::default(),
+            heartbeats_failed: Counter::default(),
+            registrations: Counter::default(),
+        };
+        metrics.register_all();
+        metrics
+    }
+
+    fn register_all(&mut self) {
+        let registry = &mut self.registry;
+        registry.register("requests", "Requests received, by operation", self.requests.clone());
+        registry.register(
+            "refusals",
+            "Requests refused, by kind of refusal",
+            self.refusals.clone(),
+        );
+        let help = "Bytes of blocks read and written by clients, pushed to and stored by datanodes";
+        registry.register("traffic_bytes", help, self.traffic.clone());
+        registry.register("tier_capacity_bytes", "Size of a tier", self.tier_capacity.clone());
+        let help = "Bytes of a tier in use, rounded up to allocation units";
+        registry.register("tier_used_bytes", help, self.tier_used.clone());
+        registry.register("blocks", "Blocks held", self.blocks.clone());
+        registry.register("block_bytes", "Bytes of the blocks held", self.block_bytes.clone());
+        let help = "Bytes of the arena that were taken from the kernel so far";
+        registry.register("arena_faulted_bytes", help, self.faulted.clone());
+        let help = "Free runs of the arena; many of them mean fragmentation";
+        registry.register("arena_free_runs", help, self.free_runs.clone());
+        let help = "Requests being served";
+        registry.register("requests_in_flight", help, self.in_flight.clone());
+        registry.register("fenced", "1 while the node refuses writes", self.fenced.clone());
+        let help = "Blocks whose home is here, by the namenode's last word";
+        registry.register("home_blocks", help, self.home_blocks.clone());
+        let help = "Heartbeats that the namenode did not answer";
+        registry.register("heartbeats_failed", help, self.heartbeats_failed.clone());
+        let help = "Registrations with the namenode";
+        registry.register("registrations", help, self.registrations.clone());
+    }
+
+    pub(crate) fn count_request(&self, op: Op) {
+        self.requests.get_or_create(&OpLabel { op: op_name(op) }).inc();
+    }
+
+    pub(crate) fn count_refusal(&self, refusal: &Refusal) {
+        self.refusals.get_or_create(&KindLabel { kind: refusal.name() }).inc();
+    }
+
+    /// Returns all figures in the text format of OpenMetrics.
+    pub(crate) fn text(&self, store: &BlockStore, load: &Load, home_blocks: u64) -> String {
+        let _scrape = self.scrape.lock();
+        for capacity in store.tiers() {
+            let label = TierLabel { tier: capacity.tier.to_string() };
+            self.tier_capacity.get_or_create(&label).set(capacity.bytes);
+            let used = match capacity.tier {
+                Tier::Dram => load.dram_used_bytes,
+                Tier::Disk => load.disk_used_bytes,
+            };
+            self.tier_used.get_or_create(&label).set(used);
+        }
+        for (direction, bytes) in [
+            ("read", load.read_bytes_total),
+            ("written", load.written_bytes_total),
+            ("pushed", load.pushed_bytes_total),
+            ("stored", load.stored_bytes_total),
+        ] {
+            self.traffic.get_or_create(&DirectionLabel { direction }).set(bytes);
+        }
+        self.blocks.set(load.blocks);
+        self.block_bytes.set(store.bytes());
+        self.faulted.set(store.arena().faulted_bytes());
+        self.free_runs.set(store.arena().free_runs() as u64);
+        self.in_flight.set(u64::from(load.requests_in_flight));
+        self.fenced.set(u64::from(store.is_fenced()));
+        self.home_blocks.set(home_blocks);
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("a string takes everything written to it");
+        text
+    }
+}
+
+const fn op_name(op: Op) -> &'static str {
+    match op {
+        Op::Hello => "hello",
+        Op::Meta => "meta",
+        Op::Order => "order",
+        Op::Read => "read",
+        Op::ReadMany => "read_many",
+        Op::Write => "write",
+        Op::Store => "store",
+    }
+}

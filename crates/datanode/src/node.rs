@@ -1,0 +1,226 @@
+//! What the parts of a running datanode share.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+use sanderling_protocol::message::{HeartbeatReply, Hello, HelloReply, Registered, Role};
+use sanderling_protocol::node::Load;
+use sanderling_protocol::{
+    ClusterId, Millis, NodeId, NodeSelector, Nonce, Policy, Refusal, Reply, Request,
+};
+use sanderling_transport::{CallError, Pool};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+
+use crate::metrics::Metrics;
+use crate::options::DatanodeOptions;
+use crate::store::BlockStore;
+
+/// A running datanode.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) options: DatanodeOptions,
+    pub(crate) store: BlockStore,
+    pub(crate) metrics: Metrics,
+    pub(crate) pool: Pool,
+    /// Pushes under way, over all orders.
+    pub(crate) pushes: Semaphore,
+    pub(crate) address: String,
+    pub(crate) http_address: String,
+    identity: RwLock<Identity>,
+    standing: watch::Sender<Standing>,
+    /// Orders to fence or unfence so far: tells a heartbeat's answer that an order overtook it.
+    fence_orders: AtomicU64,
+    in_flight: AtomicU32,
+}
+
+/// Who the node is at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) cluster: Option<ClusterId>,
+    /// `None` until it has registered.
+    pub(crate) node: Option<NodeId>,
+    pub(crate) nonce: Nonce,
+}
+
+/// What the namenode said last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) policy: Policy,
+    pub(crate) home_blocks: Option<u64>,
+}
+
+/// Counts a request as in flight for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct InFlight<'a>(&'a AtomicU32);
+
+impl Node {
+    pub(crate) fn new(
+        options: DatanodeOptions,
+        store: BlockStore,
+        pool: Pool,
+        address: String,
+        http_address: String,
+    ) -> Self {
+        let standing = Standing { policy: Policy::Active, home_blocks: None };
+        let identity = Identity { cluster: None, node: None, nonce: nonce() };
+        Self {
+            pushes: Semaphore::new(options.pushes_in_flight_max),
+            options,
+            store,
+            metrics: Metrics::new(),
+            pool,
+            address,
+            http_address,
+            identity: RwLock::new(identity),
+            standing: watch::Sender::new(standing),
+            fence_orders: AtomicU64::new(0),
+            in_flight: AtomicU32::new(0),
+        }
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        *self.identity.read()
+    }
+
+    /// Returns the incarnation's id.
+    pub(crate) fn id(&self) -> NodeId {
+        self.identity().node.unwrap_or_default()
+    }
+
+    pub(crate) fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.subscribe()
+    }
+
+    /// Takes the namenode's welcome.
+    pub(crate) fn joined(&self, registered: &Registered) {
+        {
+            let mut identity = self.identity.write();
+            identity.cluster = Some(registered.cluster);
+            identity.node = Some(registered.node);
+        }
+        self.pool.set_cluster(Some(registered.cluster));
+        self.metrics.registrations.inc();
+        self.take_policy(registered.policy, None);
+    }
+
+    /// Takes the welcome to the same incarnation, under the same condition as [`Self::answered`].
+    pub(crate) fn rejoined(&self, registered: &Registered, fence_orders: u64) {
+        self.metrics.registrations.inc();
+        if self.fence_orders() == fence_orders {
+            let home_blocks = self.standing.borrow().home_blocks;
+            self.take_policy(registered.policy, home_blocks);
+        }
+    }
+
+    /// Takes the news that the namenode gave this incarnation up; returns whether there was a notice.
+    pub(crate) fn gone(&self) -> bool {
+        let was_noticed = self.store.is_fenced();
+        self.store.set_fence(true);
+        self.standing.send_modify(|standing| standing.policy = Policy::Gone);
+        was_noticed
+    }
+
+    /// Takes a heartbeat's answer. `fence_orders` is [`Self::fence_orders`] from before it was sent:
+    /// if an order came since, the answer may be older than the order and says nothing of the fence.
+    pub(crate) fn answered(&self, reply: &HeartbeatReply, fence_orders: u64) {
+        if self.fence_orders() == fence_orders {
+            self.take_policy(reply.policy, Some(reply.home_blocks));
+        }
+    }
+
+    fn take_policy(&self, policy: Policy, home_blocks: Option<u64>) {
+        let is_fenced = !policy.takes_blocks();
+        if self.store.set_fence(is_fenced) {
+            tracing::info!(node = %self.id(), ?policy, is_fenced, "fence changed by policy");
+        }
+        self.standing.send_replace(Standing { policy, home_blocks });
+    }
+
+    pub(crate) fn fence_orders(&self) -> u64 {
+        self.fence_orders.load(Ordering::Acquire)
+    }
+
+    /// Sets or lifts the fence by an order, or for the node's own notice.
+    pub(crate) fn order_fence(&self, is_fenced: bool) {
+        self.fence_orders.fetch_add(1, Ordering::AcqRel);
+        if self.store.set_fence(is_fenced) {
+            tracing::info!(node = %self.id(), is_fenced, "fence changed by an order");
+        }
+    }
+
+    /// Forgets everything and is nobody until it has registered, as another process unless the namenode
+    /// gave this one a new id already.
+    pub(crate) fn begin_again(&self, as_another: bool) {
+        {
+            let mut identity = self.identity.write();
+            identity.node = None;
+            if as_another {
+                identity.nonce = nonce();
+            }
+        }
+        self.store.wipe();
+        self.standing.send_replace(Standing { policy: Policy::Active, home_blocks: None });
+    }
+
+    pub(crate) fn load(&self) -> Load {
+        let requests_in_flight = self.in_flight.load(Ordering::Relaxed);
+        Load { requests_in_flight, ..self.store.load() }
+    }
+
+    pub(crate) fn enter(&self) -> InFlight<'_> {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlight(&self.in_flight)
+    }
+
+    pub(crate) fn metrics_text(&self) -> String {
+        let home_blocks = self.standing.borrow().home_blocks.unwrap_or_default();
+        self.metrics.text(&self.store, &self.load(), home_blocks)
+    }
+
+    /// Says one thing to the namenode.
+    pub(crate) async fn ask(&self, request: Request) -> Result<Reply, CallError> {
+        let deadline = Instant::now() + self.options.call_time_max;
+        let mut replies = self.pool.meta(&self.options.namenode, vec![request], deadline).await?;
+        Ok(replies.pop().expect("the pool returns one reply to each request")?)
+    }
+
+    /// Returns the error of an answer to something else.
+    pub(crate) fn bad_reply(&self, reply: &Reply) -> CallError {
+        let why = format!("{reply:?}").chars().take(100).collect();
+        CallError::BadReply { address: self.options.namenode.clone(), why }
+    }
+
+    /// Gives a notice about this node to the namenode.
+    pub(crate) async fn notice(&self, left: Millis, reason: &str) -> Result<Reply, CallError> {
+        let deadline_millis = i64::try_from(left.0).unwrap_or(i64::MAX);
+        let node = NodeSelector::from(self.id());
+        self.ask(Request::Notice { node, deadline_millis, reason: reason.to_owned() }).await
+    }
+
+    /// Answers the greeting of a connection.
+    pub(crate) fn greet(&self, hello: &Hello) -> Result<HelloReply, Refusal> {
+        let Identity { cluster, node, .. } = self.identity();
+        if let (Some(here), Some(asked)) = (cluster, hello.cluster)
+            && here != asked
+        {
+            return Err(Refusal::WrongCluster { here, asked });
+        }
+        if let Some(asked) = hello.node
+            && node != Some(asked)
+        {
+            return Err(Refusal::WrongNode { here: node.unwrap_or_default(), asked });
+        }
+        Ok(HelloReply { role: Role::Datanode, cluster, node })
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn nonce() -> Nonce {
+    Nonce(rand::random())
+}

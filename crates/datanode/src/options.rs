@@ -1,0 +1,82 @@
+//! The datanode's configuration.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The disk tier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskOptions {
+    /// An existing directory that is empty or was a datanode's before. It is emptied at the start.
+    pub directory: PathBuf,
+    /// Most bytes of block files in it.
+    pub bytes: u64,
+}
+
+/// What a datanode is started with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatanodeOptions {
+    /// Where the namenode is: `host:port`.
+    pub namenode: String,
+    /// Where it serves blocks. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Where it serves HTTP; `None` for nowhere.
+    pub http_listen: Option<SocketAddr>,
+    /// The host name or address that others reach it by. Empty for the address it listens on; needed
+    /// when that is all addresses of the machine.
+    pub advertise: String,
+    /// Its name for operators; empty for its address.
+    pub name: String,
+    /// Its machine, for affinity; empty for the system's host name.
+    pub host: String,
+    /// Size of the memory tier in bytes, taken from the machine for as long as the node runs.
+    pub dram_bytes: u64,
+    /// The disk tier, if there is to be one.
+    pub disk: Option<DiskOptions>,
+    /// Listen beyond loopback although nobody is asked who he is.
+    pub allow_unauthenticated: bool,
+    /// Longest time to wait for the namenode at the start.
+    pub start_time_max: Duration,
+    /// Longest time for one call to the namenode.
+    pub call_time_max: Duration,
+    /// Longest time for one block to reach its target.
+    pub push_time_max: Duration,
+    /// Blocks being pushed at once, whatever the number of orders.
+    pub pushes_in_flight_max: usize,
+    /// Time between two full block reports.
+    pub report_every: Duration,
+    /// Time between two heartbeats of a draining node, which learns from them that it may go.
+    pub draining_heartbeat: Duration,
+    /// Time that a node waits after the deadline of its notice before it joins again.
+    pub rejoin_after_notice: Duration,
+}
+
+impl Default for DatanodeOptions {
+    fn default() -> Self {
+        Self {
+            namenode: "127.0.0.1:7600".to_owned(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            http_listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+            advertise: String::new(),
+            name: String::new(),
+            host: String::new(),
+            // Enough to try it out, small enough for several on a laptop.
+            dram_bytes: 256 << 20,
+            disk: None,
+            allow_unauthenticated: false,
+            // A namenode that reads a long journal takes seconds.
+            start_time_max: Duration::from_secs(30),
+            call_time_max: Duration::from_secs(3),
+            // 1 MiB at 1 Mbit/s; whoever is slower is as good as gone when a machine is being taken.
+            push_time_max: Duration::from_secs(8),
+            // 16 MiB on the way fill 10 Gbit/s over 13 ms.
+            pushes_in_flight_max: 16,
+            // Only garbage waits for it, and the first report follows the registration at once.
+            report_every: Duration::from_secs(180),
+            draining_heartbeat: Duration::from_millis(200),
+            // The machine is about to be taken although it still answers: a node that joined again
+            // at once would be given blocks to lose. Clouds are late by seconds.
+            rejoin_after_notice: Duration::from_secs(60),
+        }
+    }
+}

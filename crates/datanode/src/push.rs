@@ -1,0 +1,68 @@
+//! Blocks on their way to other datanodes.
+
+use std::sync::atomic::Ordering;
+
+use futures_util::StreamExt;
+use sanderling_protocol::order::{PushMove, Pushed};
+use sanderling_protocol::{BlockId, Header, Millis, Op, Refusal};
+use sanderling_transport::CallError;
+use tokio::time::Instant;
+
+use crate::node::Node;
+use crate::store::{BlockBytes, ReadBytes};
+
+/// When to try a target again that could not be reached, or rather another one.
+const TARGET_RETRY: Millis = Millis(200);
+
+/// Fences each block and copies it to its target, several at once. Answers in the order of `moves`.
+pub(crate) async fn push_all(node: &Node, moves: Vec<PushMove>) -> Vec<Result<Pushed, Refusal>> {
+    let at_once = node.options.pushes_in_flight_max;
+    futures_util::stream::iter(moves.into_iter().map(|one| push(node, one)))
+        .buffered(at_once)
+        .collect()
+        .await
+}
+
+/// Fences one block and copies it. The copy is verified twice: here, that memory or disk still hold
+/// what was written, and by the target, that it arrived.
+async fn push(node: &Node, one: PushMove) -> Result<Pushed, Refusal> {
+    if one.to == node.id() {
+        let why = format!("it holds block {} itself and cannot be its target", one.block);
+        return Err(Refusal::WrongState { node: one.to, why });
+    }
+    let _permit = node.pushes.acquire().await.expect("the semaphore is never closed");
+    let admitted = node.store.admit_push(one.block, one.from_epoch)?;
+    let length = admitted.length;
+    let Some(bytes) = admitted.bytes else { return Ok(Pushed { length }) };
+    let read = verified(bytes, one.block, length).await?;
+    let mut header = Header::new(Op::Store, 0);
+    header.block = one.block;
+    header.epoch = one.to_epoch;
+    header.length = length;
+    header.flags = one.tier as u16;
+    header.checksum = read.checksum;
+    let deadline = Instant::now() + node.options.push_time_max;
+    let call = node.pool.call(&one.address, Some(one.to), header, read.slices, deadline);
+    match call.await {
+        Ok(_) => {
+            node.store.traffic.pushed_bytes.fetch_add(u64::from(length), Ordering::Relaxed);
+            Ok(Pushed { length })
+        }
+        Err(CallError::Refused(refusal)) => Err(refusal),
+        Err(error) => {
+            let why = format!("node {} at {}: {error}", one.to, one.address);
+            tracing::warn!(block = %one.block, target = %one.to, %error, "push failed");
+            Err(Refusal::RetryAfter { after: TARGET_RETRY, why })
+        }
+    }
+}
+
+async fn verified(bytes: BlockBytes, block: BlockId, length: u32) -> Result<ReadBytes, Refusal> {
+    if !bytes.is_on_disk() {
+        return bytes.read_verified(block, length);
+    }
+    let read = move || bytes.read_verified(block, length);
+    tokio::task::spawn_blocking(read).await.unwrap_or_else(|error| {
+        Err(Refusal::TierFailed { tier: "disk".to_owned(), why: error.to_string() })
+    })
+}

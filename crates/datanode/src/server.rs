@@ -1,0 +1,367 @@
+//! A datanode as a value: start it, drain it, stop it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sanderling_protocol::message::{Registered, Role};
+use sanderling_protocol::{ClusterId, Millis, NodeId, Policy};
+use sanderling_transport::{
+    CallError, ListenError, Pool, PoolOptions, ServeOptions, listen, serve,
+};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::allocator::UNIT_BYTES;
+use crate::arena::Arena;
+use crate::disk::DiskTier;
+use crate::error::{DatanodeFailure, DrainEnd, StartError};
+use crate::heartbeat::{End, stay};
+use crate::http::router;
+use crate::memory::available_bytes;
+use crate::node::Node;
+use crate::options::DatanodeOptions;
+use crate::register::{ATTEMPT_EVERY, is_final, register, register_at_start};
+use crate::store::BlockStore;
+
+/// A running datanode. It stops when it is dropped, without waiting; [`Self::stop`] waits.
+#[derive(Debug)]
+pub struct DatanodeServer {
+    node: Arc<Node>,
+    address: SocketAddr,
+    http_address: Option<SocketAddr>,
+    tasks: Vec<JoinHandle<()>>,
+    failure: watch::Receiver<Option<DatanodeFailure>>,
+    stop: DropGuard,
+}
+
+impl DatanodeServer {
+    /// Takes memory and disk, listens, and joins the cluster. Memory is faulted in the background.
+    ///
+    /// # Errors
+    /// [`StartError`]: nothing runs and nothing was taken.
+    pub async fn start(options: DatanodeOptions) -> Result<Self, StartError> {
+        let arena = Arc::new(arena(options.dram_bytes)?);
+        let listener = bind(options.listen, options.allow_unauthenticated).await?;
+        let http = match options.http_listen {
+            Some(address) => Some(bind(address, options.allow_unauthenticated).await?),
+            None => None,
+        };
+        let (address, advertised) = addresses(&listener, &options)?;
+        let (http_address, http_advertised) = match &http {
+            Some(http) => addresses(http, &options).map(|(a, text)| (Some(a), text))?,
+            None => (None, String::new()),
+        };
+        let disk = match &options.disk {
+            Some(disk) => Some(Arc::new(DiskTier::open(&disk.directory, disk.bytes)?)),
+            None => None,
+        };
+        let store = BlockStore::new(Arc::clone(&arena), disk);
+        let pool = Pool::new(PoolOptions { role: Role::Datanode, ..PoolOptions::default() });
+        let options = with_host(options);
+        let node = Arc::new(Node::new(options, store, pool, advertised, http_advertised));
+        let registered = register_at_start(&node).await?;
+        node.joined(&registered);
+        tracing::info!(node = %registered.node, cluster = %registered.cluster, %address, "joined");
+        Ok(Self::run(node, arena, listener, http, registered, address, http_address))
+    }
+
+    fn run(
+        node: Arc<Node>,
+        arena: Arc<Arena>,
+        listener: TcpListener,
+        http: Option<TcpListener>,
+        registered: Registered,
+        address: SocketAddr,
+        http_address: Option<SocketAddr>,
+    ) -> Self {
+        let stop = CancellationToken::new();
+        let (failed, failure) = watch::channel(None);
+        let life = Life { node: Arc::clone(&node), listener, stop: stop.clone(), failed };
+        let mut tasks =
+            vec![tokio::spawn(life.run(registered)), tokio::spawn(fault(arena, stop.clone()))];
+        if let Some(http) = http {
+            tasks.push(tokio::spawn(serve_http(http, Arc::clone(&node), stop.clone())));
+        }
+        Self { node, address, http_address, tasks, failure, stop: stop.drop_guard() }
+    }
+
+    /// Returns where it serves blocks.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns where it serves HTTP.
+    #[must_use]
+    pub const fn http_address(&self) -> Option<SocketAddr> {
+        self.http_address
+    }
+
+    /// Returns the incarnation's id. It changes when the namenode gave the node up and it joined anew.
+    #[must_use]
+    pub fn node(&self) -> NodeId {
+        self.node.id()
+    }
+
+    /// Returns the cluster that it joined.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterId {
+        self.node.identity().cluster.unwrap_or_default()
+    }
+
+    /// Returns when the node cannot go on; never, as long as it can.
+    pub async fn failed(&self) -> DatanodeFailure {
+        let mut failure = self.failure.clone();
+        let failed = failure.wait_for(Option::is_some).await.map(|failure| failure.clone());
+        match failed {
+            Ok(Some(failure)) => failure,
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Gives the node its notice: fences it, tells the namenode, and waits until no block has its home
+    /// here or the deadline has passed. Reads are served all the while, and after.
+    pub async fn drain(&self, deadline: Duration, reason: &str) -> DrainEnd {
+        let until = Instant::now() + deadline;
+        // The machine dies whether or not the namenode hears of it: no byte must be added to it.
+        self.node.order_fence(true);
+        tracing::info!(node = %self.node.id(), ?deadline, reason, "drain starts");
+        let end = match timeout_at(until, self.notice(until, reason)).await {
+            Ok(true) => self.wait_until_drained(until).await,
+            Ok(false) | Err(_) => DrainEnd::DeadlinePassed { home_blocks: None },
+        };
+        tracing::info!(node = %self.node.id(), ?end, "drain ends");
+        end
+    }
+
+    /// Tells the namenode; returns whether it heard.
+    async fn notice(&self, until: Instant, reason: &str) -> bool {
+        loop {
+            let left = Millis::from(until.saturating_duration_since(Instant::now()));
+            match self.node.notice(left, reason).await {
+                Ok(_) => return true,
+                Err(CallError::Refused(refusal)) => {
+                    tracing::warn!(node = %self.node.id(), %refusal, "the notice was refused");
+                    return false;
+                }
+                Err(error) => {
+                    tracing::warn!(node = %self.node.id(), %error, "the notice was not heard");
+                    sleep(ATTEMPT_EVERY).await;
+                }
+            }
+        }
+    }
+
+    async fn wait_until_drained(&self, until: Instant) -> DrainEnd {
+        let mut standing = self.node.standing();
+        let is_over = |policy| matches!(policy, Policy::Drained | Policy::Gone);
+        let over = standing.wait_for(|standing| is_over(standing.policy));
+        let is_drained = match timeout_at(until, over).await {
+            Ok(Ok(standing)) => standing.policy == Policy::Drained,
+            Ok(Err(_)) | Err(_) => false,
+        };
+        if is_drained {
+            return DrainEnd::Drained;
+        }
+        let home_blocks = standing.borrow().home_blocks;
+        DrainEnd::DeadlinePassed { home_blocks }
+    }
+
+    /// Stops at once, ending every connection, and waits until all of it has stopped.
+    pub async fn stop(self) {
+        drop(self.stop);
+        for task in self.tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a part of the datanode panicked");
+            }
+        }
+    }
+}
+
+/// One incarnation after the other.
+struct Life {
+    node: Arc<Node>,
+    listener: TcpListener,
+    stop: CancellationToken,
+    failed: watch::Sender<Option<DatanodeFailure>>,
+}
+
+impl Life {
+    async fn run(self, mut registered: Registered) {
+        let stop = self.stop.clone();
+        let listener = match self.listener.into_std() {
+            Ok(listener) => listener,
+            Err(error) => return tracing::error!(%error, "the listener was lost"),
+        };
+        loop {
+            let own = listener.try_clone().and_then(TcpListener::from_std);
+            let Ok(own) = own else { return tracing::error!("the listener was lost") };
+            // Connections belong to one incarnation: they end with it, so that nobody who means the
+            // old one reaches the new one.
+            let connections = stop.child_token();
+            let service = Arc::clone(&self.node);
+            let serving =
+                tokio::spawn(serve(own, service, ServeOptions::default(), connections.clone()));
+            let next = tokio::select! {
+                () = stop.cancelled() => None,
+                next = incarnation(&self.node, &registered) => Some(next),
+            };
+            connections.cancel();
+            if serving.await.is_err() {
+                tracing::error!("serving ended in a panic");
+            }
+            match next {
+                None => return,
+                Some(Err(failure)) => {
+                    tracing::error!(%failure, "the datanode cannot go on");
+                    self.failed.send_replace(Some(failure));
+                    return;
+                }
+                Some(Ok(again)) => {
+                    self.node.begin_again(again.is_none());
+                    let joined = tokio::select! {
+                        () = stop.cancelled() => return,
+                        joined = join_again(&self.node, again) => joined,
+                    };
+                    match joined {
+                        Ok(welcome) => registered = welcome,
+                        Err(failure) => {
+                            tracing::error!(%failure, "the datanode cannot go on");
+                            self.failed.send_replace(Some(failure));
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Lives until the namenode gives this incarnation up; returns the welcome to the next one if there
+/// was one already.
+async fn incarnation(
+    node: &Node,
+    registered: &Registered,
+) -> Result<Option<Registered>, DatanodeFailure> {
+    let end = stay(node, registered.heartbeat.into()).await;
+    match end {
+        End::Refused(refusal) => Err(DatanodeFailure::Refused(refusal)),
+        End::Another(welcome) => Ok(Some(welcome)),
+        End::Gone => {
+            let was_noticed = node.gone();
+            tracing::warn!(node = %node.id(), was_noticed, "given up by the namenode");
+            if was_noticed {
+                // Until then old copies are still served.
+                sleep(node.options.rejoin_after_notice).await;
+            }
+            Ok(None)
+        }
+    }
+}
+
+/// Registers the next incarnation, for as long as it takes.
+async fn join_again(
+    node: &Node,
+    mut welcome: Option<Registered>,
+) -> Result<Registered, DatanodeFailure> {
+    loop {
+        if let Some(registered) = welcome {
+            node.joined(&registered);
+            tracing::info!(node = %registered.node, "joined as another incarnation");
+            return Ok(registered);
+        }
+        welcome = match register(node).await {
+            Ok(registered) => Some(registered),
+            Err(error) => {
+                if let Some(refusal) = is_final(&error) {
+                    return Err(DatanodeFailure::Refused(refusal.clone()));
+                }
+                tracing::debug!(%error, "not taken back yet");
+                sleep(ATTEMPT_EVERY).await;
+                None
+            }
+        };
+    }
+}
+
+async fn fault(arena: Arc<Arena>, stop: CancellationToken) {
+    let worker = Arc::clone(&arena);
+    let mut faulting = tokio::task::spawn_blocking(move || worker.fault());
+    let done = tokio::select! {
+        done = &mut faulting => done,
+        () = stop.cancelled() => {
+            arena.stop_faulting();
+            faulting.await
+        }
+    };
+    match done {
+        Ok(Ok(())) => tracing::info!(bytes = arena.faulted_bytes(), "memory taken"),
+        Ok(Err(error)) => tracing::error!(
+            bytes = arena.bytes(),
+            faulted_bytes = arena.faulted_bytes(),
+            %error,
+            "the machine does not have the memory: make the memory tier smaller"
+        ),
+        Err(error) => tracing::error!(%error, "taking memory ended in a panic"),
+    }
+}
+
+async fn serve_http(listener: TcpListener, node: Arc<Node>, stop: CancellationToken) {
+    let serving = axum::serve(listener, router(node));
+    tokio::select! {
+        served = async { serving.await } => {
+            if let Err(error) = served {
+                tracing::error!(%error, "the HTTP door is closed");
+            }
+        }
+        () = stop.cancelled() => {}
+    }
+}
+
+fn arena(bytes: u64) -> Result<Arena, StartError> {
+    let min = u64::from(UNIT_BYTES);
+    if bytes < min {
+        return Err(StartError::TooLittleMemory { bytes, min });
+    }
+    if let Some(available) = available_bytes().filter(|available| *available < bytes) {
+        return Err(StartError::TooMuchMemory { bytes, available });
+    }
+    Arena::new(bytes).map_err(|cause| StartError::Memory { bytes, cause })
+}
+
+async fn bind(
+    address: SocketAddr,
+    allow_unauthenticated: bool,
+) -> Result<TcpListener, ListenError> {
+    listen(&address.to_string(), allow_unauthenticated).await
+}
+
+/// Returns where a listener listens and what others are told.
+fn addresses(
+    listener: &TcpListener,
+    options: &DatanodeOptions,
+) -> Result<(SocketAddr, String), StartError> {
+    let address = listener.local_addr().map_err(|cause| {
+        let address = options.listen.to_string();
+        StartError::Listen(ListenError::Io { address, cause })
+    })?;
+    if !options.advertise.is_empty() {
+        return Ok((address, format!("{}:{}", options.advertise, address.port())));
+    }
+    if address.ip().is_unspecified() {
+        return Err(StartError::NoAdvertisedHost { address });
+    }
+    Ok((address, address.to_string()))
+}
+
+fn with_host(mut options: DatanodeOptions) -> DatanodeOptions {
+    if options.host.is_empty() {
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        name.trim().clone_into(&mut options.host);
+    }
+    options
+}

@@ -1,0 +1,62 @@
+//! The frames that a datanode serves.
+
+mod data;
+mod orders;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sanderling_protocol::message::{Hello, HelloReply};
+use sanderling_protocol::{Header, Op, Refusal};
+use sanderling_transport::{Handled, Response, Service};
+
+use crate::node::Node;
+
+impl Service for Node {
+    fn hello(&self, hello: &Hello) -> Result<HelloReply, Refusal> {
+        self.greet(hello)
+    }
+
+    fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
+        self.metrics.count_request(header.op);
+        match header.op {
+            Op::Read => self.read(header),
+            Op::ReadMany => self.read_many(header, &body),
+            Op::Write => self.write(header, body),
+            Op::Store => self.store_block(header, body),
+            Op::Order => self.order(header, &body),
+            Op::Hello | Op::Meta => {
+                let why = format!("a datanode does not serve {:?}", header.op);
+                Handled::Now(self.refused(&header, &Refusal::BadFrame { why }))
+            }
+        }
+    }
+}
+
+impl Node {
+    fn refused(&self, header: &Header, refusal: &Refusal) -> Response {
+        self.metrics.count_refusal(refusal);
+        tracing::debug!(op = ?header.op, block = %header.block, %refusal, "refused");
+        Response::refused(header, refusal)
+    }
+
+    /// Does on another thread what may block, and counts it as in flight.
+    fn later<W>(self: &Arc<Self>, header: Header, work: W) -> Handled
+    where
+        W: FnOnce(&Self) -> Result<Response, Refusal> + Send + 'static,
+    {
+        let node = Arc::clone(self);
+        Handled::Later(Box::pin(async move {
+            let worker = Arc::clone(&node);
+            let run = move || {
+                let _in_flight = worker.enter();
+                work(&worker)
+            };
+            let done = tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| {
+                tracing::error!(%error, "a request was not finished");
+                Err(Refusal::TierFailed { tier: "disk".to_owned(), why: error.to_string() })
+            });
+            done.unwrap_or_else(|refusal| node.refused(&header, &refusal))
+        }))
+    }
+}

@@ -1,0 +1,229 @@
+//! Reads, writes and stores.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sanderling_core::fence::{StoreRequest, WriteRequest};
+use sanderling_protocol::frame::{RangeReply, RangeRequest, encode_body};
+use sanderling_protocol::limits::{FRAME_BODY_BYTES_MAX, RANGES_MAX};
+use sanderling_protocol::{BlockId, Header, Refusal, Tier};
+use sanderling_transport::{Handled, Response};
+
+use crate::node::Node;
+use crate::store::{BlockBytes, ReadBytes, WriteStep};
+
+/// Bytes kept free in a vectored reply for each range: its header and the longest refusal.
+const RANGE_OVERHEAD_BYTES: u64 = 256;
+
+/// Longest time a write waits for the one before it to reach the disk.
+const DISK_TURN_MAX: Duration = Duration::from_secs(5);
+
+/// One range of a vectored read after its admission.
+type Admitted = Result<(RangeRequest, Option<BlockBytes>), Refusal>;
+
+impl Node {
+    pub(super) fn read(self: &Arc<Self>, header: Header) -> Handled {
+        let Header { block, epoch, offset, length, .. } = header;
+        let bytes = match self.store.admit_read(block, epoch, offset, length) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Handled::Now(Response { header: header.reply(), body: Vec::new() }),
+            Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
+        };
+        if bytes.is_on_disk() {
+            return self.later(header, move |node| node.read_answer(&header, &bytes));
+        }
+        let _in_flight = self.enter();
+        let answer = self.read_answer(&header, &bytes);
+        Handled::Now(answer.unwrap_or_else(|refusal| self.refused(&header, &refusal)))
+    }
+
+    fn read_answer(&self, header: &Header, bytes: &BlockBytes) -> Result<Response, Refusal> {
+        let offset = u32::try_from(header.offset).expect("admitted below a block's length");
+        let read = bytes.read(offset, header.length)?;
+        self.count_read(u64::from(header.length));
+        let mut reply = header.reply();
+        reply.offset = header.offset;
+        reply.length = header.length;
+        reply.checksum = read.checksum;
+        Ok(Response { header: reply, body: read.slices })
+    }
+
+    fn count_read(&self, bytes: u64) {
+        self.store.traffic.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn read_many(self: &Arc<Self>, header: Header, body: &[u8]) -> Handled {
+        let ranges = match RangeRequest::decode_all(body).and_then(check_ranges) {
+            Ok(ranges) => ranges,
+            Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
+        };
+        let admit = |range: RangeRequest| {
+            let RangeRequest { block, epoch, offset, length } = range;
+            let bytes = self.store.admit_read(block, epoch, u64::from(offset), length)?;
+            Ok((range, bytes))
+        };
+        let admitted: Vec<Admitted> = ranges.into_iter().map(admit).collect();
+        let is_on_disk = |one: &Admitted| {
+            one.as_ref().is_ok_and(|(_, bytes)| bytes.as_ref().is_some_and(BlockBytes::is_on_disk))
+        };
+        if admitted.iter().any(is_on_disk) {
+            return self.later(header, move |node| Ok(node.many_answer(&header, &admitted)));
+        }
+        let _in_flight = self.enter();
+        Handled::Now(self.many_answer(&header, &admitted))
+    }
+
+    fn many_answer(&self, header: &Header, admitted: &[Admitted]) -> Response {
+        let mut heads = Vec::with_capacity(admitted.len() * RangeReply::BYTES);
+        let mut slices = vec![Bytes::new()];
+        let mut total = 0;
+        for one in admitted {
+            let read = match one {
+                Ok((range, Some(bytes))) => bytes.read(range.offset, range.length),
+                Ok((_, None)) => Ok(ReadBytes { slices: Vec::new(), checksum: 0 }),
+                Err(refusal) => Err(refusal.clone()),
+            };
+            let head = match read {
+                Ok(read) => {
+                    let length = read.slices.iter().map(Bytes::len).sum::<usize>() as u32;
+                    total += u64::from(length);
+                    slices.extend(read.slices);
+                    RangeReply { status: 0, length, checksum: read.checksum }
+                }
+                Err(refusal) => {
+                    self.metrics.count_refusal(&refusal);
+                    let bytes = encode_body(&refusal);
+                    let length = bytes.len() as u32;
+                    slices.push(Bytes::from(bytes));
+                    RangeReply { status: refusal.code(), length, checksum: 0 }
+                }
+            };
+            head.encode(&mut heads);
+        }
+        self.count_read(total);
+        slices[0] = Bytes::from(heads);
+        Response { header: header.reply(), body: slices }
+    }
+
+    pub(super) fn write(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
+        let request = match tier(&header) {
+            Ok(tier) => WriteRequest {
+                block: header.block,
+                epoch: header.epoch,
+                tier,
+                offset: header.offset,
+                bytes: body.len() as u32,
+            },
+            Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
+        };
+        let in_flight = self.enter();
+        match self.store.write(request, body.clone(), header.checksum) {
+            Ok(WriteStep::Done(length)) => Handled::Now(acknowledged(&header, length)),
+            Ok(step) => self.later(header, move |node| {
+                let length = node.store.finish(step)?;
+                Ok(acknowledged(&header, length))
+            }),
+            Err(Refusal::NotAtEnd { .. }) if self.store.is_writing_disk(request.block) => {
+                drop(in_flight);
+                let node = Arc::clone(self);
+                Handled::Later(Box::pin(
+                    async move { node.write_in_turn(header, request, body).await },
+                ))
+            }
+            Err(refusal) => Handled::Now(self.refused(&header, &refusal)),
+        }
+    }
+
+    /// Waits until the disk has the write before this one, which came over the same connection and is
+    /// only slow, then writes.
+    async fn write_in_turn(
+        self: Arc<Self>,
+        header: Header,
+        request: WriteRequest,
+        body: Bytes,
+    ) -> Response {
+        let _in_flight = self.enter();
+        let give_up = tokio::time::Instant::now() + DISK_TURN_MAX;
+        loop {
+            let turn = self.store.disk_turn();
+            tokio::pin!(turn);
+            turn.as_mut().enable();
+            match self.store.write(request, body.clone(), header.checksum) {
+                Ok(step) => {
+                    let node = Arc::clone(&self);
+                    let finish = move || node.store.finish(step);
+                    let length =
+                        tokio::task::spawn_blocking(finish).await.unwrap_or_else(|error| {
+                            let why = error.to_string();
+                            Err(Refusal::TierFailed { tier: Tier::Disk.to_string(), why })
+                        });
+                    return match length {
+                        Ok(length) => acknowledged(&header, length),
+                        Err(refusal) => self.refused(&header, &refusal),
+                    };
+                }
+                Err(refusal) => {
+                    let is_early = matches!(refusal, Refusal::NotAtEnd { .. })
+                        && self.store.is_writing_disk(request.block);
+                    if !is_early || tokio::time::timeout_at(give_up, turn).await.is_err() {
+                        return self.refused(&header, &refusal);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn store_block(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
+        let request = match store_request(&header, &body) {
+            Ok(request) => request,
+            Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
+        };
+        let store = move |node: &Self| {
+            node.store.store(&request, &body, header.checksum)?;
+            Ok(acknowledged(&header, request.bytes))
+        };
+        if request.tier == Tier::Disk {
+            return self.later(header, store);
+        }
+        let _in_flight = self.enter();
+        Handled::Now(store(self).unwrap_or_else(|refusal| self.refused(&header, &refusal)))
+    }
+}
+
+fn acknowledged(header: &Header, length: u32) -> Response {
+    let mut reply = header.reply();
+    reply.length = length;
+    Response { header: reply, body: Vec::new() }
+}
+
+fn tier(header: &Header) -> Result<Tier, Refusal> {
+    if header.block == BlockId(0) {
+        return Err(Refusal::BadFrame { why: "block 0 does not exist".to_owned() });
+    }
+    header.tier().ok_or_else(|| Refusal::BadFrame { why: format!("no tier {}", header.flags) })
+}
+
+fn store_request(header: &Header, body: &[u8]) -> Result<StoreRequest, Refusal> {
+    let tier = tier(header)?;
+    if header.offset != 0 {
+        return Err(Refusal::BadFrame { why: "a block is stored from its start".to_owned() });
+    }
+    Ok(StoreRequest { block: header.block, epoch: header.epoch, tier, bytes: body.len() as u32 })
+}
+
+fn check_ranges(ranges: Vec<RangeRequest>) -> Result<Vec<RangeRequest>, Refusal> {
+    let too_large =
+        |what: &str, value, limit| Err(Refusal::TooLarge { what: what.to_owned(), value, limit });
+    if ranges.len() > RANGES_MAX {
+        return too_large("number of ranges", ranges.len() as u64, RANGES_MAX as u64);
+    }
+    let bytes: u64 = ranges.iter().map(|range| u64::from(range.length)).sum();
+    let overhead = ranges.len() as u64 * RANGE_OVERHEAD_BYTES;
+    let limit = u64::from(FRAME_BODY_BYTES_MAX).saturating_sub(overhead);
+    if bytes > limit {
+        return too_large("vectored read", bytes, limit);
+    }
+    Ok(ranges)
+}

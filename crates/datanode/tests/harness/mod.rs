@@ -1,0 +1,306 @@
+//! A namenode that does what the test says, and a caller of datanodes.
+#![allow(dead_code, missing_docs, unreachable_pub, reason = "shared by several test programs")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sanderling_datanode::{DatanodeOptions, DatanodeServer};
+use sanderling_protocol::checksum::crc32c;
+use sanderling_protocol::frame::decode_body;
+use sanderling_protocol::message::{
+    Heartbeat, HeartbeatReply, Hello, HelloReply, Register, Registered, Role,
+};
+use sanderling_protocol::node::{Availability, Load};
+use sanderling_protocol::order::HeldBlock;
+use sanderling_protocol::{
+    BlockId, ClusterId, Epoch, Frame, Header, Millis, NodeId, NodeInfo, Nonce, Op, Order,
+    OrderReply, Policy, Refusal, Reply, Request, Tier,
+};
+use sanderling_transport::{
+    CallError, Handled, Pool, PoolOptions, Response, ServeOptions, Service, serve,
+};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub const CLUSTER: ClusterId = ClusterId(0xc1);
+pub const HEARTBEAT: Duration = Duration::from_millis(20);
+
+/// What the fake namenode knows and is told to do.
+#[derive(Debug, Default)]
+pub struct Namenode {
+    pub state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+pub struct State {
+    pub cluster: Option<ClusterId>,
+    pub nodes: BTreeMap<Nonce, NodeId>,
+    pub registers: Vec<Register>,
+    pub policies: BTreeMap<NodeId, Policy>,
+    pub homes: BTreeMap<NodeId, u64>,
+    pub heartbeats: BTreeMap<NodeId, (u64, Load)>,
+    pub reported: Vec<HeldBlock>,
+    pub unwanted: BTreeSet<BlockId>,
+    pub notices: Vec<(String, i64, String)>,
+    pub next_node: u32,
+}
+
+impl Namenode {
+    fn answer(&self, request: Request) -> Result<Reply, Refusal> {
+        let mut state = self.state.lock();
+        match request {
+            Request::Register(register) => state.register(register),
+            Request::Heartbeat(heartbeat) => state.heartbeat(&heartbeat),
+            Request::BlockReport { blocks, .. } => {
+                let unwanted = |held: &HeldBlock| state.unwanted.contains(&held.block);
+                let drop = blocks.iter().filter(|held| unwanted(held)).map(|held| held.block);
+                let reply = Reply::Drop { blocks: drop.collect() };
+                state.reported.extend(blocks);
+                Ok(reply)
+            }
+            Request::Notice { node, deadline_millis, reason } => {
+                let id = NodeId(node.0.parse().unwrap());
+                state.policies.insert(id, Policy::Draining);
+                state.notices.push((node.0, deadline_millis, reason));
+                Ok(Reply::Node(info(id)))
+            }
+            other => Err(Refusal::BadRequest { why: format!("{other:?}") }),
+        }
+    }
+
+    pub fn set_policy(&self, node: NodeId, policy: Policy) {
+        self.state.lock().policies.insert(node, policy);
+    }
+
+    pub fn beats(&self, node: NodeId) -> u64 {
+        self.state.lock().heartbeats.get(&node).map_or(0, |beat| beat.0)
+    }
+
+    /// Waits until the node has sent a heartbeat that was composed from now on.
+    pub async fn next_beat(&self, node: NodeId) {
+        let seen = self.beats(node);
+        until("two more heartbeats", || self.beats(node) >= seen + 2).await;
+    }
+}
+
+impl State {
+    fn register(&mut self, register: Register) -> Result<Reply, Refusal> {
+        let here = self.cluster.unwrap_or(CLUSTER);
+        if let Some(asked) = register.cluster.filter(|asked| *asked != here) {
+            return Err(Refusal::WrongCluster { here, asked });
+        }
+        let next = NodeId(self.next_node + 1);
+        let node = *self.nodes.entry(register.nonce).or_insert(next);
+        self.next_node = self.next_node.max(node.0);
+        let policy = *self.policies.entry(node).or_insert(Policy::Active);
+        self.registers.push(register);
+        if policy == Policy::Gone {
+            return Err(Refusal::NodeGone { node });
+        }
+        let heartbeat = Millis::from(HEARTBEAT);
+        Ok(Reply::Registered(Registered { cluster: here, node, heartbeat, policy }))
+    }
+
+    fn heartbeat(&mut self, heartbeat: &Heartbeat) -> Result<Reply, Refusal> {
+        let node = heartbeat.node;
+        if self.nodes.get(&heartbeat.nonce) != Some(&node) {
+            return Err(Refusal::UnknownNode { node: node.to_string() });
+        }
+        let beat = self.heartbeats.entry(node).or_default();
+        *beat = (beat.0 + 1, heartbeat.load);
+        let policy = self.policies[&node];
+        if policy == Policy::Gone {
+            return Err(Refusal::NodeGone { node });
+        }
+        let home_blocks = self.homes.get(&node).copied().unwrap_or_default();
+        Ok(Reply::Heartbeat(HeartbeatReply { policy, deadline_in: None, home_blocks }))
+    }
+}
+
+impl Service for Namenode {
+    fn hello(&self, hello: &Hello) -> Result<HelloReply, Refusal> {
+        let here = self.state.lock().cluster.unwrap_or(CLUSTER);
+        match hello.cluster {
+            Some(asked) if asked != here => Err(Refusal::WrongCluster { here, asked }),
+            _ => Ok(HelloReply { role: Role::Namenode, cluster: Some(here), node: None }),
+        }
+    }
+
+    fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
+        let requests: Vec<Request> = decode_body(&body).unwrap();
+        let replies: Vec<Result<Reply, Refusal>> =
+            requests.into_iter().map(|request| self.answer(request)).collect();
+        Handled::Now(Response::message(&header, &replies))
+    }
+}
+
+/// The fake namenode on a real socket.
+pub struct Served {
+    pub namenode: Arc<Namenode>,
+    pub address: String,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Served {
+    pub async fn start() -> Self {
+        Self::start_at("127.0.0.1:0", Arc::default()).await
+    }
+
+    pub async fn start_at(address: &str, namenode: Arc<Namenode>) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let stop = CancellationToken::new();
+        let service = Arc::clone(&namenode);
+        let task = tokio::spawn(serve(listener, service, ServeOptions::default(), stop.clone()));
+        Self { namenode, address, stop, task }
+    }
+
+    pub async fn stop(self) -> (String, Arc<Namenode>) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+        (self.address, self.namenode)
+    }
+
+    pub fn options(&self) -> DatanodeOptions {
+        DatanodeOptions {
+            namenode: self.address.clone(),
+            dram_bytes: 8 << 20,
+            start_time_max: Duration::from_secs(5),
+            draining_heartbeat: HEARTBEAT,
+            rejoin_after_notice: Duration::from_millis(50),
+            ..DatanodeOptions::default()
+        }
+    }
+
+    pub async fn datanode(&self) -> DatanodeServer {
+        DatanodeServer::start(self.options()).await.unwrap()
+    }
+}
+
+/// Calls one incarnation of a datanode.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub pool: Pool,
+    pub address: String,
+    pub node: NodeId,
+}
+
+impl Caller {
+    pub fn new(server: &DatanodeServer) -> Self {
+        let pool = Pool::new(PoolOptions::default());
+        Self { pool, address: server.address().to_string(), node: server.node() }
+    }
+
+    pub async fn call(&self, header: Header, body: &[u8]) -> Result<Frame<Bytes>, CallError> {
+        let body = vec![Bytes::copy_from_slice(body)];
+        self.pool.call(&self.address, Some(self.node), header, body, soon()).await
+    }
+
+    pub async fn write(&self, block: u64, offset: u64, bytes: &[u8]) -> Result<u32, Refusal> {
+        self.write_with(write_header(Op::Write, block, 1, offset, bytes), bytes).await
+    }
+
+    pub async fn write_with(&self, header: Header, bytes: &[u8]) -> Result<u32, Refusal> {
+        refusal(self.call(header, bytes).await).map(|frame| frame.header.length)
+    }
+
+    pub async fn read(
+        &self,
+        block: u64,
+        epoch: u32,
+        offset: u64,
+        length: u32,
+    ) -> Result<Bytes, Refusal> {
+        let mut header = Header::new(Op::Read, 0);
+        (header.block, header.epoch) = (BlockId(block), Epoch(epoch));
+        (header.offset, header.length) = (offset, length);
+        let frame = refusal(self.call(header, &[]).await)?;
+        assert_eq!(frame.header.length, length);
+        assert_eq!(frame.header.checksum, crc32c(&frame.body), "the reader sees damaged bytes");
+        Ok(frame.body)
+    }
+
+    pub async fn order(&self, order: Order) -> OrderReply {
+        self.pool.order(self.node, &self.address, order, soon()).await.unwrap()
+    }
+
+    pub async fn held(&self) -> Vec<HeldBlock> {
+        match self.order(Order::ListBlocks { after: BlockId(0), limit: 100 }).await {
+            OrderReply::Blocks(blocks) => blocks,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub fn write_header(op: Op, block: u64, epoch: u32, offset: u64, bytes: &[u8]) -> Header {
+    let mut header = Header::new(op, 0);
+    (header.block, header.epoch, header.offset) = (BlockId(block), Epoch(epoch), offset);
+    header.length = bytes.len() as u32;
+    header.checksum = crc32c(bytes);
+    header.flags = Tier::Dram as u16;
+    header
+}
+
+pub fn refusal<T>(answer: Result<T, CallError>) -> Result<T, Refusal> {
+    answer.map_err(|error| match error {
+        CallError::Refused(refusal) => refusal,
+        other => panic!("no answer: {other}"),
+    })
+}
+
+pub fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(10)
+}
+
+/// Waits for a condition, and fails loudly when it does not come true.
+pub async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let give_up = soon();
+    while !is_true() {
+        assert!(Instant::now() < give_up, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// The same for a condition that has to be asked for.
+pub async fn until_answer<F>(what: &str, mut is_true: impl FnMut() -> F)
+where
+    F: Future<Output = bool>,
+{
+    let give_up = soon();
+    while !is_true().await {
+        assert!(Instant::now() < give_up, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+pub fn bytes(length: usize, seed: u8) -> Vec<u8> {
+    (0..length).map(|index| (index.wrapping_mul(31) >> 3) as u8 ^ seed).collect()
+}
+
+fn info(id: NodeId) -> NodeInfo {
+    NodeInfo {
+        id,
+        name: id.to_string(),
+        address: String::new(),
+        http_address: String::new(),
+        host: String::new(),
+        policy: Policy::Draining,
+        availability: Availability::Up,
+        tiers: Vec::new(),
+        blocks: 0,
+        exposure_bytes: 0,
+        deadline_in: None,
+        reason: String::new(),
+        drain: None,
+        load: Load::default(),
+        heartbeat_age: Millis(0),
+        age: Millis(0),
+    }
+}
