@@ -1,0 +1,107 @@
+//! Deliberate mistakes. Each is made by the simulated shells around `core`, never in it, and each is
+//! one that a checker must see.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+macro_rules! variants {
+    ($( $name:ident, $text:literal, $checker:literal, $about:literal; )*) => {
+        /// A deliberate mistake.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        #[allow(missing_docs, reason = "described by `describe`")]
+        pub enum Broken { $( $name, )* }
+
+        impl Broken {
+            /// Every variant.
+            pub const ALL: &'static [Self] = &[ $( Self::$name, )* ];
+
+            /// Returns the variant's name on the command line.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $( Self::$name => $text, )* }
+            }
+
+            /// Returns what is wrong, in one line.
+            #[must_use]
+            pub const fn describe(self) -> &'static str {
+                match self { $( Self::$name => $about, )* }
+            }
+
+            /// Returns the checker that must see it.
+            #[must_use]
+            pub const fn checker(self) -> &'static str {
+                match self { $( Self::$name => $checker, )* }
+            }
+        }
+    };
+}
+
+variants! {
+    FenceOff, "fence-off", "fence",
+        "datanodes acknowledge fences and pushes but go on taking writes";
+    CommitWithoutCompare, "commit-without-compare", "bytes",
+        "the namenode commits moves without comparing epochs and reservations";
+    PlaceOnDraining, "place-on-draining", "placement",
+        "new blocks are placed on draining nodes";
+    LateCommit, "late-commit", "loss-is-final",
+        "a commit that arrives after its block was declared lost brings the block back";
+    DeadlineIgnored, "deadline-ignored", "deadline",
+        "the namenode does not act when a notice's deadline passes";
+    EpochReused, "epoch-reused", "epochs-rise",
+        "a restarted namenode forgets its last reservations and gives their epochs out again";
+    JournalEntryDropped, "journal-entry-dropped", "replay",
+        "the last record of the journal is lost when the namenode is killed";
+    WriteAfterMoved, "write-after-moved", "bytes",
+        "writers take a fence's refusal for an acknowledgement";
+    ReadIgnoresEpoch, "read-ignores-epoch", "read-epoch",
+        "readers take the bytes of any epoch";
+    CapacityIgnored, "capacity-ignored", "capacity",
+        "nodes are taken for larger than they are, by the namenode and by themselves";
+    LeaseNotFenced, "lease-not-fenced", "lease",
+        "an ended lease is closed without fencing its blocks at the datanodes";
+    DropForgotten, "drop-forgotten", "orphans",
+        "datanodes keep blocks that they were told to drop";
+    StaleIncarnation, "stale-incarnation", "one-home",
+        "datanodes answer requests meant for another process at their address";
+    LossNotReported, "loss-not-reported", "loss-report",
+        "the last loss is left out of the loss report";
+    LastCreateLoses, "last-create-loses", "names",
+        "of two writers of one key-value the first wins";
+    SecondWriter, "second-writer", "lease",
+        "the lease's id is not compared: an earlier writer may still publish";
+}
+
+/// No variant has this name.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("no broken variant is called {0:?}: see `--broken list`")]
+pub struct UnknownBroken(String);
+
+impl FromStr for Broken {
+    type Err = UnknownBroken;
+
+    fn from_str(text: &str) -> Result<Self, UnknownBroken> {
+        let found = Self::ALL.iter().find(|variant| variant.name() == text);
+        found.copied().ok_or_else(|| UnknownBroken(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_variant_has_its_own_name_and_is_found_by_it() {
+        for variant in Broken::ALL {
+            assert_eq!(variant.name().parse(), Ok(*variant));
+        }
+        assert!("list".parse::<Broken>().is_err());
+    }
+}

@@ -1,0 +1,96 @@
+//! What goes into a run and what comes out of it.
+
+use std::fmt;
+
+use crate::Broken;
+
+/// How a run is made. The same seed with the same options is the same run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// A deliberate mistake, to show that a checker sees it.
+    pub broken: Option<Broken>,
+    /// Objects that the clients write, and as many reads and changes of names.
+    pub steps: u32,
+    /// Whether a violation is run again with fewer faults, until no more can be left out.
+    pub minimise: bool,
+    /// Whether the event log is kept as text even when nothing is wrong.
+    pub keep_events: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        // Enough for several drains and restarts within one run, little enough for thousands of runs
+        // in a minute.
+        Self { broken: None, steps: 24, minimise: true, keep_events: false }
+    }
+}
+
+/// What came of one run.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// The first promise that was seen broken.
+    pub violation: Option<Violation>,
+    /// What happened in the run.
+    pub statistics: Statistics,
+    /// A hash of the whole event log: the same seed gives the same run.
+    pub digest: u64,
+    /// The event log as text, when it was asked for.
+    pub events: Vec<String>,
+}
+
+/// A broken promise.
+#[derive(Debug, Clone)]
+pub struct Violation {
+    /// The checker that saw it.
+    pub checker: &'static str,
+    /// What it saw.
+    pub message: String,
+    /// The shortest event log found that shows it.
+    pub events: Vec<String>,
+}
+
+/// Counts of one run, or of many.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say what is counted")]
+pub struct Statistics {
+    pub virtual_millis: u64,
+    pub events: u64,
+    pub commands: u64,
+    pub notices: u64,
+    pub kills: u64,
+    pub namenode_restarts: u64,
+    pub moved_blocks: u64,
+    pub lost_blocks: u64,
+    pub writes: u64,
+    pub failed_writes: u64,
+    pub reads: u64,
+    pub failed_reads: u64,
+    pub checks: u64,
+}
+
+impl Statistics {
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: &Self) {
+        self.virtual_millis += other.virtual_millis;
+        self.events += other.events;
+        self.commands += other.commands;
+        self.notices += other.notices;
+        self.kills += other.kills;
+        self.namenode_restarts += other.namenode_restarts;
+        self.moved_blocks += other.moved_blocks;
+        self.lost_blocks += other.lost_blocks;
+        self.writes += other.writes;
+        self.failed_writes += other.failed_writes;
+        self.reads += other.reads;
+        self.failed_reads += other.failed_reads;
+        self.checks += other.checks;
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.checker, self.message)
+    }
+}
