@@ -1,1 +1,13 @@
-//! Placeholder.
+//! The manager: turns notices into relocation.
+//!
+//! The decisions are those of [`sanderling_core::relocation`]. This crate holds the right to act, asks
+//! the namenode what drains, and makes the calls. It keeps nothing: another manager goes on in the
+//! middle of a drain.
+
+mod acting;
+mod calls;
+mod options;
+mod server;
+
+pub use options::ManagerOptions;
+pub use server::ManagerServer;

@@ -1,0 +1,183 @@
+//! The manager's calls: each has a deadline and ends as one piece of news.
+
+use std::time::Duration;
+
+use sanderling_core::relocation::{CallId, Input, Output};
+use sanderling_protocol::{Epoch, Millis, Nonce, Order, OrderReply, Refusal, Reply, Request};
+use sanderling_transport::Pool;
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::options::ManagerOptions;
+
+/// What a call brought.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// Something for the relocator.
+    Input(Input),
+    /// The view of the drains could not be read.
+    NoView,
+    /// The right to act was given or renewed.
+    Renewed,
+    /// The right to act could not be renewed this time.
+    NotRenewed,
+    /// Another manager acts, for this long at least.
+    NotManager(Duration),
+    /// The last event's sequence, if one came.
+    Event(Option<u64>),
+}
+
+/// Makes the manager's calls.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    pool: Pool,
+    namenode: String,
+    name: String,
+    holder: Nonce,
+    lease: Millis,
+    within: Duration,
+}
+
+/// Most events in one answer: more only say the same, that something happened.
+const EVENTS_MAX: u32 = 1000;
+
+/// How long the namenode waits for an event.
+const EVENT_WAIT: Duration = Duration::from_secs(5);
+
+impl Caller {
+    pub(crate) fn new(pool: Pool, options: &ManagerOptions, holder: Nonce) -> Self {
+        Self {
+            pool,
+            namenode: options.namenode.clone(),
+            name: options.name.clone(),
+            holder,
+            lease: Millis::from(options.lease),
+            within: options.call_within,
+        }
+    }
+
+    /// Asks for the right to act, or renews it.
+    pub(crate) async fn manage(self) -> News {
+        let request =
+            Request::Manage { holder: self.holder, name: self.name.clone(), lease: self.lease };
+        match self.ask(request).await {
+            Ok(Reply::ManagerGrant { .. }) => News::Renewed,
+            Err(Some(Refusal::NotManager { remaining })) => News::NotManager(remaining.into()),
+            _ => News::NotRenewed,
+        }
+    }
+
+    /// Reads the drains and the nodes.
+    pub(crate) async fn drains(self) -> News {
+        match self.ask(Request::Drains { holder: self.holder }).await {
+            Ok(Reply::Drains { drains, nodes }) => News::Input(Input::Drains { drains, nodes }),
+            Err(Some(Refusal::NotManager { remaining })) => News::NotManager(remaining.into()),
+            _ => News::NoView,
+        }
+    }
+
+    /// Waits for an event after `after`.
+    pub(crate) async fn event(self, after: u64) -> News {
+        let wait = Millis::from(EVENT_WAIT);
+        let request = Request::Events { after, limit: EVENTS_MAX, wait };
+        match self.ask_within(request, EVENT_WAIT + self.within).await {
+            Ok(Reply::Events(events)) => {
+                News::Event(Some(events.last().map_or(after, |event| event.sequence)))
+            }
+            _ => News::Event(None),
+        }
+    }
+
+    /// Does what the relocator wants.
+    pub(crate) async fn perform(self, output: Output) -> News {
+        News::Input(match output {
+            Output::Fetch { node, after, limit } => {
+                let holder = self.holder;
+                let page = match self.ask(Request::DrainBlocks { holder, node, after, limit }).await
+                {
+                    Ok(Reply::Candidates { candidates, is_more }) => Some((candidates, is_more)),
+                    Err(Some(Refusal::NotManager { remaining })) => {
+                        return News::NotManager(remaining.into());
+                    }
+                    _ => None,
+                };
+                Input::Candidates { node, page }
+            }
+            Output::Reserve { call, moves } => {
+                let request = Request::Reserve { holder: self.holder, moves };
+                return self.epochs(request, |epochs| Input::Reserved { call, epochs }).await;
+            }
+            Output::Commit { call, moves } => {
+                let request = Request::Commit { holder: self.holder, moves };
+                return self.epochs(request, |epochs| Input::Committed { call, epochs }).await;
+            }
+            Output::Abandon { call, blocks } => return self.abandon(call, blocks).await,
+            Output::Push { call, source, address, moves, within } => {
+                let deadline = Instant::now() + Duration::from(within);
+                let pushed =
+                    self.pool.order(source, &address, Order::Push { moves }, deadline).await;
+                let outcomes = match pushed {
+                    Ok(OrderReply::Pushed(outcomes)) => Some(outcomes),
+                    Ok(other) => {
+                        debug!(%source, ?other, "a push brought another answer");
+                        None
+                    }
+                    Err(error) => {
+                        debug!(%source, %error, "a push failed");
+                        None
+                    }
+                };
+                Input::Pushed { call, outcomes }
+            }
+        })
+    }
+
+    async fn abandon(self, call: CallId, blocks: Vec<sanderling_protocol::BlockId>) -> News {
+        match self.ask(Request::Abandon { holder: self.holder, blocks }).await {
+            Ok(_) => News::Input(Input::Abandoned { call, is_done: true }),
+            Err(Some(Refusal::NotManager { remaining })) => News::NotManager(remaining.into()),
+            Err(_) => News::Input(Input::Abandoned { call, is_done: false }),
+        }
+    }
+
+    async fn epochs(
+        self,
+        request: Request,
+        input: impl FnOnce(Option<Vec<Result<Epoch, Refusal>>>) -> Input,
+    ) -> News {
+        News::Input(input(match self.ask(request).await {
+            Ok(Reply::Epochs(epochs)) => Some(epochs),
+            Err(Some(Refusal::NotManager { remaining })) => {
+                return News::NotManager(remaining.into());
+            }
+            _ => None,
+        }))
+    }
+
+    async fn ask(&self, request: Request) -> Result<Reply, Option<Refusal>> {
+        self.ask_within(request, self.within).await
+    }
+
+    /// Asks one thing; the error is the refusal, or nothing when there was no answer.
+    async fn ask_within(
+        &self,
+        request: Request,
+        within: Duration,
+    ) -> Result<Reply, Option<Refusal>> {
+        let deadline = Instant::now() + within;
+        match self.pool.meta(&self.namenode, vec![request], deadline).await {
+            Ok(mut answers) => match answers.pop() {
+                Some(Ok(reply)) => Ok(reply),
+                Some(Err(refusal)) => {
+                    debug!(%refusal, "the namenode refused");
+                    Err(Some(refusal))
+                }
+                None => Err(None),
+            },
+            Err(error) => {
+                debug!(%error, "the namenode did not answer");
+                Err(None)
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The manager's configuration.
+
+use std::time::Duration;
+
+use sanderling_core::relocation::RelocatorConfig;
+
+/// What a manager is started with.
+#[derive(Debug, Clone)]
+pub struct ManagerOptions {
+    /// The namenode: `host:port`.
+    pub namenode: String,
+    /// Its name, for events.
+    pub name: String,
+    /// How long it may act without renewing. A dead manager's drains wait this long for the next.
+    pub lease: Duration,
+    /// How often it looks at the drains while there are any.
+    pub poll: Duration,
+    /// How often it looks when there are none and no event came.
+    pub poll_idle: Duration,
+    /// Time of one call to the namenode.
+    pub call_within: Duration,
+    /// Most calls under way. Further ones wait for their turn inside the relocator.
+    pub calls_max: usize,
+    /// Bounds of the relocation.
+    pub relocator: RelocatorConfig,
+}
+
+impl Default for ManagerOptions {
+    fn default() -> Self {
+        Self {
+            namenode: "127.0.0.1:7600".to_owned(),
+            name: "manager".to_owned(),
+            // Short against a notice of half a minute; three renewals in it.
+            lease: Duration::from_secs(3),
+            poll: Duration::from_millis(50),
+            poll_idle: Duration::from_secs(1),
+            call_within: Duration::from_secs(2),
+            // Some tens of drains with all their batches.
+            calls_max: 512,
+            relocator: RelocatorConfig::default(),
+        }
+    }
+}

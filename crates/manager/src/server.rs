@@ -1,0 +1,51 @@
+//! The running manager.
+
+use sanderling_protocol::Nonce;
+use sanderling_protocol::message::Role;
+use sanderling_transport::{Pool, PoolOptions};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::acting::Manager;
+use crate::calls::Caller;
+use crate::options::ManagerOptions;
+
+/// A manager that waits for the right to act, or acts.
+///
+/// It needs no namenode to start: it tries until there is one, and goes on when one restarts.
+#[derive(Debug)]
+pub struct ManagerServer {
+    shutdown: CancellationToken,
+    task: parking_lot::Mutex<Option<JoinHandle<()>>>,
+}
+
+impl ManagerServer {
+    /// Starts a manager. Must be called inside a tokio runtime.
+    #[must_use]
+    pub fn start(options: ManagerOptions) -> Self {
+        let shutdown = CancellationToken::new();
+        let pool = Pool::new(PoolOptions { role: Role::Manager, ..PoolOptions::default() });
+        let holder = Nonce(rand::random());
+        let caller = Caller::new(pool, &options, holder);
+        let manager = Manager::new(options, caller, shutdown.clone());
+        let task = parking_lot::Mutex::new(Some(tokio::spawn(manager.run())));
+        Self { shutdown, task }
+    }
+
+    /// Stops acting. What is under way is left to the next manager. A second call does nothing.
+    pub async fn stop(&self) {
+        self.shutdown.cancel();
+        let task = self.task.lock().take();
+        if let Some(task) = task
+            && let Err(error) = task.await
+        {
+            tracing::error!(%error, "the manager's task panicked");
+        }
+    }
+}
+
+impl Drop for ManagerServer {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
