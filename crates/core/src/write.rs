@@ -244,6 +244,14 @@ impl WriteMachine {
         self.lanes.iter().all(Lane::is_settled)
     }
 
+    /// Returns the number of the first piece that is not acknowledged; the next one's if all are.
+    #[must_use]
+    pub fn first_unsettled(&self) -> u64 {
+        let pieces = self.lanes.iter().flat_map(|lane| &lane.pieces);
+        let mut open = pieces.filter(|piece| !piece.is_acknowledged).map(|piece| piece.number);
+        open.next().unwrap_or(self.next_piece)
+    }
+
     /// Returns the blocks in use, for those who check from outside.
     #[must_use]
     pub fn blocks_in_use(&self) -> Vec<BlockId> {

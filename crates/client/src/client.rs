@@ -1,0 +1,265 @@
+//! The client itself, and how a call is tried.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use sanderling_core::retry::{Retry, Verdict};
+use sanderling_protocol::message::{Hello, Role};
+use sanderling_protocol::refusal::Recovery;
+use sanderling_protocol::{ClusterId, Millis, NodeId, Order, OrderReply, Refusal, Reply, Request};
+use sanderling_transport::{CallError, Connection, Pool, PoolOptions, clock};
+use tokio::time::Instant;
+
+use crate::ask::Asker;
+use crate::config::ClientConfig;
+use crate::error::ClientError;
+use crate::leases::Leases;
+use crate::metrics::{ClientMetrics, Counters, count};
+
+/// A connection to a cluster. Clones share everything.
+#[derive(Debug, Clone)]
+pub struct Client {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) namenode: String,
+    pub(crate) cluster: ClusterId,
+    pub(crate) config: ClientConfig,
+    pub(crate) pool: Pool,
+    pub(crate) asker: Asker,
+    pub(crate) leases: Leases,
+    pub(crate) counters: Counters,
+}
+
+/// One call: its deadline and the attempts so far.
+pub(crate) struct Attempts {
+    pub(crate) what: String,
+    pub(crate) deadline: Instant,
+    began: Instant,
+    failed_at: Option<Instant>,
+    retry: Retry,
+    attempt_deadline: std::time::Duration,
+}
+
+impl Client {
+    /// Connects to the namenode at `host:port`.
+    ///
+    /// # Errors
+    /// [`ClientError::Call`] when nobody listens there until the call's deadline: start a namenode, or
+    /// correct the address.
+    pub async fn connect(namenode: &str, config: ClientConfig) -> Result<Self, ClientError> {
+        let options = PoolOptions {
+            role: Role::Client,
+            connection: config.connection.clone(),
+            ..PoolOptions::default()
+        };
+        let pool = Pool::new(options);
+        let what = format!("connect to {namenode}");
+        let hello = Hello { role: Role::Client, cluster: None, node: None };
+        let deadline = Instant::now() + config.attempt_deadline;
+        let (_, reply) = Connection::connect(namenode, hello, deadline)
+            .await
+            .map_err(|error| ClientError::from_call(&what, error))?;
+        let cluster = match (reply.role, reply.cluster) {
+            (Role::Namenode, Some(cluster)) => cluster,
+            _ => return Err(ClientError::BadReply { what }),
+        };
+        pool.set_cluster(Some(cluster));
+        let asker = Asker::new(pool.clone(), namenode.to_owned());
+        let leases = Leases::default();
+        let shared = Arc::new(Shared {
+            namenode: namenode.to_owned(),
+            cluster,
+            config,
+            pool,
+            asker,
+            leases,
+            counters: Counters::default(),
+        });
+        shared.leases.start(&shared);
+        Ok(Self { shared })
+    }
+
+    /// Returns the cluster's id.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterId {
+        self.shared.cluster
+    }
+
+    /// Returns the namenode's address.
+    #[must_use]
+    pub fn namenode(&self) -> &str {
+        &self.shared.namenode
+    }
+
+    /// Returns the configuration.
+    #[must_use]
+    pub fn config(&self) -> &ClientConfig {
+        &self.shared.config
+    }
+
+    /// Returns what was counted so far.
+    #[must_use]
+    pub fn metrics(&self) -> ClientMetrics {
+        self.shared.counters.read()
+    }
+
+    /// Asks the namenode, again if that helps, until the call's deadline.
+    ///
+    /// # Errors
+    /// [`ClientError`]: its `recovery` says what to do.
+    pub async fn request(&self, request: Request) -> Result<Reply, ClientError> {
+        let mut attempts = self.attempts(name_of(&request));
+        self.request_within(&mut attempts, request).await
+    }
+
+    pub(crate) async fn request_within(
+        &self,
+        attempts: &mut Attempts,
+        request: Request,
+    ) -> Result<Reply, ClientError> {
+        let mut may_be_done = false;
+        loop {
+            let deadline = attempts.attempt_deadline();
+            match self.shared.asker.ask(request.clone(), deadline).await {
+                Ok(reply) => {
+                    self.succeeded(attempts);
+                    return Ok(reply);
+                }
+                Err(CallError::Refused(refusal)) if may_be_done => {
+                    if let Some(reply) = done_before(&request, &refusal) {
+                        return Ok(reply);
+                    }
+                    self.again(attempts, refusal.into()).await?;
+                }
+                Err(error) => {
+                    may_be_done |=
+                        matches!(error, CallError::Closed { .. } | CallError::TimedOut { .. });
+                    self.again(attempts, error).await?;
+                }
+            }
+        }
+    }
+
+    /// Gives an order to a datanode, once.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] or [`ClientError::Call`].
+    pub async fn order(
+        &self,
+        node: NodeId,
+        address: &str,
+        order: Order,
+    ) -> Result<OrderReply, ClientError> {
+        let deadline = Instant::now() + self.shared.config.call_deadline;
+        let answer = self.shared.pool.order(node, address, order, deadline).await;
+        answer.map_err(|error| ClientError::from_call(&format!("order to node {node}"), error))
+    }
+
+    pub(crate) fn attempts(&self, what: impl Into<String>) -> Attempts {
+        let config = &self.shared.config;
+        let span: Millis = config.call_deadline.into();
+        Attempts {
+            what: what.into(),
+            deadline: Instant::now() + config.call_deadline,
+            began: Instant::now(),
+            failed_at: None,
+            retry: Retry::new(config.retry, clock::now() + span),
+            attempt_deadline: config.attempt_deadline,
+        }
+    }
+
+    /// Waits until the next attempt. Returns whether to look the location up first.
+    pub(crate) async fn again(
+        &self,
+        attempts: &mut Attempts,
+        error: CallError,
+    ) -> Result<bool, ClientError> {
+        attempts.failed_at.get_or_insert_with(Instant::now);
+        // The namenode may be restarting: what it was asked is asked again.
+        let recovery = match error.recovery() {
+            Recovery::Refresh
+                if matches!(error, CallError::Refused(Refusal::ObjectGone { .. })) =>
+            {
+                Recovery::Fix
+            }
+            recovery => recovery,
+        };
+        match attempts.retry.failed(clock::now(), recovery) {
+            Verdict::Again { pause, refresh } => {
+                count(&self.shared.counters.retries, 1);
+                tokio::time::sleep(pause.into()).await;
+                Ok(refresh)
+            }
+            Verdict::GiveUp => {
+                count(&self.shared.counters.failed, 1);
+                Err(ClientError::from_call(&attempts.what, error))
+            }
+            Verdict::TooLate => {
+                count(&self.shared.counters.failed, 1);
+                let (what, waited) = (attempts.what.clone(), attempts.began.elapsed());
+                Err(match error {
+                    // The reason is known and will not change by waiting longer.
+                    CallError::Refused(refusal @ Refusal::SecondWriter { .. }) => {
+                        ClientError::Refused(refusal)
+                    }
+                    error => ClientError::TimedOut { what, waited, last: error.to_string() },
+                })
+            }
+        }
+    }
+
+    pub(crate) fn succeeded(&self, attempts: &mut Attempts) {
+        if let Some(failed_at) = attempts.failed_at.take() {
+            self.shared.counters.stalled(failed_at.elapsed());
+        }
+    }
+
+    /// Tells the namenode that a node could not be reached, without waiting for an answer.
+    pub(crate) fn suspect(&self, node: NodeId) {
+        let shared = Arc::clone(&self.shared);
+        tokio::spawn(async move {
+            let deadline = Instant::now() + shared.config.attempt_deadline;
+            // Only a hint: the namenode also notices by itself.
+            let _ = shared.asker.ask(Request::Suspect { node }, deadline).await;
+        });
+    }
+}
+
+impl Attempts {
+    pub(crate) fn attempt_deadline(&self) -> Instant {
+        self.deadline.min(Instant::now() + self.attempt_deadline)
+    }
+}
+
+/// Answers a request that was repeated because its first answer got lost, and that is refused now
+/// because the first was done.
+fn done_before(request: &Request, refusal: &Refusal) -> Option<Reply> {
+    match (request, refusal) {
+        (Request::Delete { .. }, Refusal::NotFound { .. }) => {
+            Some(Reply::Deleted { objects: 0, freed_bytes: 0 })
+        }
+        (Request::Rename { from, .. }, Refusal::NotFound { path }) if from == path => {
+            Some(Reply::Done)
+        }
+        (Request::EndJob { .. }, Refusal::UnknownJob { .. }) => Some(Reply::Done),
+        _ => None,
+    }
+}
+
+/// Runs a future on the client's behalf with a name for its errors.
+pub(crate) async fn named<T>(
+    what: &str,
+    future: impl Future<Output = Result<T, CallError>>,
+) -> Result<T, ClientError> {
+    future.await.map_err(|error| ClientError::from_call(what, error))
+}
+
+/// Returns a request's name and object for messages.
+fn name_of(request: &Request) -> String {
+    let text = format!("{request:?}");
+    let end = text.find([' ', '(', '{']).unwrap_or(text.len());
+    text[..end].to_lowercase()
+}

@@ -1,0 +1,97 @@
+//! The cluster: nodes, notices, events.
+
+use sanderling_protocol::event::LossReport;
+use sanderling_protocol::message::FsckReport;
+use sanderling_protocol::{Event, Millis, NodeInfo, NodeSelector, Reply, Request};
+use tokio::time::Instant;
+
+use crate::client::{Client, named};
+use crate::error::ClientError;
+use crate::namespace::reply_of;
+
+impl Client {
+    /// Returns the nodes; with `all` also those that are gone.
+    ///
+    /// # Errors
+    /// [`ClientError`] when the namenode cannot be asked.
+    pub async fn nodes(&self, all: bool) -> Result<Vec<NodeInfo>, ClientError> {
+        let reply = self.request(Request::Nodes { all }).await?;
+        reply_of!(reply, "nodes", Reply::Nodes(nodes) => nodes)
+    }
+
+    /// Gives a node a notice of that many milliseconds.
+    ///
+    /// # Errors
+    /// `UnknownNode`, `DeadlinePassed` unless it is positive, `WrongState` when the node is gone.
+    pub async fn notice(
+        &self,
+        node: &NodeSelector,
+        deadline_millis: i64,
+        reason: &str,
+    ) -> Result<NodeInfo, ClientError> {
+        let (node, reason) = (node.clone(), reason.to_owned());
+        let reply = self.request(Request::Notice { node, deadline_millis, reason }).await?;
+        reply_of!(reply, "notice", Reply::Node(info) => info)
+    }
+
+    /// Starts an orderly removal without a deadline.
+    ///
+    /// # Errors
+    /// As [`Client::notice`].
+    pub async fn decommission(
+        &self,
+        node: &NodeSelector,
+        reason: &str,
+    ) -> Result<NodeInfo, ClientError> {
+        let (node, reason) = (node.clone(), reason.to_owned());
+        let reply = self.request(Request::Decommission { node, reason }).await?;
+        reply_of!(reply, "decommission", Reply::Node(info) => info)
+    }
+
+    /// Takes a notice or decommission back.
+    ///
+    /// # Errors
+    /// `WrongState` when the node does not drain.
+    pub async fn cancel(&self, node: &NodeSelector) -> Result<NodeInfo, ClientError> {
+        let reply = self.request(Request::Cancel { node: node.clone() }).await?;
+        reply_of!(reply, "cancel", Reply::Node(info) => info)
+    }
+
+    /// Returns events after a sequence; waits up to `wait` for the first.
+    ///
+    /// # Errors
+    /// [`ClientError`] when the namenode cannot be asked.
+    pub async fn events(
+        &self,
+        after: u64,
+        limit: u32,
+        wait: Millis,
+    ) -> Result<Vec<Event>, ClientError> {
+        let request = Request::Events { after, limit, wait };
+        if wait.0 == 0 {
+            let reply = self.request(request).await?;
+            return reply_of!(reply, "events", Reply::Events(events) => events);
+        }
+        let deadline = Instant::now() + self.shared.config.attempt_deadline + wait.into();
+        let reply = named("events", self.shared.asker.ask(request, deadline)).await?;
+        reply_of!(reply, "events", Reply::Events(events) => events)
+    }
+
+    /// Returns everything that was ever declared lost.
+    ///
+    /// # Errors
+    /// [`ClientError`] when the namenode cannot be asked.
+    pub async fn report(&self) -> Result<LossReport, ClientError> {
+        let reply = self.request(Request::Report).await?;
+        reply_of!(reply, "report", Reply::Report(report) => report)
+    }
+
+    /// Checks the catalog against itself.
+    ///
+    /// # Errors
+    /// [`ClientError`] when the namenode cannot be asked.
+    pub async fn fsck(&self) -> Result<FsckReport, ClientError> {
+        let reply = self.request(Request::Fsck).await?;
+        reply_of!(reply, "fsck", Reply::Fsck(report) => report)
+    }
+}

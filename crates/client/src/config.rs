@@ -1,0 +1,43 @@
+//! Configuration of a client.
+
+use std::time::Duration;
+
+use sanderling_core::retry::RetryPolicy;
+use sanderling_transport::ConnectionOptions;
+
+/// How a client behaves.
+#[derive(Debug, Clone)]
+pub struct ClientConfig {
+    /// Longest time that a call may take, whatever is tried meanwhile.
+    pub call_deadline: Duration,
+    /// Longest time for one attempt at a datanode or the namenode, within the call's.
+    pub attempt_deadline: Duration,
+    /// Bounds of the attempts at one call.
+    pub retry: RetryPolicy,
+    /// Blocks that one writer may have under way, each of at most a block's bytes in memory.
+    pub write_window_blocks: usize,
+    /// Frames that one read may have under way to all datanodes together.
+    pub read_window_frames: usize,
+    /// Largest number of bytes that one frame of a read asks for.
+    pub read_frame_bytes_max: u32,
+    /// Bounds of each connection.
+    pub connection: ConnectionOptions,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            // Longer than the namenode needs to declare a silent node dead, so that a caller learns
+            // what is lost rather than that nothing was heard.
+            call_deadline: Duration::from_secs(10),
+            // A datanode that hangs must not use the whole call up.
+            attempt_deadline: Duration::from_secs(3),
+            retry: RetryPolicy::default(),
+            // Hides one round trip at a gigabyte per second, in 4 MiB.
+            write_window_blocks: 4,
+            read_window_frames: 8,
+            read_frame_bytes_max: 4 << 20,
+            connection: ConnectionOptions::default(),
+        }
+    }
+}

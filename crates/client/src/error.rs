@@ -1,0 +1,112 @@
+//! Why a call failed, and what to do next.
+
+use std::time::Duration;
+
+use sanderling_protocol::refusal::{ByteRange, Recovery};
+use sanderling_protocol::{ObjectId, Path, Refusal};
+use sanderling_transport::CallError;
+use thiserror::Error;
+
+/// Why a call failed.
+#[derive(Debug, Clone, Error)]
+pub enum ClientError {
+    /// The cluster will not do it.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// Bytes of the object are lost: compute them again.
+    #[error(
+        "{path}: {} bytes are lost, the first at offset {}",
+        ranges.iter().map(|range| range.bytes).sum::<u64>(),
+        ranges.first().map_or(0, |range| range.offset)
+    )]
+    DataUnavailable {
+        /// The object's path when it was opened.
+        path: Path,
+        /// The object.
+        object: ObjectId,
+        /// What is lost of the bytes asked for, in order.
+        ranges: Vec<ByteRange>,
+    },
+    /// The call's deadline passed. It may have been done or not.
+    #[error("{what} took longer than {waited:?}; last: {last}")]
+    TimedOut {
+        /// What was asked.
+        what: String,
+        /// How long was waited.
+        waited: Duration,
+        /// Why the last attempt failed.
+        last: String,
+    },
+    /// No attempt brought an answer.
+    #[error("{what}: {cause}")]
+    Call {
+        /// What was asked.
+        what: String,
+        /// How the last attempt failed.
+        cause: CallError,
+    },
+    /// The writer was closed, aborted, or failed before.
+    #[error("the writer of {path} is closed: {why}")]
+    WriterClosed {
+        /// The object.
+        path: Path,
+        /// Why.
+        why: String,
+    },
+    /// The namenode's answer is not one to the question.
+    #[error("{what}: the namenode answered what was not asked")]
+    BadReply {
+        /// What was asked.
+        what: String,
+    },
+}
+
+impl ClientError {
+    /// Returns what the caller does next.
+    #[must_use]
+    pub const fn recovery(&self) -> Recovery {
+        match self {
+            Self::Refused(refusal) => refusal.recovery(),
+            Self::DataUnavailable { .. } => Recovery::Recompute,
+            Self::TimedOut { .. } => Recovery::RetryAfter(sanderling_protocol::Millis(1000)),
+            Self::Call { cause, .. } => cause.recovery(),
+            Self::WriterClosed { .. } => Recovery::Fix,
+            Self::BadReply { .. } => Recovery::Report,
+        }
+    }
+
+    /// Returns the error's name, the same in every language and in scripts.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Refused(refusal) => refusal.name(),
+            Self::DataUnavailable { .. } => "DataUnavailable",
+            Self::TimedOut { .. } | Self::Call { cause: CallError::TimedOut { .. }, .. } => {
+                "TimedOut"
+            }
+            Self::Call { .. } => "Unreachable",
+            Self::WriterClosed { .. } => "WriterClosed",
+            Self::BadReply { .. } => "BadReply",
+        }
+    }
+
+    /// Returns the refusal, if the cluster answered.
+    #[must_use]
+    pub const fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Refused(refusal) => Some(refusal),
+            _ => None,
+        }
+    }
+
+    /// Returns the error of a call that will not be tried again.
+    pub(crate) fn from_call(what: &str, error: CallError) -> Self {
+        match error {
+            CallError::Refused(Refusal::DataUnavailable { path, object, ranges }) => {
+                Self::DataUnavailable { path, object, ranges }
+            }
+            CallError::Refused(refusal) => Self::Refused(refusal),
+            cause => Self::Call { what: what.to_owned(), cause },
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Reading ranges: which datanode is asked for what, in as few frames as possible.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use futures_util::stream;
+use sanderling_protocol::checksum::crc32c;
+use sanderling_protocol::frame::{RangeReply, RangeRequest, decode_body};
+use sanderling_protocol::limits::RANGES_MAX;
+use sanderling_protocol::message::Layout;
+use sanderling_protocol::refusal::ByteRange;
+use sanderling_protocol::{BlockId, Header, NodeId, Op, Refusal};
+use sanderling_transport::CallError;
+use tokio::time::Instant;
+
+use crate::client::Shared;
+use crate::metrics::count;
+
+/// A run of bytes of one block that belongs to one wanted range.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece {
+    range: RangeRequest,
+    node: NodeId,
+    /// Which wanted range, and where in it.
+    wanted: usize,
+    offset: usize,
+}
+
+/// The wanted ranges while they are being filled.
+pub(crate) struct Filling {
+    wanted: Vec<ByteRange>,
+    parts: Vec<BTreeMap<usize, Bytes>>,
+}
+
+impl Filling {
+    pub(crate) fn new(wanted: &[ByteRange]) -> Self {
+        Self { wanted: wanted.to_vec(), parts: vec![BTreeMap::new(); wanted.len()] }
+    }
+
+    /// Cuts what is still missing along the blocks of a layout. Bytes that live in the catalog are
+    /// filled in at once.
+    ///
+    /// # Errors
+    /// The lost ranges among what is wanted.
+    pub(crate) fn plan(&mut self, layout: &Layout) -> Result<Vec<Piece>, Vec<ByteRange>> {
+        let mut lost = Vec::new();
+        let mut pieces = Vec::new();
+        for index in 0..self.wanted.len() {
+            self.fill_inline(index, layout);
+            self.cut(index, layout, &mut pieces, &mut lost);
+        }
+        if lost.is_empty() { Ok(pieces) } else { Err(joined(lost)) }
+    }
+
+    fn fill_inline(&mut self, index: usize, layout: &Layout) {
+        let Some(inline) = &layout.inline else { return };
+        let wanted = self.wanted[index];
+        let end = (wanted.offset + wanted.bytes).min(inline.len() as u64);
+        if wanted.offset < end {
+            let bytes = &inline[wanted.offset as usize..end as usize];
+            self.parts[index].entry(0).or_insert_with(|| Bytes::copy_from_slice(bytes));
+        }
+    }
+
+    fn cut(
+        &self,
+        index: usize,
+        layout: &Layout,
+        pieces: &mut Vec<Piece>,
+        lost: &mut Vec<ByteRange>,
+    ) {
+        let wanted = self.wanted[index];
+        let wanted_end = wanted.offset + wanted.bytes;
+        let first = layout
+            .blocks
+            .partition_point(|block| block.offset + u64::from(block.length) <= wanted.offset);
+        for block in &layout.blocks[first..] {
+            let start = block.offset.max(wanted.offset);
+            let end = (block.offset + u64::from(block.length)).min(wanted_end);
+            if start >= end {
+                break;
+            }
+            let offset = (start - wanted.offset) as usize;
+            if self.parts[index].contains_key(&offset) {
+                continue;
+            }
+            let Some(node) = block.home else {
+                lost.push(ByteRange { offset: start, bytes: end - start });
+                continue;
+            };
+            let range = RangeRequest {
+                block: block.block,
+                epoch: block.epoch,
+                offset: (start - block.offset) as u32,
+                length: (end - start) as u32,
+            };
+            pieces.push(Piece { range, node, wanted: index, offset });
+        }
+    }
+
+    fn fill(&mut self, piece: &Piece, bytes: Bytes) {
+        self.parts[piece.wanted].insert(piece.offset, bytes);
+    }
+
+    /// Returns the wanted bytes; a range of one part is not copied.
+    pub(crate) fn finish(self) -> Vec<Bytes> {
+        self.parts.into_iter().map(whole).collect()
+    }
+}
+
+fn whole(mut parts: BTreeMap<usize, Bytes>) -> Bytes {
+    if parts.len() <= 1 {
+        return parts.pop_first().map(|(_, bytes)| bytes).unwrap_or_default();
+    }
+    let mut joined = BytesMut::with_capacity(parts.values().map(Bytes::len).sum());
+    for part in parts.values() {
+        joined.extend_from_slice(part);
+    }
+    joined.freeze()
+}
+
+/// Joins adjacent and overlapping ranges.
+pub(crate) fn joined(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
+    ranges.sort_unstable();
+    let mut joined: Vec<ByteRange> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.offset <= last.offset + last.bytes => {
+                last.bytes = last.bytes.max(range.offset + range.bytes - last.offset);
+            }
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+/// How a frame of a read failed.
+pub(crate) struct Failure {
+    pub(crate) node: NodeId,
+    pub(crate) error: CallError,
+}
+
+/// Asks for pieces once and fills in what comes. Returns a failure for each frame or range that failed.
+pub(crate) async fn fetch(
+    shared: &Arc<Shared>,
+    layout: &Layout,
+    pieces: Vec<Piece>,
+    filling: &mut Filling,
+    deadline: Instant,
+) -> Vec<Failure> {
+    let addresses: BTreeMap<NodeId, &str> =
+        layout.places.iter().map(|place| (place.node, place.address.as_str())).collect();
+    let frames = batches(pieces, shared.config.read_frame_bytes_max);
+    let mut answers = stream::iter(frames)
+        .map(|(node, batch)| {
+            let address = addresses.get(&node).copied().unwrap_or_default();
+            async move {
+                let answer = read_batch(shared, address, node, &batch, deadline).await;
+                (node, batch, answer)
+            }
+        })
+        .buffer_unordered(shared.config.read_window_frames.max(1));
+    let mut failures = Vec::new();
+    while let Some((node, batch, answer)) = answers.next().await {
+        match answer {
+            Err(error) => failures.push(Failure { node, error }),
+            Ok(results) => {
+                for (piece, result) in batch.iter().zip(results) {
+                    match result {
+                        Ok(bytes) => {
+                            count(&shared.counters.read_bytes, bytes.len() as u64);
+                            filling.fill(piece, bytes);
+                        }
+                        Err(refusal) => {
+                            failures.push(Failure { node, error: CallError::Refused(refusal) });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    failures
+}
+
+/// Groups pieces by node into frames of bounded size.
+fn batches(pieces: Vec<Piece>, bytes_max: u32) -> Vec<(NodeId, Vec<Piece>)> {
+    let mut open: BTreeMap<NodeId, (Vec<Piece>, u32)> = BTreeMap::new();
+    let mut full = Vec::new();
+    for piece in pieces {
+        let (batch, bytes) = open.entry(piece.node).or_default();
+        let is_full = !batch.is_empty()
+            && (bytes.saturating_add(piece.range.length) > bytes_max || batch.len() >= RANGES_MAX);
+        if is_full {
+            full.push((piece.node, std::mem::take(batch)));
+            *bytes = 0;
+        }
+        batch.push(piece);
+        *bytes += piece.range.length;
+    }
+    full.extend(open.into_iter().map(|(node, (batch, _))| (node, batch)));
+    full
+}
+
+type Ranges = Vec<Result<Bytes, Refusal>>;
+
+async fn read_batch(
+    shared: &Shared,
+    address: &str,
+    node: NodeId,
+    batch: &[Piece],
+    deadline: Instant,
+) -> Result<Ranges, CallError> {
+    if let [piece] = batch {
+        return read_one(shared, address, node, &piece.range, deadline).await.map(|it| vec![it]);
+    }
+    let mut body = Vec::with_capacity(batch.len() * RangeRequest::BYTES);
+    for piece in batch {
+        piece.range.encode(&mut body);
+    }
+    let header = Header::new(Op::ReadMany, 0);
+    let frame = shared.pool.call(address, Some(node), header, vec![body.into()], deadline).await?;
+    let bad = |refusal: Refusal| CallError::BadReply {
+        address: address.to_owned(),
+        why: refusal.to_string(),
+    };
+    let replies = RangeReply::decode_all(&frame.body, batch.len()).map_err(bad)?;
+    let mut rest = frame.body.slice(batch.len() * RangeReply::BYTES..);
+    let mut results = Vec::with_capacity(batch.len());
+    for (piece, reply) in batch.iter().zip(replies) {
+        let bytes = rest.split_to(reply.length as usize);
+        results.push(if reply.status == 0 {
+            checked(piece.range.block, piece.range.length, bytes, reply.checksum)
+        } else {
+            Err(decode_body::<Refusal>(&bytes).map_err(bad)?)
+        });
+    }
+    Ok(results)
+}
+
+async fn read_one(
+    shared: &Shared,
+    address: &str,
+    node: NodeId,
+    range: &RangeRequest,
+    deadline: Instant,
+) -> Result<Result<Bytes, Refusal>, CallError> {
+    let mut header = Header::new(Op::Read, 0);
+    header.block = range.block;
+    header.epoch = range.epoch;
+    header.offset = u64::from(range.offset);
+    header.length = range.length;
+    match shared.pool.call(address, Some(node), header, vec![], deadline).await {
+        Ok(frame) => Ok(checked(range.block, range.length, frame.body, frame.header.checksum)),
+        Err(CallError::Refused(refusal)) => Ok(Err(refusal)),
+        Err(error) => Err(error),
+    }
+}
+
+fn checked(block: BlockId, length: u32, bytes: Bytes, expected: u32) -> Result<Bytes, Refusal> {
+    let computed = crc32c(&bytes);
+    if bytes.len() != length as usize {
+        let why = format!("{} bytes of block {block} where {length} were asked", bytes.len());
+        return Err(Refusal::BadFrame { why });
+    }
+    if computed != expected {
+        return Err(Refusal::ChecksumMismatch { block, expected, computed });
+    }
+    Ok(bytes)
+}

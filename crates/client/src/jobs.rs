@@ -1,0 +1,103 @@
+//! Jobs: subtrees that live as long as their application.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use sanderling_protocol::message::{JobInfo, RegisterJob};
+use sanderling_protocol::{JobId, Reply, Request};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::client::{Client, Shared};
+use crate::error::ClientError;
+use crate::namespace::reply_of;
+
+impl Client {
+    /// Makes a job. Its subtree goes when it is not renewed for its lease; [`Client::run_job`] renews.
+    ///
+    /// # Errors
+    /// `WrongKind` when the subtree is not empty or is another job's.
+    pub async fn register_job(&self, request: RegisterJob) -> Result<JobInfo, ClientError> {
+        let reply = self.request(Request::RegisterJob(request)).await?;
+        reply_of!(reply, "register job", Reply::Job(job) => job)
+    }
+
+    /// Makes a job and renews it until the handle is dropped or ended.
+    ///
+    /// # Errors
+    /// As [`Client::register_job`].
+    pub async fn run_job(&self, request: RegisterJob) -> Result<JobHandle, ClientError> {
+        let info = self.register_job(request).await?;
+        let every = Duration::from(info.lease) / 3;
+        let task = tokio::spawn(renew(std::sync::Arc::downgrade(&self.shared), info.job, every));
+        Ok(JobHandle { client: self.clone(), info, task })
+    }
+
+    /// Renews a job's lease.
+    ///
+    /// # Errors
+    /// `UnknownJob` when it has ended.
+    pub async fn renew_job(&self, job: JobId) -> Result<(), ClientError> {
+        let reply = self.request(Request::RenewJob { job }).await?;
+        reply_of!(reply, "renew job", Reply::Done => ())
+    }
+
+    /// Ends a job; its subtree goes, unless it was to be kept.
+    ///
+    /// # Errors
+    /// `UnknownJob` when it has ended.
+    pub async fn end_job(&self, job: JobId) -> Result<(), ClientError> {
+        let reply = self.request(Request::EndJob { job }).await?;
+        reply_of!(reply, "end job", Reply::Done => ())
+    }
+
+    /// Returns the jobs.
+    ///
+    /// # Errors
+    /// [`ClientError`] when the namenode cannot be asked.
+    pub async fn jobs(&self) -> Result<Vec<JobInfo>, ClientError> {
+        let reply = self.request(Request::Jobs).await?;
+        reply_of!(reply, "jobs", Reply::Jobs(jobs) => jobs)
+    }
+}
+
+/// A job that is renewed in the background. Dropped, it ends when its lease does.
+#[derive(Debug)]
+pub struct JobHandle {
+    client: Client,
+    info: JobInfo,
+    task: JoinHandle<()>,
+}
+
+impl Drop for JobHandle {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl JobHandle {
+    /// Returns the job as it was registered.
+    #[must_use]
+    pub const fn info(&self) -> &JobInfo {
+        &self.info
+    }
+
+    /// Ends the job now.
+    ///
+    /// # Errors
+    /// As [`Client::end_job`].
+    pub async fn end(self) -> Result<(), ClientError> {
+        self.client.end_job(self.info.job).await
+    }
+}
+
+async fn renew(shared: Weak<Shared>, job: JobId, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        let Some(shared) = shared.upgrade() else { return };
+        let deadline = Instant::now() + shared.config.attempt_deadline;
+        if let Err(error) = shared.asker.ask(Request::RenewJob { job }, deadline).await {
+            tracing::warn!(%job, %error, "a job could not be renewed");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Names: list, stat, make, rename, delete.
+
+use sanderling_protocol::limits::LIST_PAGE_MAX;
+use sanderling_protocol::message::{Entry, ObjectKind, ObjectStat, Usage};
+use sanderling_protocol::{Millis, Path, Refusal, Reply, Request};
+
+use crate::client::Client;
+use crate::error::ClientError;
+
+/// Returns the reply of one kind, or the error that says that it is another.
+macro_rules! reply_of {
+    ($reply:expr, $what:expr, $pattern:pat => $value:expr) => {
+        match $reply {
+            $pattern => Ok($value),
+            _ => Err(ClientError::BadReply { what: $what.to_owned() }),
+        }
+    };
+}
+pub(crate) use reply_of;
+
+impl Client {
+    /// Returns facts about an object.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`].
+    pub async fn stat(&self, path: &Path) -> Result<ObjectStat, ClientError> {
+        let reply = self.request(Request::Stat { path: path.clone() }).await?;
+        reply_of!(reply, "stat", Reply::Stat(stat) => stat)
+    }
+
+    /// Tells whether an object exists.
+    ///
+    /// # Errors
+    /// [`ClientError`] when the namenode cannot be asked.
+    pub async fn exists(&self, path: &Path) -> Result<bool, ClientError> {
+        match self.stat(path).await {
+            Ok(_) => Ok(true),
+            Err(ClientError::Refused(Refusal::NotFound { .. } | Refusal::NotADirectory { .. })) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns one page of a directory in the order of names, and whether there is more.
+    ///
+    /// # Errors
+    /// [`Refusal::NotADirectory`].
+    pub async fn list(
+        &self,
+        path: &Path,
+        after: &str,
+        limit: u32,
+    ) -> Result<(Vec<Entry>, bool), ClientError> {
+        let request = Request::List { path: path.clone(), after: after.to_owned(), limit };
+        let reply = self.request(request).await?;
+        reply_of!(reply, "list", Reply::Entries { entries, is_more } => (entries, is_more))
+    }
+
+    /// Returns a whole directory. What changes meanwhile may be in it or not.
+    ///
+    /// # Errors
+    /// As [`Client::list`].
+    pub async fn list_all(&self, path: &Path) -> Result<Vec<Entry>, ClientError> {
+        let mut all: Vec<Entry> = Vec::new();
+        loop {
+            let after = all.last().map_or_else(String::new, |entry| entry.name.clone());
+            let (entries, is_more) = self.list(path, &after, LIST_PAGE_MAX as u32).await?;
+            all.extend(entries);
+            if !is_more {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Makes a directory, multifile or table. With `parents` missing directories above it are made, and
+    /// it may exist already.
+    ///
+    /// # Errors
+    /// [`Refusal::Exists`], [`Refusal::NotFound`] of the directory above.
+    pub async fn make_directory(
+        &self,
+        path: &Path,
+        kind: ObjectKind,
+        parents: bool,
+        is_listed: bool,
+    ) -> Result<ObjectStat, ClientError> {
+        let request = Request::MakeDirectory { path: path.clone(), kind, parents, is_listed };
+        let reply = self.request(request).await?;
+        reply_of!(reply, "mkdir", Reply::Stat(stat) => stat)
+    }
+
+    /// Moves an object, with everything in it, to another name at once.
+    ///
+    /// # Errors
+    /// [`Refusal::Exists`] unless `replace` and both are files.
+    pub async fn rename(&self, from: &Path, to: &Path, replace: bool) -> Result<(), ClientError> {
+        let request = Request::Rename { from: from.clone(), to: to.clone(), replace };
+        let reply = self.request(request).await?;
+        reply_of!(reply, "rename", Reply::Done => ())
+    }
+
+    /// Deletes an object. Returns how many objects went and how many bytes they had.
+    ///
+    /// # Errors
+    /// [`Refusal::NotEmpty`] for a directory that holds something, unless `recursive`.
+    pub async fn delete(&self, path: &Path, recursive: bool) -> Result<(u64, u64), ClientError> {
+        let reply = self.request(Request::Delete { path: path.clone(), recursive }).await?;
+        reply_of!(reply, "delete", Reply::Deleted { objects, freed_bytes } => (objects, freed_bytes))
+    }
+
+    /// Sets the time an object has left, or takes it back.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`].
+    pub async fn set_ttl(&self, path: &Path, ttl: Option<Millis>) -> Result<(), ClientError> {
+        let reply = self.request(Request::SetTtl { path: path.clone(), ttl }).await?;
+        reply_of!(reply, "set TTL", Reply::Done => ())
+    }
+
+    /// Returns what a subtree holds.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`].
+    pub async fn usage(&self, path: &Path) -> Result<Usage, ClientError> {
+        let reply = self.request(Request::Usage { path: path.clone() }).await?;
+        reply_of!(reply, "usage", Reply::Usage(usage) => usage)
+    }
+}

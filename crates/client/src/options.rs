@@ -1,0 +1,71 @@
+//! How an object is created.
+
+use sanderling_protocol::message::{Affinity, Create, CreateKind, CreateMode};
+use sanderling_protocol::{Millis, Path, StorageClass};
+
+use crate::nonce;
+
+/// How an object is created.
+#[derive(Debug, Clone)]
+pub struct PutOptions {
+    /// A file, or a key-value of a table.
+    pub kind: CreateKind,
+    /// What happens when the name exists.
+    pub mode: CreateMode,
+    /// Make missing directories above it.
+    pub parents: bool,
+    /// Whether its directory's listing shows it.
+    pub is_listed: bool,
+    /// Where its blocks go.
+    pub class: StorageClass,
+    /// A wish to be near something.
+    pub affinity: Option<Affinity>,
+    /// Time it has; `None` to keep it.
+    pub ttl: Option<Millis>,
+    /// Whether the first whole `get` deletes it.
+    pub delete_after_read: bool,
+    /// Bytes that will be written, if known.
+    pub expected_bytes: Option<u64>,
+}
+
+impl Default for PutOptions {
+    /// A listed file that must not exist yet, in memory first, in a directory that exists.
+    fn default() -> Self {
+        Self {
+            kind: CreateKind::File,
+            mode: CreateMode::New,
+            parents: false,
+            is_listed: true,
+            class: StorageClass::default(),
+            affinity: None,
+            ttl: None,
+            delete_after_read: false,
+            expected_bytes: None,
+        }
+    }
+}
+
+impl PutOptions {
+    /// Returns the options that replace what exists and make missing directories, as most tools expect.
+    #[must_use]
+    pub fn replacing() -> Self {
+        Self { mode: CreateMode::Replace, parents: true, ..Self::default() }
+    }
+
+    pub(crate) fn request(&self, path: &Path) -> Create {
+        Create {
+            path: path.clone(),
+            kind: self.kind,
+            mode: self.mode,
+            parents: self.parents,
+            is_listed: self.is_listed,
+            class: self.class,
+            affinity: self.affinity.clone(),
+            ttl: self.ttl,
+            delete_after_read: self.delete_after_read,
+            writer: nonce::draw(),
+            expected_bytes: self.expected_bytes,
+            inline: None,
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Reading objects: whole, by ranges, as a stream.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use sanderling_protocol::message::{Layout, ObjectStat};
+use sanderling_protocol::refusal::ByteRange;
+use sanderling_protocol::{Path, Refusal, Reply, Request};
+use sanderling_transport::CallError;
+
+use crate::client::{Attempts, Client};
+use crate::error::ClientError;
+use crate::fetch::{Filling, fetch};
+use crate::metrics::count;
+
+/// Reads one object, as it was when it was opened. Locations are cached and looked up again when a
+/// datanode says that they are out of date.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    client: Client,
+    layout: Arc<RwLock<Arc<Layout>>>,
+}
+
+impl Client {
+    /// Opens an object for reading.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`], [`Refusal::IsADirectory`].
+    pub async fn open(&self, path: &Path) -> Result<Reader, ClientError> {
+        let mut attempts = self.attempts(format!("open {path}"));
+        self.open_within(&mut attempts, path).await
+    }
+
+    pub(crate) async fn open_within(
+        &self,
+        attempts: &mut Attempts,
+        path: &Path,
+    ) -> Result<Reader, ClientError> {
+        let request = Request::Lookup { path: path.clone(), offset: 0, bytes: u64::MAX };
+        match self.request_within(attempts, request).await? {
+            Reply::Layout(layout) if layout.stat.kind.is_container() => {
+                Err(ClientError::Refused(Refusal::IsADirectory { path: path.clone() }))
+            }
+            Reply::Layout(layout) => {
+                let layout = Arc::new(RwLock::new(Arc::new(layout)));
+                Ok(Reader { client: self.clone(), layout })
+            }
+            _ => Err(ClientError::BadReply { what: attempts.what.clone() }),
+        }
+    }
+}
+
+impl Reader {
+    /// Returns the object's facts as last looked up.
+    #[must_use]
+    pub fn stat(&self) -> ObjectStat {
+        self.layout.read().stat.clone()
+    }
+
+    /// Returns how many bytes can be read.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.layout.read().stat.bytes
+    }
+
+    /// Looks the object up again: what was published meanwhile can be read then.
+    ///
+    /// # Errors
+    /// [`Refusal::ObjectGone`] when it was deleted or replaced.
+    pub async fn refresh(&self) -> Result<(), ClientError> {
+        let mut attempts = self.client.attempts(format!("look up {}", self.stat().path));
+        self.look_up(&mut attempts).await
+    }
+
+    async fn look_up(&self, attempts: &mut Attempts) -> Result<(), ClientError> {
+        let object = self.layout.read().stat.object;
+        let request = Request::LookupObject { object, offset: 0, bytes: u64::MAX };
+        count(&self.client.shared.counters.refreshed, 1);
+        match self.client.request_within(attempts, request).await? {
+            Reply::Layout(layout) => {
+                *self.layout.write() = Arc::new(layout);
+                Ok(())
+            }
+            _ => Err(ClientError::BadReply { what: attempts.what.clone() }),
+        }
+    }
+
+    /// Reads `bytes` bytes from `offset`.
+    ///
+    /// # Errors
+    /// [`Refusal::OutOfRange`] when the range passes the end; [`ClientError::DataUnavailable`] with the
+    /// lost ranges.
+    pub async fn read_range(&self, offset: u64, bytes: u64) -> Result<Bytes, ClientError> {
+        let mut ranges = self.read_ranges(&[ByteRange { offset, bytes }]).await?;
+        Ok(ranges.pop().expect("one answer to one range"))
+    }
+
+    /// Reads into `buffer` from `offset` and returns how many bytes there were: fewer only at the end.
+    ///
+    /// # Errors
+    /// As [`Reader::read_range`].
+    pub async fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, ClientError> {
+        let left = self.bytes().saturating_sub(offset);
+        let bytes = left.min(buffer.len() as u64);
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let read = self.read_range(offset, bytes).await?;
+        buffer[..read.len()].copy_from_slice(&read);
+        Ok(read.len())
+    }
+
+    /// Reads many ranges, with one call for all ranges of a datanode up to a bound in bytes.
+    ///
+    /// # Errors
+    /// As [`Reader::read_range`]; if any range fails, all do.
+    pub async fn read_ranges(&self, ranges: &[ByteRange]) -> Result<Vec<Bytes>, ClientError> {
+        let mut attempts = self.client.attempts(format!("read {}", self.stat().path));
+        self.read_within(&mut attempts, ranges).await
+    }
+
+    pub(crate) async fn read_within(
+        &self,
+        attempts: &mut Attempts,
+        ranges: &[ByteRange],
+    ) -> Result<Vec<Bytes>, ClientError> {
+        self.check(ranges)?;
+        let mut filling = Filling::new(ranges);
+        loop {
+            let layout = Arc::clone(&self.layout.read());
+            let pieces = match filling.plan(&layout) {
+                Ok(pieces) => pieces,
+                Err(ranges) => {
+                    let (path, object) = (layout.stat.path.clone(), layout.stat.object);
+                    return Err(ClientError::DataUnavailable { path, object, ranges });
+                }
+            };
+            let deadline = attempts.attempt_deadline();
+            let shared = &self.client.shared;
+            let failures = fetch(shared, &layout, pieces, &mut filling, deadline).await;
+            let Some(failure) = failures.into_iter().next() else {
+                self.client.succeeded(attempts);
+                return Ok(filling.finish());
+            };
+            let is_silent = matches!(
+                failure.error,
+                CallError::Unreachable { .. }
+                    | CallError::Closed { .. }
+                    | CallError::TimedOut { .. }
+                    | CallError::Refused(Refusal::WrongNode { .. })
+            );
+            if is_silent {
+                self.client.suspect(failure.node);
+            }
+            self.client.again(attempts, failure.error).await?;
+            self.look_up(attempts).await?;
+        }
+    }
+
+    fn check(&self, ranges: &[ByteRange]) -> Result<(), ClientError> {
+        let end = self.bytes();
+        for ByteRange { offset, bytes } in ranges {
+            if offset.checked_add(*bytes).is_none_or(|last| last > end) {
+                let (offset, bytes) = (*offset, *bytes);
+                return Err(ClientError::Refused(Refusal::OutOfRange { offset, bytes, end }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the object from the start, `read_ahead` bytes at a time.
+    #[must_use]
+    pub fn stream(&self, read_ahead: u64) -> ReadStream {
+        let end = self.bytes();
+        ReadStream { reader: self.clone(), offset: 0, end, step: read_ahead.max(1) }
+    }
+}
+
+/// Reads an object from the start to the end that it had when the stream began.
+#[derive(Debug)]
+pub struct ReadStream {
+    reader: Reader,
+    offset: u64,
+    end: u64,
+    step: u64,
+}
+
+impl ReadStream {
+    /// Returns the next bytes; `None` at the end.
+    pub async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
+        let bytes = self.step.min(self.end - self.offset);
+        if bytes == 0 {
+            return None;
+        }
+        let read = self.reader.read_range(self.offset, bytes).await;
+        self.offset += bytes;
+        Some(read)
+    }
+
+    /// Goes on at another offset.
+    pub fn seek(&mut self, offset: u64) {
+        self.offset = offset.min(self.end);
+    }
+}

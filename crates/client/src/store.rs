@@ -1,0 +1,132 @@
+//! Whole objects.
+
+use bytes::Bytes;
+use sanderling_protocol::limits::INLINE_BYTES_MAX;
+use sanderling_protocol::message::{CreateMode, ObjectStat};
+use sanderling_protocol::refusal::ByteRange;
+use sanderling_protocol::{Path, Refusal, Reply, Request};
+
+use crate::client::{Attempts, Client};
+use crate::error::ClientError;
+use crate::metrics::count;
+use crate::options::PutOptions;
+use crate::read::Reader;
+use crate::write::Writer;
+
+impl Client {
+    /// Writes a whole object. A small one takes one round trip to the namenode.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with what is wrong about the name or the place.
+    pub async fn put(
+        &self,
+        path: &Path,
+        bytes: Bytes,
+        options: &PutOptions,
+    ) -> Result<ObjectStat, ClientError> {
+        let mut attempts = self.attempts(format!("put {path}"));
+        let mut request = options.request(path);
+        request.expected_bytes = Some(bytes.len() as u64);
+        if bytes.len() <= INLINE_BYTES_MAX {
+            count(&self.shared.counters.written_bytes, bytes.len() as u64);
+            request.inline = Some(bytes.to_vec());
+            return match self.request_within(&mut attempts, Request::Create(request)).await? {
+                Reply::Stat(stat) => Ok(stat),
+                _ => Err(ClientError::BadReply { what: attempts.what }),
+            };
+        }
+        match self.request_within(&mut attempts, Request::Create(request)).await? {
+            Reply::Grant(grant) => {
+                let mut writer = Writer::new(self.clone(), path.clone(), &grant);
+                let written = writer.write_bytes(bytes).await;
+                match written {
+                    Ok(()) => writer.close().await,
+                    Err(error) => {
+                        if options.mode == CreateMode::New {
+                            // A half-written object must not stay under the name.
+                            let _ = writer.abort().await;
+                        }
+                        Err(error)
+                    }
+                }
+            }
+            _ => Err(ClientError::BadReply { what: attempts.what }),
+        }
+    }
+
+    /// Reads a whole object.
+    ///
+    /// # Errors
+    /// [`ClientError::DataUnavailable`] with the lost ranges.
+    pub async fn get(&self, path: &Path) -> Result<Bytes, ClientError> {
+        let mut attempts = self.attempts(format!("get {path}"));
+        loop {
+            let reader = self.open_within(&mut attempts, path).await?;
+            let bytes = reader.bytes();
+            let whole = [ByteRange { offset: 0, bytes }];
+            match self.read_of(&reader, &mut attempts, &whole).await? {
+                Some(mut read) => {
+                    if reader.stat().delete_after_read {
+                        // Another reader may have been first.
+                        let _ = self.delete(path, false).await;
+                    }
+                    return Ok(read.pop().expect("one answer to one range"));
+                }
+                None => continue,
+            }
+        }
+    }
+
+    /// Reads a range of an object.
+    ///
+    /// # Errors
+    /// As [`Client::get`], and [`Refusal::OutOfRange`].
+    pub async fn get_range(
+        &self,
+        path: &Path,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Bytes, ClientError> {
+        let mut ranges = self.get_ranges(path, &[ByteRange { offset, bytes }]).await?;
+        Ok(ranges.pop().expect("one answer to one range"))
+    }
+
+    /// Reads many ranges of an object at once.
+    ///
+    /// # Errors
+    /// As [`Client::get_range`]; if any range fails, all do.
+    pub async fn get_ranges(
+        &self,
+        path: &Path,
+        ranges: &[ByteRange],
+    ) -> Result<Vec<Bytes>, ClientError> {
+        let mut attempts = self.attempts(format!("get {path}"));
+        loop {
+            let reader = self.open_within(&mut attempts, path).await?;
+            if let Some(read) = self.read_of(&reader, &mut attempts, ranges).await? {
+                return Ok(read);
+            }
+        }
+    }
+
+    /// Reads; `None` when the object was replaced meanwhile and its name must be looked up again.
+    async fn read_of(
+        &self,
+        reader: &Reader,
+        attempts: &mut Attempts,
+        ranges: &[ByteRange],
+    ) -> Result<Option<Vec<Bytes>>, ClientError> {
+        match reader.read_within(attempts, ranges).await {
+            Ok(read) => Ok(Some(read)),
+            Err(ClientError::Refused(refusal @ Refusal::ObjectGone { .. })) => {
+                let gone = Refusal::RetryAfter {
+                    after: sanderling_protocol::Millis(1),
+                    why: refusal.to_string(),
+                };
+                self.again(attempts, gone.into()).await?;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

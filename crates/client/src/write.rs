@@ -1,0 +1,402 @@
+//! Streaming writes with bounded memory.
+//!
+//! Which block gets which bytes is decided by `sanderling_core::write`; here its pieces are sent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::{Bytes, BytesMut};
+use sanderling_core::write::{Placed, Want, WriteMachine};
+use sanderling_protocol::checksum::crc32c;
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+use sanderling_protocol::message::{Grant, ObjectStat};
+use sanderling_protocol::{Header, LeaseId, NodeId, ObjectId, Op, Path, Refusal, Reply, Request};
+use sanderling_transport::CallError;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::client::{Attempts, Client, Shared};
+use crate::error::ClientError;
+use crate::metrics::count;
+
+/// Blocks asked for at once when the writer runs out of them.
+const BLOCKS_AHEAD: u32 = 4;
+
+/// Writes one object, in order, once.
+///
+/// Bytes are sent in whole blocks; [`Writer::flush`] sends what is there. Dropped without
+/// [`Writer::close`], a new object vanishes when its lease ends.
+#[derive(Debug)]
+pub struct Writer {
+    client: Client,
+    path: Path,
+    object: ObjectId,
+    lease: LeaseId,
+    lease_has_ended: Arc<AtomicBool>,
+    machine: WriteMachine,
+    addresses: BTreeMap<NodeId, String>,
+    /// Bytes given and not placed yet.
+    buffer: BytesMut,
+    /// Pieces to place before anything new, oldest first.
+    again: Vec<Bytes>,
+    /// Pieces placed and not known to be in place, by number.
+    kept: BTreeMap<u64, Bytes>,
+    under_way: JoinSet<(Placed, Result<(), CallError>)>,
+    position: u64,
+    closed: Option<&'static str>,
+}
+
+impl Client {
+    /// Creates an object and returns its writer.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with what is wrong about the name or the place.
+    pub async fn create(
+        &self,
+        path: &Path,
+        options: &crate::options::PutOptions,
+    ) -> Result<Writer, ClientError> {
+        let request = Request::Create(options.request(path));
+        self.writer(path, request, format!("create {path}")).await
+    }
+
+    /// Opens a sealed file to write at its end.
+    ///
+    /// # Errors
+    /// [`Refusal::SecondWriter`] while another writer has it.
+    pub async fn append(&self, path: &Path) -> Result<Writer, ClientError> {
+        let request = Request::Append { path: path.clone(), writer: crate::nonce::draw() };
+        self.writer(path, request, format!("append to {path}")).await
+    }
+
+    async fn writer(
+        &self,
+        path: &Path,
+        request: Request,
+        what: String,
+    ) -> Result<Writer, ClientError> {
+        let mut attempts = self.attempts(what);
+        match self.request_within(&mut attempts, request).await? {
+            Reply::Grant(grant) => Ok(Writer::new(self.clone(), path.clone(), &grant)),
+            _ => Err(ClientError::BadReply { what: attempts.what }),
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.client.shared.leases.forget(self.object, self.lease);
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(client: Client, path: Path, grant: &Grant) -> Self {
+        let lease_has_ended = client.shared.leases.keep(grant.object, grant.lease);
+        let mut writer = Self {
+            client,
+            path,
+            object: grant.object,
+            lease: grant.lease,
+            lease_has_ended,
+            machine: WriteMachine::new(&grant.blocks),
+            addresses: BTreeMap::new(),
+            buffer: BytesMut::new(),
+            again: Vec::new(),
+            kept: BTreeMap::new(),
+            under_way: JoinSet::new(),
+            position: grant.bytes,
+            closed: None,
+        };
+        writer.learn(grant);
+        writer
+    }
+
+    /// Returns how many bytes the object will have, with those given so far.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Returns the object's path when it was opened.
+    #[must_use]
+    pub const fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes bytes at the end. They are copied.
+    ///
+    /// # Errors
+    /// After an error the writer takes nothing more; what was flushed before stays.
+    pub async fn write(&mut self, mut bytes: &[u8]) -> Result<(), ClientError> {
+        self.check_open()?;
+        self.position += bytes.len() as u64;
+        while !bytes.is_empty() {
+            let room = BLOCK_BYTES_MAX as usize - self.buffer.len();
+            let (now, later) = bytes.split_at(bytes.len().min(room));
+            self.buffer.extend_from_slice(now);
+            bytes = later;
+            if self.buffer.len() == BLOCK_BYTES_MAX as usize {
+                let piece = self.buffer.split().freeze();
+                self.send(piece).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes bytes at the end without copying those that fill whole blocks.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    pub async fn write_bytes(&mut self, mut bytes: Bytes) -> Result<(), ClientError> {
+        self.check_open()?;
+        if !self.buffer.is_empty() {
+            let room = BLOCK_BYTES_MAX as usize - self.buffer.len();
+            let head = bytes.split_to(bytes.len().min(room));
+            self.write(&head).await?;
+        }
+        while bytes.len() >= BLOCK_BYTES_MAX as usize {
+            let piece = bytes.split_to(BLOCK_BYTES_MAX as usize);
+            self.position += u64::from(BLOCK_BYTES_MAX);
+            self.send(piece).await?;
+        }
+        self.write(&bytes).await
+    }
+
+    /// Sends what was given so far and makes it readable by others.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    pub async fn flush(&mut self) -> Result<(), ClientError> {
+        self.settle().await?;
+        let mut attempts = self.client.attempts(format!("flush {}", self.path));
+        let (object, lease) = (self.object, self.lease);
+        let lengths = self.machine.lengths();
+        let request = Request::Publish { object, lease, lengths };
+        let answer = self.client.request_within(&mut attempts, request).await;
+        self.done(answer).map(|_| ())
+    }
+
+    /// Sends the rest, seals the object and returns its facts. A replacement is visible from now on.
+    ///
+    /// # Errors
+    /// As [`Writer::write`]; the object is not sealed then.
+    pub async fn close(mut self) -> Result<ObjectStat, ClientError> {
+        self.settle().await?;
+        let mut attempts = self.client.attempts(format!("close {}", self.path));
+        let (object, lease) = (self.object, self.lease);
+        let lengths = self.machine.lengths();
+        let request = Request::Seal { object, lease, lengths };
+        match self.client.request_within(&mut attempts, request).await? {
+            Reply::Stat(stat) => Ok(stat),
+            _ => Err(ClientError::BadReply { what: attempts.what }),
+        }
+    }
+
+    /// Gives the object up: a new one vanishes, an appended one keeps what was flushed.
+    ///
+    /// # Errors
+    /// [`ClientError`] when the namenode could not be told; the lease ends by itself then.
+    pub async fn abort(mut self) -> Result<(), ClientError> {
+        self.under_way.abort_all();
+        let request = Request::Abort { object: self.object, lease: self.lease };
+        self.client.request(request).await.map(|_| ())
+    }
+
+    fn check_open(&self) -> Result<(), ClientError> {
+        if self.lease_has_ended.load(Ordering::Relaxed) {
+            return Err(ClientError::Refused(Refusal::LeaseEnded { object: self.object }));
+        }
+        match self.closed {
+            None => Ok(()),
+            Some(why) => {
+                let (path, why) = (self.path.clone(), why.to_owned());
+                Err(ClientError::WriterClosed { path, why })
+            }
+        }
+    }
+
+    /// Sends everything and waits until it is in place.
+    async fn settle(&mut self) -> Result<(), ClientError> {
+        self.check_open()?;
+        if !self.buffer.is_empty() {
+            let piece = self.buffer.split().freeze();
+            self.send(piece).await?;
+        }
+        let mut attempts = self.client.attempts(format!("write {}", self.path));
+        while !self.under_way.is_empty() || !self.again.is_empty() {
+            self.step(&mut attempts, usize::MAX).await?;
+        }
+        Ok(())
+    }
+
+    /// Places a piece, as soon as there is a place in the window.
+    async fn send(&mut self, piece: Bytes) -> Result<(), ClientError> {
+        let mut attempts = self.client.attempts(format!("write {}", self.path));
+        self.again.push(piece);
+        let window = self.client.shared.config.write_window_blocks.max(1);
+        while !self.again.is_empty() || self.under_way.len() >= window {
+            self.step(&mut attempts, window).await?;
+        }
+        Ok(())
+    }
+
+    /// Places what can be placed, else waits for one answer or asks for blocks.
+    async fn step(&mut self, attempts: &mut Attempts, window: usize) -> Result<(), ClientError> {
+        let window = window.min(self.client.shared.config.write_window_blocks.max(1));
+        let result = if self.again.is_empty() || self.under_way.len() >= window {
+            self.take_answer(attempts).await
+        } else if self.machine.room() > 0 {
+            self.place_next();
+            Ok(())
+        } else if self.machine.must_settle() {
+            self.take_answer(attempts).await
+        } else {
+            self.add_blocks(attempts).await
+        };
+        self.done(result)
+    }
+
+    /// Closes the writer when something failed for good.
+    fn done<T>(&mut self, result: Result<T, ClientError>) -> Result<T, ClientError> {
+        if result.is_err() {
+            self.closed = Some("an earlier write failed");
+            self.under_way.abort_all();
+        }
+        result
+    }
+
+    fn place_next(&mut self) {
+        let room = self.machine.room() as usize;
+        let mut piece = self.again.remove(0);
+        if piece.len() > room {
+            let rest = piece.split_off(room);
+            self.again.insert(0, rest);
+        }
+        let length = u32::try_from(piece.len()).expect("a piece is no longer than a block");
+        let placed = self.machine.place(length).expect("the room was looked at");
+        self.kept.insert(placed.piece, piece.clone());
+        let address = self.addresses.get(&placed.block.node).cloned().unwrap_or_default();
+        let shared = Arc::clone(&self.client.shared);
+        self.under_way.spawn(async move {
+            let answer = write_piece(&shared, &address, &placed, piece).await;
+            (placed, answer)
+        });
+    }
+
+    async fn take_answer(&mut self, attempts: &mut Attempts) -> Result<(), ClientError> {
+        let Some(answered) = self.under_way.join_next().await else { return Ok(()) };
+        let Ok((placed, answer)) = answered else { return Ok(()) };
+        match answer {
+            Ok(()) => {
+                count(&self.client.shared.counters.written_bytes, u64::from(placed.length));
+                self.machine.acknowledged(placed.piece);
+                self.forget_settled();
+                self.client.succeeded(attempts);
+                Ok(())
+            }
+            Err(error) => self.take_refusal(attempts, &placed, error).await,
+        }
+    }
+
+    /// Pieces are kept until all before them are in place: a refusal before them moves them too.
+    fn forget_settled(&mut self) {
+        if self.machine.is_settled() {
+            self.kept.clear();
+        } else if self.kept.len() > 2 * self.client.shared.config.write_window_blocks.max(1) {
+            let first = self.machine.first_unsettled();
+            self.kept = self.kept.split_off(&first);
+        }
+    }
+
+    async fn take_refusal(
+        &mut self,
+        attempts: &mut Attempts,
+        placed: &Placed,
+        error: CallError,
+    ) -> Result<(), ClientError> {
+        let node = placed.block.node;
+        let is_gone = !matches!(
+            error,
+            CallError::Refused(Refusal::ChecksumMismatch { .. } | Refusal::NotAtEnd { .. })
+        );
+        let pieces = self.machine.refused(placed.piece, is_gone);
+        if pieces.is_empty() {
+            // An answer about a piece that was placed again already.
+            return Ok(());
+        }
+        let bytes: Vec<Bytes> =
+            pieces.iter().filter_map(|number| self.kept.remove(number)).collect();
+        debug_assert_eq!(bytes.len(), pieces.len(), "a piece is kept until it is in place");
+        self.again.splice(0..0, bytes);
+        match &error {
+            CallError::Refused(Refusal::Moved { .. }) => {
+                // The fence is no failure: the next block is elsewhere and can be had at once.
+                count(&self.client.shared.counters.moved, 1);
+                return Ok(());
+            }
+            CallError::Unreachable { .. }
+            | CallError::TimedOut { .. }
+            | CallError::Closed { .. } => {
+                self.client.suspect(node);
+            }
+            CallError::Refused(_) | CallError::TooBusy { .. } | CallError::BadReply { .. } => {}
+        }
+        self.client.again(attempts, error).await.map(|_| ())
+    }
+
+    async fn add_blocks(&mut self, attempts: &mut Attempts) -> Result<(), ClientError> {
+        let Want { ended, avoid } = self.machine.want();
+        let waiting: usize = self.again.iter().map(Bytes::len).sum();
+        let needed = waiting.div_ceil(BLOCK_BYTES_MAX as usize);
+        let count = u32::try_from(needed).unwrap_or(BLOCKS_AHEAD).clamp(1, BLOCKS_AHEAD);
+        let request = Request::AddBlocks {
+            object: self.object,
+            lease: self.lease,
+            ended: ended.clone(),
+            count: if self.position > 2 * u64::from(BLOCK_BYTES_MAX) {
+                BLOCKS_AHEAD
+            } else {
+                count
+            },
+            avoid,
+        };
+        match self.client.request_within(attempts, request).await {
+            Ok(Reply::Grant(grant)) => {
+                self.learn(&grant);
+                self.machine.granted(&grant.blocks);
+                Ok(())
+            }
+            Ok(_) => Err(ClientError::BadReply { what: attempts.what.clone() }),
+            Err(error) => {
+                self.machine.not_told(ended);
+                Err(error)
+            }
+        }
+    }
+
+    fn learn(&mut self, grant: &Grant) {
+        for place in &grant.places {
+            self.addresses.insert(place.node, place.address.clone());
+        }
+    }
+}
+
+/// Writes one piece once.
+async fn write_piece(
+    shared: &Shared,
+    address: &str,
+    placed: &Placed,
+    piece: Bytes,
+) -> Result<(), CallError> {
+    let mut header = Header::new(Op::Write, 0);
+    header.flags = placed.block.tier as u16;
+    header.block = placed.block.block;
+    header.epoch = placed.block.epoch;
+    header.offset = u64::from(placed.offset);
+    header.length = placed.length;
+    header.checksum = crc32c(&piece);
+    let deadline = Instant::now() + shared.config.attempt_deadline;
+    let node = Some(placed.block.node);
+    shared.pool.call(address, node, header, vec![piece], deadline).await.map(|_| ())
+}
