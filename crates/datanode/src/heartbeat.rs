@@ -23,27 +23,50 @@ pub(crate) enum End {
 
 /// Sends heartbeats for as long as the incarnation lives.
 pub(crate) async fn stay(node: &Node, mut heartbeat: Duration) -> End {
-    let mut report_at = Some(Instant::now());
+    let mut report_at = Instant::now();
+    // False after the connection broke: the namenode may be another process by now.
+    let mut is_known = true;
+    let mut connection = node.namenode_connection().await;
     loop {
-        let answered = match beat(node).await {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                node.metrics.heartbeats_failed.inc();
-                tracing::debug!(node = %node.id(), %error, "heartbeat not answered");
-                return_to(node, &error, &mut heartbeat, &mut report_at).await
+        is_known &= connection.as_ref().is_some_and(|connection| !connection.is_broken());
+        if is_known && let Err(error) = beat(node).await {
+            node.metrics.heartbeats_failed.inc();
+            tracing::debug!(node = %node.id(), %error, "heartbeat not answered");
+            if let CallError::Refused(Refusal::NodeGone { .. }) = error {
+                return End::Gone;
             }
-        };
-        if let Err(end) = answered {
-            return end;
+            is_known = is_busy(&error);
         }
-        if report_at.is_some_and(|at| at <= Instant::now()) {
-            report_at = Some(Instant::now() + node.options.report_every);
+        if !is_known {
+            match register_again(node).await {
+                Ok(Some(registered)) => {
+                    is_known = true;
+                    connection = node.namenode_connection().await;
+                    heartbeat = registered.heartbeat.into();
+                    report_at = Instant::now();
+                }
+                Ok(None) => {}
+                Err(end) => return end,
+            }
+        }
+        if is_known && report_at <= Instant::now() {
+            report_at = Instant::now() + node.options.report_every;
             if let Err(error) = report(node).await {
                 tracing::debug!(node = %node.id(), %error, "block report not taken");
             }
         }
         sleep(pause(node, heartbeat)).await;
     }
+}
+
+/// Tells whether the namenode is the same one and only slow.
+const fn is_busy(error: &CallError) -> bool {
+    matches!(
+        error,
+        CallError::TimedOut { .. }
+            | CallError::TooBusy { .. }
+            | CallError::Refused(Refusal::RetryAfter { .. })
+    )
 }
 
 /// A node that waits for the end of its drain asks more often.
@@ -67,30 +90,20 @@ async fn beat(node: &Node) -> Result<(), CallError> {
     }
 }
 
-/// Registers again after a heartbeat that was not answered: the namenode may be another process now.
-async fn return_to(
-    node: &Node,
-    error: &CallError,
-    heartbeat: &mut Duration,
-    report_at: &mut Option<Instant>,
-) -> Result<(), End> {
-    if let CallError::Refused(Refusal::NodeGone { .. }) = error {
-        return Err(End::Gone);
-    }
+/// Registers again after the connection broke; `None` when that did not succeed yet.
+async fn register_again(node: &Node) -> Result<Option<Registered>, End> {
     let fence_orders = node.fence_orders();
     match register(node).await {
         Ok(registered) if registered.node == node.id() => {
             tracing::info!(node = %registered.node, "registered again");
-            *heartbeat = registered.heartbeat.into();
-            *report_at = Some(Instant::now());
             node.rejoined(&registered, fence_orders);
-            Ok(())
+            Ok(Some(registered))
         }
         Ok(registered) => Err(End::Another(registered)),
         Err(CallError::Refused(Refusal::NodeGone { .. })) => Err(End::Gone),
         Err(error) => match is_final(&error) {
             Some(refusal) => Err(End::Refused(refusal.clone())),
-            None => Ok(()),
+            None => Ok(None),
         },
     }
 }

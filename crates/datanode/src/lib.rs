@@ -6,6 +6,7 @@
 
 mod allocator;
 mod arena;
+mod blocking;
 mod disk;
 mod dram;
 mod error;
@@ -21,6 +22,7 @@ mod runs;
 mod server;
 mod service;
 mod store;
+mod turns;
 
 pub use error::{DatanodeFailure, DiskError, DrainEnd, StartError};
 pub use options::{DatanodeOptions, DiskOptions};

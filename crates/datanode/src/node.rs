@@ -8,7 +8,7 @@ use sanderling_protocol::node::Load;
 use sanderling_protocol::{
     ClusterId, Millis, NodeId, NodeSelector, Nonce, Policy, Refusal, Reply, Request,
 };
-use sanderling_transport::{CallError, Pool};
+use sanderling_transport::{CallError, Connection, Pool};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
@@ -176,6 +176,12 @@ impl Node {
     pub(crate) fn metrics_text(&self) -> String {
         let home_blocks = self.standing.borrow().home_blocks.unwrap_or_default();
         self.metrics.text(&self.store, &self.load(), home_blocks)
+    }
+
+    /// Returns the pool's connection to the namenode, to see when it breaks; `None` when there is none.
+    pub(crate) async fn namenode_connection(&self) -> Option<Connection> {
+        let deadline = Instant::now() + self.options.call_time_max;
+        self.pool.connection(&self.options.namenode, None, deadline).await.ok()
     }
 
     /// Says one thing to the namenode.

@@ -8,6 +8,7 @@ use sanderling_protocol::{BlockId, Header, Millis, Op, Refusal};
 use sanderling_transport::CallError;
 use tokio::time::Instant;
 
+use crate::blocking::on_thread;
 use crate::node::Node;
 use crate::store::{BlockBytes, ReadBytes};
 
@@ -61,8 +62,5 @@ async fn verified(bytes: BlockBytes, block: BlockId, length: u32) -> Result<Read
     if !bytes.is_on_disk() {
         return bytes.read_verified(block, length);
     }
-    let read = move || bytes.read_verified(block, length);
-    tokio::task::spawn_blocking(read).await.unwrap_or_else(|error| {
-        Err(Refusal::TierFailed { tier: "disk".to_owned(), why: error.to_string() })
-    })
+    on_thread(move || bytes.read_verified(block, length)).await
 }

@@ -10,6 +10,7 @@ use sanderling_protocol::message::{Hello, HelloReply};
 use sanderling_protocol::{Header, Op, Refusal};
 use sanderling_transport::{Handled, Response, Service};
 
+use crate::blocking::on_thread;
 use crate::node::Node;
 
 impl Service for Node {
@@ -46,17 +47,13 @@ impl Node {
         W: FnOnce(&Self) -> Result<Response, Refusal> + Send + 'static,
     {
         let node = Arc::clone(self);
+        let worker = Arc::clone(self);
+        let done = on_thread(move || {
+            let _in_flight = worker.enter();
+            work(&worker)
+        });
         Handled::Later(Box::pin(async move {
-            let worker = Arc::clone(&node);
-            let run = move || {
-                let _in_flight = worker.enter();
-                work(&worker)
-            };
-            let done = tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| {
-                tracing::error!(%error, "a request was not finished");
-                Err(Refusal::TierFailed { tier: "disk".to_owned(), why: error.to_string() })
-            });
-            done.unwrap_or_else(|refusal| node.refused(&header, &refusal))
+            done.await.unwrap_or_else(|refusal| node.refused(&header, &refusal))
         }))
     }
 }

@@ -13,13 +13,12 @@ use sanderling_protocol::checksum::{Running, crc32c};
 use sanderling_protocol::node::{Load, TierCapacity};
 use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
-use tokio::sync::Notify;
-use tokio::sync::futures::Notified;
 
 use crate::arena::Arena;
 use crate::disk::{DiskBytes, DiskTier};
 use crate::dram::DramBytes;
 use crate::runs::Runs;
+use crate::turns::Turns;
 
 /// The bytes of one block at one length.
 #[derive(Debug, Clone)]
@@ -71,14 +70,14 @@ pub(crate) struct BlockStore {
     table: RwLock<BlockTable<BlockBytes>>,
     arena: Arc<Arena>,
     disk: Option<Arc<DiskTier>>,
-    disk_turns: Notify,
+    pub(crate) turns: Arc<Turns>,
     pub(crate) traffic: Traffic,
 }
 
 impl BlockStore {
     pub(crate) fn new(arena: Arc<Arena>, disk: Option<Arc<DiskTier>>) -> Self {
         let table = RwLock::new(BlockTable::default());
-        Self { table, arena, disk, disk_turns: Notify::new(), traffic: Traffic::default() }
+        Self { table, arena, disk, turns: Arc::default(), traffic: Traffic::default() }
     }
 
     pub(crate) const fn arena(&self) -> &Arc<Arena> {
@@ -226,18 +225,17 @@ impl BlockStore {
                 self.compare_write(&request, &held, length, &bytes)
             }
         };
-        self.disk_turns.notify_waiters();
+        self.turns.change();
         done
     }
 
-    /// Tells whether a write to this block is on its way to the disk.
-    pub(crate) fn is_writing_disk(&self, block: BlockId) -> bool {
-        self.table.read().writing(block) == Some(Tier::Disk)
-    }
-
-    /// Waits for the next write to disk to end.
-    pub(crate) fn disk_turn(&self) -> Notified<'_> {
-        self.disk_turns.notified()
+    /// Tells whether a write came too early: one before it is on its way to the disk.
+    pub(crate) fn is_early(&self, request: &WriteRequest) -> bool {
+        if request.tier != Tier::Disk {
+            return false;
+        }
+        self.table.read().writing(request.block) == Some(Tier::Disk)
+            || self.turns.is_one_before(request.block, request.offset)
     }
 
     /// Copies an admitted write and publishes it. Blocks the thread when the block is on disk.
@@ -333,7 +331,7 @@ impl BlockStore {
         }
     }
 
-    fn not_at_end(&self, request: &WriteRequest) -> Refusal {
+    pub(crate) fn not_at_end(&self, request: &WriteRequest) -> Refusal {
         self.table.read().not_at_end(request)
     }
 }

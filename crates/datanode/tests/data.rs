@@ -1,4 +1,5 @@
 //! Reads and writes over real sockets.
+#![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
 mod harness;
 

@@ -11,6 +11,7 @@ use sanderling_protocol::limits::{FRAME_BODY_BYTES_MAX, RANGES_MAX};
 use sanderling_protocol::{BlockId, Header, Refusal, Tier};
 use sanderling_transport::{Handled, Response};
 
+use crate::blocking::on_thread;
 use crate::node::Node;
 use crate::store::{BlockBytes, ReadBytes, WriteStep};
 
@@ -118,59 +119,59 @@ impl Node {
             },
             Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
         };
-        let in_flight = self.enter();
-        match self.store.write(request, body.clone(), header.checksum) {
+        if self.store.is_early(&request) {
+            return self.write_in_turn(header, request, body);
+        }
+        let _in_flight = self.enter();
+        match self.store.write(request, body, header.checksum) {
             Ok(WriteStep::Done(length)) => Handled::Now(acknowledged(&header, length)),
             Ok(step) => self.later(header, move |node| {
                 let length = node.store.finish(step)?;
                 Ok(acknowledged(&header, length))
             }),
-            Err(Refusal::NotAtEnd { .. }) if self.store.is_writing_disk(request.block) => {
-                drop(in_flight);
-                let node = Arc::clone(self);
-                Handled::Later(Box::pin(
-                    async move { node.write_in_turn(header, request, body).await },
-                ))
-            }
             Err(refusal) => Handled::Now(self.refused(&header, &refusal)),
         }
     }
 
-    /// Waits until the disk has the write before this one, which came over the same connection and is
-    /// only slow, then writes.
-    async fn write_in_turn(
-        self: Arc<Self>,
+    /// Queues a write behind those before it, which came over the same connection and are only slow.
+    fn write_in_turn(
+        self: &Arc<Self>,
         header: Header,
         request: WriteRequest,
         body: Bytes,
-    ) -> Response {
-        let _in_flight = self.enter();
+    ) -> Handled {
+        let node = Arc::clone(self);
+        let turn = self.store.turns.queue(request.block, request.offset);
+        Handled::Later(Box::pin(async move {
+            let _in_flight = node.enter();
+            let done = node.wait_and_write(header.checksum, request, body).await;
+            drop(turn);
+            match done {
+                Ok(length) => acknowledged(&header, length),
+                Err(refusal) => node.refused(&header, &refusal),
+            }
+        }))
+    }
+
+    async fn wait_and_write(
+        self: &Arc<Self>,
+        checksum: u32,
+        request: WriteRequest,
+        body: Bytes,
+    ) -> Result<u32, Refusal> {
         let give_up = tokio::time::Instant::now() + DISK_TURN_MAX;
         loop {
-            let turn = self.store.disk_turn();
-            tokio::pin!(turn);
-            turn.as_mut().enable();
-            match self.store.write(request, body.clone(), header.checksum) {
-                Ok(step) => {
-                    let node = Arc::clone(&self);
-                    let finish = move || node.store.finish(step);
-                    let length =
-                        tokio::task::spawn_blocking(finish).await.unwrap_or_else(|error| {
-                            let why = error.to_string();
-                            Err(Refusal::TierFailed { tier: Tier::Disk.to_string(), why })
-                        });
-                    return match length {
-                        Ok(length) => acknowledged(&header, length),
-                        Err(refusal) => self.refused(&header, &refusal),
-                    };
-                }
-                Err(refusal) => {
-                    let is_early = matches!(refusal, Refusal::NotAtEnd { .. })
-                        && self.store.is_writing_disk(request.block);
-                    if !is_early || tokio::time::timeout_at(give_up, turn).await.is_err() {
-                        return self.refused(&header, &refusal);
-                    }
-                }
+            let changed = self.store.turns.changed();
+            tokio::pin!(changed);
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            if !self.store.is_early(&request) {
+                let step = self.store.write(request, body, checksum)?;
+                let node = Arc::clone(self);
+                return on_thread(move || node.store.finish(step)).await;
+            }
+            if tokio::time::timeout_at(give_up, changed).await.is_err() {
+                return Err(self.store.not_at_end(&request));
             }
         }
     }

@@ -1,0 +1,205 @@
+//! The disk tier over real sockets.
+#![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
+
+mod harness;
+
+use std::path::Path;
+
+use harness::{Caller, Served, bytes, until_answer, write_header};
+use sanderling_datanode::{DatanodeServer, DiskOptions};
+use sanderling_protocol::frame::{RangeReply, RangeRequest};
+use sanderling_protocol::order::PushMove;
+use sanderling_protocol::{BlockId, Epoch, Header, Op, Order, OrderReply, Refusal, Tier};
+
+async fn datanode(served: &Served, directory: &Path, bytes: u64) -> DatanodeServer {
+    let mut options = served.options();
+    options.disk = Some(DiskOptions { directory: directory.to_owned(), bytes });
+    DatanodeServer::start(options).await.unwrap()
+}
+
+fn on_disk(op: Op, block: u64, offset: u64, bytes: &[u8]) -> Header {
+    let mut header = write_header(op, block, 1, offset, bytes);
+    header.flags = Tier::Disk as u16;
+    header
+}
+
+fn block_files(directory: &Path) -> Vec<std::path::PathBuf> {
+    let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|it| it == "block")).collect()
+}
+
+#[tokio::test]
+async fn blocks_on_disk_are_written_read_repeated_and_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let server = datanode(&served, directory.path(), 1 << 20).await;
+    let caller = Caller::new(&server);
+    let all = bytes(100_000, 9);
+    for (index, piece) in all.chunks(25_000).enumerate() {
+        let header = on_disk(Op::Write, 1, index as u64 * 25_000, piece);
+        caller.write_with(header, piece).await.unwrap();
+    }
+    let header = on_disk(Op::Write, 1, 25_000, &all[25_000..50_000]);
+    assert_eq!(caller.write_with(header, &all[25_000..50_000]).await, Ok(100_000));
+    let differs = caller.write_with(on_disk(Op::Write, 1, 5, b"other"), b"other").await;
+    assert!(matches!(differs, Err(Refusal::NotAtEnd { .. })), "{differs:?}");
+    assert_eq!(caller.read(1, 1, 0, 100_000).await.unwrap(), all);
+    assert_eq!(caller.read(1, 1, 24_999, 2).await.unwrap(), all[24_999..25_001]);
+    assert_eq!(caller.held().await[0].tier, Tier::Disk);
+    assert_eq!(block_files(directory.path()).len(), 1);
+    caller.order(Order::Drop { blocks: vec![BlockId(1)] }).await;
+    until_answer("the file to go", || async { block_files(directory.path()).is_empty() }).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn pipelined_writes_to_disk_take_their_turns() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let server = datanode(&served, directory.path(), 4 << 20).await;
+    let caller = Caller::new(&server);
+    let all = bytes(320_000, 9);
+    let mut writes = Vec::new();
+    for (index, piece) in all.chunks(20_000).enumerate() {
+        let header = on_disk(Op::Write, 1, index as u64 * 20_000, piece);
+        writes.push(caller.write_with(header, piece));
+    }
+    let lengths = futures_util::future::join_all(writes).await;
+    for (index, length) in lengths.into_iter().enumerate() {
+        assert_eq!(length, Ok(20_000 * (index as u32 + 1)));
+    }
+    assert_eq!(caller.read(1, 1, 0, 320_000).await.unwrap(), all);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn full_disk_tier_refuses_and_has_its_space_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let server = datanode(&served, directory.path(), 1 << 16).await;
+    let caller = Caller::new(&server);
+    let all = bytes(50_000, 1);
+    caller.write_with(on_disk(Op::Write, 1, 0, &all), &all).await.unwrap();
+    let refused = caller.write_with(on_disk(Op::Write, 2, 0, &all), &all).await;
+    assert!(
+        matches!(&refused, Err(Refusal::NodeFull { tier, .. }) if tier == "disk"),
+        "{refused:?}"
+    );
+    caller.order(Order::Drop { blocks: vec![BlockId(1)] }).await;
+    assert_eq!(caller.write_with(on_disk(Op::Write, 2, 0, &all), &all).await, Ok(50_000));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn node_without_a_disk_tier_says_so() {
+    let served = Served::start().await;
+    let server = served.datanode().await;
+    let caller = Caller::new(&server);
+    let refused = caller.write_with(on_disk(Op::Write, 1, 0, b"x"), b"x").await;
+    assert!(
+        matches!(&refused, Err(Refusal::NodeFull { tier, .. }) if tier == "disk"),
+        "{refused:?}"
+    );
+    assert_eq!(caller.held().await, []);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn damage_on_disk_reaches_neither_reader_nor_target_unnoticed() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let source = datanode(&served, directory.path(), 1 << 20).await;
+    let target = served.datanode().await;
+    let caller = Caller::new(&source);
+    let all = bytes(10_000, 1);
+    caller.write_with(on_disk(Op::Write, 1, 0, &all), &all).await.unwrap();
+    let file = block_files(directory.path()).remove(0);
+    let mut damaged = all.clone();
+    damaged[5000] ^= 1;
+    std::fs::write(&file, &damaged).unwrap();
+    let mut header = Header::new(Op::Read, 0);
+    (header.block, header.epoch, header.length) = (BlockId(1), Epoch(1), 10_000);
+    let frame = caller.call(header, &[]).await.unwrap();
+    assert_ne!(frame.header.checksum, sanderling_protocol::checksum::crc32c(&frame.body));
+    let push = PushMove {
+        block: BlockId(1),
+        from_epoch: Epoch(1),
+        to_epoch: Epoch(2),
+        to: target.node(),
+        address: target.address().to_string(),
+        tier: Tier::Dram,
+    };
+    let OrderReply::Pushed(pushed) = caller.order(Order::Push { moves: vec![push] }).await else {
+        panic!("a push is answered as such");
+    };
+    assert!(matches!(pushed[0], Err(Refusal::ChecksumMismatch { .. })), "{pushed:?}");
+    std::fs::remove_file(&file).unwrap();
+    let failed = caller.read(1, 1, 0, 1).await;
+    assert!(matches!(failed, Err(Refusal::TierFailed { .. })), "{failed:?}");
+    source.stop().await;
+    target.stop().await;
+}
+
+#[tokio::test]
+async fn blocks_move_from_memory_to_disk_and_are_read_with_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let source = served.datanode().await;
+    let target = datanode(&served, directory.path(), 1 << 20).await;
+    let (from, to) = (Caller::new(&source), Caller::new(&target));
+    let all = bytes(30_000, 4);
+    from.write(1, 0, &all).await.unwrap();
+    to.write(2, 0, b"in memory").await.unwrap();
+    let push = PushMove {
+        block: BlockId(1),
+        from_epoch: Epoch(1),
+        to_epoch: Epoch(2),
+        to: target.node(),
+        address: target.address().to_string(),
+        tier: Tier::Disk,
+    };
+    from.order(Order::Push { moves: vec![push] }).await;
+    let mut body = Vec::new();
+    for (block, epoch, length) in [(1, 2, 30_000), (2, 1, 9)] {
+        let (block, epoch) = (BlockId(block), Epoch(epoch));
+        RangeRequest { block, epoch, offset: 0, length }.encode(&mut body);
+    }
+    let frame = to.call(Header::new(Op::ReadMany, 0), &body).await.unwrap();
+    let heads = RangeReply::decode_all(&frame.body, 2).unwrap();
+    assert_eq!(heads.iter().map(|head| head.status).collect::<Vec<_>>(), [0, 0]);
+    assert_eq!(frame.body[32..30_032], all);
+    assert_eq!(&frame.body[30_032..], b"in memory");
+    source.stop().await;
+    target.stop().await;
+}
+
+#[tokio::test]
+async fn writer_whose_connection_broke_goes_on_where_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let server = datanode(&served, directory.path(), 4 << 20).await;
+    let all = bytes(400_000, 9);
+    for round in 1..=20 {
+        let caller = Caller::new(&server);
+        let first = on_disk(Op::Write, round, 0, &all[..200_000]);
+        let second = on_disk(Op::Write, round, 200_000, &all[200_000..]);
+        let breaking = async { caller.pool.forget(&caller.address) };
+        let (_, _, ()) = tokio::join!(
+            caller.write_with_any(first, &all[..200_000]),
+            caller.write_with_any(second, &all[200_000..]),
+            breaking
+        );
+        let again = Caller::new(&server);
+        until_answer("the first half", || async {
+            again.write_with(first, &all[..200_000]).await.is_ok()
+        })
+        .await;
+        until_answer("the second half", || async {
+            again.write_with(second, &all[200_000..]).await.is_ok()
+        })
+        .await;
+        assert_eq!(again.read(round, 1, 0, 400_000).await.unwrap(), all);
+        again.order(Order::Drop { blocks: vec![BlockId(round)] }).await;
+    }
+    server.stop().await;
+}

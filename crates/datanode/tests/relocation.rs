@@ -1,0 +1,241 @@
+//! Fences, pushes, drops and drains over real sockets.
+#![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
+
+mod harness;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use harness::{Caller, Served, bytes, refusal, until, until_answer, write_header};
+use sanderling_datanode::{DatanodeServer, DrainEnd};
+use sanderling_protocol::order::{PushMove, Pushed};
+use sanderling_protocol::{
+    BlockId, Epoch, Header, NodeId, Op, Order, OrderReply, Policy, Refusal, Tier,
+};
+
+fn move_to(target: &DatanodeServer, block: u64, from: u32) -> PushMove {
+    PushMove {
+        block: BlockId(block),
+        from_epoch: Epoch(from),
+        to_epoch: Epoch(from + 1),
+        to: target.node(),
+        address: target.address().to_string(),
+        tier: Tier::Dram,
+    }
+}
+
+async fn push(caller: &Caller, moves: Vec<PushMove>) -> Vec<Result<Pushed, Refusal>> {
+    match caller.order(Order::Push { moves }).await {
+        OrderReply::Pushed(pushed) => pushed,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn fenced_node_refuses_write_and_serves_read() {
+    let served = Served::start().await;
+    let server = served.datanode().await;
+    let caller = Caller::new(&server);
+    caller.write(1, 0, b"abc").await.unwrap();
+    // The order comes before the namenode's next answer to a heartbeat, as it does in a cluster.
+    served.namenode.set_policy(server.node(), Policy::Draining);
+    caller.order(Order::FenceNode { deadline_in: None }).await;
+    let moved = Refusal::Moved { block: BlockId(1), length: 3 };
+    assert_eq!(caller.write(1, 3, b"d").await, Err(moved));
+    let moved = Refusal::Moved { block: BlockId(2), length: 0 };
+    assert_eq!(caller.write(2, 0, b"d").await, Err(moved));
+    let stored = caller.write_with(write_header(Op::Store, 3, 1, 0, b"x"), b"x").await;
+    assert!(matches!(stored, Err(Refusal::Moved { .. })), "{stored:?}");
+    assert_eq!(caller.read(1, 1, 0, 3).await.unwrap(), "abc");
+    served.namenode.set_policy(server.node(), Policy::Active);
+    caller.order(Order::UnfenceNode).await;
+    until_answer("writes again", || async { caller.write(1, 3, b"d").await == Ok(4) }).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn heartbeats_answer_fences_and_lifts_the_fence() {
+    let served = Served::start().await;
+    let server = served.datanode().await;
+    let caller = Caller::new(&server);
+    caller.write(1, 0, b"a").await.unwrap();
+    served.namenode.set_policy(server.node(), Policy::Decommissioning);
+    until_answer("the fence", || async {
+        matches!(caller.write(2, 0, b"x").await, Err(Refusal::Moved { .. }))
+    })
+    .await;
+    assert_eq!(caller.read(1, 1, 0, 1).await.unwrap(), "a");
+    served.namenode.set_policy(server.node(), Policy::Active);
+    until_answer("no fence", || async { caller.write(3, 0, b"x").await.is_ok() }).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn fence_of_blocks_answers_their_final_lengths() {
+    let served = Served::start().await;
+    let server = served.datanode().await;
+    let caller = Caller::new(&server);
+    caller.write(1, 0, b"abc").await.unwrap();
+    let blocks = vec![(BlockId(1), Epoch(2)), (BlockId(9), Epoch(2))];
+    let reply = caller.order(Order::FenceBlocks { blocks }).await;
+    assert_eq!(reply, OrderReply::Fenced(vec![3, 0]));
+    assert!(matches!(caller.write(1, 3, b"d").await, Err(Refusal::StaleEpoch { .. })));
+    assert!(matches!(caller.write(9, 0, b"d").await, Err(Refusal::StaleEpoch { .. })));
+    assert_eq!(caller.read(1, 2, 0, 3).await.unwrap(), "abc");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn pushed_blocks_are_whole_at_the_target_and_readable_at_both() {
+    let served = Served::start().await;
+    let (source, target) = (served.datanode().await, served.datanode().await);
+    let (from, to) = (Caller::new(&source), Caller::new(&target));
+    for block in 1..=40 {
+        from.write(block, 0, &bytes(5000 * block as usize, 1)).await.unwrap();
+        from.write(block, 5000 * block, b"end").await.unwrap();
+    }
+    let mut moves: Vec<PushMove> = (1..=40).map(|block| move_to(&target, block, 1)).collect();
+    moves.push(move_to(&target, 77, 1));
+    moves.push(move_to(&target, 1, 9));
+    moves.push(PushMove { to: source.node(), ..move_to(&source, 2, 1) });
+    let pushed = push(&from, moves.clone()).await;
+    for (block, pushed) in (1..=40_u64).zip(&pushed) {
+        let mut all = bytes(5000 * block as usize, 1);
+        all.extend_from_slice(b"end");
+        let length = all.len() as u32;
+        assert_eq!(pushed, &Ok(Pushed { length }));
+        assert_eq!(from.read(block, 1, 0, length).await.unwrap(), all);
+        assert_eq!(to.read(block, 2, 0, length).await.unwrap(), all);
+    }
+    assert_eq!(pushed[40], Ok(Pushed { length: 0 }));
+    assert!(matches!(pushed[41], Err(Refusal::StaleEpoch { .. })), "{:?}", pushed[41]);
+    assert!(matches!(pushed[42], Err(Refusal::WrongState { .. })), "{:?}", pushed[42]);
+    assert_eq!(to.held().await.len(), 40);
+    assert!(matches!(from.write(1, 5003, b"x").await, Err(Refusal::Moved { length: 5003, .. })));
+    let stale = to.read(1, 1, 0, 1).await;
+    assert!(matches!(stale, Err(Refusal::StaleEpoch { .. })), "{stale:?}");
+    let again = push(&from, moves[..40].to_vec()).await;
+    assert!(again.iter().all(Result::is_ok), "a push is repeated by the next manager: {again:?}");
+    source.stop().await;
+    target.stop().await;
+}
+
+#[tokio::test]
+async fn push_to_a_target_that_is_not_there_fails_in_time() {
+    let served = Served::start().await;
+    let (source, target) = (served.datanode().await, served.datanode().await);
+    let from = Caller::new(&source);
+    from.write(1, 0, b"abc").await.unwrap();
+    let mut wrong = move_to(&target, 1, 1);
+    wrong.to = NodeId(99);
+    let pushed = push(&from, vec![wrong]).await;
+    assert!(matches!(pushed[0], Err(Refusal::WrongNode { .. })), "{pushed:?}");
+    let gone = move_to(&target, 1, 1);
+    target.stop().await;
+    let pushed = push(&from, vec![gone]).await;
+    assert!(matches!(pushed[0], Err(Refusal::RetryAfter { .. })), "{pushed:?}");
+    let next = served.datanode().await;
+    let pushed = push(&from, vec![move_to(&next, 1, 1)]).await;
+    assert_eq!(pushed, [Ok(Pushed { length: 3 })]);
+    source.stop().await;
+    next.stop().await;
+}
+
+#[tokio::test]
+async fn push_to_a_draining_target_is_refused() {
+    let served = Served::start().await;
+    let (source, target) = (served.datanode().await, served.datanode().await);
+    let from = Caller::new(&source);
+    from.write(1, 0, b"abc").await.unwrap();
+    served.namenode.set_policy(target.node(), Policy::Draining);
+    Caller::new(&target).order(Order::FenceNode { deadline_in: None }).await;
+    let pushed = push(&from, vec![move_to(&target, 1, 1)]).await;
+    assert!(matches!(pushed[0], Err(Refusal::Moved { .. })), "{pushed:?}");
+    source.stop().await;
+    target.stop().await;
+}
+
+/// Reads a whole block without taking the answer from the socket for a while.
+async fn slow_read(caller: &Caller, block: u64, length: u32) -> tokio::task::JoinHandle<Bytes> {
+    let caller = caller.clone();
+    tokio::spawn(async move {
+        let mut header = Header::new(Op::Read, 0);
+        (header.block, header.epoch, header.length) = (BlockId(block), Epoch(1), length);
+        refusal(caller.call(header, &[]).await).unwrap().body
+    })
+}
+
+#[tokio::test]
+async fn block_dropped_while_it_is_read_is_read_whole() {
+    let served = Served::start().await;
+    let server = served.datanode().await;
+    let caller = Caller::new(&server);
+    let all = bytes(1 << 20, 5);
+    for round in 1..=20 {
+        caller.write(round, 0, &all).await.unwrap();
+        let reads = [slow_read(&caller, round, 1 << 20).await, slow_read(&caller, round, 9).await];
+        let other = Caller::new(&server);
+        let mut header = Header::new(Op::Read, 0);
+        (header.block, header.epoch, header.length) = (BlockId(round), Epoch(1), 1 << 20);
+        let (read, _) = tokio::join!(
+            other.call(header, &[]),
+            caller.order(Order::Drop { blocks: vec![BlockId(round)] })
+        );
+        if let Ok(frame) = read {
+            assert!(frame.body == all, "a reader saw bytes of another block");
+        }
+        for read in reads {
+            // The drop may have come first; whoever was served was served the right bytes.
+            if let Ok(body) = read.await {
+                assert!(all.starts_with(&body));
+            }
+        }
+        caller.write(round + 1000, 0, &bytes(1 << 20, 6)).await.unwrap();
+        caller.order(Order::Drop { blocks: vec![BlockId(round + 1000)] }).await;
+    }
+    served.namenode.next_beat(server.node()).await;
+    until("the space to come back", || {
+        served.namenode.state.lock().heartbeats[&server.node()].1.dram_used_bytes == 0
+    })
+    .await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn drain_ends_when_the_namenode_says_drained() {
+    let served = Served::start().await;
+    let server = served.datanode().await;
+    let caller = Caller::new(&server);
+    let node = server.node();
+    caller.write(1, 0, b"abc").await.unwrap();
+    let namenode = std::sync::Arc::clone(&served.namenode);
+    let mover = tokio::spawn(async move {
+        until("the notice", || !namenode.state.lock().notices.is_empty()).await;
+        namenode.next_beat(node).await;
+        namenode.set_policy(node, Policy::Drained);
+    });
+    let end = server.drain(Duration::from_secs(9), "the cloud wants it back").await;
+    assert_eq!(end, DrainEnd::Drained);
+    mover.await.unwrap();
+    let notices = served.namenode.state.lock().notices.clone();
+    assert_eq!(notices.len(), 1);
+    assert_eq!((notices[0].0.as_str(), notices[0].2.as_str()), ("1", "the cloud wants it back"));
+    assert!((8000..=9000).contains(&notices[0].1), "{notices:?}");
+    assert_eq!(caller.read(1, 1, 0, 3).await.unwrap(), "abc");
+    assert!(matches!(caller.write(1, 3, b"d").await, Err(Refusal::Moved { .. })));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn drain_ends_at_the_deadline_and_says_what_is_left() {
+    let served = Served::start().await;
+    let server = served.datanode().await;
+    served.namenode.state.lock().homes.insert(server.node(), 7);
+    let end = server.drain(Duration::from_millis(300), "no time").await;
+    assert_eq!(end, DrainEnd::DeadlinePassed { home_blocks: Some(7) });
+    let (_, namenode) = served.stop().await;
+    namenode.set_policy(server.node(), Policy::Active);
+    let end = server.drain(Duration::from_millis(300), "nobody hears").await;
+    assert_eq!(end, DrainEnd::DeadlinePassed { home_blocks: None });
+    server.stop().await;
+}
