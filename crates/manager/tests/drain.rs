@@ -1,4 +1,5 @@
 //! A manager, a namenode over TCP, and datanodes that only pretend to hold bytes.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
 use std::path::Path as FilePath;

@@ -98,7 +98,8 @@ async fn nodes(
     }
 }
 
-async fn node(State(door): State<Door>, Path(name): Path<String>) -> Answer {
+async fn node(State(door): State<Door>, name: NodeName) -> Answer {
+    let Path(name) = name?;
     let Reply::Nodes(nodes) = door.requests.one(Request::Nodes { all: true }).await? else {
         return Err(HttpRefusal::unexpected());
     };
@@ -138,11 +139,11 @@ impl Notice {
     }
 }
 
-async fn notice(State(door): State<Door>, Path(node): Path<String>, body: BodyBytes) -> Answer {
+async fn notice(State(door): State<Door>, node: NodeName, body: BodyBytes) -> Answer {
     let body = body?;
     let notice: Notice = serde_json::from_slice(&body).map_err(|error| bad(&error.to_string()))?;
     let deadline_millis = notice.millis()?;
-    let node = NodeSelector(node);
+    let node = selector(node)?;
     change(&door, Request::Notice { node, deadline_millis, reason: notice.reason }).await
 }
 
@@ -154,22 +155,18 @@ struct Reason {
     reason: String,
 }
 
-async fn decommission(
-    State(door): State<Door>,
-    Path(node): Path<String>,
-    body: BodyBytes,
-) -> Answer {
+async fn decommission(State(door): State<Door>, node: NodeName, body: BodyBytes) -> Answer {
     let body = body?;
     let Reason { reason } = if body.is_empty() {
         Reason::default()
     } else {
         serde_json::from_slice(&body).map_err(|error| bad(&error.to_string()))?
     };
-    change(&door, Request::Decommission { node: NodeSelector(node), reason }).await
+    change(&door, Request::Decommission { node: selector(node)?, reason }).await
 }
 
-async fn cancel(State(door): State<Door>, Path(node): Path<String>) -> Answer {
-    change(&door, Request::Cancel { node: NodeSelector(node) }).await
+async fn cancel(State(door): State<Door>, node: NodeName) -> Answer {
+    change(&door, Request::Cancel { node: selector(node)? }).await
 }
 
 async fn report(State(door): State<Door>) -> Answer {
@@ -179,7 +176,14 @@ async fn report(State(door): State<Door>) -> Answer {
     }
 }
 
+type NodeName = Result<Path<String>, axum::extract::rejection::PathRejection>;
+
 type BodyBytes = Result<Bytes, axum::extract::rejection::BytesRejection>;
+
+fn selector(name: NodeName) -> Result<NodeSelector, HttpRefusal> {
+    let Path(name) = name?;
+    Ok(NodeSelector(name))
+}
 
 async fn change(door: &Door, request: Request) -> Answer {
     match door.requests.one(request).await? {

@@ -1,5 +1,6 @@
 //! What HTTP answers instead of what was asked.
 
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use sanderling_protocol::Refusal;
@@ -47,17 +48,17 @@ impl From<Refusal> for HttpRefusal {
     }
 }
 
-impl From<axum::extract::rejection::QueryRejection> for HttpRefusal {
-    fn from(rejection: axum::extract::rejection::QueryRejection) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, &rejection.body_text())
-    }
+macro_rules! from_rejections {
+    ($($name:ident),*) => {$(
+        impl From<$name> for HttpRefusal {
+            fn from(rejection: $name) -> Self {
+                Self::new(rejection.status(), &rejection.body_text())
+            }
+        }
+    )*};
 }
 
-impl From<axum::extract::rejection::BytesRejection> for HttpRefusal {
-    fn from(rejection: axum::extract::rejection::BytesRejection) -> Self {
-        Self::new(rejection.status(), &rejection.body_text())
-    }
-}
+from_rejections!(BytesRejection, PathRejection, QueryRejection);
 
 impl IntoResponse for HttpRefusal {
     fn into_response(self) -> Response {

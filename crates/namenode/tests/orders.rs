@@ -1,0 +1,106 @@
+//! What datanodes are told.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use sanderling_protocol::frame::{decode_body, encode_body};
+use sanderling_protocol::message::{Hello, HelloReply, Role};
+use sanderling_protocol::{EventKind, Header, NodeId, Order, OrderReply, Refusal, Reply, Request};
+use sanderling_transport::{Handled, Response, ServeOptions, Service, serve};
+use support::{options, start};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// A datanode that takes orders and notes them.
+struct Listener {
+    node: NodeId,
+    orders: Mutex<Vec<Order>>,
+    /// Orders that are dropped before one is answered.
+    deaf: Mutex<u32>,
+}
+
+impl Service for Listener {
+    fn hello(&self, hello: &Hello) -> Result<HelloReply, Refusal> {
+        match hello.node {
+            Some(asked) if asked != self.node => Err(Refusal::WrongNode { here: self.node, asked }),
+            _ => Ok(HelloReply { role: Role::Datanode, cluster: None, node: Some(self.node) }),
+        }
+    }
+
+    fn handle(self: &Arc<Self>, header: Header, body: bytes::Bytes) -> Handled {
+        let mut deaf = self.deaf.lock().unwrap();
+        if *deaf > 0 {
+            *deaf -= 1;
+            return Handled::Later(Box::pin(std::future::pending()));
+        }
+        self.orders.lock().unwrap().push(decode_body(&body).unwrap());
+        let body = vec![encode_body(&OrderReply::Done).into()];
+        Handled::Now(Response { header: header.reply(), body })
+    }
+}
+
+async fn listener(asker: &support::Asker, nonce: u64, deaf: u32) -> (NodeId, Arc<Listener>) {
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let node = asker.datanode(nonce, &socket.local_addr().unwrap().to_string()).await;
+    let orders = Mutex::default();
+    let service = Arc::new(Listener { node, orders, deaf: Mutex::new(deaf) });
+    let serving =
+        serve(socket, Arc::clone(&service), ServeOptions::default(), CancellationToken::new());
+    tokio::spawn(serving);
+    (node, service)
+}
+
+fn is_fenced(node: NodeId) -> impl Fn(&EventKind) -> bool {
+    move |kind| matches!(kind, EventKind::NodeFenced { node: it } if *it == node)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn noticed_datanode_is_fenced_at_once_and_unfenced_when_the_notice_is_taken_back() {
+    let place = tempfile::tempdir().unwrap();
+    let asker = start(options(place.path())).await;
+    let (node, datanode) = listener(&asker, 1, 0).await;
+    let reason = "cloud".to_owned();
+    let notice = Request::Notice { node: node.into(), deadline_millis: 20_000, reason };
+    let Ok(Reply::Node(_)) = asker.ask(notice).await else { panic!() };
+    let fenced = asker.wait_for(is_fenced(node)).await;
+    let noticed = |kind: &EventKind| matches!(kind, EventKind::NodeNoticed { .. });
+    let noticed = asker.wait_for(noticed).await;
+    assert!(fenced.at.since(noticed.at).0 < 1000, "the order is pushed, not polled for");
+    asker.ask(Request::Cancel { node: node.into() }).await.unwrap();
+    let until = tokio::time::Instant::now() + support::WITHIN;
+    while datanode.orders.lock().unwrap().last() != Some(&Order::UnfenceNode) {
+        assert!(tokio::time::Instant::now() < until);
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let first = datanode.orders.lock().unwrap()[0].clone();
+    assert!(matches!(first, Order::FenceNode { deadline_in: Some(left) } if left.0 <= 20_000));
+    asker.server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn order_without_an_answer_is_given_again() {
+    let place = tempfile::tempdir().unwrap();
+    let asker = start(options(place.path())).await;
+    let (node, datanode) = listener(&asker, 1, 1).await;
+    let reason = String::new();
+    asker.ask(Request::Decommission { node: node.into(), reason }).await.unwrap();
+    asker.wait_for(is_fenced(node)).await;
+    assert_eq!(*datanode.orders.lock().unwrap(), [Order::FenceNode { deadline_in: None }]);
+    asker.server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn datanode_that_answers_as_another_incarnation_is_gone() {
+    let place = tempfile::tempdir().unwrap();
+    let asker = start(options(place.path())).await;
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let node = asker.datanode(1, &socket.local_addr().unwrap().to_string()).await;
+    let other = Listener { node: NodeId(77), orders: Mutex::default(), deaf: Mutex::default() };
+    let stop = CancellationToken::new();
+    tokio::spawn(serve(socket, Arc::new(other), ServeOptions::default(), stop));
+    asker.ask(Request::Suspect { node }).await.unwrap();
+    asker.wait_for(|kind| matches!(kind, EventKind::NodeGone { .. })).await;
+    asker.server.stop().await;
+}
