@@ -10,6 +10,7 @@ pub mod floors;
 pub mod lengths;
 pub mod names;
 pub mod pages;
+pub mod tables;
 pub mod tree;
 pub mod versions;
 pub mod words;

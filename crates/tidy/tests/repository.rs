@@ -2,7 +2,7 @@
 
 use sanderling_protocol::Refusal;
 use sanderling_tidy::tree::SourceFile;
-use sanderling_tidy::{Problem, floors, lengths, names, pages, tree, versions, words};
+use sanderling_tidy::{Problem, floors, lengths, names, pages, tables, tree, versions, words};
 
 fn files() -> Vec<SourceFile> {
     tree::read(&tree::root()).expect("the working tree can be read")
@@ -43,14 +43,12 @@ fn all_languages_have_one_version() {
     assert_none(&versions::check(&files()));
 }
 
-/// The table of refusals in docs/OPERATING.md has one row per refusal, with its number and name.
 #[test]
 fn every_refusal_is_explained() {
-    let files = files();
-    let Some(page) = files.iter().find(|file| file.path == "docs/OPERATING.md") else { return };
-    let is_explained = |(code, name): &&(u16, &str)| {
-        page.text.lines().any(|line| line.starts_with(&format!("| {code} | `{name}` |")))
-    };
-    let missing: Vec<_> = Refusal::TABLE.iter().filter(|row| !is_explained(row)).collect();
-    assert!(missing.is_empty(), "docs/OPERATING.md does not explain {missing:?}");
+    assert_none(&tables::check_refusals(&files(), Refusal::TABLE));
+}
+
+#[test]
+fn every_metric_is_listed() {
+    assert_none(&tables::check_metrics(&files()));
 }
