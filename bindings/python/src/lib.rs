@@ -1,11 +1,32 @@
 //! The native half of the Python package `sanderling`: the client and the command line, each called
 //! with Python's lock released.
+//!
+//! What crosses the border is plain: paths are text, data is anything with a buffer, and facts are
+//! JSON, from which the Python half makes its types.
 
-use pyo3::prelude::*;
+mod buffer;
+mod client;
+mod error;
+mod files;
+mod options;
+mod runtime;
 
 /// The module `sanderling._sanderling`.
 #[pymodule(gil_used = false)]
 mod _sanderling {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::client::PyClient;
+    #[pymodule_export]
+    use crate::files::{PyReader, PyWriter};
+
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+    /// Runs the command line and returns its exit code.
+    #[pyfunction]
+    fn main(py: Python<'_>, arguments: Vec<String>) -> i32 {
+        py.detach(|| sanderling_cli::main(arguments))
+    }
 }

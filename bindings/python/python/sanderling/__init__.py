@@ -1,5 +1,69 @@
-"""Sanderling keeps ephemeral data alive on machines that are taken away at short notice."""
+"""Sanderling keeps ephemeral data alive on machines that are taken away at short notice.
 
+    import sanderling
+
+    with sanderling.Cluster.local(datanodes=3, dram_bytes=256 << 20) as cluster:
+        store = cluster.store()
+        store.put("/hello", b"world")
+        cluster.notice(cluster.nodes()[0], deadline_seconds=5)
+        assert store.get("/hello") == b"world"
+"""
+
+from sanderling import errors
 from sanderling._sanderling import VERSION as __version__
+from sanderling.cluster import Cluster, ClusterError
+from sanderling.errors import (
+    DataUnavailable,
+    Exists,
+    Full,
+    NotFound,
+    Recovery,
+    SanderlingError,
+    TimedOut,
+    Unreachable,
+)
+from sanderling.files import ObjectReader, ObjectWriter
+from sanderling.store import Store, connect
+from sanderling.types import (
+    Deleted,
+    Drain,
+    Entry,
+    Event,
+    Fsck,
+    Job,
+    Loss,
+    LossReport,
+    Node,
+    Stat,
+    Usage,
+)
 
-__all__ = ["__version__"]
+__all__ = [
+    "Cluster",
+    "ClusterError",
+    "DataUnavailable",
+    "Deleted",
+    "Drain",
+    "Entry",
+    "Event",
+    "Exists",
+    "Fsck",
+    "Full",
+    "Job",
+    "Loss",
+    "LossReport",
+    "Node",
+    "NotFound",
+    "ObjectReader",
+    "ObjectWriter",
+    "Recovery",
+    "SanderlingError",
+    "Stat",
+    "Store",
+    "TimedOut",
+    "Unreachable",
+    "Usage",
+    "__version__",
+    "connect",
+    "errors",
+]

@@ -1,0 +1,247 @@
+"""File objects over the store's objects."""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sanderling.errors import Closed
+from sanderling.types import Stat
+
+if TYPE_CHECKING:
+    from sanderling import _sanderling
+
+READ_BUFFER_BYTES = 64 << 10
+"""What a small read fetches: lines and headers come from memory, and a Parquet footer's neighbours
+cost no more than the round trip itself."""
+
+WRITE_BUFFER_BYTES = 256 << 10
+"""Small writes are gathered to this size; larger ones go through as they are."""
+
+Timed = Callable[..., Any]
+
+
+class ObjectReader(io.BufferedIOBase):
+    """Reads one object. It sees the bytes published when it was opened.
+
+    Reads of `buffer_bytes` and more fetch exactly what was asked; smaller ones fill a buffer.
+    """
+
+    def __init__(
+        self, native: _sanderling.Reader, stat: Stat, timed: Timed, buffer_bytes: int
+    ) -> None:
+        self._native = native
+        self._timed = timed
+        self._buffer_bytes = buffer_bytes
+        self._buffer = b""
+        self._buffer_at = 0
+        self._position = 0
+        self.stat = stat
+        self.size = native.bytes
+        self.name = stat.path
+        self.mode = "rb"
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        self._check()
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        self._check()
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}.get(whence)
+        if start is None:
+            raise ValueError(f"whence is {whence}: 0, 1 or 2 is wanted")
+        if start + offset < 0:
+            raise ValueError(f"position {start + offset} lies before the start")
+        self._position = start + offset
+        return self._position
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._check()
+        left = max(self.size - self._position, 0)
+        size = left if size is None or size < 0 else min(size, left)
+        data = self._bytes_at(self._position, size)
+        self._position += len(data)
+        return data
+
+    def read1(self, size: int = -1, /) -> bytes:
+        return self.read(self._buffer_bytes or READ_BUFFER_BYTES if size < 0 else size)
+
+    def readinto(self, buffer: Any, /) -> int:
+        self._check()
+        view = memoryview(buffer).cast("B")
+        if len(view) < self._buffer_bytes:
+            data = self.read(len(view))
+            view[: len(data)] = data
+            return len(data)
+        view = view[: max(self.size - self._position, 0)]
+        count = self._timed("read", len(view), self._native.read_into, self._position, view)
+        self._position += count
+        return count
+
+    readinto1 = readinto
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Reads many ranges, (offset, bytes) each, in one call per datanode."""
+        self._check()
+        total = sum(length for _, length in ranges)
+        return self._timed("read", total, self._native.read_ranges, list(ranges))
+
+    def close(self) -> None:
+        self._buffer = b""
+        super().close()
+
+    def _bytes_at(self, offset: int, size: int) -> bytes:
+        if size == 0:
+            return b""
+        if size >= self._buffer_bytes:
+            return self._timed("read", size, self._native.read_range, offset, size)
+        start = offset - self._buffer_at
+        if start < 0 or start + size > len(self._buffer):
+            fetched = min(self._buffer_bytes, self.size - offset)
+            self._buffer = self._timed("read", fetched, self._native.read_range, offset, fetched)
+            self._buffer_at = offset
+            start = 0
+        return self._buffer[start : start + size]
+
+    def _check(self) -> None:
+        if self.closed:
+            raise Closed("the file is closed")
+
+
+class ObjectWriter(io.BufferedIOBase):
+    """Writes one object, which appears, or replaces an older one, when it is closed.
+
+    Left by an exception in a `with` block, or dropped without `close`, it commits nothing.
+    """
+
+    def __init__(
+        self, native: _sanderling.Writer, path: str, mode: str, timed: Timed, autocommit: bool
+    ) -> None:
+        self._native = native
+        self._timed = timed
+        self._buffer = bytearray()
+        self._autocommit = autocommit
+        self._is_open = True
+        self._position = native.position
+        self.name = path
+        self.mode = mode
+        self.stat: Stat | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def write(self, data: Any, /) -> int:
+        self._check()
+        view = memoryview(data).cast("B")
+        if self._buffer and len(self._buffer) + len(view) > WRITE_BUFFER_BYTES:
+            self._send(self._take())
+        if len(view) >= WRITE_BUFFER_BYTES:
+            self._send(view)
+        else:
+            self._buffer += view
+        self._position += len(view)
+        return len(view)
+
+    def flush(self) -> None:
+        """Sends what is buffered; it is readable by others when this returns."""
+        if self._is_open and not self.closed:
+            self._send(self._take())
+            self._timed("write", 0, self._native.flush)
+
+    def close(self) -> None:
+        """Sends the rest and seals the object."""
+        if self.closed:
+            return
+        try:
+            if self._is_open:
+                self._send(self._take())
+                if self._autocommit:
+                    self.commit()
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            self._mark_closed()
+
+    def commit(self) -> None:
+        """Seals the object. For writers opened with `autocommit=False`, after `close`."""
+        if self._is_open:
+            self.stat = Stat.of(json.loads(self._timed("seal", 0, self._native.close)))
+            self._is_open = False
+
+    def abort(self) -> None:
+        """Gives the object up: nothing of it stays, and an older one of that name is untouched."""
+        if self._is_open:
+            self._is_open = False
+            self._buffer.clear()
+            self._native.abort()
+        self._mark_closed()
+
+    discard = abort
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __del__(self) -> None:
+        if getattr(self, "_is_open", False) and self._autocommit:
+            warnings.warn(f"{self.name} was dropped unclosed and given up", ResourceWarning, 2)
+            try:
+                self.abort()
+            except Exception:  # noqa: BLE001 - nobody is left to tell; the lease ends by itself
+                pass
+
+    def _take(self) -> bytes:
+        data = bytes(self._buffer)
+        self._buffer.clear()
+        return data
+
+    def _send(self, data: Any) -> None:
+        if len(data):
+            self._timed("write", len(data), self._native.write, data)
+
+    def _mark_closed(self) -> None:
+        # The base class's close() would flush: whatever has to be sent has been sent.
+        self._buffer.clear()
+        if not self.closed:
+            is_open, self._is_open = self._is_open, False
+            super().close()
+            self._is_open = is_open
+
+    def _check(self) -> None:
+        if self.closed or not self._is_open:
+            raise Closed("the file is closed")
+
+
+class _TextWriter(io.TextIOWrapper):
+    """Text over an `ObjectWriter`; an exception in its `with` block commits nothing either."""
+
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        if kind is not None:
+            self.buffer.abort()  # type: ignore[attr-defined]
+        super().__exit__(kind, *rest)
+
+
+def as_text(
+    file: ObjectReader | ObjectWriter,
+    encoding: str | None,
+    errors: str | None,
+    newline: str | None,
+) -> io.TextIOWrapper:
+    """Wraps a binary file for text."""
+    kind = _TextWriter if file.writable() else io.TextIOWrapper
+    return kind(file, encoding or "utf-8", errors, newline)  # type: ignore[type-var]

@@ -1,0 +1,317 @@
+"""The store, as a program sees it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from sanderling import _sanderling
+from sanderling.errors import Closed, NotFound
+from sanderling.files import READ_BUFFER_BYTES, ObjectReader, ObjectWriter, as_text
+from sanderling.types import (
+    Deleted,
+    Entry,
+    Event,
+    Fsck,
+    Job,
+    LossReport,
+    Node,
+    Stat,
+    Usage,
+)
+
+ADDRESS_VARIABLE = "SANDERLING_NAMENODE"
+"""The environment variable that holds the namenode's address."""
+
+Observer = Callable[[str, int, float, float, BaseException | None], None]
+"""Is told of every call for data: its kind (`read`, `write`, `create`, `seal`, `lookup`, `delete`),
+its bytes, when it began (`time.monotonic`), how long it took in seconds, and its error."""
+
+
+def connect(
+    address: str | None = None, *, timeout: float | None = None, observer: Observer | None = None
+) -> Store:
+    """Connects to a namenode, `host:port`; without one, to the one in SANDERLING_NAMENODE.
+
+    `timeout` bounds every call, in seconds, retries included.
+    """
+    address = address or os.environ.get(ADDRESS_VARIABLE)
+    if not address:
+        raise ValueError(f"no namenode given: pass its address or set {ADDRESS_VARIABLE}")
+    return Store(_sanderling.Client(address, timeout), address, observer)
+
+
+class Store:
+    """A connected client. All threads may use one; Python's lock is free during every call."""
+
+    def __init__(
+        self, native: _sanderling.Client, address: str, observer: Observer | None = None
+    ) -> None:
+        self._native: _sanderling.Client | None = native
+        self._observer = observer
+        self.address = address
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<sanderling.Store at {self.address}>"
+
+    def close(self) -> None:
+        """Lets the connections go. Later calls raise `Closed`."""
+        self._native = None
+
+    # Objects
+
+    def put(
+        self,
+        path: str,
+        data: Any,
+        *,
+        replace: bool = True,
+        parents: bool = False,
+        storage_class: str | None = None,
+        ttl: float | None = None,
+        delete_after_read: bool = False,
+        is_listed: bool = True,
+        affinity: str | None = None,
+        kind: str = "file",
+    ) -> Stat:
+        """Writes a whole object from anything with a buffer.
+
+        An older object is replaced at once when the new one is complete, or refused with `Exists`
+        unless `replace`. `parents` makes missing directories; `ttl` is in seconds; `affinity` is an
+        object's path to be near, or a host. `kind="key_value"` makes an entry of a table.
+        """
+        view = memoryview(data).cast("B")
+        options = _options(replace, parents, storage_class, ttl, delete_after_read, is_listed)
+        options |= {"affinity": affinity, "is_key_value": kind == "key_value"}
+        options["expected_bytes"] = len(view)
+        return self._stat("write", len(view), self._client.put, _text(path), view, options)
+
+    def get(self, path: str) -> bytes:
+        """Reads a whole object."""
+        return self._timed("read", None, self._client.get, _text(path))
+
+    def get_range(self, path: str, offset: int, length: int) -> bytes:
+        """Reads `length` bytes from `offset`; a range past the end is refused."""
+        return self._timed("read", length, self._client.get_range, _text(path), offset, length)
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Reads many ranges, (offset, bytes) each, in one call per datanode."""
+        total = sum(length for _, length in ranges)
+        return self._timed("read", total, self._client.get_ranges, _text(path), list(ranges))
+
+    def open(
+        self,
+        path: str,
+        mode: str = "rb",
+        *,
+        buffer_bytes: int = READ_BUFFER_BYTES,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        parents: bool = False,
+        storage_class: str | None = None,
+        ttl: float | None = None,
+        autocommit: bool = True,
+    ) -> Any:
+        """Opens an object as a file.
+
+        Modes: `rb` reads; `wb` writes and replaces an older object when closed; `xb` refuses an
+        existing one; `ab` appends. Without the `b`, the file is text. What is written is sealed by
+        `close`; an exception in a `with` block gives it up. With `autocommit=False` only `commit()`
+        seals it.
+        """
+        kind = mode.replace("b", "").replace("t", "")
+        file: ObjectReader | ObjectWriter
+        if kind == "r":
+            file = self._reader(_text(path), buffer_bytes)
+        elif kind in ("w", "x", "a"):
+            options = _options(kind == "w", parents, storage_class, ttl, False, True)
+            file = self._writer(_text(path), kind, options, autocommit)
+        else:
+            raise ValueError(f"mode {mode!r} is none of rb, wb, xb, ab, r, w, x, a")
+        return file if "b" in mode else as_text(file, encoding, errors, newline)
+
+    def stat(self, path: str) -> Stat:
+        """Returns facts about an object; raises `NotFound`."""
+        return self._stat("lookup", 0, self._client.stat, _text(path))
+
+    def exists(self, path: str) -> bool:
+        """Tells whether an object has this name."""
+        try:
+            self.stat(path)
+        except NotFound:
+            return False
+        return True
+
+    def list(self, path: str = "/") -> list[Entry]:
+        """Lists a directory, multifile or table in the order of names."""
+        text = self._timed("lookup", 0, self._client.list, _text(path))
+        return [Entry.of(each) for each in json.loads(text)]
+
+    def walk(self, path: str = "/") -> Iterator[tuple[str, list[Entry]]]:
+        """Yields (path, entries) of each directory in a subtree, the upper ones first."""
+        entries = self.list(path)
+        yield path, entries
+        for entry in entries:
+            if entry.is_container:
+                yield from self.walk(f"{path.rstrip('/')}/{entry.name}")
+
+    def delete(self, path: str, *, recursive: bool = False) -> Deleted:
+        """Deletes an object; a directory that holds something only when `recursive`."""
+        return Deleted(*self._timed("delete", 0, self._client.delete, _text(path), recursive))
+
+    def rename(self, source: str, target: str, *, replace: bool = False) -> None:
+        """Moves an object, with everything in it, to another name at once."""
+        self._timed("lookup", 0, self._client.rename, _text(source), _text(target), replace)
+
+    def mkdir(self, path: str, *, parents: bool = False, kind: str = "directory") -> Stat:
+        """Makes a `directory`, `multifile` or `table`.
+
+        `parents` makes missing directories above it and accepts that it exists already.
+        """
+        return self._stat("create", 0, self._client.make_directory, _text(path), kind, parents)
+
+    def set_ttl(self, path: str, ttl: float | None) -> None:
+        """Lets an object go in so many seconds from now; None keeps it."""
+        self._client.set_ttl(_text(path), None if ttl is None else round(ttl * 1000))
+
+    def usage(self, path: str = "/") -> Usage:
+        """Sums up what a subtree holds."""
+        return Usage(**json.loads(self._client.usage(_text(path))))
+
+    # Jobs
+
+    def register_job(
+        self, path: str, *, lease: float = 60.0, quota_bytes: int | None = None
+    ) -> Job:
+        """Makes a subtree that goes when its lease, in seconds, is not renewed."""
+        raw = self._client.register_job(_text(path), round(lease * 1000), quota_bytes)
+        return Job.of(json.loads(raw))
+
+    def renew_job(self, job: int) -> None:
+        """Renews a job's lease."""
+        self._client.renew_job(job)
+
+    def end_job(self, job: int) -> None:
+        """Ends a job and deletes its subtree."""
+        self._client.end_job(job)
+
+    def jobs(self) -> list[Job]:
+        """Lists the jobs."""
+        return [Job.of(each) for each in json.loads(self._client.jobs())]
+
+    # The cluster
+
+    def nodes(self, *, all: bool = False) -> list[Node]:
+        """Lists the datanodes; with `all` also those that are gone."""
+        return [Node.of(each) for each in json.loads(self._client.nodes(all))]
+
+    def notice(self, node: int | str, deadline_seconds: float, reason: str = "") -> Node:
+        """Gives a node its notice: its data leaves before the deadline."""
+        raw = self._client.notice(str(node), round(deadline_seconds * 1000), reason)
+        return Node.of(json.loads(raw))
+
+    def decommission(self, node: int | str, reason: str = "") -> Node:
+        """Removes a node in order, without a deadline."""
+        return Node.of(json.loads(self._client.decommission(str(node), reason)))
+
+    def cancel(self, node: int | str) -> Node:
+        """Takes a notice or decommission back."""
+        return Node.of(json.loads(self._client.cancel(str(node))))
+
+    def events(self, after: int = 0, *, limit: int = 1000, wait: float = 0.0) -> list[Event]:
+        """Returns events after a sequence; waits up to `wait` seconds for the first."""
+        raw = self._client.events(after, limit, round(wait * 1000))
+        return [Event.of(each) for each in json.loads(raw)]
+
+    def report(self) -> LossReport:
+        """Returns everything that was ever declared lost."""
+        return LossReport.of(json.loads(self._client.report()))
+
+    def fsck(self) -> Fsck:
+        """Checks the catalog against itself."""
+        return Fsck(**json.loads(self._client.fsck()))
+
+    def metrics(self) -> dict[str, float]:
+        """Returns what this client went through: retries, moved blocks met, failed calls and the
+        longest stall in seconds."""
+        return self._client.metrics()
+
+    # Below
+
+    @property
+    def _client(self) -> _sanderling.Client:
+        if self._native is None:
+            raise Closed("the store is closed")
+        return self._native
+
+    def _reader(self, path: str, buffer_bytes: int) -> ObjectReader:
+        native = self._timed("lookup", 0, self._client.reader, path)
+        return ObjectReader(native, Stat.of(json.loads(native.stat)), self._timed, buffer_bytes)
+
+    def _writer(
+        self, path: str, kind: str, options: dict[str, Any], autocommit: bool
+    ) -> ObjectWriter:
+        if kind == "a":
+            try:
+                native = self._timed("create", 0, self._client.append, path)
+            except NotFound:
+                native = self._timed("create", 0, self._client.create, path, options)
+        else:
+            native = self._timed("create", 0, self._client.create, path, options)
+        return ObjectWriter(native, path, f"{kind}b", self._timed, autocommit)
+
+    def _stat(self, kind: str, size: int, call: Callable[..., str], *arguments: Any) -> Stat:
+        return Stat.of(json.loads(self._timed(kind, size, call, *arguments)))
+
+    def _timed(self, kind: str, size: int | None, call: Callable[..., Any], *arguments: Any) -> Any:
+        observer = self._observer
+        if observer is None:
+            return call(*arguments)
+        began = time.monotonic()
+        error = None
+        try:
+            result = call(*arguments)
+            return result
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            if size is None:
+                size = 0 if error else len(result)
+            observer(kind, size, began, time.monotonic() - began, error)
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    return os.fspath(path)
+
+
+def _options(
+    replace: bool,
+    parents: bool,
+    storage_class: str | None,
+    ttl: float | None,
+    delete_after_read: bool,
+    is_listed: bool,
+) -> dict[str, Any]:
+    return {
+        "replace": replace,
+        "parents": parents,
+        "storage_class": storage_class,
+        "ttl_millis": None if ttl is None else round(ttl * 1000),
+        "delete_after_read": delete_after_read,
+        "is_listed": is_listed,
+        "affinity": None,
+        "is_key_value": False,
+        "expected_bytes": None,
+    }

@@ -1,0 +1,277 @@
+"""What the store says about objects, nodes and events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
+
+
+def _moment(micros: int) -> datetime:
+    return datetime.fromtimestamp(micros / 1e6, timezone.utc)
+
+
+def _seconds(millis: int | None) -> float | None:
+    return None if millis is None else millis / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """Facts about one object."""
+
+    path: str
+    object: int
+    kind: str
+    """`file`, `directory`, `multifile`, `table` or `key_value`."""
+    bytes: int
+    lost_bytes: int
+    is_sealed: bool
+    is_listed: bool
+    delete_after_read: bool
+    storage_class: str
+    created_at: datetime
+    modified_at: datetime
+    expires_in: float | None
+    """Seconds left by its time to live; None to keep it."""
+    blocks: int
+    entries: int
+    job: int | None
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> Stat:
+        """Makes it from the native half's words."""
+        return cls(
+            path=raw["path"],
+            object=raw["object"],
+            kind=raw["kind"],
+            bytes=raw["bytes"],
+            lost_bytes=raw["lost_bytes"],
+            is_sealed=raw["is_sealed"],
+            is_listed=raw["is_listed"],
+            delete_after_read=raw["delete_after_read"],
+            storage_class=f"{raw['class']['tier']}:{raw['class']['when_full']}",
+            created_at=_moment(raw["created_at"]),
+            modified_at=_moment(raw["modified_at"]),
+            expires_in=_seconds(raw["expires_in"]),
+            blocks=raw["blocks"],
+            entries=raw["entries"],
+            job=raw["job"],
+        )
+
+    @property
+    def is_container(self) -> bool:
+        """Whether the object holds others rather than bytes."""
+        return self.kind in CONTAINERS
+
+
+CONTAINERS = frozenset({"directory", "multifile", "table"})
+"""Kinds of objects that hold others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a listing."""
+
+    name: str
+    kind: str
+    object: int
+    bytes: int
+    lost_bytes: int
+    is_sealed: bool
+    modified_at: datetime
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> Entry:
+        """Makes it from the native half's words."""
+        return cls(**{**raw, "modified_at": _moment(raw["modified_at"])})
+
+    @property
+    def is_container(self) -> bool:
+        """Whether the object holds others rather than bytes."""
+        return self.kind in CONTAINERS
+
+
+class Deleted(NamedTuple):
+    """What a deletion took away."""
+
+    objects: int
+    freed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """How far a drain is."""
+
+    left_blocks: int
+    left_bytes: int
+    moved_blocks: int
+    moved_bytes: int
+    lost_blocks: int
+    lost_bytes: int
+    elapsed: float
+    """Seconds since it began."""
+    finish_in: float | None
+    """Seconds until it should end at the rate so far."""
+    is_fenced: bool
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> Drain:
+        """Makes it from the native half's words."""
+        times = {name: _seconds(raw[name]) for name in ("elapsed", "finish_in")}
+        return cls(**{**raw, **times})
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One incarnation of a datanode."""
+
+    id: int
+    name: str
+    address: str
+    http_address: str
+    host: str
+    policy: str
+    """`active`, `draining`, `decommissioning`, `drained` or `gone`."""
+    availability: str
+    """`up`, `suspect` or `down`."""
+    capacity_bytes: int
+    used_bytes: int
+    blocks: int
+    exposure_bytes: int
+    deadline_in: float | None
+    """Seconds left until the notice's deadline."""
+    reason: str
+    drain: Drain | None
+    heartbeat_age: float
+    """Seconds since its last heartbeat."""
+    age: float
+    """Seconds since it registered."""
+    load: dict[str, int] = field(repr=False)
+    """Figures of its last heartbeat: `read_bytes_total`, `pushed_bytes_total`, ..."""
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> Node:
+        """Makes it from the native half's words."""
+        return cls(
+            id=raw["id"],
+            name=raw["name"],
+            address=raw["address"],
+            http_address=raw["http_address"],
+            host=raw["host"],
+            policy=raw["policy"],
+            availability=raw["availability"],
+            capacity_bytes=sum(tier["capacity_bytes"] for tier in raw["tiers"]),
+            used_bytes=sum(tier["used_bytes"] for tier in raw["tiers"]),
+            blocks=raw["blocks"],
+            exposure_bytes=raw["exposure_bytes"],
+            deadline_in=_seconds(raw["deadline_in"]),
+            reason=raw["reason"],
+            drain=Drain.of(raw["drain"]) if raw["drain"] else None,
+            heartbeat_age=raw["heartbeat_age"] / 1000,
+            age=raw["age"] / 1000,
+            load=raw["load"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to the cluster."""
+
+    sequence: int
+    """Its place in the order; without gaps."""
+    at: datetime
+    kind: str
+    """`node_noticed`, `blocks_moved`, `node_gone`, `blocks_lost`, ..."""
+    fields: dict[str, Any]
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> Event:
+        """Makes it from the native half's words."""
+        kind, fields = next(iter(raw["kind"].items()))
+        return cls(raw["sequence"], _moment(raw["at"]), kind, fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Lost bytes of one object, from one cause."""
+
+    at: datetime
+    node: int
+    why: str
+    object: int
+    path: str
+    job: int | None
+    ranges: list[tuple[int, int]]
+    """(offset, bytes)."""
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> Loss:
+        """Makes it from the native half's words."""
+        ranges = [(each["offset"], each["bytes"]) for each in raw["ranges"]]
+        return cls(**{**raw, "at": _moment(raw["at"]), "ranges": ranges})
+
+
+@dataclass(frozen=True, slots=True)
+class LossReport:
+    """Everything that was ever declared lost."""
+
+    blocks: int
+    bytes: int
+    objects: int
+    moved_bytes: int
+    notices: int
+    losses: list[Loss]
+    is_truncated: bool
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> LossReport:
+        """Makes it from the native half's words."""
+        return cls(**{**raw, "losses": [Loss.of(each) for each in raw["losses"]]})
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a subtree holds."""
+
+    files: int
+    directories: int
+    bytes: int
+    lost_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fsck:
+    """What a check of the catalog found."""
+
+    files: int
+    directories: int
+    blocks: int
+    bytes: int
+    open_blocks: int
+    lost_blocks: int
+    lost_bytes: int
+    lost_objects: list[str]
+    problems: list[str]
+    """Contradictions inside the catalog: each is a bug."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The owner of a subtree with a lifetime."""
+
+    job: int
+    path: str
+    created_at: datetime
+    lease: float
+    """Seconds."""
+    remaining: float
+    """Seconds left of the lease."""
+    quota_bytes: int | None
+    used_bytes: int
+    hints: dict[str, Any]
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> Job:
+        """Makes it from the native half's words."""
+        times = {name: raw[name] / 1000 for name in ("lease", "remaining")}
+        return cls(**{**raw, **times, "created_at": _moment(raw["created_at"])})

@@ -1,0 +1,226 @@
+//! The client.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use sanderling_client::{Client, ClientConfig};
+use sanderling_protocol::message::{JobHints, ObjectKind, RegisterJob};
+use sanderling_protocol::node::NodeSelector;
+use sanderling_protocol::{JobId, Millis};
+
+use crate::buffer::Source;
+use crate::error::{json, path};
+use crate::files::{PyReader, PyWriter, byte_ranges};
+use crate::options::NewObject;
+use crate::runtime::wait;
+
+/// A connection to a cluster.
+#[pyclass(frozen, name = "Client")]
+pub(crate) struct PyClient(Client);
+
+#[pymethods]
+impl PyClient {
+    #[new]
+    #[pyo3(signature = (address, timeout = None))]
+    fn new(py: Python<'_>, address: &str, timeout: Option<f64>) -> PyResult<Self> {
+        let mut config = ClientConfig::default();
+        if let Some(seconds) = timeout {
+            config.call_deadline = Duration::try_from_secs_f64(seconds)
+                .map_err(|error| PyValueError::new_err(format!("timeout {seconds}: {error}")))?;
+        }
+        wait(py, Client::connect(address, config)).map(Self)
+    }
+
+    fn put(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        data: &Bound<'_, PyAny>,
+        options: NewObject,
+    ) -> PyResult<String> {
+        let (name, options) = (path(py, name)?, options.checked(py)?);
+        let source = Source::of(data)?;
+        let data = py.detach(|| Bytes::copy_from_slice(source.bytes()));
+        json(&wait(py, self.0.put(&name, data, &options))?)
+    }
+
+    fn get<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyBytes>> {
+        let name = path(py, name)?;
+        Ok(PyBytes::new(py, &wait(py, self.0.get(&name))?))
+    }
+
+    fn get_range<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        offset: u64,
+        length: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let name = path(py, name)?;
+        Ok(PyBytes::new(py, &wait(py, self.0.get_range(&name, offset, length))?))
+    }
+
+    fn get_ranges<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        ranges: Vec<(u64, u64)>,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let (name, ranges) = (path(py, name)?, byte_ranges(&ranges));
+        let parts = wait(py, self.0.get_ranges(&name, &ranges))?;
+        Ok(parts.iter().map(|part| PyBytes::new(py, part)).collect())
+    }
+
+    fn reader(&self, py: Python<'_>, name: &str) -> PyResult<PyReader> {
+        let name = path(py, name)?;
+        wait(py, self.0.open(&name)).map(PyReader)
+    }
+
+    fn create(&self, py: Python<'_>, name: &str, options: NewObject) -> PyResult<PyWriter> {
+        let (name, options) = (path(py, name)?, options.checked(py)?);
+        wait(py, self.0.create(&name, &options)).map(PyWriter::new)
+    }
+
+    fn append(&self, py: Python<'_>, name: &str) -> PyResult<PyWriter> {
+        let name = path(py, name)?;
+        wait(py, self.0.append(&name)).map(PyWriter::new)
+    }
+
+    fn stat(&self, py: Python<'_>, name: &str) -> PyResult<String> {
+        let name = path(py, name)?;
+        json(&wait(py, self.0.stat(&name))?)
+    }
+
+    fn list(&self, py: Python<'_>, name: &str) -> PyResult<String> {
+        let name = path(py, name)?;
+        json(&wait(py, self.0.list_all(&name))?)
+    }
+
+    fn make_directory(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        kind: &str,
+        parents: bool,
+    ) -> PyResult<String> {
+        let name = path(py, name)?;
+        let kind = match kind {
+            "directory" => ObjectKind::Directory,
+            "multifile" => ObjectKind::Multifile,
+            "table" => ObjectKind::Table,
+            other => {
+                let text = format!("kind {other:?} is none of directory, multifile, table");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        json(&wait(py, self.0.make_directory(&name, kind, parents, true))?)
+    }
+
+    fn rename(&self, py: Python<'_>, from: &str, to: &str, replace: bool) -> PyResult<()> {
+        let (from, to) = (path(py, from)?, path(py, to)?);
+        wait(py, self.0.rename(&from, &to, replace))
+    }
+
+    fn delete(&self, py: Python<'_>, name: &str, recursive: bool) -> PyResult<(u64, u64)> {
+        let name = path(py, name)?;
+        wait(py, self.0.delete(&name, recursive))
+    }
+
+    fn set_ttl(&self, py: Python<'_>, name: &str, ttl_millis: Option<u64>) -> PyResult<()> {
+        let name = path(py, name)?;
+        wait(py, self.0.set_ttl(&name, ttl_millis.map(Millis)))
+    }
+
+    fn usage(&self, py: Python<'_>, name: &str) -> PyResult<String> {
+        let name = path(py, name)?;
+        json(&wait(py, self.0.usage(&name))?)
+    }
+
+    fn register_job(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        lease_millis: u64,
+        quota_bytes: Option<u64>,
+    ) -> PyResult<String> {
+        let request = RegisterJob {
+            path: path(py, name)?,
+            lease: Millis(lease_millis),
+            quota_bytes,
+            hints: JobHints::default(),
+        };
+        json(&wait(py, self.0.register_job(request))?)
+    }
+
+    fn renew_job(&self, py: Python<'_>, job: u64) -> PyResult<()> {
+        wait(py, self.0.renew_job(JobId(job)))
+    }
+
+    fn end_job(&self, py: Python<'_>, job: u64) -> PyResult<()> {
+        wait(py, self.0.end_job(JobId(job)))
+    }
+
+    fn jobs(&self, py: Python<'_>) -> PyResult<String> {
+        json(&wait(py, self.0.jobs())?)
+    }
+
+    fn nodes(&self, py: Python<'_>, all: bool) -> PyResult<String> {
+        json(&wait(py, self.0.nodes(all))?)
+    }
+
+    fn notice(
+        &self,
+        py: Python<'_>,
+        node: String,
+        deadline_millis: i64,
+        reason: &str,
+    ) -> PyResult<String> {
+        let node = NodeSelector(node);
+        json(&wait(py, self.0.notice(&node, deadline_millis, reason))?)
+    }
+
+    fn decommission(&self, py: Python<'_>, node: String, reason: &str) -> PyResult<String> {
+        let node = NodeSelector(node);
+        json(&wait(py, self.0.decommission(&node, reason))?)
+    }
+
+    fn cancel(&self, py: Python<'_>, node: String) -> PyResult<String> {
+        let node = NodeSelector(node);
+        json(&wait(py, self.0.cancel(&node))?)
+    }
+
+    fn events(
+        &self,
+        py: Python<'_>,
+        after: u64,
+        limit: u32,
+        wait_millis: u64,
+    ) -> PyResult<String> {
+        json(&wait(py, self.0.events(after, limit, Millis(wait_millis)))?)
+    }
+
+    fn report(&self, py: Python<'_>) -> PyResult<String> {
+        json(&wait(py, self.0.report())?)
+    }
+
+    fn fsck(&self, py: Python<'_>) -> PyResult<String> {
+        json(&wait(py, self.0.fsck())?)
+    }
+
+    fn metrics(&self) -> HashMap<&'static str, f64> {
+        let metrics = self.0.metrics();
+        HashMap::from([
+            ("retries", metrics.retries as f64),
+            ("moved", metrics.moved as f64),
+            ("refreshed", metrics.refreshed as f64),
+            ("failed", metrics.failed as f64),
+            ("read_bytes", metrics.read_bytes as f64),
+            ("written_bytes", metrics.written_bytes as f64),
+            ("longest_stall_seconds", metrics.longest_stall.as_secs_f64()),
+        ])
+    }
+}
