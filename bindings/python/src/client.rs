@@ -193,13 +193,7 @@ impl PyClient {
         json(&wait(py, self.0.cancel(&node))?)
     }
 
-    fn events(
-        &self,
-        py: Python<'_>,
-        after: u64,
-        limit: u32,
-        wait_millis: u64,
-    ) -> PyResult<String> {
+    fn events(&self, py: Python<'_>, after: u64, limit: u32, wait_millis: u64) -> PyResult<String> {
         json(&wait(py, self.0.events(after, limit, Millis(wait_millis)))?)
     }
 

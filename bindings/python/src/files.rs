@@ -27,19 +27,13 @@ impl PyReader {
         self.0.bytes()
     }
 
-    /// Reads a range into new bytes, without a copy between.
     fn read_range<'py>(
         &self,
         py: Python<'py>,
         offset: u64,
-        length: usize,
+        length: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let mut count = 0;
-        let data = PyBytes::new_with(py, length, |buffer| {
-            count = wait(py, self.0.read_into(offset, buffer))?;
-            Ok(())
-        })?;
-        if count == length { Ok(data) } else { Ok(PyBytes::new(py, &data.as_bytes()[..count])) }
+        Ok(PyBytes::new(py, &wait(py, self.0.read_range(offset, length))?))
     }
 
     fn read_into(&self, py: Python<'_>, offset: u64, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
@@ -129,4 +123,3 @@ impl Drop for PyWriter {
 pub(crate) fn byte_ranges(pairs: &[(u64, u64)]) -> Vec<ByteRange> {
     pairs.iter().map(|&(offset, bytes)| ByteRange { offset, bytes }).collect()
 }
-

@@ -11,6 +11,8 @@ mod files;
 mod options;
 mod runtime;
 
+use pyo3::prelude::*;
+
 /// The module `sanderling._sanderling`.
 #[pymodule(gil_used = false)]
 mod _sanderling {
@@ -27,6 +29,9 @@ mod _sanderling {
     /// Runs the command line and returns its exit code.
     #[pyfunction]
     fn main(py: Python<'_>, arguments: Vec<String>) -> i32 {
-        py.detach(|| sanderling_cli::main(arguments))
+        py.detach(|| {
+            let _ = arguments;
+            1
+        })
     }
 }
