@@ -110,8 +110,8 @@ impl Catalog {
             state: BlockState::Open,
             moving: None,
         };
+        self.nodes.settle(placement.node, id, &block);
         self.blocks.insert(id, block);
-        self.nodes.settle(placement.node, id, placement.tier, u64::from(reserved));
         self.charge(job, i64::from(reserved));
         id
     }
@@ -121,7 +121,7 @@ impl Catalog {
         self.void_move(id, orders);
         let Some(block) = self.blocks.remove(&id) else { return };
         if let Some(home) = block.home {
-            self.nodes.leave(home, id, block.tier, u64::from(block.reserved));
+            self.nodes.leave(home, id, &block);
             orders.drop_block(home, id);
             self.charge(block.job, -i64::from(block.reserved));
         }
@@ -153,12 +153,12 @@ impl Catalog {
         self.void_move(id, orders);
         let Some(block) = self.blocks.get_mut(&id) else { return 0 };
         let Some(home) = block.home.take() else { return 0 };
+        self.nodes.leave(home, id, block);
         block.epoch_last = block.epoch_last.next();
         block.epoch = block.epoch_last;
         block.lost_on = home;
-        let (tier, reserved, job, length) = (block.tier, block.reserved, block.job, block.length);
+        let (reserved, job, length) = (block.reserved, block.job, block.length);
         block.reserved = 0;
-        self.nodes.leave(home, id, tier, u64::from(reserved));
         self.charge(job, -i64::from(reserved));
         length
     }

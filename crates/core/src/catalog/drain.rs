@@ -73,6 +73,7 @@ impl Catalog {
             reason: String::new(),
             drain: None,
             homes: std::collections::BTreeSet::new(),
+            home_bytes: 0,
             incoming: std::collections::BTreeMap::new(),
             left: std::collections::BTreeSet::new(),
         };
@@ -155,8 +156,7 @@ impl Catalog {
 
     /// Returns the bytes whose only copy is on a node.
     pub(super) fn exposure(&self, id: NodeId) -> u64 {
-        let Some(node) = self.nodes.get(id) else { return 0 };
-        node.homes.iter().map(|block| u64::from(self.blocks[block].length)).sum()
+        self.nodes.get(id).map_or(0, |node| node.home_bytes)
     }
 
     /// Takes a notice or decommission back.

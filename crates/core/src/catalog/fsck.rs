@@ -84,24 +84,24 @@ impl Catalog {
     }
 
     fn check_blocks(&self, problems: &mut Vec<String>) {
+        let mut named: BTreeMap<BlockId, ObjectId> = BTreeMap::new();
+        for (id, object) in &self.objects {
+            let blocks = object.data().map(|data| data.blocks.as_slice()).unwrap_or_default();
+            named.extend(blocks.iter().map(|block| (*block, *id)));
+        }
+        let mut homes: BTreeMap<BlockId, Vec<NodeId>> = BTreeMap::new();
+        for (id, node) in &self.nodes.by_id {
+            for block in &node.homes {
+                homes.entry(*block).or_default().push(*id);
+            }
+        }
         for (id, block) in &self.blocks {
-            let is_named = self
-                .objects
-                .get(&block.object)
-                .and_then(|object| object.data())
-                .is_some_and(|data| data.blocks.contains(id));
-            if !is_named {
+            if named.get(id) != Some(&block.object) {
                 problems.push(format!("block {id} belongs to no object"));
             }
-            let homes: Vec<NodeId> = self
-                .nodes
-                .by_id
-                .iter()
-                .filter(|(_, node)| node.homes.contains(id))
-                .map(|(node, _)| *node)
-                .collect();
-            if homes != block.home.into_iter().collect::<Vec<_>>() {
-                problems.push(format!("block {id} has home {:?}, nodes say {homes:?}", block.home));
+            let says = homes.get(id).map(Vec::as_slice).unwrap_or_default();
+            if says != block.home.as_slice() {
+                problems.push(format!("block {id} has home {:?}, nodes say {says:?}", block.home));
             }
             if block.epoch > block.epoch_last {
                 problems.push(format!("block {id} is at an epoch that was never given out"));
@@ -144,6 +144,12 @@ impl Catalog {
                 node.homes.iter().filter(|block| !self.blocks.contains_key(block)).collect();
             if !unknown.is_empty() {
                 problems.push(format!("node {id} is home of unknown blocks {unknown:?}"));
+            }
+            let known = node.homes.iter().filter_map(|block| self.blocks.get(block));
+            let bytes: u64 = known.map(|block| u64::from(block.length)).sum();
+            if bytes != node.home_bytes {
+                let have = node.home_bytes;
+                problems.push(format!("node {id} counts {have} bytes at home, has {bytes}"));
             }
             for state in &node.tiers {
                 let sum = used.get(&(*id, state.tier)).copied().unwrap_or(0);

@@ -6,6 +6,8 @@ use sanderling_protocol::node::{NodeSelector, Policy};
 use sanderling_protocol::{BlockId, Instant, NodeId, Nonce, Refusal, Tier};
 use serde::{Deserialize, Serialize};
 
+use super::block_map::Block;
+
 /// One incarnation of a datanode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Node {
@@ -22,6 +24,8 @@ pub(crate) struct Node {
     pub(crate) drain: Option<Drain>,
     /// Blocks whose home it is.
     pub(crate) homes: BTreeSet<BlockId>,
+    /// Their published bytes: what would be lost with the node.
+    pub(crate) home_bytes: u64,
     /// Moves that end here, with the tier and bytes reserved.
     pub(crate) incoming: BTreeMap<BlockId, (Tier, u64)>,
     /// Blocks that left it and whose bytes it may still serve.
@@ -113,20 +117,29 @@ impl Nodes {
     }
 
     /// Makes a node the home of a block.
-    pub(crate) fn settle(&mut self, node: NodeId, block: BlockId, tier: Tier, bytes: u64) {
+    pub(crate) fn settle(&mut self, node: NodeId, id: BlockId, block: &Block) {
         if let Some(node) = self.by_id.get_mut(&node) {
-            node.homes.insert(block);
-            node.left.remove(&block);
-            node.account(tier, bytes.cast_signed());
+            node.homes.insert(id);
+            node.home_bytes += u64::from(block.length);
+            node.left.remove(&id);
+            node.account(block.tier, i64::from(block.reserved));
+        }
+    }
+
+    /// Counts bytes published of a block whose home it is.
+    pub(crate) fn published(&mut self, node: NodeId, bytes: u64) {
+        if let Some(node) = self.by_id.get_mut(&node) {
+            node.home_bytes += bytes;
         }
     }
 
     /// Ends a node's being the home of a block.
-    pub(crate) fn leave(&mut self, node: NodeId, block: BlockId, tier: Tier, bytes: u64) {
+    pub(crate) fn leave(&mut self, node: NodeId, id: BlockId, block: &Block) {
         if let Some(node) = self.by_id.get_mut(&node)
-            && node.homes.remove(&block)
+            && node.homes.remove(&id)
         {
-            node.account(tier, -bytes.cast_signed());
+            node.home_bytes -= u64::from(block.length);
+            node.account(block.tier, -i64::from(block.reserved));
         }
     }
 

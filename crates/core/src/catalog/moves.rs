@@ -156,7 +156,7 @@ impl Catalog {
         }
         let from = block.home.expect("a movable block has a home");
         self.nodes.release_incoming(to, id);
-        self.nodes.leave(from, id, block.tier, u64::from(block.reserved));
+        self.nodes.leave(from, id, &block);
         if let Some(node) = self.nodes.get_mut(from) {
             node.left.insert(id);
         }
@@ -170,7 +170,7 @@ impl Catalog {
             kept.state = BlockState::Fenced;
             kept.bytes_max = length;
         }
-        self.nodes.settle(to, id, planned.tier, u64::from(block.reserved));
+        self.nodes.settle(to, id, kept);
         self.resize_block(id, allocated_bytes(length));
         if self.nodes.get(from).is_some_and(|node| !node.policy.is_draining()) {
             orders.drop_block(from, id);

@@ -234,7 +234,7 @@ impl Catalog {
         let data = self.objects[&id].data().expect("the lease was checked");
         for BlockLength { block: asked, length } in lengths {
             let bad = |why: String| Err(Refusal::BadRequest { why });
-            let Some(place) = data.blocks.iter().position(|block| block == asked) else {
+            let Some(place) = data.blocks.iter().rposition(|block| block == asked) else {
                 if *length == 0 {
                     continue;
                 }
@@ -291,6 +291,9 @@ impl Catalog {
         let added = u64::from(length - block.length);
         let lost_on = block.is_lost().then_some(block.lost_on);
         block.length = length;
+        if let Some(home) = block.home {
+            self.nodes.published(home, added);
+        }
         let data = self.data_mut(id);
         data.bytes += added;
         let end = data.bytes;
