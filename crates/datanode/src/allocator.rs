@@ -98,6 +98,25 @@ impl Allocator {
         self.insert(joined);
     }
 
+    /// Takes every free unit from `end` on out of use, for good. Returns how many those are.
+    pub(crate) fn cut_off(&mut self, end: u32) -> u32 {
+        let mut units = 0;
+        while let Some((&start, &size)) = self.by_start.last_key_value() {
+            let run = Run { start, units: size };
+            if run.end() <= end {
+                break;
+            }
+            self.remove(run);
+            let kept = end.saturating_sub(start);
+            if kept > 0 {
+                self.insert(Run { start, units: kept });
+            }
+            units += size - kept;
+        }
+        self.free_units -= units;
+        units
+    }
+
     /// Takes the first `units` units of the free run that starts at `start`.
     fn cut(&mut self, start: u32, units: u32) -> Run {
         let size = *self.by_start.get(&start).expect("a free run starts here");
@@ -150,6 +169,18 @@ mod tests {
         assert_eq!(allocator.take(6, None), None);
         assert_eq!(allocator.take(5, None).unwrap().len(), 5);
         assert_eq!(allocator.free_units(), 0);
+    }
+
+    #[test]
+    fn units_that_are_cut_off_are_never_taken() {
+        let mut allocator = Allocator::new(10);
+        let held = allocator.take(2, None).unwrap()[0];
+        assert_eq!(allocator.cut_off(5), 5);
+        assert_eq!(allocator.take(4, None), None);
+        assert_eq!(allocator.take(3, None).unwrap(), [Run { start: 2, units: 3 }]);
+        assert_eq!(allocator.cut_off(0), 0);
+        allocator.give_back(held);
+        assert_eq!(allocator.free_units(), 2);
     }
 
     #[test]

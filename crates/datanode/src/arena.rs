@@ -30,6 +30,8 @@ pub(crate) struct Arena {
     allocator: Mutex<Allocator>,
     bytes: u64,
     faulted_bytes: AtomicU64,
+    /// Bytes that the kernel did not give.
+    cut_off_bytes: AtomicU64,
     is_stopping: AtomicBool,
 }
 
@@ -63,19 +65,20 @@ impl Arena {
             allocator: Mutex::new(Allocator::new(units)),
             bytes,
             faulted_bytes: AtomicU64::new(0),
+            cut_off_bytes: AtomicU64::new(0),
             is_stopping: AtomicBool::new(false),
         })
     }
 
-    /// Returns the arena's size in bytes.
-    pub(crate) const fn bytes(&self) -> u64 {
-        self.bytes
+    /// Returns the arena's size in bytes, without what the kernel did not give.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes - self.cut_off_bytes.load(Ordering::Relaxed)
     }
 
     /// Returns the bytes of units that have an owner.
     pub(crate) fn used_bytes(&self) -> u64 {
         let free = self.allocator.lock().free_units();
-        self.bytes - u64::from(free) * u64::from(UNIT_BYTES)
+        self.bytes().saturating_sub(u64::from(free) * u64::from(UNIT_BYTES))
     }
 
     /// Returns the number of free runs.
@@ -91,8 +94,19 @@ impl Arena {
     /// Takes the whole memory from the kernel, piece by piece, until done or told to stop.
     ///
     /// # Errors
-    /// What the kernel says when there is not that much memory; what was taken so far stays.
+    /// What the kernel says when there is not that much memory. What was taken so far stays, and the
+    /// rest is not used: touching it would end the process.
     pub(crate) fn fault(&self) -> io::Result<()> {
+        let done = self.fault_all();
+        if done.is_err() {
+            let end = self.faulted_bytes() / u64::from(UNIT_BYTES);
+            let units = self.allocator.lock().cut_off(end as u32);
+            self.cut_off_bytes.store(u64::from(units) * u64::from(UNIT_BYTES), Ordering::Relaxed);
+        }
+        done
+    }
+
+    fn fault_all(&self) -> io::Result<()> {
         let length = self.map.len();
         let mut at = 0;
         while at < length && !self.is_stopping.load(Ordering::Relaxed) {

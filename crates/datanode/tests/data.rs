@@ -243,3 +243,24 @@ async fn pipelined_writes_of_many_callers_all_arrive() {
     .await;
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_two_writers_at_the_same_offset_one_wins() {
+    let served = Served::start().await;
+    let server = served.datanode().await;
+    let callers = [Caller::new(&server), Caller::new(&server)];
+    for block in 1..=30 {
+        let runs = [bytes(200_000, 1), bytes(200_000, 2)];
+        let (first, second) = tokio::join!(
+            callers[0].write(block, 0, &runs[0]),
+            callers[1].write(block, 0, &runs[1])
+        );
+        let winner = match (&first, &second) {
+            (Ok(200_000), Err(Refusal::NotAtEnd { .. })) => 0,
+            (Err(Refusal::NotAtEnd { .. }), Ok(200_000)) => 1,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(callers[0].read(block, 1, 0, 200_000).await.unwrap(), runs[winner]);
+    }
+    server.stop().await;
+}

@@ -120,6 +120,49 @@ async fn pushed_blocks_are_whole_at_the_target_and_readable_at_both() {
     target.stop().await;
 }
 
+/// Appends to a block until the fence, and returns what was acknowledged.
+async fn append_until_moved(caller: Caller, block: u64) -> Vec<u8> {
+    let mut acknowledged = Vec::new();
+    for piece in 0..=u8::MAX {
+        let run = bytes(1000 + 37 * usize::from(piece), piece);
+        match caller.write(block, acknowledged.len() as u64, &run).await {
+            Ok(length) => {
+                acknowledged.extend_from_slice(&run);
+                assert_eq!(length as usize, acknowledged.len());
+            }
+            Err(Refusal::Moved { length, .. }) => {
+                assert!(length as usize >= acknowledged.len());
+                return acknowledged;
+            }
+            Err(Refusal::TooLarge { .. }) => return acknowledged,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    acknowledged
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_acknowledged_byte_is_in_the_copy_when_a_push_meets_writers() {
+    let served = Served::start().await;
+    let (source, target) = (served.datanode().await, served.datanode().await);
+    let (from, to) = (Caller::new(&source), Caller::new(&target));
+    let writer = |block| tokio::spawn(append_until_moved(Caller::new(&source), block));
+    let writers: Vec<_> = (1..=6).map(writer).collect();
+    until_answer("some bytes of each", || async { from.held().await.len() == 6 }).await;
+    for block in 1..=6 {
+        let pushed = push(&from, vec![move_to(&target, block, 1)]).await;
+        assert!(pushed[0].is_ok(), "{pushed:?}");
+    }
+    for (block, writer) in (1..=6).zip(writers) {
+        let acknowledged = writer.await.unwrap();
+        let length = acknowledged.len() as u32;
+        assert_eq!(to.read(block, 2, 0, length).await.unwrap(), acknowledged);
+        assert_eq!(from.read(block, 1, 0, length).await.unwrap(), acknowledged);
+    }
+    source.stop().await;
+    target.stop().await;
+}
+
 #[tokio::test]
 async fn push_to_a_target_that_is_not_there_fails_in_time() {
     let served = Served::start().await;
