@@ -7,6 +7,8 @@ use crate::tree::SourceFile;
 pub struct Floor {
     /// The crate's name without `sanderling-`.
     pub name: &'static str,
+    /// Counted from the ground.
+    pub number: u8,
     /// Crates of this workspace that it may import.
     pub imports: &'static [&'static str],
 }
@@ -17,22 +19,18 @@ const ALL: &[&str] =
 
 /// The floors, the lowest first. A new crate gets its line here before it gets its first import.
 pub const FLOORS: &[Floor] = &[
-    Floor { name: "protocol", imports: &[] },
-    Floor { name: "core", imports: &["protocol"] },
-    Floor { name: "transport", imports: &["protocol", "core"] },
-    Floor { name: "namenode", imports: BASE },
-    Floor { name: "datanode", imports: BASE },
-    Floor { name: "client", imports: BASE },
-    Floor { name: "manager", imports: &["protocol", "core", "transport", "client"] },
-    Floor { name: "sim", imports: &["protocol", "core"] },
-    Floor { name: "cli", imports: ALL },
-    Floor { name: "tidy", imports: &[] },
-    Floor { name: "python", imports: &["protocol", "client", "cli"] },
+    Floor { name: "protocol", number: 0, imports: &[] },
+    Floor { name: "core", number: 1, imports: &["protocol"] },
+    Floor { name: "transport", number: 2, imports: &["protocol", "core"] },
+    Floor { name: "namenode", number: 3, imports: BASE },
+    Floor { name: "datanode", number: 3, imports: BASE },
+    Floor { name: "client", number: 3, imports: BASE },
+    Floor { name: "manager", number: 4, imports: &["protocol", "core", "transport", "client"] },
+    Floor { name: "sim", number: 4, imports: &["protocol", "core"] },
+    Floor { name: "cli", number: 5, imports: ALL },
+    Floor { name: "tidy", number: 6, imports: &[] },
+    Floor { name: "python", number: 6, imports: &["protocol", "client", "cli"] },
 ];
-
-/// Crates that a crate's own tests may import beside those of its floor: they are compiled for
-/// nobody else.
-const TESTS: &[(&str, &[&str])] = &[("tidy", &["protocol", "cli"])];
 
 /// Checks every `Cargo.toml` of the workspace's members.
 #[must_use]
@@ -70,14 +68,13 @@ fn check_manifest(file: &SourceFile) -> Vec<Problem> {
     problems
 }
 
-/// Tells whether `name` may import `import`. Tests may also import what stands on the same floor or
-/// on a lower one, but never what is built on top of them.
+/// Tells whether `name` may import `import`. Its tests, which are compiled for nobody else, may import
+/// whatever does not stand above it.
 fn may_import(name: &str, import: &str, section: &str) -> bool {
-    let floor = FLOORS.iter().find(|floor| floor.name == name);
-    let tests = TESTS.iter().find(|(tested, _)| *tested == name);
-    floor.is_some_and(|floor| floor.imports.contains(&import))
-        || section == "dev-dependencies"
-            && tests.is_some_and(|(_, imports)| imports.contains(&import))
+    let find = |name: &str| FLOORS.iter().find(|floor| floor.name == name);
+    let (Some(floor), Some(imported)) = (find(name), find(import)) else { return false };
+    floor.imports.contains(&import)
+        || section == "dev-dependencies" && imported.number <= floor.number
 }
 
 #[cfg(test)]
@@ -106,6 +103,7 @@ mod tests {
     fn import_of_a_lower_floor_is_none() {
         assert_eq!(check(&[manifest("core", "dependencies", "protocol")]), []);
         assert_eq!(check(&[manifest("tidy", "dev-dependencies", "protocol")]), []);
+        assert_eq!(check(&[manifest("manager", "dev-dependencies", "namenode")]), []);
     }
 
     #[test]
