@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+use sanderling_core::location_cache::LocationCache;
 use sanderling_core::retry::{Retry, Verdict};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::refusal::Recovery;
@@ -30,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) pool: Pool,
     pub(crate) asker: Asker,
     pub(crate) leases: Leases,
+    pub(crate) locations: Mutex<LocationCache>,
     pub(crate) counters: Counters,
 }
 
@@ -76,6 +79,7 @@ impl Client {
             pool,
             asker,
             leases,
+            locations: Mutex::default(),
             counters: Counters::default(),
         });
         shared.leases.start(&shared);
@@ -217,8 +221,10 @@ impl Client {
         }
     }
 
-    /// Tells the namenode that a node could not be reached, without waiting for an answer.
+    /// Tells the namenode that a node could not be reached, without waiting for an answer, and forgets
+    /// what is cached about the node.
     pub(crate) fn suspect(&self, node: NodeId) {
+        self.shared.locations.lock().forget_node(node);
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
             let deadline = Instant::now() + shared.config.attempt_deadline;

@@ -14,8 +14,8 @@ use crate::error::ClientError;
 use crate::fetch::{Filling, fetch};
 use crate::metrics::count;
 
-/// Reads one object, as it was when it was opened. Locations are cached and looked up again when a
-/// datanode says that they are out of date.
+/// Reads one object, as it was when it was opened. Locations are cached, for all readers of the client
+/// together, and looked up again when a datanode says that they are out of date.
 #[derive(Debug, Clone)]
 pub struct Reader {
     client: Client,
@@ -43,7 +43,9 @@ impl Client {
                 Err(ClientError::Refused(Refusal::IsADirectory { path: path.clone() }))
             }
             Reply::Layout(layout) => {
-                let layout = Arc::new(RwLock::new(Arc::new(layout)));
+                let layout = Arc::new(layout);
+                self.shared.locations.lock().insert(Arc::clone(&layout));
+                let layout = Arc::new(RwLock::new(layout));
                 Ok(Reader { client: self.clone(), layout })
             }
             _ => Err(ClientError::BadReply { what: attempts.what.clone() }),
@@ -79,7 +81,9 @@ impl Reader {
         count(&self.client.shared.counters.refreshed, 1);
         match self.client.request_within(attempts, request).await? {
             Reply::Layout(layout) => {
-                *self.layout.write() = Arc::new(layout);
+                let layout = Arc::new(layout);
+                self.client.shared.locations.lock().insert(Arc::clone(&layout));
+                *self.layout.write() = layout;
                 Ok(())
             }
             _ => Err(ClientError::BadReply { what: attempts.what.clone() }),
@@ -128,7 +132,7 @@ impl Reader {
         self.check(ranges)?;
         let mut filling = Filling::new(ranges);
         loop {
-            let layout = Arc::clone(&self.layout.read());
+            let layout = self.locations(attempts).await?;
             let pieces = match filling.plan(&layout) {
                 Ok(pieces) => pieces,
                 Err(ranges) => {
@@ -153,9 +157,21 @@ impl Reader {
             if is_silent {
                 self.client.suspect(failure.node);
             }
+            // Forgotten before the pause: other readers need not try what has just been refused.
+            self.client.shared.locations.lock().forget(layout.stat.object);
             self.client.again(attempts, failure.error).await?;
-            self.look_up(attempts).await?;
         }
+    }
+
+    /// Returns where the blocks are: what any reader of the object heard last, else what the namenode
+    /// says now because what was heard has been proved wrong.
+    async fn locations(&self, attempts: &mut Attempts) -> Result<Arc<Layout>, ClientError> {
+        let object = self.layout.read().stat.object;
+        if let Some(layout) = self.client.shared.locations.lock().layout(object) {
+            return Ok(layout);
+        }
+        self.look_up(attempts).await?;
+        Ok(Arc::clone(&self.layout.read()))
     }
 
     fn check(&self, ranges: &[ByteRange]) -> Result<(), ClientError> {

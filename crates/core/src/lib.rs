@@ -6,6 +6,7 @@
 
 pub mod catalog;
 pub mod fence;
+pub mod location_cache;
 pub mod machine;
 pub mod membership;
 pub mod namenode;

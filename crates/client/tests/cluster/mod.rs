@@ -1,6 +1,11 @@
 //! A whole cluster inside the test's process, over real sockets.
 
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared by several tests, which may panic")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "shared by several tests, which may panic"
+)]
 
 use std::time::Duration;
 

@@ -1,0 +1,183 @@
+//! Where the blocks of objects are, as a client last heard it.
+//!
+//! A location that is out of date does no harm: it names an incarnation and an epoch, and a datanode
+//! refuses any other. The cache therefore never asks whether it is right; it forgets what a refusal
+//! has proved wrong, for every reader of the object at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sanderling_protocol::message::Layout;
+use sanderling_protocol::{NodeId, ObjectId};
+
+/// Most blocks in all kept layouts: about 64 MiB of memory.
+pub const BLOCKS_KEPT_MAX: usize = 1 << 20;
+
+#[derive(Debug)]
+struct Kept {
+    layout: Arc<Layout>,
+    used: u64,
+}
+
+/// The layouts of objects that were read lately.
+#[derive(Debug)]
+pub struct LocationCache {
+    blocks_max: usize,
+    blocks: usize,
+    clock: u64,
+    by_object: BTreeMap<ObjectId, Kept>,
+    by_use: BTreeMap<u64, ObjectId>,
+}
+
+impl Default for LocationCache {
+    fn default() -> Self {
+        Self::new(BLOCKS_KEPT_MAX)
+    }
+}
+
+/// What a layout weighs: an object without blocks takes room too.
+fn weight(layout: &Layout) -> usize {
+    layout.blocks.len() + 1
+}
+
+impl LocationCache {
+    /// Returns an empty cache that keeps layouts of `blocks_max` blocks in all.
+    #[must_use]
+    pub const fn new(blocks_max: usize) -> Self {
+        Self {
+            blocks_max,
+            blocks: 0,
+            clock: 0,
+            by_object: BTreeMap::new(),
+            by_use: BTreeMap::new(),
+        }
+    }
+
+    /// Keeps what the namenode just said of an object, in place of what was kept before. The layouts
+    /// used longest ago make room.
+    pub fn insert(&mut self, layout: Arc<Layout>) {
+        let object = layout.stat.object;
+        self.forget(object);
+        self.clock += 1;
+        self.blocks += weight(&layout);
+        self.by_use.insert(self.clock, object);
+        self.by_object.insert(object, Kept { layout, used: self.clock });
+        while self.blocks > self.blocks_max && self.by_object.len() > 1 {
+            let Some((_, oldest)) = self.by_use.first_key_value() else { return };
+            self.forget(*oldest);
+        }
+    }
+
+    /// Returns what is kept of an object.
+    pub fn layout(&mut self, object: ObjectId) -> Option<Arc<Layout>> {
+        let kept = self.by_object.get_mut(&object)?;
+        self.clock += 1;
+        self.by_use.remove(&kept.used);
+        kept.used = self.clock;
+        self.by_use.insert(self.clock, object);
+        Some(Arc::clone(&kept.layout))
+    }
+
+    /// Forgets an object whose locations were refused.
+    pub fn forget(&mut self, object: ObjectId) {
+        if let Some(kept) = self.by_object.remove(&object) {
+            self.blocks -= weight(&kept.layout);
+            self.by_use.remove(&kept.used);
+        }
+    }
+
+    /// Forgets every object with a block on a node that could not be reached, so that other readers do
+    /// not run into it one after the other.
+    pub fn forget_node(&mut self, node: NodeId) {
+        let on_node = |kept: &Kept| kept.layout.places.iter().any(|place| place.node == node);
+        let objects: Vec<ObjectId> = self
+            .by_object
+            .iter()
+            .filter(|(_, kept)| on_node(kept))
+            .map(|(object, _)| *object)
+            .collect();
+        for object in objects {
+            self.forget(object);
+        }
+    }
+
+    /// Returns how many objects are kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_object.len()
+    }
+
+    /// Tells whether nothing is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_object.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::message::{BlockLocation, ObjectKind, ObjectStat, Place};
+    use sanderling_protocol::{BlockId, Epoch, Instant, Path, StorageClass, Tier};
+
+    use super::*;
+
+    fn layout(object: u64, nodes: &[u32]) -> Arc<Layout> {
+        let stat = ObjectStat {
+            path: Path::root(),
+            object: ObjectId(object),
+            kind: ObjectKind::File,
+            bytes: 0,
+            lost_bytes: 0,
+            is_sealed: true,
+            is_listed: true,
+            delete_after_read: false,
+            class: StorageClass::default(),
+            created_at: Instant(0),
+            modified_at: Instant(0),
+            expires_in: None,
+            blocks: 0,
+            entries: 0,
+            job: None,
+        };
+        let place =
+            |node: &u32| Place { node: NodeId(*node), address: String::new(), host: String::new() };
+        let block = |node: &u32| BlockLocation {
+            block: BlockId(u64::from(*node)),
+            epoch: Epoch(1),
+            offset: 0,
+            length: 1,
+            home: Some(NodeId(*node)),
+            tier: Tier::Dram,
+        };
+        let blocks = nodes.iter().map(block).collect();
+        Arc::new(Layout { stat, inline: None, blocks, places: nodes.iter().map(place).collect() })
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_makes_room() {
+        let mut cache = LocationCache::new(9);
+        for object in 1..=3 {
+            cache.insert(layout(object, &[1, 2]));
+        }
+        assert!(cache.layout(ObjectId(1)).is_some());
+        cache.insert(layout(4, &[1, 2]));
+        assert!(cache.layout(ObjectId(2)).is_none());
+        assert!(cache.layout(ObjectId(1)).is_some());
+        assert_eq!(cache.len(), 3);
+        cache.insert(layout(5, &[1; 20]));
+        assert_eq!(cache.len(), 1, "one large object is kept alone");
+    }
+
+    #[test]
+    fn node_out_of_reach_is_forgotten_for_every_reader() {
+        let mut cache = LocationCache::default();
+        cache.insert(layout(1, &[1, 2]));
+        cache.insert(layout(2, &[2, 3]));
+        cache.insert(layout(3, &[3]));
+        cache.forget_node(NodeId(2));
+        assert_eq!(cache.len(), 1);
+        cache.forget(ObjectId(3));
+        assert!(cache.is_empty());
+        assert_eq!(cache.blocks, 0);
+    }
+}
