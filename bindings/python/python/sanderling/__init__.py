@@ -22,9 +22,7 @@ from sanderling.errors import (
     TimedOut,
     Unreachable,
 )
-from sanderling.files import ObjectReader, ObjectWriter
-from sanderling.store import Store, connect
-from sanderling.types import (
+from sanderling.facts import (
     Deleted,
     Drain,
     Entry,
@@ -37,6 +35,8 @@ from sanderling.types import (
     Stat,
     Usage,
 )
+from sanderling.files import ObjectReader, ObjectWriter
+from sanderling.store import Store, connect
 
 __all__ = [
     "Cluster",

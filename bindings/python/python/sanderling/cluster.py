@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sanderling.facts import Node
 from sanderling.store import Observer, Store, connect
-from sanderling.types import Node
 
 START_SECONDS_MAX = 30.0
 """How long a server may take until it serves. Faulting the arena in happens behind its back."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sanderling.errors import Closed
-from sanderling.types import Stat
+from sanderling.facts import Stat
 
 if TYPE_CHECKING:
     from sanderling import _sanderling

@@ -16,9 +16,9 @@ from typing import Any
 from fsspec.spec import AbstractFileSystem
 
 from sanderling.errors import Exists, IsADirectory, NotADirectory, NotFound
+from sanderling.facts import CONTAINERS, Entry, Stat
 from sanderling.files import READ_BUFFER_BYTES, ObjectReader, ObjectWriter
 from sanderling.store import Store, connect
-from sanderling.types import CONTAINERS, Entry, Stat
 
 _URL = re.compile(r"^sanderling:/{0,2}(?P<address>[^/]+:\d+)?(?P<path>.*)$", re.DOTALL)
 

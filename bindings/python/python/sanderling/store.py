@@ -11,8 +11,7 @@ from typing import Any
 
 from sanderling import _sanderling
 from sanderling.errors import Closed, NotFound
-from sanderling.files import READ_BUFFER_BYTES, ObjectReader, ObjectWriter, as_text
-from sanderling.types import (
+from sanderling.facts import (
     Deleted,
     Entry,
     Event,
@@ -23,6 +22,7 @@ from sanderling.types import (
     Stat,
     Usage,
 )
+from sanderling.files import READ_BUFFER_BYTES, ObjectReader, ObjectWriter, as_text
 
 ADDRESS_VARIABLE = "SANDERLING_NAMENODE"
 """The environment variable that holds the namenode's address."""
