@@ -1,8 +1,8 @@
 //! The manager: turns notices into relocation.
 //!
-//! The decisions are those of [`sanderling_core::relocation`]. This crate holds the right to act, asks
-//! the namenode what drains, and makes the calls. It keeps nothing: another manager goes on in the
-//! middle of a drain.
+//! The decisions are those of [`sanderling_core::relocation`]. This crate holds the right to act,
+//! asks the namenode what drains, and makes the calls. It keeps nothing: another manager goes on in
+//! the middle of a drain.
 
 mod acting;
 mod calls;

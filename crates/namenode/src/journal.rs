@@ -3,7 +3,7 @@
 //! A segment is a header of 32 bytes and records:
 //!
 //! ```text
-//! header: 8 bytes magic, u32 version, u32 CRC32C of the next 16 bytes, u64 cluster, u64 first index
+//! header: 8 bytes magic, u32 version, u32 CRC32C of the rest, u64 cluster, u64 first index
 //! record: u32 length, u32 CRC32C of the payload, payload (one postcard `Command`)
 //! ```
 //!
@@ -123,8 +123,8 @@ impl Journal {
         })
     }
 
-    /// Writes commands after all others, in one write. Under [`Sync::Always`] the disk has them when
-    /// this returns. Either all of them are written or, with [`AppendError::Refused`], none.
+    /// Writes commands after all others, in one write. Under [`Sync::Always`] the disk has them
+    /// when this returns. Either all of them are written or, with [`AppendError::Refused`], none.
     pub(crate) fn append<'a>(
         &mut self,
         commands: impl IntoIterator<Item = &'a Command>,
@@ -149,7 +149,8 @@ impl Journal {
         if self.sync == Sync::Always
             && let Err(error) = self.file.sync_data()
         {
-            // After a failed sync the kernel may have dropped the pages: nothing can be said of them.
+            // After a failed sync the kernel may have dropped the pages: nothing can be said of
+            // them.
             return Err(self.fail(format!("sync: {error}")));
         }
         self.length += bytes;

@@ -1,5 +1,5 @@
-//! Orders to datanodes: sent at once, repeated while the node lives, and what came of them given back
-//! to the writer.
+//! Orders to datanodes: sent at once, repeated while the node lives, and what came of them given
+//! back to the writer.
 //!
 //! Each node has two lanes. A fence is urgent: its lane holds nothing but fences and their
 //! taking back. The other lane holds everything else, in order, with drops joined.

@@ -41,7 +41,8 @@ impl Requests {
 
     /// Starts to answer requests, in their order.
     ///
-    /// A wait for events is kept only when it is alone: among others it would hold up their answers.
+    /// A wait for events is kept only when it is alone: among others it would hold up their
+    /// answers.
     pub(crate) fn ask(&self, requests: Vec<Request>) -> Asked {
         match requests.as_slice() {
             [Request::Events { after, limit, wait }] if wait.0 > 0 => {

@@ -31,8 +31,8 @@ const ERRANDS_MAX: usize = 65_536;
 
 /// A namenode that serves.
 ///
-/// Dropped without [`NamenodeServer::stop`] it ends as if it had been killed: what was acknowledged is in
-/// the journal.
+/// Dropped without [`NamenodeServer::stop`] it ends as if it had been killed: what was acknowledged
+/// is in the journal.
 #[derive(Debug)]
 pub struct NamenodeServer {
     address: SocketAddr,

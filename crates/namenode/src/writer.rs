@@ -2,8 +2,8 @@
 //! them.
 //!
 //! Whatever waits is taken together: one lock to prepare, one write, one lock to apply (group
-//! commit). Within a frame the order of its requests holds: what cannot be decided before an earlier
-//! request of the same frame is applied waits for the next round.
+//! commit). Within a frame the order of its requests holds: what cannot be decided before an
+//! earlier request of the same frame is applied waits for the next round.
 
 mod frame;
 mod snapshots;

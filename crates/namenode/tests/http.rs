@@ -16,10 +16,9 @@ async fn connect(asker: &support::Asker) -> TcpStream {
 /// Sends one request and returns the status and the body.
 async fn call(asker: &support::Asker, method: &str, target: &str, body: &str) -> (u16, String) {
     let mut stream = connect(asker).await;
-    let request = format!(
-        "{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
+    let length = body.len();
+    let head = format!("{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close");
+    let request = format!("{head}\r\nContent-Length: {length}\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     timeout(support::WITHIN, stream.read_to_string(&mut answer)).await.unwrap().unwrap();

@@ -1,12 +1,13 @@
 //! The relocator: empties nodes that got a notice, before their deadline.
 //!
-//! It only directs. Every block takes the same way: its future home is reserved at the namenode, the
-//! draining node pushes the bytes to it, and the move is committed by compare-and-set on the
+//! It only directs. Every block takes the same way: its future home is reserved at the namenode,
+//! the draining node pushes the bytes to it, and the move is committed by compare-and-set on the
 //! block's epoch. The machine holds nothing that must survive: reservations live in the catalog, so
 //! another manager starts with an empty relocator and finds them in the candidates.
 //!
 //! The driver answers every output that carries a call, and every [`Output::Fetch`], exactly once,
-//! with `None` when the call failed or its time was over; an answer that comes twice is passed over.
+//! with `None` when the call failed or its time was over; an answer that comes twice is passed
+//! over.
 
 mod batch;
 mod drain;
@@ -15,7 +16,7 @@ mod pace;
 mod plan;
 mod queue;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use interface::{CallId, Input, Output, RelocatorConfig};
 use sanderling_protocol::message::{DrainWork, MoveCandidate};
@@ -61,6 +62,9 @@ impl Relocator {
     /// restart meanwhile.
     const COMMIT_PATIENCE: u32 = 4;
 
+    /// Pushes of a batch without an answer before other targets are chosen.
+    const PUSH_TRIES_MAX: u32 = 2;
+
     /// Returns a relocator that knows of no drain.
     #[must_use]
     pub fn new(config: RelocatorConfig) -> Self {
@@ -105,6 +109,26 @@ impl Relocator {
             *pushes.entry(batch.choice.node).or_default() += 1;
         }
         self.targets.replace(now, nodes, &unseen, &pushes);
+        self.leave_gone(now, nodes);
+    }
+
+    /// Plans the moves again whose target is gone, without waiting for the pushes to fail.
+    fn leave_gone(&mut self, now: Instant, nodes: &[NodeInfo]) {
+        let present: BTreeSet<NodeId> = nodes.iter().map(|node| node.id).collect();
+        let is_lost =
+            |batch: &Batch| batch.step == Step::Push && !present.contains(&batch.choice.node);
+        let calls: Vec<CallId> = self
+            .batches
+            .iter()
+            .filter(|(_, batch)| is_lost(batch))
+            .map(|(call, _)| *call)
+            .collect();
+        for call in calls {
+            let mut batch = self.batches.remove(&call).expect("listed just now");
+            let moves = std::mem::take(&mut batch.moves);
+            self.counts.failed_moves += moves.len() as u64;
+            self.go_on(now, batch.at(Step::Abandon, moves));
+        }
     }
 
     fn on_reserved(&mut self, now: Instant, batch: Batch, epochs: Vec<Result<Epoch, Refusal>>) {
@@ -116,15 +140,13 @@ impl Relocator {
                     reserved.push(one);
                 }
                 Err(refusal) => {
-                    one.fate = self.fate(now, &batch, &refusal);
-                    let bytes = u64::from(one.queued.candidate.reserve_bytes);
-                    self.targets.give_back(batch.choice, bytes);
+                    one.fate = self.not_reserved(now, batch.choice, &one, &refusal);
                     self.settle(now, batch.source, one);
                 }
             }
         }
         let is_wanted = self.drains.get(&batch.source).is_some_and(|drain| !drain.is_over(now))
-            && self.targets.is_eligible(now, batch.choice.node);
+            && self.targets.address(batch.choice.node).is_some();
         let step = if is_wanted { Step::Push } else { Step::Abandon };
         self.go_on(now, batch.at(step, reserved));
     }
@@ -174,6 +196,28 @@ impl Relocator {
         self.go_on(now, batch.at(Step::Abandon, refused));
     }
 
+    /// Says what becomes of a block whose future home was refused, and corrects the room.
+    fn not_reserved(
+        &mut self,
+        now: Instant,
+        choice: Choice,
+        one: &Move,
+        refusal: &Refusal,
+    ) -> Fate {
+        self.counts.failed_moves += 1;
+        if batch::is_about_the_block(refusal) {
+            self.targets.give_back(choice, u64::from(one.queued.candidate.reserve_bytes));
+            return Fate::Forget;
+        }
+        if matches!(refusal, Refusal::NodeFull { .. }) {
+            // Writers took the room since the view. The next view says how much is left.
+            self.targets.fill(choice);
+        } else {
+            self.targets.avoid(choice.node, now + self.config.avoid);
+        }
+        Fate::Requeue
+    }
+
     /// Says what becomes of a block after a refusal, and leaves the target alone if it is to blame.
     fn fate(&mut self, now: Instant, batch: &Batch, refusal: &Refusal) -> Fate {
         self.counts.failed_moves += 1;
@@ -200,7 +244,9 @@ impl Relocator {
                 self.counts.failed_moves += moves.len() as u64;
                 self.go_on(now, batch.at(Step::Abandon, moves));
             }
-            Step::Push if is_last => {
+            Step::Push if is_last || batch.tries >= Self::PUSH_TRIES_MAX => {
+                // The source could not be reached, or it waits for a target that does not answer.
+                self.targets.avoid(batch.choice.node, now + self.config.avoid);
                 let moves = std::mem::take(&mut batch.moves);
                 self.counts.failed_moves += moves.len() as u64;
                 self.go_on(now, batch.at(Step::Abandon, moves));

@@ -151,6 +151,14 @@ impl Targets {
         }
     }
 
+    /// Notes that a tier has no room until the next view.
+    pub(super) fn fill(&mut self, choice: Choice) {
+        let target = self.nodes.get_mut(&choice.node);
+        if let Some(free) = target.and_then(|target| target.free_bytes.get_mut(&choice.tier)) {
+            *free = 0;
+        }
+    }
+
     /// Gives room back for a move that was given up.
     pub(super) fn give_back(&mut self, choice: Choice, bytes: u64) {
         let target = self.nodes.get_mut(&choice.node);

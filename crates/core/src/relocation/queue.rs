@@ -25,8 +25,8 @@ struct Rank {
 
 /// The blocks of one draining node that wait for their move.
 ///
-/// Dearest to compute again first; of equal ones those that would soon expire by themselves last; of
-/// those the longest first, because a block costs a round trip whatever its length, so most
+/// Dearest to compute again first; of equal ones those that would soon expire by themselves last;
+/// of those the longest first, because a block costs a round trip whatever its length, so most
 /// bytes make it; then by id.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Queue {

@@ -240,6 +240,25 @@ fn target_that_got_a_notice_after_the_reservation_is_replanned() {
 }
 
 #[test]
+fn target_that_dies_during_the_push_is_replanned_before_the_push_fails() {
+    let mut world = World::new(blocks(1, 1000), vec![node(1, 1 << 30), node(2, 1 << 20)]);
+    world.view();
+    for _ in 0..2 {
+        let output = world.relocator.poll_output().unwrap();
+        let answer = world.answer(output);
+        world.relocator.handle(world.now, answer);
+    }
+    let Some(Output::Push { call, moves, .. }) = world.relocator.poll_output() else { panic!() };
+    assert_eq!(moves[0].to, NodeId(1));
+    world.nodes.remove(0);
+    world.run(5_000);
+    assert_eq!(world.moved[&BlockId(1)], NodeId(2));
+    let late = Input::Pushed { call, outcomes: Some(vec![Ok(Pushed { length: 1000 })]) };
+    world.relocator.handle(world.now, late);
+    assert_eq!(world.relocator.poll_output(), None);
+}
+
+#[test]
 fn reserved_move_of_an_earlier_manager_is_pushed_to_the_same_target() {
     let mut one = candidate(1, 1000);
     one.reserved_to = Some((NodeId(1), Tier::Dram));
