@@ -41,6 +41,8 @@ pub struct NamenodeOptions {
     pub journal_bytes_max: u64,
     /// Frames with changes that wait for the journal. More are refused with `RetryAfter`.
     pub waiting_frames_max: usize,
+    /// Bytes of those frames.
+    pub waiting_bytes_max: usize,
 }
 
 impl Default for NamenodeOptions {
@@ -58,6 +60,8 @@ impl Default for NamenodeOptions {
             journal_bytes_max: 4 << 30,
             // Some hundred clients with a few dozen frames each.
             waiting_frames_max: 8192,
+            // Sixteen of the longest frames, or a million ordinary requests.
+            waiting_bytes_max: 256 << 20,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
 use sanderling_protocol::{Millis, Refusal, Reply, Request};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::metrics::kind;
 use crate::state::State;
@@ -17,6 +17,8 @@ use crate::writer::{Answers, Work};
 pub(crate) struct Requests {
     pub(crate) state: Arc<State>,
     work: SyncSender<Work>,
+    /// Bytes that may still wait for the writer.
+    room: Arc<Semaphore>,
 }
 
 /// Requests on their way.
@@ -28,22 +30,23 @@ pub(crate) enum Asked {
     /// Answered by a check of the whole catalog, which takes its time.
     Check,
     /// Answered by the writer.
-    Later(oneshot::Receiver<Answers>),
+    Later { answers: oneshot::Receiver<Answers>, _room: OwnedSemaphorePermit },
 }
 
 impl Requests {
     /// Longest wait for an event: callers ask again.
     const WAIT_MAX: Duration = Duration::from_secs(30);
 
-    pub(crate) const fn new(state: Arc<State>, work: SyncSender<Work>) -> Self {
-        Self { state, work }
+    pub(crate) fn new(state: Arc<State>, work: SyncSender<Work>, bytes_max: usize) -> Self {
+        let room = Arc::new(Semaphore::new(bytes_max.min(Semaphore::MAX_PERMITS)));
+        Self { state, work, room }
     }
 
-    /// Starts to answer requests, in their order.
+    /// Starts to answer requests that came in a frame of `bytes`, in their order.
     ///
     /// A wait for events is kept only when it is alone: among others it would hold up their
     /// answers.
-    pub(crate) fn ask(&self, requests: Vec<Request>) -> Asked {
+    pub(crate) fn ask(&self, requests: Vec<Request>, bytes: usize) -> Asked {
         match requests.as_slice() {
             [Request::Events { after, limit, wait }] if wait.0 > 0 => {
                 let wait = Duration::from(*wait).min(Self::WAIT_MAX);
@@ -57,8 +60,12 @@ impl Requests {
         }
         let (reply, answers) = oneshot::channel();
         let count = requests.len();
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let Ok(_room) = Arc::clone(&self.room).try_acquire_many_owned(bytes) else {
+            return Asked::Now(vec![Err(busy()); count]);
+        };
         match self.work.try_send(Work::Frame { requests, reply }) {
-            Ok(()) => Asked::Later(answers),
+            Ok(()) => Asked::Later { answers, _room },
             Err(TrySendError::Full(_)) => Asked::Now(vec![Err(busy()); count]),
             Err(TrySendError::Disconnected(_)) => Asked::Now(vec![Err(stopping()); count]),
         }
@@ -89,7 +96,7 @@ impl Requests {
                 let answer = tokio::task::spawn_blocking(check).await;
                 vec![answer.ok().flatten().unwrap_or_else(|| Err(stopping()))]
             }
-            Asked::Later(answers) => {
+            Asked::Later { answers, _room } => {
                 answers.await.unwrap_or_else(|_| vec![Err(stopping()); kinds.len()])
             }
         };
@@ -102,7 +109,7 @@ impl Requests {
     /// Answers one request.
     pub(crate) async fn one(&self, request: Request) -> Result<Reply, Refusal> {
         let kinds = [kind(&request)];
-        let asked = self.ask(vec![request]);
+        let asked = self.ask(vec![request], 0);
         self.answer(asked, &kinds).await.pop().unwrap_or_else(|| Err(stopping()))
     }
 

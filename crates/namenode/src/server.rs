@@ -168,7 +168,7 @@ fn launch(
         .map_err(StartError::Thread)?;
 
     let shutdown = CancellationToken::new();
-    let requests = Requests::new(Arc::clone(&state), work.clone());
+    let requests = Requests::new(Arc::clone(&state), work.clone(), options.waiting_bytes_max);
     let mut tasks = JoinSet::new();
     let service = Arc::new(MetaService { requests: requests.clone() });
     let served =

@@ -44,13 +44,13 @@ impl Service for MetaService {
             Err(refusal) => return Handled::Now(Response::refused(&header, &refusal)),
         };
         let kinds: Vec<&'static str> = requests.iter().map(kind).collect();
-        match self.requests.ask(requests) {
+        match self.requests.ask(requests, body.len()) {
             Asked::Now(answers) => {
                 self.requests.state.metrics.took(true, began.elapsed());
                 Handled::Now(response(header, &answers))
             }
             asked => {
-                let is_change = matches!(asked, Asked::Later(_));
+                let is_change = matches!(asked, Asked::Later { .. });
                 let service = Arc::clone(self);
                 Handled::Later(Box::pin(async move {
                     let answers = service.requests.answer(asked, &kinds).await;

@@ -5,6 +5,7 @@
 //! commit). Within a frame the order of its requests holds: what cannot be decided before an
 //! earlier request of the same frame is applied waits for the next round.
 
+mod events;
 mod frame;
 mod snapshots;
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use sanderling_core::catalog::{Action, Command, DatanodeOrder};
 use sanderling_core::membership::Probe;
+use sanderling_protocol::limits::EVENTS_KEPT_MAX;
 use sanderling_protocol::{Instant, Millis, NodeId, OrderReply, Refusal, Reply, Request};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, warn};
@@ -21,6 +23,7 @@ use tracing::{error, warn};
 use crate::error::NamenodeFailure;
 use crate::journal::{AppendError, Journal};
 use crate::state::State;
+use events::say;
 use frame::OpenFrame;
 pub(crate) use snapshots::Snapshots;
 
@@ -68,6 +71,9 @@ enum Origin {
 impl Writer {
     /// Most work taken together, so that the first of it does not wait long for the last.
     const BATCH_MAX: usize = 512;
+
+    /// Commands written and applied together: readers wait a few milliseconds for them at most.
+    const COMMANDS_MAX: usize = 2048;
 
     /// Shortest sleep: what is overdue and cannot be done does not spin.
     const SLEEP_MIN: Duration = Duration::from_millis(1);
@@ -165,6 +171,9 @@ impl Writer {
         let now = self.state.now();
         let mut namenode = self.state.namenode.write();
         for (place, frame) in frames.iter_mut().enumerate() {
+            if commands.len() >= Self::COMMANDS_MAX {
+                break;
+            }
             frame.prepare(now, &mut namenode, |command| {
                 commands.push((command, Origin::Frame(place)));
             });
@@ -188,16 +197,16 @@ impl Writer {
                 frames[place].answer(applied.result);
             }
         }
-        let event_last = namenode.catalog().event_last();
+        let said = *self.state.event_last.borrow();
+        let events = namenode.events_after(said, EVENTS_KEPT_MAX);
         drop(namenode);
         for order in orders {
             self.send(Errand::Order(order));
         }
-        self.state.event_last.send_if_modified(|last| {
-            let is_new = *last != event_last;
-            *last = event_last;
-            is_new
-        });
+        if let Some(last) = events.last() {
+            self.state.event_last.send_replace(last.sequence);
+        }
+        events.iter().for_each(say);
     }
 
     fn refuse(
