@@ -1,19 +1,20 @@
 //! What a datanode decides about its blocks: who may write, read, store, push and drop what.
 //!
-//! The table knows epochs and lengths. Where the bytes are is the shell's business: `B` is its handle
-//! to them, so the same table runs over an arena, over files and over symbolic bytes.
+//! The table knows epochs and lengths. Where the bytes are is the shell's business: `B` is its
+//! handle to them, so the same table runs over an arena, over files and over symbolic bytes.
 //!
 //! # Rules
-//! - **Bytes never change.** A block grows at its end at one node, under one ticket at a time, and a
-//!   byte that was acknowledged stays as it is. What is below the length is the same on every copy.
-//! - **Admission and publication.** A write is admitted, copied outside the table, then published by
-//!   [`BlockTable::wrote`]. A fence or drop that comes between wins: the write is refused and was
-//!   never acknowledged. So the length that a fence or push reads is final.
+//! - **Bytes never change.** A block grows at its end at one node, under one ticket at a time, and
+//!   a byte that was acknowledged stays as it is. What is below the length is the same on every
+//!   copy.
+//! - **Admission and publication.** A write is admitted, copied outside the table, then published
+//!   by [`BlockTable::wrote`]. A fence or drop that comes between wins: the write is refused and
+//!   was never acknowledged. So the length that a fence or push reads is final.
 //! - **Writes** need the very epoch of the block: an older one is a writer that lost its lease, a
 //!   newer one knows a home that this node is not, yet or any more.
 //! - **Reads** are refused at an older epoch than ours, and served at ours, also behind a fence and
-//!   after the home has moved: the old copy stays good until it is dropped. A newer epoch is served as
-//!   far as our bytes reach: the namenode raised it in place and its order is still on the way.
+//!   after the home has moved: the old copy stays good until it is dropped. A newer epoch is served
+//!   as far as our bytes reach: the namenode raised it in place and its order is still on the way.
 //! - **A fence on a block is for good.** The node's fence can be lifted; a block that was fenced by
 //!   an order or by a push stays so, because its length has been told.
 //! - **A stored block is sealed**: no writer ever goes on in a copy.
@@ -213,10 +214,11 @@ impl<B: Clone> BlockTable<B> {
     /// Decides about a write. A block begins with its first one.
     ///
     /// # Errors
-    /// [`Refusal::Moved`]: the node or block is fenced, or the block was dropped; go on in a new one.
-    /// [`Refusal::StaleEpoch`]: another epoch than ours. [`Refusal::NotAtEnd`]: it neither starts at
-    /// the end nor repeats what is there, or another write is under way. [`Refusal::TooLarge`],
-    /// [`Refusal::BadRequest`]: nothing to write, or more than a block holds.
+    /// [`Refusal::Moved`]: the node or block is fenced, or the block was dropped; go on in a new
+    /// one. [`Refusal::StaleEpoch`]: another epoch than ours. [`Refusal::NotAtEnd`]: it neither
+    /// starts at the end nor repeats what is there, or another write is under way.
+    /// [`Refusal::TooLarge`], [`Refusal::BadRequest`]: nothing to write, or more than a block
+    /// holds.
     pub fn admit_write(&mut self, write: &WriteRequest) -> Result<WriteAdmission<B>, Refusal> {
         let end = write_end(write)?;
         let offset = end - write.bytes;
@@ -247,7 +249,8 @@ impl<B: Clone> BlockTable<B> {
         end: u32,
     ) -> Result<WriteAdmission<B>, Refusal> {
         let block = write.block;
-        // The writer asks the namenode next, who knows whether the block moved or its object is gone.
+        // The writer asks the namenode next, who knows whether the block moved or its object is
+        // gone.
         if self.is_fenced || self.tombstones.contains(block) {
             return Err(Refusal::Moved { block, length: 0 });
         }
@@ -329,14 +332,15 @@ impl<B: Clone> BlockTable<B> {
 
     /// Decides about a whole block pushed by another datanode.
     ///
-    /// An older copy here gives way: the block moved away and comes back. One of the same epoch must
-    /// have come by a store before, from a push that is being repeated.
+    /// An older copy here gives way: the block moved away and comes back. One of the same epoch
+    /// must have come by a store before, from a push that is being repeated.
     ///
     /// # Errors
     /// [`Refusal::Moved`]: this node is fenced; choose another target. [`Refusal::StaleEpoch`]: the
     /// block is here at this epoch or a later one and was not stored. [`Refusal::StillOpen`]: an
-    /// older copy here still takes writes. [`Refusal::NotAtEnd`]: stored before with another length.
-    /// [`Refusal::TooLarge`], [`Refusal::BadRequest`]: nothing to store, or more than a block holds.
+    /// older copy here still takes writes. [`Refusal::NotAtEnd`]: stored before with another
+    /// length. [`Refusal::TooLarge`], [`Refusal::BadRequest`]: nothing to store, or more than a
+    /// block holds.
     pub fn admit_store(&self, store: &StoreRequest) -> Result<StoreAdmission<B>, Refusal> {
         let block = store.block;
         check_bytes(u64::from(store.bytes))?;
@@ -387,8 +391,8 @@ impl<B: Clone> BlockTable<B> {
         Ok(())
     }
 
-    /// Fences a block for good and raises its epoch, never lowers it. Returns its final length: 0 for
-    /// a block that was never written here, and then none ever will be.
+    /// Fences a block for good and raises its epoch, never lowers it. Returns its final length: 0
+    /// for a block that was never written here, and then none ever will be.
     pub fn fence_block(&mut self, block: BlockId, epoch: Epoch) -> u32 {
         if self.tombstones.contains(block) && !self.blocks.contains_key(&block) {
             return 0;
@@ -422,8 +426,8 @@ impl<B: Clone> BlockTable<B> {
         Ok(PushAdmission { length: held.length, bytes: held.bytes.clone() })
     }
 
-    /// Forgets a block, and that it was dropped is remembered against late writes. Returns its bytes,
-    /// which readers may still hold.
+    /// Forgets a block, and that it was dropped is remembered against late writes. Returns its
+    /// bytes, which readers may still hold.
     pub fn drop_block(&mut self, block: BlockId) -> Option<B> {
         self.tombstones.insert(block);
         let held = self.blocks.remove(&block)?;
@@ -447,8 +451,8 @@ impl<B: Clone> BlockTable<B> {
         blocks.into_values().filter_map(|held| held.bytes).collect()
     }
 
-    /// Lists blocks in the order of their ids, after `after` and at most `limit` of them, never more
-    /// than [`BLOCKS_PER_PAGE_MAX`]. A block whose first write is under way is not listed.
+    /// Lists blocks in the order of their ids, after `after` and at most `limit` of them, never
+    /// more than [`BLOCKS_PER_PAGE_MAX`]. A block whose first write is under way is not listed.
     #[must_use]
     pub fn list(&self, after: BlockId, limit: usize) -> Vec<HeldBlock> {
         self.blocks

@@ -1,6 +1,6 @@
-//! The memory of the DRAM tier: one mapping, sized at start, faulted in the background and never given
-//! back to the kernel while the node runs, since the first touch of fresh memory costs many times a
-//! copy.
+//! The memory of the DRAM tier: one mapping, sized at start, faulted in the background and never
+//! given back to the kernel while the node runs, since the first touch of fresh memory costs many
+//! times a copy.
 //!
 //! The only unsafe code of the datanode. Its safe surface is [`Extent`]: bytes of an extent are
 //! claimed once, written by who claimed them, then published, and never written again, so readers
@@ -94,8 +94,8 @@ impl Arena {
     /// Takes the whole memory from the kernel, piece by piece, until done or told to stop.
     ///
     /// # Errors
-    /// What the kernel says when there is not that much memory. What was taken so far stays, and the
-    /// rest is not used: touching it would end the process.
+    /// What the kernel says when there is not that much memory. What was taken so far stays, and
+    /// the rest is not used: touching it would end the process.
     pub(crate) fn fault(&self) -> io::Result<()> {
         let done = self.fault_all();
         if done.is_err() {
@@ -159,8 +159,8 @@ impl Extent {
         self.start() as usize
     }
 
-    /// Writes `bytes` at `at` and publishes them. Returns whether it did: not if they do not fit, or
-    /// if these bytes were claimed before.
+    /// Writes `bytes` at `at` and publishes them. Returns whether it did: not if they do not fit,
+    /// or if these bytes were claimed before.
     pub(crate) fn append(&self, at: u32, bytes: &[u8]) -> bool {
         let Ok(length) = u32::try_from(bytes.len()) else { return false };
         let Some(end) = at.checked_add(length).filter(|end| *end <= self.capacity()) else {
@@ -212,8 +212,8 @@ impl Extent {
             end += *bytes as usize;
         }
         let length = end - self.address() - from as usize;
-        // SAFETY: every byte of the range belongs to one of these extents, which are borrowed for 'a
-        // and touch, so the range is inside the one mapping that they keep alive. All of it was
+        // SAFETY: every byte of the range belongs to one of these extents, which are borrowed for
+        // 'a and touch, so the range is inside the one mapping that they keep alive. All of it was
         // published, so it was written before (acquired above) and is never written again.
         unsafe { std::slice::from_raw_parts(self.start().add(from as usize), length) }
     }

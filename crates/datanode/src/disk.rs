@@ -19,6 +19,9 @@ use crate::runs::Runs;
 /// Says that the directory is a datanode's.
 const MARKER: &str = "sanderling-datanode";
 
+/// Found in the root of a fresh file system, and nobody's.
+const MOUNT_POINT: &str = "lost+found";
+
 /// How the names of block files end.
 const BLOCK_SUFFIX: &str = ".block";
 
@@ -38,7 +41,8 @@ pub enum DiskError {
     },
     /// It holds files that no datanode wrote.
     #[error(
-        "the disk directory {directory:?} holds {found:?}, which no datanode wrote: choose an empty one"
+        "the disk directory {directory:?} holds {found:?}, which no datanode wrote: \
+         choose an empty one"
     )]
     NotOurs {
         /// The directory.
@@ -213,7 +217,8 @@ fn files(directory: &Path) -> io::Result<Vec<String>> {
     let name = |entry: io::Result<fs::DirEntry>| {
         entry.map(|entry| entry.file_name().to_string_lossy().into_owned())
     };
-    fs::read_dir(directory)?.map(name).collect()
+    let names: io::Result<Vec<String>> = fs::read_dir(directory)?.map(name).collect();
+    Ok(names?.into_iter().filter(|name| name != MOUNT_POINT).collect())
 }
 
 fn full(bytes: u64) -> Refusal {

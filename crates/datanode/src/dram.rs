@@ -57,8 +57,8 @@ impl DramBytes {
 
     /// Returns the block with `bytes` after its end; `None` when the arena has no room.
     ///
-    /// The end of the last extent is used first. If another write used it, one that was then refused
-    /// by a fence, the rest of that extent stays unused until the block goes.
+    /// The end of the last extent is used first. If another write used it, one that was then
+    /// refused by a fence, the rest of that extent stays unused until the block goes.
     pub(crate) fn with(&self, bytes: &[u8], checksum: u32) -> Option<Self> {
         let added = u32::try_from(bytes.len()).ok().filter(|added| *added <= BLOCK_BYTES_MAX)?;
         let mut pieces = self.pieces.clone();

@@ -1,8 +1,9 @@
 //! The datanode: serves the bytes of blocks from its tiers, behind a fence.
 //!
 //! [`DatanodeServer`] is the whole of it. What may be read, written and moved is decided by
-//! [`sanderling_core::fence::BlockTable`]; this crate keeps the bytes, in memory ([`DatanodeOptions`]'s
-//! `dram_bytes`) and in a directory, and talks to the namenode and to other datanodes.
+//! [`sanderling_core::fence::BlockTable`]; this crate keeps the bytes, in memory
+//! ([`DatanodeOptions`]'s `dram_bytes`) and in a directory, and talks to the namenode and to other
+//! datanodes.
 
 mod allocator;
 mod arena;

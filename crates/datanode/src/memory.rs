@@ -2,8 +2,8 @@
 
 use std::fs;
 
-/// Returns the bytes that the machine and, if there is a limit, the container have left; `None` when
-/// the system does not say.
+/// Returns the bytes that the machine and, if there is a limit, the container have left; `None`
+/// when the system does not say.
 pub(crate) fn available_bytes() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| mem_available(&text));
     let number = |name: &str| {

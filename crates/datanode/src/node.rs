@@ -1,8 +1,8 @@
 //! What the parts of a running datanode share.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use sanderling_protocol::message::{HeartbeatReply, Hello, HelloReply, Registered, Role};
 use sanderling_protocol::node::Load;
 use sanderling_protocol::{
@@ -29,8 +29,7 @@ pub(crate) struct Node {
     pub(crate) http_address: String,
     identity: RwLock<Identity>,
     standing: watch::Sender<Standing>,
-    /// Orders to fence or unfence so far: tells a heartbeat's answer that an order overtook it.
-    fence_orders: AtomicU64,
+    fence_orders: Mutex<FenceOrders>,
     in_flight: AtomicU32,
 }
 
@@ -48,6 +47,16 @@ pub(crate) struct Identity {
 pub(crate) struct Standing {
     pub(crate) policy: Policy,
     pub(crate) home_blocks: Option<u64>,
+}
+
+/// What was said of the fence other than by answers to heartbeats.
+#[derive(Debug, Default)]
+struct FenceOrders {
+    /// Orders so far: tells an answer to a heartbeat that an order overtook it.
+    count: u64,
+    /// The node got a notice that the namenode has not heard of: its answers must not lift the
+    /// fence.
+    is_leaving: bool,
 }
 
 /// Counts a request as in flight for as long as it lives.
@@ -74,7 +83,7 @@ impl Node {
             http_address,
             identity: RwLock::new(identity),
             standing: watch::Sender::new(standing),
-            fence_orders: AtomicU64::new(0),
+            fence_orders: Mutex::default(),
             in_flight: AtomicU32::new(0),
         }
     }
@@ -101,19 +110,18 @@ impl Node {
         }
         self.pool.set_cluster(Some(registered.cluster));
         self.metrics.registrations.inc();
-        self.take_policy(registered.policy, None);
+        self.take_policy(registered.policy, None, self.fence_orders());
     }
 
     /// Takes the welcome to the same incarnation, under the same condition as [`Self::answered`].
     pub(crate) fn rejoined(&self, registered: &Registered, fence_orders: u64) {
         self.metrics.registrations.inc();
-        if self.fence_orders() == fence_orders {
-            let home_blocks = self.standing.borrow().home_blocks;
-            self.take_policy(registered.policy, home_blocks);
-        }
+        let home_blocks = self.standing.borrow().home_blocks;
+        self.take_policy(registered.policy, home_blocks, fence_orders);
     }
 
-    /// Takes the news that the namenode gave this incarnation up; returns whether there was a notice.
+    /// Takes the news that the namenode gave this incarnation up; returns whether there was a
+    /// notice.
     pub(crate) fn gone(&self) -> bool {
         let was_noticed = self.store.is_fenced();
         self.store.set_fence(true);
@@ -121,16 +129,18 @@ impl Node {
         was_noticed
     }
 
-    /// Takes a heartbeat's answer. `fence_orders` is [`Self::fence_orders`] from before it was sent:
-    /// if an order came since, the answer may be older than the order and says nothing of the fence.
+    /// Takes a heartbeat's answer. `fence_orders` is [`Self::fence_orders`] from before it was
+    /// sent: if an order came since, the answer may be older than the order and says nothing.
     pub(crate) fn answered(&self, reply: &HeartbeatReply, fence_orders: u64) {
-        if self.fence_orders() == fence_orders {
-            self.take_policy(reply.policy, Some(reply.home_blocks));
-        }
+        self.take_policy(reply.policy, Some(reply.home_blocks), fence_orders);
     }
 
-    fn take_policy(&self, policy: Policy, home_blocks: Option<u64>) {
-        let is_fenced = !policy.takes_blocks();
+    fn take_policy(&self, policy: Policy, home_blocks: Option<u64>, fence_orders: u64) {
+        let orders = self.fence_orders.lock();
+        if orders.count != fence_orders {
+            return;
+        }
+        let is_fenced = orders.is_leaving || !policy.takes_blocks();
         if self.store.set_fence(is_fenced) {
             tracing::info!(node = %self.id(), ?policy, is_fenced, "fence changed by policy");
         }
@@ -138,19 +148,36 @@ impl Node {
     }
 
     pub(crate) fn fence_orders(&self) -> u64 {
-        self.fence_orders.load(Ordering::Acquire)
+        self.fence_orders.lock().count
     }
 
-    /// Sets or lifts the fence by an order, or for the node's own notice.
+    /// Sets or lifts the fence by an order.
     pub(crate) fn order_fence(&self, is_fenced: bool) {
-        self.fence_orders.fetch_add(1, Ordering::AcqRel);
+        let mut orders = self.fence_orders.lock();
+        orders.count += 1;
+        orders.is_leaving = false;
         if self.store.set_fence(is_fenced) {
             tracing::info!(node = %self.id(), is_fenced, "fence changed by an order");
         }
     }
 
-    /// Forgets everything and is nobody until it has registered, as another process unless the namenode
-    /// gave this one a new id already.
+    /// Fences the node for its own notice, until [`Self::left`] says that the namenode has heard.
+    pub(crate) fn leave(&self) {
+        let mut orders = self.fence_orders.lock();
+        orders.count += 1;
+        orders.is_leaving = true;
+        self.store.set_fence(true);
+    }
+
+    /// Takes the namenode's word again from now on.
+    pub(crate) fn left(&self) {
+        let mut orders = self.fence_orders.lock();
+        orders.count += 1;
+        orders.is_leaving = false;
+    }
+
+    /// Forgets everything and is nobody until it has registered, as another process unless the
+    /// namenode gave this one a new id already.
     pub(crate) fn begin_again(&self, as_another: bool) {
         {
             let mut identity = self.identity.write();
@@ -159,6 +186,7 @@ impl Node {
                 identity.nonce = nonce();
             }
         }
+        self.left();
         self.store.wipe();
         self.standing.send_replace(Standing { policy: Policy::Active, home_blocks: None });
     }
@@ -178,7 +206,8 @@ impl Node {
         self.metrics.text(&self.store, &self.load(), home_blocks)
     }
 
-    /// Returns the pool's connection to the namenode, to see when it breaks; `None` when there is none.
+    /// Returns the pool's connection to the namenode, to see when it breaks; `None` when there is
+    /// none.
     pub(crate) async fn namenode_connection(&self) -> Option<Connection> {
         let deadline = Instant::now() + self.options.call_time_max;
         self.pool.connection(&self.options.namenode, None, deadline).await.ok()

@@ -22,8 +22,8 @@ pub struct DatanodeOptions {
     pub listen: SocketAddr,
     /// Where it serves HTTP; `None` for nowhere.
     pub http_listen: Option<SocketAddr>,
-    /// The host name or address that others reach it by. Empty for the address it listens on; needed
-    /// when that is all addresses of the machine.
+    /// The host name or address that others reach it by. Empty for the address it listens on;
+    /// needed when that is all addresses of the machine.
     pub advertise: String,
     /// Its name for operators; empty for its address.
     pub name: String,
@@ -67,7 +67,8 @@ impl Default for DatanodeOptions {
             // A namenode that reads a long journal takes seconds.
             start_time_max: Duration::from_secs(30),
             call_time_max: Duration::from_secs(3),
-            // 1 MiB at 1 Mbit/s; whoever is slower is as good as gone when a machine is being taken.
+            // 1 MiB at 1 Mbit/s; whoever is slower is as good as gone when a machine is being
+            // taken.
             push_time_max: Duration::from_secs(8),
             // 16 MiB on the way fill 10 Gbit/s over 13 ms.
             pushes_in_flight_max: 16,

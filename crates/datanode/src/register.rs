@@ -96,7 +96,7 @@ pub(crate) async fn report(node: &Node) -> Result<(), CallError> {
         }
     }
     if dropped > 0 {
-        tracing::info!(node = %node.id(), blocks = dropped, "blocks that nobody wanted were dropped");
+        tracing::info!(node = %node.id(), blocks = dropped, "unwanted blocks dropped");
     }
     Ok(())
 }

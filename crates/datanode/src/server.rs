@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanderling_protocol::message::{Registered, Role};
-use sanderling_protocol::{ClusterId, Millis, NodeId, Policy};
+use sanderling_protocol::{ClusterId, Millis, NodeId, Policy, Refusal};
 use sanderling_transport::{
     CallError, ListenError, Pool, PoolOptions, ServeOptions, listen, serve,
 };
@@ -101,7 +101,8 @@ impl DatanodeServer {
         self.http_address
     }
 
-    /// Returns the incarnation's id. It changes when the namenode gave the node up and it joined anew.
+    /// Returns the incarnation's id. It changes when the namenode gave the node up and it joined
+    /// anew.
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.node.id()
@@ -123,12 +124,12 @@ impl DatanodeServer {
         }
     }
 
-    /// Gives the node its notice: fences it, tells the namenode, and waits until no block has its home
-    /// here or the deadline has passed. Reads are served all the while, and after.
+    /// Gives the node its notice: fences it, tells the namenode, and waits until no block has its
+    /// home here or the deadline has passed. Reads are served all the while, and after.
     pub async fn drain(&self, deadline: Duration, reason: &str) -> DrainEnd {
         let until = Instant::now() + deadline;
         // The machine dies whether or not the namenode hears of it: no byte must be added to it.
-        self.node.order_fence(true);
+        self.node.leave();
         tracing::info!(node = %self.node.id(), ?deadline, reason, "drain starts");
         let end = match timeout_at(until, self.notice(until, reason)).await {
             Ok(true) => self.wait_until_drained(until).await,
@@ -143,8 +144,11 @@ impl DatanodeServer {
         loop {
             let left = Millis::from(until.saturating_duration_since(Instant::now()));
             match self.node.notice(left, reason).await {
-                Ok(_) => return true,
-                Err(CallError::Refused(refusal)) => {
+                Ok(_) => {
+                    self.node.left();
+                    return true;
+                }
+                Err(CallError::Refused(refusal)) if !may_pass(&refusal) => {
                     tracing::warn!(node = %self.node.id(), %refusal, "the notice was refused");
                     return false;
                 }
@@ -286,6 +290,11 @@ async fn join_again(
             }
         };
     }
+}
+
+/// Tells whether the namenode's refusal of a notice is about the namenode and not about the notice.
+const fn may_pass(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::RetryAfter { .. } | Refusal::JournalFull { .. })
 }
 
 async fn fault(arena: Arc<Arena>, stop: CancellationToken) {

@@ -1,5 +1,6 @@
 //! The blocks of the node: the table of `core` over the bytes of the tiers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -144,6 +145,7 @@ impl BlockStore {
 
     /// Forgets blocks of a report that nobody wants, unless they were stored anew since.
     pub(crate) fn drop_reported(&self, reported: &[HeldBlock], unwanted: &[BlockId]) {
+        let unwanted: BTreeSet<BlockId> = unwanted.iter().copied().collect();
         let is_unwanted = |held: &&HeldBlock| unwanted.contains(&held.block);
         for held in reported.iter().filter(is_unwanted) {
             let bytes = self.table.write().drop_block_at(held.block, held.epoch);
@@ -185,8 +187,8 @@ impl BlockStore {
     /// Does as much of a write as can be done without blocking.
     ///
     /// # Errors
-    /// The table's refusals, [`Refusal::ChecksumMismatch`] and [`Refusal::NodeFull`]; the block is as
-    /// it was before.
+    /// The table's refusals, [`Refusal::ChecksumMismatch`] and [`Refusal::NodeFull`]; the block is
+    /// as it was before.
     pub(crate) fn write(
         &self,
         request: WriteRequest,
@@ -258,8 +260,8 @@ impl BlockStore {
         }
     }
 
-    /// Answers a write whose range is there already: acknowledged if it repeats the same bytes. Blocks
-    /// the thread when the block is on disk.
+    /// Answers a write whose range is there already: acknowledged if it repeats the same bytes.
+    /// Blocks the thread when the block is on disk.
     ///
     /// # Errors
     /// [`Refusal::NotAtEnd`] when the bytes differ.
@@ -349,9 +351,9 @@ impl BlockBytes {
         }
     }
 
-    /// Reads an admitted range. Its checksum is the writer's where the range is made of whole runs, so
-    /// that the reader notices bytes that changed here; else it is computed. Blocks the thread when
-    /// the block is on disk.
+    /// Reads an admitted range. Its checksum is the writer's where the range is made of whole runs,
+    /// so that the reader notices bytes that changed here; else it is computed. Blocks the thread
+    /// when the block is on disk.
     ///
     /// # Errors
     /// [`Refusal::TierFailed`] when the disk fails.
@@ -365,8 +367,8 @@ impl BlockBytes {
         Ok(ReadBytes { slices, checksum })
     }
 
-    /// Reads the whole block to push it, and looks whether the bytes are still those written: a copy
-    /// of damaged bytes must not become the block.
+    /// Reads the whole block to push it, and looks whether the bytes are still those written: a
+    /// copy of damaged bytes must not become the block.
     ///
     /// # Errors
     /// [`Refusal::ChecksumMismatch`] when they changed, [`Refusal::TierFailed`].

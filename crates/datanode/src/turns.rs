@@ -1,7 +1,8 @@
 //! Whose turn it is among the writes to a block on disk.
 //!
-//! A caller may send the next run of a block before the one before it was acknowledged. In memory each is
-//! done before the next is looked at; the disk is slower, so there they wait for each other.
+//! A caller may send the next run of a block before the one before it was acknowledged. In memory
+//! each is done before the next is looked at; the disk is slower, so there they wait for each
+//! other.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

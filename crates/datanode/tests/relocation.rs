@@ -282,3 +282,28 @@ async fn drain_ends_at_the_deadline_and_says_what_is_left() {
     assert_eq!(end, DrainEnd::DeadlinePassed { home_blocks: None });
     server.stop().await;
 }
+
+#[tokio::test]
+async fn node_that_leaves_stays_fenced_while_the_namenode_has_not_heard() {
+    let served = Served::start().await;
+    let server = std::sync::Arc::new(served.datanode().await);
+    let caller = Caller::new(&server);
+    let namenode = std::sync::Arc::clone(&served.namenode);
+    namenode.state.lock().is_deaf = true;
+    let leaving = std::sync::Arc::clone(&server);
+    let drain =
+        tokio::spawn(async move { leaving.drain(Duration::from_secs(9), "the cloud").await });
+    until_answer("the fence", || async {
+        matches!(caller.write(1, 0, b"x").await, Err(Refusal::Moved { .. }))
+    })
+    .await;
+    for block in 2..10 {
+        namenode.next_beat(server.node()).await;
+        let refused = caller.write(block, 0, b"x").await;
+        assert!(matches!(refused, Err(Refusal::Moved { .. })), "an answer lifted the fence");
+    }
+    namenode.state.lock().is_deaf = false;
+    until("the notice", || !namenode.state.lock().notices.is_empty()).await;
+    namenode.set_policy(server.node(), Policy::Drained);
+    assert_eq!(drain.await.unwrap(), DrainEnd::Drained);
+}

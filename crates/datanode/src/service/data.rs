@@ -133,7 +133,8 @@ impl Node {
         }
     }
 
-    /// Queues a write behind those before it, which came over the same connection and are only slow.
+    /// Queues a write behind those before it, which came over the same connection and are only
+    /// slow.
     fn write_in_turn(
         self: &Arc<Self>,
         header: Header,

@@ -55,6 +55,8 @@ pub struct State {
     pub unwanted: BTreeSet<BlockId>,
     pub notices: Vec<(String, i64, String)>,
     pub next_node: u32,
+    /// Notices are not taken.
+    pub is_deaf: bool,
 }
 
 impl Namenode {
@@ -69,6 +71,9 @@ impl Namenode {
                 let reply = Reply::Drop { blocks: drop.collect() };
                 state.reported.extend(blocks);
                 Ok(reply)
+            }
+            Request::Notice { .. } if state.is_deaf => {
+                Err(Refusal::RetryAfter { after: Millis(1), why: "busy".to_owned() })
             }
             Request::Notice { node, deadline_millis, reason } => {
                 let id = NodeId(node.0.parse().unwrap());
