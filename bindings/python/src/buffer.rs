@@ -25,8 +25,8 @@ impl Source {
         if self.0.len_bytes() == 0 {
             return &[];
         }
-        // SAFETY: the export keeps the memory in place until `self` is dropped, and it is contiguous.
-        // A program that writes to it meanwhile races with itself, as with `os.write`.
+        // SAFETY: the export keeps the memory in place until `self` is dropped, and it is
+        // contiguous. A program that writes to it meanwhile races with itself, as with `os.write`.
         unsafe { slice::from_raw_parts(self.0.buf_ptr().cast(), self.0.len_bytes()) }
     }
 }
@@ -52,8 +52,9 @@ impl Target {
         if self.0.len_bytes() == 0 {
             return &mut [];
         }
-        // SAFETY: the export keeps the memory in place until `self` is dropped; it is contiguous and
-        // writable. A program that uses it meanwhile races with itself, as with `socket.recv_into`.
+        // SAFETY: the export keeps the memory in place until `self` is dropped; it is contiguous
+        // and writable. A program that uses it meanwhile races with itself, as with
+        // `socket.recv_into`.
         unsafe { slice::from_raw_parts_mut(self.0.buf_ptr().cast(), self.0.len_bytes()) }
     }
 }

@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-/// Requests of one frame. A lookup in a batch costs a small part of one alone; beyond this the first
-/// of a batch would wait noticeably for the last.
+/// Requests of one frame. A lookup in a batch costs a small part of one alone; beyond this the
+/// first of a batch would wait noticeably for the last.
 const BATCH_MAX: usize = 128;
 
 /// Requests that may wait for the task that sends them.
@@ -92,8 +92,8 @@ async fn send_batches(pool: Pool, namenode: String, mut waiting: mpsc::Receiver<
     while waiting.recv_many(&mut batch, BATCH_MAX).await > 0 {
         let (pool, namenode) = (pool.clone(), namenode.clone());
         let batch = std::mem::take(&mut batch);
-        // The next batch is sent while this one is being answered; the number of callers, each of whom
-        // waits for its own answer, bounds how many there are.
+        // The next batch is sent while this one is being answered; the number of callers, each of
+        // whom waits for its own answer, bounds how many there are.
         tokio::spawn(async move { send_batch(&pool, &namenode, batch).await });
     }
 }

@@ -50,8 +50,8 @@ impl Client {
     /// Connects to the namenode at `host:port`.
     ///
     /// # Errors
-    /// [`ClientError::Call`] when nobody listens there until the call's deadline: start a namenode, or
-    /// correct the address.
+    /// [`ClientError::Call`] when nobody listens there until the call's deadline: start a namenode,
+    /// or correct the address.
     pub async fn connect(namenode: &str, config: ClientConfig) -> Result<Self, ClientError> {
         let options = PoolOptions {
             role: Role::Client,
@@ -221,8 +221,8 @@ impl Client {
         }
     }
 
-    /// Tells the namenode that a node could not be reached, without waiting for an answer, and forgets
-    /// what is cached about the node.
+    /// Tells the namenode that a node could not be reached, without waiting for an answer, and
+    /// forgets what is cached about the node.
     pub(crate) fn suspect(&self, node: NodeId) {
         self.shared.locations.lock().forget_node(node);
         let shared = Arc::clone(&self.shared);

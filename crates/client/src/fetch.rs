@@ -142,7 +142,8 @@ pub(crate) struct Failure {
     pub(crate) error: CallError,
 }
 
-/// Asks for pieces once and fills in what comes. Returns a failure for each frame or range that failed.
+/// Asks for pieces once and fills in what comes. Returns a failure for each frame or range that
+/// failed.
 pub(crate) async fn fetch(
     shared: &Arc<Shared>,
     layout: &Layout,

@@ -13,7 +13,8 @@ use crate::error::ClientError;
 use crate::namespace::reply_of;
 
 impl Client {
-    /// Makes a job. Its subtree goes when it is not renewed for its lease; [`Client::run_job`] renews.
+    /// Makes a job. Its subtree goes when it is not renewed for its lease; [`Client::run_job`]
+    /// renews.
     ///
     /// # Errors
     /// `WrongKind` when the subtree is not empty or is another job's.

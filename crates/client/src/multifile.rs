@@ -22,7 +22,8 @@ impl Client {
         self.make_directory(path, ObjectKind::Multifile, true, true).await
     }
 
-    /// Creates a part of a multifile and returns its writer. Parts are read in the order of their names.
+    /// Creates a part of a multifile and returns its writer. Parts are read in the order of their
+    /// names.
     ///
     /// # Errors
     /// `Exists` when the multifile has a part of this name.
@@ -35,8 +36,8 @@ impl Client {
         self.create(&multifile.join(part).map_err(ClientError::Refused)?, options).await
     }
 
-    /// Opens a multifile, or a directory of files, to be read as one stream. Parts created from now on
-    /// are not in it.
+    /// Opens a multifile, or a directory of files, to be read as one stream. Parts created from now
+    /// on are not in it.
     ///
     /// # Errors
     /// `NotFound`, `NotADirectory`.
@@ -67,8 +68,8 @@ impl MultiReader {
 
     /// Returns the next bytes; `None` at the end of the last part.
     ///
-    /// A part that fails is left: its error names it, and the next call goes on with the part after it,
-    /// so that one lost part does not hide the others.
+    /// A part that fails is left: its error names it, and the next call goes on with the part after
+    /// it, so that one lost part does not hide the others.
     pub async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
         loop {
             if let Some(stream) = &mut self.open {

@@ -73,8 +73,8 @@ impl Client {
         }
     }
 
-    /// Makes a directory, multifile or table. With `parents` missing directories above it are made, and
-    /// it may exist already.
+    /// Makes a directory, multifile or table. With `parents` missing directories above it are made,
+    /// and it may exist already.
     ///
     /// # Errors
     /// [`Refusal::Exists`], [`Refusal::NotFound`] of the directory above.
@@ -106,7 +106,11 @@ impl Client {
     /// [`Refusal::NotEmpty`] for a directory that holds something, unless `recursive`.
     pub async fn delete(&self, path: &Path, recursive: bool) -> Result<(u64, u64), ClientError> {
         let reply = self.request(Request::Delete { path: path.clone(), recursive }).await?;
-        reply_of!(reply, "delete", Reply::Deleted { objects, freed_bytes } => (objects, freed_bytes))
+        reply_of!(
+            reply,
+            "delete",
+            Reply::Deleted { objects, freed_bytes } => (objects, freed_bytes)
+        )
     }
 
     /// Sets the time an object has left, or takes it back.

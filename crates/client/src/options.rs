@@ -46,7 +46,8 @@ impl Default for PutOptions {
 }
 
 impl PutOptions {
-    /// Returns the options that replace what exists and make missing directories, as most tools expect.
+    /// Returns the options that replace what exists and make missing directories, as most tools
+    /// expect.
     #[must_use]
     pub fn replacing() -> Self {
         Self { mode: CreateMode::Replace, parents: true, ..Self::default() }

@@ -14,8 +14,8 @@ use crate::error::ClientError;
 use crate::fetch::{Filling, fetch};
 use crate::metrics::count;
 
-/// Reads one object, as it was when it was opened. Locations are cached, for all readers of the client
-/// together, and looked up again when a datanode says that they are out of date.
+/// Reads one object, as it was when it was opened. Locations are cached, for all readers of the
+/// client together, and looked up again when a datanode says that they are out of date.
 #[derive(Debug, Clone)]
 pub struct Reader {
     client: Client,
@@ -93,14 +93,15 @@ impl Reader {
     /// Reads `bytes` bytes from `offset`.
     ///
     /// # Errors
-    /// [`Refusal::OutOfRange`] when the range passes the end; [`ClientError::DataUnavailable`] with the
-    /// lost ranges.
+    /// [`Refusal::OutOfRange`] when the range passes the end; [`ClientError::DataUnavailable`] with
+    /// the lost ranges.
     pub async fn read_range(&self, offset: u64, bytes: u64) -> Result<Bytes, ClientError> {
         let mut ranges = self.read_ranges(&[ByteRange { offset, bytes }]).await?;
         Ok(ranges.pop().expect("one answer to one range"))
     }
 
-    /// Reads into `buffer` from `offset` and returns how many bytes there were: fewer only at the end.
+    /// Reads into `buffer` from `offset` and returns how many bytes there were: fewer only at the
+    /// end.
     ///
     /// # Errors
     /// As [`Reader::read_range`].
@@ -163,8 +164,8 @@ impl Reader {
         }
     }
 
-    /// Returns where the blocks are: what any reader of the object heard last, else what the namenode
-    /// says now because what was heard has been proved wrong.
+    /// Returns where the blocks are: what any reader of the object heard last, else what the
+    /// namenode says now because what was heard has been proved wrong.
     async fn locations(&self, attempts: &mut Attempts) -> Result<Arc<Layout>, ClientError> {
         let object = self.layout.read().stat.object;
         if let Some(layout) = self.client.shared.locations.lock().layout(object) {

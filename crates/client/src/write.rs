@@ -177,7 +177,8 @@ impl Writer {
         self.done(answer).map(|_| ())
     }
 
-    /// Sends the rest, seals the object and returns its facts. A replacement is visible from now on.
+    /// Sends the rest, seals the object and returns its facts. A replacement is visible from now
+    /// on.
     ///
     /// # Errors
     /// As [`Writer::write`]; the object is not sealed then.

@@ -1,5 +1,5 @@
-//! The catalog: namespace, block map, membership and jobs, as one deterministic state machine over a
-//! log of commands.
+//! The catalog: namespace, block map, membership and jobs, as one deterministic state machine over
+//! a log of commands.
 //!
 //! Time and choices are in the commands. Applying a command never fails half-way: it either changes
 //! the catalog and answers, or refuses and changes nothing but the clock.

@@ -1,8 +1,8 @@
 //! Where the blocks of objects are, as a client last heard it.
 //!
-//! A location that is out of date does no harm: it names an incarnation and an epoch, and a datanode
-//! refuses any other. The cache therefore never asks whether it is right; it forgets what a refusal
-//! has proved wrong, for every reader of the object at once.
+//! A location that is out of date does no harm: it names an incarnation and an epoch, and a
+//! datanode refuses any other. The cache therefore never asks whether it is right; it forgets what
+//! a refusal has proved wrong, for every reader of the object at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ impl LocationCache {
         }
     }
 
-    /// Keeps what the namenode just said of an object, in place of what was kept before. The layouts
-    /// used longest ago make room.
+    /// Keeps what the namenode just said of an object, in place of what was kept before. The
+    /// layouts used longest ago make room.
     pub fn insert(&mut self, layout: Arc<Layout>) {
         let object = layout.stat.object;
         self.forget(object);
@@ -86,8 +86,8 @@ impl LocationCache {
         }
     }
 
-    /// Forgets every object with a block on a node that could not be reached, so that other readers do
-    /// not run into it one after the other.
+    /// Forgets every object with a block on a node that could not be reached, so that other readers
+    /// do not run into it one after the other.
     pub fn forget_node(&mut self, node: NodeId) {
         let on_node = |kept: &Kept| kept.layout.places.iter().any(|place| place.node == node);
         let objects: Vec<ObjectId> = self

@@ -36,8 +36,8 @@ impl Default for MembershipConfig {
         Self {
             // Three heartbeats of half a second.
             suspect_after: Millis(1500),
-            // Below the default deadline of a client's call, so that a reader of a dead node's blocks
-            // learns the truth instead of running into its deadline.
+            // Below the default deadline of a client's call, so that a reader of a dead node's
+            // blocks learns the truth instead of running into its deadline.
             dead_after: Millis(6000),
             probe_every: Millis(250),
         }

@@ -71,8 +71,8 @@ impl Namenode {
         Self::restore(config, catalog, Instant(0))
     }
 
-    /// Returns a namenode that goes on with a catalog. Every node in it is taken for alive from `now`
-    /// on.
+    /// Returns a namenode that goes on with a catalog. Every node in it is taken for alive from
+    /// `now` on.
     #[must_use]
     pub fn restore(config: NamenodeConfig, catalog: Catalog, now: Instant) -> Self {
         let mut membership = Membership::new(config.membership.clone());
@@ -137,7 +137,8 @@ impl Namenode {
     /// Returns the commands that time makes necessary.
     pub fn tick(&mut self, now: Instant) -> Vec<Command> {
         let mut commands = Vec::new();
-        // What is due by the log comes first: a node whose deadline has passed is lost by its deadline.
+        // What is due by the log comes first: a node whose deadline has passed is lost by its
+        // deadline.
         if self.catalog.deadline().is_some_and(|at| at <= now) {
             commands.push(Command { at: now, action: Action::Tick });
         }

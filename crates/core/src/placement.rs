@@ -1,8 +1,8 @@
 //! Placement: which node gets a new block.
 //!
-//! Of two nodes drawn at random the one with the larger free share gets the block (Mitzenmacher, "The
-//! Power of Two Choices in Randomized Load Balancing", IEEE TPDS 2001): nearly as even as taking the
-//! emptiest, without sending every block to the node that joined last.
+//! Of two nodes drawn at random the one with the larger free share gets the block (Mitzenmacher,
+//! "The Power of Two Choices in Randomized Load Balancing", IEEE TPDS 2001): nearly as even as
+//! taking the emptiest, without sending every block to the node that joined last.
 
 use std::collections::BTreeMap;
 
@@ -68,8 +68,8 @@ impl Draw {
 /// Chooses homes for blocks of these sizes.
 ///
 /// # Errors
-/// [`Refusal::Full`] when the class allows no tier with room; [`Refusal::RetryAfter`] when it says to
-/// wait, or when there is no node at all.
+/// [`Refusal::Full`] when the class allows no tier with room; [`Refusal::RetryAfter`] when it says
+/// to wait, or when there is no node at all.
 pub fn place(
     draw: &mut Draw,
     mut candidates: Vec<Candidate>,

@@ -17,10 +17,12 @@ pub struct RetryPolicy {
 impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
-            // With pauses that grow to a quarter of a second this outlasts the ten seconds of a call's
-            // default deadline: the deadline ends a call, not the count, unless nothing is waited for.
+            // With pauses that grow to a quarter of a second this outlasts the ten seconds of a
+            // call's default deadline: the deadline ends a call, not the count, unless nothing is
+            // waited for.
             attempts_max: 64,
-            // A location that moved is known to the namenode already: the second attempt may come soon.
+            // A location that moved is known to the namenode already: the second attempt may come
+            // soon.
             pause_min: Millis(2),
             pause_max: Millis(250),
         }

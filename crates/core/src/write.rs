@@ -1,9 +1,9 @@
 //! Writing an object: which block gets which bytes, and what to do when one is refused.
 //!
-//! Bytes come in pieces. A piece goes into one block with one write; pieces of different blocks may be
-//! under way together, of one block one after the other. A block that refuses (fenced, full, its node
-//! out of reach) ends at what it acknowledged, and its piece and every later one is written again into
-//! new blocks, so that the object's bytes stay in order. Nobody waits for a relocation.
+//! Bytes come in pieces. A piece goes into one block with one write; pieces of different blocks may
+//! be under way together, of one block one after the other. A block that refuses (fenced, full, its
+//! node out of reach) ends at what it acknowledged, and its piece and every later one is written
+//! again into new blocks, so that the object's bytes stay in order. Nobody waits for a relocation.
 
 use std::collections::VecDeque;
 
@@ -92,8 +92,8 @@ impl WriteMachine {
         self.spare.len()
     }
 
-    /// Returns how many bytes the next piece may have; 0 when a block must be granted first, or when
-    /// the block in use is still taking its last piece.
+    /// Returns how many bytes the next piece may have; 0 when a block must be granted first, or
+    /// when the block in use is still taking its last piece.
     #[must_use]
     pub fn room(&self) -> u32 {
         match self.lanes.back() {
@@ -156,8 +156,9 @@ impl WriteMachine {
         }
     }
 
-    /// Takes a refusal of a piece. Returns the numbers of the pieces to place again, in order: those
-    /// from the refused one on. Acknowledgements for them that are still to come mean nothing.
+    /// Takes a refusal of a piece. Returns the numbers of the pieces to place again, in order:
+    /// those from the refused one on. Acknowledgements for them that are still to come mean
+    /// nothing.
     ///
     /// `node_is_gone` ends every unused block on the same node too.
     pub fn refused(&mut self, number: u64, node_is_gone: bool) -> Vec<u64> {
@@ -198,7 +199,8 @@ impl WriteMachine {
     /// Returns what to ask the namenode for, and forgets the ended lengths: they are told once, and
     /// again with [`WriteMachine::not_told`] if the request failed.
     ///
-    /// Lengths behind a block that is still open are kept back: the catalog takes bytes in order only.
+    /// Lengths behind a block that is still open are kept back: the catalog takes bytes in order
+    /// only.
     pub fn want(&mut self) -> Want {
         let avoid = self.avoid.clone();
         self.ended.sort_by_key(|length| length.block);
@@ -222,8 +224,8 @@ impl WriteMachine {
         self.ended.extend(later);
     }
 
-    /// Returns the acknowledged lengths that are not known to the namenode yet, in the object's order,
-    /// up to the first byte that is not acknowledged.
+    /// Returns the acknowledged lengths that are not known to the namenode yet, in the object's
+    /// order, up to the first byte that is not acknowledged.
     #[must_use]
     pub fn lengths(&self) -> Vec<BlockLength> {
         let mut lengths = self.ended.clone();

@@ -1,4 +1,5 @@
-//! Checksums of payloads: CRC32C (Castagnoli), the one that storage systems use and processors compute.
+//! Checksums of payloads: CRC32C (Castagnoli), the one that storage systems use and processors
+//! compute.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -8,7 +9,8 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// Returns the CRC32C of two adjacent runs from the runs' own checksums, without reading them again.
+/// Returns the CRC32C of two adjacent runs from the runs' own checksums, without reading them
+/// again.
 #[must_use]
 pub fn combine(first: u32, second: u32, second_bytes: u64) -> u32 {
     let joined = crc_fast::checksum_combine(

@@ -36,20 +36,22 @@ pub enum Op {
     /// First frame of every connection: body [`crate::message::Hello`], reply
     /// [`crate::message::HelloReply`].
     Hello = 1,
-    /// To the namenode: body `Vec<Request>`, reply `Vec<Result<Reply, Refusal>>` of the same length.
+    /// To the namenode: body `Vec<Request>`, reply `Vec<Result<Reply, Refusal>>` of the same
+    /// length.
     Meta = 2,
     /// To a datanode: body [`crate::order::Order`], reply [`crate::order::OrderReply`].
     Order = 3,
-    /// Reads `length` bytes of `block` from `offset`; the reply's body is the bytes, `checksum` theirs.
+    /// Reads `length` bytes of `block` from `offset`; the reply's body is the bytes, `checksum`
+    /// theirs.
     Read = 4,
-    /// Reads many ranges: body is [`RangeRequest`]s, the reply's body [`RangeReply`]s, then the bytes
-    /// of each range in order.
+    /// Reads many ranges: body is [`RangeRequest`]s, the reply's body [`RangeReply`]s, then the
+    /// bytes of each range in order.
     ReadMany = 5,
     /// Appends the body to `block` at `offset`; `checksum` is the body's; flags name the tier. The
     /// reply's `length` is the block's length now.
     Write = 6,
-    /// Stores a whole sealed block that another datanode pushes: like `Write` at offset 0 of a block
-    /// that this node must not have at this epoch or a later one.
+    /// Stores a whole sealed block that another datanode pushes: like `Write` at offset 0 of a
+    /// block that this node must not have at this epoch or a later one.
     Store = 7,
 }
 

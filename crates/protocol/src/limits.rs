@@ -6,13 +6,13 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// Most components of a path. Deeper trees are a sign of a loop in the caller.
 pub const PATH_DEPTH_MAX: usize = 128;
 
-/// Longest block in bytes. One block is one frame and one unit of relocation, so this bounds how long a
-/// writer that meets the fence waits behind a transfer already under way.
+/// Longest block in bytes. One block is one frame and one unit of relocation, so this bounds how
+/// long a writer that meets the fence waits behind a transfer already under way.
 pub const BLOCK_BYTES_MAX: u32 = 1 << 20;
 
-/// Longest body of one frame in bytes: a vectored read of a few hundred small ranges or sixteen whole
-/// blocks, with room for their headers. A frame that announces more is refused before anything is
-/// allocated.
+/// Longest body of one frame in bytes: a vectored read of a few hundred small ranges or sixteen
+/// whole blocks, with room for their headers. A frame that announces more is refused before
+/// anything is allocated.
 pub const FRAME_BODY_BYTES_MAX: u32 = (16 << 20) + (64 << 10);
 
 /// Most ranges in one vectored read.
@@ -43,6 +43,6 @@ pub const LOST_OBJECTS_KEPT_MAX: usize = 10_000;
 /// Longest free text (reasons, names of nodes) in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
 
-/// Unit in which a tier gives out space, in bytes: a page, so that a block of any length wastes at most
-/// one.
+/// Unit in which a tier gives out space, in bytes: a page, so that a block of any length wastes at
+/// most one.
 pub const ALLOCATION_UNIT_BYTES: u32 = 4096;

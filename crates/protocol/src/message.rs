@@ -26,8 +26,8 @@ use crate::time::Millis;
 /// One request to the namenode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Creates a file or a key-value and reserves its first blocks. Reply: `Grant`, or `Stat` when the
-    /// value was inline.
+    /// Creates a file or a key-value and reserves its first blocks. Reply: `Grant`, or `Stat` when
+    /// the value was inline.
     Create(Create),
     /// Makes a directory, multifile or table. Reply: `Stat`.
     MakeDirectory {
@@ -53,8 +53,8 @@ pub enum Request {
         object: ObjectId,
         /// The writer's lease.
         lease: LeaseId,
-        /// Final lengths of blocks, in the object's order, that are written no further. A block that
-        /// was reserved, never written and is not wanted has length 0 and goes back.
+        /// Final lengths of blocks, in the object's order, that are written no further. A block
+        /// that was reserved, never written and is not wanted has length 0 and goes back.
         ended: Vec<BlockLength>,
         /// Blocks wanted.
         count: u32,
@@ -70,8 +70,8 @@ pub enum Request {
         /// Acknowledged lengths so far.
         lengths: Vec<BlockLength>,
     },
-    /// Ends the object: publishes its lengths, binds its name when it replaces another, frees unused
-    /// reservations and the lease. Reply: `Stat`.
+    /// Ends the object: publishes its lengths, binds its name when it replaces another, frees
+    /// unused reservations and the lease. Reply: `Stat`.
     Seal {
         /// The object.
         object: ObjectId,
@@ -88,7 +88,8 @@ pub enum Request {
         /// The writer's lease.
         lease: LeaseId,
     },
-    /// Renews the leases of a writer's objects. Reply: `Renewed`, the objects whose lease has ended.
+    /// Renews the leases of a writer's objects. Reply: `Renewed`, the objects whose lease has
+    /// ended.
     RenewLeases {
         /// Objects and leases.
         leases: Vec<(ObjectId, LeaseId)>,

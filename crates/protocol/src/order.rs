@@ -17,7 +17,8 @@ pub enum Order {
     },
     /// Take new blocks again: the notice was cancelled. Blocks that were fenced one by one stay so.
     UnfenceNode,
-    /// Refuse writes to these blocks for good and know them by these epochs: a writer lost its lease.
+    /// Refuse writes to these blocks for good and know them by these epochs: a writer lost its
+    /// lease.
     FenceBlocks {
         /// Each block with its raised epoch.
         blocks: Vec<(BlockId, Epoch)>,

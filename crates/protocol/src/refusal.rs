@@ -32,7 +32,11 @@ pub struct ByteRange {
 }
 
 macro_rules! refusals {
-    ($( $(#[$meta:meta])* $name:ident $({ $( $(#[$field_meta:meta])* $field:ident : $type:ty ),* $(,)? })? = $code:literal, )*) => {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident $({ $( $(#[$field_meta:meta])* $field:ident : $type:ty ),* $(,)? })?
+        = $code:literal,
+    )*) => {
         /// Why a request was not done. Each variant has a number that never changes.
         #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
@@ -55,7 +59,8 @@ macro_rules! refusals {
             }
 
             /// Every number of the table with its name.
-            pub const TABLE: &'static [(u16, &'static str)] = &[ $( ($code, stringify!($name)), )* ];
+            pub const TABLE: &'static [(u16, &'static str)] =
+                &[ $( ($code, stringify!($name)), )* ];
         }
     };
 }
@@ -112,7 +117,9 @@ refusals! {
     BadRequest { why: String } = 30,
 
     /// The storage class is none of the known ones.
-    #[error("unknown storage class {class:?}: use dram or disk, then :fall-through, :wait or :refuse")]
+    #[error(
+        "unknown storage class {class:?}: use dram or disk, then :fall-through, :wait or :refuse"
+    )]
     UnknownStorageClass { class: String } = 40,
     /// No node that may be placed on has room in the tiers that the class allows.
     #[error("no room for {bytes} bytes in class {class}")]
@@ -169,7 +176,11 @@ refusals! {
     TierFailed { tier: String, why: String } = 89,
 
     /// Bytes of the object are lost and declared so.
-    #[error("{path}: {} ranges are lost, the first at {}", ranges.len(), ranges.first().map_or(0, |range| range.offset))]
+    #[error(
+        "{path}: {} ranges are lost, the first at {}",
+        ranges.len(),
+        ranges.first().map_or(0, |range| range.offset)
+    )]
     DataUnavailable { path: Path, object: ObjectId, ranges: Vec<ByteRange> } = 100,
 
     /// No node answers to this name, id or address.

@@ -14,7 +14,8 @@ pub struct Millis(pub u64);
 
 /// A point in time: microseconds since 1970-01-01 UTC by the clock of the process that gives it.
 ///
-/// Instants of two processes are not comparable; what crosses the wire is a [`Millis`] that remains.
+/// Instants of two processes are not comparable; what crosses the wire is a [`Millis`] that
+/// remains.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

@@ -1,5 +1,5 @@
-//! Deliberate mistakes. Each is made by the simulated shells around `core`, never in it, and each is
-//! one that a checker must see.
+//! Deliberate mistakes. Each is made by the simulated shells around `core`, never in it, and each
+//! is one that a checker must see.
 
 use std::fmt;
 use std::str::FromStr;

@@ -19,8 +19,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        // Enough for several drains and restarts within one run, little enough for thousands of runs
-        // in a minute.
+        // Enough for several drains and restarts within one run, little enough for thousands of
+        // runs in a minute.
         Self { broken: None, steps: 24, minimise: true, keep_events: false }
     }
 }

@@ -81,8 +81,8 @@ impl Connection {
     /// Connects to a peer and exchanges greetings.
     ///
     /// # Errors
-    /// [`CallError::Unreachable`] when nobody listens there, [`CallError::Refused`] when the peer is not
-    /// who was meant.
+    /// [`CallError::Unreachable`] when nobody listens there, [`CallError::Refused`] when the peer
+    /// is not who was meant.
     pub async fn connect(
         address: &str,
         hello: Hello,
@@ -136,11 +136,12 @@ impl Connection {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Sends a frame and waits for its answer. The header's `request` and `body_bytes` are filled in.
+    /// Sends a frame and waits for its answer. The header's `request` and `body_bytes` are filled
+    /// in.
     ///
     /// # Errors
-    /// [`CallError`]: its `recovery` says what to do. After `TimedOut` and `Closed` the call may have
-    /// been done.
+    /// [`CallError`]: its `recovery` says what to do. After `TimedOut` and `Closed` the call may
+    /// have been done.
     pub async fn call(&self, header: Header, body: Vec<Bytes>, deadline: Instant) -> Answer {
         let began = Instant::now();
         let shared = &*self.shared;

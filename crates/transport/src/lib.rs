@@ -1,7 +1,8 @@
 //! Frames over TCP: listening, connecting, calling, with a deadline on everything.
 //!
-//! A [`Connection`] carries any number of calls at once; a [`Pool`] keeps one per peer. A server hands
-//! each complete frame of its buffer to a [`Service`] and answers them with one gathered write.
+//! A [`Connection`] carries any number of calls at once; a [`Pool`] keeps one per peer. A server
+//! hands each complete frame of its buffer to a [`Service`] and answers them with one gathered
+//! write.
 
 pub mod clock;
 mod connection;

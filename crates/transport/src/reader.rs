@@ -8,8 +8,8 @@ use sanderling_protocol::{Frame, FrameError, Header};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Bytes asked of the kernel at once when no large body is expected: several small frames, and little
-/// memory per idle connection.
+/// Bytes asked of the kernel at once when no large body is expected: several small frames, and
+/// little memory per idle connection.
 const READ_BYTES: usize = 64 << 10;
 
 /// Why no more frames come.

@@ -82,8 +82,8 @@ pub struct ServeOptions {
 impl Default for ServeOptions {
     fn default() -> Self {
         Self {
-            // Half of what systemd lets a service open by default on Debian (524288) is far more; this
-            // bounds the memory of their buffers to 256 MiB.
+            // Half of what systemd lets a service open by default on Debian (524288) is far more;
+            // this bounds the memory of their buffers to 256 MiB.
             connections_max: 4096,
             in_flight_max: 256,
             hello_within: Duration::from_secs(10),

@@ -50,8 +50,8 @@ class _Server:
 class _Spawner:
     """Starts processes from one thread that lives as long as the cluster.
 
-    The kernel counts the *thread* that started a child as its parent, so `--exit-with-parent` from a
-    short-lived thread would kill the child as soon as that thread ends.
+    The kernel counts the *thread* that started a child as its parent, so `--exit-with-parent`
+    from a short-lived thread would kill the child as soon as that thread ends.
     """
 
     def __init__(self) -> None:
@@ -114,8 +114,8 @@ class Cluster:
         """Starts a namenode and datanodes on loopback and waits until all of them serve.
 
         Each datanode gets `dram_bytes` of memory and, if given, `disk_bytes` of disk below
-        `directory`, which otherwise is a temporary one that goes with the cluster. The processes die
-        with this one, however it ends.
+        `directory`, which otherwise is a temporary one that goes with the cluster. The processes
+        die with this one, however it ends.
         """
         owns = directory is None
         home = Path(tempfile.mkdtemp(prefix="sanderling-") if directory is None else directory)

@@ -12,8 +12,8 @@ use super::members::Node;
 pub struct Applied {
     /// The answer to who asked.
     pub result: Result<Reply, Refusal>,
-    /// What datanodes are to be told. Orders may get lost with the namenode: each of them is said again
-    /// by another way (block reports, heartbeats, lease recovery).
+    /// What datanodes are to be told. Orders may get lost with the namenode: each of them is said
+    /// again by another way (block reports, heartbeats, lease recovery).
     pub orders: Vec<DatanodeOrder>,
 }
 

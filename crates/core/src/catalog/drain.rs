@@ -11,8 +11,8 @@ use super::due::Due;
 use super::members::{Drain, Node, TierState};
 
 impl Catalog {
-    /// Lets a datanode join. The same process gets the same id again; another process on the address of
-    /// a live node takes its place, because two cannot listen there.
+    /// Lets a datanode join. The same process gets the same id again; another process on the
+    /// address of a live node takes its place, because two cannot listen there.
     pub(super) fn register(
         &mut self,
         request: Register,

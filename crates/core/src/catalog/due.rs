@@ -29,7 +29,8 @@ impl Catalog {
         self.due.insert((at, due));
     }
 
-    /// Does what is due. Renewals do not touch the index, so an entry may come early: it is put back.
+    /// Does what is due. Renewals do not touch the index, so an entry may come early: it is put
+    /// back.
     pub(super) fn tick(&mut self, orders: &mut Orders) {
         for _ in 0..DUE_PER_TICK_MAX {
             let Some((at, due)) = self.due.first().copied() else { return };

@@ -59,7 +59,8 @@ pub(crate) struct Nodes {
     pub(crate) next_id: u32,
 }
 
-/// Most nodes that are gone and still listed: enough to read what happened over a day on a large fleet.
+/// Most nodes that are gone and still listed: enough to read what happened over a day on a large
+/// fleet.
 pub(crate) const GONE_NODES_KEPT_MAX: usize = 1000;
 
 impl Node {

@@ -55,8 +55,8 @@ impl Catalog {
         Ok(Reply::Epochs(moves.iter().map(|proposal| self.reserve(proposal, orders)).collect()))
     }
 
-    /// Reserves one future home. The same proposal again gets the same answer; another target takes the
-    /// place of the one before.
+    /// Reserves one future home. The same proposal again gets the same answer; another target takes
+    /// the place of the one before.
     fn reserve(&mut self, proposal: &MoveProposal, orders: &mut Orders) -> Result<Epoch, Refusal> {
         let MoveProposal { block: id, from_epoch, to, tier } = *proposal;
         let block = self.movable(id, from_epoch)?;

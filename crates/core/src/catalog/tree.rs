@@ -89,8 +89,8 @@ impl Catalog {
         container.bind(Box::from(name), id, is_listed);
     }
 
-    /// Removes an object with everything in it. Returns how many objects and how many published bytes
-    /// went.
+    /// Removes an object with everything in it. Returns how many objects and how many published
+    /// bytes went.
     pub(super) fn remove_tree(&mut self, root: ObjectId, orders: &mut Orders) -> (u64, u64) {
         self.unbind(root);
         let (mut objects, mut bytes) = (0, 0);

@@ -15,7 +15,8 @@ use super::due::Due;
 use super::log::Placement;
 use super::object::Lease;
 
-/// How soon a fence of a vanished writer's blocks is ordered again when its datanode has not answered.
+/// How soon a fence of a vanished writer's blocks is ordered again when its datanode has not
+/// answered.
 const RECOVERY_RETRY: Millis = Millis(1000);
 
 impl Catalog {
@@ -152,8 +153,8 @@ impl Catalog {
         self.bind_sealed(id, orders)
     }
 
-    /// Gives a sealed object its name, replacing what had it. Of key-values the last created wins, of
-    /// files the last sealed.
+    /// Gives a sealed object its name, replacing what had it. Of key-values the last created wins,
+    /// of files the last sealed.
     fn bind_sealed(&mut self, id: ObjectId, orders: &mut Orders) -> Result<Reply, Refusal> {
         let object = &self.objects[&id];
         if object.is_bound {
@@ -228,8 +229,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Refuses lengths that cannot be: of other objects' blocks, longer than a block can be, or such
-    /// that bytes already published behind them would move.
+    /// Refuses lengths that cannot be: of other objects' blocks, longer than a block can be, or
+    /// such that bytes already published behind them would move.
     fn check_lengths(&self, id: ObjectId, lengths: &[BlockLength]) -> Result<(), Refusal> {
         let data = self.objects[&id].data().expect("the lease was checked");
         for BlockLength { block: asked, length } in lengths {
@@ -320,7 +321,8 @@ impl Catalog {
         data.is_sealed = true;
     }
 
-    /// Fences a writer that no longer renews its lease, then closes the object with what it published.
+    /// Fences a writer that no longer renews its lease, then closes the object with what it
+    /// published.
     pub(super) fn expire_lease(&mut self, id: ObjectId, orders: &mut Orders) {
         let Some(object) = self.objects.get(&id) else { return };
         let Some(lease) = object.data().and_then(|data| data.lease) else { return };

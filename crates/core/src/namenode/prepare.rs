@@ -154,7 +154,8 @@ impl Namenode {
         self.catalog.node_ids(false).into_iter().filter(may).map(candidate).collect()
     }
 
-    /// Answers a node that registers again; a new one, or one that must hear of its drain, is logged.
+    /// Answers a node that registers again; a new one, or one that must hear of its drain, is
+    /// logged.
     fn register(&mut self, now: Instant, request: Register) -> Result<Action, Answered> {
         let here = self.catalog.cluster();
         if let Some(asked) = request.cluster.filter(|asked| *asked != here) {

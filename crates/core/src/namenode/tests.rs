@@ -1,5 +1,5 @@
-//! Behaviour of the whole machine. After every step the catalog must agree with itself, and at the end
-//! the replayed log must give the same catalog.
+//! Behaviour of the whole machine. After every step the catalog must agree with itself, and at the
+//! end the replayed log must give the same catalog.
 
 mod cluster;
 mod jobs;
