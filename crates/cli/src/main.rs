@@ -1,2 +1,5 @@
 //! The `sanderling` command.
-fn main() {}
+
+fn main() {
+    std::process::exit(sanderling_cli::main(std::env::args_os()));
+}

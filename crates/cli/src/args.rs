@@ -1,0 +1,114 @@
+//! The command line: names, flags and help texts, one file per noun.
+
+pub mod bench;
+pub mod fs;
+pub mod local;
+pub mod node;
+pub mod serve;
+pub mod tools;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::units::Span;
+
+/// Printed at the end of `sanderling --help`.
+const AFTER_HELP: &str = "\
+Exit codes:
+  0    done
+  1    failure; trying again will not help
+  2    wrong command line
+  3    not found
+  4    unavailable: somebody cannot be reached or has no room now; try again
+  5    partial: some data is lost, the rest was done
+  124  the deadline passed
+  130  interrupted
+
+Sizes are written 64MiB, 64M (both binary), 64MB or 1e9; durations 500ms, 30s, 2m.
+stdout carries data; progress, logs and errors go to stderr. NO_COLOR is honoured.
+
+Start here:
+  sanderling local start --datanodes 3
+  sanderling fs put data.parquet /data.parquet
+  sanderling node notice datanode-0 --deadline 30s --wait";
+
+/// An elastic, ephemeral datastore that moves data off spot machines before they die.
+#[derive(Debug, Parser)]
+#[command(
+    name = "sanderling",
+    bin_name = "sanderling",
+    version,
+    after_help = AFTER_HELP,
+    max_term_width = 100,
+    disable_help_subcommand = true,
+    arg_required_else_help = true
+)]
+pub struct Cli {
+    /// What every command understands.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What every command understands.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// The namenode's address
+    #[arg(
+        long,
+        global = true,
+        value_name = "ADDRESS",
+        env = "SANDERLING_NAMENODE",
+        default_value = "127.0.0.1:7600"
+    )]
+    pub namenode: String,
+    /// Print results as JSON with stable keys
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Give the whole command up after this long, with exit code 124
+    #[arg(long, global = true, value_name = "DURATION", env = "SANDERLING_TIMEOUT")]
+    pub timeout: Option<Span>,
+    /// Say nothing on stderr but errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Log more to stderr; twice for every request
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the demonstration: real queries on real data while nodes are preempted
+    #[command(disable_help_flag = true)]
+    Demo(tools::Demo),
+    /// Start, stop and look at a cluster on this machine
+    #[command(subcommand)]
+    Local(local::Local),
+    /// Serve the catalog, with the manager inside
+    Namenode(serve::Namenode),
+    /// Serve blocks
+    Datanode(serve::Datanode),
+    /// Run the manager on its own
+    Manager(serve::Manager),
+    /// Work with objects
+    #[command(subcommand)]
+    Fs(fs::Fs),
+    /// Look at nodes, give notices, decommission
+    #[command(subcommand)]
+    Node(node::Node),
+    /// Show what happened to the cluster
+    Events(tools::Events),
+    /// Check the catalog, and say what is lost
+    Fsck(tools::Fsck),
+    /// Measure the store
+    Bench(bench::Bench),
+    /// Run the cluster's decisions in a simulated, faulty world
+    Sim(tools::Sim),
+    /// Check this machine and the way to the namenode
+    Doctor(tools::Doctor),
+    /// Write the completions of a shell
+    Completions(tools::Completions),
+}

@@ -1,0 +1,196 @@
+//! `sanderling fs`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use sanderling_protocol::{Path, StorageClass};
+
+use crate::units::Span;
+
+/// Work with objects.
+#[derive(Debug, Subcommand)]
+pub enum Fs {
+    /// List a directory, multifile or table
+    Ls(Ls),
+    /// Store a local file, a directory (-r) or stdin (-)
+    Put(Put),
+    /// Fetch an object into a local file or to stdout (-)
+    Get(Get),
+    /// Write objects to stdout, one after the other
+    Cat(Cat),
+    /// Delete objects
+    Rm(Rm),
+    /// Make a directory, multifile or table
+    Mkdir(Mkdir),
+    /// Rename an object, or a directory with everything in it, at once
+    Mv(Mv),
+    /// Show the facts about an object
+    Stat(Paths),
+    /// Sum up what subtrees hold
+    Du(Du),
+    /// Show the room left on the nodes
+    Df,
+    /// Draw a subtree
+    Tree(Tree),
+}
+
+/// `fs ls`.
+#[derive(Debug, Args)]
+pub struct Ls {
+    /// What to list
+    #[arg(default_value = "/")]
+    pub path: Path,
+    /// Show kind, size and time
+    #[arg(short)]
+    pub long: bool,
+    /// List what is inside, too, at any depth
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+}
+
+/// How objects are stored.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Storing {
+    /// Replace what has the name; readers see the old object until the new one is complete
+    #[arg(short, long)]
+    pub force: bool,
+    /// Make missing directories above it
+    #[arg(short, long)]
+    pub parents: bool,
+    /// The storage class: dram or disk, then :fall-through, :wait or :refuse
+    #[arg(long, value_name = "CLASS", default_value = "dram")]
+    pub class: StorageClass,
+    /// Delete it after this long
+    #[arg(long, value_name = "DURATION")]
+    pub ttl: Option<Span>,
+}
+
+/// `fs put`.
+#[derive(Debug, Args)]
+pub struct Put {
+    /// A local file or directory; - for stdin
+    #[arg(required = true, value_name = "LOCAL")]
+    pub sources: Vec<PathBuf>,
+    /// The object; with several sources, or when it is a directory, they go into it
+    #[arg(value_name = "PATH")]
+    pub to: Path,
+    /// Store directories with what is in them
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// How to store them.
+    #[command(flatten)]
+    pub storing: Storing,
+}
+
+/// `fs get`.
+#[derive(Debug, Args)]
+pub struct Get {
+    /// The object
+    pub path: Path,
+    /// The local file or directory; - for stdout; by default the object's name here
+    pub to: Option<PathBuf>,
+    /// Fetch directories with what is in them
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Overwrite local files
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+/// `fs cat`.
+#[derive(Debug, Args)]
+pub struct Cat {
+    /// The objects; a multifile is read as one stream
+    #[arg(required = true)]
+    pub paths: Vec<Path>,
+    /// Start at this byte
+    #[arg(long, default_value_t = 0)]
+    pub offset: u64,
+    /// Write at most this many bytes of each
+    #[arg(long)]
+    pub bytes: Option<u64>,
+}
+
+/// `fs rm`.
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// The objects
+    #[arg(required = true)]
+    pub paths: Vec<Path>,
+    /// Delete directories with what is in them
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Accept that an object does not exist
+    #[arg(short, long)]
+    pub force: bool,
+    /// Say what would be deleted and delete nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Agree to delete everything: needed for /
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// `fs mkdir`.
+#[derive(Debug, Args)]
+pub struct Mkdir {
+    /// The directories
+    #[arg(required = true)]
+    pub paths: Vec<Path>,
+    /// Make missing directories above, and accept that it exists
+    #[arg(short, long)]
+    pub parents: bool,
+    /// What to make
+    #[arg(long, value_enum, default_value_t = ContainerKind::Directory)]
+    pub kind: ContainerKind,
+}
+
+/// What `fs mkdir` makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ContainerKind {
+    /// Holds objects of any kind
+    Directory,
+    /// Holds parts, read as one stream
+    Multifile,
+    /// Holds key-values
+    Table,
+}
+
+/// `fs mv`.
+#[derive(Debug, Args)]
+pub struct Mv {
+    /// The old name
+    pub from: Path,
+    /// The new name; into it when it is a directory
+    pub to: Path,
+    /// Replace a file of that name
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+/// Some objects.
+#[derive(Debug, Args)]
+pub struct Paths {
+    /// The objects
+    #[arg(required = true)]
+    pub paths: Vec<Path>,
+}
+
+/// `fs du`.
+#[derive(Debug, Args)]
+pub struct Du {
+    /// The subtrees
+    #[arg(default_value = "/")]
+    pub paths: Vec<Path>,
+}
+
+/// `fs tree`.
+#[derive(Debug, Args)]
+pub struct Tree {
+    /// The subtree
+    #[arg(default_value = "/")]
+    pub path: Path,
+    /// Go at most this deep
+    #[arg(long, short = 'L', value_name = "LEVELS")]
+    pub depth: Option<usize>,
+}

@@ -1,0 +1,171 @@
+//! How a command fails: a documented exit code, the cause, what was tried, and the next command.
+
+use std::fmt;
+use std::io;
+
+use serde::Serialize;
+
+/// The exit codes, as `sanderling --help` lists them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done.
+    Ok = 0,
+    /// It failed, and trying again will not help.
+    Failure = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// The named thing does not exist.
+    NotFound = 3,
+    /// Somebody cannot be reached or has no room now: try again.
+    Unavailable = 4,
+    /// Some of the data is lost; the rest was done.
+    Partial = 5,
+    /// The deadline passed.
+    Deadline = 124,
+    /// Interrupted by the user.
+    Interrupted = 130,
+}
+
+impl Exit {
+    /// Returns the number given to the shell.
+    #[must_use]
+    pub const fn code(self) -> i32 {
+        self as i32
+    }
+}
+
+/// A command's failure. An error that its reader caused by leaving (a broken pipe) is silent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The exit code.
+    pub exit: Exit,
+    /// Its stable name for scripts, such as `NotFound`.
+    pub kind: String,
+    /// The cause: lower case, the fact, then the values. Empty: nothing is said.
+    pub cause: String,
+    /// What was tried.
+    pub tried: Option<String>,
+    /// The next command to type.
+    pub next: Option<String>,
+}
+
+impl Failure {
+    /// Makes a failure from its cause.
+    #[must_use]
+    pub fn new(exit: Exit, kind: &str, cause: impl fmt::Display) -> Self {
+        Self { exit, kind: kind.to_owned(), cause: cause.to_string(), tried: None, next: None }
+    }
+
+    /// Makes the failure of a wrong command line.
+    #[must_use]
+    pub fn usage(cause: impl fmt::Display) -> Self {
+        Self::new(Exit::Usage, "Usage", cause)
+    }
+
+    /// Ends the command with a code and without a word: its output has said everything.
+    #[must_use]
+    pub fn silent(exit: Exit) -> Self {
+        Self::new(exit, "", "")
+    }
+
+    /// Makes the failure of something done to a local file.
+    #[must_use]
+    pub fn file(path: &std::path::Path, error: &io::Error) -> Self {
+        let exit = match error.kind() {
+            io::ErrorKind::NotFound => Exit::NotFound,
+            _ => Exit::Failure,
+        };
+        Self::new(exit, "LocalFile", format_args!("{}: {error}", path.display()))
+    }
+
+    /// Adds what was tried.
+    #[must_use]
+    pub fn tried(mut self, tried: impl fmt::Display) -> Self {
+        self.tried.get_or_insert_with(|| tried.to_string());
+        self
+    }
+
+    /// Adds the next command to type. The first one given, nearest to the cause, stays.
+    #[must_use]
+    pub fn next(mut self, next: impl fmt::Display) -> Self {
+        self.next.get_or_insert_with(|| next.to_string());
+        self
+    }
+
+    /// Tells whether there is nothing to say.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.cause.is_empty()
+    }
+
+    /// Returns the failure as scripts read it.
+    #[must_use]
+    pub fn json(&self) -> serde_json::Value {
+        #[derive(Serialize)]
+        struct View<'a> {
+            kind: &'a str,
+            cause: &'a str,
+            tried: &'a Option<String>,
+            next: &'a Option<String>,
+            exit: i32,
+        }
+        let view = View {
+            kind: &self.kind,
+            cause: &self.cause,
+            tried: &self.tried,
+            next: &self.next,
+            exit: self.exit.code(),
+        };
+        serde_json::json!({ "schema": crate::output::SCHEMA, "error": view })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "error: {}", self.cause)?;
+        if let Some(tried) = &self.tried {
+            write!(formatter, "\n  tried: {tried}")?;
+        }
+        if let Some(next) = &self.next {
+            write!(formatter, "\n  next:  {next}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Writing to stdout fails like this: quietly when the reader has gone.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::silent(Exit::Ok);
+        }
+        Self::new(Exit::Failure, "Output", format_args!("cannot write the output: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_names_cause_attempt_and_next_command() {
+        let failure = Failure::new(Exit::NotFound, "NotFound", "/a does not exist")
+            .tried("looked it up at 127.0.0.1:7600")
+            .next("sanderling fs ls /")
+            .next("ignored: the first one stays");
+        assert_eq!(
+            failure.to_string(),
+            "error: /a does not exist\n  tried: looked it up at 127.0.0.1:7600\n  \
+             next:  sanderling fs ls /"
+        );
+        assert_eq!(failure.json()["error"]["exit"], 3);
+    }
+
+    #[test]
+    fn broken_pipe_is_no_failure() {
+        let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert!(failure.is_silent());
+        assert_eq!(failure.exit, Exit::Ok);
+    }
+}

@@ -1,0 +1,168 @@
+//! What a command says: data to stdout, progress and notes to stderr.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// Version of the JSON documents. A key that is there stays and keeps its meaning.
+pub const SCHEMA: u32 = 1;
+
+/// Where and how results are printed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Output {
+    /// Print JSON instead of text.
+    pub is_json: bool,
+    /// Say nothing on stderr but errors.
+    pub is_quiet: bool,
+}
+
+impl Output {
+    /// Prints one result: the JSON document, or the text that `human` writes.
+    ///
+    /// # Errors
+    /// Silent with exit code 0 when the reader has gone; else the cause.
+    pub fn result<T: Serialize>(
+        self,
+        value: &T,
+        human: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), Failure> {
+        if self.is_json { self.document(value) } else { written(human) }
+    }
+
+    /// Prints one JSON document on a line, with the schema's version in it.
+    ///
+    /// # Errors
+    /// As [`Output::result`].
+    pub fn document<T: Serialize>(self, value: &T) -> Result<(), Failure> {
+        let document = with_schema(value);
+        written(|stdout| writeln!(stdout, "{document}"))
+    }
+
+    /// Says something to the person at the terminal.
+    pub fn note(self, text: impl std::fmt::Display) {
+        if !self.is_quiet {
+            // A terminal that has gone away is nobody's failure.
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+
+    /// Reports a failure on stderr, unless it is silent.
+    pub fn failure(self, failure: &Failure) {
+        if failure.is_silent() {
+            return;
+        }
+        let _ = if self.is_json {
+            writeln!(io::stderr(), "{}", failure.json())
+        } else {
+            writeln!(io::stderr(), "{failure}")
+        };
+    }
+}
+
+/// Writes to stdout through a buffer and flushes it.
+fn written(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+    let mut stdout = io::BufWriter::new(io::stdout().lock());
+    write(&mut stdout)?;
+    Ok(stdout.flush()?)
+}
+
+fn with_schema<T: Serialize>(value: &T) -> Value {
+    let mut document = serde_json::Map::from_iter([("schema".to_owned(), Value::from(SCHEMA))]);
+    match serde_json::to_value(value).expect("results have string keys") {
+        Value::Object(fields) => document.extend(fields),
+        Value::Null => {}
+        other => {
+            document.insert("result".to_owned(), other);
+        }
+    }
+    Value::Object(document)
+}
+
+/// Tells whether stdout is a terminal that may be coloured.
+#[must_use]
+pub fn is_coloured() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && io::stdout().is_terminal()
+}
+
+/// How a column lines up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Align {
+    /// For words.
+    Left,
+    /// For figures.
+    Right,
+}
+
+/// A table for people: columns as wide as their widest cell.
+#[derive(Debug)]
+pub struct Table {
+    columns: Vec<(&'static str, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Starts a table with these headings.
+    #[must_use]
+    pub fn new(columns: &[(&'static str, Align)]) -> Self {
+        Self { columns: columns.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row with one cell for each column.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// Writes the headings, then the rows.
+    ///
+    /// # Errors
+    /// The writer's.
+    pub fn write(&self, writer: &mut dyn Write) -> io::Result<()> {
+        let widths: Vec<usize> = (0..self.columns.len()).map(|at| self.width(at)).collect();
+        let headings = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+        for cells in std::iter::once(&headings).chain(&self.rows) {
+            let mut line = String::new();
+            for ((cell, (_, align)), width) in cells.iter().zip(&self.columns).zip(&widths) {
+                let gap = " ".repeat(width.saturating_sub(cell.chars().count()));
+                match align {
+                    Align::Left => line.extend([cell, gap.as_str(), "  "]),
+                    Align::Right => line.extend([gap.as_str(), cell, "  "]),
+                }
+            }
+            writeln!(writer, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+
+    fn width(&self, column: usize) -> usize {
+        let cells = self.rows.iter().filter_map(|row| row.get(column).map(String::as_str));
+        cells.chain([self.columns[column].0]).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_lines_up_its_columns() {
+        let mut table = Table::new(&[("name", Align::Left), ("bytes", Align::Right)]);
+        table.row(["a".to_owned(), "1".to_owned()]);
+        table.row(["longer".to_owned(), "1000000".to_owned()]);
+        let mut text = Vec::new();
+        table.write(&mut text).unwrap();
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            "name      bytes\na             1\nlonger  1000000\n"
+        );
+    }
+
+    #[test]
+    fn documents_carry_the_schema() {
+        assert_eq!(with_schema(&serde_json::json!({"a": 1}))["schema"], 1);
+        assert_eq!(with_schema(&vec![1, 2])["result"][1], 2);
+        assert_eq!(with_schema(&())["schema"], 1);
+    }
+}

@@ -1,0 +1,286 @@
+//! Sizes and durations as people write and read them.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use sanderling_protocol::Millis;
+use thiserror::Error;
+
+/// Why a text is no size or duration.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum UnitError {
+    /// The number in front cannot be read.
+    #[error("{text:?} does not begin with a number")]
+    NoNumber {
+        /// What was given.
+        text: String,
+    },
+    /// What follows the number is no unit.
+    #[error("{unit:?} is no unit: use {known}")]
+    UnknownUnit {
+        /// What was given.
+        unit: String,
+        /// What is understood.
+        known: &'static str,
+    },
+    /// The value is negative or beyond 64 bits.
+    #[error("{text:?} is out of range")]
+    OutOfRange {
+        /// What was given.
+        text: String,
+    },
+}
+
+/// A number of bytes: `64MiB`, `64M`, `1.5G`, `1e9`.
+///
+/// `K M G T P` and `KiB MiB ...` are powers of 1024, `kB MB GB ...` powers of 1000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+/// A span of time: `30s`, `2m`, `500ms`, `1.5h`; a bare number is seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+impl FromStr for Size {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let (number, unit) = split(text)?;
+        let factor = match unit {
+            "" | "B" => 1.0,
+            "kB" | "KB" => 1e3,
+            "MB" => 1e6,
+            "GB" => 1e9,
+            "TB" => 1e12,
+            "PB" => 1e15,
+            _ => binary_factor(unit)?,
+        };
+        let bytes = (number * factor).round();
+        if !(0.0..1.8e19).contains(&bytes) {
+            return Err(UnitError::OutOfRange { text: text.to_owned() });
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        Ok(Self(bytes as u64))
+    }
+}
+
+fn binary_factor(unit: &str) -> Result<f64, UnitError> {
+    let letter = unit.strip_suffix("iB").unwrap_or(unit);
+    let power = ["K", "M", "G", "T", "P"]
+        .iter()
+        .position(|known| known.eq_ignore_ascii_case(letter))
+        .ok_or_else(|| UnitError::UnknownUnit {
+            unit: unit.to_owned(),
+            known: "KiB, MiB, GiB, TiB, kB, MB, GB, TB",
+        })?;
+    Ok((0..=power).fold(1.0, |factor, _| factor * 1024.0))
+}
+
+impl FromStr for Span {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let (number, unit) = split(text)?;
+        let factor = match unit {
+            "us" => 1e-6,
+            "ms" => 1e-3,
+            "" | "s" => 1.0,
+            "m" | "min" => 60.0,
+            "h" => 3600.0,
+            "d" => 86_400.0,
+            _ => {
+                return Err(UnitError::UnknownUnit {
+                    unit: unit.to_owned(),
+                    known: "ms, s, m, h, d",
+                });
+            }
+        };
+        Duration::try_from_secs_f64(number * factor)
+            .map(Self)
+            .map_err(|_| UnitError::OutOfRange { text: text.to_owned() })
+    }
+}
+
+/// Splits a text into its number and its unit. `1e9` is a number, not `1` of unit `e9`.
+fn split(text: &str) -> Result<(f64, &str), UnitError> {
+    let text = text.trim();
+    let none = || UnitError::NoNumber { text: text.to_owned() };
+    let candidates = (1..=text.len()).rev().filter(|cut| text.is_char_boundary(*cut));
+    for cut in candidates {
+        if !text.as_bytes()[cut - 1].is_ascii_digit() && text.as_bytes()[cut - 1] != b'.' {
+            continue;
+        }
+        if let Ok(number) = text[..cut].parse::<f64>() {
+            return Ok((number, text[cut..].trim()));
+        }
+    }
+    Err(none())
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(&bytes(self.0))
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(&duration(self.0))
+    }
+}
+
+impl Span {
+    /// Returns the span in whole milliseconds.
+    #[must_use]
+    pub fn millis(self) -> Millis {
+        self.0.into()
+    }
+}
+
+/// Writes a number of bytes in IEC units with three figures: `17 B`, `1.50 MiB`, `128 GiB`.
+#[must_use]
+pub fn bytes(value: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if value < 1024 {
+        return format!("{value} B");
+    }
+    #[expect(clippy::cast_precision_loss)]
+    let mut scaled = value as f64 / 1024.0;
+    let mut unit = 0;
+    while scaled >= 999.5 && unit + 1 < UNITS.len() {
+        scaled /= 1024.0;
+        unit += 1;
+    }
+    format!("{} {}", three_figures(scaled), UNITS[unit])
+}
+
+/// Writes bytes per second in IEC units.
+#[must_use]
+pub fn rate(bytes_moved: u64, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64();
+    if seconds <= 0.0 {
+        return "-".to_owned();
+    }
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let per_second = (bytes_moved as f64 / seconds) as u64;
+    format!("{}/s", bytes(per_second))
+}
+
+/// Writes a span with the unit that suits it: `740 us`, `12.5 ms`, `4.20 s`, `3m20s`, `5h02m`.
+#[must_use]
+pub fn duration(span: Duration) -> String {
+    let seconds = span.as_secs_f64();
+    if seconds < 1e-3 {
+        format!("{} us", span.as_micros())
+    } else if seconds < 0.9995 {
+        format!("{} ms", three_figures(seconds * 1e3))
+    } else if seconds < 99.95 {
+        format!("{} s", three_figures(seconds))
+    } else if seconds < 3600.0 {
+        format!("{}m{:02}s", span.as_secs() / 60, span.as_secs() % 60)
+    } else {
+        format!("{}h{:02}m", span.as_secs() / 3600, span.as_secs() % 3600 / 60)
+    }
+}
+
+/// Writes a span given in milliseconds.
+#[must_use]
+pub fn millis(span: Millis) -> String {
+    if span.0 == 0 { "0 s".to_owned() } else { duration(span.into()) }
+}
+
+fn three_figures(value: f64) -> String {
+    if value < 9.995 {
+        format!("{value:.2}")
+    } else if value < 99.95 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.0}")
+    }
+}
+
+/// Writes an instant of the wall clock as `2026-01-31T12:34:56.789Z`.
+///
+/// The calendar is Howard Hinnant's `civil_from_days`.
+#[must_use]
+pub fn instant(at: sanderling_protocol::Instant) -> String {
+    let seconds = at.0 / 1_000_000;
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
+        second / 3600,
+        second / 60 % 60,
+        second % 60,
+        at.0 / 1000 % 1000
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::Instant;
+
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_in_every_spelling() {
+        for (text, expected) in [
+            ("64MiB", 64 << 20),
+            ("64M", 64 << 20),
+            ("64m", 64 << 20),
+            ("64MB", 64_000_000),
+            ("1e9", 1_000_000_000),
+            ("1.5G", 3 << 29),
+            ("4 KiB", 4096),
+            ("7", 7),
+            ("7B", 7),
+            ("0", 0),
+        ] {
+            assert_eq!(text.parse(), Ok(Size(expected)), "{text}");
+        }
+        for text in ["", "M", "64X", "-1M", "1e99", "64Mi B"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_read_in_every_spelling() {
+        for (text, expected) in
+            [("30s", 30_000), ("2m", 120_000), ("500ms", 500), ("1.5h", 5_400_000), ("3", 3000)]
+        {
+            assert_eq!(text.parse(), Ok(Span(Duration::from_millis(expected))), "{text}");
+        }
+        for text in ["", "s", "-5s", "3 parsecs"] {
+            assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_are_written_with_three_figures() {
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1536), "1.50 KiB");
+        assert_eq!(bytes(64 << 20), "64.0 MiB");
+        assert_eq!(bytes(1023 << 20), "1.00 GiB");
+        assert_eq!(duration(Duration::from_micros(740)), "740 us");
+        assert_eq!(duration(Duration::from_micros(12_500)), "12.5 ms");
+        assert_eq!(duration(Duration::from_secs(200)), "3m20s");
+        assert_eq!(rate(10 << 20, Duration::from_secs(2)), "5.00 MiB/s");
+    }
+
+    #[test]
+    fn instants_are_written_as_utc() {
+        assert_eq!(instant(Instant(0)), "1970-01-01T00:00:00.000Z");
+        assert_eq!(instant(Instant(1_709_208_000_123_000)), "2024-02-29T12:00:00.123Z");
+        assert_eq!(instant(Instant(1_798_761_599_999_000)), "2026-12-31T23:59:59.999Z");
+    }
+}
