@@ -1,0 +1,95 @@
+//! `sanderling events`.
+
+
+
+use sanderling_protocol::event::{Event, EventKind};
+use sanderling_protocol::{Millis, Reply, Request};
+
+use crate::args::tools::Events;
+use crate::failure::{Exit, Failure};
+use crate::session::Session;
+use crate::units;
+
+/// Most events in one answer.
+const PAGE: u32 = 1000;
+
+/// How long one question waits for an event.
+const WAIT: Millis = Millis(5000);
+
+/// Prints what happened, and with `--follow` what happens.
+///
+/// # Errors
+/// Unavailable (4) when the namenode cannot be reached.
+pub async fn run(session: Session, args: Events) -> Result<(), Failure> {
+    let client = session.client().await?;
+    let mut after = args.after;
+    loop {
+        let wait = if args.follow { WAIT } else { Millis(0) };
+        let request = Request::Events { after, limit: PAGE, wait };
+        let reply = tokio::select! {
+            reply = session.ask(&client, request) => reply?,
+            () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
+        };
+        let Reply::Events(events) = reply else { return Err(crate::node::unexpected(&reply)) };
+        for event in &events {
+            session.output.result(event, |writer| writeln!(writer, "{}", line(event)))?;
+            after = event.sequence;
+        }
+        if events.is_empty() && !args.follow {
+            return Ok(());
+        }
+    }
+}
+
+/// Writes an event for people.
+fn line(event: &Event) -> String {
+    format!("{:>6}  {}  {}", event.sequence, units::instant(event.at), text(&event.kind))
+}
+
+fn text(kind: &EventKind) -> String {
+    let bytes = |value: &u64| units::bytes(*value);
+    match kind {
+        EventKind::NodeRegistered { node, name, address } => {
+            format!("node {node} ({name}) joined at {address}")
+        }
+        EventKind::NodeNoticed { node, name, deadline_in, reason, bytes: held } => format!(
+            "node {node} ({name}) got a notice: {} to move within {}, because of {reason}",
+            bytes(held),
+            units::millis(*deadline_in)
+        ),
+        EventKind::NodeDecommissioning { node, name, reason, bytes: held } => format!(
+            "node {node} ({name}) is decommissioned: {} to move, because of {reason}",
+            bytes(held)
+        ),
+        EventKind::NodeFenced { node } => format!("node {node} takes no more writes"),
+        EventKind::NodeCancelled { node } => format!("node {node} takes blocks again"),
+        EventKind::BlocksMoved { from, to, blocks, bytes: moved } => {
+            format!("{blocks} blocks, {} moved from node {from} to node {to}", bytes(moved))
+        }
+        EventKind::NodeDrained { node, moved_blocks, moved_bytes, elapsed } => format!(
+            "node {node} is empty: {moved_blocks} blocks, {} moved in {}",
+            bytes(moved_bytes),
+            units::millis(*elapsed)
+        ),
+        EventKind::NodeGone { node, name, why } => format!("node {node} ({name}) is gone: {why}"),
+        EventKind::BlocksLost { node, blocks, bytes: lost, objects } => format!(
+            "LOST {blocks} blocks, {} of {objects} objects with node {node}",
+            bytes(lost)
+        ),
+        EventKind::JobRegistered { job, path } => format!("job {job} began at {path}"),
+        EventKind::JobEnded { job, path, is_expired, freed_bytes } => format!(
+            "job {job} at {path} {}: {} freed",
+            if *is_expired { "was not renewed" } else { "ended" },
+            bytes(freed_bytes)
+        ),
+        EventKind::ManagerChanged { name } => format!("manager {name} acts from now on"),
+        EventKind::NamenodeStarted { commands, cut_bytes } => {
+            let cut = if *cut_bytes == 0 {
+                String::new()
+            } else {
+                format!(", {} of a torn journal tail cut", bytes(cut_bytes))
+            };
+            format!("namenode started with {commands} commands{cut}")
+        }
+    }
+}

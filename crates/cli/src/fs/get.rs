@@ -1,0 +1,283 @@
+//! `fs get` and `fs cat`.
+
+use std::io::Write;
+use std::path::{Path as LocalPath, PathBuf};
+
+use bytes::Bytes;
+use sanderling_client::Client;
+use sanderling_protocol::message::{ObjectKind, ObjectStat};
+use sanderling_protocol::{Path, Refusal};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::list::{each_page, everything};
+use super::put::{Transferred, panicked};
+use super::{FILES_AT_ONCE_MAX, PIECE_BYTES, existing};
+use crate::args::fs::{Cat, Get};
+use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
+use crate::refused;
+use crate::session::Session;
+
+/// Pieces of one object fetched ahead of what is written.
+const READ_AHEAD: usize = 4;
+
+/// One object and the local file that it becomes.
+#[derive(Debug)]
+struct Job {
+    from: Path,
+    to: PathBuf,
+    is_multifile: bool,
+    force: bool,
+}
+
+pub(super) async fn run(session: &Session, args: Get) -> Result<(), Failure> {
+    let client = session.client().await?;
+    let stat = existing(session, &client, &args.path).await?;
+    let to = args.to.clone().unwrap_or_else(|| PathBuf::from(args.path.name().unwrap_or("root")));
+    if to == LocalPath::new("-") {
+        return to_stdout(session, &client, &args.path, 0, None).await;
+    }
+    let (jobs, total) = planned(session, &client, &args, &stat, to).await?;
+    fetch_all(session, &client, jobs, total).await
+}
+
+async fn planned(
+    session: &Session,
+    client: &Client,
+    args: &Get,
+    stat: &ObjectStat,
+    to: PathBuf,
+) -> Result<(Vec<Job>, u64), Failure> {
+    let is_tree = stat.kind.is_container() && (args.recursive || stat.kind != ObjectKind::Multifile);
+    let to = if to.is_dir() && !is_tree { to.join(args.path.name().unwrap_or("root")) } else { to };
+    let is_multifile = stat.kind == ObjectKind::Multifile;
+    if !is_tree {
+        let from = stat.path.clone();
+        return Ok((vec![Job { from, to, is_multifile, force: args.force }], stat.bytes));
+    }
+    if !args.recursive {
+        let refusal = Refusal::IsADirectory { path: stat.path.clone() };
+        return Err(refused::refusal_failure(&refusal).tried("get without -r"));
+    }
+    let (mut jobs, mut total) = (Vec::new(), 0);
+    make_directory(&to)?;
+    for located in everything(session, client, &stat.path).await? {
+        let below = located.path.as_str().strip_prefix(stat.path.as_str()).unwrap_or_default();
+        let local = to.join(below.trim_start_matches('/'));
+        if located.entry.kind.is_container() {
+            make_directory(&local)?;
+        } else {
+            total += located.entry.bytes;
+            let (from, force) = (located.path, args.force);
+            jobs.push(Job { from, to: local, is_multifile: false, force });
+        }
+    }
+    Ok((jobs, total))
+}
+
+fn make_directory(path: &LocalPath) -> Result<(), Failure> {
+    std::fs::create_dir_all(path).map_err(|error| Failure::file(path, &error))
+}
+
+/// Fetches every object that can be fetched; objects with lost bytes are named and end it with 5.
+async fn fetch_all(
+    session: &Session,
+    client: &Client,
+    jobs: Vec<Job>,
+    total: u64,
+) -> Result<(), Failure> {
+    let mut progress = Progress::start(session.output, "fetching", Some(total));
+    let mut done = Transferred::default();
+    let (say, mut said) = mpsc::channel::<u64>(64);
+    let mut running: JoinSet<Result<(), Failure>> = JoinSet::new();
+    let mut waiting = jobs.into_iter();
+    let mut result: Result<(), Failure> = Ok(());
+    loop {
+        let goes_on = |failure: &Failure| failure.exit == Exit::Partial;
+        while result.as_ref().err().is_none_or(goes_on) && running.len() < FILES_AT_ONCE_MAX {
+            let Some(job) = waiting.next() else { break };
+            running.spawn(fetch(session.clone(), client.clone(), job, say.clone()));
+        }
+        tokio::select! {
+            ended = running.join_next() => match ended {
+                None => break,
+                Some(ended) => {
+                    let ended = ended.map_err(|error| panicked(&error)).flatten();
+                    done.objects += u64::from(ended.is_ok());
+                    if let (Err(_), Err(further)) = (&result, &ended) {
+                        session.output.note(&further.cause);
+                    }
+                    result = result.and(ended);
+                }
+            },
+            Some(bytes) = said.recv() => {
+                done.bytes += bytes;
+                progress.add(bytes);
+            }
+        }
+    }
+    while let Ok(bytes) = said.try_recv() {
+        done.bytes += bytes;
+    }
+    progress.finish();
+    done.seconds = progress.elapsed().as_secs_f64();
+    done.say(session, "fetched")?;
+    result
+}
+
+/// Fetches one object into a file beside its destination, which it becomes when it is whole.
+async fn fetch(
+    session: Session,
+    client: Client,
+    job: Job,
+    say: mpsc::Sender<u64>,
+) -> Result<(), Failure> {
+    if !job.force && job.to.exists() {
+        let cause = format!("{} exists", job.to.display());
+        return Err(Failure::new(Exit::Failure, "LocalFile", cause).next("the same with --force"));
+    }
+    let name = job.to.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let partial = job.to.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    let fetched = tokio::select! {
+        fetched = fetch_into(&session, &client, &job, &partial, &say) => fetched,
+        () = session.ended.cancelled() => Err(Failure::silent(Exit::Interrupted)),
+    };
+    if fetched.is_err() {
+        let _ = std::fs::remove_file(&partial);
+        return fetched;
+    }
+    std::fs::rename(&partial, &job.to).map_err(|error| Failure::file(&job.to, &error))
+}
+
+async fn fetch_into(
+    session: &Session,
+    client: &Client,
+    job: &Job,
+    partial: &LocalPath,
+    say: &mpsc::Sender<u64>,
+) -> Result<(), Failure> {
+    let local = |error: std::io::Error| Failure::file(partial, &error);
+    let mut file = tokio::fs::File::create(partial).await.map_err(local)?;
+    for path in sources(session, client, &job.from, job.is_multifile).await? {
+        let mut pieces = Pieces::open(session, client, &path).await?;
+        while let Some(piece) = pieces.next().await? {
+            file.write_all(&piece).await.map_err(local)?;
+            // Progress is a courtesy: nobody listens any more when the command ends early.
+            let _ = say.send(piece.len() as u64).await;
+        }
+    }
+    file.flush().await.map_err(local)
+}
+
+/// Returns the objects whose bytes make up this one: its parts when it is a multifile.
+async fn sources(
+    session: &Session,
+    client: &Client,
+    path: &Path,
+    is_multifile: bool,
+) -> Result<Vec<Path>, Failure> {
+    if !is_multifile {
+        return Ok(vec![path.clone()]);
+    }
+    let mut parts = Vec::new();
+    each_page(session, client, path, |page| {
+        parts.extend(page.into_iter().map(|located| located.path));
+        Ok(())
+    })
+    .await?;
+    Ok(parts)
+}
+
+/// The bytes of one object from its start to its end.
+struct Pieces<'a> {
+    session: &'a Session,
+    path: &'a Path,
+    stream: sanderling_client::ReadStream,
+}
+
+impl<'a> Pieces<'a> {
+    async fn open(session: &'a Session, client: &Client, path: &'a Path) -> Result<Self, Failure> {
+        let reader = client
+            .open(path)
+            .await
+            .map_err(|error| refused::client(&error, &session.namenode))?;
+        Ok(Self { session, path, stream: reader.stream(READ_AHEAD) })
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        self.stream.next().await.transpose().map_err(|error| {
+            refused::client(&error, &self.session.namenode)
+                .tried(format_args!("reading {}", self.path))
+        })
+    }
+}
+
+pub(super) async fn cat(session: &Session, args: Cat) -> Result<(), Failure> {
+    let client = session.client().await?;
+    for path in &args.paths {
+        to_stdout(session, &client, path, args.offset, args.bytes).await?;
+    }
+    Ok(())
+}
+
+async fn to_stdout(
+    session: &Session,
+    client: &Client,
+    path: &Path,
+    offset: u64,
+    bytes: Option<u64>,
+) -> Result<(), Failure> {
+    let stat = existing(session, client, path).await?;
+    let is_multifile = stat.kind == ObjectKind::Multifile;
+    if stat.kind.is_container() && !is_multifile {
+        let refusal = Refusal::IsADirectory { path: path.clone() };
+        return Err(refused::refusal_failure(&refusal));
+    }
+    if !is_multifile && (offset > 0 || bytes.is_some()) {
+        return range_to_stdout(session, client, path, offset, bytes.unwrap_or(u64::MAX)).await;
+    }
+    let (mut skip, mut left) = (offset, bytes.unwrap_or(u64::MAX));
+    for part in sources(session, client, path, is_multifile).await? {
+        let mut pieces = Pieces::open(session, client, &part).await?;
+        while left > 0
+            && let Some(mut piece) = pieces.next().await?
+        {
+            let skipped = skip.min(piece.len() as u64);
+            skip -= skipped;
+            let _ = piece.split_to(usize::try_from(skipped).unwrap_or(usize::MAX));
+            piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+            left -= piece.len() as u64;
+            print(&piece)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads only what is asked for.
+async fn range_to_stdout(
+    session: &Session,
+    client: &Client,
+    path: &Path,
+    offset: u64,
+    bytes: u64,
+) -> Result<(), Failure> {
+    let failed = |error| refused::client(&error, &session.namenode);
+    let reader = client.open(path).await.map_err(failed)?;
+    let end = offset.saturating_add(bytes).min(reader.bytes());
+    let mut at = offset;
+    while at < end {
+        let wanted = (end - at).min(PIECE_BYTES as u64 * READ_AHEAD as u64);
+        let piece = reader.read_range(at, wanted).await.map_err(failed)?;
+        at += piece.len() as u64;
+        print(&piece)?;
+    }
+    Ok(())
+}
+
+fn print(piece: &[u8]) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(piece)?;
+    Ok(stdout.flush()?)
+}

@@ -1,0 +1,218 @@
+//! `fs ls` and `fs tree`.
+
+use std::future::Future;
+use std::io::{self, Write};
+use std::pin::Pin;
+
+use sanderling_client::Client;
+use sanderling_protocol::limits::LIST_PAGE_MAX;
+use sanderling_protocol::message::{Entry, ObjectKind, ObjectStat};
+use sanderling_protocol::{Path, Reply, Request};
+use serde::Serialize;
+
+use super::{existing, joined, kind};
+use crate::args::fs::{Ls, Tree};
+use crate::failure::Failure;
+use crate::node::unexpected;
+use crate::session::Session;
+use crate::units;
+
+/// An entry with its whole path.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Located {
+    pub(super) path: Path,
+    #[serde(flatten)]
+    pub(super) entry: Entry,
+}
+
+pub(super) async fn run(session: &Session, args: Ls) -> Result<(), Failure> {
+    let client = session.client().await?;
+    let stat = existing(session, &client, &args.path).await?;
+    let mut kept: Vec<Located> = Vec::new();
+    let mut print = |page: Vec<Located>| -> Result<(), Failure> {
+        if session.output.is_json {
+            kept.extend(page);
+            return Ok(());
+        }
+        session.output.result(&(), |writer| {
+            page.iter().try_for_each(|located| write_line(writer, &args, located))
+        })
+    };
+    if !stat.kind.is_container() {
+        print(vec![alone(stat)])?;
+    } else {
+        let mut waiting = vec![args.path.clone()];
+        while let Some(directory) = waiting.pop() {
+            let mut inside = Vec::new();
+            each_page(session, &client, &directory, |page| {
+                let containers = page.iter().filter(|located| located.entry.kind.is_container());
+                inside.extend(containers.map(|located| located.path.clone()));
+                print(page)
+            })
+            .await?;
+            if args.recursive {
+                waiting.extend(inside.into_iter().rev());
+            }
+        }
+    }
+    if session.output.is_json {
+        let document = serde_json::json!({ "path": args.path, "entries": kept });
+        session.output.document(&document)?;
+    }
+    Ok(())
+}
+
+/// A file listed by its own name.
+fn alone(stat: ObjectStat) -> Located {
+    let entry = Entry {
+        name: stat.path.name().unwrap_or_default().to_owned(),
+        kind: stat.kind,
+        object: stat.object,
+        bytes: stat.bytes,
+        lost_bytes: stat.lost_bytes,
+        is_sealed: stat.is_sealed,
+        modified_at: stat.modified_at,
+    };
+    Located { path: stat.path, entry }
+}
+
+/// Gives every page of a directory to `take`, so that a directory of any size takes little memory.
+pub(super) async fn each_page(
+    session: &Session,
+    client: &Client,
+    directory: &Path,
+    mut take: impl FnMut(Vec<Located>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut after = String::new();
+    loop {
+        #[expect(clippy::cast_possible_truncation)]
+        let limit = LIST_PAGE_MAX as u32;
+        let request = Request::List { path: directory.clone(), after, limit };
+        let reply = session.ask(client, request).await?;
+        let Reply::Entries { entries, is_more } = reply else { return Err(unexpected(&reply)) };
+        after = entries.last().map_or_else(String::new, |entry| entry.name.clone());
+        let is_last = !is_more || entries.is_empty();
+        let page: Result<Vec<_>, _> = entries
+            .into_iter()
+            .map(|entry| Ok::<_, Failure>(Located { path: joined(directory, &entry.name)?, entry }))
+            .collect();
+        take(page?)?;
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+/// Returns everything in a subtree, parents before what is in them.
+pub(super) async fn everything(
+    session: &Session,
+    client: &Client,
+    root: &Path,
+) -> Result<Vec<Located>, Failure> {
+    let mut all = Vec::new();
+    let mut waiting = vec![root.clone()];
+    while let Some(directory) = waiting.pop() {
+        each_page(session, client, &directory, |page| {
+            let containers = page.iter().filter(|located| located.entry.kind.is_container());
+            waiting.extend(containers.map(|located| located.path.clone()));
+            all.extend(page);
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(all)
+}
+
+fn write_line(writer: &mut dyn Write, args: &Ls, located: &Located) -> io::Result<()> {
+    let entry = &located.entry;
+    let slash = if entry.kind.is_container() { "/" } else { "" };
+    let name = if args.recursive { located.path.as_str() } else { entry.name.as_str() };
+    if !args.long {
+        return writeln!(writer, "{name}{slash}");
+    }
+    let size = if entry.kind == ObjectKind::Directory {
+        "-".to_owned()
+    } else {
+        units::bytes(entry.bytes)
+    };
+    let modified = units::instant(entry.modified_at);
+    let notes = notes(entry);
+    writeln!(writer, "{:9}  {size:>9}  {modified}  {name}{slash}{notes}", kind(entry.kind))
+}
+
+fn notes(entry: &Entry) -> String {
+    let mut notes = String::new();
+    if !entry.is_sealed {
+        notes.push_str("  (being written)");
+    }
+    if entry.lost_bytes > 0 {
+        notes.push_str(&format!("  (LOST {})", units::bytes(entry.lost_bytes)));
+    }
+    notes
+}
+
+#[derive(Serialize)]
+struct Branch {
+    #[serde(flatten)]
+    located: Located,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    entries: Vec<Self>,
+}
+
+pub(super) async fn tree(session: &Session, args: Tree) -> Result<(), Failure> {
+    let client = session.client().await?;
+    let stat = existing(session, &client, &args.path).await?;
+    let levels = args.depth.unwrap_or(usize::MAX);
+    let entries = if stat.kind.is_container() {
+        branches(session, &client, stat.path.clone(), levels).await?
+    } else {
+        Vec::new()
+    };
+    let document = serde_json::json!({ "path": stat.path, "entries": entries });
+    session.output.result(&document, |writer| {
+        writeln!(writer, "{}", stat.path)?;
+        draw(writer, &entries, "")
+    })
+}
+
+type Grown<'a> = Pin<Box<dyn Future<Output = Result<Vec<Branch>, Failure>> + Send + 'a>>;
+
+fn branches<'a>(
+    session: &'a Session,
+    client: &'a Client,
+    directory: Path,
+    levels: usize,
+) -> Grown<'a> {
+    Box::pin(async move {
+        let mut found = Vec::new();
+        each_page(session, client, &directory, |page| {
+            found.extend(page.into_iter().map(|located| Branch { located, entries: Vec::new() }));
+            Ok(())
+        })
+        .await?;
+        if levels > 1 {
+            for branch in found.iter_mut().filter(|it| it.located.entry.kind.is_container()) {
+                let path = branch.located.path.clone();
+                branch.entries = branches(session, client, path, levels - 1).await?;
+            }
+        }
+        Ok(found)
+    })
+}
+
+fn draw(writer: &mut dyn Write, branches: &[Branch], indent: &str) -> io::Result<()> {
+    for (at, branch) in branches.iter().enumerate() {
+        let is_last = at + 1 == branches.len();
+        let entry = &branch.located.entry;
+        let size = match entry.kind {
+            ObjectKind::Directory => "/".to_owned(),
+            _ if entry.kind.is_container() => format!("/  {}", units::bytes(entry.bytes)),
+            _ => format!("  {}", units::bytes(entry.bytes)),
+        };
+        let joint = if is_last { "└── " } else { "├── " };
+        writeln!(writer, "{indent}{joint}{}{size}{}", entry.name, notes(entry))?;
+        let deeper = format!("{indent}{}", if is_last { "    " } else { "│   " });
+        draw(writer, &branch.entries, &deeper)?;
+    }
+    Ok(())
+}

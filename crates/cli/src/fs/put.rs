@@ -1,0 +1,238 @@
+//! `fs put`.
+
+use std::path::{Path as LocalPath, PathBuf};
+
+use bytes::BytesMut;
+use sanderling_client::{Client, PutOptions, Writer};
+use sanderling_protocol::message::{CreateMode, ObjectKind};
+use sanderling_protocol::{Path, Request};
+use serde::Serialize;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::{FILES_AT_ONCE_MAX, PIECE_BYTES, into_directory, joined};
+use crate::args::fs::{Put, Storing};
+use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
+use crate::refused;
+use crate::session::Session;
+use crate::units;
+
+/// One local file and the object that it becomes.
+#[derive(Debug, Clone)]
+struct Job {
+    from: PathBuf,
+    to: Path,
+    bytes: Option<u64>,
+    options: PutOptions,
+}
+
+/// What was transferred.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Transferred {
+    pub(super) objects: u64,
+    pub(super) bytes: u64,
+    pub(super) seconds: f64,
+}
+
+impl Transferred {
+    /// Says what was done, on stderr: stdout is for data.
+    pub(super) fn say(&self, session: &Session, verb: &str) -> Result<(), Failure> {
+        if session.output.is_json {
+            return session.output.document(self);
+        }
+        let elapsed = std::time::Duration::from_secs_f64(self.seconds);
+        session.output.note(format_args!(
+            "{verb} {} objects, {} in {}, {}",
+            self.objects,
+            units::bytes(self.bytes),
+            units::duration(elapsed),
+            units::rate(self.bytes, elapsed)
+        ));
+        Ok(())
+    }
+}
+
+pub(super) async fn run(session: &Session, args: Put) -> Result<(), Failure> {
+    let client = session.client().await?;
+    let mut jobs = Vec::new();
+    for source in &args.sources {
+        jobs.extend(planned(session, &client, &args, source).await?);
+    }
+    let total = jobs.iter().map(|job| job.bytes).sum::<Option<u64>>();
+    let mut progress = Progress::start(session.output, "storing", total);
+    let mut done = Transferred::default();
+    let (say, mut said) = mpsc::channel::<u64>(64);
+    let mut running: JoinSet<Result<(), Failure>> = JoinSet::new();
+    let mut waiting = jobs.into_iter();
+    let mut result = Ok(());
+    loop {
+        while result.is_ok() && running.len() < FILES_AT_ONCE_MAX {
+            let Some(job) = waiting.next() else { break };
+            running.spawn(store(session.clone(), client.clone(), job, say.clone()));
+        }
+        tokio::select! {
+            ended = running.join_next() => match ended {
+                None => break,
+                Some(ended) => {
+                    let ended = ended.map_err(|error| panicked(&error)).flatten();
+                    done.objects += u64::from(ended.is_ok());
+                    result = result.and(ended);
+                }
+            },
+            Some(bytes) = said.recv() => {
+                done.bytes += bytes;
+                progress.add(bytes);
+            }
+        }
+    }
+    while let Ok(bytes) = said.try_recv() {
+        done.bytes += bytes;
+    }
+    progress.finish();
+    result?;
+    done.seconds = progress.elapsed().as_secs_f64();
+    done.say(session, "stored")
+}
+
+pub(super) fn panicked(error: &tokio::task::JoinError) -> Failure {
+    Failure::new(Exit::Failure, "Bug", format_args!("a transfer ended badly: {error}"))
+}
+
+/// Lists what a source consists of, and makes the directories that its files go into.
+async fn planned(
+    session: &Session,
+    client: &Client,
+    args: &Put,
+    source: &LocalPath,
+) -> Result<Vec<Job>, Failure> {
+    let is_stdin = source == LocalPath::new("-");
+    let name = source.file_name().and_then(|name| name.to_str());
+    let to = match (args.sources.len(), is_stdin) {
+        (_, true) => args.to.clone(),
+        (1, false) => into_directory(session, client, &args.to, name).await?,
+        _ => joined(&args.to, name.ok_or_else(|| unnameable(source))?)?,
+    };
+    if is_stdin {
+        return Ok(vec![job(args.storing, source, to, None)]);
+    }
+    let metadata = std::fs::metadata(source).map_err(|error| Failure::file(source, &error))?;
+    if !metadata.is_dir() {
+        return Ok(vec![job(args.storing, source, to, Some(metadata.len()))]);
+    }
+    if !args.recursive {
+        let cause = format!("{} is a directory", source.display());
+        return Err(Failure::new(Exit::Failure, "IsADirectory", cause)
+            .next("the same command with -r"));
+    }
+    walk(session, client, args.storing, source, to).await
+}
+
+/// Makes the directories of a local tree in the store and lists its files.
+async fn walk(
+    session: &Session,
+    client: &Client,
+    storing: Storing,
+    source: &LocalPath,
+    to: Path,
+) -> Result<Vec<Job>, Failure> {
+    let mut jobs = Vec::new();
+    let mut waiting = vec![(source.to_owned(), to)];
+    while let Some((local, path)) = waiting.pop() {
+        let kind = ObjectKind::Directory;
+        let request =
+            Request::MakeDirectory { path: path.clone(), kind, parents: true, is_listed: true };
+        session.ask(client, request).await?;
+        let entries = std::fs::read_dir(&local).map_err(|error| Failure::file(&local, &error))?;
+        for entry in entries {
+            let from = entry.map_err(|error| Failure::file(&local, &error))?.path();
+            let name = from.file_name().and_then(|name| name.to_str());
+            let to = joined(&path, name.ok_or_else(|| unnameable(&from))?)?;
+            let metadata = std::fs::metadata(&from).map_err(|error| Failure::file(&from, &error))?;
+            if metadata.is_dir() {
+                waiting.push((from, to));
+            } else if metadata.is_file() {
+                jobs.push(job(storing, &from, to, Some(metadata.len())));
+            } else {
+                session.output.note(format_args!("passed over: {}, no file", from.display()));
+            }
+        }
+    }
+    Ok(jobs)
+}
+
+fn unnameable(path: &LocalPath) -> Failure {
+    Failure::usage(format_args!("{} has no name in UTF-8", path.display()))
+}
+
+fn job(storing: Storing, from: &LocalPath, to: Path, bytes: Option<u64>) -> Job {
+    let options = PutOptions {
+        mode: if storing.force { CreateMode::Replace } else { CreateMode::New },
+        parents: storing.parents,
+        class: storing.class,
+        ttl: storing.ttl.map(|span| span.millis()),
+        expected_bytes: bytes,
+        ..PutOptions::default()
+    };
+    Job { from: from.to_owned(), to, bytes, options }
+}
+
+/// Stores one file. An interrupted or failed one is given up, so that its name is free at once.
+async fn store(
+    session: Session,
+    client: Client,
+    job: Job,
+    say: mpsc::Sender<u64>,
+) -> Result<(), Failure> {
+    let failed = |error| {
+        refused::client(&error, &session.namenode).tried(format_args!("storing {}", job.to))
+    };
+    let source: Box<dyn AsyncRead + Send + Unpin> = if job.from == LocalPath::new("-") {
+        Box::new(tokio::io::stdin())
+    } else {
+        let opened = tokio::fs::File::open(&job.from).await;
+        Box::new(opened.map_err(|error| Failure::file(&job.from, &error))?)
+    };
+    let mut writer = client.create(&job.to, &job.options).await.map_err(failed)?;
+    let copied = tokio::select! {
+        copied = copy(source, &mut writer, &job, &session, &say) => copied,
+        () = session.ended.cancelled() => Err(Failure::silent(Exit::Interrupted)),
+    };
+    match copied {
+        Ok(()) => writer.close().await.map(|_| ()).map_err(failed),
+        Err(failure) => {
+            // The failure itself is what the user needs to know; the lease ends by itself.
+            let _ = writer.abort().await;
+            Err(failure)
+        }
+    }
+}
+
+async fn copy(
+    mut source: Box<dyn AsyncRead + Send + Unpin>,
+    writer: &mut Writer,
+    job: &Job,
+    session: &Session,
+    say: &mpsc::Sender<u64>,
+) -> Result<(), Failure> {
+    loop {
+        let mut piece = BytesMut::with_capacity(PIECE_BYTES);
+        // Short reads of a pipe are gathered, so that blocks are filled whole.
+        while piece.len() < PIECE_BYTES {
+            let read = source.read_buf(&mut piece).await;
+            if read.map_err(|error| Failure::file(&job.from, &error))? == 0 {
+                break;
+            }
+        }
+        if piece.is_empty() {
+            return Ok(());
+        }
+        let bytes = piece.len() as u64;
+        writer.write_bytes(piece.freeze()).await.map_err(|error| {
+            refused::client(&error, &session.namenode).tried(format_args!("storing {}", job.to))
+        })?;
+        // Progress is a courtesy: nobody listens any more when the command ends early.
+        let _ = say.send(bytes).await;
+    }
+}

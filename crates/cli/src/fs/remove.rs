@@ -1,0 +1,106 @@
+//! `fs rm`.
+
+use sanderling_protocol::{Path, Reply, Request};
+use serde::Serialize;
+
+use super::existing;
+use crate::args::fs::Rm;
+use crate::failure::{Exit, Failure};
+use crate::node::unexpected;
+use crate::refused::shell_word;
+use crate::session::Session;
+use crate::units;
+
+#[derive(Debug, Default, Serialize)]
+struct Removed {
+    objects: u64,
+    freed_bytes: u64,
+    is_dry_run: bool,
+}
+
+pub(super) async fn run(session: &Session, args: Rm) -> Result<(), Failure> {
+    if args.paths.iter().any(Path::is_root) && !args.yes && !args.dry_run {
+        return Err(Failure::usage("this deletes everything in the store")
+            .next("sanderling fs rm -r / --yes"));
+    }
+    let client = session.client().await?;
+    let mut removed = Removed { is_dry_run: args.dry_run, ..Removed::default() };
+    for path in &args.paths {
+        let outcome = if args.dry_run {
+            planned(session, &client, path, args.recursive).await
+        } else {
+            delete(session, &client, path, args.recursive).await
+        };
+        match outcome {
+            Ok((objects, bytes)) => {
+                removed.objects += objects;
+                removed.freed_bytes += bytes;
+            }
+            Err(failure) if args.force && failure.exit == Exit::NotFound => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    if session.output.is_json {
+        return session.output.document(&removed);
+    }
+    let verb = if args.dry_run { "would delete" } else { "deleted" };
+    let freed = units::bytes(removed.freed_bytes);
+    session.output.note(format_args!("{verb} {} objects, {freed}", removed.objects));
+    Ok(())
+}
+
+async fn delete(
+    session: &Session,
+    client: &sanderling_client::Client,
+    path: &Path,
+    recursive: bool,
+) -> Result<(u64, u64), Failure> {
+    if path.is_root() {
+        return empty_root(session, client, recursive).await;
+    }
+    let request = Request::Delete { path: path.clone(), recursive };
+    match session.ask(client, request).await? {
+        Reply::Deleted { objects, freed_bytes } => Ok((objects, freed_bytes)),
+        reply => Err(unexpected(&reply)),
+    }
+}
+
+/// The root directory itself stays: what is in it goes.
+async fn empty_root(
+    session: &Session,
+    client: &sanderling_client::Client,
+    recursive: bool,
+) -> Result<(u64, u64), Failure> {
+    let mut inside = Vec::new();
+    super::list::each_page(session, client, &Path::root(), |page| {
+        inside.extend(page.into_iter().map(|located| located.path));
+        Ok(())
+    })
+    .await?;
+    let mut sum = (0, 0);
+    for path in inside {
+        let request = Request::Delete { path, recursive };
+        if let Reply::Deleted { objects, freed_bytes } = session.ask(client, request).await? {
+            sum = (sum.0 + objects, sum.1 + freed_bytes);
+        }
+    }
+    Ok(sum)
+}
+
+async fn planned(
+    session: &Session,
+    client: &sanderling_client::Client,
+    path: &Path,
+    recursive: bool,
+) -> Result<(u64, u64), Failure> {
+    let stat = existing(session, client, path).await?;
+    if stat.kind.is_container() && stat.entries > 0 && !recursive {
+        let cause = format!("{path} is not empty");
+        return Err(Failure::new(Exit::Failure, "NotEmpty", cause)
+            .next(format_args!("sanderling fs rm -r {}", shell_word(path.as_str()))));
+    }
+    match session.ask(client, Request::Usage { path: path.clone() }).await? {
+        Reply::Usage(usage) => Ok((usage.files + usage.directories, usage.bytes)),
+        reply => Err(unexpected(&reply)),
+    }
+}

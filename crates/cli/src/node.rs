@@ -1,0 +1,83 @@
+//! `sanderling node`: the fleet, its drains, and orders about them.
+
+mod drain;
+mod list;
+
+use sanderling_protocol::node::NodeInfo;
+use sanderling_protocol::{NodeSelector, Policy, Reply, Request};
+
+use crate::args::node::Node;
+use crate::failure::{Exit, Failure};
+use crate::session::Session;
+
+/// Runs `sanderling node ...`.
+///
+/// # Errors
+/// The namenode's refusal; partial (5) when `--wait` saw data lost.
+pub async fn run(session: Session, command: Node) -> Result<(), Failure> {
+    match command {
+        Node::Ls(args) => list::run(&session, args).await,
+        Node::Notice(args) => {
+            let selector = NodeSelector(args.node);
+            let request = Request::Notice {
+                node: selector.clone(),
+                deadline_millis: args.deadline.millis,
+                reason: args.reason,
+            };
+            let deadline = Some(args.deadline.millis);
+            drain::run(&session, selector, request, deadline, args.following).await
+        }
+        Node::Decommission(args) => {
+            let selector = NodeSelector(args.node);
+            let request =
+                Request::Decommission { node: selector.clone(), reason: args.reason.clone() };
+            drain::run(&session, selector, request, None, args.following).await
+        }
+        Node::Cancel(args) => cancel(&session, NodeSelector(args.node)).await,
+    }
+}
+
+async fn cancel(session: &Session, node: NodeSelector) -> Result<(), Failure> {
+    let client = session.client().await?;
+    let reply = session.ask(&client, Request::Cancel { node }).await?;
+    let Reply::Node(info) = reply else { return Err(unexpected(&reply)) };
+    session.output.result(&info, |writer| {
+        writeln!(writer, "{} takes blocks again: {}", title(&info), policy(info.policy))
+    })
+}
+
+/// Names a node for people: its id and its name.
+fn title(info: &NodeInfo) -> String {
+    format!("node {} ({})", info.id, info.name)
+}
+
+/// Names a policy as the JSON does.
+pub(crate) const fn policy(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Active => "active",
+        Policy::Draining => "draining",
+        Policy::Decommissioning => "decommissioning",
+        Policy::Drained => "drained",
+        Policy::Gone => "gone",
+    }
+}
+
+/// Returns the failure of a reply that answers another question.
+pub(crate) fn unexpected(reply: &Reply) -> Failure {
+    let text = format!("{reply:?}");
+    let word = text.split([' ', '(', '{']).next().unwrap_or_default();
+    Failure::new(Exit::Failure, "BadReply", format_args!("the namenode answered with {word}"))
+        .next("sanderling doctor")
+}
+
+/// Returns the nodes, with those that are gone if asked for.
+pub(crate) async fn nodes(
+    session: &Session,
+    client: &sanderling_client::Client,
+    all: bool,
+) -> Result<Vec<NodeInfo>, Failure> {
+    match session.ask(client, Request::Nodes { all }).await? {
+        Reply::Nodes(nodes) => Ok(nodes),
+        reply => Err(unexpected(&reply)),
+    }
+}

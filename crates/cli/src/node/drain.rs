@@ -1,0 +1,162 @@
+//! `sanderling node notice` and `decommission`: give the order, and watch the node empty.
+
+use std::time::{Duration, Instant};
+
+use sanderling_client::Client;
+use sanderling_protocol::node::NodeInfo;
+use sanderling_protocol::{NodeSelector, Policy, Refusal, Reply, Request};
+use serde::Serialize;
+
+use super::{nodes, title, unexpected};
+use crate::args::node::Following;
+use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
+use crate::refused;
+use crate::session::Session;
+use crate::units;
+
+/// How often `--wait` looks.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How long after the deadline the namenode may take to say what became of the node.
+const VERDICT: Duration = Duration::from_secs(10);
+
+pub(super) async fn run(
+    session: &Session,
+    selector: NodeSelector,
+    request: Request,
+    deadline_millis: Option<i64>,
+    following: Following,
+) -> Result<(), Failure> {
+    let client = session.client().await?;
+    if following.dry_run {
+        return plan(session, &client, &selector, deadline_millis).await;
+    }
+    let reply = session.ask(&client, request).await?;
+    let Reply::Node(info) = reply else { return Err(unexpected(&reply)) };
+    if following.wait {
+        return wait(session, &client, info, deadline_millis).await;
+    }
+    session.output.result(&info, |writer| {
+        let deadline = info.deadline_in.map(|left| format!(" within {}", units::millis(left)));
+        let bytes = units::bytes(info.exposure_bytes);
+        let deadline = deadline.unwrap_or_default();
+        writeln!(writer, "{}: {} blocks, {bytes} leave{deadline}", title(&info), info.blocks)
+    })
+}
+
+#[derive(Serialize)]
+struct Plan {
+    node: NodeInfo,
+    /// Bytes free on the nodes that take blocks.
+    room_bytes: u64,
+    targets: u64,
+    deadline_millis: Option<i64>,
+    /// What the links must carry to make the deadline.
+    needed_bytes_per_second: Option<u64>,
+    fits: bool,
+}
+
+/// Says what a drain would move, and moves nothing.
+async fn plan(
+    session: &Session,
+    client: &Client,
+    selector: &NodeSelector,
+    deadline_millis: Option<i64>,
+) -> Result<(), Failure> {
+    let fleet = nodes(session, client, false).await?;
+    let node = found(&fleet, selector)?.clone();
+    let takers =
+        || fleet.iter().filter(|other| other.id != node.id && other.policy == Policy::Active);
+    let room_bytes = takers()
+        .flat_map(|other| &other.tiers)
+        .map(|tier| tier.capacity_bytes.saturating_sub(tier.used_bytes))
+        .sum();
+    let millis = deadline_millis.and_then(|millis| u64::try_from(millis).ok());
+    let plan = Plan {
+        room_bytes,
+        targets: takers().count() as u64,
+        deadline_millis,
+        needed_bytes_per_second: millis
+            .map(|millis| node.exposure_bytes.saturating_mul(1000) / millis.max(1)),
+        fits: node.exposure_bytes <= room_bytes,
+        node,
+    };
+    session.output.result(&plan, |writer| {
+        let bytes = units::bytes(plan.node.exposure_bytes);
+        writeln!(writer, "{}: {} blocks, {bytes} would leave", title(&plan.node), plan.node.blocks)?;
+        let room = units::bytes(plan.room_bytes);
+        let verdict = if plan.fits { "enough" } else { "NOT enough: some would be lost" };
+        writeln!(writer, "room: {room} on {} nodes, {verdict}", plan.targets)?;
+        if let (Some(rate), Some(millis)) = (plan.needed_bytes_per_second, millis) {
+            let deadline = units::duration(Duration::from_millis(millis));
+            writeln!(writer, "deadline: {deadline}, so at least {}/s", units::bytes(rate))?;
+        }
+        Ok(())
+    })
+}
+
+fn found<'a>(fleet: &'a [NodeInfo], selector: &NodeSelector) -> Result<&'a NodeInfo, Failure> {
+    let text = selector.0.as_str();
+    fleet
+        .iter()
+        .find(|node| node.id.to_string() == text)
+        .or_else(|| fleet.iter().find(|node| node.name == text))
+        .or_else(|| fleet.iter().find(|node| node.address == text))
+        .ok_or_else(|| refused::refusal_failure(&Refusal::UnknownNode { node: text.to_owned() }))
+}
+
+/// Watches the node until it is empty, gone, or taken back.
+async fn wait(
+    session: &Session,
+    client: &Client,
+    noticed: NodeInfo,
+    deadline_millis: Option<i64>,
+) -> Result<(), Failure> {
+    let mut progress = Progress::start(session.output, "moving", Some(noticed.exposure_bytes));
+    let millis = deadline_millis.and_then(|millis| u64::try_from(millis).ok());
+    let limit = millis.map(|millis| Instant::now() + Duration::from_millis(millis) + VERDICT);
+    loop {
+        let fleet = nodes(session, client, true).await?;
+        let Some(info) = fleet.into_iter().find(|node| node.id == noticed.id) else {
+            return Err(refused::refusal_failure(&Refusal::NodeGone { node: noticed.id }));
+        };
+        let drain = info.drain.unwrap_or_default();
+        progress.set(drain.moved_bytes);
+        if !info.policy.is_draining() {
+            progress.finish();
+            return ended(session, &info);
+        }
+        if limit.is_some_and(|limit| Instant::now() > limit) {
+            let cause = format!("{} is still draining after its deadline", title(&info));
+            return Err(Failure::new(Exit::Deadline, "Deadline", cause)
+                .tried("waited for the namenode's verdict")
+                .next("sanderling node ls --all"));
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
+        }
+    }
+}
+
+fn ended(session: &Session, info: &NodeInfo) -> Result<(), Failure> {
+    let drain = info.drain.unwrap_or_default();
+    session.output.result(info, |writer| {
+        writeln!(writer, "{} is {}", title(info), super::policy(info.policy))?;
+        if drain.elapsed.0 > 0 || drain.moved_blocks > 0 {
+            writeln!(writer, "{}", super::list::drain_line(info, &drain))?;
+        }
+        Ok(())
+    })?;
+    if drain.lost_blocks == 0 {
+        return Ok(());
+    }
+    let cause = format!(
+        "{} in {} blocks lost with {}",
+        units::bytes(drain.lost_bytes),
+        drain.lost_blocks,
+        title(info)
+    );
+    Err(Failure::new(Exit::Partial, "DataUnavailable", cause).next("sanderling fsck"))
+}

@@ -1,0 +1,103 @@
+//! What a refusal or a broken call means for the shell: exit code and next command.
+
+use sanderling_client::ClientError;
+use sanderling_protocol::Refusal;
+use sanderling_transport::CallError;
+
+use crate::failure::{Exit, Failure};
+
+/// Returns the failure of a client's call.
+#[must_use]
+pub fn client(error: &ClientError, namenode: &str) -> Failure {
+    todo_map(error, namenode)
+}
+
+/// Returns the failure of a bare call to `address`.
+#[must_use]
+pub fn call(error: &CallError) -> Failure {
+    let exit = match error {
+        CallError::Refused(refusal) => return refusal_failure(refusal),
+        CallError::Unreachable { .. } | CallError::Closed { .. } | CallError::TooBusy { .. } => {
+            Exit::Unavailable
+        }
+        CallError::TimedOut { .. } => Exit::Deadline,
+        CallError::BadReply { .. } => Exit::Failure,
+    };
+    let name = match error {
+        CallError::Refused(_) => "Refused",
+        CallError::Unreachable { .. } => "Unreachable",
+        CallError::TimedOut { .. } => "TimedOut",
+        CallError::Closed { .. } => "Closed",
+        CallError::TooBusy { .. } => "TooBusy",
+        CallError::BadReply { .. } => "BadReply",
+    };
+    Failure::new(exit, name, error).next("sanderling doctor")
+}
+
+/// Returns the failure of a refusal.
+#[must_use]
+pub fn refusal_failure(refusal: &Refusal) -> Failure {
+    let failure = Failure::new(exit(refusal), refusal.name(), refusal);
+    match next(refusal) {
+        Some(next) => failure.next(next),
+        None => failure,
+    }
+}
+
+/// Returns the exit code of a refusal.
+#[must_use]
+pub const fn exit(refusal: &Refusal) -> Exit {
+    match refusal {
+        Refusal::NotFound { .. }
+        | Refusal::ObjectGone { .. }
+        | Refusal::UnknownNode { .. }
+        | Refusal::UnknownJob { .. } => Exit::NotFound,
+        Refusal::Full { .. }
+        | Refusal::NodeFull { .. }
+        | Refusal::JournalFull { .. }
+        | Refusal::RetryAfter { .. }
+        | Refusal::SecondWriter { .. }
+        | Refusal::NotManager { .. } => Exit::Unavailable,
+        Refusal::DataUnavailable { .. } => Exit::Partial,
+        _ => Exit::Failure,
+    }
+}
+
+/// Returns the next command to type after a refusal, where one helps.
+fn next(refusal: &Refusal) -> Option<String> {
+    let quoted = |path: &sanderling_protocol::Path| shell_word(path.as_str());
+    Some(match refusal {
+        Refusal::NotFound { path } => {
+            let parent = path.parent().unwrap_or_else(sanderling_protocol::Path::root);
+            format!("sanderling fs ls {}", quoted(&parent))
+        }
+        Refusal::Exists { path } => {
+            format!("the same with --force to replace it, or sanderling fs rm {}", quoted(path))
+        }
+        Refusal::NotADirectory { path }
+        | Refusal::WrongKind { path, .. }
+        | Refusal::SecondWriter { path, .. } => format!("sanderling fs stat {}", quoted(path)),
+        Refusal::IsADirectory { path } => format!("sanderling fs ls {}", quoted(path)),
+        Refusal::NotEmpty { path } => format!("sanderling fs rm -r {}", quoted(path)),
+        Refusal::Full { .. } | Refusal::NodeFull { .. } => "sanderling fs df".to_owned(),
+        Refusal::DataUnavailable { .. } => "sanderling fsck".to_owned(),
+        Refusal::UnknownNode { .. } | Refusal::NodeGone { .. } | Refusal::WrongState { .. } => {
+            "sanderling node ls --all".to_owned()
+        }
+        Refusal::JournalFull { .. }
+        | Refusal::UnknownVersion { .. }
+        | Refusal::WrongCluster { .. } => "sanderling doctor".to_owned(),
+        _ => return None,
+    })
+}
+
+/// Quotes a word for a POSIX shell where it needs it.
+#[must_use]
+pub fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}

@@ -1,0 +1,121 @@
+//! One command's way to the cluster: the runtime, the namenode, the deadline, the interruption.
+
+use std::future::Future;
+use std::time::Duration;
+
+use sanderling_client::{Client, ClientConfig};
+use sanderling_protocol::{Reply, Request};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Global;
+use crate::failure::{Exit, Failure};
+use crate::output::Output;
+use crate::refused;
+
+/// How long an interrupted command may take to clean up, such as giving an unfinished object up.
+const CLEAN_UP: Duration = Duration::from_secs(2);
+
+/// One command's way to the cluster.
+#[derive(Debug, Clone)]
+pub struct Session {
+    /// Where the namenode is expected.
+    pub namenode: String,
+    /// Where results go.
+    pub output: Output,
+    /// Cancelled when the command is to end early; its own long loops look at it.
+    pub ended: CancellationToken,
+}
+
+impl Session {
+    /// Connects to the namenode.
+    ///
+    /// # Errors
+    /// Unavailable (4) when nobody answers there.
+    pub async fn client(&self) -> Result<Client, Failure> {
+        Client::connect(&self.namenode, ClientConfig::default())
+            .await
+            .map_err(|error| refused::client(&error, &self.namenode))
+    }
+
+    /// Asks the namenode one question.
+    ///
+    /// # Errors
+    /// The refusal with its exit code, or unavailable (4).
+    pub async fn ask(&self, client: &Client, request: Request) -> Result<Reply, Failure> {
+        client.request(request).await.map_err(|error| refused::client(&error, &self.namenode))
+    }
+}
+
+/// Builds the runtime of a process and runs one future on it to its end.
+///
+/// # Errors
+/// The future's, or that the operating system gives no threads.
+pub fn block_on<F>(work: F) -> Result<(), Failure>
+where
+    F: Future<Output = Result<(), Failure>>,
+{
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Failure, "Runtime", error))?;
+    let result = runtime.block_on(work);
+    // A read of stdin that nobody waits for any more must not keep the process.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    result
+}
+
+/// Runs one command until it ends, its `--timeout` passes or the user interrupts it.
+///
+/// # Errors
+/// The command's; deadline (124); interrupted (130).
+pub fn run<F, W>(global: &Global, command: F) -> Result<(), Failure>
+where
+    F: FnOnce(Session) -> W,
+    W: Future<Output = Result<(), Failure>>,
+{
+    let session = Session {
+        namenode: global.namenode.clone(),
+        output: Output { is_json: global.json, is_quiet: global.quiet },
+        ended: CancellationToken::new(),
+    };
+    let ended = session.ended.clone();
+    let limit = global.timeout.map(|span| span.0);
+    block_on(async move {
+        let mut work = std::pin::pin!(command(session));
+        let early = tokio::select! {
+            result = &mut work => return result,
+            () = interrupted() => Failure::new(Exit::Interrupted, "Interrupted", "interrupted"),
+            () = passed(limit) => late(limit.unwrap_or_default()),
+        };
+        ended.cancel();
+        let _ = tokio::time::timeout(CLEAN_UP, &mut work).await;
+        Err(early)
+    })
+}
+
+async fn passed(limit: Option<Duration>) {
+    match limit {
+        Some(limit) => tokio::time::sleep(limit).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn late(limit: Duration) -> Failure {
+    let cause = format!("not done within {}", crate::units::duration(limit));
+    Failure::new(Exit::Deadline, "Deadline", cause)
+        .next("the same command with a longer --timeout, or `sanderling doctor`")
+}
+
+/// Waits for SIGINT or SIGTERM.
+async fn interrupted() {
+    let streams = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    let (Ok(mut interrupt), Ok(mut terminate)) = streams else {
+        // Without handlers the signals end the process, which is as good.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
