@@ -1,11 +1,11 @@
 //! The command line: names, flags and help texts, one file per noun.
 
-pub mod bench;
-pub mod fs;
-pub mod local;
-pub mod node;
-pub mod serve;
-pub mod tools;
+pub(crate) mod bench;
+pub(crate) mod fs;
+pub(crate) mod local;
+pub(crate) mod node;
+pub(crate) mod serve;
+pub(crate) mod tools;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -42,19 +42,19 @@ Start here:
     disable_help_subcommand = true,
     arg_required_else_help = true
 )]
-pub struct Cli {
+pub(crate) struct Cli {
     /// What every command understands.
     #[command(flatten)]
-    pub global: Global,
+    pub(crate) global: Global,
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 /// What every command understands.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
-pub struct Global {
+pub(crate) struct Global {
     /// The namenode's address
     #[arg(
         long,
@@ -63,24 +63,24 @@ pub struct Global {
         env = "SANDERLING_NAMENODE",
         default_value = "127.0.0.1:7600"
     )]
-    pub namenode: String,
+    pub(crate) namenode: String,
     /// Print results as JSON with stable keys
     #[arg(long, global = true)]
-    pub json: bool,
+    pub(crate) json: bool,
     /// Give the whole command up after this long, with exit code 124
     #[arg(long, global = true, value_name = "DURATION", env = "SANDERLING_TIMEOUT")]
-    pub timeout: Option<Span>,
+    pub(crate) timeout: Option<Span>,
     /// Say nothing on stderr but errors
     #[arg(short, long, global = true, conflicts_with = "verbose")]
-    pub quiet: bool,
+    pub(crate) quiet: bool,
     /// Log more to stderr; twice for every request
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    pub verbose: u8,
+    pub(crate) verbose: u8,
 }
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Run the demonstration: real queries on real data while nodes are preempted
     #[command(disable_help_flag = true)]
     Demo(tools::Demo),

@@ -1,7 +1,5 @@
 //! `sanderling events`.
 
-
-
 use sanderling_protocol::event::{Event, EventKind};
 use sanderling_protocol::{Millis, Reply, Request};
 
@@ -20,7 +18,7 @@ const WAIT: Millis = Millis(5000);
 ///
 /// # Errors
 /// Unavailable (4) when the namenode cannot be reached.
-pub async fn run(session: Session, args: Events) -> Result<(), Failure> {
+pub(crate) async fn run(session: Session, args: Events) -> Result<(), Failure> {
     let client = session.client().await?;
     let mut after = args.after;
     loop {
@@ -72,10 +70,9 @@ fn text(kind: &EventKind) -> String {
             units::millis(*elapsed)
         ),
         EventKind::NodeGone { node, name, why } => format!("node {node} ({name}) is gone: {why}"),
-        EventKind::BlocksLost { node, blocks, bytes: lost, objects } => format!(
-            "LOST {blocks} blocks, {} of {objects} objects with node {node}",
-            bytes(lost)
-        ),
+        EventKind::BlocksLost { node, blocks, bytes: lost, objects } => {
+            format!("LOST {blocks} blocks, {} of {objects} objects with node {node}", bytes(lost))
+        }
         EventKind::JobRegistered { job, path } => format!("job {job} began at {path}"),
         EventKind::JobEnded { job, path, is_expired, freed_bytes } => format!(
             "job {job} at {path} {}: {} freed",

@@ -29,7 +29,7 @@ const PIECE_BYTES: usize = 1 << 20;
 ///
 /// # Errors
 /// The refusal of the namenode or a datanode, or of the local file system.
-pub async fn run(session: Session, command: Fs) -> Result<(), Failure> {
+pub(crate) async fn run(session: Session, command: Fs) -> Result<(), Failure> {
     match command {
         Fs::Ls(args) => list::run(&session, args).await,
         Fs::Tree(args) => list::tree(&session, args).await,
@@ -54,8 +54,7 @@ async fn make(session: &Session, args: Mkdir) -> Result<(), Failure> {
     };
     let mut made = Vec::new();
     for path in args.paths {
-        let request =
-            Request::MakeDirectory { path, kind, parents: args.parents, is_listed: true };
+        let request = Request::MakeDirectory { path, kind, parents: args.parents, is_listed: true };
         match session.ask(&client, request).await? {
             Reply::Stat(stat) => made.push(stat),
             reply => return Err(unexpected(&reply)),
@@ -67,8 +66,7 @@ async fn make(session: &Session, args: Mkdir) -> Result<(), Failure> {
 async fn rename(session: &Session, args: Mv) -> Result<(), Failure> {
     let client = session.client().await?;
     let to = into_directory(session, &client, &args.to, args.from.name()).await?;
-    let request =
-        Request::Rename { from: args.from.clone(), to: to.clone(), replace: args.force };
+    let request = Request::Rename { from: args.from.clone(), to: to.clone(), replace: args.force };
     session.ask(&client, request).await?;
     session.output.result(&serde_json::json!({ "from": args.from, "to": to }), |_| Ok(()))
 }

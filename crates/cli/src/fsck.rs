@@ -39,7 +39,7 @@ struct Deep {
 ///
 /// # Errors
 /// As said; unavailable (4) when the namenode cannot be reached.
-pub async fn run(session: Session, args: Fsck) -> Result<(), Failure> {
+pub(crate) async fn run(session: Session, args: Fsck) -> Result<(), Failure> {
     let client = session.client().await?;
     let reply = session.ask(&client, Request::Fsck).await?;
     let Reply::Fsck(catalog) = reply else { return Err(unexpected(&reply)) };
@@ -153,7 +153,8 @@ fn twice(block: BlockId, held: &[(NodeId, HeldBlock)]) -> Option<String> {
         .filter(|(_, held)| held.epoch == newest)
         .map(|(node, _)| node.to_string())
         .collect();
-    (homes.len() > 1).then(|| format!("block {block} is at epoch {newest} on nodes {}", homes.join(", ")))
+    (homes.len() > 1)
+        .then(|| format!("block {block} is at epoch {newest} on nodes {}", homes.join(", ")))
 }
 
 async fn held(client: &Client, node: &NodeInfo) -> Result<Vec<HeldBlock>, String> {

@@ -1,1 +1,87 @@
-//! Placeholder.
+//! The `sanderling` command: servers, tools, an embedded cluster and benchmarks in one program.
+//!
+//! [`main`] is the whole program. The binary calls it, and so does the Python package's script.
+
+mod args;
+mod bench;
+mod demo;
+mod doctor;
+mod events;
+mod failure;
+mod fs;
+mod fsck;
+mod local;
+mod node;
+mod output;
+mod progress;
+mod refused;
+mod serve;
+mod session;
+mod sim;
+mod units;
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use clap::{CommandFactory, Parser};
+
+use crate::args::{Cli, Command, Global};
+use crate::failure::{Exit, Failure};
+use crate::output::Output;
+
+/// Runs the program with its name and arguments; returns its exit code.
+///
+/// The codes are listed by `sanderling --help`. Servers run until they are told to stop.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and versions go to stdout; their reader may have gone.
+            let _ = error.print();
+            return error.exit_code();
+        }
+    };
+    let output = Output { is_json: cli.global.json, is_quiet: cli.global.quiet };
+    match run(&cli.global, cli.command) {
+        Ok(()) => Exit::Ok.code(),
+        Err(failure) => {
+            output.failure(&failure);
+            failure.exit.code()
+        }
+    }
+}
+
+fn run(global: &Global, command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Demo(args) => demo::run(args),
+        Command::Local(command) => local::run(global, command),
+        Command::Namenode(args) => serve::namenode(global, args),
+        Command::Datanode(args) => serve::datanode(global, args),
+        Command::Manager(args) => serve::manager(global, args),
+        Command::Fs(command) => session::run(global, |session| fs::run(session, command)),
+        Command::Node(command) => session::run(global, |session| node::run(session, command)),
+        Command::Events(args) => session::run(global, |session| events::run(session, args)),
+        Command::Fsck(args) => session::run(global, |session| fsck::run(session, args)),
+        Command::Bench(args) => session::run(global, |session| bench::run(session, args)),
+        Command::Sim(args) => sim::run(global, args),
+        Command::Doctor(args) => session::run(global, |session| doctor::run(session, args)),
+        Command::Completions(args) => completions(args.shell),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "sanderling", &mut script);
+    std::io::stdout().write_all(&script)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

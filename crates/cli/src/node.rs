@@ -14,7 +14,7 @@ use crate::session::Session;
 ///
 /// # Errors
 /// The namenode's refusal; partial (5) when `--wait` saw data lost.
-pub async fn run(session: Session, command: Node) -> Result<(), Failure> {
+pub(crate) async fn run(session: Session, command: Node) -> Result<(), Failure> {
     match command {
         Node::Ls(args) => list::run(&session, args).await,
         Node::Notice(args) => {

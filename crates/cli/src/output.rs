@@ -8,15 +8,15 @@ use serde_json::Value;
 use crate::failure::Failure;
 
 /// Version of the JSON documents. A key that is there stays and keeps its meaning.
-pub const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
 /// Where and how results are printed.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Output {
+pub(crate) struct Output {
     /// Print JSON instead of text.
-    pub is_json: bool,
+    pub(crate) is_json: bool,
     /// Say nothing on stderr but errors.
-    pub is_quiet: bool,
+    pub(crate) is_quiet: bool,
 }
 
 impl Output {
@@ -24,7 +24,7 @@ impl Output {
     ///
     /// # Errors
     /// Silent with exit code 0 when the reader has gone; else the cause.
-    pub fn result<T: Serialize>(
+    pub(crate) fn result<T: Serialize>(
         self,
         value: &T,
         human: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -36,13 +36,13 @@ impl Output {
     ///
     /// # Errors
     /// As [`Output::result`].
-    pub fn document<T: Serialize>(self, value: &T) -> Result<(), Failure> {
+    pub(crate) fn document<T: Serialize>(self, value: &T) -> Result<(), Failure> {
         let document = with_schema(value);
         written(|stdout| writeln!(stdout, "{document}"))
     }
 
     /// Says something to the person at the terminal.
-    pub fn note(self, text: impl std::fmt::Display) {
+    pub(crate) fn note(self, text: impl std::fmt::Display) {
         if !self.is_quiet {
             // A terminal that has gone away is nobody's failure.
             let _ = writeln!(io::stderr(), "{text}");
@@ -50,7 +50,7 @@ impl Output {
     }
 
     /// Reports a failure on stderr, unless it is silent.
-    pub fn failure(self, failure: &Failure) {
+    pub(crate) fn failure(self, failure: &Failure) {
         if failure.is_silent() {
             return;
         }
@@ -83,13 +83,13 @@ fn with_schema<T: Serialize>(value: &T) -> Value {
 
 /// Tells whether stdout is a terminal that may be coloured.
 #[must_use]
-pub fn is_coloured() -> bool {
+pub(crate) fn is_coloured() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && io::stdout().is_terminal()
 }
 
 /// How a column lines up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Align {
+pub(crate) enum Align {
     /// For words.
     Left,
     /// For figures.
@@ -98,7 +98,7 @@ pub enum Align {
 
 /// A table for people: columns as wide as their widest cell.
 #[derive(Debug)]
-pub struct Table {
+pub(crate) struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
 }
@@ -106,12 +106,12 @@ pub struct Table {
 impl Table {
     /// Starts a table with these headings.
     #[must_use]
-    pub fn new(columns: &[(&'static str, Align)]) -> Self {
+    pub(crate) fn new(columns: &[(&'static str, Align)]) -> Self {
         Self { columns: columns.to_vec(), rows: Vec::new() }
     }
 
     /// Adds a row with one cell for each column.
-    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
 
@@ -119,7 +119,7 @@ impl Table {
     ///
     /// # Errors
     /// The writer's.
-    pub fn write(&self, writer: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn write(&self, writer: &mut dyn Write) -> io::Result<()> {
         let widths: Vec<usize> = (0..self.columns.len()).map(|at| self.width(at)).collect();
         let headings = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
         for cells in std::iter::once(&headings).chain(&self.rows) {

@@ -13,7 +13,7 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// The progress of one piece of work, counted in bytes.
 #[derive(Debug)]
-pub struct Progress {
+pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     is_quiet: bool,
     label: String,
@@ -26,7 +26,7 @@ pub struct Progress {
 impl Progress {
     /// Starts; `total_bytes` is `None` when nobody knows.
     #[must_use]
-    pub fn start(output: Output, label: &str, total_bytes: Option<u64>) -> Self {
+    pub(crate) fn start(output: Output, label: &str, total_bytes: Option<u64>) -> Self {
         let is_drawn = !output.is_quiet && std::io::stderr().is_terminal();
         Self {
             bar: is_drawn.then(|| bar(label, total_bytes)),
@@ -40,12 +40,12 @@ impl Progress {
     }
 
     /// Says that this many more bytes are done.
-    pub fn add(&mut self, bytes: u64) {
+    pub(crate) fn add(&mut self, bytes: u64) {
         self.set(self.done_bytes + bytes);
     }
 
     /// Says how many bytes are done in all.
-    pub fn set(&mut self, bytes: u64) {
+    pub(crate) fn set(&mut self, bytes: u64) {
         self.done_bytes = bytes;
         match &self.bar {
             Some(bar) => bar.set_position(bytes),
@@ -58,7 +58,7 @@ impl Progress {
     }
 
     /// Takes the bar away.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
@@ -66,7 +66,7 @@ impl Progress {
 
     /// Returns how long it took so far.
     #[must_use]
-    pub fn elapsed(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 

@@ -8,13 +8,46 @@ use crate::failure::{Exit, Failure};
 
 /// Returns the failure of a client's call.
 #[must_use]
-pub fn client(error: &ClientError, namenode: &str) -> Failure {
-    todo_map(error, namenode)
+pub(crate) fn client(error: &ClientError, namenode: &str) -> Failure {
+    let exit = match error {
+        ClientError::Refused(refusal) => return refusal_failure(refusal),
+        ClientError::Call { cause, .. } => match call(cause).exit {
+            Exit::Unavailable if concerns(cause, namenode) => {
+                return unreachable(namenode, cause);
+            }
+            exit => exit,
+        },
+        ClientError::DataUnavailable { .. } => Exit::Partial,
+        ClientError::TimedOut { .. } => Exit::Deadline,
+        ClientError::WriterClosed { .. } | ClientError::BadReply { .. } => Exit::Failure,
+    };
+    let next = match exit {
+        Exit::Partial => "sanderling fsck",
+        _ => "sanderling node ls, then sanderling doctor",
+    };
+    Failure::new(exit, error.name(), error).next(next)
+}
+
+fn concerns(cause: &CallError, namenode: &str) -> bool {
+    match cause {
+        CallError::Unreachable { address, .. }
+        | CallError::Closed { address, .. }
+        | CallError::TooBusy { address } => address == namenode,
+        _ => false,
+    }
+}
+
+/// Returns the failure of a namenode that nobody answers for.
+#[must_use]
+pub(crate) fn unreachable(namenode: &str, cause: &CallError) -> Failure {
+    Failure::new(Exit::Unavailable, "Unreachable", format_args!("no namenode answers: {cause}"))
+        .tried(format_args!("{namenode}, from --namenode or SANDERLING_NAMENODE"))
+        .next("sanderling local start, or sanderling doctor")
 }
 
 /// Returns the failure of a bare call to `address`.
 #[must_use]
-pub fn call(error: &CallError) -> Failure {
+pub(crate) fn call(error: &CallError) -> Failure {
     let exit = match error {
         CallError::Refused(refusal) => return refusal_failure(refusal),
         CallError::Unreachable { .. } | CallError::Closed { .. } | CallError::TooBusy { .. } => {
@@ -36,7 +69,7 @@ pub fn call(error: &CallError) -> Failure {
 
 /// Returns the failure of a refusal.
 #[must_use]
-pub fn refusal_failure(refusal: &Refusal) -> Failure {
+pub(crate) fn refusal_failure(refusal: &Refusal) -> Failure {
     let failure = Failure::new(exit(refusal), refusal.name(), refusal);
     match next(refusal) {
         Some(next) => failure.next(next),
@@ -46,7 +79,7 @@ pub fn refusal_failure(refusal: &Refusal) -> Failure {
 
 /// Returns the exit code of a refusal.
 #[must_use]
-pub const fn exit(refusal: &Refusal) -> Exit {
+pub(crate) const fn exit(refusal: &Refusal) -> Exit {
     match refusal {
         Refusal::NotFound { .. }
         | Refusal::ObjectGone { .. }
@@ -93,7 +126,7 @@ fn next(refusal: &Refusal) -> Option<String> {
 
 /// Quotes a word for a POSIX shell where it needs it.
 #[must_use]
-pub fn shell_word(word: &str) -> String {
+pub(crate) fn shell_word(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         word.to_owned()

@@ -4,7 +4,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use sanderling_client::{Client, ClientConfig};
+use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{Reply, Request};
+use sanderling_transport::Connection;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -16,23 +18,32 @@ use crate::refused;
 /// How long an interrupted command may take to clean up, such as giving an unfinished object up.
 const CLEAN_UP: Duration = Duration::from_secs(2);
 
+/// How long the namenode may take to answer the first greeting.
+const KNOCK: Duration = Duration::from_secs(3);
+
 /// One command's way to the cluster.
 #[derive(Debug, Clone)]
-pub struct Session {
+pub(crate) struct Session {
     /// Where the namenode is expected.
-    pub namenode: String,
+    pub(crate) namenode: String,
     /// Where results go.
-    pub output: Output,
+    pub(crate) output: Output,
     /// Cancelled when the command is to end early; its own long loops look at it.
-    pub ended: CancellationToken,
+    pub(crate) ended: CancellationToken,
 }
 
 impl Session {
-    /// Connects to the namenode.
+    /// Connects to the namenode. Where nobody listens the user is told at once: only calls that were
+    /// begun are worth waiting for a namenode that restarts.
     ///
     /// # Errors
     /// Unavailable (4) when nobody answers there.
-    pub async fn client(&self) -> Result<Client, Failure> {
+    pub(crate) async fn client(&self) -> Result<Client, Failure> {
+        let hello = Hello { role: Role::Client, cluster: None, node: None };
+        let deadline = tokio::time::Instant::now() + KNOCK;
+        if let Err(error) = Connection::connect(&self.namenode, hello, deadline).await {
+            return Err(refused::unreachable(&self.namenode, &error));
+        }
         Client::connect(&self.namenode, ClientConfig::default())
             .await
             .map_err(|error| refused::client(&error, &self.namenode))
@@ -42,7 +53,7 @@ impl Session {
     ///
     /// # Errors
     /// The refusal with its exit code, or unavailable (4).
-    pub async fn ask(&self, client: &Client, request: Request) -> Result<Reply, Failure> {
+    pub(crate) async fn ask(&self, client: &Client, request: Request) -> Result<Reply, Failure> {
         client.request(request).await.map_err(|error| refused::client(&error, &self.namenode))
     }
 }
@@ -51,7 +62,7 @@ impl Session {
 ///
 /// # Errors
 /// The future's, or that the operating system gives no threads.
-pub fn block_on<F>(work: F) -> Result<(), Failure>
+pub(crate) fn block_on<F>(work: F) -> Result<(), Failure>
 where
     F: Future<Output = Result<(), Failure>>,
 {
@@ -69,7 +80,7 @@ where
 ///
 /// # Errors
 /// The command's; deadline (124); interrupted (130).
-pub fn run<F, W>(global: &Global, command: F) -> Result<(), Failure>
+pub(crate) fn run<F, W>(global: &Global, command: F) -> Result<(), Failure>
 where
     F: FnOnce(Session) -> W,
     W: Future<Output = Result<(), Failure>>,

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 /// Why a text is no size or duration.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum UnitError {
+pub(crate) enum UnitError {
     /// The number in front cannot be read.
     #[error("{text:?} does not begin with a number")]
     NoNumber {
@@ -36,11 +36,11 @@ pub enum UnitError {
 ///
 /// `K M G T P` and `KiB MiB ...` are powers of 1024, `kB MB GB ...` powers of 1000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Size(pub u64);
+pub(crate) struct Size(pub(crate) u64);
 
 /// A span of time: `30s`, `2m`, `500ms`, `1.5h`; a bare number is seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span(pub Duration);
+pub(crate) struct Span(pub(crate) Duration);
 
 impl FromStr for Size {
     type Err = UnitError;
@@ -133,14 +133,14 @@ impl fmt::Display for Span {
 impl Span {
     /// Returns the span in whole milliseconds.
     #[must_use]
-    pub fn millis(self) -> Millis {
+    pub(crate) fn millis(self) -> Millis {
         self.0.into()
     }
 }
 
 /// Writes a number of bytes in IEC units with three figures: `17 B`, `1.50 MiB`, `128 GiB`.
 #[must_use]
-pub fn bytes(value: u64) -> String {
+pub(crate) fn bytes(value: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if value < 1024 {
         return format!("{value} B");
@@ -157,7 +157,7 @@ pub fn bytes(value: u64) -> String {
 
 /// Writes bytes per second in IEC units.
 #[must_use]
-pub fn rate(bytes_moved: u64, elapsed: Duration) -> String {
+pub(crate) fn rate(bytes_moved: u64, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64();
     if seconds <= 0.0 {
         return "-".to_owned();
@@ -169,7 +169,7 @@ pub fn rate(bytes_moved: u64, elapsed: Duration) -> String {
 
 /// Writes a span with the unit that suits it: `740 us`, `12.5 ms`, `4.20 s`, `3m20s`, `5h02m`.
 #[must_use]
-pub fn duration(span: Duration) -> String {
+pub(crate) fn duration(span: Duration) -> String {
     let seconds = span.as_secs_f64();
     if seconds < 1e-3 {
         format!("{} us", span.as_micros())
@@ -186,7 +186,7 @@ pub fn duration(span: Duration) -> String {
 
 /// Writes a span given in milliseconds.
 #[must_use]
-pub fn millis(span: Millis) -> String {
+pub(crate) fn millis(span: Millis) -> String {
     if span.0 == 0 { "0 s".to_owned() } else { duration(span.into()) }
 }
 
@@ -204,7 +204,7 @@ fn three_figures(value: f64) -> String {
 ///
 /// The calendar is Howard Hinnant's `civil_from_days`.
 #[must_use]
-pub fn instant(at: sanderling_protocol::Instant) -> String {
+pub(crate) fn instant(at: sanderling_protocol::Instant) -> String {
     let seconds = at.0 / 1_000_000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;

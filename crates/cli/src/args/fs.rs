@@ -9,7 +9,7 @@ use crate::units::Span;
 
 /// Work with objects.
 #[derive(Debug, Subcommand)]
-pub enum Fs {
+pub(crate) enum Fs {
     /// List a directory, multifile or table
     Ls(Ls),
     /// Store a local file, a directory (-r) or stdin (-)
@@ -36,118 +36,118 @@ pub enum Fs {
 
 /// `fs ls`.
 #[derive(Debug, Args)]
-pub struct Ls {
+pub(crate) struct Ls {
     /// What to list
     #[arg(default_value = "/")]
-    pub path: Path,
+    pub(crate) path: Path,
     /// Show kind, size and time
     #[arg(short)]
-    pub long: bool,
+    pub(crate) long: bool,
     /// List what is inside, too, at any depth
     #[arg(short = 'R', long)]
-    pub recursive: bool,
+    pub(crate) recursive: bool,
 }
 
 /// How objects are stored.
 #[derive(Debug, Clone, Copy, Args)]
-pub struct Storing {
+pub(crate) struct Storing {
     /// Replace what has the name; readers see the old object until the new one is complete
     #[arg(short, long)]
-    pub force: bool,
+    pub(crate) force: bool,
     /// Make missing directories above it
     #[arg(short, long)]
-    pub parents: bool,
+    pub(crate) parents: bool,
     /// The storage class: dram or disk, then :fall-through, :wait or :refuse
     #[arg(long, value_name = "CLASS", default_value = "dram")]
-    pub class: StorageClass,
+    pub(crate) class: StorageClass,
     /// Delete it after this long
     #[arg(long, value_name = "DURATION")]
-    pub ttl: Option<Span>,
+    pub(crate) ttl: Option<Span>,
 }
 
 /// `fs put`.
 #[derive(Debug, Args)]
-pub struct Put {
+pub(crate) struct Put {
     /// A local file or directory; - for stdin
     #[arg(required = true, value_name = "LOCAL")]
-    pub sources: Vec<PathBuf>,
+    pub(crate) sources: Vec<PathBuf>,
     /// The object; with several sources, or when it is a directory, they go into it
     #[arg(value_name = "PATH")]
-    pub to: Path,
+    pub(crate) to: Path,
     /// Store directories with what is in them
     #[arg(short, long)]
-    pub recursive: bool,
+    pub(crate) recursive: bool,
     /// How to store them.
     #[command(flatten)]
-    pub storing: Storing,
+    pub(crate) storing: Storing,
 }
 
 /// `fs get`.
 #[derive(Debug, Args)]
-pub struct Get {
+pub(crate) struct Get {
     /// The object
-    pub path: Path,
+    pub(crate) path: Path,
     /// The local file or directory; - for stdout; by default the object's name here
-    pub to: Option<PathBuf>,
+    pub(crate) to: Option<PathBuf>,
     /// Fetch directories with what is in them
     #[arg(short, long)]
-    pub recursive: bool,
+    pub(crate) recursive: bool,
     /// Overwrite local files
     #[arg(short, long)]
-    pub force: bool,
+    pub(crate) force: bool,
 }
 
 /// `fs cat`.
 #[derive(Debug, Args)]
-pub struct Cat {
+pub(crate) struct Cat {
     /// The objects; a multifile is read as one stream
     #[arg(required = true)]
-    pub paths: Vec<Path>,
+    pub(crate) paths: Vec<Path>,
     /// Start at this byte
     #[arg(long, default_value_t = 0)]
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// Write at most this many bytes of each
     #[arg(long)]
-    pub bytes: Option<u64>,
+    pub(crate) bytes: Option<u64>,
 }
 
 /// `fs rm`.
 #[derive(Debug, Args)]
-pub struct Rm {
+pub(crate) struct Rm {
     /// The objects
     #[arg(required = true)]
-    pub paths: Vec<Path>,
+    pub(crate) paths: Vec<Path>,
     /// Delete directories with what is in them
     #[arg(short, long)]
-    pub recursive: bool,
+    pub(crate) recursive: bool,
     /// Accept that an object does not exist
     #[arg(short, long)]
-    pub force: bool,
+    pub(crate) force: bool,
     /// Say what would be deleted and delete nothing
     #[arg(long)]
-    pub dry_run: bool,
+    pub(crate) dry_run: bool,
     /// Agree to delete everything: needed for /
     #[arg(long)]
-    pub yes: bool,
+    pub(crate) yes: bool,
 }
 
 /// `fs mkdir`.
 #[derive(Debug, Args)]
-pub struct Mkdir {
+pub(crate) struct Mkdir {
     /// The directories
     #[arg(required = true)]
-    pub paths: Vec<Path>,
+    pub(crate) paths: Vec<Path>,
     /// Make missing directories above, and accept that it exists
     #[arg(short, long)]
-    pub parents: bool,
+    pub(crate) parents: bool,
     /// What to make
     #[arg(long, value_enum, default_value_t = ContainerKind::Directory)]
-    pub kind: ContainerKind,
+    pub(crate) kind: ContainerKind,
 }
 
 /// What `fs mkdir` makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum ContainerKind {
+pub(crate) enum ContainerKind {
     /// Holds objects of any kind
     Directory,
     /// Holds parts, read as one stream
@@ -158,39 +158,39 @@ pub enum ContainerKind {
 
 /// `fs mv`.
 #[derive(Debug, Args)]
-pub struct Mv {
+pub(crate) struct Mv {
     /// The old name
-    pub from: Path,
+    pub(crate) from: Path,
     /// The new name; into it when it is a directory
-    pub to: Path,
+    pub(crate) to: Path,
     /// Replace a file of that name
     #[arg(short, long)]
-    pub force: bool,
+    pub(crate) force: bool,
 }
 
 /// Some objects.
 #[derive(Debug, Args)]
-pub struct Paths {
+pub(crate) struct Paths {
     /// The objects
     #[arg(required = true)]
-    pub paths: Vec<Path>,
+    pub(crate) paths: Vec<Path>,
 }
 
 /// `fs du`.
 #[derive(Debug, Args)]
-pub struct Du {
+pub(crate) struct Du {
     /// The subtrees
     #[arg(default_value = "/")]
-    pub paths: Vec<Path>,
+    pub(crate) paths: Vec<Path>,
 }
 
 /// `fs tree`.
 #[derive(Debug, Args)]
-pub struct Tree {
+pub(crate) struct Tree {
     /// The subtree
     #[arg(default_value = "/")]
-    pub path: Path,
+    pub(crate) path: Path,
     /// Go at most this deep
     #[arg(long, short = 'L', value_name = "LEVELS")]
-    pub depth: Option<usize>,
+    pub(crate) depth: Option<usize>,
 }

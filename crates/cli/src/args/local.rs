@@ -8,7 +8,7 @@ use crate::units::Size;
 
 /// Start, stop and look at a cluster on this machine.
 #[derive(Debug, Subcommand)]
-pub enum Local {
+pub(crate) enum Local {
     /// Start a namenode and datanodes in the background and print the namenode's address
     Start(Start),
     /// Stop the cluster; its data goes with it
@@ -19,33 +19,33 @@ pub enum Local {
 
 /// Where the cluster lives.
 #[derive(Debug, Clone, Args)]
-pub struct Place {
+pub(crate) struct Place {
     /// The cluster's directory: catalog, logs and process list [default: sanderling/local in
     /// $XDG_STATE_HOME or ~/.local/state]
     #[arg(long = "dir", value_name = "D", env = "SANDERLING_LOCAL_DIR")]
-    pub directory: Option<PathBuf>,
+    pub(crate) directory: Option<PathBuf>,
 }
 
 /// `local start`.
 #[derive(Debug, Args)]
-pub struct Start {
+pub(crate) struct Start {
     /// Where it lives.
     #[command(flatten)]
-    pub place: Place,
+    pub(crate) place: Place,
     /// How many datanodes
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub datanodes: u16,
+    pub(crate) datanodes: u16,
     /// Memory of each datanode
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
-    pub dram: Size,
+    pub(crate) dram: Size,
     /// Disk of each datanode; none by default
     #[arg(long, value_name = "SIZE")]
-    pub disk: Option<Size>,
+    pub(crate) disk: Option<Size>,
     /// The namenode's port; 0 for any free one
     #[arg(long, default_value_t = 7600)]
-    pub port: u16,
+    pub(crate) port: u16,
     /// The port of the namenode's HTTP; 0 for any free one [default: the namenode's port + 1]
     #[arg(long)]
-    pub http_port: Option<u16>,
+    pub(crate) http_port: Option<u16>,
 }

@@ -6,7 +6,7 @@ use crate::units::Span;
 
 /// Look at nodes, give notices, decommission.
 #[derive(Debug, Subcommand)]
-pub enum Node {
+pub(crate) enum Node {
     /// List the nodes with their drains
     Ls(Ls),
     /// Give a notice: the node's data leaves before the deadline
@@ -19,64 +19,64 @@ pub enum Node {
 
 /// `node ls`.
 #[derive(Debug, Args)]
-pub struct Ls {
+pub(crate) struct Ls {
     /// Also list nodes that are gone
     #[arg(short, long)]
-    pub all: bool,
+    pub(crate) all: bool,
 }
 
 /// What to do beside the request itself.
 #[derive(Debug, Clone, Copy, Args)]
-pub struct Following {
+pub(crate) struct Following {
     /// Say how many bytes would move, and move nothing
     #[arg(long)]
-    pub dry_run: bool,
+    pub(crate) dry_run: bool,
     /// Wait until the node is empty or gone; exit code 5 when data was lost
     #[arg(long)]
-    pub wait: bool,
+    pub(crate) wait: bool,
 }
 
 /// `node notice`.
 #[derive(Debug, Args)]
-pub struct Notice {
+pub(crate) struct Notice {
     /// The node's id, name or address
-    pub node: String,
+    pub(crate) node: String,
     /// Time until the node is killed
     #[arg(long, value_name = "DURATION", default_value = "30s", allow_hyphen_values = true)]
-    pub deadline: SignedSpan,
+    pub(crate) deadline: SignedSpan,
     /// Why, for the events and the loss report
     #[arg(long, value_name = "TEXT", default_value = "operator")]
-    pub reason: String,
+    pub(crate) reason: String,
     /// What to do beside it.
     #[command(flatten)]
-    pub following: Following,
+    pub(crate) following: Following,
 }
 
 /// `node decommission`.
 #[derive(Debug, Args)]
-pub struct Decommission {
+pub(crate) struct Decommission {
     /// The node's id, name or address
-    pub node: String,
+    pub(crate) node: String,
     /// Why, for the events
     #[arg(long, value_name = "TEXT", default_value = "operator")]
-    pub reason: String,
+    pub(crate) reason: String,
     /// What to do beside it.
     #[command(flatten)]
-    pub following: Following,
+    pub(crate) following: Following,
 }
 
 /// `node cancel`.
 #[derive(Debug, Args)]
-pub struct Cancel {
+pub(crate) struct Cancel {
     /// The node's id, name or address
-    pub node: String,
+    pub(crate) node: String,
 }
 
 /// A span that may lie in the past, so that the namenode says what it thinks of that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SignedSpan {
+pub(crate) struct SignedSpan {
     /// Milliseconds from now.
-    pub millis: i64,
+    pub(crate) millis: i64,
 }
 
 impl std::str::FromStr for SignedSpan {

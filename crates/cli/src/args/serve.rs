@@ -9,24 +9,24 @@ use crate::units::{Size, Span};
 /// What all servers understand.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Process options")]
-pub struct Process {
+pub(crate) struct Process {
     /// Write a JSON object with addresses and process id here when the server serves
     #[arg(long, value_name = "FILE")]
-    pub ready_file: Option<PathBuf>,
+    pub(crate) ready_file: Option<PathBuf>,
     /// Die with the process that started this one
     #[arg(long)]
-    pub exit_with_parent: bool,
+    pub(crate) exit_with_parent: bool,
     /// How log lines are written
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
-    pub log_format: LogFormat,
+    pub(crate) log_format: LogFormat,
     /// Leave the terminal's session
     #[arg(long, hide = true)]
-    pub detach: bool,
+    pub(crate) detach: bool,
 }
 
 /// How log lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum LogFormat {
+pub(crate) enum LogFormat {
     /// For people
     Text,
     /// One JSON object a line
@@ -35,7 +35,7 @@ pub enum LogFormat {
 
 /// When a change of the catalog is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum SyncMode {
+pub(crate) enum SyncMode {
     /// When the kernel has the journal record: survives kill -9 of the namenode
     Os,
     /// When the disk has it: survives a power cut
@@ -44,72 +44,75 @@ pub enum SyncMode {
 
 /// `sanderling namenode`.
 #[derive(Debug, Args)]
-pub struct Namenode {
+pub(crate) struct Namenode {
     /// Where to serve; port 0 takes any free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7600")]
-    pub listen: String,
+    pub(crate) listen: String,
     /// Where to serve health, metrics and the HTTP interface; `none` for nowhere
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7601")]
-    pub http: String,
+    pub(crate) http: String,
     /// The catalog's directory: journal and snapshots
     #[arg(long = "dir", value_name = "D", env = "SANDERLING_NAMENODE_DIR")]
-    pub directory: PathBuf,
+    pub(crate) directory: PathBuf,
     /// When a change is acknowledged
     #[arg(long, value_enum, value_name = "MODE", default_value_t = SyncMode::Os)]
-    pub sync: SyncMode,
+    pub(crate) sync: SyncMode,
     /// Run no manager inside: one runs on its own
     #[arg(long)]
-    pub no_manager: bool,
+    pub(crate) no_manager: bool,
     /// Listen beyond loopback although nobody is asked who they are
     #[arg(long)]
-    pub allow_unauthenticated: bool,
+    pub(crate) allow_unauthenticated: bool,
     /// The process.
     #[command(flatten)]
-    pub process: Process,
+    pub(crate) process: Process,
 }
 
 /// `sanderling datanode`.
 #[derive(Debug, Args)]
-pub struct Datanode {
+pub(crate) struct Datanode {
     /// Where to serve blocks; port 0 takes any free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
-    pub listen: String,
+    pub(crate) listen: String,
     /// Where to serve health and metrics; `none` for nowhere
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
-    pub http: String,
+    pub(crate) http: String,
+    /// The host name or address that others reach it by, when it listens on every address
+    #[arg(long, value_name = "HOST", default_value = "", hide_default_value = true)]
+    pub(crate) advertise: String,
     /// The node's name [default: its address]
     #[arg(long, default_value = "", hide_default_value = true)]
-    pub name: String,
+    pub(crate) name: String,
     /// Its machine, for affinity [default: the host's name]
     #[arg(long)]
-    pub host: Option<String>,
+    pub(crate) host: Option<String>,
     /// Memory for blocks
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
-    pub dram: Size,
+    pub(crate) dram: Size,
     /// Disk for blocks, in --disk-dir
     #[arg(long, value_name = "SIZE", requires = "disk_dir")]
-    pub disk: Option<Size>,
+    pub(crate) disk: Option<Size>,
     /// The directory of the disk tier
     #[arg(long, value_name = "D", requires = "disk")]
-    pub disk_dir: Option<PathBuf>,
+    pub(crate) disk_dir: Option<PathBuf>,
     /// On SIGTERM, move the data away for at most this long, then exit
     #[arg(long, value_name = "DURATION", default_value = "25s")]
-    pub sigterm_deadline: Span,
+    pub(crate) sigterm_deadline: Span,
     /// Listen beyond loopback although nobody is asked who they are
     #[arg(long)]
-    pub allow_unauthenticated: bool,
+    pub(crate) allow_unauthenticated: bool,
     /// The process.
     #[command(flatten)]
-    pub process: Process,
+    pub(crate) process: Process,
 }
 
 /// `sanderling manager`.
 #[derive(Debug, Args)]
-pub struct Manager {
+pub(crate) struct Manager {
     /// The manager's name, for the events [default: manager-PID]
     #[arg(long)]
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
     /// The process.
     #[command(flatten)]
-    pub process: Process,
+    pub(crate) process: Process,
 }

@@ -10,63 +10,63 @@ use crate::units::Size;
 
 /// `sanderling demo`.
 #[derive(Debug, Args)]
-pub struct Demo {
+pub(crate) struct Demo {
     /// Passed to the demonstration; --help lists its options
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
-    pub arguments: Vec<OsString>,
+    pub(crate) arguments: Vec<OsString>,
 }
 
 /// `sanderling events`.
 #[derive(Debug, Args)]
-pub struct Events {
+pub(crate) struct Events {
     /// Go on and wait for more
     #[arg(short, long)]
-    pub follow: bool,
+    pub(crate) follow: bool,
     /// Start after this event
     #[arg(long, value_name = "SEQUENCE", default_value_t = 0)]
-    pub after: u64,
+    pub(crate) after: u64,
 }
 
 /// `sanderling fsck`.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit code 5 when data is lost, 1 when something is wrong, else 0.")]
-pub struct Fsck {
+pub(crate) struct Fsck {
     /// Compare with the blocks that each datanode holds, too
     #[arg(long)]
-    pub deep: bool,
+    pub(crate) deep: bool,
 }
 
 /// `sanderling sim`.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit code 1 when a checker finds a violation.")]
-pub struct Sim {
+pub(crate) struct Sim {
     /// The first seed: the same seed gives the same run
     #[arg(long, value_name = "N", default_value_t = 0)]
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// How many seeds to run, one after the other
     #[arg(long, value_name = "K", default_value_t = 1)]
-    pub seeds: u64,
+    pub(crate) seeds: u64,
     /// Break the machines on purpose to see a checker fail; `list` prints the ways
     #[arg(long, value_name = "NAME")]
-    pub broken: Option<String>,
+    pub(crate) broken: Option<String>,
 }
 
 /// `sanderling doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit code 1 when a line says fail.")]
-pub struct Doctor {
+pub(crate) struct Doctor {
     /// The directory whose disk is measured [default: that of `local`]
     #[arg(long = "dir", value_name = "D")]
-    pub directory: Option<PathBuf>,
+    pub(crate) directory: Option<PathBuf>,
     /// Memory that datanodes on this machine are to have
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
-    pub dram: Size,
+    pub(crate) dram: Size,
 }
 
 /// `sanderling completions`.
 #[derive(Debug, Args)]
-pub struct Completions {
+pub(crate) struct Completions {
     /// The shell
     #[arg(value_enum)]
-    pub shell: Shell,
+    pub(crate) shell: Shell,
 }

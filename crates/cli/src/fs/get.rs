@@ -13,15 +13,15 @@ use tokio::task::JoinSet;
 
 use super::list::{each_page, everything};
 use super::put::{Transferred, panicked};
-use super::{FILES_AT_ONCE_MAX, PIECE_BYTES, existing};
+use super::{FILES_AT_ONCE_MAX, existing};
 use crate::args::fs::{Cat, Get};
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::refused;
 use crate::session::Session;
 
-/// Pieces of one object fetched ahead of what is written.
-const READ_AHEAD: usize = 4;
+/// Bytes of one object fetched at once.
+const READ_AHEAD_BYTES: u64 = 4 << 20;
 
 /// One object and the local file that it becomes.
 #[derive(Debug)]
@@ -50,7 +50,8 @@ async fn planned(
     stat: &ObjectStat,
     to: PathBuf,
 ) -> Result<(Vec<Job>, u64), Failure> {
-    let is_tree = stat.kind.is_container() && (args.recursive || stat.kind != ObjectKind::Multifile);
+    let is_tree =
+        stat.kind.is_container() && (args.recursive || stat.kind != ObjectKind::Multifile);
     let to = if to.is_dir() && !is_tree { to.join(args.path.name().unwrap_or("root")) } else { to };
     let is_multifile = stat.kind == ObjectKind::Multifile;
     if !is_tree {
@@ -199,11 +200,9 @@ struct Pieces<'a> {
 
 impl<'a> Pieces<'a> {
     async fn open(session: &'a Session, client: &Client, path: &'a Path) -> Result<Self, Failure> {
-        let reader = client
-            .open(path)
-            .await
-            .map_err(|error| refused::client(&error, &session.namenode))?;
-        Ok(Self { session, path, stream: reader.stream(READ_AHEAD) })
+        let reader =
+            client.open(path).await.map_err(|error| refused::client(&error, &session.namenode))?;
+        Ok(Self { session, path, stream: reader.stream(READ_AHEAD_BYTES) })
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
@@ -268,7 +267,7 @@ async fn range_to_stdout(
     let end = offset.saturating_add(bytes).min(reader.bytes());
     let mut at = offset;
     while at < end {
-        let wanted = (end - at).min(PIECE_BYTES as u64 * READ_AHEAD as u64);
+        let wanted = (end - at).min(READ_AHEAD_BYTES);
         let piece = reader.read_range(at, wanted).await.map_err(failed)?;
         at += piece.len() as u64;
         print(&piece)?;

@@ -123,8 +123,9 @@ async fn planned(
     }
     if !args.recursive {
         let cause = format!("{} is a directory", source.display());
-        return Err(Failure::new(Exit::Failure, "IsADirectory", cause)
-            .next("the same command with -r"));
+        return Err(
+            Failure::new(Exit::Failure, "IsADirectory", cause).next("the same command with -r")
+        );
     }
     walk(session, client, args.storing, source, to).await
 }
@@ -149,7 +150,8 @@ async fn walk(
             let from = entry.map_err(|error| Failure::file(&local, &error))?.path();
             let name = from.file_name().and_then(|name| name.to_str());
             let to = joined(&path, name.ok_or_else(|| unnameable(&from))?)?;
-            let metadata = std::fs::metadata(&from).map_err(|error| Failure::file(&from, &error))?;
+            let metadata =
+                std::fs::metadata(&from).map_err(|error| Failure::file(&from, &error))?;
             if metadata.is_dir() {
                 waiting.push((from, to));
             } else if metadata.is_file() {

@@ -84,7 +84,12 @@ async fn plan(
     };
     session.output.result(&plan, |writer| {
         let bytes = units::bytes(plan.node.exposure_bytes);
-        writeln!(writer, "{}: {} blocks, {bytes} would leave", title(&plan.node), plan.node.blocks)?;
+        writeln!(
+            writer,
+            "{}: {} blocks, {bytes} would leave",
+            title(&plan.node),
+            plan.node.blocks
+        )?;
         let room = units::bytes(plan.room_bytes);
         let verdict = if plan.fits { "enough" } else { "NOT enough: some would be lost" };
         writeln!(writer, "room: {room} on {} nodes, {verdict}", plan.targets)?;

@@ -1,0 +1,40 @@
+//! `sanderling demo`: the demonstration is a Python module; this finds and runs it.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use crate::args::tools::Demo;
+use crate::failure::{Exit, Failure};
+
+/// Replaces this process by the demonstration.
+///
+/// # Errors
+/// Python or its package `sanderling` is not there.
+pub(crate) fn run(args: Demo) -> Result<(), Failure> {
+    let python = std::env::var_os("SANDERLING_PYTHON").unwrap_or_else(|| "python3".into());
+    let shown = python.to_string_lossy().into_owned();
+    let probe = "import sys, importlib.util as i; sys.exit(0 if i.find_spec('sanderling') and \
+                 i.find_spec('sanderling.demo') else 7)";
+    let found = Command::new(&python)
+        .args(["-c", probe])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    let missing = |cause: String| {
+        Failure::new(Exit::Failure, "NoDemo", cause)
+            .tried(format_args!("{shown}, from SANDERLING_PYTHON or python3"))
+            .next("make demo, which builds the package, or pip install 'sanderling[demo]'")
+    };
+    match found {
+        Err(error) => Err(missing(format!("{shown} cannot be run: {error}"))),
+        Ok(status) if !status.success() => {
+            Err(missing(format!("{shown} has no module sanderling.demo")))
+        }
+        Ok(_) => {
+            let error =
+                Command::new(&python).args(["-m", "sanderling.demo"]).args(args.arguments).exec();
+            Err(missing(format!("{shown} cannot be run: {error}")))
+        }
+    }
+}

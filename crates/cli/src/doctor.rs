@@ -1,0 +1,87 @@
+//! `sanderling doctor`: is this machine fit, and is the namenode there?
+
+mod cluster;
+mod machine;
+
+use std::io::Write;
+
+use serde::Serialize;
+
+use crate::args::tools::Doctor;
+use crate::failure::{Exit, Failure};
+use crate::session::Session;
+
+/// What a check found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Ok,
+    /// It works, less well than it could.
+    Warn,
+    /// It will not work.
+    Fail,
+}
+
+/// One line of the doctor's.
+#[derive(Debug, Serialize)]
+struct Check {
+    name: &'static str,
+    verdict: Verdict,
+    found: String,
+    /// How to mend it.
+    mend: Option<String>,
+}
+
+impl Check {
+    fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Ok, found: found.into(), mend: None }
+    }
+
+    fn warn(name: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
+        let (found, mend) = (found.into(), Some(mend.into()));
+        Self { name, verdict: Verdict::Warn, found, mend }
+    }
+
+    fn fail(name: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Fail, ..Self::warn(name, found, mend) }
+    }
+}
+
+/// Checks, prints a line for each check, and fails when one of them does.
+///
+/// # Errors
+/// Failure (1) when a check fails.
+pub(crate) async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
+    let place = crate::args::local::Place { directory: args.directory.clone() };
+    let directory = crate::local::directory(&place)?;
+    let mut checks = vec![machine::open_files(), machine::memory(args.dram.0), machine::memfd()];
+    checks.push(machine::clock());
+    checks.push(machine::disk(&directory));
+    checks.extend(cluster::ports(&session.namenode).await);
+    checks.push(cluster::namenode(&session).await);
+    checks.push(cluster::metadata_service().await);
+    checks.push(cluster::python());
+    session.output.result(&serde_json::json!({ "checks": checks }), |writer| {
+        checks.iter().try_for_each(|check| write(writer, check))
+    })?;
+    match checks.iter().filter(|check| check.verdict == Verdict::Fail).count() {
+        0 => Ok(()),
+        failed => {
+            let cause = format!("{failed} of {} checks fail", checks.len());
+            Err(Failure::new(Exit::Failure, "Unfit", cause).next("what the failed lines say"))
+        }
+    }
+}
+
+fn write(writer: &mut dyn Write, check: &Check) -> std::io::Result<()> {
+    let word = match check.verdict {
+        Verdict::Ok => "ok",
+        Verdict::Warn => "warn",
+        Verdict::Fail => "FAIL",
+    };
+    writeln!(writer, "{word:<5} {:<9} {}", check.name, check.found)?;
+    match &check.mend {
+        Some(mend) => writeln!(writer, "{:<15} mend: {mend}", ""),
+        None => Ok(()),
+    }
+}

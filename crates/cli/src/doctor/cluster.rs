@@ -1,0 +1,120 @@
+//! What is around the machine: ports, the namenode, the cloud, Python.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use sanderling_protocol::message::{Hello, Role};
+use sanderling_protocol::{Policy, Refusal};
+use sanderling_transport::{CallError, Connection};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use super::Check;
+use crate::session::Session;
+use crate::units;
+
+/// How long the namenode may take to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// Where clouds tell a machine about itself, and of its preemption.
+const METADATA_SERVICE: &str = "169.254.169.254:80";
+
+/// Says of each port of a namenode on this machine whether it is free.
+pub(super) async fn ports(namenode: &str) -> Vec<Check> {
+    let Some((host, port)) = namenode.rsplit_once(':') else { return Vec::new() };
+    let Ok(port) = port.parse::<u16>() else { return Vec::new() };
+    if !matches!(host, "127.0.0.1" | "localhost" | "[::1]") {
+        return Vec::new();
+    }
+    let mut checks = Vec::new();
+    for port in [port, port.saturating_add(1)] {
+        let address = format!("{host}:{port}");
+        checks.push(match TcpListener::bind(&address).await {
+            Ok(_) => Check::ok("port", format!("{port} is free")),
+            Err(_) if TcpStream::connect(&address).await.is_ok() => {
+                Check::ok("port", format!("{port} is in use: somebody serves there"))
+            }
+            Err(error) => Check::warn(
+                "port",
+                format!("{port} cannot be listened on: {error}"),
+                "sanderling local start --port 0",
+            ),
+        });
+    }
+    checks
+}
+
+pub(super) async fn namenode(session: &Session) -> Check {
+    let name = "namenode";
+    let address = &session.namenode;
+    let hello = Hello { role: Role::Client, cluster: None, node: None };
+    let began = Instant::now();
+    let deadline = tokio::time::Instant::now() + ANSWER_WITHIN;
+    match Connection::connect(address, hello, deadline).await {
+        Err(CallError::Refused(refusal @ Refusal::UnknownVersion { .. })) => {
+            Check::fail(name, format!("{address}: {refusal}"), "the same version on both sides")
+        }
+        Err(error) => Check::warn(
+            name,
+            error.to_string(),
+            "sanderling local start, or --namenode with the right address",
+        ),
+        Ok((_, reply)) if reply.role != Role::Namenode => {
+            let found = format!("{address} is a {:?}, not a namenode", reply.role);
+            Check::fail(name, found.to_lowercase(), "--namenode with the namenode's address")
+        }
+        Ok((_, reply)) => {
+            let answered = units::duration(began.elapsed());
+            let cluster = reply.cluster.map_or(0, |cluster| cluster.0);
+            let found = format!("{address} answers in {answered}, cluster {cluster:016x}");
+            fleet(session, found).await
+        }
+    }
+}
+
+async fn fleet(session: &Session, found: String) -> Check {
+    let name = "namenode";
+    let nodes = match session.client().await {
+        Ok(client) => client.nodes(false).await.map_err(|error| error.to_string()),
+        Err(failure) => Err(failure.cause),
+    };
+    match nodes {
+        Err(why) => Check::fail(name, format!("{found}, then: {why}"), "its log"),
+        Ok(nodes) => match nodes.iter().filter(|node| node.policy == Policy::Active).count() {
+            0 => Check::warn(name, format!("{found}, no datanode"), "sanderling datanode"),
+            active => Check::ok(name, format!("{found}, {active} datanodes")),
+        },
+    }
+}
+
+pub(super) async fn metadata_service() -> Check {
+    let name = "cloud";
+    match timeout(Duration::from_millis(300), TcpStream::connect(METADATA_SERVICE)).await {
+        Ok(Ok(_)) => Check::ok(name, "the metadata service answers"),
+        _ => Check::ok(name, "no metadata service here: notices come by command or HTTP"),
+    }
+}
+
+pub(super) fn python() -> Check {
+    let name = "python";
+    let python = std::env::var_os("SANDERLING_PYTHON").unwrap_or_else(|| "python3".into());
+    let shown = python.to_string_lossy().into_owned();
+    let program = "import sanderling, sys; print(getattr(sanderling, '__version__', 'no version'))";
+    let said = Command::new(&python).args(["-c", program]).stdin(Stdio::null()).output();
+    let mend = "make demo builds it; or set SANDERLING_PYTHON";
+    match said {
+        Err(error) => Check::warn(name, format!("{shown} cannot be run: {error}"), mend),
+        Ok(said) if !said.status.success() => {
+            Check::warn(name, format!("{shown} has no package sanderling"), mend)
+        }
+        Ok(said) => {
+            let version = String::from_utf8_lossy(&said.stdout).trim().to_owned();
+            if version == env!("CARGO_PKG_VERSION") {
+                return Check::ok(name, format!("package sanderling {version} in {shown}"));
+            }
+            let found =
+                format!("package sanderling {version}, this is {}", env!("CARGO_PKG_VERSION"));
+            Check::warn(name, found, "make demo builds the same version")
+        }
+    }
+}

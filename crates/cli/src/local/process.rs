@@ -1,0 +1,132 @@
+//! Processes that are known by pid and start time, so that a reused pid is never taken for ours.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Exit, Failure};
+
+/// The environment variable that names the program to run again, with its first arguments, separated
+/// by the unit separator. Python sets it: there, `current_exe` is the interpreter.
+pub(crate) const PROGRAM: &str = "SANDERLING_EXE";
+
+const SEPARATOR: u8 = 0x1f;
+
+/// How often a condition is looked at while it is waited for.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// One process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Known {
+    /// Its id.
+    pub(crate) pid: u32,
+    /// When it started, in clock ticks since the machine did: field 22 of `/proc/PID/stat`.
+    pub(crate) start_time: u64,
+}
+
+impl Known {
+    /// Returns the process of that id as it runs now.
+    #[must_use]
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        start_time(pid).map(|start_time| Self { pid, start_time })
+    }
+
+    /// Tells whether that very process still runs.
+    #[must_use]
+    pub(crate) fn is_running(self) -> bool {
+        start_time(self.pid) == Some(self.start_time)
+    }
+
+    /// Sends a signal, if that very process still runs.
+    pub(crate) fn signal(self, signal: Signal) {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid.filter(|_| self.is_running()) {
+            // It may end between the look and the signal.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Waits until it has ended; returns whether it has.
+    #[must_use]
+    pub(crate) fn wait(self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        while self.is_running() {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        true
+    }
+}
+
+/// Returns when a process started; `None` when it has ended, also when nobody has taken note of it.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in parentheses and may hold anything: fields are counted after the last one.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    match fields.next()? {
+        "Z" | "X" => None,
+        _ => fields.nth(18)?.parse().ok(),
+    }
+}
+
+/// Returns the command that runs this program again.
+///
+/// # Errors
+/// The operating system does not know where it is.
+pub(crate) fn program() -> Result<Command, Failure> {
+    if let Some(words) = std::env::var_os(PROGRAM).filter(|words| !words.is_empty()) {
+        let mut words = words.as_bytes().split(|byte| *byte == SEPARATOR);
+        let first = words.next().unwrap_or_default().to_vec();
+        let mut command = Command::new(OsString::from_vec(first));
+        command.args(words.map(|word| OsString::from_vec(word.to_vec())));
+        return Ok(command);
+    }
+    std::env::current_exe().map(Command::new).map_err(|error| {
+        Failure::new(Exit::Failure, "Process", format_args!("where is this program? {error}"))
+            .next(format_args!("the same with {PROGRAM}=/path/to/sanderling"))
+    })
+}
+
+/// Starts this program in the background, with its words going to a log file.
+///
+/// # Errors
+/// The log file's or the operating system's.
+pub(crate) fn spawn(arguments: &[OsString], log: &Path) -> Result<Child, Failure> {
+    let failed = |error: std::io::Error| Failure::file(log, &error);
+    let out = std::fs::File::create(log).map_err(failed)?;
+    let err = out.try_clone().map_err(failed)?;
+    let mut command = program()?;
+    let spawned = command.args(arguments).stdin(Stdio::null()).stdout(out).stderr(err).spawn();
+    spawned.map_err(|error| {
+        let program = command.get_program().to_string_lossy();
+        Failure::new(Exit::Failure, "Process", format_args!("cannot start {program}: {error}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_runs_and_another_start_time_does_not() {
+        let here = Known::of(std::process::id()).unwrap();
+        assert!(here.is_running());
+        assert!(!Known { start_time: here.start_time + 1, ..here }.is_running());
+    }
+
+    #[test]
+    fn ended_child_is_not_running_even_before_it_is_reaped() {
+        let mut child = Command::new("true").spawn().unwrap();
+        if let Some(known) = Known::of(child.id()) {
+            assert!(known.wait(Duration::from_secs(5)));
+        }
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,92 @@
+//! `cluster.json`: which processes make up the cluster.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::process::Known;
+use crate::failure::{Exit, Failure};
+use crate::output::SCHEMA;
+
+const FILE: &str = "cluster.json";
+
+/// The cluster as it was started.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) schema: u32,
+    pub(super) directory: PathBuf,
+    /// Where the namenode serves.
+    pub(super) namenode: String,
+    /// Where it serves HTTP.
+    pub(super) http_address: Option<String>,
+    pub(super) cluster: Option<String>,
+    pub(super) processes: Vec<Server>,
+}
+
+/// One process of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Server {
+    /// `namenode` or `datanode`.
+    pub(super) role: String,
+    pub(super) name: String,
+    #[serde(flatten)]
+    pub(super) process: Known,
+    pub(super) address: String,
+    pub(super) log: PathBuf,
+}
+
+impl Record {
+    pub(super) fn new(directory: &Path) -> Self {
+        Self {
+            schema: SCHEMA,
+            directory: directory.to_owned(),
+            namenode: String::new(),
+            http_address: None,
+            cluster: None,
+            processes: Vec::new(),
+        }
+    }
+
+    /// Reads the record; `None` when no cluster was started in the directory.
+    pub(super) fn read(directory: &Path) -> Result<Option<Self>, Failure> {
+        let path = directory.join(FILE);
+        let text = match std::fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(|error| Failure::file(&path, &error))?,
+        };
+        let record = serde_json::from_slice(&text).map_err(|error| {
+            let cause = format!("{} is no cluster's record: {error}", path.display());
+            Failure::new(Exit::Failure, "LocalFile", cause)
+                .next("end its processes by hand and delete the file")
+        })?;
+        Ok(Some(record))
+    }
+
+    /// Reads the record of a cluster that must have been started.
+    pub(super) fn existing(directory: &Path) -> Result<Self, Failure> {
+        Self::read(directory)?.ok_or_else(|| {
+            let cause = format!("no cluster was started in {}", directory.display());
+            Failure::new(Exit::NotFound, "NotFound", cause).next("sanderling local start")
+        })
+    }
+
+    /// Writes the record whole or not at all, so that no process is ever forgotten.
+    pub(super) fn write(&self) -> Result<(), Failure> {
+        let path = self.directory.join(FILE);
+        let partial = self.directory.join(format!(".{FILE}.{}", std::process::id()));
+        let text = serde_json::to_string_pretty(self).expect("plain fields");
+        std::fs::write(&partial, text)
+            .and_then(|()| std::fs::rename(&partial, &path))
+            .map_err(|error| Failure::file(&path, &error))
+    }
+
+    pub(super) fn delete(&self) -> Result<(), Failure> {
+        let path = self.directory.join(FILE);
+        std::fs::remove_file(&path).map_err(|error| Failure::file(&path, &error))
+    }
+
+    /// Returns the processes that still run.
+    pub(super) fn running(&self) -> impl Iterator<Item = &Server> {
+        self.processes.iter().filter(|server| server.process.is_running())
+    }
+}

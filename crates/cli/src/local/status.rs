@@ -1,0 +1,66 @@
+//! `local status`.
+
+use serde::Serialize;
+
+use super::directory;
+use super::record::{Record, Server};
+use crate::args::local::Place;
+use crate::failure::{Exit, Failure};
+use crate::output::{Align, Output, Table};
+
+#[derive(Serialize)]
+struct Status<'a> {
+    directory: &'a std::path::Path,
+    namenode: &'a str,
+    http_address: &'a Option<String>,
+    cluster: &'a Option<String>,
+    processes: Vec<Line<'a>>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    server: &'a Server,
+    is_running: bool,
+}
+
+pub(super) fn run(output: Output, place: &Place) -> Result<(), Failure> {
+    let record = Record::existing(&directory(place)?)?;
+    let line = |server| Line { server, is_running: server.process.is_running() };
+    let status = Status {
+        directory: &record.directory,
+        namenode: &record.namenode,
+        http_address: &record.http_address,
+        cluster: &record.cluster,
+        processes: record.processes.iter().map(line).collect(),
+    };
+    output.result(&status, |writer| {
+        let mut table = Table::new(&[
+            ("name", Align::Left),
+            ("state", Align::Left),
+            ("pid", Align::Right),
+            ("address", Align::Left),
+            ("log", Align::Left),
+        ]);
+        for line in &status.processes {
+            let state = if line.is_running { "running" } else { "DOWN" };
+            table.row([
+                line.server.name.clone(),
+                state.to_owned(),
+                line.server.process.pid.to_string(),
+                line.server.address.clone(),
+                line.server.log.display().to_string(),
+            ]);
+        }
+        table.write(writer)
+    })?;
+    let down: Vec<&Line<'_>> = status.processes.iter().filter(|line| !line.is_running).collect();
+    let Some(first) = down.first() else { return Ok(()) };
+    let cause = format!("{} of {} processes are down", down.len(), status.processes.len());
+    Err(Failure::new(Exit::Unavailable, "Down", cause)
+        .tried(format_args!(
+            "looked for process {}, {}",
+            first.server.process.pid, first.server.name
+        ))
+        .next("sanderling local stop, then sanderling local start"))
+}

@@ -1,0 +1,55 @@
+//! `local stop`.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::directory;
+use super::record::Record;
+use crate::args::Global;
+use crate::args::local::Place;
+use crate::failure::{Exit, Failure};
+use crate::output::Output;
+
+/// How long the servers may take to end by themselves.
+const END_WITHIN: Duration = Duration::from_secs(5);
+
+pub(super) fn run(global: &Global, output: Output, place: &Place) -> Result<(), Failure> {
+    let directory = directory(place)?;
+    let record = Record::existing(&directory)?;
+    let running = record.running().count();
+    let killed = end(&record, global.timeout.map_or(END_WITHIN, |span| span.0));
+    if let Some(name) = record.running().map(|server| server.name.clone()).next() {
+        let cause = format!("{name} does not end, not even when it is killed");
+        return Err(Failure::new(Exit::Failure, "Process", cause).next("sanderling local status"));
+    }
+    // The datanodes' memory is gone: a catalog of it would only name what is lost.
+    for name in ["namenode", "disk", "ready"] {
+        let _ = std::fs::remove_dir_all(directory.join(name));
+    }
+    record.delete()?;
+    let logs = directory.join("logs");
+    output.note(format_args!("stopped {running} processes; their logs: {}", logs.display()));
+    let document = serde_json::json!({ "stopped": running, "killed": killed, "logs": logs });
+    output.result(&document, |_| Ok(()))
+}
+
+/// Ends the processes on record: datanodes first and at once, since there is nowhere for their data
+/// to go. Returns how many had to be killed.
+pub(super) fn end(record: &Record, within: Duration) -> usize {
+    let mut killed = 0;
+    for role in ["datanode", "namenode"] {
+        let servers = || record.running().filter(|server| server.role == role);
+        servers().for_each(|server| server.process.signal(Signal::INT));
+        let until = std::time::Instant::now() + within;
+        for server in servers() {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            if !server.process.wait(left) {
+                killed += 1;
+                server.process.signal(Signal::KILL);
+                let _ = server.process.wait(Duration::from_secs(2));
+            }
+        }
+    }
+    killed
+}

@@ -1,0 +1,110 @@
+//! `sanderling datanode`.
+
+use std::net::SocketAddr;
+
+use sanderling_datanode::{DatanodeOptions, DatanodeServer, DiskOptions, DrainEnd};
+
+use super::ready::Ready;
+use super::{Signals, Stop, not_started, somewhere};
+use crate::args::Global;
+use crate::args::serve::Datanode;
+use crate::failure::{Exit, Failure};
+use crate::units;
+
+/// Serves blocks until SIGINT, or until SIGTERM and then until its data has left.
+///
+/// # Errors
+/// It cannot start, the namenode refuses it for good, or its data did not leave in time (5).
+pub(crate) fn run(global: &Global, args: Datanode) -> Result<(), Failure> {
+    let options = options(&global.namenode, &args)?;
+    super::run(global, &args.process.clone(), serve(options, args))
+}
+
+fn options(namenode: &str, args: &Datanode) -> Result<DatanodeOptions, Failure> {
+    let disk = match (&args.disk, &args.disk_dir) {
+        (Some(size), Some(directory)) => {
+            std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
+            Some(DiskOptions { directory: directory.clone(), bytes: size.0 })
+        }
+        _ => None,
+    };
+    let http_listen = somewhere(&args.http).as_deref().map(address).transpose()?;
+    Ok(DatanodeOptions {
+        namenode: namenode.to_owned(),
+        listen: address(&args.listen)?,
+        http_listen,
+        advertise: args.advertise.clone(),
+        name: args.name.clone(),
+        host: args.host.clone().unwrap_or_default(),
+        dram_bytes: args.dram.0,
+        disk,
+        allow_unauthenticated: args.allow_unauthenticated,
+        ..DatanodeOptions::default()
+    })
+}
+
+fn address(text: &str) -> Result<SocketAddr, Failure> {
+    text.parse().map_err(|_| {
+        Failure::usage(format_args!("{text:?} is no address"))
+            .next("the same with --listen 127.0.0.1:0")
+    })
+}
+
+async fn serve(options: DatanodeOptions, args: Datanode) -> Result<(), Failure> {
+    let mut signals = Signals::listen()?;
+    let namenode = options.namenode.clone();
+    // A datanode waits for its namenode; whoever interrupts it means it.
+    let server = tokio::select! {
+        started = DatanodeServer::start(options) => started
+            .map_err(|error| not_started("datanode", error, "sanderling doctor"))?,
+        _ = signals.next() => return Err(Failure::new(
+            Exit::Interrupted,
+            "Interrupted",
+            format_args!("stopped before the namenode at {namenode} answered"),
+        )),
+    };
+    let http = server.http_address().map(|address| address.to_string());
+    let address = server.address().to_string();
+    let ready = Ready::here(address, http, Some(server.cluster()));
+    Ready { node: Some(server.node()), ..ready }.write(args.process.ready_file.as_deref())?;
+    let result = tokio::select! {
+        stop = signals.next() => match stop {
+            Stop::Interrupt => Ok(()),
+            Stop::Term => drain(&server, &mut signals, &args).await,
+        },
+        failure = server.failed() => Err(Failure::new(Exit::Failure, "DatanodeFailed", failure)
+            .next("sanderling node ls --all, then start it again")),
+    };
+    server.stop().await;
+    result
+}
+
+/// Moves the data away; a second signal ends it at once.
+async fn drain(
+    server: &DatanodeServer,
+    signals: &mut Signals,
+    args: &Datanode,
+) -> Result<(), Failure> {
+    let end = tokio::select! {
+        end = server.drain(args.sigterm_deadline.0, "SIGTERM") => end,
+        _ = signals.next() => return Err(Failure::new(
+            Exit::Interrupted,
+            "Interrupted",
+            "a second signal ended the drain",
+        ).next("sanderling fsck")),
+    };
+    let deadline = units::duration(args.sigterm_deadline.0);
+    let cause = match end {
+        DrainEnd::Drained => return Ok(()),
+        DrainEnd::DeadlinePassed { home_blocks: Some(0) } => {
+            format!("the namenode did not confirm within {deadline} that the node is empty")
+        }
+        DrainEnd::DeadlinePassed { home_blocks: Some(blocks) } => {
+            format!("{blocks} blocks were still here after {deadline}")
+        }
+        DrainEnd::DeadlinePassed { home_blocks: None } => {
+            format!("the namenode did not take the notice within {deadline}")
+        }
+    };
+    Err(Failure::new(Exit::Partial, "NotDrained", cause).next("sanderling fsck"))
+}

@@ -1,0 +1,29 @@
+//! `sanderling manager`.
+
+use sanderling_manager::{ManagerOptions, ManagerServer};
+
+use super::Signals;
+use super::ready::Ready;
+use crate::args::Global;
+use crate::args::serve::Manager;
+use crate::failure::Failure;
+
+/// Runs the manager on its own until SIGTERM or SIGINT. It waits while another one acts.
+///
+/// # Errors
+/// The ready file cannot be written.
+pub(crate) fn run(global: &Global, args: Manager) -> Result<(), Failure> {
+    let namenode = global.namenode.clone();
+    super::run(global, &args.process.clone(), serve(namenode, args))
+}
+
+async fn serve(namenode: String, args: Manager) -> Result<(), Failure> {
+    let mut signals = Signals::listen()?;
+    let name = args.name.unwrap_or_else(|| format!("manager-{}", std::process::id()));
+    let server =
+        ManagerServer::start(ManagerOptions { namenode, name, ..ManagerOptions::default() });
+    Ready::here(String::new(), None, None).write(args.process.ready_file.as_deref())?;
+    signals.next().await;
+    server.stop().await;
+    Ok(())
+}

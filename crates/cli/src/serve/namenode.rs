@@ -1,0 +1,70 @@
+//! `sanderling namenode`.
+
+use sanderling_manager::{ManagerOptions, ManagerServer};
+use sanderling_namenode::{NamenodeOptions, NamenodeServer, StartError, Sync};
+
+use super::ready::Ready;
+use super::{Signals, not_started, somewhere};
+use crate::args::Global;
+use crate::args::serve::{Namenode, SyncMode};
+use crate::failure::{Exit, Failure};
+
+/// Serves the catalog until SIGTERM or SIGINT.
+///
+/// # Errors
+/// It cannot start, or its journal has failed.
+pub(crate) fn run(global: &Global, args: Namenode) -> Result<(), Failure> {
+    super::run(global, &args.process.clone(), serve(args))
+}
+
+async fn serve(args: Namenode) -> Result<(), Failure> {
+    let mut signals = Signals::listen()?;
+    let options = NamenodeOptions {
+        listen: args.listen,
+        http_listen: somewhere(&args.http),
+        directory: args.directory,
+        sync: match args.sync {
+            SyncMode::Os => Sync::Os,
+            SyncMode::Always => Sync::Always,
+        },
+        allow_unauthenticated: args.allow_unauthenticated,
+        ..NamenodeOptions::default()
+    };
+    let server = NamenodeServer::start(options)
+        .await
+        .map_err(|error| not_started("namenode", &error, next(&error)))?;
+    let address = server.address().to_string();
+    let manager = (!args.no_manager).then(|| {
+        let name = format!("namenode-{}", std::process::id());
+        ManagerServer::start(ManagerOptions {
+            namenode: address.clone(),
+            name,
+            ..ManagerOptions::default()
+        })
+    });
+    let http = server.http_address().map(|address| address.to_string());
+    Ready::here(address, http, Some(server.cluster())).write(args.process.ready_file.as_deref())?;
+    let result = tokio::select! {
+        _ = signals.next() => Ok(()),
+        failure = server.failed() => {
+            Err(Failure::new(Exit::Failure, "NamenodeFailed", &failure)
+                .next("df on the namenode's directory, then start it again on the same directory"))
+        }
+    };
+    if let Some(manager) = manager {
+        manager.stop().await;
+    }
+    server.stop().await;
+    result
+}
+
+const fn next(error: &StartError) -> &'static str {
+    match error {
+        StartError::Listen(_) => "the same with another --listen and --http, or sanderling doctor",
+        StartError::DirectoryLocked { .. } => "the same with another --dir",
+        StartError::CorruptSnapshot { .. } | StartError::CorruptJournal { .. } => {
+            "move the directory away and keep it, then start again: its data are ephemeral"
+        }
+        _ => "sanderling doctor",
+    }
+}

@@ -1,0 +1,74 @@
+//! The ready file: what a parent needs to know of a server that serves.
+
+use std::io::Write;
+use std::path::Path;
+
+use sanderling_protocol::{ClusterId, NodeId};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+
+/// The ready file's content, one JSON object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ready {
+    /// Where it serves; empty for a manager.
+    pub(crate) address: String,
+    /// Where it serves HTTP, if it does.
+    pub(crate) http_address: Option<String>,
+    /// Its process.
+    pub(crate) pid: u32,
+    /// Its incarnation, if it is a datanode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<NodeId>,
+    /// The cluster's id in hexadecimal, where it is known.
+    pub(crate) cluster: Option<String>,
+}
+
+impl Ready {
+    /// Describes this process.
+    #[must_use]
+    pub(crate) fn here(
+        address: String,
+        http_address: Option<String>,
+        cluster: Option<ClusterId>,
+    ) -> Self {
+        let cluster = cluster.map(|cluster| format!("{:016x}", cluster.0));
+        Self { address, http_address, pid: std::process::id(), node: None, cluster }
+    }
+
+    /// Writes the file whole or not at all.
+    ///
+    /// # Errors
+    /// The local file's.
+    pub(crate) fn write(&self, path: Option<&Path>) -> Result<(), Failure> {
+        let Some(path) = path else { return Ok(()) };
+        let text = serde_json::to_string(self).expect("plain fields");
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let partial = path.with_file_name(format!(".{name}.{}", std::process::id()));
+        let written = std::fs::File::create(&partial)
+            .and_then(|mut file| writeln!(file, "{text}"))
+            .and_then(|()| std::fs::rename(&partial, path));
+        written.map_err(|error| Failure::file(path, &error))
+    }
+
+    /// Reads the file; `None` while it is not there.
+    #[must_use]
+    pub(crate) fn read(path: &Path) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_file_is_read_back() {
+        let path = std::env::temp_dir().join(format!("sanderling-ready-{}", std::process::id()));
+        assert_eq!(Ready::read(&path), None);
+        let ready = Ready::here("127.0.0.1:1".to_owned(), None, Some(ClusterId(7)));
+        ready.write(Some(&path)).unwrap();
+        assert_eq!(Ready::read(&path), Some(ready));
+        std::fs::remove_file(&path).unwrap();
+    }
+}
