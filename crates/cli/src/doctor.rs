@@ -59,7 +59,9 @@ pub(crate) async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
     checks.push(machine::disk(&directory));
     checks.extend(cluster::ports(&session.namenode).await);
     checks.push(cluster::namenode(&session).await);
-    checks.push(cluster::metadata_service().await);
+    if args.cloud {
+        checks.push(cluster::metadata_service().await);
+    }
     checks.push(cluster::python());
     session.output.result(&serde_json::json!({ "checks": checks }), |writer| {
         checks.iter().try_for_each(|check| write(writer, check))

@@ -55,6 +55,9 @@ pub(crate) struct Sim {
 #[derive(Debug, Args)]
 #[command(after_help = "Exit code 1 when a line says fail.")]
 pub(crate) struct Doctor {
+    /// Also connect to the cloud's metadata service, from which notices come
+    #[arg(long)]
+    pub(crate) cloud: bool,
     /// The directory whose disk is measured [default: that of `local`]
     #[arg(long = "dir", value_name = "D")]
     pub(crate) directory: Option<PathBuf>,
