@@ -1,54 +1,74 @@
-//! The HTTP door: health, metrics, and notices from whoever watches the machine.
+//! The HTTP door: health, metrics, and notices from whoever watches the machine. It speaks as the
+//! namenode's does.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::extract::State;
-use axum::extract::rejection::JsonRejection;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use sanderling_protocol::limits::TEXT_BYTES_MAX;
-use sanderling_protocol::refusal::Recovery;
-use sanderling_protocol::{Millis, Reply};
+use sanderling_protocol::{Millis, Refusal, Reply};
 use sanderling_transport::CallError;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::node::Node;
 
-/// The version of every JSON answer.
-const SCHEMA_VERSION: u32 = 1;
+/// Longest body: a notice with the longest reason, however it is escaped.
+const BODY_BYTES_MAX: usize = 8 * TEXT_BYTES_MAX;
 
-/// Body of `POST /v1/notice`.
+/// The body of a notice. The deadline may be given in seconds, with a fraction, or milliseconds.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Notice {
-    deadline_seconds: f64,
+    deadline_seconds: Option<f64>,
+    deadline_millis: Option<i64>,
     #[serde(default)]
     reason: String,
 }
 
+impl Notice {
+    fn left(&self) -> Result<Millis, HttpRefusal> {
+        let millis = match (self.deadline_seconds, self.deadline_millis) {
+            // Saturates: what is too far off is refused by the namenode as such.
+            (Some(seconds), None) if seconds.is_finite() => (seconds * 1000.0).round() as i64,
+            (None, Some(millis)) => millis,
+            _ => return Err(bad("give either deadline_seconds or deadline_millis")),
+        };
+        match u64::try_from(millis) {
+            Ok(millis) if millis > 0 => Ok(Millis(millis)),
+            _ => Err(Refusal::DeadlinePassed { ago: Millis(millis.unsigned_abs()) }.into()),
+        }
+    }
+}
+
 pub(crate) fn router(node: Arc<Node>) -> Router {
     Router::new()
-        .route("/healthz", get(healthz))
+        .route("/healthz", get(health))
         .route("/metrics", get(metrics))
         .route("/v1/notice", post(notice))
+        .fallback(async || HttpRefusal::new(StatusCode::NOT_FOUND, "no such page"))
+        .method_not_allowed_fallback(async || {
+            HttpRefusal::new(StatusCode::METHOD_NOT_ALLOWED, "this page has no such method")
+        })
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(node)
 }
 
-async fn healthz(State(node): State<Arc<Node>>) -> Response {
-    let standing = *node.standing().borrow();
+async fn health(State(node): State<Arc<Node>>) -> Json<serde_json::Value> {
+    let policy = node.standing().borrow().policy;
     Json(json!({
-        "schema_version": SCHEMA_VERSION,
         "status": "ok",
+        "role": "datanode",
         "node": node.id(),
         "cluster": node.identity().cluster.map(|cluster| format!("{:016x}", cluster.0)),
-        "policy": standing.policy,
+        "policy": policy,
         "is_fenced": node.store.is_fenced(),
     }))
-    .into_response()
 }
 
 async fn metrics(State(node): State<Arc<Node>>) -> Response {
@@ -58,45 +78,62 @@ async fn metrics(State(node): State<Arc<Node>>) -> Response {
 
 async fn notice(
     State(node): State<Arc<Node>>,
-    body: Result<Json<Notice>, JsonRejection>,
-) -> Response {
-    let Json(notice) = match body {
-        Ok(notice) => notice,
-        Err(error) => return refused(error.status(), "BadRequest", &error.body_text()),
-    };
-    if notice.reason.len() > TEXT_BYTES_MAX {
-        let why = format!("the reason is longer than {TEXT_BYTES_MAX} bytes");
-        return refused(StatusCode::BAD_REQUEST, "BadRequest", &why);
-    }
-    let span = Duration::try_from_secs_f64(notice.deadline_seconds);
-    let Some(left) = span.ok().map(Millis::from).filter(|left| left.0 > 0) else {
-        let why = "deadline_seconds must be above zero";
-        return refused(StatusCode::BAD_REQUEST, "DeadlinePassed", why);
-    };
-    match node.notice(left, &notice.reason).await {
-        Ok(Reply::Node(info)) => {
-            Json(json!({ "schema_version": SCHEMA_VERSION, "node": info })).into_response()
-        }
-        Ok(other) => failed(&node.bad_reply(&other)),
-        Err(error) => failed(&error),
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<serde_json::Value>, HttpRefusal> {
+    let body = body.map_err(|error| HttpRefusal::new(error.status(), &error.body_text()))?;
+    let notice: Notice = serde_json::from_slice(&body).map_err(|error| bad(&error.to_string()))?;
+    match node.notice(notice.left()?, &notice.reason).await? {
+        Reply::Node(info) => Ok(Json(json!(info))),
+        other => Err(node.bad_reply(&other).into()),
     }
 }
 
-fn failed(error: &CallError) -> Response {
-    let (status, name) = match error {
-        CallError::Refused(refusal) if error.recovery() == Recovery::Fix => {
-            (StatusCode::BAD_REQUEST, refusal.name())
-        }
-        CallError::Refused(refusal) => (StatusCode::CONFLICT, refusal.name()),
-        _ => (StatusCode::BAD_GATEWAY, "Unreachable"),
-    };
-    refused(status, name, &error.to_string())
+/// An error page: `{"error": {"code", "name", "message"}}`.
+#[derive(Debug)]
+struct HttpRefusal {
+    status: StatusCode,
+    code: u16,
+    name: &'static str,
+    message: String,
 }
 
-fn refused(status: StatusCode, name: &str, message: &str) -> Response {
-    let body = json!({
-        "schema_version": SCHEMA_VERSION,
-        "error": { "name": name, "message": message },
-    });
-    (status, Json(body)).into_response()
+impl HttpRefusal {
+    /// Returns an error that the protocol has no number for.
+    fn new(status: StatusCode, message: &str) -> Self {
+        Self { status, code: 0, name: "Http", message: message.to_owned() }
+    }
+}
+
+fn bad(why: &str) -> HttpRefusal {
+    Refusal::BadRequest { why: why.to_owned() }.into()
+}
+
+impl From<Refusal> for HttpRefusal {
+    fn from(refusal: Refusal) -> Self {
+        let status = match &refusal {
+            Refusal::UnknownNode { .. } => StatusCode::NOT_FOUND,
+            Refusal::WrongState { .. } | Refusal::NodeGone { .. } => StatusCode::CONFLICT,
+            Refusal::RetryAfter { .. } | Refusal::JournalFull { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Self { status, code: refusal.code(), name: refusal.name(), message: refusal.to_string() }
+    }
+}
+
+impl From<CallError> for HttpRefusal {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Refused(refusal) => refusal.into(),
+            _ => Self::new(StatusCode::SERVICE_UNAVAILABLE, &format!("the namenode: {error}")),
+        }
+    }
+}
+
+impl IntoResponse for HttpRefusal {
+    fn into_response(self) -> Response {
+        let error = json!({ "code": self.code, "name": self.name, "message": self.message });
+        (self.status, Json(json!({ "error": error }))).into_response()
+    }
 }

@@ -5,14 +5,22 @@ use std::fs;
 /// Returns the bytes that the machine and, if there is a limit, the container have left; `None`
 /// when the system does not say.
 pub(crate) fn available_bytes() -> Option<u64> {
-    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| mem_available(&text));
-    let number = |name: &str| {
-        fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?.trim().parse::<u64>().ok()
+    let read = |path: &str| fs::read_to_string(path).ok();
+    let machine = read("/proc/meminfo").and_then(|text| mem_available(&text));
+    let container = || {
+        let limit = read("/sys/fs/cgroup/memory.max")?;
+        let used = read("/sys/fs/cgroup/memory.current")?;
+        left_in_container(&limit, &used, &read("/sys/fs/cgroup/memory.stat")?)
     };
-    let container = number("memory.max")
-        .zip(number("memory.current"))
-        .map(|(limit, used)| limit.saturating_sub(used));
-    [machine, container].into_iter().flatten().min()
+    [machine, container()].into_iter().flatten().min()
+}
+
+/// Files in the page cache count as used, but the kernel lets go of them.
+fn left_in_container(limit: &str, used: &str, stat: &str) -> Option<u64> {
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    let cache = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")).and_then(number);
+    let used = number(used)?.saturating_sub(cache.unwrap_or_default());
+    Some(number(limit)?.saturating_sub(used))
 }
 
 fn mem_available(meminfo: &str) -> Option<u64> {
@@ -30,6 +38,9 @@ mod tests {
         let text = "MemTotal:  24 kB\nMemFree: 1 kB\nMemAvailable:   22222 kB\n";
         assert_eq!(mem_available(text), Some(22_222 * 1024));
         assert_eq!(mem_available("MemFree: 1 kB\n"), None);
+        let stat = "anon 5\ninactive_file 30\n";
+        assert_eq!(left_in_container("100\n", "50\n", stat), Some(80));
+        assert_eq!(left_in_container("max\n", "50\n", stat), None);
         assert!(available_bytes().is_some_and(|bytes| bytes > 0));
     }
 }

@@ -28,7 +28,11 @@ impl Runs {
         let last = marks.last().copied().unwrap_or(Mark { end: 0, prefix: 0 });
         let before_last = marks.len().checked_sub(2).map_or(0, |index| marks[index].end);
         let end = last.end + bytes;
-        let prefix = combine(last.prefix, checksum, u64::from(bytes));
+        // The common case, a block written or read whole, costs nothing.
+        let prefix = match last.end {
+            0 => checksum,
+            _ => combine(last.prefix, checksum, u64::from(bytes)),
+        };
         if last.end - before_last < RUN_BYTES_MIN {
             marks.pop();
         }
@@ -41,6 +45,9 @@ impl Runs {
         let before = self.prefix(start)?;
         let all = self.prefix(end)?;
         let bytes = end.checked_sub(start)?;
+        if start == 0 {
+            return Some(all);
+        }
         Some(combine(before, 0, u64::from(bytes)) ^ all)
     }
 

@@ -178,7 +178,7 @@ fn post_notice(body: &str) -> String {
     let length = body.len();
     format!(
         "POST /v1/notice HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
-         content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+         content-type: application/x-www-form-urlencoded\r\ncontent-length: {length}\r\n\r\n{body}"
     )
 }
 
@@ -203,7 +203,13 @@ async fn http_door_tells_health_and_metrics_and_takes_notices() {
     ] {
         assert!(metrics.contains(line), "{line} is missing in {metrics}");
     }
-    for body in ["{", "{\"deadline_seconds\":0}", "{\"deadline_seconds\":1,\"reson\":\"\"}"] {
+    for body in [
+        "{",
+        "{}",
+        "{\"deadline_seconds\":-1}",
+        "{\"deadline_seconds\":0}",
+        "{\"deadline_seconds\":1,\"reson\":\"\"}",
+    ] {
         let answer = http(&server, &post_notice(body)).await;
         assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
     }
