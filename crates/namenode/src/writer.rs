@@ -7,6 +7,7 @@
 
 mod events;
 mod frame;
+mod round;
 mod snapshots;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use crate::journal::{AppendError, Journal};
 use crate::state::State;
 use events::say;
 use frame::OpenFrame;
+use round::Round;
 pub(crate) use snapshots::Snapshots;
 
 /// Answers of one frame, in the order of its requests.
@@ -72,9 +74,6 @@ impl Writer {
     /// Most work taken together, so that the first of it does not wait long for the last.
     const BATCH_MAX: usize = 512;
 
-    /// Commands written and applied together: readers wait a few milliseconds for them at most.
-    const COMMANDS_MAX: usize = 2048;
-
     /// Shortest sleep: what is overdue and cannot be done does not spin.
     const SLEEP_MIN: Duration = Duration::from_millis(1);
 
@@ -116,13 +115,14 @@ impl Writer {
     /// Does everything in a batch, and what time has made necessary.
     fn turn(&mut self, batch: Vec<Work>) {
         let mut frames = Vec::new();
+        // What changes who is there comes before what chooses among them.
         let mut commands = self.own_commands(batch, &mut frames);
-        loop {
-            self.prepare(&mut frames, &mut commands);
-            if commands.is_empty() {
-                break;
-            }
-            self.commit(&mut frames, std::mem::take(&mut commands));
+        if commands.is_empty() {
+            commands = self.prepare(&mut frames);
+        }
+        while !commands.is_empty() {
+            self.commit(&mut frames, commands);
+            commands = self.prepare(&mut frames);
         }
         for frame in frames {
             frame.finish();
@@ -164,20 +164,17 @@ impl Writer {
     }
 
     /// Answers what can be answered and makes commands of the rest, frame by frame.
-    fn prepare(&self, frames: &mut [OpenFrame], commands: &mut Vec<(Command, Origin)>) {
+    fn prepare(&self, frames: &mut [OpenFrame]) -> Vec<(Command, Origin)> {
+        let mut round = Round::default();
         if frames.iter().all(OpenFrame::is_done) {
-            return;
+            return Vec::new();
         }
         let now = self.state.now();
         let mut namenode = self.state.namenode.write();
         for (place, frame) in frames.iter_mut().enumerate() {
-            if commands.len() >= Self::COMMANDS_MAX {
-                break;
-            }
-            frame.prepare(now, &mut namenode, |command| {
-                commands.push((command, Origin::Frame(place)));
-            });
+            frame.prepare(now, &mut namenode, &mut round, Origin::Frame(place));
         }
+        round.into_commands()
     }
 
     /// Writes commands, then applies them. Commands that were not written change nothing.

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use sanderling_core::catalog::Command;
 use sanderling_core::namenode::{Namenode, Prepared};
 use sanderling_protocol::{Instant, Refusal, Reply, Request};
 use tokio::sync::oneshot;
 
-use super::Answers;
+use super::round::{Round, may_place};
+use super::{Answers, Origin};
 
 /// Requests that wait, answers so far, and who waits for them.
 #[derive(Debug)]
@@ -33,22 +33,29 @@ impl OpenFrame {
         &mut self,
         now: Instant,
         namenode: &mut Namenode,
-        mut log: impl FnMut(Command),
+        round: &mut Round,
+        origin: Origin,
     ) {
         let mut is_pending = false;
-        while let Some(request) = self.requests.pop_front() {
-            // An answer may be another one once the commands before it are applied.
-            let kept = is_pending.then(|| request.clone());
-            match (namenode.prepare(now, request), kept) {
-                (Prepared::Log(command), _) => {
-                    log(command);
+        while !round.is_closed()
+            && let Some(request) = self.requests.pop_front()
+        {
+            // It may be answered or placed otherwise once the commands before it are applied.
+            let kept = (is_pending || may_place(&request)).then(|| request.clone());
+            let is_taken = match namenode.prepare(now, request) {
+                Prepared::Log(command) => {
                     is_pending = true;
+                    round.push(namenode.catalog(), command, origin)
                 }
-                (Prepared::Answer(_), Some(request)) => {
-                    self.requests.push_front(request);
-                    return;
+                Prepared::Answer(_) if is_pending => false,
+                Prepared::Answer(answer) => {
+                    self.answers.push(answer);
+                    true
                 }
-                (Prepared::Answer(answer), None) => self.answers.push(answer),
+            };
+            if !is_taken {
+                self.requests.push_front(kept.expect("kept whatever may be turned away"));
+                return;
             }
         }
     }
