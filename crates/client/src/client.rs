@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_core::location_cache::LocationCache;
@@ -22,6 +23,8 @@ use crate::metrics::{ClientMetrics, Counters, count};
 #[derive(Debug, Clone)]
 pub struct Client {
     pub(crate) shared: Arc<Shared>,
+    /// Longest time that a call of this clone may take.
+    call_deadline: Duration,
 }
 
 #[derive(Debug)]
@@ -43,7 +46,7 @@ pub(crate) struct Attempts {
     began: Instant,
     failed_at: Option<Instant>,
     retry: Retry,
-    attempt_deadline: std::time::Duration,
+    attempt_deadline: Duration,
 }
 
 impl Client {
@@ -83,7 +86,14 @@ impl Client {
             counters: Counters::default(),
         });
         shared.leases.start(&shared);
-        Ok(Self { shared })
+        let call_deadline = shared.config.call_deadline;
+        Ok(Self { shared, call_deadline })
+    }
+
+    /// Returns a client that shares everything with this one, but whose calls may take that long.
+    #[must_use]
+    pub fn with_deadline(&self, call_deadline: Duration) -> Self {
+        Self { shared: Arc::clone(&self.shared), call_deadline }
     }
 
     /// Returns the cluster's id.
@@ -157,17 +167,17 @@ impl Client {
         address: &str,
         order: Order,
     ) -> Result<OrderReply, ClientError> {
-        let deadline = Instant::now() + self.shared.config.call_deadline;
+        let deadline = Instant::now() + self.call_deadline;
         let answer = self.shared.pool.order(node, address, order, deadline).await;
         answer.map_err(|error| ClientError::from_call(&format!("order to node {node}"), error))
     }
 
     pub(crate) fn attempts(&self, what: impl Into<String>) -> Attempts {
         let config = &self.shared.config;
-        let span: Millis = config.call_deadline.into();
+        let span: Millis = self.call_deadline.into();
         Attempts {
             what: what.into(),
-            deadline: Instant::now() + config.call_deadline,
+            deadline: Instant::now() + self.call_deadline,
             began: Instant::now(),
             failed_at: None,
             retry: Retry::new(config.retry, clock::now() + span),

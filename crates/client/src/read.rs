@@ -8,6 +8,7 @@ use sanderling_protocol::message::{Layout, ObjectStat};
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{Path, Refusal, Reply, Request};
 use sanderling_transport::CallError;
+use tokio::task::JoinHandle;
 
 use crate::client::{Attempts, Client};
 use crate::error::ClientError;
@@ -186,13 +187,17 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads the object from the start, `read_ahead` bytes at a time.
+    /// Reads the object from the start, buffered: `read_ahead` bytes at a time, the next of them on
+    /// their way while the caller works on these. Without a buffer, read ranges.
     #[must_use]
     pub fn stream(&self, read_ahead: u64) -> ReadStream {
         let end = self.bytes();
-        ReadStream { reader: self.clone(), offset: 0, end, step: read_ahead.max(1) }
+        let step = read_ahead.max(1);
+        ReadStream { reader: self.clone(), offset: 0, end, step, ahead: None }
     }
 }
+
+type Ahead = JoinHandle<Result<Bytes, ClientError>>;
 
 /// Reads an object from the start to the end that it had when the stream began.
 #[derive(Debug)]
@@ -201,22 +206,53 @@ pub struct ReadStream {
     offset: u64,
     end: u64,
     step: u64,
+    /// What is read ahead, from `offset` on.
+    ahead: Option<Ahead>,
+}
+
+impl Drop for ReadStream {
+    fn drop(&mut self) {
+        self.forget_ahead();
+    }
 }
 
 impl ReadStream {
     /// Returns the next bytes; `None` at the end.
     pub async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
-        let bytes = self.step.min(self.end - self.offset);
+        let ahead = match self.ahead.take() {
+            Some(ahead) => ahead,
+            None => self.start(self.offset)?,
+        };
+        self.offset += self.step.min(self.end - self.offset);
+        self.ahead = self.start(self.offset);
+        let read = ahead.await.unwrap_or_else(|_| {
+            let what = "read ahead".to_owned();
+            Err(ClientError::BadReply { what })
+        });
+        if read.is_err() {
+            self.forget_ahead();
+        }
+        Some(read)
+    }
+
+    fn start(&self, offset: u64) -> Option<Ahead> {
+        let bytes = self.step.min(self.end - offset);
         if bytes == 0 {
             return None;
         }
-        let read = self.reader.read_range(self.offset, bytes).await;
-        self.offset += bytes;
-        Some(read)
+        let reader = self.reader.clone();
+        Some(tokio::spawn(async move { reader.read_range(offset, bytes).await }))
     }
 
     /// Goes on at another offset.
     pub fn seek(&mut self, offset: u64) {
+        self.forget_ahead();
         self.offset = offset.min(self.end);
+    }
+
+    fn forget_ahead(&mut self) {
+        if let Some(ahead) = self.ahead.take() {
+            ahead.abort();
+        }
     }
 }

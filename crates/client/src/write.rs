@@ -163,6 +163,20 @@ impl Writer {
         self.write(&bytes).await
     }
 
+    /// Writes bytes at the end without waiting until a block is full: a direct stream. What was
+    /// buffered before goes first.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    pub async fn write_direct(&mut self, bytes: Bytes) -> Result<(), ClientError> {
+        self.write_bytes(bytes).await?;
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let piece = self.buffer.split().freeze();
+        self.send(piece).await
+    }
+
     /// Sends what was given so far and makes it readable by others.
     ///
     /// # Errors

@@ -88,6 +88,27 @@ async fn flushed_bytes_are_read_before_the_close() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn direct_and_buffered_streams_carry_the_same_bytes() {
+    let cluster = Cluster::start(2).await;
+    let client = cluster.client().await;
+    let data = pattern(3 * MIB + 99, 4);
+    let mut writer = client.create(&path("/direct"), &PutOptions::default()).await.unwrap();
+    for part in data.chunks(70_000) {
+        writer.write_direct(Bytes::copy_from_slice(part)).await.unwrap();
+    }
+    writer.close().await.unwrap();
+    let mut stream = client.open(&path("/direct")).await.unwrap().stream(123_456);
+    let mut read = Vec::new();
+    while let Some(bytes) = stream.next().await {
+        read.extend_from_slice(&bytes.unwrap());
+    }
+    assert!(read == data);
+    stream.seek(3 * MIB as u64);
+    assert_eq!(stream.next().await.unwrap().unwrap().len(), 99);
+    assert!(stream.next().await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn replaced_object_is_old_or_new_never_mixed() {
     let cluster = Cluster::start(3).await;
     let client = cluster.client().await;
