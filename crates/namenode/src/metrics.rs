@@ -20,6 +20,11 @@ struct Kind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Refused {
+    refusal: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct State {
     policy: &'static str,
     availability: &'static str,
@@ -38,7 +43,7 @@ type Labelled<L> = Family<L, Gauge<i64>>;
 pub(crate) struct Metrics {
     registry: RwLock<Registry>,
     requests: Family<Kind, Counter>,
-    refusals: Family<Kind, Counter>,
+    refusals: Family<Refused, Counter>,
     read_seconds: Histogram,
     write_seconds: Histogram,
     pub(crate) batches: Counter,
@@ -144,7 +149,7 @@ impl Metrics {
     ) {
         self.requests.get_or_create(&Kind { kind }).inc();
         if let Err(refusal) = answer {
-            self.refusals.get_or_create(&Kind { kind: refusal.name() }).inc();
+            self.refusals.get_or_create(&Refused { refusal: refusal.name() }).inc();
         }
     }
 
