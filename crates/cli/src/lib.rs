@@ -13,6 +13,8 @@ mod fsck;
 mod local;
 mod node;
 mod output;
+#[cfg(test)]
+mod pages;
 mod progress;
 mod refused;
 mod serve;

@@ -53,19 +53,35 @@ fn of_page(page: &SourceFile, program: &str) -> Vec<PageCommand> {
 fn cut(text: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut is_target = false;
-    for word in text.split_whitespace() {
+    for word in words(text) {
         let command = commands.last_mut().expect("there is always one");
-        match word {
+        match word.as_str() {
             _ if word.starts_with('#') => break,
             "|" | "&&" | "||" | ";" | "&" => commands.push(Vec::new()),
             ">" | "<" | ">>" => is_target = true,
             _ if is_target => is_target = false,
             _ if command.is_empty() && word.contains('=') => {}
-            _ => command.push(word.trim_matches(['"', '\'']).to_owned()),
+            _ => command.push(word),
         }
     }
     commands.retain(|command: &Vec<String>| !command.is_empty());
     commands
+}
+
+/// Cuts a line at its spaces, except inside quotes, which are taken off.
+fn words(text: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quote = None;
+    for char in text.chars() {
+        match (char, quote) {
+            (_, Some(open)) if open == char => quote = None,
+            ('"' | '\'', None) => quote = Some(char),
+            (' ', None) => words.push(String::new()),
+            _ => words.last_mut().expect("there is always one").push(char),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 #[cfg(test)]
@@ -75,12 +91,12 @@ mod tests {
     #[test]
     fn commands_are_found_in_code_blocks_only() {
         let text = "sanderling no\n```sh\n$ A=1 sanderling fs ls / | head  # all\nls\n\
-                    sanderling put \\\n  a b > c\n```\n";
+                    sanderling put \\\n  a 'b c' > c\n```\n";
         let page = SourceFile::new("README.md", text);
         let commands = of_pages(&[page], "sanderling");
         assert_eq!(commands.len(), 2);
         assert_eq!((commands[0].line, commands[1].line), (3, 5));
         assert_eq!(commands[0].words, ["sanderling", "fs", "ls", "/"]);
-        assert_eq!(commands[1].words, ["sanderling", "put", "a", "b"]);
+        assert_eq!(commands[1].words, ["sanderling", "put", "a", "b c"]);
     }
 }

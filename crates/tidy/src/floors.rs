@@ -28,7 +28,7 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "manager", number: 4, imports: &["protocol", "core", "transport", "client"] },
     Floor { name: "sim", number: 4, imports: &["protocol", "core"] },
     Floor { name: "cli", number: 5, imports: ALL },
-    Floor { name: "tidy", number: 6, imports: &[] },
+    Floor { name: "tidy", number: 0, imports: &[] },
     Floor { name: "python", number: 6, imports: &["protocol", "client", "cli"] },
 ];
 
