@@ -74,6 +74,12 @@ pub enum DatanodeFailure {
     /// The namenode at the known address belongs to another cluster, or speaks another version.
     #[error("the namenode refuses this node for good: {0}")]
     Refused(Refusal),
+    /// A part of it ended by itself.
+    #[error("the {part} ended by itself")]
+    Ended {
+        /// The part.
+        part: &'static str,
+    },
 }
 
 /// How a drain ended.

@@ -43,7 +43,7 @@ pub(crate) struct Metrics {
     /// Held while the gauges are set and written out, so that two scrapes do not mix.
     scrape: Mutex<()>,
     requests: Family<OpLabel, Counter>,
-    /// The counters of `requests` by number of operation: looking one up in the family takes a lock.
+    /// The counters of `requests` by number of operation: the family would take a lock each time.
     requests_by_op: [Counter; 8],
     refusals: Family<KindLabel, Counter>,
     traffic: Family<DirectionLabel, Gauge64>,

@@ -118,10 +118,7 @@ impl DatanodeServer {
     pub async fn failed(&self) -> DatanodeFailure {
         let mut failure = self.failure.clone();
         let failed = failure.wait_for(Option::is_some).await.map(|failure| failure.clone());
-        match failed {
-            Ok(Some(failure)) => failure,
-            _ => std::future::pending().await,
-        }
+        failed.ok().flatten().unwrap_or(DatanodeFailure::Ended { part: "datanode" })
     }
 
     /// Gives the node its notice: fences it, tells the namenode, and waits until no block has its
@@ -195,54 +192,54 @@ struct Life {
 }
 
 impl Life {
-    async fn run(self, mut registered: Registered) {
-        let stop = self.stop.clone();
-        let listener = match self.listener.into_std() {
-            Ok(listener) => listener,
-            Err(error) => return tracing::error!(%error, "the listener was lost"),
-        };
-        loop {
-            let own = listener.try_clone().and_then(TcpListener::from_std);
-            let Ok(own) = own else { return tracing::error!("the listener was lost") };
-            // Connections belong to one incarnation: they end with it, so that nobody who means the
-            // old one reaches the new one.
-            let connections = stop.child_token();
-            let service = Arc::clone(&self.node);
-            let serving =
-                tokio::spawn(serve(own, service, ServeOptions::default(), connections.clone()));
-            let next = tokio::select! {
-                () = stop.cancelled() => None,
-                next = incarnation(&self.node, &registered) => Some(next),
-            };
-            connections.cancel();
-            if serving.await.is_err() {
-                tracing::error!("serving ended in a panic");
-            }
-            match next {
-                None => return,
-                Some(Err(failure)) => {
-                    tracing::error!(%failure, "the datanode cannot go on");
-                    self.failed.send_replace(Some(failure));
-                    return;
-                }
-                Some(Ok(again)) => {
-                    self.node.begin_again(again.is_none());
-                    let joined = tokio::select! {
-                        () = stop.cancelled() => return,
-                        joined = join_again(&self.node, again) => joined,
-                    };
-                    match joined {
-                        Ok(welcome) => registered = welcome,
-                        Err(failure) => {
-                            tracing::error!(%failure, "the datanode cannot go on");
-                            self.failed.send_replace(Some(failure));
-                            return;
-                        }
-                    }
-                }
-            }
+    async fn run(self, registered: Registered) {
+        let (stop, failed) = (self.stop.clone(), self.failed.clone());
+        if let Err(failure) = self.live(registered).await
+            && !stop.is_cancelled()
+        {
+            tracing::error!(%failure, "the datanode cannot go on");
+            failed.send_replace(Some(failure));
         }
     }
+
+    async fn live(self, mut registered: Registered) -> Result<(), DatanodeFailure> {
+        let Self { node, listener, stop, .. } = self;
+        let listener = listener.into_std().map_err(lost)?;
+        loop {
+            let own = listener.try_clone().and_then(TcpListener::from_std).map_err(lost)?;
+            let again = serve_incarnation(&node, own, &registered, stop.child_token()).await?;
+            node.begin_again(again.is_none());
+            registered = tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                joined = join_again(&node, again) => joined?,
+            };
+        }
+    }
+}
+
+fn lost(error: std::io::Error) -> DatanodeFailure {
+    tracing::error!(%error, "the listener was lost");
+    DatanodeFailure::Ended { part: "listener" }
+}
+
+/// Serves one incarnation until the namenode gives it up; returns as [`incarnation`]. Connections
+/// end with it, so that nobody who means the old one reaches the new one.
+async fn serve_incarnation(
+    node: &Arc<Node>,
+    listener: TcpListener,
+    registered: &Registered,
+    connections: CancellationToken,
+) -> Result<Option<Registered>, DatanodeFailure> {
+    let options = ServeOptions::default();
+    let serving = serve(listener, Arc::clone(node), options, connections.clone());
+    tokio::pin!(serving);
+    let next = tokio::select! {
+        () = &mut serving => return Err(DatanodeFailure::Ended { part: "listener" }),
+        next = incarnation(node, registered) => next,
+    };
+    connections.cancel();
+    serving.await;
+    next
 }
 
 /// Lives until the namenode gives this incarnation up; returns the welcome to the next one if there

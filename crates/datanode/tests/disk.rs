@@ -6,7 +6,7 @@ mod harness;
 use std::path::Path;
 
 use harness::{Caller, Served, bytes, until_answer, write_header};
-use sanderling_datanode::{DatanodeServer, DiskOptions};
+use sanderling_datanode::{DatanodeOptions, DatanodeServer, DiskOptions};
 use sanderling_protocol::frame::{RangeReply, RangeRequest};
 use sanderling_protocol::order::PushMove;
 use sanderling_protocol::{BlockId, Epoch, Header, Op, Order, OrderReply, Refusal, Tier};
@@ -202,4 +202,21 @@ async fn writer_whose_connection_broke_goes_on_where_it_was() {
         again.order(Order::Drop { blocks: vec![BlockId(round)] }).await;
     }
     server.stop().await;
+}
+
+#[tokio::test]
+async fn node_that_stopped_leaves_its_directory_to_the_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    for round in 1..=10 {
+        let server = datanode(&served, directory.path(), 1 << 20).await;
+        let caller = Caller::new(&server);
+        caller.write_with(on_disk(Op::Write, round, 0, b"abc"), b"abc").await.unwrap();
+        let second = served.options();
+        let disk = DiskOptions { directory: directory.path().to_owned(), bytes: 1 << 20 };
+        let refused = DatanodeServer::start(DatanodeOptions { disk: Some(disk), ..second }).await;
+        assert!(refused.unwrap_err().to_string().contains("in use by another datanode"));
+        assert_eq!(caller.read(round, 1, 0, 3).await.unwrap(), "abc");
+        server.stop().await;
+    }
 }
