@@ -1,0 +1,187 @@
+"""One run of the main job, from the data to the facts that the table and the report show."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sanderling import Cluster, Fsck, LossReport
+from sanderling.demo import data
+from sanderling.demo.fleet import Fleet
+from sanderling.demo.meter import Meter
+from sanderling.demo.options import Options
+from sanderling.demo.preemption import Shape, Trace, draw
+from sanderling.demo.progress import Progress
+from sanderling.demo.queries import Answer, Query, Session, prepare
+from sanderling.demo.sampler import Sampler
+from sanderling.demo.writers import Counts, Writers
+from sanderling.fs import SanderlingFileSystem
+
+ROUNDS_OVER_SECONDS_MAX = 60.0
+"""How long a phase may outlast its time to end its round."""
+
+
+@dataclass
+class Phase:
+    """One stretch of the run. Times are of `time.monotonic`."""
+
+    began: float = 0.0
+    ended: float = 0.0
+    answers: list[Answer] = field(default_factory=list)
+
+
+@dataclass
+class Facts:
+    """Everything that one run found out."""
+
+    options: Options
+    trace: Trace
+    dram_bytes: int = 0
+    tables: int = 0
+    table_bytes: int = 0
+    queries: int = 0
+    undisturbed: Phase = field(default_factory=Phase)
+    disturbed: Phase = field(default_factory=Phase)
+    meter: Meter = field(default_factory=Meter)
+    sampler: Sampler | None = None
+    fleet: Fleet | None = None
+    writers: Counts = field(default_factory=Counts)
+    differing_tables: list[str] = field(default_factory=list)
+    report: LossReport | None = None
+    fsck: Fsck | None = None
+    client: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+def run(options: Options, progress: Progress) -> Facts:
+    """Runs all phases."""
+    began = time.monotonic()
+    facts = Facts(options, _trace(options))
+    tables = progress.run(
+        f"TPC-DS data at scale {options.scale:g}",
+        lambda: data.generate(options.scale, options.cache),
+    )
+    queries = progress.run(
+        f"right results of {options.queries} queries, from the local files",
+        lambda: prepare(tables, options.queries),
+    )
+    facts.tables, facts.queries = len(tables), len(queries)
+    facts.table_bytes = sum(table.stat().st_size for table in tables)
+    facts.dram_bytes = options.dram_bytes or _dram(options, facts.table_bytes)
+    cluster = progress.run(
+        f"one namenode, {options.datanodes} datanodes of {facts.dram_bytes >> 20} MiB",
+        lambda: Cluster.local(options.datanodes, facts.dram_bytes),
+    )
+    with cluster:
+        _run_on(cluster, facts, tables, queries, progress)
+    facts.seconds = time.monotonic() - began
+    return facts
+
+
+def _run_on(
+    cluster: Cluster, facts: Facts, tables: list[Path], queries: list[Query], progress: Progress
+) -> None:
+    with ExitStack() as stack:
+        store = stack.enter_context(cluster.store(observer=facts.meter.observer("query")))
+        plain = stack.enter_context(cluster.store())
+        progress.run("tables into the store", lambda: data.load(plain, tables))
+        session = Session(SanderlingFileSystem(store=store), tables)
+        # The first reads of a process cost what no later one does; they belong to no phase.
+        session.run(queries[0])
+        facts.sampler = Sampler(stack.enter_context(cluster.store()))
+        facts.fleet = Fleet(cluster, facts.trace, facts.options.notice_seconds)
+        observer = facts.meter.observer("writer")
+        stores = [
+            stack.enter_context(cluster.store(observer=observer))
+            for _ in range(facts.options.writers)
+        ]
+        writers = Writers(stores, facts.options)
+        facts.sampler.start()
+        writers.start()
+        try:
+            _phases(facts, session, queries, progress)
+        finally:
+            facts.fleet.stop()
+            writers.stop()
+            facts.sampler.stop()
+        facts.writers = writers.counts()
+        facts.client = store.metrics()
+        _verify(facts, plain, tables, progress)
+
+
+def _phases(facts: Facts, session: Session, queries: list[Query], progress: Progress) -> None:
+    options, fleet = facts.options, facts.fleet
+    assert fleet is not None
+    calm, rough = facts.undisturbed, facts.disturbed
+
+    def calm_is_over() -> bool:
+        return time.monotonic() - calm.began >= options.baseline_seconds
+
+    progress.run(
+        "undisturbed",
+        lambda: _answer(calm, session, queries, calm_is_over),
+        lambda: _status(calm, facts),
+    )
+    fleet.start()
+    progress.run(
+        f"under {len(facts.trace.preemptions)} preemptions",
+        lambda: _answer(rough, session, queries, fleet.is_over),
+        lambda: f"{_status(rough, facts)}, {len(fleet.noticed())} notices",
+    )
+
+
+def _answer(phase: Phase, session: Session, queries: list[Query], is_over) -> None:  # noqa: ANN001
+    """Runs rounds of all queries until the phase is over, and at least one whole round."""
+    phase.began = time.monotonic()
+    over_at: float | None = None
+    while over_at is None or len(phase.answers) < len(queries):
+        for query in queries:
+            phase.answers.append(session.run(query))
+            if over_at is None and is_over():
+                over_at = time.monotonic()
+            if over_at is not None:
+                if len(phase.answers) >= len(queries):
+                    break
+                if time.monotonic() - over_at > ROUNDS_OVER_SECONDS_MAX:
+                    phase.ended = time.monotonic()
+                    return
+    phase.ended = time.monotonic()
+
+
+def _verify(facts: Facts, plain, tables: list[Path], progress: Progress) -> None:  # noqa: ANN001
+    def verify() -> None:
+        facts.differing_tables = data.differing(plain, tables)
+        facts.report = plain.report()
+        facts.fsck = plain.fsck()
+
+    progress.run("every table read back and compared, byte by byte", verify)
+
+
+def _status(phase: Phase, facts: Facts) -> str:
+    right = sum(1 for answer in phase.answers if answer.is_right)
+    _, errors = facts.meter.now()
+    return f"{right}/{len(phase.answers)} queries right, {errors} errors"
+
+
+def _trace(options: Options) -> Trace:
+    shape = Shape(
+        slots=options.datanodes,
+        notices=options.notices,
+        seconds=options.seconds,
+        notice_seconds=options.notice_seconds,
+        overlap_max=options.overlap_max,
+    )
+    return draw(options.model, options.seed, shape)
+
+
+def _dram(options: Options, table_bytes: int) -> int:
+    """Returns a datanode's memory: all data fits with the machines that leave and one more gone.
+
+    A fifth more is for blocks' last units and for moves that are reserved twice.
+    """
+    data_bytes = table_bytes + options.writers * (options.live_bytes + (8 << 20))
+    nodes = max(options.datanodes - options.overlap_max - 1, 2)
+    unit = 16 << 20
+    return -(-round(data_bytes * 1.2 / nodes) // unit) * unit
