@@ -16,6 +16,8 @@ use pyo3::prelude::*;
 /// The module `sanderling._sanderling`.
 #[pymodule(gil_used = false)]
 mod _sanderling {
+    use std::ffi::OsString;
+
     use pyo3::prelude::*;
 
     #[pymodule_export]
@@ -28,10 +30,7 @@ mod _sanderling {
 
     /// Runs the command line and returns its exit code.
     #[pyfunction]
-    fn main(py: Python<'_>, arguments: Vec<String>) -> i32 {
-        py.detach(|| {
-            let _ = arguments;
-            1
-        })
+    fn main(py: Python<'_>, arguments: Vec<OsString>) -> i32 {
+        py.detach(|| sanderling_cli::main(arguments))
     }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -14,6 +15,9 @@ def main() -> int:
         return demo(sys.argv[2:])
     from sanderling import _sanderling
 
+    # What the command starts again is the interpreter with this module, not the bare interpreter.
+    os.environ.setdefault("SANDERLING_EXE", "\x1f".join((sys.executable, "-m", "sanderling")))
+    os.environ.setdefault("SANDERLING_PYTHON", sys.executable)
     # Python's handler would wait for bytecode to run again, which a server never lets happen.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _sanderling.main(["sanderling", *sys.argv[1:]])
