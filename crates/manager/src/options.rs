@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sanderling_core::relocation::RelocatorConfig;
+use sanderling_protocol::Nonce;
 
 /// What a manager is started with.
 #[derive(Debug, Clone)]
@@ -11,6 +12,10 @@ pub struct ManagerOptions {
     pub namenode: String,
     /// Its name, for events.
     pub name: String,
+    /// Whom the right to act is given to; `None` draws a new holder. A manager that lives inside the
+    /// only namenode takes one that stays the same, so that it need not wait, after a restart, for
+    /// its own earlier right to end.
+    pub holder: Option<Nonce>,
     /// How long it may act without renewing. A dead manager's drains wait this long for the next.
     pub lease: Duration,
     /// How often it looks at the drains while there are any.
@@ -30,6 +35,7 @@ impl Default for ManagerOptions {
         Self {
             namenode: "127.0.0.1:7600".to_owned(),
             name: "manager".to_owned(),
+            holder: None,
             // Short against a notice of half a minute; three renewals in it.
             lease: Duration::from_secs(3),
             poll: Duration::from_millis(50),

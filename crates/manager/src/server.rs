@@ -25,7 +25,7 @@ impl ManagerServer {
     pub fn start(options: ManagerOptions) -> Self {
         let shutdown = CancellationToken::new();
         let pool = Pool::new(PoolOptions { role: Role::Manager, ..PoolOptions::default() });
-        let holder = Nonce(rand::random());
+        let holder = options.holder.unwrap_or_else(|| Nonce(rand::random()));
         let caller = Caller::new(pool, &options, holder);
         let manager = Manager::new(options, caller, shutdown.clone());
         let task = parking_lot::Mutex::new(Some(tokio::spawn(manager.run())));

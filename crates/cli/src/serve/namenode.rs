@@ -2,6 +2,7 @@
 
 use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_namenode::{NamenodeOptions, NamenodeServer, StartError, Sync};
+use sanderling_protocol::Nonce;
 
 use super::ready::Ready;
 use super::{Signals, not_started, somewhere};
@@ -39,6 +40,8 @@ async fn serve(args: Namenode) -> Result<(), Failure> {
         ManagerServer::start(ManagerOptions {
             namenode: address.clone(),
             name,
+            // The directory's lock sees to it that there is only one of them.
+            holder: Some(Nonce(server.cluster().0)),
             ..ManagerOptions::default()
         })
     });
