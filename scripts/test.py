@@ -6,6 +6,7 @@ the log when a step fails. Needs nothing but Python 3.11, cargo and a C compiler
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ import time
 import xml.etree.ElementTree as xml
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "target" / "logs"
@@ -23,6 +25,8 @@ SANDERLING = ROOT / ".venv" / "bin" / "sanderling"
 # The members of the workspace that need no Python to link against.
 MEMBERS = ["--workspace", "--exclude", "sanderling-python"]
 TAIL_LINES = 60
+# The exit code of `sanderling --timeout` when the time is over.
+DEADLINE = 124
 
 
 @dataclass
@@ -38,17 +42,19 @@ class Counts:
 class Run:
     """What became of one command."""
 
-    code: int
     log: str
-    why: str = ""
+    is_fine: bool
 
 
 def main() -> int:
     """Runs the steps in order and returns the exit code."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("steps", nargs="*", choices=[*STEPS, []], help="only these steps")
+    arguments.add_argument("steps", nargs="*", help=f"only these of: {', '.join(STEPS)}")
     arguments.add_argument("--sim-seconds", type=float, default=60.0, help="time for seeds")
     options = arguments.parse_args()
+    unknown = [name for name in options.steps if name not in STEPS]
+    if unknown:
+        arguments.error(f"no step is called {unknown[0]}")
     if not shutil.which("cargo"):
         print("cargo is not in PATH: install Rust (https://rustup.rs)")
         return 2
@@ -74,7 +80,9 @@ def main() -> int:
     return 1 if total.failed or not total.passed else 0
 
 
-def run(name: str, command: list[str], seconds: float = 2400.0) -> Run:
+def run(
+    name: str, command: list[str], seconds: float = 2400.0, passes: tuple[int, ...] = (0,)
+) -> Run:
     """Runs a command with its output in a log of that name; shows the log's end on failure."""
     path = LOGS / f"{name}.log"
     quiet = {"NO_COLOR": "1", "CARGO_TERM_COLOR": "never", "CARGO_TERM_PROGRESS_WHEN": "never"}
@@ -98,11 +106,12 @@ def run(name: str, command: list[str], seconds: float = 2400.0) -> Run:
             stop(process)
             raise
     text = path.read_text(errors="replace")
-    if code != 0:
+    is_fine = code in passes
+    if not is_fine:
         print(f"--- {' '.join(command)}: {why or f'exit code {code}'}; end of {path}:")
         print("\n".join(text.splitlines()[-TAIL_LINES:]))
         print("---", flush=True)
-    return Run(code, text, why)
+    return Run(text, is_fine)
 
 
 def stop(process: subprocess.Popen) -> int:
@@ -114,7 +123,7 @@ def stop(process: subprocess.Popen) -> int:
 
 def one(run_result: Run) -> Counts:
     """Counts a command as one check."""
-    return Counts(passed=1) if run_result.code == 0 else Counts(failed=1)
+    return Counts(passed=1) if run_result.is_fine else Counts(failed=1)
 
 
 def step_format(_options: argparse.Namespace) -> Counts:
@@ -142,7 +151,7 @@ def step_rust(_options: argparse.Namespace) -> Counts:
         counts.failed += int(failed)
     ignored = re.findall(r"^test (.+?) \.\.\. ignored(?:, (.*))?$", result.log, re.MULTILINE)
     counts.skipped = [f"{name}: {reason or 'ignored'}" for name, reason in ignored]
-    if result.code and not counts.failed:
+    if not result.is_fine and not counts.failed:
         counts.failed = 1
     return counts
 
@@ -151,7 +160,7 @@ def step_python(_options: argparse.Namespace) -> Counts:
     """Builds the wheel, installs it beside what its tests need, and runs them."""
     for name, command in [("venv", ["scripts/venv.sh", "test"]),
                           ("wheel", ["scripts/build-wheel.sh"])]:
-        if run(name, command).code:
+        if not run(name, command).is_fine:
             return Counts(failed=1)
     report = LOGS / "pytest.xml"
     report.unlink(missing_ok=True)
@@ -169,9 +178,39 @@ def step_python(_options: argparse.Namespace) -> Counts:
             counts.skipped.append(f"{case.get('name')}: {skip.get('message')}")
         else:
             counts.passed += 1
-    if result.code and not counts.failed:
+    if not result.is_fine and not counts.failed:
         counts.failed = 1
     return counts
+
+
+def step_simulation(options: argparse.Namespace) -> Counts:
+    """Runs seeds for a while, then every broken variant, in which a checker must fail."""
+    if not SANDERLING.exists():
+        print(f"{SANDERLING} is not there: the step python makes it")
+        return Counts(failed=1)
+    limit = f"{options.sim_seconds:g}s"
+    command = [str(SANDERLING), "-q", "--json", "--timeout", limit, "sim", "--seeds", "1000000"]
+    result = run("simulation", command, options.sim_seconds + 120, passes=(0, DEADLINE))
+    counts = one(result)
+    print(f"    {find(result.log, 'seeds', 'none')} seeds in {limit}", flush=True)
+    listed = run("variants", [str(SANDERLING), "--json", "sim", "--broken", "list"])
+    names = [variant["name"] for variant in find(listed.log, "variants", [])]
+    if not names:
+        counts.failed += 1
+    for name in names:
+        command = [str(SANDERLING), "-q", "sim", "--seeds", "500", "--broken", name]
+        broken = run(f"broken-{name}", command, seconds=300, passes=(1,))
+        counts.passed += broken.is_fine
+        counts.failed += not broken.is_fine
+    return counts
+
+
+def find(log: str, key: str, default: Any) -> Any:
+    """Returns a value of the last JSON object in a log."""
+    for line in reversed(log.splitlines()):
+        if line.startswith("{"):
+            return json.loads(line).get(key, default)
+    return default
 
 
 STEPS = {
@@ -179,6 +218,7 @@ STEPS = {
     "clippy": step_clippy,
     "rust": step_rust,
     "python": step_python,
+    "simulation": step_simulation,
 }
 
 if __name__ == "__main__":
