@@ -55,6 +55,22 @@ fn every_flag_of_the_operators_page_exists() {
 }
 
 #[test]
+fn every_flag_of_a_server_is_explained() {
+    let files = tree::read(&tree::root()).expect("the working tree can be read");
+    let page = files.iter().find(|file| file.path == "docs/OPERATING.md").expect("it is there");
+    let explained = flags_in(&page.text);
+    let cli = Cli::command();
+    let servers = ["namenode", "datanode", "manager"];
+    let servers = cli.get_subcommands().filter(|it| servers.contains(&it.get_name()));
+    let shown = servers.flat_map(clap::Command::get_arguments).filter(|flag| !flag.is_hide_set());
+    let flags: BTreeSet<String> =
+        shown.filter_map(|flag| flag.get_long()).map(|flag| format!("--{flag}")).collect();
+    assert!(flags.len() > 10);
+    let missing: Vec<_> = flags.iter().filter(|flag| !explained.contains(flag.as_str())).collect();
+    assert!(missing.is_empty(), "docs/OPERATING.md does not explain {missing:?}");
+}
+
+#[test]
 fn command_that_does_not_exist_is_noticed() {
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     assert!(wrong(&words("sanderling fs lsx /")).is_some());
