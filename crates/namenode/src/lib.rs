@@ -17,6 +17,7 @@ mod server;
 mod service;
 mod snapshot;
 mod state;
+mod weight;
 mod writer;
 
 pub use error::{NamenodeFailure, StartError};

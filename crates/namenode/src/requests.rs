@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::metrics::kind;
 use crate::state::State;
+use crate::weight::Weight;
 use crate::writer::{Answers, Work};
 
 /// Where requests of the protocol and of HTTP go in.
@@ -75,8 +76,9 @@ impl Requests {
     fn read_all(&self, requests: &[Request]) -> Option<Answers> {
         let now = self.state.now();
         let namenode = self.state.namenode.read();
-        let answers: Option<Answers> =
-            requests.iter().map(|request| namenode.read(now, request)).collect();
+        let mut weight = Weight::default();
+        let read = |request| namenode.read(now, request).map(|answer| weight.admit(answer));
+        let answers: Option<Answers> = requests.iter().map(read).collect();
         drop(namenode);
         let answers = answers?;
         for (request, answer) in requests.iter().zip(&answers) {

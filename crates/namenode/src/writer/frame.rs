@@ -8,19 +8,21 @@ use tokio::sync::oneshot;
 
 use super::round::{Round, may_place};
 use super::{Answers, Origin};
+use crate::weight::Weight;
 
 /// Requests that wait, answers so far, and who waits for them.
 #[derive(Debug)]
 pub(super) struct OpenFrame {
     requests: VecDeque<Request>,
     answers: Answers,
+    weight: Weight,
     reply: oneshot::Sender<Answers>,
 }
 
 impl OpenFrame {
     pub(super) fn new(requests: Vec<Request>, reply: oneshot::Sender<Answers>) -> Self {
         let answers = Vec::with_capacity(requests.len());
-        Self { requests: requests.into(), answers, reply }
+        Self { requests: requests.into(), answers, weight: Weight::default(), reply }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -49,7 +51,7 @@ impl OpenFrame {
                 }
                 Prepared::Answer(_) if is_pending => false,
                 Prepared::Answer(answer) => {
-                    self.answers.push(answer);
+                    self.answers.push(self.weight.admit(answer));
                     true
                 }
             };
