@@ -1,0 +1,165 @@
+"""Boils a run down to the figures of its table, and says what is wrong with it."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sanderling.demo import sampler
+from sanderling.demo.cost import PAPER_MACHINES, Cost
+from sanderling.demo.meter import Stall, longest_stall, usual_seconds
+from sanderling.demo.queries import Answer
+from sanderling.demo.run import Facts
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Preempted:
+    """One machine that was taken away."""
+
+    node: int
+    slot: int
+    lived_hours: float
+    noticed_bytes: int
+    moved_bytes: int
+    lost_bytes: int
+    drained_after_seconds: float | None
+    """From the notice until it was seen empty; None when it never was."""
+    deferred_seconds: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The figures of one run."""
+
+    queries_right: int
+    queries_total: int
+    queries_distinct: int
+    writer_objects: int
+    writer_objects_wrong: int
+    writer_bytes: int
+    notices: int
+    relocated_bytes: int
+    lost_bytes: int
+    client_errors: int
+    stall: Stall | None
+    undisturbed_longest_seconds: float
+    """The longest call of the undisturbed run, for comparison with the stall."""
+    undisturbed_round_seconds: float
+    disturbed_round_seconds: float
+    cost: Cost
+    paper_cost: Cost
+    """The same slowdown on the paper's five machines."""
+    preempted: list[Preempted]
+    problems: list[str]
+    """Empty when every result is right and nothing was lost."""
+    seconds: float
+
+    @property
+    def slowdown(self) -> float:
+        """Time of the queries under preemptions over their undisturbed time."""
+        return self.cost.slowdown
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the figures with stable keys."""
+        raw = asdict(self)
+        raw["stall_seconds"] = self.stall.seconds if self.stall else 0.0
+        raw["slowdown"] = self.slowdown
+        for name, cost in (("cost", self.cost), ("paper_cost", self.paper_cost)):
+            raw[name] |= {
+                "on_demand_dollars": cost.on_demand_dollars,
+                "spot_dollars": cost.spot_dollars,
+                "saved": cost.saved,
+            }
+        return {"schema_version": SCHEMA_VERSION, "ok": not self.problems, **raw}
+
+
+def summarize(facts: Facts) -> Summary:
+    """Computes the figures of a run."""
+    assert facts.fleet and facts.sampler and facts.report and facts.fsck
+    calls = facts.meter.calls()
+    rough_began = facts.disturbed.began
+    calm = [call for call in calls if facts.undisturbed.began <= call.began < rough_began]
+    rough = [call for call in calls if call.began >= rough_began]
+    answers = facts.undisturbed.answers + facts.disturbed.answers
+    calm_seconds, rough_seconds = _round_seconds(facts)
+    slowdown = rough_seconds / calm_seconds if calm_seconds else 1.0
+    return Summary(
+        queries_right=sum(answer.is_right for answer in answers),
+        queries_total=len(answers),
+        queries_distinct=facts.queries,
+        writer_objects=facts.writers.checked_objects,
+        writer_objects_wrong=facts.writers.wrong_objects,
+        writer_bytes=facts.writers.written_bytes,
+        notices=facts.report.notices,
+        relocated_bytes=facts.report.moved_bytes,
+        lost_bytes=facts.report.bytes,
+        client_errors=sum(1 for call in calls if call.error),
+        stall=longest_stall(usual_seconds(calm), rough),
+        undisturbed_longest_seconds=max((call.seconds for call in calm), default=0.0),
+        undisturbed_round_seconds=calm_seconds,
+        disturbed_round_seconds=rough_seconds,
+        cost=Cost(facts.options.datanodes, slowdown),
+        paper_cost=Cost(PAPER_MACHINES - 1, slowdown),
+        preempted=_preempted(facts),
+        problems=_problems(facts, answers, [call.error for call in calls if call.error]),
+        seconds=facts.seconds,
+    )
+
+
+def _round_seconds(facts: Facts) -> tuple[float, float]:
+    """Returns the time of one round of the queries, undisturbed and under preemptions.
+
+    Each query counts with its mean, so that a phase that ends within a round is not favoured.
+    """
+    calm, rough = _means(facts.undisturbed.answers), _means(facts.disturbed.answers)
+    both = calm.keys() & rough.keys()
+    return sum(calm[query] for query in both), sum(rough[query] for query in both)
+
+
+def _means(answers: list[Answer]) -> dict[int, float]:
+    times: dict[int, list[float]] = defaultdict(list)
+    for answer in answers:
+        times[answer.query].append(answer.seconds)
+    return {query: statistics.fmean(each) for query, each in times.items()}
+
+
+def _preempted(facts: Facts) -> list[Preempted]:
+    assert facts.fleet and facts.sampler
+    samples = facts.sampler.samples
+    rows = []
+    for each in facts.fleet.noticed():
+        noticed = each.noticed or 0.0
+        drained = sampler.drained_at(samples, each.node, noticed)
+        rows.append(
+            Preempted(
+                node=each.node,
+                slot=each.slot,
+                lived_hours=each.lived_hours or 0.0,
+                noticed_bytes=each.noticed_bytes,
+                moved_bytes=sampler.moved_bytes(samples, each.node),
+                lost_bytes=sampler.lost_bytes(samples, each.node),
+                drained_after_seconds=None if drained is None else drained - noticed,
+                deferred_seconds=each.deferred_seconds,
+            )
+        )
+    return rows
+
+
+def _problems(facts: Facts, answers: list[Answer], errors: list[str]) -> list[str]:
+    assert facts.fleet and facts.report and facts.fsck
+    problems = [f"query {each.query}: {each.problem}" for each in answers if not each.is_right]
+    problems += [f"client: {error}" for error in errors]
+    problems += [f"writer: {problem}" for problem in facts.writers.problems]
+    problems += [f"fleet: {problem}" for problem in facts.fleet.problems]
+    problems += [f"table {name} differs from the local file" for name in facts.differing_tables]
+    problems += [f"catalog: {problem}" for problem in facts.fsck.problems]
+    if facts.report.bytes or facts.report.blocks:
+        problems.append(f"{facts.report.bytes} bytes in {facts.report.blocks} blocks were lost")
+    wanted = len(facts.trace.preemptions)
+    if facts.report.notices != wanted:
+        problems.append(f"{facts.report.notices} notices were given, {wanted} were to be")
+    return problems
