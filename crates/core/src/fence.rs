@@ -426,9 +426,14 @@ impl<B: Clone> BlockTable<B> {
         Ok(PushAdmission { length: held.length, bytes: held.bytes.clone() })
     }
 
-    /// Forgets a block, and that it was dropped is remembered against late writes. Returns its
-    /// bytes, which readers may still hold.
-    pub fn drop_block(&mut self, block: BlockId) -> Option<B> {
+    /// Forgets a block held at `last` or an earlier epoch, and that it was dropped is remembered
+    /// against late writes. Returns its bytes, which readers may still hold.
+    ///
+    /// A block at a later epoch stays: it has come back since the order was given.
+    pub fn drop_block(&mut self, block: BlockId, last: Epoch) -> Option<B> {
+        if self.blocks.get(&block).is_some_and(|held| held.epoch > last) {
+            return None;
+        }
         self.tombstones.insert(block);
         let held = self.blocks.remove(&block)?;
         self.bytes -= u64::from(held.length);
@@ -439,7 +444,7 @@ impl<B: Clone> BlockTable<B> {
     /// meanwhile.
     pub fn drop_block_at(&mut self, block: BlockId, epoch: Epoch) -> Option<B> {
         let is_same = self.blocks.get(&block).is_some_and(|held| held.epoch == epoch);
-        if is_same { self.drop_block(block) } else { None }
+        if is_same { self.drop_block(block, epoch) } else { None }
     }
 
     /// Forgets every block, every drop and the node's fence: another incarnation begins. Writes

@@ -154,9 +154,9 @@ impl BlockStore {
     }
 
     /// Forgets blocks. Their space is free once nobody reads them.
-    pub(crate) fn drop_blocks(&self, blocks: &[BlockId]) {
-        for block in blocks {
-            let bytes = self.table.write().drop_block(*block);
+    pub(crate) fn drop_blocks(&self, blocks: &[(BlockId, Epoch)]) {
+        for (block, last) in blocks {
+            let bytes = self.table.write().drop_block(*block, *last);
             // Deleting a file takes its time, and the table is free again by now.
             drop(bytes);
         }

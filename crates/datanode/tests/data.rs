@@ -194,7 +194,9 @@ async fn full_arena_refuses_and_has_its_space_back_after_a_drop() {
     }
     let refused = caller.write(9, 0, b"one more").await;
     assert!(matches!(refused, Err(Refusal::NodeFull { .. })), "{refused:?}");
-    caller.order(Order::Drop { blocks: vec![BlockId(3), BlockId(99)] }).await;
+    caller
+        .order(Order::Drop { blocks: vec![(BlockId(3), Epoch(9)), (BlockId(99), Epoch(9))] })
+        .await;
     assert_eq!(caller.write(9, 0, &all).await, Ok(BLOCK_BYTES_MAX));
     let gone = caller.write(3, 0, b"too late").await;
     assert_eq!(gone, Err(Refusal::Moved { block: BlockId(3), length: 0 }));

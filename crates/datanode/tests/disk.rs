@@ -47,7 +47,7 @@ async fn blocks_on_disk_are_written_read_repeated_and_dropped() {
     assert_eq!(caller.read(1, 1, 24_999, 2).await.unwrap(), all[24_999..25_001]);
     assert_eq!(caller.held().await[0].tier, Tier::Disk);
     assert_eq!(block_files(directory.path()).len(), 1);
-    caller.order(Order::Drop { blocks: vec![BlockId(1)] }).await;
+    caller.order(Order::Drop { blocks: vec![(BlockId(1), Epoch(9))] }).await;
     until_answer("the file to go", || async { block_files(directory.path()).is_empty() }).await;
     server.stop().await;
 }
@@ -85,7 +85,7 @@ async fn full_disk_tier_refuses_and_has_its_space_back() {
         matches!(&refused, Err(Refusal::NodeFull { tier, .. }) if tier == "disk"),
         "{refused:?}"
     );
-    caller.order(Order::Drop { blocks: vec![BlockId(1)] }).await;
+    caller.order(Order::Drop { blocks: vec![(BlockId(1), Epoch(9))] }).await;
     assert_eq!(caller.write_with(on_disk(Op::Write, 2, 0, &all), &all).await, Ok(50_000));
     server.stop().await;
 }
@@ -199,7 +199,7 @@ async fn writer_whose_connection_broke_goes_on_where_it_was() {
         })
         .await;
         assert_eq!(again.read(round, 1, 0, 400_000).await.unwrap(), all);
-        again.order(Order::Drop { blocks: vec![BlockId(round)] }).await;
+        again.order(Order::Drop { blocks: vec![(BlockId(round), Epoch(9))] }).await;
     }
     server.stop().await;
 }

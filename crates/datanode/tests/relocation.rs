@@ -222,7 +222,7 @@ async fn block_dropped_while_it_is_read_is_read_whole() {
         (header.block, header.epoch, header.length) = (BlockId(round), Epoch(1), 1 << 20);
         let (read, _) = tokio::join!(
             other.call(header, &[]),
-            caller.order(Order::Drop { blocks: vec![BlockId(round)] })
+            caller.order(Order::Drop { blocks: vec![(BlockId(round), Epoch(9))] })
         );
         if let Ok(frame) = read {
             assert!(frame.body == all, "a reader saw bytes of another block");
@@ -234,7 +234,7 @@ async fn block_dropped_while_it_is_read_is_read_whole() {
             }
         }
         caller.write(round + 1000, 0, &bytes(1 << 20, 6)).await.unwrap();
-        caller.order(Order::Drop { blocks: vec![BlockId(round + 1000)] }).await;
+        caller.order(Order::Drop { blocks: vec![(BlockId(round + 1000), Epoch(9))] }).await;
     }
     served.namenode.next_beat(server.node()).await;
     until("the space to come back", || {

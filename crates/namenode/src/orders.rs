@@ -238,7 +238,7 @@ fn join_drops(first: &mut Waiting, orders: &mut mpsc::Receiver<Waiting>) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use sanderling_protocol::BlockId;
+    use sanderling_protocol::{BlockId, Epoch};
 
     use super::*;
 
@@ -248,7 +248,7 @@ mod tests {
     }
 
     fn drop_of(block: u64) -> Order {
-        Order::Drop { blocks: vec![BlockId(block)] }
+        Order::Drop { blocks: vec![(BlockId(block), Epoch(1))] }
     }
 
     #[tokio::test]
@@ -259,7 +259,7 @@ mod tests {
         }
         let mut first = waiting(drop_of(1));
         let next = join_drops(&mut first, &mut orders).unwrap();
-        let all = [1, 2, 3].map(BlockId).to_vec();
+        let all = [1, 2, 3].map(|block| (BlockId(block), Epoch(1))).to_vec();
         assert_eq!(first.order.order, Order::Drop { blocks: all });
         assert_eq!(next.order.order, Order::UnfenceNode);
         assert_eq!(orders.len(), 1);

@@ -54,15 +54,16 @@ pub(crate) struct Move {
 /// What datanodes are to be told after a command.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
-    pub(crate) drops: BTreeMap<NodeId, Vec<BlockId>>,
+    pub(crate) drops: BTreeMap<NodeId, Vec<(BlockId, Epoch)>>,
     pub(crate) fences: BTreeMap<NodeId, Vec<(BlockId, Epoch)>>,
     pub(crate) fence_nodes: BTreeSet<NodeId>,
     pub(crate) unfence_nodes: BTreeSet<NodeId>,
 }
 
 impl Orders {
-    pub(crate) fn drop_block(&mut self, node: NodeId, block: BlockId) {
-        self.drops.entry(node).or_default().push(block);
+    /// Tells a node to forget its copy of a block at `last` or an earlier epoch.
+    pub(crate) fn drop_block(&mut self, node: NodeId, block: BlockId, last: Epoch) {
+        self.drops.entry(node).or_default().push((block, last));
     }
 }
 
@@ -122,7 +123,7 @@ impl Catalog {
         let Some(block) = self.blocks.remove(&id) else { return };
         if let Some(home) = block.home {
             self.nodes.leave(home, id, &block);
-            orders.drop_block(home, id);
+            orders.drop_block(home, id, block.epoch_last);
             self.charge(block.job, -i64::from(block.reserved));
         }
     }
@@ -144,7 +145,7 @@ impl Catalog {
         let Some(block) = self.blocks.get_mut(&id) else { return };
         if let Some(planned) = block.moving.take() {
             self.nodes.release_incoming(planned.to, id);
-            orders.drop_block(planned.to, id);
+            orders.drop_block(planned.to, id, planned.to_epoch);
         }
     }
 

@@ -3,7 +3,9 @@
 use sanderling_protocol::limits::TEXT_BYTES_MAX;
 use sanderling_protocol::message::{Register, Registered};
 use sanderling_protocol::node::Policy;
-use sanderling_protocol::{BlockId, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply};
+use sanderling_protocol::{
+    BlockId, Epoch, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply,
+};
 
 use super::Catalog;
 use super::block_map::Orders;
@@ -171,7 +173,9 @@ impl Catalog {
         node.reason.clear();
         let homes: Vec<BlockId> = node.homes.iter().copied().collect();
         for block in std::mem::take(&mut node.left) {
-            orders.drop_block(id, block);
+            // What is there is older than what the block's home has.
+            let current = self.blocks.get(&block).map_or(Epoch(u32::MAX), |kept| kept.epoch);
+            orders.drop_block(id, block, Epoch(current.0 - 1));
         }
         for block in homes {
             self.void_move(block, orders);

@@ -83,10 +83,6 @@ impl Catalog {
         let to_epoch = block.epoch_last;
         block.moving = Some(Move { to, tier, to_epoch });
         self.nodes.reserve_incoming(to, id, tier, bytes);
-        // The order to forget what an earlier attempt stored there would forget this one's bytes.
-        if let Some(drops) = orders.drops.get_mut(&to) {
-            drops.retain(|block| *block != id);
-        }
         Ok(to_epoch)
     }
 
@@ -173,7 +169,7 @@ impl Catalog {
         self.nodes.settle(to, id, kept);
         self.resize_block(id, allocated_bytes(length));
         if self.nodes.get(from).is_some_and(|node| !node.policy.is_draining()) {
-            orders.drop_block(from, id);
+            orders.drop_block(from, id, from_epoch);
             if let Some(node) = self.nodes.get_mut(from) {
                 node.left.remove(&id);
             }

@@ -141,7 +141,7 @@ fn fence_between_admission_and_publication_wins() {
         |table| table.fence_node(),
         |table| assert_eq!(table.fence_block(BLOCK, TWO), 2),
         |table| assert_eq!(table.admit_push(BLOCK, ONE).unwrap().length, 2),
-        |table| assert!(table.drop_block(BLOCK).is_some()),
+        |table| assert!(table.drop_block(BLOCK, TWO).is_some()),
     ];
     for fence in fences {
         let mut table = Table::default();
@@ -271,8 +271,8 @@ fn fenced_node_refuses_stores_but_acknowledges_a_repeated_one() {
 fn dropped_block_stays_away_but_may_be_stored_again() {
     let mut table = Table::default();
     write(&mut table, 0, b"abc").unwrap();
-    assert_eq!(table.drop_block(BLOCK), Some(b"abc".to_vec()));
-    assert_eq!(table.drop_block(BLOCK), None);
+    assert_eq!(table.drop_block(BLOCK, TWO), Some(b"abc".to_vec()));
+    assert_eq!(table.drop_block(BLOCK, TWO), None);
     assert_eq!((table.blocks(), table.bytes()), (0, 0));
     assert_eq!(write(&mut table, 0, b"a"), Err(Refusal::Moved { block: BLOCK, length: 0 }));
     assert_eq!(table.admit_push(BLOCK, ONE), Err(Refusal::UnknownBlock { block: BLOCK }));
@@ -286,7 +286,7 @@ fn dropped_block_stays_away_but_may_be_stored_again() {
 fn tombstones_are_bounded() {
     let mut table = Table::default();
     for block in 0..TOMBSTONES_MAX as u64 + 10 {
-        table.drop_block(BlockId(block));
+        table.drop_block(BlockId(block), TWO);
     }
     assert_eq!(table.tombstones.order.len(), TOMBSTONES_MAX);
     assert_eq!(table.tombstones.blocks.len(), TOMBSTONES_MAX);
@@ -318,6 +318,15 @@ fn wiped_table_is_empty_and_takes_no_write_of_its_past() {
     assert_eq!((table.blocks(), table.bytes(), table.is_fenced()), (0, 0, false));
     let (_new, _) = begin(&mut table, 0, 1);
     assert!(table.wrote(ticket, b"abcd".to_vec()).is_err());
+}
+
+#[test]
+fn late_drop_spares_a_block_that_came_back() {
+    let mut table = Table::default();
+    table.stored(&store(TWO, 3), b"abc".to_vec()).unwrap();
+    assert_eq!(table.drop_block(BLOCK, ONE), None);
+    assert_eq!(table.list(BlockId(0), 9).len(), 1);
+    assert!(table.drop_block(BLOCK, TWO).is_some());
 }
 
 #[test]

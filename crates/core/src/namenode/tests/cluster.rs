@@ -112,11 +112,8 @@ fn commit_cannot_bring_back_what_was_declared_lost() {
     rig.reserve(block, Epoch(1), other).unwrap();
     rig.orders.clear();
     rig.pass(Millis(1001));
-    assert!(
-        rig.orders
-            .iter()
-            .any(|order| order.node == other && order.order == Order::Drop { blocks: vec![block] })
-    );
+    assert!(rig.orders.iter().any(|order| order.node == other
+        && order.order == Order::Drop { blocks: vec![(block, Epoch(2))] }));
     assert!(matches!(rig.commit(block, Epoch(1), other, 1000), Err(Refusal::MoveVoid { .. })));
     let layout = rig.layout("/file").unwrap();
     assert_eq!(layout.blocks[0].home, None);
@@ -198,8 +195,8 @@ fn cancelled_notice_makes_the_node_active_and_forgets_what_left() {
     let expect =
         |node, order| assert!(rig.orders.iter().any(|it| it.node == node && it.order == order));
     expect(home, Order::UnfenceNode);
-    expect(home, Order::Drop { blocks: vec![first] });
-    expect(other, Order::Drop { blocks: vec![second] });
+    expect(home, Order::Drop { blocks: vec![(first, Epoch(1))] });
+    expect(other, Order::Drop { blocks: vec![(second, Epoch(2))] });
     assert!(matches!(rig.commit(second, Epoch(1), other, 10), Err(Refusal::MoveVoid { .. })));
     assert_eq!(rig.policy(home), Policy::Active);
     rig.pass(Millis(40_000));
