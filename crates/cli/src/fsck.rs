@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::time::Duration;
 
 use sanderling_client::Client;
 use sanderling_protocol::event::LossReport;
@@ -109,37 +110,55 @@ fn write(writer: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
     if is_clean { writeln!(writer, "clean") } else { Ok(()) }
 }
 
-/// Compares the number of blocks that the catalog puts on each node with what the node lists, and finds
-/// blocks that two nodes hold at the same epoch.
+/// How long a cluster at work gets to finish the moves and writes that one look met in the middle.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// Compares the catalog with what the datanodes hold; what is wrong only for a moment is not told.
 async fn deep(session: &Session, client: &Client) -> Result<Deep, Failure> {
+    let first = look(session, client).await?;
+    if first.problems.is_empty() {
+        return Ok(first);
+    }
+    tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+    look(session, client).await
+}
+
+/// Compares the number of blocks that the catalog puts on each node with what the node lists, and
+/// finds blocks that two nodes hold at the same epoch.
+async fn look(session: &Session, client: &Client) -> Result<Deep, Failure> {
     let mut result = Deep::default();
+    let mut missing = Vec::new();
     let mut holders: BTreeMap<BlockId, Vec<(NodeId, HeldBlock)>> = BTreeMap::new();
-    for node in nodes(session, client, false).await? {
-        if node.policy == Policy::Gone {
-            continue;
-        }
+    let living = nodes(session, client, false).await?;
+    for node in living.iter().filter(|node| node.policy != Policy::Gone) {
         result.nodes += 1;
-        match held(client, &node).await {
-            Ok(blocks) => {
-                if (blocks.len() as u64) < node.blocks {
-                    result.problems.push(format!(
-                        "node {} ({}) holds {} blocks, the catalog has {} there",
-                        node.id,
-                        node.name,
-                        blocks.len(),
-                        node.blocks
-                    ));
-                }
-                for block in blocks {
-                    result.held_blocks += 1;
-                    result.held_bytes += u64::from(block.length);
-                    holders.entry(block.block).or_default().push((node.id, block));
-                }
-            }
+        let blocks = match held(client, node).await {
+            Ok(blocks) => blocks,
+            // An empty node may go without a word.
+            Err(_) if node.blocks == 0 => continue,
             Err(why) => {
                 result.problems.push(format!("node {} ({}): {why}", node.id, node.name));
+                continue;
             }
+        };
+        if (blocks.len() as u64) < node.blocks {
+            missing.push((node, blocks.len() as u64));
         }
+        for block in blocks {
+            result.held_blocks += 1;
+            result.held_bytes += u64::from(block.length);
+            holders.entry(block.block).or_default().push((node.id, block));
+        }
+    }
+    // A datanode knows a reserved block from its first write on.
+    let reply = session.ask(client, Request::Fsck).await?;
+    let Reply::Fsck(catalog) = reply else { return Err(unexpected(&reply)) };
+    let short: u64 = missing.iter().map(|(node, held)| node.blocks - held).sum();
+    if short > catalog.open_blocks {
+        result.problems.extend(missing.iter().map(|(node, held)| {
+            let (id, name, blocks) = (node.id, &node.name, node.blocks);
+            format!("node {id} ({name}) holds {held} blocks, the catalog has {blocks} there")
+        }));
     }
     result.problems.extend(holders.iter().filter_map(|(block, held)| twice(*block, held)));
     Ok(result)

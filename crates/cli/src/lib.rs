@@ -53,6 +53,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     }
 }
 
+/// Returns the names of the types that `sanderling bench` measures.
+pub fn benchmarks() -> impl Iterator<Item = &'static str> {
+    bench::TYPES.iter().map(|kind| kind.name)
+}
+
 fn run(global: &Global, command: Command) -> Result<(), Failure> {
     match command {
         Command::Demo(args) => demo::run(args),

@@ -264,6 +264,11 @@ async fn range_to_stdout(
 ) -> Result<(), Failure> {
     let failed = |error| refused::client(&error, &session.namenode);
     let reader = client.open(path).await.map_err(failed)?;
+    if offset > reader.bytes() {
+        let refusal = Refusal::OutOfRange { offset, bytes: 0, end: reader.bytes() };
+        return Err(refused::refusal_failure(&refusal)
+            .next(format_args!("sanderling fs stat {}", refused::shell_word(path.as_str()))));
+    }
     let end = offset.saturating_add(bytes).min(reader.bytes());
     let mut at = offset;
     while at < end {

@@ -1,0 +1,197 @@
+//! A cluster of real processes on loopback for tests.
+//!
+//! Every server dies with the test: by its handle's `Drop`, and if the test's thread is killed, by the
+//! kernel (`--exit-with-parent`). Every wait has a limit and says what it waited for.
+#![allow(dead_code, reason = "each test program uses its part of the harness")]
+
+mod process;
+
+use std::path::{Path as LocalPath, PathBuf};
+use std::time::{Duration, Instant};
+
+use sanderling_client::{Client, ClientConfig};
+use sanderling_protocol::node::NodeInfo;
+use sanderling_protocol::{Path, Policy};
+use tempfile::TempDir;
+
+pub(crate) use process::{Ran, Server, run, sanderling};
+
+/// How long a server may take to serve, and a command to end, on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// How a cluster is started.
+#[derive(Debug, Clone)]
+pub(crate) struct Shape {
+    pub(crate) datanodes: usize,
+    pub(crate) dram: &'static str,
+    /// Flags of the namenode beside the usual ones.
+    pub(crate) namenode: Vec<String>,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { datanodes: 3, dram: "64MiB", namenode: Vec::new() }
+    }
+}
+
+/// One namenode and its datanodes.
+pub(crate) struct Cluster {
+    pub(crate) namenode: Server,
+    pub(crate) datanodes: Vec<Server>,
+    shape: Shape,
+    directory: TempDir,
+}
+
+impl Cluster {
+    /// Starts so many datanodes.
+    pub(crate) fn of(datanodes: usize) -> Self {
+        Self::start(Shape { datanodes, ..Shape::default() })
+    }
+
+    pub(crate) fn start(shape: Shape) -> Self {
+        let directory = TempDir::new().expect("a directory for the test");
+        let namenode = namenode(directory.path(), "127.0.0.1:0", &shape);
+        let mut cluster = Self { namenode, datanodes: Vec::new(), shape, directory };
+        // All at once, then wait for all.
+        let starting: Vec<_> =
+            (0..cluster.shape.datanodes).map(|at| cluster.spawn(&format!("n{at}"), &[])).collect();
+        cluster.datanodes = starting.into_iter().map(process::Starting::serves).collect();
+        cluster
+    }
+
+    fn spawn(&self, name: &str, flags: &[&str]) -> process::Starting {
+        let mut words = vec!["datanode", "--namenode", &self.namenode.address, "--name", name];
+        words.extend(["--dram", self.shape.dram]);
+        words.extend(flags);
+        process::spawn(self.directory.path(), name, &words)
+    }
+
+    /// Starts one more datanode.
+    pub(crate) fn add(&mut self, name: &str, flags: &[&str]) -> &Server {
+        let server = self.spawn(name, flags).serves();
+        self.datanodes.push(server);
+        self.datanodes.last().expect("just added")
+    }
+
+    /// Starts a manager on its own; it is not one of the cluster's.
+    pub(crate) fn manager(&self, name: &str) -> Server {
+        let words = ["manager", "--namenode", &self.namenode.address, "--name", name];
+        process::spawn(self.directory.path(), name, &words).serves()
+    }
+
+    pub(crate) fn datanode(&mut self, name: &str) -> &mut Server {
+        let found = self.datanodes.iter_mut().find(|server| server.name == name);
+        found.expect("the datanode was started")
+    }
+
+    /// Starts the namenode again on the same directory and port.
+    pub(crate) fn restart_namenode(&mut self) {
+        self.namenode.kill();
+        let address = self.namenode.address.clone();
+        self.namenode = namenode(self.directory.path(), &address, &self.shape);
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Runs a command on this cluster.
+    pub(crate) fn cli(&self, words: &[&str]) -> Ran {
+        let namenode = self.namenode.address.clone();
+        run(sanderling().args(words).env("SANDERLING_NAMENODE", namenode))
+    }
+
+    /// Runs a command that must succeed and returns its JSON.
+    pub(crate) fn json(&self, words: &[&str]) -> serde_json::Value {
+        let ran = self.cli(&[words, &["--json"]].concat());
+        assert_eq!(ran.code, 0, "{words:?}: {ran}");
+        serde_json::from_str(&ran.stdout).expect("the output is JSON")
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        let connected = Client::connect(&self.namenode.address, ClientConfig::default()).await;
+        connected.expect("the namenode serves")
+    }
+}
+
+fn namenode(directory: &LocalPath, listen: &str, shape: &Shape) -> Server {
+    let catalog = directory.join("catalog");
+    let catalog = catalog.to_str().expect("a name in UTF-8");
+    let mut words = vec!["namenode", "--listen", listen, "--http", "127.0.0.1:0", "--dir", catalog];
+    words.extend(shape.namenode.iter().map(String::as_str));
+    process::spawn(directory, "namenode", &words).serves()
+}
+
+/// Waits until `look` finds something.
+///
+/// # Panics
+/// After `within`, naming `what` was waited for.
+pub(crate) fn until<T>(what: &str, within: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let limit = Instant::now() + within;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < limit, "waited {within:?} in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until a node is as wanted, as the namenode sees it.
+pub(crate) async fn until_node(
+    client: &Client,
+    name: &str,
+    what: &str,
+    is_so: impl Fn(&NodeInfo) -> bool,
+) -> NodeInfo {
+    let limit = Instant::now() + SOON;
+    loop {
+        let nodes = client.nodes(true).await.expect("the namenode answers");
+        let found = nodes.into_iter().rev().find(|node| node.name == name);
+        match found {
+            Some(node) if is_so(&node) => return node,
+            found => assert!(Instant::now() < limit, "{name} is not {what}: {found:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Waits until a node has been emptied.
+pub(crate) async fn until_drained(client: &Client, name: &str) -> NodeInfo {
+    until_node(client, name, "drained", |node| node.policy == Policy::Drained).await
+}
+
+/// Waits until a node has been declared dead.
+pub(crate) async fn until_gone(client: &Client, name: &str) -> NodeInfo {
+    until_node(client, name, "gone", |node| node.policy == Policy::Gone).await
+}
+
+/// Returns bytes that no other seed gives, cheap enough for megabytes in a debug build.
+pub(crate) fn bytes_of(seed: u64, count: usize) -> bytes::Bytes {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(count + 8);
+    while bytes.len() < count {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(count);
+    bytes.into()
+}
+
+pub(crate) fn path(text: &str) -> Path {
+    text.parse().expect("a valid path")
+}
+
+/// Runs a test's future on threads enough for what it spawns. It is polled on the test's own thread,
+/// whose end is the servers'.
+pub(crate) fn block_on<F: Future>(work: F) -> F::Output {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        tokio::time::timeout(Duration::from_secs(60), work)
+            .await
+            .expect("the test ends in a minute")
+    })
+}

@@ -1,0 +1,155 @@
+//! Processes of the built program.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{SOON, until};
+
+/// A server that serves.
+pub(crate) struct Server {
+    pub(crate) name: String,
+    pub(crate) address: String,
+    pub(crate) http_address: String,
+    /// A datanode's incarnation.
+    pub(crate) node: u32,
+    child: Child,
+    log: PathBuf,
+}
+
+/// A server that was spawned.
+pub(crate) struct Starting {
+    server: Server,
+    ready_file: PathBuf,
+}
+
+/// Returns the built program, without the user's environment.
+pub(crate) fn sanderling() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sanderling"));
+    for name in ["SANDERLING_NAMENODE", "SANDERLING_TIMEOUT", "SANDERLING_EXE", "SANDERLING_LOG"] {
+        command.env_remove(name);
+    }
+    command.env("NO_COLOR", "1");
+    command
+}
+
+/// Spawns a server with its ready file and log in `directory`.
+pub(crate) fn spawn(directory: &Path, name: &str, words: &[&str]) -> Starting {
+    let ready_file = directory.join(format!("{name}.ready"));
+    let _ = std::fs::remove_file(&ready_file);
+    let log = directory.join(format!("{name}.log"));
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(&log);
+    let child = sanderling()
+        .args(words)
+        .args(["--exit-with-parent", "--ready-file"])
+        .arg(&ready_file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(file.expect("the log can be written"))
+        .spawn()
+        .expect("the program can be started");
+    let (name, address, http_address) = (name.to_owned(), String::new(), String::new());
+    let server = Server { name, address, http_address, node: 0, child, log };
+    Starting { server, ready_file }
+}
+
+impl Starting {
+    /// Waits until it serves.
+    pub(crate) fn serves(mut self) -> Server {
+        let what = format!("{} serves", self.server.name);
+        let ready = until(&what, SOON, || {
+            if let Ok(Some(status)) = self.server.child.try_wait() {
+                panic!("{} ended with {status}: {}", self.server.name, self.server.log());
+            }
+            let text = std::fs::read(&self.ready_file).ok()?;
+            Some(serde_json::from_slice::<serde_json::Value>(&text).expect("the file is whole"))
+        });
+        let text = |key: &str| ready[key].as_str().unwrap_or_default().to_owned();
+        self.server.address = text("address");
+        self.server.http_address = text("http_address");
+        self.server.node = u32::try_from(ready["node"].as_u64().unwrap_or(0)).expect("a node's id");
+        assert_eq!(ready["pid"], self.server.child.id());
+        self.server
+    }
+}
+
+impl Server {
+    /// Ends it as the cloud does.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("our own child can be killed");
+        self.child.wait().expect("our own child can be waited for");
+    }
+
+    /// Sends SIGTERM.
+    pub(crate) fn terminate(&self) {
+        let pid = i32::try_from(self.child.id()).expect("a pid is positive");
+        let pid = rustix::process::Pid::from_raw(pid).expect("a pid is not 0");
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) fn wait(&mut self, within: Duration) -> ExitStatus {
+        let what = format!("{} ends", self.name);
+        let child = &mut self.child;
+        until(&what, within, || child.try_wait().expect("our own child"))
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = &lines[lines.len().saturating_sub(15)..];
+            eprintln!("--- the end of {}'s log\n{}", self.name, last.join("\n"));
+        }
+    }
+}
+
+/// A command that has ended.
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) took: Duration,
+}
+
+impl fmt::Display for Ran {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "exit code {}\n{}{}", self.code, self.stdout, self.stderr)
+    }
+}
+
+/// Runs a command to its end, which must come within a limit.
+pub(crate) fn run(command: &mut Command) -> Ran {
+    let began = Instant::now();
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program can be started");
+    let pid = child.id();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    let ended = receiver.recv_timeout(SOON + SOON);
+    let Ok(ended) = ended else {
+        let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+        let _ = rustix::process::kill_process(pid.expect("a pid"), rustix::process::Signal::KILL);
+        panic!("{command:?} hangs");
+    };
+    let Output { status, stdout, stderr } = ended.expect("its output can be read");
+    Ran {
+        code: status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&stderr).into_owned(),
+        took: began.elapsed(),
+    }
+}

@@ -1,0 +1,145 @@
+//! `local`, `fs` and `bench` as a stranger uses them.
+
+mod cluster;
+
+use cluster::{Cluster, Ran, SOON, bytes_of, run, sanderling, until};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A cluster started by `local start`. It is stopped even when the test fails.
+struct Local {
+    directory: TempDir,
+}
+
+impl Local {
+    fn run(&self, words: &[&str]) -> Ran {
+        let directory = self.directory.path().join("local");
+        run(sanderling().args(words).arg("--dir").arg(directory))
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        let _ = self.run(&["local", "stop"]);
+    }
+}
+
+fn json(ran: &Ran) -> Value {
+    serde_json::from_str(&ran.stdout).expect("the output is JSON")
+}
+
+#[test]
+fn local_cluster_starts_serves_and_stops() {
+    let local = Local { directory: TempDir::new().expect("a directory") };
+    assert_eq!(local.run(&["local", "status"]).code, 3);
+    let words = ["local", "start", "--port", "0", "--datanodes", "2", "--dram", "8MiB", "--json"];
+    let started = local.run(&words);
+    assert_eq!(started.code, 0, "{started}");
+    let started = json(&started);
+    let namenode = started["namenode"].as_str().expect("an address").to_owned();
+    let processes = started["processes"].as_array().expect("a list").clone();
+    assert_eq!(processes.len(), 3, "{started}");
+    assert_eq!(local.run(&["local", "start", "--port", "0"]).code, 1, "one runs already");
+
+    let ran = run(sanderling().args(["--namenode", &namenode, "fs", "put", "/proc/version", "/v"]));
+    assert_eq!(ran.code, 0, "{ran}");
+    assert_eq!(local.run(&["local", "status"]).code, 0);
+    let pid = processes[2]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    let pid = pid.and_then(rustix::process::Pid::from_raw).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
+    until("a datanode is down", SOON, || (local.run(&["local", "status"]).code == 4).then_some(()));
+
+    let stopped = local.run(&["local", "stop", "--json"]);
+    assert_eq!((stopped.code, &json(&stopped)["killed"]), (0, &0.into()), "{stopped}");
+    for process in &processes {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", process["pid"]));
+        assert!(stat.map_or(true, |stat| stat.contains(") Z ")), "{process} still runs");
+    }
+    assert_eq!(local.run(&["local", "stop"]).code, 3);
+}
+
+#[test]
+fn local_start_on_a_port_in_use_leaves_nothing_behind() {
+    let cluster = Cluster::of(0);
+    let port = cluster.namenode.address.rsplit(':').next().expect("a port");
+    let local = Local { directory: TempDir::new().expect("a directory") };
+    let ran = local.run(&["local", "start", "--port", port, "--dram", "8MiB"]);
+    assert_eq!(ran.code, 1, "{ran}");
+    assert!(ran.stderr.contains("in use") && ran.stderr.contains("--port 0"), "{ran}");
+    assert_eq!(local.run(&["local", "status"]).code, 3);
+}
+
+#[test]
+fn trees_go_in_and_come_back() {
+    let cluster = Cluster::of(2);
+    let (source, target) = (cluster.path("source"), cluster.path("target"));
+    std::fs::create_dir_all(source.join("a/empty")).expect("made");
+    for (at, name) in ["one", "a/two words", "a/ünicode"].iter().enumerate() {
+        std::fs::write(source.join(name), bytes_of(at as u64, at * 900_000)).expect("written");
+    }
+    let source = source.to_str().expect("UTF-8");
+    assert_eq!(cluster.cli(&["fs", "put", source, "/tree"]).code, 1, "-r is needed");
+    let put = cluster.json(&["fs", "put", "-r", source, "/tree"]);
+    assert_eq!((&put["objects"], &put["bytes"]), (&3.into(), &2_700_000.into()), "{put}");
+    let listed = cluster.cli(&["fs", "ls", "-R", "/tree"]).stdout;
+    assert!(
+        listed.contains("/tree/a/two words\n") && listed.contains("/tree/a/empty/\n"),
+        "{listed}"
+    );
+    assert!(cluster.cli(&["fs", "ls", "-l", "/tree"]).stdout.contains("file"));
+    assert!(cluster.cli(&["fs", "tree", "/"]).stdout.contains("└── one"));
+    let usage = cluster.json(&["fs", "du", "/tree"]);
+    assert_eq!(usage["subtrees"][0]["bytes"], 2_700_000, "{usage}");
+    let ran = cluster.cli(&["fs", "get", "-r", "/tree", target.to_str().expect("UTF-8")]);
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(target.join("a/empty").is_dir());
+    for (at, name) in ["one", "a/two words", "a/ünicode"].iter().enumerate() {
+        let read = std::fs::read(target.join(name)).expect("fetched");
+        assert!(read == bytes_of(at as u64, at * 900_000), "{name} has other bytes");
+    }
+    let ran = cluster.cli(&["fs", "mv", "/tree/one", "/tree/a"]);
+    assert_eq!(ran.code, 0, "{ran}");
+    assert_eq!(cluster.cli(&["fs", "stat", "/tree/a/one"]).code, 0);
+    let planned = cluster.json(&["fs", "rm", "-r", "/tree", "--dry-run"]);
+    assert_eq!(planned["freed_bytes"], 2_700_000, "{planned}");
+    let removed = cluster.json(&["fs", "rm", "-r", "/tree"]);
+    assert_eq!(removed["freed_bytes"], 2_700_000, "{removed}");
+    assert_eq!(cluster.cli(&["fs", "ls", "/"]).stdout, "");
+    let rooms = cluster.json(&["fs", "df"]);
+    assert_eq!(rooms["used_bytes"], 0, "deleting gives the space back at once: {rooms}");
+}
+
+#[test]
+fn standard_input_and_output_are_streams() {
+    use std::io::Write;
+    let cluster = Cluster::of(1);
+    let mut put = sanderling()
+        .args(["--namenode", &cluster.namenode.address, "fs", "put", "-", "/stream", "--parents"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .expect("the program can be started");
+    let mut stdin = put.stdin.take().expect("piped");
+    for line in 0..1000 {
+        writeln!(stdin, "line {line}").expect("read");
+    }
+    drop(stdin);
+    assert!(put.wait().expect("our own child").success());
+    let text = cluster.cli(&["fs", "cat", "/stream"]).stdout;
+    assert!(text.starts_with("line 0\n") && text.ends_with("line 999\n"), "{} bytes", text.len());
+    assert_eq!(cluster.cli(&["fs", "get", "/stream", "-"]).stdout, text);
+    let part = cluster.cli(&["fs", "cat", "/stream", "--offset", "7", "--bytes", "6"]);
+    assert_eq!(part.stdout, "line 1");
+}
+
+#[test]
+fn every_benchmark_runs_and_leaves_nothing_behind() {
+    let cluster = Cluster::of(2);
+    for kind in sanderling_cli::benchmarks() {
+        let words = ["bench", kind, "--size", "4KiB", "--count", "20", "--threads", "2"];
+        let report = cluster.json(&[&words[..], &["--warmup", "2", "--depth", "4"]].concat());
+        assert_eq!(report["operations"], 40, "{report}");
+        assert!(report["latency_micros"]["p99"].as_f64() > Some(0.0), "{report}");
+    }
+    let usage = cluster.json(&["fs", "du", "/"]);
+    assert_eq!(usage["subtrees"][0]["files"], 0, "{usage}");
+}

@@ -1,0 +1,265 @@
+//! What becomes of the data when a node is to go: notices, SIGTERM, decommission, takeover.
+
+mod cluster;
+
+use std::time::{Duration, Instant};
+
+use cluster::{Cluster, SOON, Shape, block_on, bytes_of, path, until_drained, until_node};
+use sanderling_client::{Client, PutOptions};
+use sanderling_protocol::message::ObjectKind;
+use sanderling_protocol::{EventKind, Millis, NodeSelector, Policy};
+
+/// Stores objects of `mib` MiB in all and returns their number.
+async fn fill(client: &Client, mib: u64) -> u64 {
+    client.make_directory(&path("/full"), ObjectKind::Directory, true, true).await.expect("made");
+    for seed in 0..mib / 2 {
+        let bytes = bytes_of(seed, 2 << 20);
+        let to = path(&format!("/full/{seed}"));
+        client.put(&to, bytes, &PutOptions::default()).await.expect("stored");
+    }
+    mib / 2
+}
+
+async fn assert_full(client: &Client, objects: u64) {
+    for seed in 0..objects {
+        let read = client.get(&path(&format!("/full/{seed}"))).await.expect("readable");
+        assert!(read == bytes_of(seed, 2 << 20), "/full/{seed} has other bytes");
+    }
+}
+
+async fn assert_nothing_lost(client: &Client) {
+    let report = client.report().await.expect("the namenode answers");
+    assert_eq!((report.blocks, report.bytes), (0, 0), "{report:?}");
+    let fsck = client.fsck().await.expect("the namenode answers");
+    assert_eq!((fsck.lost_blocks, fsck.problems.len()), (0, 0), "{fsck:?}");
+}
+
+#[test]
+fn noticed_datanode_that_is_killed_loses_nothing() {
+    let mut cluster = Cluster::of(3);
+    let local = cluster.path("local");
+    std::fs::write(&local, bytes_of(1, 12 << 20)).expect("written");
+    let local = local.to_str().expect("UTF-8").to_owned();
+    assert_eq!(cluster.cli(&["fs", "put", &local, "/object"]).code, 0);
+
+    let before = cluster.json(&["node", "ls"]);
+    let nodes = before["nodes"].as_array().expect("a list");
+    let noticed = nodes.iter().find(|node| node["name"] == "n0").expect("n0 is listed");
+    let exposed = noticed["exposure_bytes"].as_u64().expect("a number");
+    assert!(exposed > 0, "n0 holds nothing: {before}");
+    let ran = cluster.cli(&["node", "notice", "n0", "--deadline", "10s", "--wait"]);
+    assert_eq!(ran.code, 0, "{ran}");
+    cluster.datanode("n0").kill();
+
+    let back = cluster.path("back");
+    let back_text = back.to_str().expect("UTF-8");
+    let ran = cluster.cli(&["fs", "get", "/object", back_text]);
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(
+        std::fs::read(&back).expect("fetched") == bytes_of(1, 12 << 20),
+        "other bytes came back"
+    );
+    let fsck = cluster.json(&["fsck", "--deep"]);
+    assert_eq!(fsck["lost_blocks"], 0, "{fsck}");
+    assert_eq!(fsck["report"]["bytes"], 0, "{fsck}");
+    assert_eq!(fsck["report"]["notices"], 1, "{fsck}");
+    assert!(fsck["report"]["moved_bytes"].as_u64() >= Some(exposed), "{fsck}");
+}
+
+#[test]
+fn writer_and_reader_go_on_through_a_notice_and_the_kill() {
+    let mut cluster = Cluster::of(3);
+    block_on(async {
+        let client = cluster.client().await;
+        let objects = fill(&client, 16).await;
+        let mut writer =
+            client.create(&path("/written"), &PutOptions::default()).await.expect("created");
+        let piece = |at: usize| bytes_of(1000 + at as u64, 200_000);
+        let (mut longest, mut pieces) = (Duration::ZERO, 0);
+        let reading = tokio::spawn(read_until_told(cluster.client().await, objects));
+        for at in 0..60 {
+            if at == 15 {
+                client.notice(&node("n0"), 5000, "test").await.expect("taken");
+            }
+            if at == 45 {
+                until_drained(&client, "n0").await;
+                cluster.datanode("n0").kill();
+            }
+            let began = Instant::now();
+            writer.write_bytes(piece(at)).await.expect("a writer goes on");
+            writer.flush().await.expect("a flush goes on");
+            longest = longest.max(began.elapsed());
+            pieces = at + 1;
+        }
+        writer.close().await.expect("closed");
+        reading.abort();
+        if let Ok(Err(error)) = reading.await {
+            panic!("a read failed: {error}");
+        }
+        println!("longest stall of a flushed write of 200 kB: {longest:?}");
+        assert!(longest < Duration::from_secs(3), "a writer waited {longest:?}");
+        let whole: Vec<u8> = (0..pieces).flat_map(piece).collect();
+        let read = client.get(&path("/written")).await.expect("readable");
+        assert!(read == whole, "other bytes came back");
+        assert_full(&client, objects).await;
+        assert_nothing_lost(&client).await;
+    });
+}
+
+/// Reads all objects again and again until it is aborted.
+async fn read_until_told(
+    client: Client,
+    objects: u64,
+) -> Result<(), sanderling_client::ClientError> {
+    loop {
+        for seed in 0..objects {
+            let read = client.get(&path(&format!("/full/{seed}"))).await?;
+            assert_eq!(read.len(), 2 << 20);
+        }
+    }
+}
+
+fn node(name: &str) -> NodeSelector {
+    NodeSelector(name.to_owned())
+}
+
+#[test]
+fn sigterm_drains_a_datanode_and_it_exits_with_0() {
+    let mut cluster = Cluster::of(2);
+    block_on(async {
+        let client = cluster.client().await;
+        let objects = fill(&client, 8).await;
+        cluster.datanode("n1").terminate();
+        let status = cluster.datanode("n1").wait(SOON);
+        assert_eq!(status.code(), Some(0), "{}", cluster.datanode("n1").log());
+        assert_full(&client, objects).await;
+        assert_nothing_lost(&client).await;
+    });
+}
+
+#[test]
+fn sigterm_without_room_elsewhere_exits_with_5_at_its_deadline() {
+    let mut cluster = Cluster::of(0);
+    cluster.add("only", &["--sigterm-deadline", "700ms"]);
+    block_on(async {
+        let client = cluster.client().await;
+        fill(&client, 2).await;
+        cluster.datanode("only").terminate();
+        let status = cluster.datanode("only").wait(SOON);
+        assert_eq!(status.code(), Some(5), "{}", cluster.datanode("only").log());
+    });
+}
+
+#[test]
+fn decommission_empties_a_node_and_cancel_takes_it_back() {
+    let cluster = Cluster::of(2);
+    block_on(async {
+        let client = cluster.client().await;
+        let objects = fill(&client, 8).await;
+        let ran = cluster.cli(&["node", "decommission", "n1", "--wait"]);
+        assert_eq!(ran.code, 0, "{ran}");
+        let drained = until_drained(&client, "n1").await;
+        assert_eq!((drained.blocks, drained.deadline_in), (0, None));
+        assert_full(&client, objects).await;
+
+        let ran = cluster.cli(&["node", "cancel", "n1"]);
+        assert_eq!(ran.code, 0, "{ran}");
+        until_node(&client, "n1", "active", |node| node.policy == Policy::Active).await;
+        let selector = node("n0");
+        client.decommission(&selector, "the other way").await.expect("taken");
+        until_drained(&client, "n0").await;
+        assert_full(&client, objects).await;
+        assert_nothing_lost(&client).await;
+    });
+}
+
+#[test]
+fn dry_run_moves_nothing() {
+    let cluster = Cluster::of(2);
+    block_on(async {
+        let client = cluster.client().await;
+        fill(&client, 4).await;
+        let plan = cluster.json(&["node", "notice", "n0", "--deadline", "30s", "--dry-run"]);
+        assert_eq!(plan["fits"], true, "{plan}");
+        let nodes = client.nodes(false).await.expect("the namenode answers");
+        assert!(nodes.iter().all(|node| node.policy == Policy::Active), "{nodes:?}");
+    });
+}
+
+#[test]
+fn notice_by_http_drains_the_node() {
+    let cluster = Cluster::of(2);
+    block_on(async {
+        let client = cluster.client().await;
+        let objects = fill(&client, 4).await;
+        let body = r#"{"deadline_millis": 8000, "reason": "by HTTP"}"#;
+        let http = &cluster.namenode.http_address;
+        let answer = post(http, "/v1/nodes/n0/notice", body).await;
+        assert!(answer.starts_with("HTTP/1.1 2"), "{answer}");
+        let drained = until_drained(&client, "n0").await;
+        assert_eq!(drained.reason, "by HTTP");
+        assert_full(&client, objects).await;
+        let answer = post(http, "/v1/nodes/nobody/notice", body).await;
+        assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    });
+}
+
+/// Posts a body and returns the whole answer.
+async fn post(address: &str, target: &str, body: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.expect("the HTTP door is open");
+    let request = format!(
+        "POST {target} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("answered");
+    answer
+}
+
+#[test]
+fn another_manager_takes_over_in_the_middle_of_a_drain() {
+    let cluster = Cluster::start(Shape {
+        datanodes: 3,
+        dram: "160MiB",
+        namenode: vec!["--no-manager".to_owned()],
+    });
+    block_on(async {
+        let client = cluster.client().await;
+        let objects = fill(&client, 120).await;
+        let mut first = cluster.manager("first");
+        until_manager(&client, "first").await;
+        let selector = node("n0");
+        client.notice(&selector, 20_000, "test").await.expect("taken");
+        let left = until_node(&client, "n0", "moving", |node| {
+            node.drain.is_some_and(|drain| drain.moved_blocks > 0)
+        })
+        .await;
+        first.kill();
+        let left = left.drain.map_or(0, |drain| drain.left_blocks);
+        println!("the first manager was killed with about {left} blocks left");
+        let _second = cluster.manager("second");
+        until_manager(&client, "second").await;
+        until_drained(&client, "n0").await;
+        assert_full(&client, objects).await;
+        assert_nothing_lost(&client).await;
+    });
+}
+
+/// Waits for the event that says who acts.
+async fn until_manager(client: &Client, wanted: &str) {
+    let limit = Instant::now() + SOON;
+    let mut after = 0;
+    while Instant::now() < limit {
+        let events = client.events(after, 100, Millis(1000)).await.expect("the namenode answers");
+        after = events.last().map_or(after, |event| event.sequence);
+        let acts =
+            |kind: &EventKind| matches!(kind, EventKind::ManagerChanged { name } if name == wanted);
+        if events.iter().any(|event| acts(&event.kind)) {
+            return;
+        }
+    }
+    panic!("manager {wanted} does not act");
+}
