@@ -18,8 +18,8 @@ use crate::node::unexpected;
 use crate::session::Session;
 use crate::units;
 
-/// Files transferred at once by a recursive put or get: enough to hide a round trip to the namenode,
-/// few enough to keep memory small.
+/// Files transferred at once by a recursive put or get: enough to hide a round trip to the
+/// namenode, few enough to keep memory small.
 const FILES_AT_ONCE_MAX: usize = 8;
 
 /// Bytes read from or written to a local file at once.

@@ -33,8 +33,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Connects to the namenode. Where nobody listens the user is told at once: only calls that were
-    /// begun are worth waiting for a namenode that restarts.
+    /// Connects to the namenode. Where nobody listens the user is told at once: only calls that
+    /// were begun are worth waiting for a namenode that restarts.
     ///
     /// # Errors
     /// Unavailable (4) when nobody answers there.

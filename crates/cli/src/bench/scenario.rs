@@ -42,12 +42,12 @@ macro_rules! kinds {
 
 kinds! {
     "write", false, a_writer, write_and_flush, "append --size bytes to a file and flush";
-    "writeAsync", false, a_writer, write_only, "append --size bytes, acknowledged in the background";
+    "writeAsync", false, a_writer, write_only, "append --size bytes in the background";
     "readSequential", false, a_file, read_next, "read --size bytes after the other";
     "readSequentialAsync", true, a_file, read_next, "the same, --depth reads at once";
     "readRandom", false, a_file, read_anywhere, "read --size bytes anywhere in a file";
     "readRandomAsync", true, a_file, read_anywhere, "the same, --depth reads at once";
-    "readMultiStream", false, a_multifile, read_stream, "read the parts of a multifile as one stream";
+    "readMultiStream", false, a_multifile, read_stream, "read a multifile as one stream";
     "putFile", false, a_directory, put_file, "store a whole file of --size bytes";
     "createFile", false, a_directory, create_file, "create and close an empty file";
     "createFileAsync", true, a_directory, create_file, "the same, --depth at once";

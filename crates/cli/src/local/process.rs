@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Exit, Failure};
 
-/// The environment variable that names the program to run again, with its first arguments, separated
-/// by the unit separator. Python sets it: there, `current_exe` is the interpreter.
+/// The environment variable that names the program to run again, with its first arguments,
+/// separated by the unit separator. Python sets it: there, `current_exe` is the interpreter.
 pub(crate) const PROGRAM: &str = "SANDERLING_EXE";
 
 const SEPARATOR: u8 = 0x1f;

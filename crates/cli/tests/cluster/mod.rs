@@ -1,7 +1,7 @@
 //! A cluster of real processes on loopback for tests.
 //!
-//! Every server dies with the test: by its handle's `Drop`, and if the test's thread is killed, by the
-//! kernel (`--exit-with-parent`). Every wait has a limit and says what it waited for.
+//! Every server dies with the test: by its handle's `Drop`, and if the test's thread is killed, by
+//! the kernel (`--exit-with-parent`). Every wait has a limit and says what it waited for.
 #![allow(dead_code, reason = "each test program uses its part of the harness")]
 
 mod process;
@@ -184,8 +184,8 @@ pub(crate) fn path(text: &str) -> Path {
     text.parse().expect("a valid path")
 }
 
-/// Runs a test's future on threads enough for what it spawns. It is polled on the test's own thread,
-/// whose end is the servers'.
+/// Runs a future on threads enough for what it spawns. It is polled on the test's own thread, whose
+/// end is the servers'.
 pub(crate) fn block_on<F: Future>(work: F) -> F::Output {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).enable_all().build().expect("a runtime");
