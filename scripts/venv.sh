@@ -31,6 +31,13 @@ make_venv() {
         rm -f .venv.log
         return
     fi
+    # A pip outside can install one inside.
+    if "$python" -m venv --without-pip .venv >>.venv.log 2>&1 &&
+        "$python" -m pip --python .venv/bin/python install -q pip >>.venv.log 2>&1; then
+        rm -f .venv.log
+        return
+    fi
+    rm -rf .venv
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         echo "installing python3-venv" >&2
         { apt-get update -qq && apt-get install -y -qq python3-venv; } >>.venv.log 2>&1 || true
