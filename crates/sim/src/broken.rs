@@ -67,8 +67,8 @@ variants! {
         "datanodes answer requests meant for another process at their address";
     LossNotReported, "loss-not-reported", "loss-report",
         "the last loss is left out of the loss report";
-    LastCreateLoses, "last-create-loses", "names",
-        "of two writers of one key-value the first wins";
+    KeyValueVanishes, "key-value-vanishes", "names",
+        "a key-value is sealed and acknowledged, and is not there afterwards";
     SecondWriter, "second-writer", "lease",
         "the lease's id is not compared: an earlier writer may still publish";
 }

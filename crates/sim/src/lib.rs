@@ -1,8 +1,28 @@
 //! The seeded world in which the decisions of `core` are proved.
+//!
+//! One namenode, datanodes, clients and managers run the very machines that the servers run, under
+//! virtual time, over a network and on machines that fail as a seed says. See `docs/SIMULATION.md`.
 
+mod admin;
 mod broken;
+mod check;
+mod content;
+mod datanode;
+mod event;
+mod fault;
+mod log;
+mod manager;
+mod mistake;
+mod namenode;
+mod network;
 mod options;
+mod plan;
+mod random;
+mod reader;
 mod run;
+mod wire;
+mod world;
+mod writer;
 
 pub use broken::{Broken, UnknownBroken};
 pub use options::{Options, Outcome, Statistics, Violation};

@@ -3,19 +3,57 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
-use crate::{Options, Outcome, Statistics};
+use crate::plan::Plan;
+use crate::world::World;
+use crate::{Broken, Options, Outcome, Violation};
 
 /// Runs one seed.
 #[must_use]
 pub fn run(seed: u64, options: &Options) -> Outcome {
-    let _ = options;
-    Outcome {
-        seed,
-        violation: None,
-        statistics: Statistics::default(),
-        digest: 0,
-        events: Vec::new(),
+    let plan = Plan::new(seed, options.steps);
+    let mut outcome = run_plan(&plan, options.broken, options.keep_events);
+    if let Some(found) = &outcome.violation
+        && options.minimise
+    {
+        let found = minimise(plan, options.broken, found.checker);
+        outcome.violation = found.or(outcome.violation);
     }
+    outcome
+}
+
+/// Runs one plan.
+fn run_plan(plan: &Plan, broken: Option<Broken>, keep_events: bool) -> Outcome {
+    let mut world = World::new(plan.clone(), broken, keep_events);
+    world.run();
+    let violation = world.violation.take();
+    let digest = world.log.digest();
+    let statistics = world.statistics;
+    let events = world.log.into_lines();
+    let violation =
+        violation.map(|(checker, message)| Violation { checker, message, events: events.clone() });
+    Outcome { seed: plan.seed, violation, statistics, digest, events }
+}
+
+/// Leaves out faults, one by one and then kinds of them, for as long as the same checker still sees
+/// something; returns the last violation with its event log.
+fn minimise(plan: Plan, broken: Option<Broken>, checker: &'static str) -> Option<Violation> {
+    let shows = |plan: &Plan| {
+        let outcome = run_plan(plan, broken, false);
+        outcome.violation.is_some_and(|found| found.checker == checker)
+    };
+    let mut best = plan;
+    let mut is_smaller = true;
+    while is_smaller {
+        is_smaller = false;
+        for smaller in best.smaller() {
+            if shows(&smaller) {
+                best = smaller;
+                is_smaller = true;
+                break;
+            }
+        }
+    }
+    run_plan(&best, broken, true).violation
 }
 
 /// Runs many seeds on that many threads and tells `progress` of each outcome as it comes, until it

@@ -1,0 +1,183 @@
+//! The checkers: what must hold at every moment, and what must hold at the end.
+
+pub(crate) mod blocks;
+pub(crate) mod bytes;
+mod end;
+pub(crate) mod loss;
+pub(crate) mod names;
+
+use sanderling_core::catalog::{Action, Applied, Command};
+use sanderling_core::fence::WriteRequest;
+use sanderling_protocol::{Policy, Refusal, Reply, Request};
+
+use crate::plan::Plan;
+use crate::wire::Place;
+use crate::world::World;
+
+use blocks::Blocks;
+use bytes::Bytes;
+use names::Names;
+
+/// What a checker found: its name and what it saw.
+pub(crate) type Found = Result<(), (&'static str, String)>;
+
+/// What the checkers remember.
+#[derive(Debug)]
+pub(crate) struct Checks {
+    pub(crate) bytes: Bytes,
+    pub(crate) names: Names,
+    pub(crate) blocks: Blocks,
+    is_kind: bool,
+    applied: u64,
+}
+
+/// Commands between two looks at everything.
+const AUDIT_EVERY: u64 = 48;
+
+impl Checks {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            bytes: Bytes::default(),
+            names: Names::default(),
+            blocks: Blocks::default(),
+            is_kind: plan.is_kind(),
+            applied: 0,
+        }
+    }
+}
+
+impl World {
+    /// Looks at what a command did.
+    pub(crate) fn check_applied(&mut self, command: &Command, applied: &Applied) {
+        self.statistics.checks += 1;
+        let catalog = self.namenode.machine.catalog();
+        let found = self.checks.names.apply(command, &applied.result, catalog);
+        let found =
+            found.and_then(|()| self.checks.blocks.apply(command, &applied.result, catalog));
+        self.expect(found);
+        if let Ok(Reply::Grant(grant)) = &applied.result {
+            self.checks.bytes.granted(grant);
+        }
+        if let Action::Recovered { lengths } = &command.action {
+            self.checks.bytes.recovered(lengths);
+        }
+        self.check_deadlines(command);
+        self.checks.applied += 1;
+        if self.checks.applied.is_multiple_of(AUDIT_EVERY) {
+            self.audit();
+        }
+    }
+
+    /// Looks at everything.
+    pub(crate) fn audit(&mut self) {
+        let found =
+            self.check_fsck().and_then(|()| self.check_names()).and_then(|()| loss::check(self));
+        self.expect(found);
+    }
+
+    fn check_fsck(&self) -> Found {
+        let report = self.namenode.machine.catalog().fsck();
+        match report.problems.first() {
+            Some(problem) => Err(("fsck", problem.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// A node whose deadline has passed is gone, and nothing has its home there.
+    fn check_deadlines(&mut self, command: &Command) {
+        if !matches!(command.action, Action::Tick) {
+            let is_due = self.checks.applied.is_multiple_of(8);
+            if !is_due {
+                return;
+            }
+        }
+        let now = self.clock(Place::Namenode);
+        // One turn of the namenode may lie between the deadline and its end.
+        let slack = 100_000 + self.plan.turn_micros_max * 2;
+        if self.now < self.namenode.started_at + slack {
+            return;
+        }
+        let catalog = self.namenode.machine.catalog();
+        for node in catalog.node_ids(false) {
+            let (deadline, homes) = catalog.node_deadline(node);
+            let Some(deadline) = deadline else { continue };
+            let is_gone =
+                catalog.node_policy(node).is_some_and(|(policy, _)| policy == Policy::Gone);
+            // A clock that jumped must be given the time to be seen.
+            if deadline.0 + slack < now.0 && !is_gone && self.skews[0] <= 1_000_000 {
+                let text = format!("node {node} holds {homes} blocks after its deadline");
+                self.violate("deadline", text);
+                return;
+            }
+        }
+    }
+
+    /// Looks at what the namenode answered to somebody.
+    pub(crate) fn check_answer(
+        &mut self,
+        _from: Place,
+        request: &Request,
+        answer: &Result<Reply, Refusal>,
+    ) {
+        if let (Request::Manage { holder, .. }, Ok(_)) = (request, answer) {
+            self.checks.blocks.holder = Some(*holder);
+        }
+        let found = self.checks.bytes.answered(request, answer);
+        self.expect(found);
+    }
+
+    /// Looks at a write that a datanode is about to acknowledge.
+    pub(crate) fn check_write(
+        &mut self,
+        slot: u8,
+        from: Place,
+        request: &WriteRequest,
+        length: u32,
+    ) {
+        let node = self.datanodes[usize::from(slot)].node;
+        let life = self.lives[Place::Datanode(slot).index()];
+        let found = self.checks.bytes.wrote((slot, life), node, from, request, length);
+        self.expect(found);
+    }
+
+    /// A datanode never holds more than it has room for.
+    pub(crate) fn check_room(&mut self, slot: u8) {
+        let datanode = &self.datanodes[usize::from(slot)];
+        let (used, capacity) = (datanode.used, datanode.capacity);
+        if used[0] > capacity[0] || used[1] > capacity[1] {
+            let text = format!("host{slot} holds {used:?} bytes of {capacity:?}");
+            self.violate("capacity", text);
+        }
+    }
+
+    /// With nothing but notices in good time, no call fails.
+    pub(crate) fn check_failed_call(&mut self, what: &str, refusal: Option<&Refusal>) {
+        if !self.checks.is_kind || self.broken.is_some() {
+            return;
+        }
+        let is_own_fault = |refusal: &Refusal| {
+            matches!(
+                refusal,
+                Refusal::NotFound { .. }
+                    | Refusal::Exists { .. }
+                    | Refusal::NotADirectory { .. }
+                    | Refusal::IsADirectory { .. }
+                    | Refusal::WrongKind { .. }
+                    | Refusal::ObjectGone { .. }
+                    | Refusal::LeaseEnded { .. }
+                    | Refusal::SecondWriter { .. }
+                    | Refusal::QuotaPassed { .. }
+                    | Refusal::Full { .. }
+                    | Refusal::RetryAfter { .. }
+            )
+        };
+        if !refusal.is_some_and(is_own_fault) {
+            let why = refusal.map_or_else(|| "no answer".to_owned(), ToString::to_string);
+            self.violate("calls-succeed", format!("a {what} failed with only notices: {why}"));
+        }
+    }
+
+    pub(crate) const fn is_kind(&self) -> bool {
+        self.checks.is_kind
+    }
+}

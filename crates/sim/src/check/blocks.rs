@@ -1,0 +1,139 @@
+//! Epochs, homes and room, as the catalog tells them command by command.
+
+use std::collections::BTreeMap;
+
+use sanderling_core::catalog::{Action, Catalog, Command, Placement};
+use sanderling_protocol::{BlockId, Epoch, Instant, NodeId, Nonce, Policy, Refusal, Reply};
+
+use super::Found;
+
+/// What was seen of all blocks.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks {
+    seen: BTreeMap<BlockId, Seen>,
+    /// The manager that acts.
+    pub(crate) holder: Option<Nonce>,
+}
+
+/// What was seen of one block.
+#[derive(Debug, Default)]
+struct Seen {
+    epoch: Epoch,
+    is_lost: bool,
+    /// Every epoch that was given out for a move, with its target.
+    given: BTreeMap<Epoch, NodeId>,
+}
+
+impl Blocks {
+    pub(crate) fn apply(
+        &mut self,
+        command: &Command,
+        result: &Result<Reply, Refusal>,
+        catalog: &Catalog,
+    ) -> Found {
+        match (&command.action, result) {
+            (
+                Action::Create { placed, .. }
+                | Action::Append { placed, .. }
+                | Action::AddBlocks { placed, .. },
+                Ok(Reply::Grant(grant)),
+            ) => {
+                for block in &grant.blocks {
+                    self.seen.entry(block.block).or_default();
+                }
+                self.check_placed(placed, grant.blocks.len(), catalog)?;
+            }
+            (Action::Reserve { moves, .. }, Ok(Reply::Epochs(epochs))) => {
+                for (one, epoch) in moves.iter().zip(epochs) {
+                    if let Ok(epoch) = epoch {
+                        self.reserved(one.block, *epoch, one.to)?;
+                    }
+                }
+                check_accounts(catalog)?;
+            }
+            (Action::Commit { .. } | Action::Recovered { .. } | Action::Tick, _)
+            | (Action::NodeDead { .. } | Action::Register(_) | Action::Notice { .. }, _) => {
+                self.check_all(catalog)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn reserved(&mut self, block: BlockId, epoch: Epoch, to: NodeId) -> Found {
+        let seen = self.seen.entry(block).or_default();
+        if let Some(before) = seen.given.insert(epoch, to)
+            && before != to
+        {
+            let text = format!("epoch {epoch} of block {block} went to nodes {before} and {to}");
+            return Err(("epochs-rise", text));
+        }
+        if epoch <= seen.epoch {
+            let (now, text) = (seen.epoch, "was given out again");
+            return Err((
+                "epochs-rise",
+                format!("epoch {epoch} of block {block} {text}, at {now}"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_all(&mut self, catalog: &Catalog) -> Found {
+        self.seen.retain(|block, _| catalog.block_home(*block).is_some());
+        for (block, seen) in &mut self.seen {
+            let Some((home, epoch)) = catalog.block_home(*block) else { continue };
+            if epoch < seen.epoch {
+                let before = seen.epoch;
+                let text = format!("block {block} went from epoch {before} to {epoch}");
+                return Err(("epochs-rise", text));
+            }
+            seen.epoch = epoch;
+            match home {
+                None => seen.is_lost = true,
+                Some(home) if seen.is_lost => {
+                    let text = format!("block {block} was lost and is at node {home}");
+                    return Err(("loss-is-final", text));
+                }
+                Some(home) => {
+                    let policy = catalog.node_policy(home).map(|(policy, _)| policy);
+                    if policy.is_none_or(|policy| policy == Policy::Gone) {
+                        let text =
+                            format!("the home of block {block} is node {home}, which is gone");
+                        return Err(("one-home", text));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// New blocks go to nodes that take them, and have room.
+    fn check_placed(&self, placed: &[Placement], granted: usize, catalog: &Catalog) -> Found {
+        if granted == 0 {
+            return Ok(());
+        }
+        for place in placed {
+            let policy = catalog.node_policy(place.node).map(|(policy, _)| policy);
+            if !policy.is_some_and(Policy::takes_blocks) {
+                let text = format!("a new block is on node {}, which is {policy:?}", place.node);
+                return Err(("placement", text));
+            }
+        }
+        check_accounts(catalog)
+    }
+}
+
+/// No node is accounted with more than it has.
+fn check_accounts(catalog: &Catalog) -> Found {
+    for node in catalog.node_ids(false) {
+        let Some(info) = catalog.node_info(node, Instant(0)) else { continue };
+        for tier in info.tiers {
+            if tier.used_bytes > tier.capacity_bytes {
+                let (used, room) = (tier.used_bytes, tier.capacity_bytes);
+                let text = format!("node {node} is promised for {used} of {room} bytes");
+                return Err(("capacity", text));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! What was acknowledged to whom, and what may be read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sanderling_core::fence::WriteRequest;
+use sanderling_protocol::message::Grant;
+use sanderling_protocol::refusal::ByteRange;
+use sanderling_protocol::{BlockId, Epoch, LeaseId, NodeId, ObjectId, Refusal, Reply, Request};
+
+use super::Found;
+use crate::content::Content;
+use crate::wire::Place;
+
+/// One writer's time with one object.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Session {
+    pub(crate) object: ObjectId,
+    lease: LeaseId,
+    /// Where it began.
+    pub(crate) base: u64,
+    /// Up to here the namenode has said that its bytes count.
+    pub(crate) promised: u64,
+}
+
+/// The model of all bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Bytes {
+    pub(crate) sessions: Vec<Session>,
+    by_object: BTreeMap<ObjectId, Vec<u32>>,
+    /// The node that each epoch of a block was granted on.
+    homes: BTreeMap<(BlockId, Epoch), NodeId>,
+    /// Lengths that a process told when it fenced a block.
+    told: BTreeMap<(u8, u32, BlockId), u32>,
+    /// Blocks of writers that are gone, with the epoch of their fence.
+    recovered: BTreeMap<BlockId, Epoch>,
+    /// The last lease granted of each object.
+    leases: BTreeMap<ObjectId, LeaseId>,
+    ended_leases: BTreeSet<LeaseId>,
+}
+
+impl Bytes {
+    /// Begins a session of a writer that got a grant.
+    pub(crate) fn open(&mut self, object: ObjectId, lease: LeaseId, base: u64) -> u32 {
+        let number = self.sessions.len() as u32;
+        self.sessions.push(Session { object, lease, base, promised: base });
+        self.by_object.entry(object).or_default().push(number);
+        number
+    }
+
+    /// Returns the bytes of an object that must be there.
+    pub(crate) fn promised(&self, object: ObjectId) -> u64 {
+        self.sessions_of(object).map(|(_, session)| session.promised).max().unwrap_or(0)
+    }
+
+    fn sessions_of(&self, object: ObjectId) -> impl Iterator<Item = (u32, &Session)> {
+        let numbers = self.by_object.get(&object).into_iter().flatten();
+        numbers.map(|number| (*number, &self.sessions[*number as usize]))
+    }
+
+    pub(crate) fn objects(&self) -> impl Iterator<Item = ObjectId> {
+        self.by_object.keys().copied()
+    }
+
+    /// Notes that the namenode said that a session's bytes count up to `end`. No other session's may lie
+    /// among them.
+    pub(crate) fn promise(&mut self, number: u32, end: u64) -> Found {
+        let session = self.sessions[number as usize];
+        for (other, theirs) in self.sessions_of(session.object) {
+            let (from, to) = (session.base.max(theirs.base), end.min(theirs.promised));
+            if other != number && from < to {
+                let object = session.object;
+                let text = format!(
+                    "bytes {from} to {to} of object {object} count for writers {number} and {other}"
+                );
+                return Err(("lease", text));
+            }
+        }
+        let session = &mut self.sessions[number as usize];
+        session.promised = session.promised.max(end);
+        Ok(())
+    }
+
+    /// A sealed object has the bytes that its writer wrote.
+    pub(crate) fn sealed(&self, number: u32, bytes: u64, prefix: u64) -> Found {
+        if bytes == prefix {
+            return Ok(());
+        }
+        let object = self.sessions[number as usize].object;
+        Err((
+            "bytes",
+            format!("object {object} was sealed at {bytes} bytes, {prefix} were written"),
+        ))
+    }
+
+    pub(crate) fn granted(&mut self, grant: &Grant) {
+        self.leases.insert(grant.object, grant.lease);
+        for block in &grant.blocks {
+            self.homes.insert((block.block, block.epoch), block.node);
+        }
+    }
+
+    pub(crate) fn recovered(&mut self, lengths: &[(BlockId, Epoch, u32)]) {
+        for (block, epoch, _) in lengths {
+            self.recovered.insert(*block, *epoch);
+        }
+    }
+
+    pub(crate) fn fenced(&mut self, slot: u8, life: u32, block: BlockId, length: u32) {
+        self.told.insert((slot, life, block), length);
+    }
+
+    /// Only the writer with the last lease may change an object.
+    pub(crate) fn answered(&mut self, request: &Request, answer: &Result<Reply, Refusal>) -> Found {
+        let (Request::Publish { object, lease, .. }
+        | Request::AddBlocks { object, lease, .. }
+        | Request::Seal { object, lease, .. }) = request
+        else {
+            return Ok(());
+        };
+        let last = self.leases.get(object).copied().unwrap_or(*lease);
+        if answer.is_ok() && *lease != last {
+            let text = format!("lease {lease} changed object {object}, whose lease is {last}");
+            return Err(("lease", text));
+        }
+        Ok(())
+    }
+
+    /// A datanode acknowledges only what its fences, epochs and leases allow.
+    pub(crate) fn wrote(
+        &self,
+        (slot, life): (u8, u32),
+        node: Option<NodeId>,
+        from: Place,
+        request: &WriteRequest,
+        length: u32,
+    ) -> Found {
+        let WriteRequest { block, epoch, .. } = *request;
+        if let Some(told) = self.told.get(&(slot, life, block))
+            && length > *told
+        {
+            let text = format!(
+                "host{slot} told {told} bytes of block {block} and acknowledges {length} to {from}"
+            );
+            return Err(("fence", text));
+        }
+        if self.recovered.get(&block).is_some_and(|fenced| epoch < *fenced) {
+            let text = format!("{from} wrote block {block} at epoch {epoch} after its lease ended");
+            return Err(("lease", text));
+        }
+        if self.homes.get(&(block, epoch)).copied() != node {
+            let text = format!(
+                "host{slot}, node {node:?}, took bytes of block {block} at epoch {epoch}, whose home \
+                 was another"
+            );
+            return Err(("one-home", text));
+        }
+        Ok(())
+    }
+
+    /// Bytes that were read are those that were written there.
+    pub(crate) fn read(&self, object: ObjectId, at: u64, bytes: u32, content: &Content) -> Found {
+        if content.bytes() != bytes {
+            let got = content.bytes();
+            let text = format!("{got} bytes of object {object} came where {bytes} were asked");
+            return Err(("bytes", text));
+        }
+        let mut offset = at;
+        for run in content.runs() {
+            let Some(session) = self.sessions.get(run.session as usize) else {
+                return Err(("bytes", format!("bytes of nobody in object {object}")));
+            };
+            let (theirs, there) = (session.object, run.offset);
+            if theirs != object || there != offset {
+                let text = format!(
+                    "at {offset} of object {object} are the bytes of {there} of object {theirs}"
+                );
+                return Err(("bytes", text));
+            }
+            let end = offset + u64::from(run.bytes);
+            let mine = |other: &(u32, &Session)| other.0 == run.session;
+            for (other, owner) in self.sessions_of(object).filter(|it| !mine(it)) {
+                let (from, to) = (offset.max(owner.base), end.min(owner.promised));
+                if from < to {
+                    let text = format!(
+                        "bytes {from} to {to} of object {object} are writer {}'s, not {other}'s",
+                        run.session
+                    );
+                    return Err(("lease", text));
+                }
+            }
+            offset = end;
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether ranges cover all bytes from `from` to `to`.
+pub(crate) fn covers(ranges: &[ByteRange], from: u64, to: u64) -> bool {
+    let mut sorted: Vec<ByteRange> = ranges.to_vec();
+    sorted.sort_unstable();
+    let mut at = from;
+    for range in sorted {
+        if range.offset <= at {
+            at = at.max(range.offset + range.bytes);
+        }
+    }
+    at >= to
+}

@@ -1,0 +1,123 @@
+//! What must hold when the faults have stopped and everything has come to rest.
+
+use std::collections::BTreeMap;
+
+use sanderling_core::catalog::allocated_bytes;
+use sanderling_protocol::message::Layout;
+use sanderling_protocol::{BlockId, NodeId, Policy, Tier};
+
+use super::Found;
+use crate::world::World;
+
+impl World {
+    /// Returns what is still unsettled about blocks: open ones, reservations, and orphans.
+    pub(crate) fn unsettled_blocks(&self) -> Option<String> {
+        let report = self.namenode.catalog().fsck();
+        if report.open_blocks > 0 {
+            return Some(format!("{} blocks are still open", report.open_blocks));
+        }
+        self.check_accounts_end().and_then(|()| self.check_orphans()).err().map(|(_, text)| text)
+    }
+
+    /// Looks at everything when the world has come to rest.
+    pub(crate) fn check_end(&mut self) {
+        self.audit();
+        let found = self.check_readable();
+        self.expect(found);
+    }
+
+    /// Returns the layouts of all objects with bytes.
+    fn layouts(&self) -> Vec<Layout> {
+        self.checks.bytes.objects().filter_map(|object| self.layout(object)).collect()
+    }
+
+    /// Every byte that was promised can be read, or is said to be lost.
+    fn check_readable(&self) -> Found {
+        for object in self.checks.bytes.objects() {
+            let promised = self.checks.bytes.promised(object);
+            let Some(layout) = self.layout(object) else {
+                if self.checks.names.is_alive(object) {
+                    return Err(("bytes", format!("object {object} is gone, nobody deleted it")));
+                }
+                continue;
+            };
+            if layout.stat.bytes < promised {
+                let bytes = layout.stat.bytes;
+                let text = format!("object {object} has {bytes} bytes, {promised} were promised");
+                return Err(("bytes", text));
+            }
+            self.check_layout(&layout)?;
+        }
+        Ok(())
+    }
+
+    fn check_layout(&self, layout: &Layout) -> Found {
+        let object = layout.stat.object;
+        for block in &layout.blocks {
+            let Some(home) = block.home else { continue };
+            let id = block.block;
+            let place = self.datanodes.iter().find(|datanode| datanode.node == Some(home));
+            let read = place.map(|it| {
+                it.table.admit_read(id, block.epoch, 0, block.length).map(|found| found.cloned())
+            });
+            let content = match read {
+                Some(Ok(Some(whole))) => whole.part(0, block.length),
+                other => {
+                    let text = format!(
+                        "block {id} of object {object} cannot be read at node {home}: {other:?}"
+                    );
+                    return Err(("bytes", text));
+                }
+            };
+            self.checks.bytes.read(object, block.offset, block.length, &content)?;
+        }
+        Ok(())
+    }
+
+    /// What nodes are accounted with is what they hold: no reservation is left.
+    fn check_accounts_end(&self) -> Found {
+        let mut held: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
+        for block in self.layouts().iter().flat_map(|layout| &layout.blocks) {
+            if let Some(home) = block.home {
+                *held.entry((home, block.tier)).or_default() +=
+                    u64::from(allocated_bytes(block.length));
+            }
+        }
+        let catalog = self.namenode.catalog();
+        for node in catalog.node_ids(false) {
+            for tier in Tier::ALL {
+                let (free, capacity) = catalog.node_room(node, tier);
+                let used = capacity - free;
+                let sum = held.get(&(node, tier)).copied().unwrap_or(0);
+                if used != sum {
+                    let text = format!(
+                        "node {node} is promised for {used} bytes of {tier} and holds {sum}"
+                    );
+                    return Err(("reservations", text));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Datanodes hold nothing that nobody wants.
+    fn check_orphans(&self) -> Found {
+        let catalog = self.namenode.catalog();
+        for (slot, datanode) in self.datanodes.iter().enumerate() {
+            let Some(node) = datanode.node else { continue };
+            let policy = catalog.node_policy(node).map(|(policy, _)| policy);
+            if policy != Some(Policy::Active) {
+                continue;
+            }
+            for held in datanode.table.list(BlockId(0), usize::MAX) {
+                let home = catalog.block_home(held.block).and_then(|(home, _)| home);
+                if home != Some(node) {
+                    let block = held.block;
+                    let text = format!("host{slot}, node {node}, keeps block {block}, at {home:?}");
+                    return Err(("orphans", text));
+                }
+            }
+        }
+        Ok(())
+    }
+}

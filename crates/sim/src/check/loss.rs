@@ -1,0 +1,87 @@
+//! The loss report says exactly what is lost.
+
+use std::collections::BTreeMap;
+
+use sanderling_protocol::message::Layout;
+use sanderling_protocol::refusal::ByteRange;
+use sanderling_protocol::{ObjectId, Reply, Request};
+
+use super::Found;
+use super::bytes::Bytes;
+use crate::wire::Place;
+use crate::world::World;
+
+/// Compares the report with what the catalog says of every object that still exists.
+pub(super) fn check(world: &mut World) -> Found {
+    let now = world.clock(Place::Namenode);
+    let report = world.namenode.machine.read(now, &Request::Report).expect("a read");
+    let report = world.mistake_answer(&Request::Report, report);
+    let Ok(Reply::Report(report)) = report else { return Ok(()) };
+    let mut reported: BTreeMap<ObjectId, Vec<ByteRange>> = BTreeMap::new();
+    let (mut bytes, mut losses) = (0, 0);
+    for loss in &report.losses {
+        losses += 1;
+        bytes += loss.ranges.iter().map(|range| range.bytes).sum::<u64>();
+        reported.entry(loss.object).or_default().extend(&loss.ranges);
+    }
+    if (bytes, losses) != (report.bytes, report.objects) && !report.is_truncated {
+        let (have, objects) = (report.bytes, report.objects);
+        let text = format!("{objects} losses of {have} bytes, the list has {losses} of {bytes}");
+        return Err(("loss-report", text));
+    }
+    for object in world.checks.bytes.objects() {
+        let Some(layout) = world.layout(object) else { continue };
+        let lost = layout.lost_ranges();
+        let said = joined(reported.remove(&object).unwrap_or_default());
+        if said != lost {
+            let text = format!("object {object} has lost {lost:?}, the report says {said:?}");
+            return Err(("loss-report", text));
+        }
+        let sum: u64 = lost.iter().map(|range| range.bytes).sum();
+        if sum != layout.stat.lost_bytes {
+            let have = layout.stat.lost_bytes;
+            let text = format!("object {object} counts {have} lost bytes and has lost {sum}");
+            return Err(("loss-report", text));
+        }
+    }
+    world.statistics.lost_blocks = report.blocks;
+    if world.is_kind() && world.broken.is_none() && report.bytes > 0 {
+        let bytes = report.bytes;
+        let text = format!("{bytes} bytes were lost with nothing but notices in good time");
+        return Err(("notices-lose-nothing", text));
+    }
+    Ok(())
+}
+
+/// Joins ranges that touch. Overlapping ones stay as they are: a byte is lost once.
+fn joined(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
+    ranges.sort_unstable();
+    let mut joined: Vec<ByteRange> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if last.offset + last.bytes == range.offset => last.bytes += range.bytes,
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+impl World {
+    /// Returns the whole layout of an object that exists.
+    pub(crate) fn layout(&self, object: ObjectId) -> Option<Layout> {
+        match self.peek(&Request::LookupObject { object, offset: 0, bytes: u64::MAX }) {
+            Ok(Reply::Layout(layout)) => Some(layout),
+            _ => None,
+        }
+    }
+}
+
+impl Bytes {
+    /// A reader was told that bytes are lost.
+    pub(crate) fn unavailable(&self, object: ObjectId, lost: &[ByteRange]) -> Found {
+        if lost.is_empty() {
+            return Err(("loss-report", format!("object {object} has lost bytes and names none")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,496 @@
+//! A small model of the namespace: a flat map of paths, against the catalog's tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sanderling_core::catalog::{Action, Catalog, Command};
+use sanderling_protocol::message::{Create, CreateKind, CreateMode, ObjectKind, RegisterJob};
+use sanderling_protocol::{Instant, JobId, Nonce, ObjectId, Path, Refusal, Reply, Request};
+
+use super::Found;
+use crate::world::World;
+
+/// The model.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    entries: BTreeMap<String, Entry>,
+    /// Objects that get their name when they are sealed: where they will be.
+    pending: BTreeMap<ObjectId, Pending>,
+    jobs: BTreeMap<JobId, Job>,
+    now: Instant,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    object: ObjectId,
+    kind: ObjectKind,
+    is_listed: bool,
+    expires_at: Option<Instant>,
+    created_by: Nonce,
+}
+
+#[derive(Debug, Clone)]
+struct Pending {
+    above: String,
+    container: ObjectId,
+    name: String,
+    entry: Entry,
+}
+
+#[derive(Debug, Clone)]
+struct Job {
+    path: String,
+    root: ObjectId,
+    lease_millis: u64,
+    until: Instant,
+    is_kept: bool,
+}
+
+/// Stands for an id that the model takes over from the catalog.
+const UNKNOWN: ObjectId = ObjectId(0);
+
+/// The root's id.
+const ROOT: ObjectId = sanderling_core::catalog::ROOT;
+
+fn differs(what: &str, expected: impl std::fmt::Debug, found: impl std::fmt::Debug) -> Found {
+    Err(("names", format!("{what}: the model says {expected:?}, the catalog {found:?}")))
+}
+
+fn parent_of(path: &str) -> &str {
+    path.rfind('/').map_or("", |cut| &path[..cut])
+}
+
+fn name_of(path: &str) -> &str {
+    path.rfind('/').map_or("", |cut| &path[cut + 1..])
+}
+
+fn is_below(path: &str, root: &str) -> bool {
+    path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+const fn accepts(container: ObjectKind, kind: ObjectKind) -> bool {
+    match container {
+        ObjectKind::Multifile => matches!(kind, ObjectKind::File),
+        ObjectKind::Table => matches!(kind, ObjectKind::KeyValue),
+        ObjectKind::Directory => !matches!(kind, ObjectKind::KeyValue),
+        ObjectKind::File | ObjectKind::KeyValue => false,
+    }
+}
+
+impl Names {
+    /// Tells whether an object has a name.
+    pub(crate) fn is_alive(&self, object: ObjectId) -> bool {
+        self.entries.values().any(|entry| entry.object == object)
+    }
+
+    /// Does to the model what the command does to the catalog, and compares the outcomes.
+    pub(crate) fn apply(
+        &mut self,
+        command: &Command,
+        result: &Result<Reply, Refusal>,
+        catalog: &Catalog,
+    ) -> Found {
+        self.now = self.now.max(command.at);
+        self.act(&command.action, result, catalog)?;
+        self.adopt(catalog)
+    }
+
+    /// Takes over the ids of what was made without being named in an answer.
+    fn adopt(&mut self, catalog: &Catalog) -> Found {
+        for (path, entry) in self.entries.iter_mut().filter(|(_, entry)| entry.object == UNKNOWN) {
+            let at: Path = path.parse().expect("the model's paths are good");
+            match catalog.stat(&at, self.now) {
+                Ok(stat) => entry.object = stat.object,
+                Err(refusal) => return differs(path, "there", refusal),
+            }
+        }
+        let entries = &self.entries;
+        for pending in self.pending.values_mut().filter(|it| it.container == UNKNOWN) {
+            let container = entries.get(&pending.above);
+            pending.container = container.map_or(UNKNOWN, |entry| entry.object);
+        }
+        for job in self.jobs.values_mut().filter(|job| job.root == UNKNOWN) {
+            job.root = entries.get(&job.path).map_or(UNKNOWN, |entry| entry.object);
+        }
+        Ok(())
+    }
+
+    fn act(
+        &mut self,
+        action: &Action,
+        result: &Result<Reply, Refusal>,
+        catalog: &Catalog,
+    ) -> Found {
+        match action {
+            Action::Create { request, .. } => self.create(request, result),
+            Action::MakeDirectory { path, kind, parents, is_listed } => {
+                self.make_directory(path, *kind, *parents, *is_listed, result)
+            }
+            Action::Seal { object, .. } => self.sealed(*object, result),
+            Action::Abort { object, .. } => {
+                self.resync(*object, catalog);
+                Ok(())
+            }
+            Action::Rename { from, to, replace } => self.rename(from, to, *replace, result),
+            Action::Delete { path, recursive } => self.delete(path, *recursive, result),
+            Action::SetTtl { path, ttl } => {
+                let until = ttl.map(|ttl| self.now + ttl);
+                match (self.entries.get_mut(path.as_str()), result) {
+                    (Some(entry), Ok(_)) => {
+                        entry.expires_at = until;
+                        Ok(())
+                    }
+                    (None, Err(_)) => Ok(()),
+                    (entry, result) => differs("set ttl", entry, result),
+                }
+            }
+            Action::RegisterJob(request) => self.register_job(request, result),
+            Action::RenewJob { job } => {
+                let now = self.now;
+                match (self.jobs.get_mut(job), result) {
+                    (Some(job), Ok(_)) => {
+                        job.until = now + sanderling_protocol::Millis(job.lease_millis);
+                        Ok(())
+                    }
+                    (None, Err(_)) => Ok(()),
+                    (job, result) => differs("renew job", job, result),
+                }
+            }
+            Action::EndJob { job } => {
+                let is_known = self.jobs.contains_key(job);
+                if is_known != result.is_ok() {
+                    return differs("end job", is_known, result);
+                }
+                self.end_job(*job);
+                Ok(())
+            }
+            Action::Tick => {
+                self.tick();
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn kind_at(&self, path: &str) -> Option<ObjectKind> {
+        if path.is_empty() || path == "/" {
+            return Some(ObjectKind::Directory);
+        }
+        self.entries.get(path).map(|entry| entry.kind)
+    }
+
+    /// Makes the directories above a path that are missing, as far as that goes.
+    fn make_parents(&mut self, path: &str, kind: ObjectKind, parents: bool) -> bool {
+        let parent = parent_of(path).to_owned();
+        if let Some(found) = self.kind_at(&parent) {
+            return accepts(found, kind);
+        }
+        // The nearest thing above that exists must be able to hold directories.
+        let mut missing = vec![parent.clone()];
+        let mut above = parent_of(&parent).to_owned();
+        while self.kind_at(&above).is_none() {
+            missing.push(above.clone());
+            above = parent_of(&above).to_owned();
+        }
+        let holds = self.kind_at(&above).is_some_and(|found| accepts(found, ObjectKind::Directory));
+        if !parents || !holds {
+            return false;
+        }
+        for path in missing.into_iter().rev() {
+            let entry = Entry {
+                object: UNKNOWN,
+                kind: ObjectKind::Directory,
+                is_listed: true,
+                expires_at: None,
+                created_by: Nonce(0),
+            };
+            self.entries.insert(path, entry);
+        }
+        accepts(ObjectKind::Directory, kind)
+    }
+
+    fn create(&mut self, request: &Create, result: &Result<Reply, Refusal>) -> Found {
+        let kind = match request.kind {
+            CreateKind::File => ObjectKind::File,
+            CreateKind::KeyValue => ObjectKind::KeyValue,
+        };
+        let path = request.path.as_str().to_owned();
+        let may = self.make_parents(&path, kind, request.parents);
+        let existing = self.entries.get(&path).cloned();
+        let is_container = existing.as_ref().is_some_and(|entry| entry.kind.is_container());
+        let is_repeat = existing.as_ref().is_some_and(|entry| {
+            entry.created_by == request.writer && request.mode == CreateMode::New
+        });
+        let is_taken = existing.is_some()
+            && request.mode == CreateMode::New
+            && kind == ObjectKind::File
+            && !is_repeat;
+        let is_good = may && !is_container && !is_taken;
+        let object = match result {
+            Err(
+                Refusal::QuotaPassed { .. } | Refusal::RetryAfter { .. } | Refusal::Full { .. },
+            ) if is_good => {
+                return Ok(());
+            }
+            Ok(Reply::Grant(grant)) if is_good => grant.object,
+            Ok(Reply::Stat(stat)) if is_good => stat.object,
+            Err(_) if !is_good => return Ok(()),
+            result => return differs(&format!("create {path}"), is_good, result),
+        };
+        if is_repeat {
+            return Ok(());
+        }
+        let expires_at = request.ttl.map(|ttl| self.now + ttl);
+        let (is_listed, created_by) = (request.is_listed, request.writer);
+        let entry = Entry { object, kind, is_listed, expires_at, created_by };
+        let is_bound =
+            kind == ObjectKind::File && existing.is_none() && request.mode == CreateMode::New;
+        if is_bound {
+            self.entries.insert(path, entry);
+            return Ok(());
+        }
+        let above = parent_of(&path).to_owned();
+        let container = self.object_at(&above);
+        let name = name_of(&path).to_owned();
+        self.pending.insert(object, Pending { above, container, name, entry });
+        if request.inline.is_some() {
+            self.bind(object);
+        }
+        Ok(())
+    }
+
+    fn object_at(&self, path: &str) -> ObjectId {
+        self.entries.get(path).map_or(ROOT, |entry| entry.object)
+    }
+
+    fn path_of(&self, object: ObjectId) -> Option<String> {
+        if object == ROOT {
+            return Some(String::new());
+        }
+        let found = self.entries.iter().find(|(_, entry)| entry.object == object);
+        found.map(|(path, _)| path.clone())
+    }
+
+    /// Gives a sealed object its name.
+    fn bind(&mut self, object: ObjectId) -> bool {
+        let Some(Pending { container, name, entry, .. }) = self.pending.remove(&object) else {
+            return true;
+        };
+        let Some(above) = self.path_of(container) else { return false };
+        let path = format!("{above}/{name}");
+        match self.entries.get(&path) {
+            Some(existing) if existing.kind.is_container() => false,
+            // Of key-values the last created wins.
+            Some(existing) if entry.kind == ObjectKind::KeyValue && existing.object > object => {
+                true
+            }
+            _ => {
+                self.entries.insert(path, entry);
+                true
+            }
+        }
+    }
+
+    fn sealed(&mut self, object: ObjectId, result: &Result<Reply, Refusal>) -> Found {
+        match result {
+            Ok(_) if self.pending.contains_key(&object) => {
+                if self.bind(object) {
+                    Ok(())
+                } else {
+                    differs("seal", "refused", result)
+                }
+            }
+            Err(Refusal::ObjectGone { .. } | Refusal::IsADirectory { .. }) => {
+                self.pending.remove(&object);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An aborted object is gone unless it was sealed once: the model does not know, the catalog does.
+    fn resync(&mut self, object: ObjectId, catalog: &Catalog) {
+        self.pending.remove(&object);
+        let Some(path) = self.path_of(object) else { return };
+        let at: Path = path.parse().expect("the model's paths are good");
+        if catalog.stat(&at, self.now).is_err() {
+            self.entries.remove(&path);
+        }
+    }
+
+    fn make_directory(
+        &mut self,
+        path: &Path,
+        kind: ObjectKind,
+        parents: bool,
+        is_listed: bool,
+        result: &Result<Reply, Refusal>,
+    ) -> Found {
+        let path = path.as_str();
+        let may = self.make_parents(path, kind, parents);
+        let existing = self.entries.get(path).map(|entry| entry.kind);
+        let is_good = may && existing.is_none_or(|existing| parents && existing == kind);
+        let Ok(Reply::Stat(stat)) = result else {
+            return if is_good { differs(path, "made", result) } else { Ok(()) };
+        };
+        if !is_good {
+            return differs(path, "refused", result);
+        }
+        let object = stat.object;
+        let (expires_at, created_by) = (None, Nonce(0));
+        let entry = Entry { object, kind, is_listed, expires_at, created_by };
+        self.entries.entry(path.to_owned()).or_insert(entry);
+        Ok(())
+    }
+
+    fn job_of(&self, path: &str) -> Option<JobId> {
+        let is_above = |job: &Job| self.path_of(job.root).is_some_and(|root| is_below(path, &root));
+        self.jobs.iter().find(|(_, job)| is_above(job)).map(|(id, _)| *id)
+    }
+
+    fn rename(
+        &mut self,
+        from: &Path,
+        to: &Path,
+        replace: bool,
+        result: &Result<Reply, Refusal>,
+    ) -> Found {
+        let (from, to) = (from.as_str(), to.as_str());
+        let moved = self.entries.get(from).cloned();
+        let target = self.entries.get(to).map(|entry| entry.kind);
+        let is_good = moved.as_ref().is_some_and(|moved| {
+            let holds = self.kind_at(parent_of(to)).is_some_and(|kind| accepts(kind, moved.kind));
+            let both = !moved.kind.is_container();
+            let is_free = target.is_none_or(|kind| replace && both && !kind.is_container());
+            let same_job = self.job_of(parent_of(to)) == self.job_of(parent_of(from));
+            from == to || (holds && is_free && same_job && !is_below(to, from))
+        });
+        if is_good != result.is_ok() {
+            return differs(&format!("rename {from} {to}"), is_good, result);
+        }
+        if !is_good || from == to {
+            return Ok(());
+        }
+        let below: Vec<String> =
+            self.entries.keys().filter(|path| is_below(path, from)).cloned().collect();
+        for path in below {
+            let entry = self.entries.remove(&path).expect("listed just now");
+            self.entries.insert(format!("{to}{}", &path[from.len()..]), entry);
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, path: &Path, recursive: bool, result: &Result<Reply, Refusal>) -> Found {
+        let path = path.as_str();
+        let is_full = self.entries.keys().any(|other| other != path && is_below(other, path));
+        let is_good = self.entries.contains_key(path) && (recursive || !is_full);
+        if is_good != result.is_ok() {
+            return differs(&format!("delete {path}"), is_good, result);
+        }
+        if is_good {
+            self.remove(path);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, root: &str) {
+        self.entries.retain(|path, _| !is_below(path, root));
+        let alive: BTreeSet<ObjectId> = self.entries.values().map(|entry| entry.object).collect();
+        self.jobs.retain(|_, job| alive.contains(&job.root));
+    }
+
+    fn register_job(&mut self, request: &RegisterJob, result: &Result<Reply, Refusal>) -> Found {
+        let path = request.path.as_str();
+        let may = self.make_parents(path, ObjectKind::Directory, true);
+        let existing = self.entries.get(path).map(|entry| entry.kind);
+        let is_directory = existing.is_none_or(|kind| kind == ObjectKind::Directory);
+        let is_empty = !self.entries.keys().any(|other| other != path && is_below(other, path));
+        let is_good = may && is_directory && is_empty && self.job_of(path).is_none();
+        if is_good != result.is_ok() {
+            return differs(&format!("register job {path}"), is_good, result);
+        }
+        if may && is_directory {
+            let entry = Entry {
+                object: UNKNOWN,
+                kind: ObjectKind::Directory,
+                is_listed: true,
+                expires_at: None,
+                created_by: Nonce(0),
+            };
+            self.entries.entry(path.to_owned()).or_insert(entry);
+        }
+        if let Ok(Reply::Job(info)) = result {
+            let job = Job {
+                path: path.to_owned(),
+                root: UNKNOWN,
+                lease_millis: request.lease.0,
+                until: self.now + request.lease,
+                is_kept: request.hints.keep_after_job,
+            };
+            self.jobs.insert(info.job, job);
+        }
+        Ok(())
+    }
+
+    fn end_job(&mut self, id: JobId) {
+        let Some(job) = self.jobs.remove(&id) else { return };
+        if !job.is_kept
+            && let Some(root) = self.path_of(job.root)
+        {
+            self.remove(&root);
+        }
+    }
+
+    /// Removes what has expired.
+    fn tick(&mut self) {
+        let now = self.now;
+        let is_over = |entry: &Entry| entry.expires_at.is_some_and(|at| at <= now);
+        let expired: Vec<String> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| is_over(entry))
+            .map(|(path, _)| path.clone())
+            .collect();
+        for path in expired {
+            self.remove(&path);
+        }
+        self.pending.retain(|_, pending| !is_over(&pending.entry));
+        let ended: Vec<JobId> =
+            self.jobs.iter().filter(|(_, job)| job.until <= now).map(|(id, _)| *id).collect();
+        for job in ended {
+            self.end_job(job);
+        }
+    }
+}
+
+impl World {
+    /// Compares the whole tree.
+    pub(crate) fn check_names(&self) -> Found {
+        let names = &self.checks.names;
+        let mut listed: BTreeMap<String, usize> = BTreeMap::new();
+        for (path, entry) in &names.entries {
+            let at: Path = path.parse().expect("the model's paths are good");
+            let Ok(Reply::Stat(stat)) = self.peek(&Request::Stat { path: at }) else {
+                return differs(path, "there", "not there");
+            };
+            if (stat.object, stat.kind) != (entry.object, entry.kind) {
+                return differs(path, entry, (stat.object, stat.kind));
+            }
+            if entry.is_listed {
+                *listed.entry(parent_of(path).to_owned()).or_default() += 1;
+            }
+            if entry.kind.is_container() {
+                listed.entry(path.clone()).or_default();
+            }
+        }
+        for (path, count) in listed {
+            let path: Path =
+                if path.is_empty() { Path::root() } else { path.parse().expect("good") };
+            let request = Request::List { path: path.clone(), after: String::new(), limit: 1000 };
+            match self.peek(&request) {
+                Ok(Reply::Entries { entries, .. }) if entries.len() == count => {}
+                found => return differs(path.as_str(), count, found),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! Symbolic bytes: who wrote them, and where in the object they belong.
+//!
+//! Every byte is a function of (writer's session, offset in the object), so a run of bytes of any length
+//! is three numbers, and a byte that turns up in the wrong place says where it came from.
+
+use std::rc::Rc;
+
+/// A run of bytes of one session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The writer's session.
+    pub(crate) session: u32,
+    /// Offset in the object.
+    pub(crate) offset: u64,
+    pub(crate) bytes: u32,
+}
+
+/// The bytes of a block or of a part of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Content(Rc<Vec<Run>>);
+
+impl Content {
+    pub(crate) fn of(run: Run) -> Self {
+        Self(Rc::new(vec![run]))
+    }
+
+    pub(crate) fn runs(&self) -> &[Run] {
+        &self.0
+    }
+
+    pub(crate) fn bytes(&self) -> u32 {
+        self.0.iter().map(|run| run.bytes).sum()
+    }
+
+    /// Returns these bytes with others behind them.
+    pub(crate) fn with(&self, more: &Self) -> Self {
+        let mut runs = self.0.to_vec();
+        for run in more.0.iter() {
+            match runs.last_mut() {
+                Some(last) if last.joins(run) => last.bytes += run.bytes,
+                _ => runs.push(*run),
+            }
+        }
+        Self(Rc::new(runs))
+    }
+
+    /// Returns a part; shorter where the bytes end.
+    pub(crate) fn part(&self, offset: u32, bytes: u32) -> Self {
+        let (from, to) = (u64::from(offset), u64::from(offset) + u64::from(bytes));
+        let mut runs = Vec::new();
+        let mut at = 0;
+        for run in self.0.iter() {
+            let end = at + u64::from(run.bytes);
+            let (start, stop) = (at.max(from), end.min(to));
+            if start < stop {
+                let offset = run.offset + (start - at);
+                let bytes = u32::try_from(stop - start).expect("a part of a run");
+                runs.push(Run { session: run.session, offset, bytes });
+            }
+            at = end;
+        }
+        Self(Rc::new(runs))
+    }
+}
+
+impl Run {
+    const fn joins(&self, next: &Self) -> bool {
+        self.session == next.session && self.offset + self.bytes as u64 == next.offset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_joined_runs_are_the_same_bytes() {
+        let first = Content::of(Run { session: 1, offset: 10, bytes: 5 });
+        let second = Content::of(Run { session: 1, offset: 15, bytes: 5 });
+        let other = Content::of(Run { session: 2, offset: 20, bytes: 5 });
+        let whole = first.with(&second).with(&other);
+        assert_eq!(whole.runs().len(), 2);
+        assert_eq!(whole.part(0, 5), first);
+        assert_eq!(whole.part(5, 10), second.with(&other));
+        assert_eq!(whole.part(12, 100).bytes(), 3);
+    }
+}

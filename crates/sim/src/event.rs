@@ -1,0 +1,142 @@
+//! What happens when: the heap of timed events, and what each call and timer is for.
+
+use std::cmp::Ordering;
+
+use sanderling_core::catalog::DatanodeOrder;
+use sanderling_core::relocation::CallId;
+use sanderling_protocol::message::BlockLength;
+use sanderling_protocol::order::HeldBlock;
+use sanderling_protocol::{NodeId, Request};
+
+use crate::wire::{Message, Place};
+
+/// One event with its time. The number makes the order total.
+#[derive(Debug)]
+pub(crate) struct Timed {
+    pub(crate) at: u64,
+    pub(crate) number: u64,
+    pub(crate) event: Event,
+}
+
+/// What happens.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Deliver(Box<Message>),
+    Timeout(u64),
+    /// A timer of one process; it means nothing to the next process in that place.
+    Timer {
+        place: Place,
+        life: u32,
+        timer: Timer,
+    },
+    Fault(usize),
+    /// A killed process starts again.
+    Start(Place),
+    /// A noticed machine dies.
+    Die {
+        slot: u8,
+        life: u32,
+    },
+    Calm,
+    Settle,
+}
+
+/// What a timer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timer {
+    Heartbeat,
+    Report,
+    Work(u64),
+    Send(u64),
+    Turn,
+    Wake,
+    Lane(NodeId, bool),
+    Poll,
+    Relocate,
+    Begin,
+    Again,
+    Renew(u32),
+    Audit,
+}
+
+/// Who waits for the answer of a call.
+#[derive(Debug)]
+pub(crate) enum Purpose {
+    Datanode(u8, DatanodeCall),
+    Namenode(NamenodeCall),
+    Manager(u8, ManagerCall),
+    Writer(u8, WriterCall),
+    Reader(u8, ReaderCall),
+    Admin(AdminCall),
+}
+
+#[derive(Debug)]
+pub(crate) enum DatanodeCall {
+    Register { fence_orders: u64 },
+    Heartbeat { fence_orders: u64 },
+    Report(Vec<HeldBlock>),
+    Push { job: u64, index: usize, length: u32 },
+    Notice,
+}
+
+#[derive(Debug)]
+pub(crate) enum NamenodeCall {
+    Order(Box<DatanodeOrder>, bool),
+    Probe(NodeId),
+}
+
+#[derive(Debug)]
+pub(crate) enum ManagerCall {
+    Manage,
+    Drains,
+    Fetch(NodeId),
+    Reserve(CallId),
+    Push(CallId),
+    Commit(CallId),
+    Abandon(CallId),
+}
+
+#[derive(Debug)]
+pub(crate) enum WriterCall {
+    Open { job: u32 },
+    Piece { job: u32, piece: u64, is_again: bool },
+    Add { job: u32, ended: Vec<BlockLength> },
+    Publish { job: u32, prefix: u64 },
+    Seal { job: u32, prefix: u64 },
+    Renew { job: u32 },
+    Abort { job: u32 },
+}
+
+#[derive(Debug)]
+pub(crate) enum ReaderCall {
+    Layout { job: u32 },
+    Bytes { job: u32, place: usize },
+}
+
+#[derive(Debug)]
+pub(crate) enum AdminCall {
+    Change,
+    /// Asked again until it is answered.
+    Must(Request),
+}
+
+impl Ord for Timed {
+    /// The earliest is the greatest, as the heap wants it.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+impl PartialOrd for Timed {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Timed {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Timed {}

@@ -1,0 +1,140 @@
+//! Faults as they happen, and the end of them.
+
+use sanderling_protocol::node::NodeSelector;
+use sanderling_protocol::{Policy, Request};
+
+use crate::datanode::Datanode;
+use crate::event::Event;
+use crate::plan::FaultKind;
+use crate::wire::{DATANODES_MAX, Place, address};
+use crate::world::World;
+
+/// How often the world looks whether everything has settled.
+const SETTLE_MICROS: u64 = 500_000;
+
+/// Longest time from the end of the faults until everything has settled, in microseconds: the longest
+/// notice (8 s), the longest lease (4 s) with its recovery, a job's lease (5 s), a client's deadline
+/// (9 s) one after the other, and some.
+const SETTLE_MICROS_MAX: u64 = 45_000_000;
+
+impl World {
+    pub(crate) fn fault(&mut self, index: usize) {
+        let fault = self.plan.faults[index];
+        self.log.event(self.now, 1, index as u64, || format!("FAULT {:?}", fault.kind));
+        let until = |millis: u64| self.now + millis * 1000;
+        match fault.kind {
+            FaultKind::KillDatanode { slot, down_millis } => self.kill_datanode(slot, down_millis),
+            FaultKind::KillNamenode { down_millis, is_after_journal: true } => {
+                self.namenode.dies_after_journal = Some(down_millis);
+            }
+            FaultKind::KillNamenode { down_millis, .. } => self.kill(Place::Namenode, down_millis),
+            FaultKind::KillManager { manager, down_millis } => {
+                self.kill(Place::Manager(manager), down_millis);
+            }
+            FaultKind::KillWriter { writer } => self.kill(Place::Writer(writer), 50),
+            FaultKind::Notice { slot, deadline_millis, dies_in_millis, is_own } => {
+                self.notice(slot, deadline_millis, dies_in_millis, is_own);
+            }
+            FaultKind::Decommission { slot } => {
+                let node = NodeSelector(address(slot));
+                self.admin_must(Request::Decommission { node, reason: "smaller".to_owned() });
+            }
+            FaultKind::Cancel { slot } => {
+                self.admin_must(Request::Cancel { node: NodeSelector(address(slot)) });
+            }
+            FaultKind::Partition { half, millis, is_one_way } => {
+                let until = until(millis);
+                self.network.partition(half, is_one_way, until);
+            }
+            FaultKind::Clog { place, millis } => {
+                let until = until(millis);
+                self.network.clog(place, until);
+            }
+            FaultKind::SlowDisk { slot, micros, millis } => {
+                let until = until(millis);
+                let datanode = &mut self.datanodes[usize::from(slot)];
+                (datanode.slow_until, datanode.slow_micros) = (until, micros);
+            }
+            FaultKind::ClockSkew { place, millis } => {
+                self.skews[usize::from(place)] += millis * 1000;
+            }
+        }
+    }
+
+    fn notice(&mut self, slot: u8, deadline_millis: u64, dies_in_millis: u64, is_own: bool) {
+        self.statistics.notices += 1;
+        if is_own {
+            self.datanode_own_notice(slot, deadline_millis);
+        } else {
+            self.admin_notice(slot, deadline_millis);
+        }
+        let life = self.lives[Place::Datanode(slot).index()];
+        // The cloud counts from its own notice; the namenode hears of it a little later.
+        let grace = if dies_in_millis >= deadline_millis { 60 } else { 0 };
+        self.after((dies_in_millis + grace) * 1000, Event::Die { slot, life });
+    }
+
+    pub(crate) fn kill_datanode(&mut self, slot: u8, down_millis: u64) {
+        self.kill(Place::Datanode(slot), down_millis);
+    }
+
+    /// Ends the faults: from here on everything must come to rest.
+    pub(crate) fn calm(&mut self) {
+        self.log.event(self.now, 13, 0, || "the faults stop".to_owned());
+        self.is_calm = true;
+        self.network.calm(self.now);
+        for datanode in &mut self.datanodes {
+            datanode.slow_until = 0;
+        }
+        self.namenode.dies_after_journal = None;
+        // Room for what must move, and somebody to move it.
+        let slot = self.datanodes.len() as u8;
+        if slot < DATANODES_MAX {
+            let mut fresh = Datanode::new(&self.plan, slot);
+            fresh.capacity = [400 << 20, 400 << 20];
+            self.datanodes.push(fresh);
+            self.start(Place::Datanode(slot));
+        }
+        self.at(self.now + SETTLE_MICROS, Event::Settle);
+    }
+
+    /// Ends the run when everything has come to rest, or when that takes too long.
+    pub(crate) fn settle(&mut self) {
+        let unsettled = self.unsettled();
+        if unsettled.is_none() {
+            self.check_end();
+            self.is_over = true;
+        } else if self.now > self.plan.calm_at + SETTLE_MICROS_MAX {
+            let what = unsettled.expect("it was just seen");
+            self.violate("convergence", format!("45 s after the last fault: {what}"));
+        } else {
+            self.after(SETTLE_MICROS, Event::Settle);
+        }
+    }
+
+    /// Returns something that is still under way.
+    fn unsettled(&self) -> Option<String> {
+        let is_down = |place: Place| !self.is_up[place.index()];
+        if is_down(Place::Namenode) {
+            return Some("the namenode is down".to_owned());
+        }
+        if let Some(number) = self.writers.iter().position(|writer| writer.job.is_some()) {
+            return Some(format!("writer{number} still writes"));
+        }
+        if let Some(number) = self.readers.iter().position(|reader| reader.job.is_some()) {
+            return Some(format!("reader{number} still reads"));
+        }
+        let catalog = self.namenode.catalog();
+        for node in catalog.node_ids(false) {
+            let Some((policy, _)) = catalog.node_policy(node) else { continue };
+            let (deadline, homes) = catalog.node_deadline(node);
+            if policy.is_draining() {
+                return Some(format!("node {node} drains and holds {homes} blocks"));
+            }
+            if policy == Policy::Drained && deadline.is_some() {
+                return Some(format!("node {node} waits for its deadline"));
+            }
+        }
+        self.unsettled_blocks()
+    }
+}

@@ -1,0 +1,204 @@
+//! Simulated managers: the driver around the relocator.
+
+use sanderling_core::Machine;
+use sanderling_core::relocation::{Input, Output, Relocator, RelocatorConfig};
+use sanderling_protocol::{
+    Epoch, Millis, NodeId, Nonce, Order, OrderReply, Refusal, Reply, Request,
+};
+
+use crate::event::{ManagerCall, Purpose, Timer};
+use crate::wire::{Answer, Ask, DataAnswer, DataAsk, Place, data, meta};
+use crate::world::World;
+
+/// One manager.
+#[derive(Debug)]
+pub(crate) struct Manager {
+    holder: Nonce,
+    is_acting: bool,
+    relocator: Relocator,
+    wake_at: Option<u64>,
+}
+
+/// How long the right to act lasts.
+const LEASE: Millis = Millis(1500);
+
+/// How often the right is renewed and the drains are looked at.
+const POLL_MICROS: u64 = 200_000;
+
+/// Time of one call to the namenode.
+const CALL_MILLIS: u64 = 1000;
+
+impl Manager {
+    pub(crate) fn new() -> Self {
+        let relocator = Relocator::new(RelocatorConfig::default());
+        Self { holder: Nonce(0), is_acting: false, relocator, wake_at: None }
+    }
+}
+
+impl World {
+    pub(crate) fn manager_start(&mut self, number: u8) {
+        let holder = Nonce(self.random.next());
+        self.managers[usize::from(number)] = Manager { holder, ..Manager::new() };
+        let micros = self.random.below(POLL_MICROS);
+        self.set_timer(Place::Manager(number), micros, Timer::Poll);
+    }
+
+    fn manager_ask(&mut self, number: u8, request: Request, call: ManagerCall) {
+        let purpose = Purpose::Manager(number, call);
+        self.call(
+            Place::Manager(number),
+            Place::Namenode,
+            Ask::Meta(request),
+            CALL_MILLIS,
+            purpose,
+        );
+    }
+
+    pub(crate) fn manager_timer(&mut self, number: u8, timer: Timer) {
+        match timer {
+            Timer::Poll => {
+                let holder = self.managers[usize::from(number)].holder;
+                let name = format!("manager{number}");
+                self.manager_ask(
+                    number,
+                    Request::Manage { holder, name, lease: LEASE },
+                    ManagerCall::Manage,
+                );
+                let is_acting = self.managers[usize::from(number)].is_acting;
+                if is_acting {
+                    self.manager_ask(number, Request::Drains { holder }, ManagerCall::Drains);
+                }
+                self.set_timer(Place::Manager(number), POLL_MICROS, Timer::Poll);
+            }
+            Timer::Relocate => {
+                let now = self.clock(Place::Manager(number));
+                let micros = self.now;
+                let manager = &mut self.managers[usize::from(number)];
+                if manager.wake_at.is_some_and(|at| at <= micros) {
+                    manager.wake_at = None;
+                    manager.relocator.handle_deadline(now);
+                    self.manager_act(number);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn manager_answered(
+        &mut self,
+        number: u8,
+        call: ManagerCall,
+        answer: Option<Answer>,
+    ) {
+        let input = match call {
+            ManagerCall::Manage => return self.manager_granted(number, meta(answer)),
+            ManagerCall::Drains => match meta(answer) {
+                Some(Ok(Reply::Drains { drains, nodes })) => Input::Drains { drains, nodes },
+                Some(Err(Refusal::NotManager { .. })) => return self.manager_stop(number),
+                _ => return,
+            },
+            ManagerCall::Fetch(node) => {
+                let page = match meta(answer) {
+                    Some(Ok(Reply::Candidates { candidates, is_more })) => {
+                        Some((candidates, is_more))
+                    }
+                    _ => None,
+                };
+                Input::Candidates { node, page }
+            }
+            ManagerCall::Reserve(call) => Input::Reserved { call, epochs: epochs(answer) },
+            ManagerCall::Commit(call) => {
+                let epochs = epochs(answer);
+                let moved = epochs.iter().flatten().filter(|epoch| epoch.is_ok()).count();
+                self.statistics.moved_blocks += moved as u64;
+                Input::Committed { call, epochs }
+            }
+            ManagerCall::Push(call) => {
+                let outcomes = match data(answer) {
+                    Some(Ok(DataAnswer::Order(OrderReply::Pushed(outcomes)))) => Some(outcomes),
+                    _ => None,
+                };
+                Input::Pushed { call, outcomes }
+            }
+            ManagerCall::Abandon(call) => {
+                let is_done = matches!(meta(answer), Some(Ok(_)));
+                Input::Abandoned { call, is_done }
+            }
+        };
+        let now = self.clock(Place::Manager(number));
+        self.managers[usize::from(number)].relocator.handle(now, input);
+        self.manager_act(number);
+    }
+
+    fn manager_granted(&mut self, number: u8, answer: Option<Result<Reply, Refusal>>) {
+        match answer {
+            Some(Ok(_)) => self.managers[usize::from(number)].is_acting = true,
+            Some(Err(Refusal::NotManager { .. })) => self.manager_stop(number),
+            _ => {}
+        }
+    }
+
+    /// Another manager acts: nothing that this one knew holds any more.
+    fn manager_stop(&mut self, number: u8) {
+        let manager = &mut self.managers[usize::from(number)];
+        if manager.is_acting {
+            let holder = manager.holder;
+            *manager = Manager { holder, ..Manager::new() };
+        }
+    }
+
+    /// Does what the relocator wants done.
+    fn manager_act(&mut self, number: u8) {
+        let holder = self.managers[usize::from(number)].holder;
+        while let Some(output) = self.managers[usize::from(number)].relocator.poll_output() {
+            match output {
+                Output::Fetch { node, after, limit } => {
+                    let request = Request::DrainBlocks { holder, node, after, limit };
+                    self.manager_ask(number, request, ManagerCall::Fetch(node));
+                }
+                Output::Reserve { call, moves } => {
+                    let request = Request::Reserve { holder, moves };
+                    self.manager_ask(number, request, ManagerCall::Reserve(call));
+                }
+                Output::Commit { call, moves } => {
+                    let request = Request::Commit { holder, moves };
+                    self.manager_ask(number, request, ManagerCall::Commit(call));
+                }
+                Output::Abandon { call, blocks } => {
+                    let request = Request::Abandon { holder, blocks };
+                    self.manager_ask(number, request, ManagerCall::Abandon(call));
+                }
+                Output::Push { call, source, address, moves, within } => {
+                    let Some(place) = Place::at(&address) else { continue };
+                    let ask = Ask::Data(source, DataAsk::Order(Order::Push { moves }));
+                    let purpose = Purpose::Manager(number, ManagerCall::Push(call));
+                    self.call(Place::Manager(number), place, ask, within.0, purpose);
+                }
+            }
+        }
+        self.manager_wake(number);
+    }
+
+    fn manager_wake(&mut self, number: u8) {
+        let place = Place::Manager(number);
+        let Some(due) = self.managers[usize::from(number)].relocator.deadline() else { return };
+        let at = self.now + self.until(place, due).max(1000);
+        let manager = &mut self.managers[usize::from(number)];
+        if manager.wake_at.is_none_or(|before| at < before) {
+            manager.wake_at = Some(at);
+            self.set_timer(place, at - self.now, Timer::Relocate);
+        }
+    }
+
+    /// Returns where a node's process was started.
+    pub(crate) fn place_of(&self, node: NodeId) -> Option<Place> {
+        self.namenode.catalog().node_policy(node).and_then(|(_, address)| Place::at(address))
+    }
+}
+
+fn epochs(answer: Option<Answer>) -> Option<Vec<Result<Epoch, Refusal>>> {
+    match meta(answer) {
+        Some(Ok(Reply::Epochs(epochs))) => Some(epochs),
+        _ => None,
+    }
+}

@@ -1,0 +1,210 @@
+//! The deliberate mistakes around the namenode: see [`Broken`].
+//!
+//! `core` is never changed. A mistake rewrites what goes into the machine or what comes out of it, or
+//! the journal between two processes.
+
+use std::collections::BTreeMap;
+
+use sanderling_core::catalog::{Action, Applied, Command};
+use sanderling_protocol::message::{MoveCommit, MoveProposal, ObjectKind};
+use sanderling_protocol::{
+    LeaseId, NodeId, ObjectId, Order, OrderReply, Path, Policy, Refusal, Reply, Request, Tier,
+};
+
+use crate::Broken;
+use crate::event::{NamenodeCall, Purpose};
+use crate::wire::{Answer, DataAnswer, Place};
+use crate::world::World;
+
+/// What the mistakes must remember.
+#[derive(Debug, Default)]
+pub(crate) struct Mistakes {
+    /// The last lease of each object.
+    leases: BTreeMap<ObjectId, LeaseId>,
+}
+
+impl World {
+    fn is_broken(&self, broken: Broken) -> bool {
+        self.broken == Some(broken)
+    }
+
+    pub(crate) fn mistake_request(&mut self, mut request: Request) -> Request {
+        if self.is_broken(Broken::SecondWriter) {
+            let leases = &self.namenode.mistakes.leases;
+            match &mut request {
+                Request::Publish { object, lease, .. }
+                | Request::AddBlocks { object, lease, .. }
+                | Request::Seal { object, lease, .. } => {
+                    *lease = leases.get(object).copied().unwrap_or(*lease);
+                }
+                _ => {}
+            }
+        }
+        if self.is_broken(Broken::CommitWithoutCompare)
+            && let Request::Commit { moves, .. } = &mut request
+        {
+            self.mistake_commit(moves);
+        }
+        request
+    }
+
+    /// Takes every move for one that was reserved just now.
+    fn mistake_commit(&mut self, moves: &mut [MoveCommit]) {
+        let now = self.clock(Place::Namenode);
+        for one in moves {
+            let Some((Some(home), epoch)) = self.namenode.catalog().block_home(one.block) else {
+                continue;
+            };
+            if one.from_epoch == epoch || home == one.to {
+                continue;
+            }
+            one.from_epoch = epoch;
+            let Some(holder) = self.checks.blocks.holder else { continue };
+            let (to, tier) = (one.to, Tier::Dram);
+            let moves = vec![MoveProposal { block: one.block, from_epoch: epoch, to, tier }];
+            let action = Action::Reserve { holder, moves };
+            self.mistake_apply(Command { at: now, action });
+        }
+    }
+
+    /// Applies a command that nobody is told of.
+    fn mistake_apply(&mut self, command: Command) {
+        self.namenode.journal.push(command.clone());
+        let _ = self.namenode.machine.apply(&command);
+    }
+
+    pub(crate) fn mistake_command(&mut self, mut command: Command) -> Command {
+        if self.is_broken(Broken::PlaceOnDraining)
+            && let Action::Create { placed, .. }
+            | Action::Append { placed, .. }
+            | Action::AddBlocks { placed, .. } = &mut command.action
+        {
+            let catalog = self.namenode.catalog();
+            let is_draining = |node: &NodeId| {
+                let policy = catalog.node_policy(*node).map(|(policy, _)| policy);
+                policy.is_some_and(Policy::is_draining)
+            };
+            if let Some(draining) = catalog.node_ids(false).into_iter().find(is_draining) {
+                placed.iter_mut().for_each(|place| place.node = draining);
+            }
+        }
+        command
+    }
+
+    pub(crate) fn mistake_due(&mut self, mut due: Vec<Command>) -> Vec<Command> {
+        if self.is_broken(Broken::DeadlineIgnored) {
+            due.retain(|command| command.action != Action::Tick);
+        }
+        due
+    }
+
+    pub(crate) fn mistake_answer(
+        &mut self,
+        request: &Request,
+        answer: Result<Reply, Refusal>,
+    ) -> Result<Reply, Refusal> {
+        match (request, answer) {
+            (Request::Report, Ok(Reply::Report(mut report)))
+                if self.is_broken(Broken::LossNotReported) =>
+            {
+                report.losses.pop();
+                Ok(Reply::Report(report))
+            }
+            (_, answer) => answer,
+        }
+    }
+
+    pub(crate) fn mistake_applied(
+        &mut self,
+        command: &Command,
+        _request: Option<&Request>,
+        mut applied: Applied,
+    ) -> Applied {
+        if self.is_broken(Broken::SecondWriter)
+            && let Ok(Reply::Grant(grant)) = &applied.result
+        {
+            self.namenode.mistakes.leases.insert(grant.object, grant.lease);
+        }
+        if self.is_broken(Broken::LeaseNotFenced) {
+            self.mistake_fences(&mut applied);
+        }
+        if self.is_broken(Broken::KeyValueVanishes) {
+            self.mistake_key_value(command, &applied);
+        }
+        if self.is_broken(Broken::LateCommit) {
+            self.mistake_late_commit(command, &applied);
+        }
+        applied
+    }
+
+    /// Says at once that the blocks are fenced, without a word to the datanodes.
+    fn mistake_fences(&mut self, applied: &mut Applied) {
+        let orders = std::mem::take(&mut applied.orders);
+        for order in orders {
+            let Order::FenceBlocks { blocks } = &order.order else {
+                applied.orders.push(order);
+                continue;
+            };
+            let lengths = vec![u32::MAX; blocks.len()];
+            let reply = DataAnswer::Order(OrderReply::Fenced(lengths));
+            let call = NamenodeCall::Order(Box::new(order), false);
+            self.call_back(Purpose::Namenode(call), Answer::Data(Ok(reply)));
+        }
+    }
+
+    fn mistake_key_value(&mut self, command: &Command, applied: &Applied) {
+        let (Action::Seal { .. }, Ok(Reply::Stat(stat))) = (&command.action, &applied.result)
+        else {
+            return;
+        };
+        if stat.kind == ObjectKind::KeyValue {
+            let path: Path = stat.path.clone();
+            let action = Action::Delete { path, recursive: false };
+            self.mistake_apply(Command { at: command.at, action });
+        }
+    }
+
+    /// Writes a commit that came too late into the journal before the loss, and starts from there.
+    fn mistake_late_commit(&mut self, command: &Command, applied: &Applied) {
+        let (Action::Commit { moves, .. }, Ok(Reply::Epochs(epochs))) =
+            (&command.action, &applied.result)
+        else {
+            return;
+        };
+        let catalog = self.namenode.catalog();
+        let is_lost = |one: &MoveCommit| matches!(catalog.block_home(one.block), Some((None, _)));
+        let mut pairs = moves.iter().zip(epochs);
+        let Some((late, _)) = pairs.find(|(one, epoch)| epoch.is_err() && is_lost(one)) else {
+            return;
+        };
+        let (late, now) = (*late, self.clock(Place::Namenode));
+        let whole = self.namenode.journal.clone();
+        let ends = |command: &Command| {
+            matches!(command.action, Action::Tick | Action::NodeDead { .. } | Action::Register(_))
+        };
+        for place in (0..whole.len()).rev().filter(|place| ends(&whole[*place])).take(4) {
+            let mut journal = whole.clone();
+            let at = whole[place - 1].at;
+            journal.insert(place, Command { at, action: command.action.clone() });
+            self.namenode.journal = journal;
+            let machine = self.namenode.replay_all(now);
+            if matches!(machine.catalog().block_home(late.block), Some((Some(_), _))) {
+                self.namenode.machine = machine;
+                self.namenode.write_snapshot();
+                return;
+            }
+        }
+        self.namenode.journal = whole;
+    }
+
+    /// What a broken namenode forgets between two processes.
+    pub(crate) fn namenode_forget(&mut self) {
+        let host = &mut self.namenode;
+        if self.broken == Some(Broken::JournalEntryDropped) {
+            host.forget_last();
+        }
+        if self.broken == Some(Broken::EpochReused) {
+            host.forget_reservations();
+        }
+    }
+}

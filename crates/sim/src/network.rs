@@ -1,0 +1,98 @@
+//! The network: delays, and what goes wrong on the way.
+
+use crate::plan::Rates;
+use crate::random::Random;
+use crate::wire::{PLACES, Place};
+
+/// What carries messages.
+#[derive(Debug)]
+pub(crate) struct Network {
+    random: Random,
+    pub(crate) rates: Rates,
+    partitions: Vec<Partition>,
+    /// Until when what a place sends or receives waits.
+    clogged_until: [u64; PLACES],
+    /// When the last message of each pair arrives: without a fault the order holds.
+    last: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct Partition {
+    half: u64,
+    is_one_way: bool,
+    until: u64,
+}
+
+/// When the copies of one message arrive; nothing when it is lost.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals(pub(crate) [Option<u64>; 2]);
+
+/// Shortest way through the network in microseconds.
+const DELAY_MICROS_MIN: u64 = 60;
+
+/// Bytes per second of one message.
+const BYTES_PER_MICRO: u64 = 1000;
+
+impl Network {
+    pub(crate) fn new(seed: u64, rates: Rates) -> Self {
+        Self {
+            random: Random::new(seed, 3),
+            rates,
+            partitions: Vec::new(),
+            clogged_until: [0; PLACES],
+            last: vec![0; PLACES * PLACES],
+        }
+    }
+
+    pub(crate) fn partition(&mut self, half: u64, is_one_way: bool, until: u64) {
+        self.partitions.push(Partition { half, is_one_way, until });
+    }
+
+    pub(crate) fn clog(&mut self, place: u8, until: u64) {
+        let place = &mut self.clogged_until[usize::from(place) % PLACES];
+        *place = until.max(*place);
+    }
+
+    /// Ends every fault.
+    pub(crate) fn calm(&mut self, now: u64) {
+        let delay_micros_max = self.rates.delay_micros_max.min(2000);
+        self.rates = Rates { delay_micros_max, ..Rates::default() };
+        self.partitions.clear();
+        for until in &mut self.clogged_until {
+            *until = (*until).min(now);
+        }
+    }
+
+    /// Decides what becomes of one message.
+    pub(crate) fn send(&mut self, now: u64, from: Place, to: Place, bytes: u64) -> Arrivals {
+        // Drawn in the same number whatever is lost, so that less changes when a fault is left out.
+        let is_lost = self.random.permille(self.rates.loss);
+        let is_doubled = self.random.permille(self.rates.duplicate);
+        let is_reordered = self.random.permille(self.rates.reorder);
+        let delay = self.random.below(self.rates.delay_micros_max.max(1));
+        let detour = self.random.next();
+        if is_lost || self.is_cut(now, from, to) {
+            return Arrivals::default();
+        }
+        let clog = self.clogged_until[from.index()].max(self.clogged_until[to.index()]);
+        let mut at = now.max(clog) + DELAY_MICROS_MIN + delay + bytes / BYTES_PER_MICRO;
+        let late = detour % self.rates.reorder_micros_max.max(1);
+        if is_reordered {
+            at += late;
+        } else {
+            let last = &mut self.last[from.index() * PLACES + to.index()];
+            at = at.max(*last);
+            *last = at;
+        }
+        Arrivals([Some(at), is_doubled.then_some(at + 1 + late)])
+    }
+
+    fn is_cut(&mut self, now: u64, from: Place, to: Place) -> bool {
+        self.partitions.retain(|partition| partition.until > now);
+        self.partitions.iter().any(|partition| {
+            let side = |place: Place| partition.half >> place.index() & 1 == 1;
+            let crosses = side(from) != side(to);
+            crosses && (!partition.is_one_way || side(from))
+        })
+    }
+}

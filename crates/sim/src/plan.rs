@@ -1,0 +1,297 @@
+//! What a seed stands for: the cluster, its load, and the faults that will happen to it.
+//!
+//! Swarm testing (Groce and others, "Swarm Testing", ISSTA 2012): each seed allows a random subset of
+//! the faults only, because faults that are always there together hide each other's bugs.
+
+use crate::random::Random;
+use crate::wire::PLACES;
+
+/// Everything that is decided before a run begins.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) datanodes: u8,
+    pub(crate) writers: u8,
+    pub(crate) readers: u8,
+    pub(crate) managers: u8,
+    pub(crate) steps: u32,
+    pub(crate) dram_bytes: u64,
+    pub(crate) disk_bytes: u64,
+    pub(crate) lease_millis: u64,
+    pub(crate) network: Rates,
+    /// Longest time that the namenode gathers requests for one turn, in microseconds.
+    pub(crate) turn_micros_max: u64,
+    /// Longest time between a write's admission and its publication, in microseconds.
+    pub(crate) copy_micros_max: u64,
+    /// Bytes per second that one datanode can push.
+    pub(crate) link_bytes_per_second: u64,
+    /// Whether a killed machine is silent instead of refusing connections.
+    pub(crate) is_dead_silent: bool,
+    /// Share of namenode kills that come between the journal and the answer.
+    pub(crate) snapshot_every: u64,
+    pub(crate) faults: Vec<Fault>,
+    /// When the faults stop, in microseconds.
+    pub(crate) calm_at: u64,
+}
+
+/// What the network does to messages, in thousandths of them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rates {
+    pub(crate) loss: u32,
+    pub(crate) duplicate: u32,
+    pub(crate) reorder: u32,
+    /// Longest delay of an ordinary message in microseconds.
+    pub(crate) delay_micros_max: u64,
+    /// Longest delay of a reordered one.
+    pub(crate) reorder_micros_max: u64,
+}
+
+/// One thing that goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// When, in microseconds.
+    pub(crate) at: u64,
+    pub(crate) kind: FaultKind,
+}
+
+/// What can go wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FaultKind {
+    /// A datanode's process ends at once, without a notice; another starts in its place.
+    KillDatanode {
+        slot: u8,
+        down_millis: u64,
+    },
+    /// The namenode's process ends at once and starts again. `is_after_journal`: between the write of
+    /// its journal and what follows from it.
+    KillNamenode {
+        down_millis: u64,
+        is_after_journal: bool,
+    },
+    KillManager {
+        manager: u8,
+        down_millis: u64,
+    },
+    KillWriter {
+        writer: u8,
+    },
+    /// The machine gets a notice and dies at `dies_in_millis`, which is the deadline, or sooner.
+    Notice {
+        slot: u8,
+        deadline_millis: u64,
+        dies_in_millis: u64,
+        is_own: bool,
+    },
+    Decommission {
+        slot: u8,
+    },
+    Cancel {
+        slot: u8,
+    },
+    /// Places in one half cannot reach places in the other.
+    Partition {
+        half: u64,
+        millis: u64,
+        is_one_way: bool,
+    },
+    /// What one place sends or receives waits.
+    Clog {
+        place: u8,
+        millis: u64,
+    },
+    SlowDisk {
+        slot: u8,
+        micros: u64,
+        millis: u64,
+    },
+    /// A process's clock jumps.
+    ClockSkew {
+        place: u8,
+        millis: i64,
+    },
+}
+
+const MIB: u64 = 1 << 20;
+
+impl Plan {
+    pub(crate) fn new(seed: u64, steps: u32) -> Self {
+        let mut random = Random::new(seed, 1);
+        let datanodes = random.between(2, 6) as u8;
+        let is_small = random.permille(250);
+        let dram_bytes = if is_small { random.between(2, 5) } else { random.between(8, 40) } * MIB;
+        let disk_bytes = if random.permille(400) { random.between(4, 40) * MIB } else { 0 };
+        let mut plan = Self {
+            seed,
+            datanodes,
+            writers: random.between(1, 4) as u8,
+            readers: random.between(1, 2) as u8,
+            managers: random.between(1, 2) as u8,
+            steps,
+            dram_bytes,
+            disk_bytes,
+            lease_millis: random.pick(&[700, 1500, 4000]),
+            network: Rates {
+                delay_micros_max: random.pick(&[200, 2000, 20_000]),
+                ..Rates::default()
+            },
+            turn_micros_max: random.pick(&[0, 300, 5000]),
+            copy_micros_max: random.pick(&[0, 500, 20_000]),
+            link_bytes_per_second: random.pick(&[1, 4, 40, 400]) * MIB,
+            is_dead_silent: random.permille(300),
+            snapshot_every: random.pick(&[20, 200, 100_000]),
+            faults: Vec::new(),
+            calm_at: random.between(4, 14) * 1_000_000,
+        };
+        plan.draw_network(&mut random);
+        plan.draw_faults();
+        plan
+    }
+
+    /// Tells whether nothing but notices in good time happens to the cluster: then nobody may lose or
+    /// miss anything.
+    pub(crate) fn is_kind(&self) -> bool {
+        let rates = &self.network;
+        let is_harmless = |fault: &Fault| match fault.kind {
+            FaultKind::Notice { deadline_millis, dies_in_millis, .. } => {
+                deadline_millis >= 6000 && dies_in_millis >= deadline_millis
+            }
+            FaultKind::Decommission { .. } => true,
+            _ => false,
+        };
+        rates.loss == 0
+            && self.link_bytes_per_second >= 40 * MIB
+            && self.dram_bytes >= 20 * MIB
+            && self.datanodes >= 4
+            && self.faults.len() <= 2
+            && self.faults.iter().all(is_harmless)
+    }
+
+    /// Returns plans in which a little less happens.
+    pub(crate) fn smaller(&self) -> Vec<Self> {
+        let mut plans = Vec::new();
+        let mut with = |change: &dyn Fn(&mut Self)| {
+            let mut plan = self.clone();
+            change(&mut plan);
+            plans.push(plan);
+        };
+        for index in 0..self.faults.len() {
+            with(&|plan| {
+                plan.faults.remove(index);
+            });
+        }
+        if self.network.loss > 0 {
+            with(&|plan| plan.network.loss = 0);
+        }
+        if self.network.duplicate > 0 {
+            with(&|plan| plan.network.duplicate = 0);
+        }
+        if self.network.reorder > 0 {
+            with(&|plan| plan.network.reorder = 0);
+        }
+        if self.readers > 1 {
+            with(&|plan| plan.readers -= 1);
+        }
+        if self.managers > 1 {
+            with(&|plan| plan.managers -= 1);
+        }
+        if self.writers > 1 {
+            with(&|plan| plan.writers -= 1);
+        }
+        if self.steps > 3 {
+            with(&|plan| plan.steps /= 2);
+        }
+        if self.calm_at > 2_000_000 {
+            with(&|plan| {
+                plan.calm_at -= 1_000_000;
+                plan.faults.retain(|fault| fault.at < plan.calm_at);
+            });
+        }
+        if self.turn_micros_max > 0 {
+            with(&|plan| plan.turn_micros_max = 0);
+        }
+        if self.copy_micros_max > 0 {
+            with(&|plan| plan.copy_micros_max = 0);
+        }
+        plans
+    }
+
+    fn draw_network(&mut self, random: &mut Random) {
+        let rates = &mut self.network;
+        if random.permille(300) {
+            rates.loss = random.between(2, 60) as u32;
+        }
+        if random.permille(300) {
+            rates.duplicate = random.between(2, 100) as u32;
+        }
+        if random.permille(400) {
+            rates.reorder = random.between(5, 200) as u32;
+            rates.reorder_micros_max = random.pick(&[2_000, 50_000, 1_500_000]);
+        }
+    }
+
+    fn draw_faults(&mut self) {
+        let mut random = Random::new(self.seed, 2);
+        let allowed = random.next();
+        let is_allowed = |number: u64| allowed >> number & 1 == 1;
+        let is_only_notices = random.permille(150);
+        let count = random.between(1, 9);
+        let mut faults = Vec::new();
+        for _ in 0..count * 4 {
+            if faults.len() as u64 == count {
+                break;
+            }
+            let number = if is_only_notices { 4 } else { random.below(12) };
+            // Notices are what the store is for: two seeds of three have them.
+            if number != 4 && !is_allowed(number) {
+                continue;
+            }
+            let at = random.between(200_000, self.calm_at - 200_000);
+            let kind = self.draw_fault(&mut random, number, is_only_notices);
+            faults.push(Fault { at, kind });
+        }
+        if is_only_notices {
+            self.network.loss = 0;
+        }
+        faults.sort_by_key(|fault| fault.at);
+        self.faults = faults;
+    }
+
+    fn draw_fault(&self, random: &mut Random, number: u64, is_kind: bool) -> FaultKind {
+        let slot = random.below(u64::from(self.datanodes)) as u8;
+        let place = random.below(PLACES as u64) as u8;
+        let millis = random.pick(&[20, 200, 900, 2500, 7000]);
+        match number {
+            0 => FaultKind::KillDatanode { slot, down_millis: random.between(1, 3000) },
+            1 => FaultKind::KillNamenode {
+                down_millis: random.between(1, 2000),
+                is_after_journal: random.permille(500),
+            },
+            2 => FaultKind::KillManager {
+                manager: random.below(u64::from(self.managers)) as u8,
+                down_millis: random.between(1, 3000),
+            },
+            3 => FaultKind::KillWriter { writer: random.below(u64::from(self.writers)) as u8 },
+            4 | 5 => {
+                let deadline_millis =
+                    if is_kind { 8000 } else { random.pick(&[30, 300, 1000, 2500, 8000]) };
+                let is_late = !is_kind && random.permille(250);
+                let dies_in_millis =
+                    if is_late { random.below(deadline_millis) } else { deadline_millis };
+                let is_own = random.permille(300);
+                FaultKind::Notice { slot, deadline_millis, dies_in_millis, is_own }
+            }
+            6 => FaultKind::Decommission { slot },
+            7 => FaultKind::Cancel { slot },
+            8 => {
+                let is_one_way = random.permille(300);
+                FaultKind::Partition { half: random.next(), millis, is_one_way }
+            }
+            9 => FaultKind::Clog { place, millis },
+            10 => FaultKind::SlowDisk { slot, micros: random.pick(&[5_000, 300_000]), millis },
+            _ => {
+                let skew = random.pick(&[-3000, -200, 200, 1000]);
+                FaultKind::ClockSkew { place, millis: skew }
+            }
+        }
+    }
+}

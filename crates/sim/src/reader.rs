@@ -1,0 +1,243 @@
+//! Simulated readers: they keep locations for a while, read, and look up again when they are refused.
+
+use sanderling_core::retry::{Retry, RetryPolicy, Verdict};
+use sanderling_protocol::message::{BlockLocation, Layout};
+use sanderling_protocol::refusal::Recovery;
+use sanderling_protocol::{Millis, ObjectId, Path, Refusal, Reply, Request};
+
+use crate::event::{Purpose, ReaderCall, Timer};
+use crate::plan::Plan;
+use crate::random::Random;
+use crate::wire::{Answer, Ask, DataAnswer, DataAsk, Place, data, meta};
+use crate::world::World;
+
+/// One reader: it reads a range of one object after the other.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    pub(crate) job: Option<Job>,
+    pub(crate) steps_left: u32,
+    next_job: u32,
+    random: Random,
+}
+
+/// One range being read.
+#[derive(Debug)]
+pub(crate) struct Job {
+    number: u32,
+    path: Path,
+    object: Option<ObjectId>,
+    range: Option<(u64, u64)>,
+    layout: Option<Layout>,
+    /// Blocks not read yet, by their place in the layout.
+    left: Vec<usize>,
+    retry: Retry,
+}
+
+/// Time of one call.
+const CALL_MILLIS: u64 = 800;
+
+/// Time of one read of a range.
+const JOB_MILLIS: u64 = 9000;
+
+impl Reader {
+    pub(crate) fn new(plan: &Plan, number: u8) -> Self {
+        Self {
+            job: None,
+            steps_left: plan.steps,
+            next_job: 0,
+            random: Random::new(plan.seed, 300 + u64::from(number)),
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn reader_start(&mut self, number: u8) {
+        let micros = self.readers[usize::from(number)].random.below(500_000);
+        self.set_timer(Place::Reader(number), micros, Timer::Begin);
+    }
+
+    pub(crate) fn reader_timer(&mut self, number: u8, timer: Timer) {
+        match timer {
+            Timer::Begin => self.reader_begin(number),
+            Timer::Again => self.reader_look_up(number),
+            Timer::Send(job) => {
+                if self.reader_job(number, job as u32).is_some() {
+                    self.reader_next(number);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn reader_job(&mut self, number: u8, job: u32) -> Option<&mut Job> {
+        self.readers[usize::from(number)].job.as_mut().filter(|current| current.number == job)
+    }
+
+    fn reader_begin(&mut self, number: u8) {
+        let deadline = self.clock(Place::Reader(number)) + Millis(JOB_MILLIS);
+        let is_calm = self.is_calm;
+        let reader = &mut self.readers[usize::from(number)];
+        if reader.steps_left == 0 || is_calm || reader.job.is_some() {
+            return;
+        }
+        reader.steps_left -= 1;
+        reader.next_job += 1;
+        let random = &mut reader.random;
+        let text = match random.below(10) {
+            0..=6 => format!("/d{}/f{}", random.below(3), random.below(5)),
+            7 => format!("/t/k{}", random.below(3)),
+            _ => format!("/m/p{}", random.below(5)),
+        };
+        reader.job = Some(Job {
+            number: reader.next_job,
+            path: text.parse().expect("a good path"),
+            object: None,
+            range: None,
+            layout: None,
+            left: Vec::new(),
+            retry: Retry::new(RetryPolicy::default(), deadline),
+        });
+        self.reader_look_up(number);
+    }
+
+    fn reader_look_up(&mut self, number: u8) {
+        let Some(job) = &self.readers[usize::from(number)].job else { return };
+        let (offset, bytes) = job.range.unwrap_or((0, u64::MAX));
+        let request = match job.object {
+            None => Request::Lookup { path: job.path.clone(), offset, bytes },
+            Some(object) => Request::LookupObject { object, offset, bytes },
+        };
+        let call = ReaderCall::Layout { job: job.number };
+        let purpose = Purpose::Reader(number, call);
+        self.call(Place::Reader(number), Place::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+    }
+
+    pub(crate) fn reader_answered(&mut self, number: u8, call: ReaderCall, answer: Option<Answer>) {
+        match call {
+            ReaderCall::Layout { job } => self.reader_looked_up(number, job, answer),
+            ReaderCall::Bytes { job, place } => self.reader_read(number, job, place, answer),
+        }
+    }
+
+    fn reader_looked_up(&mut self, number: u8, job_number: u32, answer: Option<Answer>) {
+        let Some(_) = self.reader_job(number, job_number) else { return };
+        let layout = match meta(answer) {
+            Some(Ok(Reply::Layout(layout))) => layout,
+            other => return self.reader_failed(number, other.and_then(Result::err)),
+        };
+        let reader = &mut self.readers[usize::from(number)];
+        let Some(job) = &mut reader.job else { return };
+        let random = &mut reader.random;
+        job.object = Some(layout.stat.object);
+        let end = layout.stat.bytes;
+        if end == 0 || layout.inline.is_some() {
+            return self.reader_end(number, true);
+        }
+        let range = *job.range.get_or_insert_with(|| {
+            if random.permille(500) {
+                (0, end)
+            } else {
+                let offset = random.below(end);
+                (offset, random.between(1, end - offset))
+            }
+        });
+        let lost = layout.lost_ranges();
+        let overlaps = |block: &BlockLocation| cut(block, range).is_some();
+        let has_lost = layout.blocks.iter().any(|block| block.home.is_none() && overlaps(block));
+        let places = 0..layout.blocks.len();
+        job.left = places.filter(|place| overlaps(&layout.blocks[*place])).collect();
+        let object = layout.stat.object;
+        job.layout = Some(layout);
+        if has_lost {
+            let found = self.checks.bytes.unavailable(object, &lost);
+            self.expect(found);
+            return self.reader_end(number, true);
+        }
+        // The location is used at once, or when it has grown old.
+        let micros = if random.permille(700) { 0 } else { random.below(1_500_000) };
+        self.set_timer(Place::Reader(number), micros, Timer::Send(u64::from(job_number)));
+    }
+
+    fn reader_next(&mut self, number: u8) {
+        let Some(job) = &self.readers[usize::from(number)].job else { return };
+        let Some(place) = job.left.last().copied() else {
+            return self.reader_end(number, true);
+        };
+        let (Some(layout), Some(range)) = (&job.layout, job.range) else { return };
+        let block = &layout.blocks[place];
+        let (offset, bytes) = cut(block, range).expect("only what overlaps is left");
+        let home = block.home.expect("lost blocks end the read");
+        let call = ReaderCall::Bytes { job: job.number, place };
+        let ask = DataAsk::Read { block: block.block, epoch: block.epoch, offset, bytes };
+        let Some(to) = self.place_of(home) else { return self.reader_failed(number, None) };
+        let purpose = Purpose::Reader(number, call);
+        self.call(Place::Reader(number), to, Ask::Data(home, ask), CALL_MILLIS, purpose);
+    }
+
+    fn reader_read(&mut self, number: u8, job_number: u32, place: usize, answer: Option<Answer>) {
+        let Some(job) = self.reader_job(number, job_number) else { return };
+        let (Some(layout), Some(range)) = (&job.layout, job.range) else { return };
+        let (object, block) = (layout.stat.object, layout.blocks[place]);
+        match data(answer) {
+            Some(Ok(DataAnswer::Bytes { content, held })) => {
+                job.left.retain(|left| *left != place);
+                let (offset, bytes) = cut(&block, range).expect("it was asked for");
+                let at = block.offset + u64::from(offset);
+                let found = self.checks.bytes.read(object, at, bytes, &content);
+                self.expect(found);
+                if held > block.epoch {
+                    let (asked, id) = (block.epoch, block.block);
+                    let text = format!("block {id} was asked at epoch {asked} and read at {held}");
+                    self.violate("read-epoch", text);
+                }
+                self.reader_next(number);
+            }
+            Some(Err(refusal)) => self.reader_failed(number, Some(refusal)),
+            _ => self.reader_failed(number, None),
+        }
+    }
+
+    fn reader_failed(&mut self, number: u8, refusal: Option<Refusal>) {
+        let now = self.clock(Place::Reader(number));
+        let Some(job) = &mut self.readers[usize::from(number)].job else { return };
+        let recovery = match &refusal {
+            Some(Refusal::ObjectGone { .. }) => Recovery::Fix,
+            Some(refusal) => refusal.recovery(),
+            None => Recovery::Refresh,
+        };
+        match job.retry.failed(now, recovery) {
+            Verdict::Again { pause, .. } => {
+                self.set_timer(Place::Reader(number), pause.0 * 1000, Timer::Again);
+            }
+            Verdict::GiveUp | Verdict::TooLate => {
+                self.check_failed_call("read", refusal.as_ref());
+                self.reader_end(number, false);
+            }
+        }
+    }
+
+    fn reader_end(&mut self, number: u8, is_good: bool) {
+        let reader = &mut self.readers[usize::from(number)];
+        if reader.job.take().is_none() {
+            return;
+        }
+        if is_good {
+            self.statistics.reads += 1;
+        } else {
+            self.statistics.failed_reads += 1;
+        }
+        let micros = reader.random.below(400_000);
+        self.set_timer(Place::Reader(number), micros, Timer::Begin);
+    }
+}
+
+/// Returns the part of a block that a range of its object covers: offset in the block and bytes.
+pub(crate) fn cut(block: &BlockLocation, range: (u64, u64)) -> Option<(u32, u32)> {
+    let (from, to) = (range.0, range.0.saturating_add(range.1));
+    let start = block.offset.max(from);
+    let stop = (block.offset + u64::from(block.length)).min(to);
+    if start >= stop {
+        return None;
+    }
+    Some(((start - block.offset) as u32, (stop - start) as u32))
+}

@@ -1,0 +1,148 @@
+//! Who speaks to whom, and what they say.
+
+use std::fmt;
+
+use sanderling_core::fence::{StoreRequest, WriteRequest};
+use sanderling_protocol::{BlockId, Epoch, NodeId, Order, OrderReply, Refusal, Reply, Request};
+
+use crate::content::Content;
+
+/// Where a process runs. A process that ends leaves its place to the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    Namenode,
+    Datanode(u8),
+    Manager(u8),
+    Admin,
+    Writer(u8),
+    Reader(u8),
+}
+
+/// Number of places.
+pub(crate) const PLACES: usize = 24;
+
+/// Most datanodes, those that come in the end among them.
+pub(crate) const DATANODES_MAX: u8 = 8;
+
+impl Place {
+    pub(crate) const fn index(self) -> usize {
+        match self {
+            Self::Namenode => 0,
+            Self::Datanode(slot) => 1 + slot as usize,
+            Self::Manager(number) => 9 + number as usize,
+            Self::Admin => 11,
+            Self::Writer(number) => 12 + number as usize,
+            Self::Reader(number) => 18 + number as usize,
+        }
+    }
+
+    /// Returns the datanode's place behind an address.
+    pub(crate) fn at(address: &str) -> Option<Self> {
+        address.strip_prefix("host").and_then(|slot| slot.parse().ok()).map(Self::Datanode)
+    }
+}
+
+/// Returns the address of a datanode's place.
+pub(crate) fn address(slot: u8) -> String {
+    format!("host{slot}")
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Namenode => formatter.write_str("namenode"),
+            Self::Datanode(slot) => write!(formatter, "host{slot}"),
+            Self::Manager(number) => write!(formatter, "manager{number}"),
+            Self::Admin => formatter.write_str("admin"),
+            Self::Writer(number) => write!(formatter, "writer{number}"),
+            Self::Reader(number) => write!(formatter, "reader{number}"),
+        }
+    }
+}
+
+/// What is asked.
+#[derive(Debug, Clone)]
+pub(crate) enum Ask {
+    /// Of the namenode.
+    Meta(Request),
+    /// Of the datanode of that incarnation.
+    Data(NodeId, DataAsk),
+}
+
+/// What is asked of a datanode.
+#[derive(Debug, Clone)]
+pub(crate) enum DataAsk {
+    Hello,
+    Write(WriteRequest, Content),
+    Read { block: BlockId, epoch: Epoch, offset: u32, bytes: u32 },
+    Store(StoreRequest, Content),
+    Order(Order),
+}
+
+/// What is answered.
+#[derive(Debug, Clone)]
+pub(crate) enum Answer {
+    Meta(Result<Reply, Refusal>),
+    Data(Result<DataAnswer, Refusal>),
+    /// No process listens there.
+    Refused,
+}
+
+/// What a datanode answers.
+#[derive(Debug, Clone)]
+pub(crate) enum DataAnswer {
+    Hello,
+    Written,
+    Stored,
+    /// The bytes, and the epoch at which the node holds them.
+    Bytes {
+        content: Content,
+        held: Epoch,
+    },
+    Order(OrderReply),
+}
+
+/// One message.
+#[derive(Debug, Clone)]
+pub(crate) struct Message {
+    pub(crate) from: Place,
+    pub(crate) to: Place,
+    pub(crate) call: u64,
+    pub(crate) body: Body,
+}
+
+/// What a message carries.
+#[derive(Debug, Clone)]
+pub(crate) enum Body {
+    Ask(Ask),
+    Answer(Answer),
+}
+
+impl Message {
+    /// Returns the bytes that take time on the wire.
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        match &self.body {
+            Body::Ask(Ask::Data(_, DataAsk::Write(_, content) | DataAsk::Store(_, content)))
+            | Body::Answer(Answer::Data(Ok(DataAnswer::Bytes { content, .. }))) => {
+                u64::from(content.bytes())
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// The answer of the namenode; `None` when there was none.
+pub(crate) fn meta(answer: Option<Answer>) -> Option<Result<Reply, Refusal>> {
+    match answer? {
+        Answer::Meta(result) => Some(result),
+        Answer::Data(_) | Answer::Refused => None,
+    }
+}
+
+/// The answer of a datanode; `None` when there was none.
+pub(crate) fn data(answer: Option<Answer>) -> Option<Result<DataAnswer, Refusal>> {
+    match answer? {
+        Answer::Data(result) => Some(result),
+        Answer::Meta(_) | Answer::Refused => None,
+    }
+}

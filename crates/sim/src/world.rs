@@ -1,0 +1,352 @@
+//! The world: virtual time, a heap of events, and the processes that live in it.
+
+use std::collections::{BTreeMap, BinaryHeap};
+
+use sanderling_protocol::Instant;
+
+use crate::admin::Admin;
+use crate::check::Checks;
+use crate::datanode::Datanode;
+use crate::event::{Event, Purpose, Timed, Timer};
+use crate::log::Log;
+use crate::manager::Manager;
+use crate::namenode::NamenodeHost;
+use crate::network::Network;
+use crate::plan::Plan;
+use crate::random::Random;
+use crate::reader::Reader;
+use crate::wire::{Answer, Ask, Body, Message, PLACES, Place};
+use crate::writer::Writer;
+use crate::{Broken, Statistics};
+
+/// Everything of one run.
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    pub(crate) broken: Option<Broken>,
+    pub(crate) now: u64,
+    events: BinaryHeap<Timed>,
+    next_event: u64,
+    pub(crate) network: Network,
+    pub(crate) random: Random,
+    pending: BTreeMap<u64, Pending>,
+    next_call: u64,
+    /// Counts the processes of each place.
+    pub(crate) lives: [u32; PLACES],
+    pub(crate) is_up: [bool; PLACES],
+    /// What each clock is ahead, in microseconds.
+    pub(crate) skews: [i64; PLACES],
+    pub(crate) is_calm: bool,
+    pub(crate) namenode: NamenodeHost,
+    pub(crate) datanodes: Vec<Datanode>,
+    pub(crate) managers: Vec<Manager>,
+    pub(crate) writers: Vec<Writer>,
+    pub(crate) readers: Vec<Reader>,
+    pub(crate) admin: Admin,
+    pub(crate) checks: Checks,
+    pub(crate) log: Log,
+    pub(crate) statistics: Statistics,
+    pub(crate) violation: Option<(&'static str, String)>,
+    pub(crate) is_over: bool,
+}
+
+struct Pending {
+    place: Place,
+    life: u32,
+    purpose: Purpose,
+}
+
+/// Where every clock starts: far from zero, so that times before the start are times.
+const CLOCK_START: u64 = 1_000_000_000_000;
+
+/// Most events of one run; a run that needs more does not end.
+const EVENTS_MAX: u64 = 400_000;
+
+impl World {
+    pub(crate) fn new(plan: Plan, broken: Option<Broken>, keep_events: bool) -> Self {
+        let seed = plan.seed;
+        let mut world = Self {
+            now: 0,
+            events: BinaryHeap::new(),
+            next_event: 0,
+            network: Network::new(seed, plan.network),
+            random: Random::new(seed, 4),
+            pending: BTreeMap::new(),
+            next_call: 0,
+            lives: [0; PLACES],
+            is_up: [false; PLACES],
+            skews: [0; PLACES],
+            is_calm: false,
+            namenode: NamenodeHost::new(&plan),
+            datanodes: (0..plan.datanodes).map(|slot| Datanode::new(&plan, slot)).collect(),
+            managers: (0..plan.managers).map(|_| Manager::new()).collect(),
+            writers: (0..plan.writers).map(|number| Writer::new(&plan, number)).collect(),
+            readers: (0..plan.readers).map(|number| Reader::new(&plan, number)).collect(),
+            admin: Admin::new(&plan),
+            checks: Checks::new(&plan),
+            log: Log::new(keep_events),
+            statistics: Statistics::default(),
+            violation: None,
+            is_over: false,
+            plan,
+            broken,
+        };
+        for datanode in &mut world.datanodes {
+            datanode.is_fence_off = broken == Some(Broken::FenceOff);
+        }
+        world.begin();
+        world
+    }
+
+    fn begin(&mut self) {
+        let mut random = Random::new(self.plan.seed, 5);
+        for skew in &mut self.skews {
+            *skew = random.between(0, 2_000_000) as i64 - 1_000_000;
+        }
+        self.start(Place::Namenode);
+        self.start(Place::Admin);
+        for slot in 0..self.plan.datanodes {
+            self.start(Place::Datanode(slot));
+        }
+        for number in 0..self.plan.managers {
+            self.start(Place::Manager(number));
+        }
+        for number in 0..self.plan.writers {
+            self.start(Place::Writer(number));
+        }
+        for number in 0..self.plan.readers {
+            self.start(Place::Reader(number));
+        }
+        for (index, fault) in self.plan.faults.clone().iter().enumerate() {
+            self.at(fault.at, Event::Fault(index));
+        }
+        self.at(self.plan.calm_at, Event::Calm);
+    }
+
+    /// Runs until a violation, or until everything has settled.
+    pub(crate) fn run(&mut self) {
+        while self.violation.is_none() && !self.is_over {
+            let Some(next) = self.events.pop() else { return };
+            debug_assert!(next.at >= self.now, "time goes on");
+            self.now = next.at;
+            self.dispatch(next.event);
+            if self.statistics.events > EVENTS_MAX {
+                let message = format!("still busy after {EVENTS_MAX} events");
+                self.violate("convergence", message);
+            }
+        }
+        self.statistics.virtual_millis = self.now / 1000;
+        self.statistics.commands = self.namenode.commands();
+    }
+
+    fn dispatch(&mut self, event: Event) {
+        match event {
+            Event::Deliver(message) => self.deliver(*message),
+            Event::Timeout(call) => {
+                let Some(pending) = self.pending.remove(&call) else { return };
+                if self.lives[pending.place.index()] == pending.life {
+                    self.log.event(self.now, 2, call, || {
+                        format!("{}: no answer to call {call}", pending.place)
+                    });
+                    self.answered(pending.purpose, None);
+                }
+            }
+            Event::Timer { place, life, timer } => {
+                if self.lives[place.index()] == life && self.is_up[place.index()] {
+                    self.statistics.events += 1;
+                    self.log.event(self.now, 3, place.index() as u64, String::new);
+                    self.timer(place, timer);
+                }
+            }
+            Event::Fault(index) => self.fault(index),
+            Event::Start(place) => {
+                if !self.is_up[place.index()] {
+                    self.start(place);
+                }
+            }
+            Event::Die { slot, life } => {
+                if self.lives[Place::Datanode(slot).index()] == life {
+                    self.kill_datanode(slot, 300);
+                }
+            }
+            Event::Calm => self.calm(),
+            Event::Settle => self.settle(),
+        }
+    }
+
+    fn deliver(&mut self, message: Message) {
+        let Message { from, to, call, body } = message;
+        self.statistics.events += 1;
+        let is_up = self.is_up[to.index()];
+        match body {
+            Body::Ask(ask) => {
+                let code = (from.index() * PLACES + to.index()) as u64;
+                self.log.event(self.now, 4, code ^ call << 10, || {
+                    format!("{from} -> {to} #{call}: {}", show(&ask))
+                });
+                if is_up {
+                    self.ask(from, to, call, ask);
+                } else if !self.plan.is_dead_silent {
+                    self.reply(to, from, call, Answer::Refused);
+                }
+            }
+            Body::Answer(answer) => {
+                let is_expected = self
+                    .pending
+                    .get(&call)
+                    .is_some_and(|pending| pending.life == self.lives[pending.place.index()]);
+                if !is_expected || !is_up {
+                    return;
+                }
+                let pending = self.pending.remove(&call).expect("it was there just now");
+                self.log.event(self.now, 5, call, || {
+                    format!("{to} <- {from} #{call}: {}", show(&answer))
+                });
+                self.answered(pending.purpose, Some(answer));
+            }
+        }
+    }
+
+    fn ask(&mut self, from: Place, to: Place, call: u64, ask: Ask) {
+        match (to, ask) {
+            (Place::Namenode, Ask::Meta(request)) => self.namenode_ask(from, call, request),
+            (Place::Datanode(slot), Ask::Data(node, ask)) => {
+                self.datanode_ask(slot, from, call, node, ask);
+            }
+            (to, ask) => unreachable!("{to} is not asked {ask:?}"),
+        }
+    }
+
+    fn answered(&mut self, purpose: Purpose, answer: Option<Answer>) {
+        match purpose {
+            Purpose::Datanode(slot, call) => self.datanode_answered(slot, call, answer),
+            Purpose::Namenode(call) => self.namenode_answered(call, answer),
+            Purpose::Manager(number, call) => self.manager_answered(number, call, answer),
+            Purpose::Writer(number, call) => self.writer_answered(number, call, answer),
+            Purpose::Reader(number, call) => self.reader_answered(number, call, answer),
+            Purpose::Admin(call) => self.admin_answered(call, answer),
+        }
+    }
+
+    fn timer(&mut self, place: Place, timer: Timer) {
+        match place {
+            Place::Namenode => self.namenode_timer(timer),
+            Place::Datanode(slot) => self.datanode_timer(slot, timer),
+            Place::Manager(number) => self.manager_timer(number, timer),
+            Place::Writer(number) => self.writer_timer(number, timer),
+            Place::Reader(number) => self.reader_timer(number, timer),
+            Place::Admin => self.admin_timer(timer),
+        }
+    }
+
+    /// Starts the next process of a place.
+    pub(crate) fn start(&mut self, place: Place) {
+        self.lives[place.index()] += 1;
+        self.is_up[place.index()] = true;
+        self.log.event(self.now, 6, place.index() as u64, || format!("{place}: a process starts"));
+        match place {
+            Place::Namenode => self.namenode_start(),
+            Place::Datanode(slot) => self.datanode_start(slot),
+            Place::Manager(number) => self.manager_start(number),
+            Place::Writer(number) => self.writer_start(number),
+            Place::Reader(number) => self.reader_start(number),
+            Place::Admin => self.admin_start(),
+        }
+    }
+
+    /// Ends the process of a place at once, and starts another after a while.
+    pub(crate) fn kill(&mut self, place: Place, down_millis: u64) {
+        if !std::mem::take(&mut self.is_up[place.index()]) {
+            return;
+        }
+        self.lives[place.index()] += 1;
+        self.log.event(self.now, 7, place.index() as u64, || format!("{place}: killed"));
+        self.statistics.kills += 1;
+        self.after(down_millis * 1000, Event::Start(place));
+    }
+
+    pub(crate) fn at(&mut self, at: u64, event: Event) {
+        self.next_event += 1;
+        self.events.push(Timed { at: at.max(self.now), number: self.next_event, event });
+    }
+
+    pub(crate) fn after(&mut self, micros: u64, event: Event) {
+        self.at(self.now + micros, event);
+    }
+
+    /// Sets a timer of the process that is in a place now.
+    pub(crate) fn set_timer(&mut self, place: Place, micros: u64, timer: Timer) {
+        let life = self.lives[place.index()];
+        self.after(micros, Event::Timer { place, life, timer });
+    }
+
+    /// Asks somebody; the answer, or that there was none, comes to `purpose`.
+    pub(crate) fn call(&mut self, from: Place, to: Place, ask: Ask, millis: u64, purpose: Purpose) {
+        self.next_call += 1;
+        let call = self.next_call;
+        let life = self.lives[from.index()];
+        self.pending.insert(call, Pending { place: from, life, purpose });
+        self.after(millis * 1000, Event::Timeout(call));
+        self.send(Message { from, to, call, body: Body::Ask(ask) });
+    }
+
+    /// Answers a call that was never sent.
+    pub(crate) fn call_back(&mut self, purpose: Purpose, answer: Answer) {
+        self.answered(purpose, Some(answer));
+    }
+
+    pub(crate) fn reply(&mut self, from: Place, to: Place, call: u64, answer: Answer) {
+        self.send(Message { from, to, call, body: Body::Answer(answer) });
+    }
+
+    fn send(&mut self, message: Message) {
+        let bytes = message.payload_bytes();
+        let [first, second] = self.network.send(self.now, message.from, message.to, bytes).0;
+        if let Some(at) = second {
+            self.at(at, Event::Deliver(Box::new(message.clone())));
+        }
+        match first {
+            Some(at) => self.at(at, Event::Deliver(Box::new(message))),
+            None => self.log.event(self.now, 8, message.call, || {
+                format!("{} -> {} #{}: lost on the way", message.from, message.to, message.call)
+            }),
+        }
+    }
+
+    /// Returns the time by the clock of a place.
+    pub(crate) fn clock(&self, place: Place) -> Instant {
+        let skew = self.skews[place.index()];
+        Instant((CLOCK_START + self.now).saturating_add_signed(skew))
+    }
+
+    /// Returns in how many microseconds a clock shows a time.
+    pub(crate) fn until(&self, place: Place, at: Instant) -> u64 {
+        at.0.saturating_sub(self.clock(place).0)
+    }
+
+    /// Notes the first broken promise; the run ends with it.
+    pub(crate) fn violate(&mut self, checker: &'static str, message: String) {
+        if self.violation.is_none() {
+            self.log.event(self.now, 9, 0, || format!("VIOLATION {checker}: {message}"));
+            self.violation = Some((checker, message));
+        }
+    }
+
+    /// Notes what a checker found, if anything.
+    pub(crate) fn expect(&mut self, found: Result<(), (&'static str, String)>) {
+        self.statistics.checks += 1;
+        if let Err((checker, message)) = found {
+            self.violate(checker, message);
+        }
+    }
+}
+
+/// Returns a message as one short line.
+fn show(message: &impl std::fmt::Debug) -> String {
+    let mut text = format!("{message:?}");
+    if text.len() > 300 {
+        let cut = (0..=300).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(cut);
+        text.push_str("...");
+    }
+    text
+}
