@@ -131,8 +131,11 @@ impl Datanode {
         Ok(())
     }
 
-    fn drop_block(&mut self, block: BlockId) {
-        let _ = self.table.drop_block(block);
+    fn drop_block(&mut self, block: BlockId, last: Epoch) {
+        let _ = self.table.drop_block(block, last);
+        if self.table.stage(block).is_some() {
+            return;
+        }
         if let Some((tier, bytes)) = self.room.remove(&block) {
             self.used[index(tier)] -= bytes;
         }
@@ -317,10 +320,9 @@ impl World {
         let datanode = &mut self.datanodes[usize::from(slot)];
         for reported in reported.iter().filter(|held| unwanted.contains(&held.block)) {
             // What came since the report was made is not what the namenode spoke of.
-            let is_same =
-                datanode.held(reported.block).is_some_and(|held| held.epoch == reported.epoch);
-            if is_same {
-                datanode.drop_block(reported.block);
+            let held = datanode.held(reported.block);
+            if held.is_some_and(|held| held.epoch == reported.epoch) {
+                datanode.drop_block(reported.block, reported.epoch);
             }
         }
     }
@@ -525,8 +527,8 @@ impl World {
             }
             Order::Drop { blocks } => {
                 if self.broken != Some(Broken::DropForgotten) {
-                    for block in blocks {
-                        datanode.drop_block(block);
+                    for (block, last) in blocks {
+                        datanode.drop_block(block, last);
                     }
                 }
                 OrderReply::Done

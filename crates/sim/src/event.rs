@@ -56,7 +56,6 @@ pub(crate) enum Timer {
     Begin,
     Again,
     Renew(u32),
-    Audit,
 }
 
 /// Who waits for the answer of a call.

@@ -100,12 +100,12 @@ impl World {
 
     /// Ends the run when everything has come to rest, or when that takes too long.
     pub(crate) fn settle(&mut self) {
-        let unsettled = self.unsettled();
-        if unsettled.is_none() {
+        let Some(what) = self.unsettled() else {
             self.check_end();
             self.is_over = true;
-        } else if self.now > self.plan.calm_at + SETTLE_MICROS_MAX {
-            let what = unsettled.expect("it was just seen");
+            return;
+        };
+        if self.now > self.plan.calm_at + SETTLE_MICROS_MAX {
             self.violate("convergence", format!("45 s after the last fault: {what}"));
         } else {
             self.after(SETTLE_MICROS, Event::Settle);

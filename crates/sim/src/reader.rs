@@ -60,10 +60,8 @@ impl World {
         match timer {
             Timer::Begin => self.reader_begin(number),
             Timer::Again => self.reader_look_up(number),
-            Timer::Send(job) => {
-                if self.reader_job(number, job as u32).is_some() {
-                    self.reader_next(number);
-                }
+            Timer::Send(job) if self.reader_job(number, job as u32).is_some() => {
+                self.reader_next(number);
             }
             _ => {}
         }

@@ -81,6 +81,7 @@ pub(crate) enum DataAsk {
 
 /// What is answered.
 #[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "an answer lives for one event")]
 pub(crate) enum Answer {
     Meta(Result<Reply, Refusal>),
     Data(Result<DataAnswer, Refusal>),

@@ -356,7 +356,7 @@ impl World {
     }
 
     fn writer_granted(&mut self, number: u8, grant: &Grant) {
-        let session = self.checks.bytes.open(grant.object, grant.lease, grant.bytes);
+        let session = self.checks.bytes.open(grant.object, grant.bytes);
         let deadline = self.clock(Place::Writer(number)) + Millis(JOB_MILLIS);
         let Some(job) = &mut self.writers[usize::from(number)].job else { return };
         job.stage = Stage::Writing;

@@ -1,10 +1,9 @@
 //! What was acknowledged to whom, and what may be read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use sanderling_core::fence::WriteRequest;
 use sanderling_protocol::message::Grant;
-use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{BlockId, Epoch, LeaseId, NodeId, ObjectId, Refusal, Reply, Request};
 
 use super::Found;
@@ -15,7 +14,6 @@ use crate::wire::Place;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Session {
     pub(crate) object: ObjectId,
-    lease: LeaseId,
     /// Where it began.
     pub(crate) base: u64,
     /// Up to here the namenode has said that its bytes count.
@@ -35,14 +33,13 @@ pub(crate) struct Bytes {
     recovered: BTreeMap<BlockId, Epoch>,
     /// The last lease granted of each object.
     leases: BTreeMap<ObjectId, LeaseId>,
-    ended_leases: BTreeSet<LeaseId>,
 }
 
 impl Bytes {
     /// Begins a session of a writer that got a grant.
-    pub(crate) fn open(&mut self, object: ObjectId, lease: LeaseId, base: u64) -> u32 {
+    pub(crate) fn open(&mut self, object: ObjectId, base: u64) -> u32 {
         let number = self.sessions.len() as u32;
-        self.sessions.push(Session { object, lease, base, promised: base });
+        self.sessions.push(Session { object, base, promised: base });
         self.by_object.entry(object).or_default().push(number);
         number
     }
@@ -192,17 +189,4 @@ impl Bytes {
         }
         Ok(())
     }
-}
-
-/// Returns whether ranges cover all bytes from `from` to `to`.
-pub(crate) fn covers(ranges: &[ByteRange], from: u64, to: u64) -> bool {
-    let mut sorted: Vec<ByteRange> = ranges.to_vec();
-    sorted.sort_unstable();
-    let mut at = from;
-    for range in sorted {
-        if range.offset <= at {
-            at = at.max(range.offset + range.bytes);
-        }
-    }
-    at >= to
 }
