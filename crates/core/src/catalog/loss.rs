@@ -88,12 +88,14 @@ impl Catalog {
         why: &str,
     ) -> u64 {
         let bytes = ranges.iter().map(|range| range.bytes).sum();
-        let Some(path) = self.path_of(object) else { return 0 };
-        let holder = self.objects.get_mut(&object).expect("an object with a path is present");
+        let path = self.path_of(object);
+        let Some(holder) = self.objects.get_mut(&object) else { return 0 };
         let job = holder.job;
         if let Some(data) = holder.data_mut() {
             data.lost_bytes += bytes;
         }
+        // An object whose directory went before its seal can never be read: nobody misses it.
+        let Some(path) = path else { return 0 };
         if let Some(drain) = self.nodes.get_mut(node).and_then(|node| node.drain.as_mut()) {
             drain.lost_blocks += blocks;
             drain.lost_bytes += bytes;
