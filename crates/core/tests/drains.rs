@@ -90,8 +90,11 @@ impl World {
         for order in orders {
             let reply = match &order.order {
                 Order::Drop { blocks } => {
-                    for block in blocks {
-                        self.held.remove(&(order.node, *block));
+                    for (block, epoch) in blocks {
+                        let key = (order.node, *block);
+                        if self.held.get(&key).is_some_and(|(held, _)| held <= epoch) {
+                            self.held.remove(&key);
+                        }
                     }
                     OrderReply::Done
                 }
