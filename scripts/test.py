@@ -205,6 +205,16 @@ def step_simulation(options: argparse.Namespace) -> Counts:
     return counts
 
 
+def step_demo(_options: argparse.Namespace) -> Counts:
+    """Runs the main job, small: every result right, nothing lost, no client error."""
+    if not SANDERLING.exists():
+        print(f"{SANDERLING} is not there: the step python makes it")
+        return Counts(failed=1)
+    small = ["--scale", "0.1", "--queries", "20", "--notices", "3", "--seconds", "20"]
+    small += ["--baseline-seconds", "5", "--cache", "target/tpcds", "--out", "target/logs/demo"]
+    return one(run("demo", [str(SANDERLING), "demo", *small], seconds=300))
+
+
 def find(log: str, key: str, default: Any) -> Any:
     """Returns a value of the last JSON object in a log."""
     for line in reversed(log.splitlines()):
@@ -219,6 +229,7 @@ STEPS = {
     "rust": step_rust,
     "python": step_python,
     "simulation": step_simulation,
+    "demo": step_demo,
 }
 
 if __name__ == "__main__":
