@@ -70,7 +70,10 @@ fn run(global: &Global, command: Command) -> Result<(), Failure> {
         Command::Events(args) => session::run(global, |session| events::run(session, args)),
         Command::Fsck(args) => session::run(global, |session| fsck::run(session, args)),
         Command::Bench(args) => session::run(global, |session| bench::run(session, args)),
-        Command::Sim(args) => sim::run(global, args),
+        Command::Sim(args) => {
+            let global = global.clone();
+            session::run_blocking(move || sim::run(&global, args))
+        }
         Command::Doctor(args) => session::run(global, |session| doctor::run(session, args)),
         Command::Completions(args) => completions(args.shell),
     }

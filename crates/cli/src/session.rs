@@ -30,6 +30,8 @@ pub(crate) struct Session {
     pub(crate) output: Output,
     /// Cancelled when the command is to end early; its own long loops look at it.
     pub(crate) ended: CancellationToken,
+    /// How long the whole command may take.
+    limit: Option<Duration>,
 }
 
 impl Session {
@@ -44,7 +46,10 @@ impl Session {
         if let Err(error) = Connection::connect(&self.namenode, hello, deadline).await {
             return Err(refused::unreachable(&self.namenode, &error));
         }
-        Client::connect(&self.namenode, ClientConfig::default())
+        let mut config = ClientConfig::default();
+        // Whoever gives more time than the default means it to be waited.
+        config.call_deadline = config.call_deadline.max(self.limit.unwrap_or_default());
+        Client::connect(&self.namenode, config)
             .await
             .map_err(|error| refused::client(&error, &self.namenode))
     }
@@ -89,20 +94,44 @@ where
         namenode: global.namenode.clone(),
         output: Output { is_json: global.json, is_quiet: global.quiet },
         ended: CancellationToken::new(),
+        limit: global.timeout.map(|span| span.0),
     };
-    let ended = session.ended.clone();
-    let limit = global.timeout.map(|span| span.0);
+    let (ended, limit) = (session.ended.clone(), session.limit);
     block_on(async move {
         let mut work = std::pin::pin!(command(session));
         let early = tokio::select! {
             result = &mut work => return result,
-            () = interrupted() => Failure::new(Exit::Interrupted, "Interrupted", "interrupted"),
+            () = interrupted() => interruption(),
             () = passed(limit) => late(limit.unwrap_or_default()),
         };
         ended.cancel();
         let _ = tokio::time::timeout(CLEAN_UP, &mut work).await;
         Err(early)
     })
+}
+
+/// Runs work that computes or waits on its own thread, until it ends or the user interrupts it. Inside
+/// Python, whose handler only takes note of SIGINT, it could not be interrupted otherwise.
+///
+/// # Errors
+/// The work's; interrupted (130).
+pub(crate) fn run_blocking(
+    work: impl FnOnce() -> Result<(), Failure> + Send + 'static,
+) -> Result<(), Failure> {
+    block_on(async {
+        let ended = |ended: Result<_, tokio::task::JoinError>| match ended {
+            Ok(result) => result,
+            Err(error) => Err(Failure::new(Exit::Failure, "Bug", error)),
+        };
+        tokio::select! {
+            result = tokio::task::spawn_blocking(work) => ended(result),
+            () = interrupted() => Err(interruption()),
+        }
+    })
+}
+
+fn interruption() -> Failure {
+    Failure::new(Exit::Interrupted, "Interrupted", "interrupted")
 }
 
 async fn passed(limit: Option<Duration>) {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, SOON, block_on, bytes_of, path, sanderling, until, until_gone};
+use cluster::{Cluster, SOON, block_on, bytes_of, path, sanderling, until, until_gone, until_node};
 use sanderling_client::{Client, ClientError, PutOptions};
-use sanderling_protocol::Path;
 use sanderling_protocol::refusal::ByteRange;
+use sanderling_protocol::{Path, Policy};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -226,6 +226,81 @@ fn name_of_a_killed_writer_can_be_used_again() {
     assert_eq!(read.stdout, std::fs::read_to_string("/proc/version").expect("Linux"));
     let fsck = cluster.json(&["fsck", "--deep"]);
     assert_eq!(fsck["open_blocks"], 0, "{fsck}");
+}
+
+#[test]
+fn interrupted_put_gives_its_name_back_at_once() {
+    let cluster = Cluster::of(1);
+    let namenode = cluster.namenode.address.clone();
+    let mut writer = sanderling()
+        .args(["--namenode", &namenode, "fs", "put", "-", "/half"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program can be started");
+    let mut stdin = writer.stdin.take().expect("piped");
+    stdin.write_all(&bytes_of(3, 3 << 20)).expect("the writer reads");
+    until("the name is taken", SOON, || {
+        (cluster.cli(&["fs", "stat", "/half"]).code == 0).then_some(())
+    });
+    let pid = i32::try_from(writer.id()).ok().and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.expect("a pid"), rustix::process::Signal::INT)
+        .expect("it runs");
+    let status = until("the writer ends", SOON, || writer.try_wait().expect("our own child"));
+    assert_eq!(status.code(), Some(130));
+    assert_eq!(cluster.cli(&["fs", "stat", "/half"]).code, 3);
+    assert_eq!(cluster.json(&["fs", "df"])["used_bytes"], 0);
+}
+
+#[test]
+fn stopped_datanode_hangs_nobody_and_never_serves_again_as_it_was() {
+    let mut cluster = Cluster::of(3);
+    block_on(async {
+        let client = cluster.client().await;
+        let load = Load::start(&client, 2, 4);
+        load.reaches(8).await;
+        let written = load.end().await;
+        cluster.datanode("n0").pause();
+        let mut reads = JoinSet::new();
+        for (object, seed) in written.acknowledged.clone() {
+            let client = client.clone();
+            reads.spawn(async move {
+                let began = Instant::now();
+                (client.get(&object).await, object, seed, began.elapsed())
+            });
+        }
+        let mut failed = 0;
+        while let Some(read) = reads.join_next().await {
+            let (read, object, seed, took) = read.expect("no reader panics");
+            assert!(took < CALL_MAX, "{object} took {took:?}");
+            match read {
+                Ok(read) => assert!(read == bytes_of(seed, OBJECT_BYTES), "{object}"),
+                Err(ClientError::DataUnavailable { .. } | ClientError::TimedOut { .. }) => {
+                    failed += 1;
+                }
+                Err(error) => panic!("{object}: {error}"),
+            }
+        }
+        assert!(failed > 0, "the node held nothing: the test shows nothing");
+        until_gone(&client, "n0").await;
+        cluster.datanode("n0").resume();
+        let again = until_node(&client, "n0", "back", |node| node.policy == Policy::Active).await;
+        assert!(again.id.0 > cluster.datanode("n0").node, "{again:?}");
+        // What was declared lost stays lost, although the bytes may still be in that memory.
+        let reported = reported(&client).await;
+        for (object, seed) in &written.acknowledged {
+            match client.get(object).await {
+                Ok(read) => {
+                    assert!(!reported.contains_key(object), "{object} came back from the dead");
+                    assert!(read == bytes_of(*seed, OBJECT_BYTES), "{object}");
+                }
+                Err(ClientError::DataUnavailable { ranges, .. }) => {
+                    assert_eq!(Some(&ranges), reported.get(object), "{object}");
+                }
+                Err(error) => panic!("{object}: {error}"),
+            }
+        }
+    });
 }
 
 #[test]

@@ -59,6 +59,61 @@ fn local_cluster_starts_serves_and_stops() {
 }
 
 #[test]
+fn local_start_runs_the_program_that_the_environment_names() {
+    let local = Local { directory: TempDir::new().expect("a directory") };
+    // As from Python, where the running program is the interpreter.
+    let program = format!("/usr/bin/env\u{1f}{}", env!("CARGO_BIN_EXE_sanderling"));
+    let ran = run(sanderling()
+        .args(["local", "start", "--port", "0", "--datanodes", "1", "--dram", "8MiB", "--dir"])
+        .arg(local.directory.path().join("local"))
+        .env("SANDERLING_EXE", program));
+    assert_eq!(ran.code, 0, "{ran}");
+    assert_eq!(local.run(&["local", "status"]).code, 0);
+    let ran = run(sanderling()
+        .args(["local", "start", "--port", "0", "--dir"])
+        .arg(local.directory.path().join("other"))
+        .env("SANDERLING_EXE", "/no/such/program"));
+    assert_eq!(ran.code, 1, "{ran}");
+    assert!(ran.stderr.contains("/no/such/program"), "{ran}");
+}
+
+#[test]
+fn doctor_says_what_is_missing() {
+    let cluster = Cluster::of(1);
+    let report = cluster.cli(&["doctor", "--dram", "8MiB", "--json"]);
+    let report = json(&report);
+    let verdict = |name: &str| {
+        let checks = report["checks"].as_array().expect("a list");
+        let found = checks.iter().find(|check| check["name"] == name).expect("it is checked");
+        found["verdict"].as_str().expect("a word").to_owned()
+    };
+    assert_eq!(verdict("namenode"), "ok", "{report}");
+    assert_eq!(verdict("memfd"), "ok", "{report}");
+    let ran = cluster.cli(&["doctor", "--dram", "900TiB"]);
+    assert_eq!(ran.code, 1, "{ran}");
+    assert!(ran.stdout.contains("FAIL  memory") && ran.stdout.contains("mend:"), "{ran}");
+}
+
+#[test]
+fn demo_without_its_package_says_how_to_get_it() {
+    for python in ["/no/such/python", "false"] {
+        let ran = run(sanderling().args(["demo", "--seed", "1"]).env("SANDERLING_PYTHON", python));
+        assert_eq!(ran.code, 1, "{ran}");
+        assert!(ran.stderr.contains("make demo"), "{ran}");
+    }
+}
+
+#[test]
+fn sim_runs_seeds_and_lists_its_broken_variants() {
+    let ran = run(sanderling().args(["sim", "--seed", "7", "--seeds", "3", "--json"]));
+    assert_eq!(ran.code, 0, "{ran}");
+    assert_eq!(json(&ran)["seeds"], 3, "{ran}");
+    let ran = run(sanderling().args(["sim", "--broken", "list"]));
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(ran.stdout.contains("fence-off"), "{ran}");
+}
+
+#[test]
 fn local_start_on_a_port_in_use_leaves_nothing_behind() {
     let cluster = Cluster::of(0);
     let port = cluster.namenode.address.rsplit(':').next().expect("a port");

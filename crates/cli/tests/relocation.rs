@@ -248,6 +248,66 @@ fn another_manager_takes_over_in_the_middle_of_a_drain() {
     });
 }
 
+#[test]
+fn namenode_that_is_killed_in_the_middle_of_a_drain_goes_on_with_it() {
+    let mut cluster = Cluster::start(Shape { dram: "160MiB", ..Shape::default() });
+    block_on(async {
+        let client = cluster.client().await;
+        let objects = fill(&client, 120).await;
+        client.notice(&node("n0"), 15_000, "test").await.expect("taken");
+        let left = until_node(&client, "n0", "moving", |node| {
+            node.drain.is_some_and(|drain| drain.moved_blocks > 0)
+        })
+        .await;
+        cluster.restart_namenode();
+        let left = left.drain.map_or(0, |drain| drain.left_blocks);
+        println!("the namenode was killed with about {left} blocks left");
+        let drained = until_drained(&client, "n0").await;
+        assert!(drained.deadline_in.is_some(), "the deadline is forgotten: {drained:?}");
+        cluster.datanode("n0").kill();
+        assert_full(&client, objects).await;
+        assert_nothing_lost(&client).await;
+    });
+}
+
+#[test]
+fn target_that_is_killed_in_the_middle_of_a_drain_costs_only_what_was_its_own() {
+    let mut cluster = Cluster::start(Shape { dram: "160MiB", ..Shape::default() });
+    block_on(async {
+        let client = cluster.client().await;
+        fill(&client, 90).await;
+        client.notice(&node("n0"), 15_000, "test").await.expect("taken");
+        until_node(&client, "n0", "moving", |node| {
+            node.drain.is_some_and(|drain| drain.moved_blocks > 0)
+        })
+        .await;
+        cluster.datanode("n1").kill();
+        let drained = until_drained(&client, "n0").await;
+        let drain = drained.drain.expect("it drained");
+        assert_eq!(drain.lost_blocks, 0, "n0 had room elsewhere and time: {drain:?}");
+        let report = client.report().await.expect("the namenode answers");
+        let n1 = cluster.datanode("n1").node;
+        assert!(report.losses.iter().all(|loss| loss.node.0 == n1), "{report:?}");
+        let fsck = client.fsck().await.expect("the namenode answers");
+        assert!(fsck.problems.is_empty(), "{fsck:?}");
+    });
+}
+
+#[test]
+fn deadline_without_room_declares_the_loss_and_wait_ends_with_5() {
+    let cluster = Cluster::of(1);
+    block_on(async {
+        let client = cluster.client().await;
+        fill(&client, 2).await;
+        let ran = cluster.cli(&["node", "notice", "n0", "--deadline", "1s", "--wait", "--json"]);
+        assert_eq!(ran.code, 5, "{ran}");
+        let report = client.report().await.expect("the namenode answers");
+        assert_eq!(report.bytes, 2 << 20, "{report:?}");
+        let ran = cluster.cli(&["fs", "get", "/full/0", "-"]);
+        assert_eq!(ran.code, 5, "{ran}");
+    });
+}
+
 /// Waits for the event that says who acts.
 async fn until_manager(client: &Client, wanted: &str) {
     let limit = Instant::now() + SOON;

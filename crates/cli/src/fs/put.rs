@@ -25,6 +25,8 @@ struct Job {
     from: PathBuf,
     to: Path,
     bytes: Option<u64>,
+    /// Whether it is stored by one call, which is quicker, and takes no more memory than a stream.
+    is_small: bool,
     options: PutOptions,
 }
 
@@ -177,7 +179,9 @@ fn job(storing: Storing, from: &LocalPath, to: Path, bytes: Option<u64>) -> Job 
         expected_bytes: bytes,
         ..PutOptions::default()
     };
-    Job { from: from.to_owned(), to, bytes, options }
+    // What says that it has no bytes may be endless, such as a device.
+    let is_small = bytes.is_some_and(|bytes| (1..=PIECE_BYTES as u64).contains(&bytes));
+    Job { from: from.to_owned(), to, bytes, is_small, options }
 }
 
 /// Stores one file. An interrupted or failed one is given up, so that its name is free at once.
@@ -190,6 +194,14 @@ async fn store(
     let failed = |error| {
         refused::client(&error, &session.namenode).tried(format_args!("storing {}", job.to))
     };
+    if job.is_small {
+        let read = tokio::fs::read(&job.from).await;
+        let bytes = read.map_err(|error| Failure::file(&job.from, &error))?;
+        let count = bytes.len() as u64;
+        client.put(&job.to, bytes.into(), &job.options).await.map_err(failed)?;
+        let _ = say.send(count).await;
+        return Ok(());
+    }
     let source: Box<dyn AsyncRead + Send + Unpin> = if job.from == LocalPath::new("-") {
         Box::new(tokio::io::stdin())
     } else {

@@ -81,11 +81,25 @@ impl Server {
         self.child.wait().expect("our own child can be waited for");
     }
 
-    /// Sends SIGTERM.
+    /// Asks it to leave.
     pub(crate) fn terminate(&self) {
+        self.signal(rustix::process::Signal::TERM);
+    }
+
+    /// Stops it without ending it: its connections stay open and nobody answers.
+    pub(crate) fn pause(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
         let pid = i32::try_from(self.child.id()).expect("a pid is positive");
         let pid = rustix::process::Pid::from_raw(pid).expect("a pid is not 0");
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+        rustix::process::kill_process(pid, signal).expect("it runs");
     }
 
     /// Waits until it has ended by itself.
