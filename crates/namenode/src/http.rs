@@ -1,12 +1,14 @@
 //! HTTP: health, metrics, nodes and their notices, events, the loss report.
 
+mod door;
 mod events;
 mod refusal;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
-use axum::http::{StatusCode, header};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request as HttpRequest, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use sanderling_protocol::{NodeInfo, NodeSelector, Refusal, Reply, Request};
@@ -16,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::requests::Requests;
+use door::BoundedListener;
 use refusal::HttpRefusal;
 
 /// Longest body of a request: a notice with its reason, many times over.
@@ -33,6 +36,7 @@ type Answer = Result<Response, HttpRefusal>;
 /// Serves until `stop` is cancelled.
 pub(crate) async fn serve(listener: TcpListener, requests: Requests, stop: CancellationToken) {
     let router = router(Door { requests, stop: stop.clone() });
+    let listener = BoundedListener::new(listener);
     let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
     if let Err(error) = served.await {
         tracing::error!(%error, "HTTP ended");
@@ -55,7 +59,26 @@ fn router(door: Door) -> Router {
             HttpRefusal::new(StatusCode::METHOD_NOT_ALLOWED, "this page has no such method")
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::from_fn(refuse_other_sites))
         .with_state(door)
+}
+
+/// Refuses what a page of another site makes a browser send: nobody here is asked who he is, so a
+/// visit to that page would be enough to give notices.
+async fn refuse_other_sites(request: HttpRequest, next: Next) -> Response {
+    if is_from_another_site(request.headers()) {
+        let why = "requests that come from pages of other sites are refused";
+        return HttpRefusal::new(StatusCode::FORBIDDEN, why).into_response();
+    }
+    next.run(request).await
+}
+
+fn is_from_another_site(headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    headers.contains_key(header::ORIGIN) && {
+        let origin = text(header::ORIGIN).and_then(|origin| origin.split_once("://"));
+        origin.is_none_or(|(_, authority)| Some(authority) != text(header::HOST))
+    }
 }
 
 /// 200 while changes are taken, 503 once the journal has failed.

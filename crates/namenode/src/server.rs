@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_protocol::ClusterId;
@@ -28,6 +29,9 @@ use crate::writer::{Errand, Snapshots, Work, Writer};
 
 /// Orders and probes that wait to be given to their datanode's lane.
 const ERRANDS_MAX: usize = 65_536;
+
+/// How long connections may take to end when the server stops.
+const STOP_WITHIN: Duration = Duration::from_secs(2);
 
 /// A namenode that serves.
 ///
@@ -106,7 +110,11 @@ impl NamenodeServer {
     pub async fn stop(&self) {
         self.shutdown.cancel();
         let Some(mut parts) = self.parts.lock().take() else { return };
-        while parts.tasks.join_next().await.is_some() {}
+        let ended = async { while parts.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_WITHIN, ended).await.is_err() {
+            // Somebody holds a half-sent request of HTTP, most likely.
+            parts.tasks.shutdown().await;
+        }
         let writer = parts.writer;
         let work = self.work.clone();
         let joined = tokio::task::spawn_blocking(move || {

@@ -162,6 +162,36 @@ async fn events_are_streamed_and_taken_up_again_after_the_last_one_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn pages_of_other_sites_cannot_give_notices() {
+    let place = tempfile::tempdir().unwrap();
+    let asker = start(options(place.path())).await;
+    let (_socket, address) = silent();
+    asker.datanode(1, &address).await;
+    for (origin, status) in [("http://evil", "403"), ("null", "403"), ("http://x", "200")] {
+        let mut stream = connect(&asker).await;
+        let head = "POST /v1/nodes/1/decommission HTTP/1.1\r\nHost: x\r\nConnection: close";
+        let request = format!("{head}\r\nOrigin: {origin}\r\nContent-Length: 0\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(&answer[9..12], status, "{origin}");
+    }
+    asker.server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn half_a_request_does_not_hold_up_the_stop() {
+    let place = tempfile::tempdir().unwrap();
+    let asker = start(options(place.path())).await;
+    let mut stream = connect(&asker).await;
+    let half = b"POST /v1/nodes/1/notice HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{";
+    stream.write_all(half).await.unwrap();
+    let (status, _) = json(&asker, "GET", "/healthz", "").await;
+    assert_eq!(status, 200);
+    timeout(support::WITHIN, asker.server.stop()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bytes_that_are_no_http_disturb_nobody() {
     let place = tempfile::tempdir().unwrap();
     let asker = start(options(place.path())).await;
