@@ -131,6 +131,9 @@ impl World {
             if policy.is_draining() {
                 return Some(format!("node {node} drains and holds {homes} blocks"));
             }
+            if !self.datanodes.iter().any(|datanode| datanode.node == Some(node)) {
+                return Some(format!("nobody is node {node}"));
+            }
             if policy == Policy::Drained && deadline.is_some() {
                 return Some(format!("node {node} waits for its deadline"));
             }

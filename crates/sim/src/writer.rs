@@ -117,10 +117,9 @@ impl World {
     pub(crate) fn writer_timer(&mut self, number: u8, timer: Timer) {
         match timer {
             Timer::Begin => self.writer_begin(number),
-            Timer::Again => {
-                if let Some(job) = &mut self.writers[usize::from(number)].job {
-                    job.is_asking = false;
-                }
+            Timer::Send(job) => {
+                let Some(job) = self.writer_job(number, job as u32) else { return };
+                job.is_asking = false;
                 self.writer_pump(number);
             }
             Timer::Renew(job_number) => {
@@ -484,7 +483,8 @@ impl World {
         match job.retry.failed(now, recovery) {
             Verdict::Again { pause, .. } if is_asked => {
                 job.is_asking = true;
-                self.set_timer(Place::Writer(number), pause.0 * 1000, Timer::Again);
+                let again = Timer::Send(u64::from(job.number));
+                self.set_timer(Place::Writer(number), pause.0 * 1000, again);
             }
             Verdict::Again { .. } => self.writer_pump(number),
             Verdict::GiveUp | Verdict::TooLate => {

@@ -127,6 +127,10 @@ impl Catalog {
     ) -> Result<Reply, Refusal> {
         let data = self.objects.get(&id).and_then(|object| object.data());
         if data.is_some_and(|data| data.is_sealed && data.sealed_by == lease) {
+            // The same seal again, unless the lease ended first and bytes of it were left out.
+            if !lengths.iter().all(|told| self.has_length(id, *told)) {
+                return Err(Refusal::LeaseEnded { object: id });
+            }
             return Ok(Reply::Stat(self.stat_of(id, self.now)?));
         }
         self.check_lease(id, lease)?;
@@ -134,6 +138,12 @@ impl Catalog {
         self.end_blocks(id, lengths, orders);
         self.close(id, orders);
         self.bind_sealed(id, orders)
+    }
+
+    /// Tells whether an object has a block of at least that length; of none has everybody.
+    fn has_length(&self, id: ObjectId, told: BlockLength) -> bool {
+        let block = self.blocks.get(&told.block).filter(|block| block.object == id);
+        told.length == 0 || block.is_some_and(|block| block.length >= told.length)
     }
 
     /// Makes a whole small value an object at once.
