@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::limits::ALLOCATION_UNIT_BYTES;
-use sanderling_protocol::{BlockId, Epoch, JobId, NodeId, ObjectId, Tier};
+use sanderling_protocol::{BlockId, Epoch, JobId, Millis, NodeId, ObjectId, Refusal, Tier};
 use serde::{Deserialize, Serialize};
 
 use super::Catalog;
 use super::log::Placement;
+
+/// How soon a writer asks again whose places were taken by others in the same turn.
+const CHOOSE_AGAIN: Millis = Millis(1);
 
 /// One block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,6 +92,22 @@ impl Block {
 }
 
 impl Catalog {
+    /// Refuses places that were chosen before commands that came first: their nodes may have been
+    /// told to drain since, or their room may be taken.
+    pub(crate) fn check_placed(&self, placed: &[Placement]) -> Result<(), Refusal> {
+        let mut asked: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
+        for place in placed {
+            let bytes = asked.entry((place.node, place.tier)).or_default();
+            *bytes += u64::from(allocated_bytes(place.bytes_max));
+            let node = self.nodes.get(place.node).filter(|node| node.policy.takes_blocks());
+            if node.is_none_or(|node| node.free_bytes(place.tier) < *bytes) {
+                let why = format!("node {} no longer takes the blocks chosen for it", place.node);
+                return Err(Refusal::RetryAfter { after: CHOOSE_AGAIN, why });
+            }
+        }
+        Ok(())
+    }
+
     /// Makes a new block of an object at the end of its list.
     pub(crate) fn add_block(&mut self, object: ObjectId, placement: Placement) -> BlockId {
         let id = BlockId(self.next_block);

@@ -43,6 +43,7 @@ impl Catalog {
             |inline| inline.len() as u64,
         );
         self.check_quota(job, asked)?;
+        self.check_placed(placed)?;
         if request.inline.as_ref().is_some_and(|inline| inline.len() > INLINE_BYTES_MAX) {
             let value = asked;
             let limit = INLINE_BYTES_MAX as u64;

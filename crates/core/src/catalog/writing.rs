@@ -82,6 +82,7 @@ impl Catalog {
             None => {}
         }
         self.check_quota(object.job, reserved_bytes(placed))?;
+        self.check_placed(placed)?;
         self.grant_lease(id, writer);
         let blocks: Vec<BlockId> = placed.iter().map(|place| self.add_block(id, *place)).collect();
         Ok(Reply::Grant(self.grant(id, &blocks)))
@@ -97,6 +98,7 @@ impl Catalog {
     ) -> Result<Reply, Refusal> {
         self.check_lease(id, lease)?;
         self.check_lengths(id, ended)?;
+        self.check_placed(placed)?;
         self.end_blocks(id, ended, orders);
         // After the ended blocks gave back what they did not use.
         self.check_quota(self.objects[&id].job, reserved_bytes(placed))?;
