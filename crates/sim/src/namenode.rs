@@ -134,6 +134,7 @@ impl NamenodeHost {
 impl World {
     pub(crate) fn namenode_start(&mut self) {
         let now = self.clock(Place::Namenode);
+        self.namenode.started_at = self.now;
         if self.lives[0] > 1 {
             self.statistics.namenode_restarts += 1;
             self.namenode_forget();
@@ -147,7 +148,6 @@ impl World {
         host.wake_at = None;
         host.lanes.clear();
         host.dies_after_journal = None;
-        host.started_at = self.now;
         let commands = host.commands();
         self.namenode_commit(vec![(
             Command { at: now, action: Action::Started { commands, cut_bytes: 0 } },
