@@ -8,7 +8,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from sanderling import Store
+from sanderling import SanderlingError, Store
 
 TABLES_DIRECTORY = "/tpcds"
 
@@ -47,8 +47,15 @@ def load(store: Store, tables: list[Path]) -> int:
 
 
 def differing(store: Store, tables: list[Path]) -> list[str]:
-    """Reads every table back and returns those whose bytes differ from the local file's."""
-    return [table.name for table in tables if not _is_same(store, table)]
+    """Reads every table back and says of which the bytes differ from the local file's."""
+    problems = []
+    for table in tables:
+        try:
+            if not _is_same(store, table):
+                problems.append(f"{table.name} differs from the local file")
+        except SanderlingError as error:
+            problems.append(f"{table.name}: {type(error).__name__}: {error}")
+    return problems
 
 
 def table_path(table: Path) -> str:

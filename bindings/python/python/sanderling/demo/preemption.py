@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+FLEET_AGE_HOURS = 96.0
+"""How long the fleet has run when the trace begins. Its machines started over one day: a fleet that
+starts all at once would also reach the 24 h limit all at once, day after day."""
+
 HOURS_MAX = 24.0
 """Old preemptible machines of Google lived at most this long; the bathtub model describes them."""
 
@@ -152,12 +156,13 @@ def _first_ends(
     """Returns the first (hour, slot, lifetime) at which machines end, replacements included."""
     alive = []
     for slot in range(shape.slots):
-        lived = model.hours(chance)
-        heapq.heappush(alive, (lived, slot, lived))
-    drawn = []
+        started, lived = chance.uniform(0, HOURS_MAX), model.hours(chance)
+        heapq.heappush(alive, (started + lived, slot, lived))
+    drawn: list[tuple[float, int, float]] = []
     while len(drawn) < shape.notices:
         hour, slot, lived = heapq.heappop(alive)
-        drawn.append((hour, slot, lived))
+        if hour > FLEET_AGE_HOURS:
+            drawn.append((hour - FLEET_AGE_HOURS, slot, lived))
         following = model.hours(chance)
         heapq.heappush(alive, (hour + following, slot, following))
     return drawn

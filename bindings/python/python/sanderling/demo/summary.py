@@ -155,7 +155,7 @@ def _problems(facts: Facts, answers: list[Answer], errors: list[str]) -> list[st
     problems += [f"client: {error}" for error in errors]
     problems += [f"writer: {problem}" for problem in facts.writers.problems]
     problems += [f"fleet: {problem}" for problem in facts.fleet.problems]
-    problems += [f"table {name} differs from the local file" for name in facts.differing_tables]
+    problems += [f"table {problem}" for problem in facts.differing_tables]
     problems += [f"catalog: {problem}" for problem in facts.fsck.problems]
     if facts.report.bytes or facts.report.blocks:
         problems.append(f"{facts.report.bytes} bytes in {facts.report.blocks} blocks were lost")

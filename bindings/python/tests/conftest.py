@@ -1,0 +1,62 @@
+"""A real cluster for the tests: one namenode, three datanodes, each a process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+import sanderling
+from sanderling.fs import SanderlingFileSystem
+
+DRAM_BYTES = 64 << 20
+
+DEADLINE_SECONDS = 20.0
+
+_directories = count()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[sanderling.Cluster]:
+    """One cluster for all tests that leave its nodes alone."""
+    with sanderling.Cluster.local(datanodes=3, dram_bytes=DRAM_BYTES) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[sanderling.Cluster]:
+    """A cluster for a test that takes nodes away."""
+    with sanderling.Cluster.local(datanodes=3, dram_bytes=DRAM_BYTES) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def store(cluster: sanderling.Cluster) -> Iterator[sanderling.Store]:
+    with cluster.store() as store:
+        yield store
+
+
+@pytest.fixture
+def directory(store: sanderling.Store) -> str:
+    """An empty directory of the test's own."""
+    path = f"/test-{next(_directories)}"
+    store.mkdir(path)
+    return path
+
+
+@pytest.fixture
+def filesystem(cluster: sanderling.Cluster) -> SanderlingFileSystem:
+    return SanderlingFileSystem(address=cluster.address)
+
+
+def until(what: str, condition: Callable[[], Any]) -> Any:
+    """Waits until a condition holds and returns its value; fails at a deadline."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what}: not within {DEADLINE_SECONDS} s")
+        time.sleep(0.01)
+    return value

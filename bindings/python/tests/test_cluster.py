@@ -1,0 +1,178 @@
+"""Notices, deaths and restarts of real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from conftest import until
+
+import sanderling
+
+DATA = os.urandom(12 << 20)
+
+
+def node_of(store: sanderling.Store, node: int) -> sanderling.Node:
+    return next(each for each in store.nodes(all=True) if each.id == node)
+
+
+def test_noticed_node_loses_nothing(own_cluster):
+    store = own_cluster.store()
+    store.put("/o", DATA)
+    leaving = max(store.nodes(), key=lambda node: node.exposure_bytes)
+    assert leaving.exposure_bytes > 0
+    told = own_cluster.notice(leaving, deadline_seconds=10, reason="spot preemption")
+    assert told.policy == "draining"
+    assert 0 < told.deadline_in <= 10
+    until("drained", lambda: node_of(store, leaving.id).policy == "drained")
+    own_cluster.kill(leaving)
+    joined = own_cluster.add()
+    assert joined != leaving.id
+    assert store.get("/o") == DATA
+    report = store.report()
+    assert (report.notices, report.bytes) == (1, 0)
+    assert report.moved_bytes >= leaving.exposure_bytes
+    kinds = {event.kind for event in store.events()}
+    assert {"node_registered", "node_noticed", "blocks_moved", "node_drained"} <= kinds
+    assert store.fsck().problems == []
+
+
+def test_writer_goes_on_through_a_notice(own_cluster):
+    store = own_cluster.store()
+    gone = []
+
+    def take_away() -> None:
+        for node in [each.id for each in own_cluster.nodes()][:2]:
+            own_cluster.notice(node, 5)
+            until("drained", lambda node=node: node_of(store, node).policy == "drained")
+            own_cluster.kill(node)
+            gone.append(own_cluster.add())
+
+    thread = threading.Thread(target=take_away)
+    with own_cluster.store().open("/o", "xb") as file:
+        thread.start()
+        written = 0
+        while thread.is_alive() or written < 8 << 20:
+            offset = written % (len(DATA) - 4096)
+            file.write(DATA[offset : offset + 4096])
+            written += 4096
+            if written > 24 << 20:
+                thread.join()
+                break
+    thread.join()
+    assert len(gone) == 2
+    assert store.stat("/o").bytes == written
+    found = store.get("/o")
+    offsets = range(0, written, 4096)
+    assert all(
+        found[at : at + 4096] == DATA[at % (len(DATA) - 4096) :][:4096] for at in offsets
+    )
+    assert store.report().bytes == 0
+
+
+def test_loss_without_a_notice_is_typed_and_exact(own_cluster):
+    store = own_cluster.store()
+    store.put("/o", DATA)
+    victim = max(store.nodes(), key=lambda node: node.exposure_bytes)
+    own_cluster.kill(victim)
+    until("declared lost", lambda: store.report().bytes > 0)
+    with pytest.raises(sanderling.DataUnavailable) as raised:
+        store.get("/o")
+    error = raised.value
+    assert error.recovery is sanderling.Recovery.RECOMPUTE
+    assert error.path == "/o"
+    assert error.object == store.stat("/o").object
+    lost = sum(size for _, size in error.ranges)
+    assert lost == victim.exposure_bytes == store.report().bytes == store.stat("/o").lost_bytes
+    kept = [0]
+    for offset, size in error.ranges:
+        if offset > kept[-1]:
+            assert store.get_range("/o", kept[-1], offset - kept[-1]) == DATA[kept[-1] : offset]
+        kept.append(offset + size)
+    (loss,) = [each for each in store.report().losses if each.path == "/o"]
+    assert loss.ranges == error.ranges
+
+
+def test_restarted_namenode_knows_everything(own_cluster):
+    store = own_cluster.store()
+    store.put("/before", DATA)
+    own_cluster.restart_namenode()
+    assert store.get("/before") == DATA
+    store.put("/after", b"x")
+    until("all nodes are back", lambda: len(store.nodes()) == 3)
+
+
+def test_cluster_stops_with_its_processes():
+    with sanderling.Cluster.local(datanodes=2, dram_bytes=16 << 20) as cluster:
+        pids = list(cluster.pids.values())
+        directory = cluster.directory
+        assert len(pids) == 2
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert not directory.exists()
+    with pytest.raises(sanderling.ClusterError):
+        _ = cluster.address
+    cluster.stop()
+
+
+def test_processes_die_with_their_parent():
+    script = (
+        "import os, sys, sanderling\n"
+        "cluster = sanderling.Cluster.local(datanodes=1, dram_bytes=16 << 20)\n"
+        "print(*cluster.pids.values(), flush=True)\n"
+        "sys.stdin.read()\n"
+        "os._exit(9)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout and parent.stdin
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        parent.stdin.close()
+    assert pids
+    until("the datanode is gone", lambda: not any(map(is_running, pids)))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_nodes_added_from_a_short_thread_live_on(own_cluster):
+    added = []
+    thread = threading.Thread(target=lambda: added.append(own_cluster.add()))
+    thread.start()
+    thread.join()
+    # The kernel sends a parent's death signal at once: a heartbeat after it shows that none came.
+    store, began = own_cluster.store(), time.monotonic()
+    until(
+        "a heartbeat",
+        lambda: node_of(store, added[0]).heartbeat_age < time.monotonic() - began,
+    )
+    assert node_of(store, added[0]).availability == "up"
+
+
+def test_server_that_cannot_start_says_why(tmp_path):
+    blocked = tmp_path / "cluster"
+    blocked.mkdir()
+    (blocked / "namenode").write_text("not a directory")
+    with pytest.raises(sanderling.ClusterError) as raised:
+        sanderling.Cluster.local(datanodes=1, directory=blocked)
+    assert "namenode ended with status" in str(raised.value)
+
+
+def test_command_line_runs_from_the_package(cluster):
+    command = [sys.executable, "-m", "sanderling"]
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    assert sanderling.__version__ in done.stdout
+    arguments = ["--namenode", cluster.address, "node", "ls", "--json"]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
