@@ -81,17 +81,22 @@ fn is_from_another_site(headers: &HeaderMap) -> bool {
     }
 }
 
-/// 200 while changes are taken, 503 once the journal has failed.
+/// 200 while requests are answered, 503 once the journal has failed. While it only refuses changes,
+/// for want of space, the status is `read_only`: a restart would not help.
 async fn health(State(door): State<Door>) -> Response {
     let state = &door.requests.state;
     let failure = state.failure.borrow().as_ref().map(ToString::to_string);
-    let status = if failure.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let word = if failure.is_none() { "ok" } else { "failed" };
+    let refusal = state.refusal.lock().clone();
+    let (status, word) = match (&failure, &refusal) {
+        (Some(_), _) => (StatusCode::SERVICE_UNAVAILABLE, "failed"),
+        (None, Some(_)) => (StatusCode::OK, "read_only"),
+        (None, None) => (StatusCode::OK, "ok"),
+    };
     let cluster = format!("{:016x}", state.cluster.0);
     let commands = state.namenode.read().catalog().index();
     let body = json!({
         "status": word, "role": "namenode", "cluster": cluster, "commands": commands,
-        "failure": failure,
+        "failure": failure.or(refusal),
     });
     (status, axum::Json(body)).into_response()
 }

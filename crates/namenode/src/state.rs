@@ -1,6 +1,6 @@
 //! What all parts of the server share.
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use sanderling_core::namenode::Namenode;
 use sanderling_protocol::{ClusterId, Instant, NodeId, Policy, Refusal, Reply, Request};
 use tokio::sync::watch;
@@ -19,6 +19,8 @@ pub(crate) struct State {
     pub(crate) metrics: Metrics,
     /// The last event's sequence.
     pub(crate) event_last: watch::Sender<u64>,
+    /// Why the journal refuses changes at the moment.
+    pub(crate) refusal: Mutex<Option<String>>,
     /// Why the server cannot go on.
     pub(crate) failure: watch::Sender<Option<NamenodeFailure>>,
 }
@@ -33,6 +35,7 @@ impl State {
             cluster,
             metrics: Metrics::default(),
             event_last: watch::Sender::new(event_last),
+            refusal: Mutex::new(None),
             failure: watch::Sender::new(None),
         }
     }

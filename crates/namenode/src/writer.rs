@@ -19,7 +19,7 @@ use sanderling_core::membership::Probe;
 use sanderling_protocol::limits::EVENTS_KEPT_MAX;
 use sanderling_protocol::{Instant, Millis, NodeId, OrderReply, Refusal, Reply, Request};
 use tokio::sync::{mpsc, oneshot};
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use crate::error::NamenodeFailure;
 use crate::journal::{AppendError, Journal};
@@ -184,6 +184,9 @@ impl Writer {
             return;
         }
         self.state.metrics.batches.inc();
+        if self.state.refusal.lock().take().is_some() {
+            info!("the journal takes changes again");
+        }
         self.snapshots.wrote();
         let mut orders = Vec::new();
         let mut namenode = self.state.namenode.write();
@@ -212,11 +215,15 @@ impl Writer {
         commands: &[(Command, Origin)],
         error: &AppendError,
     ) {
-        if let AppendError::Failed(why) = error {
+        let is_first = self.state.failure.borrow().is_none();
+        if let AppendError::Failed(why) = error
+            && is_first
+        {
             error!(%why, "the journal has failed: no change is taken any more");
             self.state.fail(NamenodeFailure::Journal { why: why.clone() });
-        } else {
-            warn!(why = %error, commands = commands.len(), "the journal refused changes");
+        }
+        if self.state.refusal.lock().replace(error.to_string()).is_none() {
+            warn!(why = %error, "the journal refuses changes; reads go on");
         }
         self.tick_at = self.state.now() + Self::TICK_PAUSE;
         for (_, origin) in commands {

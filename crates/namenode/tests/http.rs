@@ -3,6 +3,7 @@
 
 mod support;
 
+use sanderling_namenode::NamenodeOptions;
 use serde_json::Value;
 use support::{options, silent, start};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -159,6 +160,25 @@ async fn events_are_streamed_and_taken_up_again_after_the_last_one_seen() {
     }
     // A stream that is open does not hold up the stop.
     timeout(support::WITHIN, asker.server.stop()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_journal_shows_in_the_health_until_changes_are_taken_again() {
+    let place = tempfile::tempdir().unwrap();
+    let tiny = NamenodeOptions { journal_bytes_max: 2048, ..options(place.path()) };
+    let asker = start(tiny).await;
+    let mut made = 0;
+    while asker.ask(support::inline(&format!("/{made}"), &[7; 100])).await.is_ok() {
+        made += 1;
+    }
+    let (status, health) = json(&asker, "GET", "/healthz", "").await;
+    assert_eq!((status, health["status"].as_str()), (200, Some("read_only")));
+    assert!(health["failure"].as_str().unwrap().contains("limit"));
+    // A shorter change still fits.
+    asker.ask(support::directory("/d")).await.unwrap();
+    let (_, health) = json(&asker, "GET", "/healthz", "").await;
+    assert_eq!(health["status"], "ok");
+    asker.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
