@@ -4,6 +4,7 @@ mod report;
 mod scenario;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -54,12 +55,12 @@ pub(crate) async fn run(session: Session, args: Bench) -> Result<(), Failure> {
     // Two runs at once, or one that was killed, must not meet in one directory.
     let own = directory.join(&format!("{}-{}", kind.name, std::process::id()));
     let own = own.map_err(|refusal| refused::refusal_failure(&refusal))?;
-    let progress = Progress::start(session.output, kind.name, None);
+    let done = Arc::new(AtomicU64::new(0));
     let measured = tokio::select! {
-        measured = all_threads(kind, &client, &own, &args) => measured.map_err(failed),
+        measured = all_threads(kind, &client, &own, &args, &done) => measured.map_err(failed),
         () = session.ended.cancelled() => Err(Failure::silent(Exit::Interrupted)),
+        () = tell(&session, kind, &args, &done) => unreachable!("it tells for ever"),
     };
-    drop(progress);
     if !args.keep
         && let Err(error) = client.delete(&own, true).await
         && error.name() != "NotFound"
@@ -69,11 +70,22 @@ pub(crate) async fn run(session: Session, args: Bench) -> Result<(), Failure> {
     report::print(&session, kind, &args, &measured?, &client.metrics())
 }
 
+/// Shows how many operations are done, until it is dropped.
+async fn tell(session: &Session, kind: &Kind, args: &Bench, done: &AtomicU64) {
+    let total = u64::from(args.threads) * (args.warmup + args.count);
+    let mut progress = Progress::steps(session.output, kind.name, total);
+    loop {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        progress.set(done.load(Ordering::Relaxed));
+    }
+}
+
 async fn all_threads(
     kind: &'static Kind,
     client: &sanderling_client::Client,
     own: &sanderling_protocol::Path,
     args: &Bench,
+    done: &Arc<AtomicU64>,
 ) -> Result<Vec<Measured>, ClientError> {
     let directory = sanderling_protocol::message::ObjectKind::Directory;
     client.make_directory(own, directory, true, true).await?;
@@ -81,7 +93,8 @@ async fn all_threads(
     let mut threads = JoinSet::new();
     for thread in 0..args.threads {
         let directory = own.join(&format!("thread-{thread}")).map_err(ClientError::Refused)?;
-        let work = Work { client: client.clone(), directory, args: args.clone() };
+        let (client, args, done) = (client.clone(), args.clone(), Arc::clone(done));
+        let work = Work { client, directory, args, done };
         threads.spawn(one_thread(kind, work, Arc::clone(&start)));
     }
     let mut all = Vec::new();
@@ -149,6 +162,7 @@ async fn timed(
     index: u64,
 ) -> Result<(Duration, u64), ClientError> {
     let began = Instant::now();
-    let bytes = (kind.operation)(state, index).await?;
+    let bytes = (kind.operation)(Arc::clone(&state), index).await?;
+    state.count();
     Ok((began.elapsed(), bytes))
 }

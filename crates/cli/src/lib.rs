@@ -11,6 +11,7 @@ mod failure;
 mod fs;
 mod fsck;
 mod local;
+mod logs;
 mod node;
 mod output;
 #[cfg(test)]

@@ -11,44 +11,65 @@ use crate::units;
 /// How often a line is written when stderr is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// The progress of one piece of work, counted in bytes.
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Bytes moved.
+    Bytes,
+    /// Operations, seeds, rounds.
+    Steps,
+}
+
+/// The progress of one piece of work.
 #[derive(Debug)]
 pub(crate) struct Progress {
+    unit: Unit,
     bar: Option<ProgressBar>,
     is_quiet: bool,
     label: String,
-    done_bytes: u64,
-    total_bytes: Option<u64>,
+    done: u64,
+    total: Option<u64>,
     started: Instant,
     said: Instant,
 }
 
 impl Progress {
-    /// Starts; `total_bytes` is `None` when nobody knows.
+    /// Starts to count bytes; `total` is `None` when nobody knows.
     #[must_use]
-    pub(crate) fn start(output: Output, label: &str, total_bytes: Option<u64>) -> Self {
+    pub(crate) fn start(output: Output, label: &str, total: Option<u64>) -> Self {
+        Self::of(Unit::Bytes, output, label, total)
+    }
+
+    /// Starts to count steps.
+    #[must_use]
+    pub(crate) fn steps(output: Output, label: &str, total: u64) -> Self {
+        Self::of(Unit::Steps, output, label, Some(total))
+    }
+
+    fn of(unit: Unit, output: Output, label: &str, total: Option<u64>) -> Self {
         let is_drawn = !output.is_quiet && std::io::stderr().is_terminal();
         Self {
-            bar: is_drawn.then(|| bar(label, total_bytes)),
+            unit,
+            bar: is_drawn.then(|| bar(unit, label, total)),
             is_quiet: output.is_quiet,
             label: label.to_owned(),
-            done_bytes: 0,
-            total_bytes,
+            done: 0,
+            total,
             started: Instant::now(),
             said: Instant::now(),
         }
     }
 
-    /// Says that this many more bytes are done.
-    pub(crate) fn add(&mut self, bytes: u64) {
-        self.set(self.done_bytes + bytes);
+    /// Says that so much more is done.
+    pub(crate) fn add(&mut self, more: u64) {
+        self.set(self.done + more);
     }
 
-    /// Says how many bytes are done in all.
-    pub(crate) fn set(&mut self, bytes: u64) {
-        self.done_bytes = bytes;
+    /// Says how much is done in all.
+    pub(crate) fn set(&mut self, done: u64) {
+        self.done = done;
         match &self.bar {
-            Some(bar) => bar.set_position(bytes),
+            Some(bar) => bar.set_position(done),
             None if !self.is_quiet && self.said.elapsed() >= LINE_EVERY => {
                 self.said = Instant::now();
                 let _ = writeln!(std::io::stderr(), "{}", self.line());
@@ -71,14 +92,21 @@ impl Progress {
     }
 
     fn line(&self) -> String {
-        let total = self.total_bytes.map(|total| format!(" of {}", units::bytes(total)));
+        let shown = |count| match self.unit {
+            Unit::Bytes => units::bytes(count),
+            Unit::Steps => count.to_string(),
+        };
+        let total = self.total.map(|total| format!(" of {}", shown(total)));
+        let rate = match self.unit {
+            Unit::Bytes => format!(", {}", units::rate(self.done, self.elapsed())),
+            Unit::Steps => String::new(),
+        };
         format!(
-            "{}: {}{} in {}, {}",
+            "{}: {}{} in {}{rate}",
             self.label,
-            units::bytes(self.done_bytes),
+            shown(self.done),
             total.unwrap_or_default(),
             units::duration(self.elapsed()),
-            units::rate(self.done_bytes, self.elapsed())
         )
     }
 }
@@ -89,12 +117,16 @@ impl Drop for Progress {
     }
 }
 
-fn bar(label: &str, total_bytes: Option<u64>) -> ProgressBar {
+fn bar(unit: Unit, label: &str, total: Option<u64>) -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(10);
-    let (bar, template) = match total_bytes {
+    let (bar, template) = match total {
+        Some(total) if unit == Unit::Steps => (
+            ProgressBar::with_draw_target(Some(total), target),
+            "{msg} {bar:30} {human_pos}/{human_len} {per_sec} {eta}",
+        ),
         Some(total) => (
             ProgressBar::with_draw_target(Some(total), target),
-            "{msg} {bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}",
+            "{msg} {bar:30} {binary_bytes}/{binary_total} {binary_bytes_per_sec} {eta}",
         ),
         None => (
             ProgressBar::with_draw_target(None, target),

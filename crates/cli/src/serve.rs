@@ -7,12 +7,15 @@ pub(crate) mod ready;
 
 use std::future::Future;
 
-use rustix::process::{Signal, getppid, set_parent_process_death_signal, setsid};
+use rustix::process::{
+    Resource, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Global;
-use crate::args::serve::{LogFormat, Process};
+use crate::args::serve::Process;
 use crate::failure::{Exit, Failure};
+use crate::logs::{self, Speaker};
 use crate::session::block_on;
 
 pub(crate) use datanode::run as datanode;
@@ -33,7 +36,8 @@ fn run<F>(global: &Global, process: &Process, server: F) -> Result<(), Failure>
 where
     F: Future<Output = Result<(), Failure>>,
 {
-    start_logging(global, process.log_format);
+    logs::start(global, Speaker::Server, process.log_format);
+    raise_open_files();
     if process.detach {
         // It fails only where the process leads its group already, and then it is detached enough.
         let _ = setsid();
@@ -55,30 +59,12 @@ fn die_with_parent() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends logs to stderr. `SANDERLING_LOG` takes the filters of `tracing`'s `EnvFilter`.
-fn start_logging(global: &Global, format: LogFormat) {
-    let level = match (global.quiet, global.verbose) {
-        (true, _) => "error",
-        (false, 0) => "info",
-        (false, 1) => "debug",
-        (false, _) => "trace",
-    };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("SANDERLING_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false);
-    // A second start inside one process keeps the first one's logs.
-    let _ = match format {
-        LogFormat::Text => {
-            use std::io::IsTerminal;
-            let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
-                || !std::io::stderr().is_terminal();
-            builder.with_ansi(!is_plain).try_init()
-        }
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-    };
+/// Allows as many open files as the system lets the process have: each connection is one.
+fn raise_open_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // It works with fewer, too, and `doctor` says so.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// The signals that end a server.

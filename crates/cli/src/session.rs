@@ -11,7 +11,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Global;
+use crate::args::serve::LogFormat;
 use crate::failure::{Exit, Failure};
+use crate::logs::{self, Speaker};
 use crate::output::Output;
 use crate::refused;
 
@@ -90,6 +92,7 @@ where
     F: FnOnce(Session) -> W,
     W: Future<Output = Result<(), Failure>>,
 {
+    logs::start(global, Speaker::Tool, LogFormat::Text);
     let session = Session {
         namenode: global.namenode.clone(),
         output: Output { is_json: global.json, is_quiet: global.quiet },
@@ -110,8 +113,8 @@ where
     })
 }
 
-/// Runs work that computes or waits on its own thread, until it ends or the user interrupts it. Inside
-/// Python, whose handler only takes note of SIGINT, it could not be interrupted otherwise.
+/// Runs work that computes or waits on its own thread, until it ends or the user interrupts it.
+/// Inside Python, whose handler only takes note of SIGINT, it could not be interrupted otherwise.
 ///
 /// # Errors
 /// The work's; interrupted (130).

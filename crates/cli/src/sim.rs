@@ -10,6 +10,7 @@ use crate::args::Global;
 use crate::args::tools::Sim;
 use crate::failure::{Exit, Failure};
 use crate::output::{Align, Output, Table};
+use crate::progress::Progress;
 use crate::units;
 
 #[derive(Serialize)]
@@ -75,17 +76,14 @@ fn all(output: Output, args: &Sim, options: &Options, limit: Option<Instant>) ->
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut total = Statistics::default();
     let (mut seeds, mut digest, mut first) = (0_u64, 0_u64, None);
-    let mut said = Instant::now();
+    let mut progress = Progress::steps(output, "seeds", args.seeds);
     let end = args.seed.saturating_add(args.seeds);
     run_many(args.seed..end, options, threads, |outcome: Outcome| {
         seeds += 1;
         total.add(&outcome.statistics);
         // Independent of the order in which threads end.
         digest ^= outcome.digest;
-        if said.elapsed().as_secs() >= 10 {
-            said = Instant::now();
-            output.note(format_args!("{seeds} of {} seeds", args.seeds));
-        }
+        progress.add(1);
         if let Some(violation) = outcome.violation {
             let (checker, message) = (violation.checker, violation.message);
             let events = violation.events;
@@ -93,6 +91,7 @@ fn all(output: Output, args: &Sim, options: &Options, limit: Option<Instant>) ->
         }
         first.is_none() && limit.is_none_or(|limit| Instant::now() < limit)
     });
+    progress.finish();
     let seconds = began.elapsed().as_secs_f64();
     #[expect(clippy::cast_precision_loss)]
     let seeds_per_minute = seeds as f64 / seconds.max(1e-9) * 60.0;

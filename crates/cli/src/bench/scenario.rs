@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use sanderling_client::{Client, ClientError, MultiReader, PutOptions, Reader, Writer};
@@ -75,6 +76,8 @@ pub(super) struct Work {
     pub(super) client: Client,
     pub(super) directory: Path,
     pub(super) args: Bench,
+    /// Operations done by all threads.
+    pub(super) done: Arc<AtomicU64>,
 }
 
 /// What a thread has prepared.
@@ -127,6 +130,11 @@ impl Work {
 }
 
 impl State {
+    /// Counts one operation.
+    pub(super) fn count(&self) {
+        self.work.done.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Ends what is open: it is part of the measurement.
     pub(super) async fn finish(&self) -> Result<(), ClientError> {
         match self.writer.lock().await.take() {

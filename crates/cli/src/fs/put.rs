@@ -4,14 +4,14 @@ use std::path::{Path as LocalPath, PathBuf};
 
 use bytes::BytesMut;
 use sanderling_client::{Client, PutOptions, Writer};
-use sanderling_protocol::message::{CreateMode, ObjectKind};
+use sanderling_protocol::message::{CreateKind, CreateMode, ObjectKind};
 use sanderling_protocol::{Path, Request};
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::{FILES_AT_ONCE_MAX, PIECE_BYTES, into_directory, joined};
+use super::{FILES_AT_ONCE_MAX, PIECE_BYTES, into_directory, joined, stat_of};
 use crate::args::fs::{Put, Storing};
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
@@ -116,12 +116,13 @@ async fn planned(
         (1, false) => into_directory(session, client, &args.to, name).await?,
         _ => joined(&args.to, name.ok_or_else(|| unnameable(source))?)?,
     };
+    let kind = kind_in(session, client, &to).await?;
     if is_stdin {
-        return Ok(vec![job(args.storing, source, to, None)]);
+        return Ok(vec![job(args.storing, kind, source, to, None)]);
     }
     let metadata = std::fs::metadata(source).map_err(|error| Failure::file(source, &error))?;
     if !metadata.is_dir() {
-        return Ok(vec![job(args.storing, source, to, Some(metadata.len()))]);
+        return Ok(vec![job(args.storing, kind, source, to, Some(metadata.len()))]);
     }
     if !args.recursive {
         let cause = format!("{} is a directory", source.display());
@@ -157,7 +158,8 @@ async fn walk(
             if metadata.is_dir() {
                 waiting.push((from, to));
             } else if metadata.is_file() {
-                jobs.push(job(storing, &from, to, Some(metadata.len())));
+                let (kind, bytes) = (CreateKind::File, Some(metadata.len()));
+                jobs.push(job(storing, kind, &from, to, bytes));
             } else {
                 session.output.note(format_args!("passed over: {}, no file", from.display()));
             }
@@ -170,8 +172,16 @@ fn unnameable(path: &LocalPath) -> Failure {
     Failure::usage(format_args!("{} has no name in UTF-8", path.display()))
 }
 
-fn job(storing: Storing, from: &LocalPath, to: Path, bytes: Option<u64>) -> Job {
+/// Returns what an object of this name must be: what a table holds is key-values.
+async fn kind_in(session: &Session, client: &Client, to: &Path) -> Result<CreateKind, Failure> {
+    let Some(parent) = to.parent() else { return Ok(CreateKind::File) };
+    let kind = stat_of(session, client, &parent).await?.map(|stat| stat.kind);
+    Ok(if kind == Some(ObjectKind::Table) { CreateKind::KeyValue } else { CreateKind::File })
+}
+
+fn job(storing: Storing, kind: CreateKind, from: &LocalPath, to: Path, bytes: Option<u64>) -> Job {
     let options = PutOptions {
+        kind,
         mode: if storing.force { CreateMode::Replace } else { CreateMode::New },
         parents: storing.parents,
         class: storing.class,
