@@ -11,6 +11,8 @@ use super::queue::{Queue, Queued};
 pub(super) struct Drain {
     pub(super) address: String,
     pub(super) deadline: Option<Instant>,
+    /// Blocks that must still leave, by the last view less what was committed since.
+    left_blocks: u64,
     pub(super) queue: Queue,
     pub(super) pace: Pace,
     /// No moves are planned before this: there was no room anywhere.
@@ -42,6 +44,7 @@ impl Drain {
         Self {
             address: work.address.clone(),
             deadline: work.deadline_in.map(|left| now + left),
+            left_blocks: work.left_blocks,
             queue: Queue::default(),
             pace: Pace::new(),
             stalled_until: None,
@@ -61,6 +64,13 @@ impl Drain {
     pub(super) fn update(&mut self, now: Instant, work: &DrainWork) {
         self.address.clone_from(&work.address);
         self.deadline = work.deadline_in.map(|left| now + left);
+        self.left_blocks = work.left_blocks;
+    }
+
+    /// Takes the news that a block has left.
+    pub(super) fn moved(&mut self, block: BlockId) {
+        self.queue.forget(block);
+        self.left_blocks = self.left_blocks.saturating_sub(1);
     }
 
     /// Returns the time left; `None` without a deadline.
@@ -99,7 +109,8 @@ impl Drain {
     fn page_at(&self, known_max: usize) -> Option<Instant> {
         let is_wanted = match self.scan.after {
             Some(_) => self.queue.len() < known_max,
-            None => self.queue.len() == 0,
+            // Blocks that were forgotten are found again, also while others wait for room.
+            None => self.queue.peek().is_none() && self.left_blocks > self.queue.len() as u64,
         };
         (is_wanted && !self.scan.is_fetching).then_some(self.scan.fetch_at)
     }

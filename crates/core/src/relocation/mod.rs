@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub use interface::{CallId, Input, Output, RelocatorConfig};
 use sanderling_protocol::message::{DrainWork, MoveCandidate};
 use sanderling_protocol::order::Pushed;
-use sanderling_protocol::{BlockId, Epoch, Instant, Millis, NodeId, NodeInfo, Refusal};
+use sanderling_protocol::{Epoch, Instant, Millis, NodeId, NodeInfo, Refusal};
 
 use crate::Machine;
 use batch::{Batch, Fate, Move, Step};
@@ -185,7 +185,9 @@ impl Relocator {
                 Ok(_) => {
                     self.counts.moved_blocks += 1;
                     self.counts.moved_bytes += u64::from(one.length);
-                    self.forget(batch.source, one.block());
+                    if let Some(drain) = self.drains.get_mut(&batch.source) {
+                        drain.moved(one.block());
+                    }
                 }
                 Err(refusal) => {
                     one.fate = self.fate(now, &batch, &refusal);
@@ -310,12 +312,6 @@ impl Relocator {
         match one.fate {
             Fate::Requeue => drain.retry(now, one.queued, wait),
             Fate::Forget => drain.queue.forget(one.block()),
-        }
-    }
-
-    fn forget(&mut self, source: NodeId, block: BlockId) {
-        if let Some(drain) = self.drains.get_mut(&source) {
-            drain.queue.forget(block);
         }
     }
 

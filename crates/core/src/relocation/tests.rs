@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 
-use sanderling_protocol::message::MoveCommit;
+use sanderling_protocol::message::{MoveCommit, MoveProposal};
 use sanderling_protocol::node::{Availability, Load, TierUsage};
 use sanderling_protocol::order::PushMove;
-use sanderling_protocol::{ObjectId, Policy, Tier};
+use sanderling_protocol::{BlockId, ObjectId, Policy, Tier};
 
 use super::*;
 
@@ -61,6 +61,8 @@ struct World {
     pushed: Vec<u64>,
     /// Targets that refuse pushes.
     refusing: BTreeSet<NodeId>,
+    /// Blocks whose first reservation is refused because their epoch is another.
+    stale: BTreeSet<BlockId>,
     /// Calls that fail before one succeeds.
     failing: u32,
     /// Calls made.
@@ -80,6 +82,7 @@ impl World {
             moved: BTreeMap::new(),
             pushed: Vec::new(),
             refusing: BTreeSet::new(),
+            stale: BTreeSet::new(),
             failing: 0,
             calls: 0,
             widest: 0,
@@ -138,7 +141,16 @@ impl World {
                 Input::Candidates { node, page: (!is_failing).then_some((page, is_more)) }
             }
             Output::Reserve { call, moves } => {
-                let epochs = moves.iter().map(|_| Ok(Epoch(2))).collect();
+                let reserve = |one: &MoveProposal| {
+                    let (block, from, why) = (one.block, one.from_epoch, String::new());
+                    let is_stale = self.stale.remove(&block);
+                    if is_stale {
+                        Err(Refusal::MoveVoid { block, from, why })
+                    } else {
+                        Ok(Epoch(2))
+                    }
+                };
+                let epochs = moves.iter().map(reserve).collect();
                 Input::Reserved { call, epochs: (!is_failing).then_some(epochs) }
             }
             Output::Push { call, moves, .. } => {
@@ -284,6 +296,15 @@ fn failed_calls_are_repeated() {
         world.run(20_000);
         assert!(world.left.is_empty(), "{failing} failures");
     }
+}
+
+#[test]
+fn forgotten_block_is_found_again_while_another_one_waits_for_room() {
+    let mut world = World::new([candidate(1, 1 << 20), candidate(2, 1000)], vec![node(1, 2000)]);
+    world.stale.insert(BlockId(2));
+    world.run(2_000);
+    assert_eq!(world.moved.keys().copied().collect::<Vec<_>>(), [BlockId(2)]);
+    assert!(world.calls < 200, "{} calls", world.calls);
 }
 
 #[test]
