@@ -25,6 +25,9 @@ SANDERLING = ROOT / ".venv" / "bin" / "sanderling"
 # The members of the workspace that need no Python to link against.
 MEMBERS = ["--workspace", "--exclude", "sanderling-python"]
 TAIL_LINES = 60
+TAIL_COLUMNS = 200
+# Lines shown of one failed test.
+TEST_LINES = 25
 # The exit code of `sanderling --timeout` when the time is over.
 DEADLINE = 124
 
@@ -108,10 +111,19 @@ def run(
     text = path.read_text(errors="replace")
     is_fine = code in passes
     if not is_fine:
-        print(f"--- {' '.join(command)}: {why or f'exit code {code}'}; end of {path}:")
-        print("\n".join(text.splitlines()[-TAIL_LINES:]))
+        print(f"--- {' '.join(command)}: {why or f'exit code {code}'}; from {path}:")
+        print("\n".join(line[:TAIL_COLUMNS] for line in what_failed(text)))
         print("---", flush=True)
     return Run(text, is_fine)
+
+
+def what_failed(text: str) -> list[str]:
+    """Returns what failed tests printed, or else the end of the log."""
+    lines = text.splitlines()
+    starts = [at for at, line in enumerate(lines) if re.match(r"---- .* stdout ----", line)]
+    if not starts:
+        return lines[-TAIL_LINES:]
+    return [line for at in starts for line in lines[at : at + TEST_LINES]]
 
 
 def stop(process: subprocess.Popen) -> int:
@@ -189,10 +201,11 @@ def step_simulation(options: argparse.Namespace) -> Counts:
         print(f"{SANDERLING} is not there: the step python makes it")
         return Counts(failed=1)
     limit = f"{options.sim_seconds:g}s"
-    command = [str(SANDERLING), "-q", "--json", "--timeout", limit, "sim", "--seeds", "1000000"]
+    command = [str(SANDERLING), "-q", "--timeout", limit, "sim", "--seeds", "1000000"]
     result = run("simulation", command, options.sim_seconds + 120, passes=(0, DEADLINE))
     counts = one(result)
-    print(f"    {find(result.log, 'seeds', 'none')} seeds in {limit}", flush=True)
+    for line in re.findall(r"^\d+ seeds in .*$", result.log, re.MULTILINE):
+        print(f"    {line}", flush=True)
     listed = run("variants", [str(SANDERLING), "--json", "sim", "--broken", "list"])
     names = [variant["name"] for variant in find(listed.log, "variants", [])]
     if not names:
