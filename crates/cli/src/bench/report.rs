@@ -79,17 +79,19 @@ pub(super) fn print(
     };
     let time = |micros: f64| units::duration(Duration::from_secs_f64(micros / 1e6));
     session.output.result(&report, |writer| {
-        writeln!(
-            writer,
-            "{}: {operations} operations of {} by {} threads, {} in flight each",
-            kind.name,
-            units::bytes(args.size.0),
-            args.threads,
-            report.depth
-        )?;
-        let rate = units::rate(bytes, elapsed);
+        // Operations on names have no size and no bandwidth.
+        let (size, rate) = match bytes {
+            0 => (String::new(), String::new()),
+            _ => (
+                format!(" of {}", units::bytes(args.size.0)),
+                format!(", {}", units::rate(bytes, elapsed)),
+            ),
+        };
+        let (name, threads, depth) = (kind.name, args.threads, report.depth);
+        let who = format!("{threads} threads, {depth} in flight each");
+        writeln!(writer, "{name}: {operations} operations{size} by {who}")?;
         let each = report.operations_per_second;
-        writeln!(writer, "  {each:.0} operations/s, {rate}, {}", units::duration(elapsed))?;
+        writeln!(writer, "  {each:.0} operations/s{rate}, {}", units::duration(elapsed))?;
         let it = &report.latency_micros;
         writeln!(
             writer,
