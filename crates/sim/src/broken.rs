@@ -70,7 +70,7 @@ variants! {
     KeyValueVanishes, "key-value-vanishes", "names",
         "a key-value is sealed and acknowledged, and is not there afterwards";
     SecondWriter, "second-writer", "lease",
-        "the lease's id is not compared: an earlier writer may still publish";
+        "a second writer's append is taken for a repetition of the first's";
 }
 
 /// No variant has this name.

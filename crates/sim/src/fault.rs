@@ -100,42 +100,45 @@ impl World {
 
     /// Ends the run when everything has come to rest, or when that takes too long.
     pub(crate) fn settle(&mut self) {
-        let Some(what) = self.unsettled() else {
+        let Some((checker, what)) = self.unsettled() else {
             self.check_end();
             self.is_over = true;
             return;
         };
         if self.now > self.plan.calm_at + SETTLE_MICROS_MAX {
-            self.violate("convergence", format!("45 s after the last fault: {what}"));
+            // What can be said more exactly is said first.
+            self.check_end();
+            self.violate(checker, format!("45 s after the last fault: {what}"));
         } else {
             self.after(SETTLE_MICROS, Event::Settle);
         }
     }
 
     /// Returns something that is still under way.
-    fn unsettled(&self) -> Option<String> {
+    fn unsettled(&self) -> Option<(&'static str, String)> {
+        let busy = |text: String| Some(("convergence", text));
         let is_down = |place: Place| !self.is_up[place.index()];
         if is_down(Place::Namenode) {
-            return Some("the namenode is down".to_owned());
+            return busy("the namenode is down".to_owned());
         }
         if let Some(number) = self.writers.iter().position(|writer| writer.job.is_some()) {
-            return Some(format!("writer{number} still writes"));
+            return busy(format!("writer{number} still writes"));
         }
         if let Some(number) = self.readers.iter().position(|reader| reader.job.is_some()) {
-            return Some(format!("reader{number} still reads"));
+            return busy(format!("reader{number} still reads"));
         }
         let catalog = self.namenode.catalog();
         for node in catalog.node_ids(false) {
             let Some((policy, _)) = catalog.node_policy(node) else { continue };
             let (deadline, homes) = catalog.node_deadline(node);
             if policy.is_draining() {
-                return Some(format!("node {node} drains and holds {homes} blocks"));
+                return busy(format!("node {node} drains and holds {homes} blocks"));
             }
             if !self.datanodes.iter().any(|datanode| datanode.node == Some(node)) {
-                return Some(format!("nobody is node {node}"));
+                return busy(format!("nobody is node {node}"));
             }
             if policy == Policy::Drained && deadline.is_some() {
-                return Some(format!("node {node} waits for its deadline"));
+                return busy(format!("node {node} waits for its deadline"));
             }
         }
         self.unsettled_blocks()

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use sanderling_core::catalog::{Action, Applied, Command};
-use sanderling_protocol::message::{MoveCommit, MoveProposal, ObjectKind};
+use sanderling_protocol::message::{Create, MoveCommit, MoveProposal, ObjectKind};
 use sanderling_protocol::{
-    LeaseId, NodeId, ObjectId, Order, OrderReply, Path, Policy, Refusal, Reply, Request, Tier,
+    NodeId, Nonce, Order, OrderReply, Path, Policy, Refusal, Reply, Request, Tier,
 };
 
 use crate::Broken;
@@ -19,8 +19,8 @@ use crate::world::World;
 /// What the mistakes must remember.
 #[derive(Debug, Default)]
 pub(crate) struct Mistakes {
-    /// The last lease of each object.
-    leases: BTreeMap<ObjectId, LeaseId>,
+    /// The last writer of each path.
+    writers: BTreeMap<Path, Nonce>,
 }
 
 impl World {
@@ -29,16 +29,10 @@ impl World {
     }
 
     pub(crate) fn mistake_request(&mut self, mut request: Request) -> Request {
-        if self.is_broken(Broken::SecondWriter) {
-            let leases = &self.namenode.mistakes.leases;
-            match &mut request {
-                Request::Publish { object, lease, .. }
-                | Request::AddBlocks { object, lease, .. }
-                | Request::Seal { object, lease, .. } => {
-                    *lease = leases.get(object).copied().unwrap_or(*lease);
-                }
-                _ => {}
-            }
+        if self.is_broken(Broken::SecondWriter)
+            && let Request::Append { path, writer } = &mut request
+        {
+            *writer = self.namenode.mistakes.writers.get(path).copied().unwrap_or(*writer);
         }
         if self.is_broken(Broken::CommitWithoutCompare)
             && let Request::Commit { moves, .. } = &mut request
@@ -121,9 +115,11 @@ impl World {
         mut applied: Applied,
     ) -> Applied {
         if self.is_broken(Broken::SecondWriter)
-            && let Ok(Reply::Grant(grant)) = &applied.result
+            && let Ok(Reply::Grant(_)) = &applied.result
+            && let Action::Append { path, writer, .. }
+            | Action::Create { request: Create { path, writer, .. }, .. } = &command.action
         {
-            self.namenode.mistakes.leases.insert(grant.object, grant.lease);
+            self.namenode.mistakes.writers.insert(path.clone(), *writer);
         }
         if self.is_broken(Broken::LeaseNotFenced) {
             self.mistake_fences(&mut applied);

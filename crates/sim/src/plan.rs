@@ -159,6 +159,7 @@ impl Plan {
             _ => false,
         };
         rates.loss == 0
+            && (rates.reorder == 0 || rates.reorder_micros_max <= 50_000)
             && self.link_bytes_per_second >= 40 * MIB
             && self.dram_bytes >= 20 * MIB
             && self.datanodes >= 4

@@ -175,7 +175,8 @@ impl World {
             placed: BTreeMap::new(),
             next: 0,
             window: random.pick(&[1, 2, 4]),
-            piece_bytes_max: random.pick(&[2_000, 60_000, 400_000]),
+            // Few enough pieces that the run has time for other things.
+            piece_bytes_max: random.pick(&[2_000, 60_000, 400_000]).max(total / 24),
             is_asking: false,
             has_aborted: random.permille(50),
             publish_at: 0,

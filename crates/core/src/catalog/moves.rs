@@ -156,6 +156,7 @@ impl Catalog {
         if let Some(node) = self.nodes.get_mut(from) {
             node.left.insert(id);
         }
+        let is_ended = block.state == BlockState::Ended;
         let kept = self.blocks.get_mut(&id).expect("just found");
         kept.moving = None;
         kept.home = Some(to);
@@ -167,7 +168,10 @@ impl Catalog {
             kept.bytes_max = length;
         }
         self.nodes.settle(to, id, kept);
-        self.resize_block(id, allocated_bytes(length));
+        // Of a block that has ended the copy may hold more than was published and reserved: bytes
+        // that were never acknowledged. They are nobody's, there as at the old home.
+        let counted = if is_ended { length.min(block.length) } else { length };
+        self.resize_block(id, allocated_bytes(counted));
         if self.nodes.get(from).is_some_and(|node| !node.policy.is_draining()) {
             orders.drop_block(from, id, from_epoch);
             if let Some(node) = self.nodes.get_mut(from) {

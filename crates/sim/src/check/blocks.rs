@@ -82,12 +82,6 @@ impl Blocks {
         self.seen.retain(|block, _| catalog.block_home(*block).is_some());
         for (block, seen) in &mut self.seen {
             let Some((home, epoch)) = catalog.block_home(*block) else { continue };
-            if epoch < seen.epoch {
-                let before = seen.epoch;
-                let text = format!("block {block} went from epoch {before} to {epoch}");
-                return Err(("epochs-rise", text));
-            }
-            seen.epoch = epoch;
             match home {
                 None => seen.is_lost = true,
                 Some(home) if seen.is_lost => {
@@ -103,6 +97,12 @@ impl Blocks {
                     }
                 }
             }
+            if epoch < seen.epoch {
+                let before = seen.epoch;
+                let text = format!("block {block} went from epoch {before} to {epoch}");
+                return Err(("epochs-rise", text));
+            }
+            seen.epoch = epoch;
         }
         Ok(())
     }

@@ -11,12 +11,13 @@ use crate::world::World;
 
 impl World {
     /// Returns what is still unsettled about blocks: open ones, reservations, and orphans.
-    pub(crate) fn unsettled_blocks(&self) -> Option<String> {
+    pub(crate) fn unsettled_blocks(&self) -> Option<(&'static str, String)> {
         let report = self.namenode.catalog().fsck();
         if report.open_blocks > 0 {
-            return Some(format!("{} blocks are still open", report.open_blocks));
+            let text = format!("{} blocks are still open", report.open_blocks);
+            return Some(("convergence", text));
         }
-        self.check_accounts_end().and_then(|()| self.check_orphans()).err().map(|(_, text)| text)
+        self.check_accounts_end().and_then(|()| self.check_orphans()).err()
     }
 
     /// Looks at everything when the world has come to rest.
