@@ -1,13 +1,14 @@
 //! The manager's life: wait for the right to act, act, lose it, wait again.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sanderling_core::Machine;
 use sanderling_core::relocation::{Input, Relocator};
 use sanderling_protocol::NodeId;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -17,12 +18,16 @@ use crate::options::ManagerOptions;
 /// Pause between two tries to get the right to act.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
+/// Time to give the right to act back when the manager stops.
+const RELEASE_WITHIN: Duration = Duration::from_millis(300);
+
 /// Who acts, or waits to.
 #[derive(Debug)]
 pub(crate) struct Manager {
     options: ManagerOptions,
     caller: Caller,
     stop: CancellationToken,
+    is_acting: AtomicBool,
 }
 
 impl Manager {
@@ -31,7 +36,7 @@ impl Manager {
         caller: Caller,
         stop: CancellationToken,
     ) -> Self {
-        Self { options, caller, stop }
+        Self { options, caller, stop, is_acting: AtomicBool::new(false) }
     }
 
     pub(crate) async fn run(self) {
@@ -39,6 +44,10 @@ impl Manager {
         tokio::select! {
             () = stop.cancelled() => {}
             () = self.live() => {}
+        }
+        if self.is_acting.load(Ordering::Relaxed) {
+            // Another manager need not wait then. If it does not arrive, the right ends by itself.
+            let _ = timeout(RELEASE_WITHIN, self.caller.clone().release()).await;
         }
     }
 
@@ -49,7 +58,9 @@ impl Manager {
             match self.caller.clone().manage().await {
                 News::Renewed => {
                     info!(name = self.options.name, "this manager acts");
+                    self.is_acting.store(true, Ordering::Relaxed);
                     Acting::new(self, asked_at).run().await;
+                    self.is_acting.store(false, Ordering::Relaxed);
                     warn!(name = self.options.name, "this manager acts no more");
                     pause = RETRY.0;
                 }

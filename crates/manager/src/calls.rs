@@ -56,6 +56,12 @@ impl Caller {
         }
     }
 
+    /// Gives the right to act back.
+    pub(crate) async fn release(mut self) -> News {
+        self.lease = Millis(0);
+        self.manage().await
+    }
+
     /// Asks for the right to act, or renews it.
     pub(crate) async fn manage(self) -> News {
         let request =

@@ -32,7 +32,8 @@ impl ManagerServer {
         Self { shutdown, task }
     }
 
-    /// Stops acting. What is under way is left to the next manager. A second call does nothing.
+    /// Stops acting and gives the right to act back. What is under way is left to the next manager.
+    /// A second call does nothing.
     pub async fn stop(&self) {
         self.shutdown.cancel();
         let task = self.task.lock().take();
@@ -45,7 +46,10 @@ impl ManagerServer {
 }
 
 impl Drop for ManagerServer {
+    /// Ends as if it had been killed: its right to act ends by itself.
     fn drop(&mut self) {
-        self.shutdown.cancel();
+        if let Some(task) = self.task.get_mut().take() {
+            task.abort();
+        }
     }
 }

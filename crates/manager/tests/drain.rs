@@ -16,8 +16,8 @@ use sanderling_protocol::message::{
 use sanderling_protocol::node::{Load, Policy, TierCapacity};
 use sanderling_protocol::order::{PushMove, Pushed};
 use sanderling_protocol::{
-    BlockId, Header, Millis, NodeId, NodeInfo, Nonce, Op, Order, OrderReply, Refusal, Reply,
-    Request, StorageClass, Tier,
+    BlockId, Event, EventKind, Header, Millis, NodeId, NodeInfo, Nonce, Op, Order, OrderReply,
+    Refusal, Reply, Request, StorageClass, Tier,
 };
 use sanderling_transport::{Handled, Pool, PoolOptions, Response, ServeOptions, Service};
 use tokio::net::TcpListener;
@@ -230,12 +230,31 @@ impl Cluster {
     }
 
     fn manager(&self, name: &str) -> ManagerServer {
+        self.manager_for(name, Duration::from_millis(600))
+    }
+
+    fn manager_for(&self, name: &str, lease: Duration) -> ManagerServer {
         ManagerServer::start(ManagerOptions {
             namenode: self.address.clone(),
             name: name.to_owned(),
-            lease: Duration::from_millis(600),
+            lease,
             ..ManagerOptions::default()
         })
+    }
+
+    /// Waits until a manager of that name acts.
+    async fn wait_for_manager(&self, wanted: &str) {
+        let deadline = Instant::now() + WITHIN;
+        loop {
+            let request = Request::Events { after: 0, limit: 1000, wait: Millis(0) };
+            let Reply::Events(events) = self.ask(request).await.unwrap() else { panic!() };
+            let is_it = |event: &Event| matches!(&event.kind, EventKind::ManagerChanged { name } if name == wanted);
+            if events.iter().any(is_it) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{wanted} does not act");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 }
 
@@ -296,6 +315,20 @@ async fn another_manager_goes_on_when_the_first_one_dies() {
     assert_eq!(info.drain.unwrap().moved_blocks, 1600);
     cluster.check(0..100).await;
     standby.stop().await;
+    cluster.namenode.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn manager_that_stops_gives_its_right_back() {
+    let place = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(place.path()).await;
+    // Nobody could wait in this test for a right that ends by itself.
+    let first = cluster.manager_for("one", Duration::from_secs(600));
+    cluster.wait_for_manager("one").await;
+    let second = cluster.manager("two");
+    first.stop().await;
+    cluster.wait_for_manager("two").await;
+    second.stop().await;
     cluster.namenode.stop().await;
 }
 
