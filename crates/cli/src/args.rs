@@ -61,6 +61,7 @@ pub(crate) struct Global {
         global = true,
         value_name = "ADDRESS",
         env = "SANDERLING_NAMENODE",
+        hide_env_values = true,
         default_value = "127.0.0.1:7600"
     )]
     pub(crate) namenode: String,
@@ -68,7 +69,13 @@ pub(crate) struct Global {
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// Give the whole command up after this long, with exit code 124
-    #[arg(long, global = true, value_name = "DURATION", env = "SANDERLING_TIMEOUT")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DURATION",
+        env = "SANDERLING_TIMEOUT",
+        hide_env_values = true
+    )]
     pub(crate) timeout: Option<Span>,
     /// Say nothing on stderr but errors
     #[arg(short, long, global = true, conflicts_with = "verbose")]

@@ -1,16 +1,16 @@
 //! `sanderling demo`: the demonstration is a Python module; this finds and runs it.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use crate::args::tools::Demo;
 use crate::failure::{Exit, Failure};
 
 /// Replaces this process by the demonstration.
 ///
 /// # Errors
 /// Python or its package `sanderling` is not there.
-pub(crate) fn run(args: Demo) -> Result<(), Failure> {
+pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
     let python = std::env::var_os("SANDERLING_PYTHON").unwrap_or_else(|| "python3".into());
     let shown = python.to_string_lossy().into_owned();
     let probe = "import sys, importlib.util as i; sys.exit(0 if i.find_spec('sanderling') and \
@@ -33,7 +33,7 @@ pub(crate) fn run(args: Demo) -> Result<(), Failure> {
         }
         Ok(_) => {
             let error =
-                Command::new(&python).args(["-m", "sanderling.demo"]).args(args.arguments).exec();
+                Command::new(&python).args(["-m", "sanderling.demo"]).args(arguments).exec();
             Err(missing(format!("{shown} cannot be run: {error}")))
         }
     }

@@ -36,6 +36,11 @@ use crate::output::Output;
 ///
 /// The codes are listed by `sanderling --help`. Servers run until they are told to stop.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
+    let args: Vec<OsString> = args.into_iter().collect();
+    if args.get(1).is_some_and(|word| word == "demo") {
+        // Every word after it is the demonstration's, also where this program has such a flag.
+        return ended(demo::run(args.into_iter().skip(2)), Output::default());
+    }
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
@@ -45,7 +50,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         }
     };
     let output = Output { is_json: cli.global.json, is_quiet: cli.global.quiet };
-    match run(&cli.global, cli.command) {
+    ended(run(&cli.global, cli.command), output)
+}
+
+/// Says what failed, if anything did; returns the exit code.
+fn ended(result: Result<(), Failure>, output: Output) -> i32 {
+    match result {
         Ok(()) => Exit::Ok.code(),
         Err(failure) => {
             output.failure(&failure);
@@ -61,7 +71,7 @@ pub fn benchmarks() -> impl Iterator<Item = &'static str> {
 
 fn run(global: &Global, command: Command) -> Result<(), Failure> {
     match command {
-        Command::Demo(args) => demo::run(args),
+        Command::Demo(args) => demo::run(args.arguments),
         Command::Local(command) => local::run(global, command),
         Command::Namenode(args) => serve::namenode(global, args),
         Command::Datanode(args) => serve::datanode(global, args),

@@ -104,6 +104,21 @@ fn demo_without_its_package_says_how_to_get_it() {
 }
 
 #[test]
+fn demo_gets_every_word_that_is_meant_for_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = TempDir::new().expect("a directory");
+    let python = directory.path().join("python");
+    std::fs::write(&python, "#!/bin/sh\necho \"$*\"\n").expect("written");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&python, mode).expect("made a program");
+    let words = ["demo", "--json", "--timeout", "9s", "--seed", "2", "--help"];
+    let ran = run(sanderling().args(words).env("SANDERLING_PYTHON", &python));
+    assert_eq!(ran.code, 0, "{ran}");
+    let expected = "-m sanderling.demo --json --timeout 9s --seed 2 --help\n";
+    assert_eq!(ran.stdout, expected);
+}
+
+#[test]
 fn sim_gives_the_same_run_for_the_same_seed_and_lists_its_broken_variants() {
     let once = || run(sanderling().args(["sim", "--seed", "7", "--json"]));
     let (first, second) = (once(), once());
@@ -188,6 +203,7 @@ fn standard_input_and_output_are_streams() {
     let mut put = sanderling()
         .args(["--namenode", &cluster.namenode.address, "fs", "put", "-", "/stream", "--parents"])
         .stdin(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
         .spawn()
         .expect("the program can be started");
     let mut stdin = put.stdin.take().expect("piped");

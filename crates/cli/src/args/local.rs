@@ -22,7 +22,7 @@ pub(crate) enum Local {
 pub(crate) struct Place {
     /// The cluster's directory: catalog, logs and process list [default: sanderling/local in
     /// $XDG_STATE_HOME or ~/.local/state]
-    #[arg(long = "dir", value_name = "D", env = "SANDERLING_LOCAL_DIR")]
+    #[arg(long = "dir", value_name = "D", env = "SANDERLING_LOCAL_DIR", hide_env_values = true)]
     pub(crate) directory: Option<PathBuf>,
 }
 

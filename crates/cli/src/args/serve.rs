@@ -52,7 +52,7 @@ pub(crate) struct Namenode {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7601")]
     pub(crate) http: String,
     /// The catalog's directory: journal and snapshots
-    #[arg(long = "dir", value_name = "D", env = "SANDERLING_NAMENODE_DIR")]
+    #[arg(long = "dir", value_name = "D", env = "SANDERLING_NAMENODE_DIR", hide_env_values = true)]
     pub(crate) directory: PathBuf,
     /// When a change is acknowledged
     #[arg(long, value_enum, value_name = "MODE", default_value_t = SyncMode::Os)]
