@@ -248,7 +248,10 @@ impl Cluster {
         loop {
             let request = Request::Events { after: 0, limit: 1000, wait: Millis(0) };
             let Reply::Events(events) = self.ask(request).await.unwrap() else { panic!() };
-            let is_it = |event: &Event| matches!(&event.kind, EventKind::ManagerChanged { name } if name == wanted);
+            let is_it = |event: &Event| match &event.kind {
+                EventKind::ManagerChanged { name } => name == wanted,
+                _ => false,
+            };
             if events.iter().any(is_it) {
                 return;
             }
