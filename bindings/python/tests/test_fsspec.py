@@ -162,7 +162,9 @@ def test_duckdb_writes_and_reads_parquet(filesystem, directory):
         f"COPY (SELECT i AS id, i % 7 AS k FROM range(300000) t(i)) TO '{url}/t.parquet' "
         "(FORMAT parquet, ROW_GROUP_SIZE 20000)"
     )
-    query = f"SELECT k, count(*), sum(id) FROM read_parquet('{url}/*.parquet') GROUP BY k ORDER BY k"
+    query = (
+        f"SELECT k, count(*), sum(id) FROM read_parquet('{url}/*.parquet') GROUP BY k ORDER BY k"
+    )
     wanted = connection.execute(
         "SELECT i % 7 AS k, count(*), sum(i) FROM range(300000) t(i) GROUP BY k ORDER BY k"
     ).fetchall()

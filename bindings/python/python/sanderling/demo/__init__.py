@@ -1,1 +1,1 @@
-"""The main job: TPC-DS queries over the store while its nodes are preempted, every result checked."""
+"""The main job: TPC-DS queries over a store whose nodes are preempted, every result checked."""

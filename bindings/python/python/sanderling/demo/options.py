@@ -27,7 +27,7 @@ class Options:
     baseline_seconds: float = 40.0
     """Length of the undisturbed run, at least one whole round."""
     notice_seconds: float = 4.0
-    """A notice of 30 s, as on Google Cloud, shortened with the data: 64 GB machines became 0.1 GB."""
+    """A notice of 30 s, as on Google Cloud, shortened: 64 GB of a machine became 0.1 GB."""
     overlap_max: int = 2
     queries: int = 99
     writers: int = 2
@@ -36,7 +36,7 @@ class Options:
     live_bytes: int = 16 << 20
     """What each writer keeps before it checks and deletes its oldest object."""
     dram_bytes: int | None = None
-    """Memory of each datanode; by default what the fleet needs with `overlap_max` + 1 nodes less."""
+    """Memory of each datanode; by default enough with `overlap_max` + 1 nodes less."""
     model: Lifetimes = field(default_factory=Bathtub)
     model_name: str = "bathtub"
     cache: Path = Path()

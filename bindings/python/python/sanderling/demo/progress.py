@@ -69,4 +69,5 @@ class Progress:
             print(text, file=sys.stderr, flush=True)
             return
         width = os.get_terminal_size(sys.stderr.fileno()).columns
-        print(f"\r\x1b[K{text[: width - 1]}", end="\n" if is_last else "", file=sys.stderr, flush=True)
+        end = "\n" if is_last else ""
+        print(f"\r\x1b[K{text[: width - 1]}", end=end, file=sys.stderr, flush=True)

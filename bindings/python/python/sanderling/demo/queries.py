@@ -11,8 +11,8 @@ from typing import Any
 from sanderling.demo.data import MissingTool, table_path
 
 FLOAT_TOLERANCE = 1e-9
-"""Relative. Averages and deviations are sums of floats whose order depends on the threads; all else,
-sums of decimals too, must be equal."""
+"""Relative. Averages and deviations are sums of floats whose order depends on the threads; all
+else, sums of decimals too, must be equal."""
 
 THREADS = 2
 
@@ -118,7 +118,8 @@ def _connection() -> Any:
     folder = Path(duckdb_extension_tpcds.__file__).parent / "extensions"
     extension = folder / f"v{duckdb.__version__}" / "tpcds.duckdb_extension"
     if not extension.exists():
-        raise MissingTool(f"duckdb-extension-tpcds has no extension for DuckDB {duckdb.__version__}")
+        version = duckdb.__version__
+        raise MissingTool(f"duckdb-extension-tpcds has no extension for DuckDB {version}")
     connection = duckdb.connect(config={"threads": THREADS})
     connection.execute(f"LOAD '{extension}'")
     connection.execute("SET enable_progress_bar = false")

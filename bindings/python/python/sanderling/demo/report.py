@@ -16,7 +16,7 @@ from sanderling.demo.run import Facts
 from sanderling.demo.sampler import Sample
 from sanderling.demo.summary import Summary
 
-STEP_SECONDS = 0.25
+STEP_SECONDS = 0.125
 """Width of one step of the bandwidth: twice the time between two samples of the nodes."""
 
 
@@ -57,9 +57,9 @@ def _verdict(summary: Summary) -> str:
     if summary.problems:
         return f"{len(summary.problems)} problems: see below the picture."
     return (
-        f"{summary.notices} machines were taken away. All {summary.queries_total} query results are "
-        f"right, all {summary.writer_objects} short-lived objects too; "
-        f"{table.size(summary.relocated_bytes)} moved in time, nothing was lost, and no call failed."
+        f"{summary.notices} machines were taken away. All {summary.queries_total} query results "
+        f"are right, all {summary.writer_objects} short-lived objects too; "
+        f"{table.size(summary.relocated_bytes)} moved in time, nothing was lost, no call failed."
     )
 
 
@@ -162,7 +162,7 @@ def _lanes(
                 "livedHours": each.lived_hours,
                 "deferred": each.deferred_seconds,
                 "samples": [
-                    [offset(sample.at), sample.held_bytes]
+                    [offset(sample.at), sample.held_bytes, sample.moved_bytes]
                     for sample in nodes.get(each.node, [])
                     if start <= sample.at <= until
                 ],

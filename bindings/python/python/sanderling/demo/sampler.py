@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sanderling import Node, SanderlingError, Store
 
-SAMPLES_PER_SECOND = 8.0
+SAMPLES_PER_SECOND = 16.0
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from sanderling.demo.options import Options
 
 OBJECT_BYTES_MIN = 4 << 10
 OBJECT_BYTES_MAX = 8 << 20
-"""Sizes are spread evenly over their logarithm, so that most objects are small and most bytes are in
-large ones."""
+"""Sizes are spread evenly over their logarithm, so that most objects are small and most bytes are
+in large ones."""
 
 _PIECE_BYTES = 1 << 20
 

@@ -1,15 +1,19 @@
 "use strict";
 const NS = "http://www.w3.org/2000/svg";
 const MIB = 1 << 20;
-const LEFT = 92, RIGHT = 16, WIDTH = 1140;
+const LEFT = 92, RIGHT = 16, WIDTH = 1140, PLOT = WIDTH - LEFT - RIGHT;
 const LANE = 46, GAP = 8, BAND = 190, DOTS = 120;
+const SMOOTH_SECONDS = 1;
 
 const css = (name) => `var(--${name})`;
-const size = (bytes) => bytes >= 1024 * MIB ? `${(bytes / MIB / 1024).toFixed(2)} GiB`
-  : bytes >= MIB ? `${(bytes / MIB).toFixed(1)} MiB` : bytes >= 1024 ? `${(bytes / 1024).toFixed(0)} KiB`
-  : `${bytes} B`;
 const span = (s) => s === null ? "–" : s < 1 ? `${(s * 1000).toFixed(0)} ms` : `${s.toFixed(2)} s`;
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
+
+function size(bytes) {
+  if (bytes >= 1024 * MIB) return `${(bytes / MIB / 1024).toFixed(2)} GiB`;
+  if (bytes >= MIB) return `${(bytes / MIB).toFixed(1)} MiB`;
+  return bytes >= 1024 ? `${(bytes / 1024).toFixed(0)} KiB` : `${Math.round(bytes)} B`;
+}
 
 function draw(parent, name, attributes, text) {
   const element = document.createElementNS(NS, name);
@@ -19,131 +23,164 @@ function draw(parent, name, attributes, text) {
   return element;
 }
 
+function canvas(id, height, label) {
+  const attributes = { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": label };
+  return draw(document.getElementById(id), "svg", attributes);
+}
+
 /** Returns round values from 0 to at least most of `max`, about `count` of them. */
 function ticks(max, count) {
   const raw = max / count, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((value) => value >= raw);
-  return Array.from({ length: Math.floor(max / step) + 1 }, (_, index) => +(index * step).toFixed(9));
+  const last = Math.floor(max / step);
+  return Array.from({ length: last + 1 }, (_, index) => +(index * step).toFixed(9));
 }
+
+function level(svg, y, text) {
+  draw(svg, "line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y, y2: y, class: "grid" });
+  draw(svg, "text", { x: LEFT - 8, y: y + 4, "text-anchor": "end" }, text);
+}
+
+const joined = (points) => points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join("L");
+const line = (points) => "M" + joined(points);
 
 function area(points, base) {
   if (!points.length) return "";
-  const line = points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join("L");
-  return `M${points[0][0].toFixed(1)},${base}L${line}L${points[points.length - 1][0].toFixed(1)},${base}Z`;
+  const first = points[0][0].toFixed(1), last = points[points.length - 1][0].toFixed(1);
+  return `M${first},${base}L${joined(points)}L${last},${base}Z`;
 }
 
-const line = (points) => "M" + points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join("L");
-const sum = (...lists) => lists[0].map((_, index) => lists.reduce((all, each) => all + each[index], 0));
-const zeros = new Array(Math.ceil(DATA.end / DATA.step) + 1).fill(0);
+function curve(svg, points, colour, width, opacity = 1) {
+  const attributes = { fill: "none", stroke: css(colour), "stroke-width": width, opacity };
+  draw(svg, "path", { d: line(points), "stroke-linejoin": "round", ...attributes });
+}
+
+function sum(...lists) {
+  return lists[0].map((_, index) => lists.reduce((all, each) => all + each[index], 0));
+}
+
+/** Returns the moving mean over `SMOOTH_SECONDS`. */
+function smooth(values) {
+  const half = Math.max(1, Math.round(SMOOTH_SECONDS / DATA.step / 2));
+  return values.map((_, index) => {
+    const part = values.slice(Math.max(0, index - half), index + half + 1);
+    return part.reduce((all, each) => all + each, 0) / part.length;
+  });
+}
+
+const zeros = new Array(Math.floor(DATA.end / DATA.step) + 1).fill(0);
 const series = (name) => DATA.series[name] || zeros;
 const READ = series("query_read");
 const WRITERS = sum(series("writer_write"), series("writer_read"));
 const MOVE = series("relocation");
 const LEAVING = DATA.lanes.flat().filter((each) => each.noticed !== null)
   .sort((a, b) => a.noticed - b.noticed);
+const CALM_READ = READ.slice(0, Math.floor(DATA.rough / DATA.step));
+const USUAL_READ = CALM_READ.reduce((all, each) => all + each, 0) / Math.max(1, CALM_READ.length);
 
 function timeline() {
-  const lanes = DATA.lanes.length, x = (t) => LEFT + (t / DATA.end) * (WIDTH - LEFT - RIGHT);
-  const fleetTop = 40, fleetEnd = fleetTop + lanes * (LANE + GAP);
-  const bandTop = fleetEnd + 34, dotsTop = bandTop + BAND + 40, height = dotsTop + DOTS + 34;
-  const svg = draw(document.getElementById("picture"), "svg",
-    { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": "fleet, bandwidth and queries over time" });
+  const x = (t) => LEFT + (t / DATA.end) * PLOT;
+  const fleetTop = 44, bandTop = fleetTop + DATA.lanes.length * (LANE + GAP) + 34;
+  const dotsTop = bandTop + BAND + 40, height = dotsTop + DOTS + 34, rough = x(DATA.rough);
+  const svg = canvas("picture", height, "fleet, bandwidth and queries over time");
   draw(svg, "text", { x: LEFT, y: 16 }, "undisturbed");
-  draw(svg, "text", { x: x(DATA.rough) + 6, y: 16 }, "under preemptions");
-  draw(svg, "line", { x1: x(DATA.rough), x2: x(DATA.rough), y1: 4, y2: height - 26, class: "grid",
-    "stroke-width": 2 });
+  draw(svg, "text", { x: rough + 6, y: 16 }, "under preemptions");
+  const border = { x1: rough, x2: rough, y1: 4, y2: height - 26 };
+  draw(svg, "line", { ...border, class: "grid", "stroke-width": 2 });
   for (const each of LEAVING) {
-    draw(svg, "rect", { x: x(each.noticed), width: x(each.killed ?? each.noticed) - x(each.noticed),
-      y: fleetTop - 4, height: height - fleetTop - 22, fill: css("shade") });
+    const from = x(each.noticed), width = x(each.killed ?? each.noticed) - from;
+    const box = { y: fleetTop - 4, height: height - fleetTop - 22, fill: css("shade") };
+    draw(svg, "rect", { x: from, width, ...box });
   }
   drawFleet(svg, x, fleetTop);
   drawBandwidth(svg, x, bandTop);
   drawAnswers(svg, x, dotsTop);
   for (const t of ticks(DATA.end, 10)) {
-    if (t > DATA.end) continue;
     draw(svg, "text", { x: x(t), y: height - 8, "text-anchor": "middle" }, `${t} s`);
   }
   hover(svg, x, height);
 }
 
 function drawFleet(svg, x, top) {
-  draw(svg, "text", { x: 4, y: top - 8, class: "title" }, "bytes held");
-  const most = Math.max(1, ...DATA.lanes.flat().flatMap((each) => each.samples.map((s) => s[1])));
+  draw(svg, "text", { x: 4, y: top - 12, class: "title" }, "bytes held");
+  const held = DATA.lanes.flat().flatMap((each) => each.samples.map((sample) => sample[1]));
+  const most = Math.max(1, ...held);
   DATA.lanes.forEach((lane, slot) => {
     const y0 = top + slot * (LANE + GAP), base = y0 + LANE;
     draw(svg, "text", { x: 4, y: base - LANE / 2 + 4 }, `machine ${slot + 1}`);
     draw(svg, "line", { x1: LEFT, x2: WIDTH - RIGHT, y1: base, y2: base, class: "grid" });
     lane.forEach((each, turn) => {
-      const points = each.samples.map(([t, held]) => [x(t), base - (held / most) * (LANE - 4)]);
-      draw(svg, "path", { d: area(points, base), fill: css(turn % 2 ? "held-next" : "held") });
-      draw(svg, "line", { x1: x(each.from), x2: x(each.to), y1: base, y2: base,
-        stroke: css(turn % 2 ? "held-next" : "held"), "stroke-width": 3 });
+      const colour = css(turn % 2 ? "held-next" : "held");
+      const points = each.samples.map(([t, bytes]) => [x(t), base - (bytes / most) * (LANE - 4)]);
+      draw(svg, "path", { d: area(points, base), fill: colour });
+      const ends = { x1: x(each.from), x2: x(each.to), y1: base, y2: base };
+      draw(svg, "line", { ...ends, stroke: colour, "stroke-width": 3 });
       if (each.noticed !== null) drawDeath(svg, x, each, y0, base);
     });
   });
 }
 
 function drawDeath(svg, x, each, y0, base) {
-  const n = x(each.noticed);
-  draw(svg, "rect", { x: n, width: Math.max(1.5, x(each.noticed + (each.drainedAfter ?? DATA.noticeSeconds)) - n),
-    y: y0, height: LANE, fill: css("move"), opacity: .55 });
+  const n = x(each.noticed), empty = each.drainedAfter ?? DATA.noticeSeconds;
+  const width = Math.max(1.5, x(each.noticed + empty) - n);
+  draw(svg, "rect", { x: n, y: y0, width, height: LANE, fill: css("move"), opacity: .55 });
   draw(svg, "path", { d: `M${n},${y0}l-5,-7h10Z`, fill: css("move") });
   if (each.killed === null) return;
-  const k = x(each.killed), y = base - 9;
-  draw(svg, "path", { d: `M${k - 4},${y - 4}l8,8M${k - 4},${y + 4}l8,-8`, stroke: css("bad"),
-    "stroke-width": 2.2, fill: "none" });
+  const k = x(each.killed) - 4, y = base - 13;
+  const stroke = { stroke: css("bad"), "stroke-width": 2.2, fill: "none" };
+  draw(svg, "path", { d: `M${k},${y}l8,8M${k},${y + 8}l8,-8`, ...stroke });
 }
 
 function drawBandwidth(svg, x, top) {
-  const most = Math.max(...READ, ...WRITERS, ...MOVE, MIB) * 1.05, base = top + BAND;
-  const y = (value) => base - (value / most) * BAND;
-  draw(svg, "text", { x: 4, y: top - 12, class: "title" }, "bandwidth, MiB/s");
-  for (const tick of ticks(most / MIB, 4)) {
-    draw(svg, "line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(tick * MIB), y2: y(tick * MIB), class: "grid" });
-    draw(svg, "text", { x: LEFT - 8, y: y(tick * MIB) + 4, "text-anchor": "end" }, tick);
-  }
-  const points = (values) => values.map((value, index) => [x(Math.min(index * DATA.step + DATA.step / 2,
-    DATA.end)), y(value)]);
-  draw(svg, "path", { d: area(points(READ), base), fill: css("query"), opacity: .3 });
-  draw(svg, "path", { d: line(points(READ)), fill: "none", stroke: css("query"), "stroke-width": 1 });
-  draw(svg, "path", { d: line(points(WRITERS)), fill: "none", stroke: css("writer"), "stroke-width": 1.3 });
-  draw(svg, "path", { d: area(points(MOVE), base), fill: css("move"), opacity: .85 });
+  const shown = [smooth(READ), smooth(WRITERS), MOVE], base = top + BAND;
+  const most = Math.max(...shown.flat(), MIB) * 1.05;
+  const y = (value) => base - Math.min(value / most, 1) * BAND;
+  const middle = (index) => Math.min((index + .5) * DATA.step, DATA.end);
+  const points = (values) => values.map((value, index) => [x(middle(index)), y(value)]);
+  draw(svg, "text", { x: 4, y: top - 12, class: "title" },
+    "bandwidth in MiB/s, of queries and writers as moving means over a second");
+  for (const tick of ticks(most / MIB, 4)) level(svg, y(tick * MIB), tick);
+  draw(svg, "path", { d: area(points(shown[0]), base), fill: css("query"), opacity: .3 });
+  curve(svg, points(shown[0]), "query", 1.6);
+  curve(svg, points(shown[1]), "writer", 1.6);
+  draw(svg, "path", { d: area(points(MOVE), base), fill: css("move"), opacity: .9 });
 }
 
 function drawAnswers(svg, x, top) {
   const low = Math.log2(.25), high = Math.log2(8), base = top + DOTS;
-  const y = (ratio) => base - (clamp(Math.log2(ratio), low, high) - low) / (high - low) * DOTS;
-  draw(svg, "text", { x: 4, y: top - 12, class: "title" }, "each query’s time over its undisturbed mean");
-  for (const tick of [.25, .5, 1, 2, 4, 8]) {
-    draw(svg, "line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(tick), y2: y(tick), class: "grid" });
-    draw(svg, "text", { x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" }, `${tick}×`);
-  }
+  const share = (ratio) => (clamp(Math.log2(ratio), low, high) - low) / (high - low);
+  const y = (ratio) => base - share(ratio) * DOTS;
+  draw(svg, "text", { x: 4, y: top - 12, class: "title" },
+    "time of each query over its undisturbed mean");
+  for (const tick of [.25, .5, 1, 2, 4, 8]) level(svg, y(tick), `${tick}×`);
   for (const [t, seconds, query, isRight, mean] of DATA.answers) {
-    const dot = draw(svg, "circle", { cx: x(t + seconds / 2), cy: y(mean ? seconds / mean : 1),
-      r: isRight ? 2.6 : 5, fill: css(isRight ? "query" : "bad"), opacity: isRight ? .6 : 1 });
+    const look = isRight ? { r: 2.6, fill: css("query"), opacity: .6 } : { r: 5, fill: css("bad") };
+    const at = { cx: x(t + seconds / 2), cy: y(mean ? seconds / mean : 1) };
+    const dot = draw(svg, "circle", { ...at, ...look });
     dot.dataset.tip = `<b>query ${query}</b> ${isRight ? "right" : "WRONG"}<br>${span(seconds)}` +
       (mean ? `, undisturbed ${span(mean)}` : "");
   }
-  if (DATA.stall) {
-    const [t, who, kind, took] = DATA.stall, at = x(t);
-    const mark = draw(svg, "path", { d: `M${at},${base + 2}l-5,9h10Z`, fill: css("bad") });
-    mark.dataset.tip = `<b>longest stall</b><br>a ${who}’s ${kind} took ${span(took)}`;
-  }
+  if (!DATA.stall) return;
+  const [t, who, kind, took] = DATA.stall;
+  const mark = draw(svg, "path", { d: `M${x(t)},${base + 2}l-5,9h10Z`, fill: css("bad") });
+  mark.dataset.tip = `<b>longest stall</b><br>a ${who}’s ${kind} took ${span(took)}`;
 }
 
 function hover(svg, x, height) {
-  const cross = draw(svg, "line", { y1: 24, y2: height - 26, class: "cross", visibility: "hidden" });
+  const ends = { y1: 24, y2: height - 26 };
+  const cross = draw(svg, "line", { ...ends, class: "cross", visibility: "hidden" });
+  const leave = () => { cross.setAttribute("visibility", "hidden"); tip.hidden = true; };
+  svg.addEventListener("mouseleave", leave);
   svg.addEventListener("mousemove", (event) => {
     const box = svg.getBoundingClientRect();
     const at = (event.clientX - box.left) / box.width * WIDTH;
-    const t = (at - LEFT) / (WIDTH - LEFT - RIGHT) * DATA.end;
+    const t = (at - LEFT) / PLOT * DATA.end;
     if (t < 0 || t > DATA.end) return leave();
-    cross.setAttribute("x1", at); cross.setAttribute("x2", at);
+    cross.setAttribute("x1", at);
+    cross.setAttribute("x2", at);
     cross.setAttribute("visibility", "visible");
     show(event, event.target.dataset.tip || moment(t));
   });
-  const leave = () => { cross.setAttribute("visibility", "hidden"); tip.hidden = true; };
-  svg.addEventListener("mouseleave", leave);
 }
 
 const tip = document.getElementById("tip");
@@ -151,17 +188,18 @@ const tip = document.getElementById("tip");
 function show(event, text) {
   tip.innerHTML = text;
   tip.hidden = false;
-  const right = event.clientX + 18 + tip.offsetWidth > innerWidth;
-  tip.style.left = `${right ? event.clientX - tip.offsetWidth - 14 : event.clientX + 16}px`;
-  tip.style.top = `${clamp(event.clientY + 14, 0, Math.max(0, innerHeight - tip.offsetHeight - 8))}px`;
+  const isRight = event.clientX + 18 + tip.offsetWidth > innerWidth;
+  const lowest = Math.max(0, innerHeight - tip.offsetHeight - 8);
+  tip.style.left = `${isRight ? event.clientX - tip.offsetWidth - 14 : event.clientX + 16}px`;
+  tip.style.top = `${clamp(event.clientY + 14, 0, lowest)}px`;
 }
 
 function moment(t) {
   const bin = Math.min(Math.floor(t / DATA.step), zeros.length - 1);
   const row = (name, value) => `<div class=row><span>${name}</span><span>${value}</span></div>`;
-  const rate = (value) => `${size(value)}/s`;
-  let text = `<b>${t.toFixed(2)} s</b>` + row("queries read", rate(READ[bin] || 0)) +
-    row("writers", rate(WRITERS[bin] || 0)) + row("relocation", rate(MOVE[bin] || 0));
+  const rate = (values) => `${size(values[bin] || 0)}/s`;
+  let text = `<b>${t.toFixed(2)} s</b>` + row("queries read", rate(READ)) +
+    row("writers", rate(WRITERS)) + row("relocation", rate(MOVE));
   DATA.lanes.forEach((lane, slot) => {
     const each = lane.findLast((one) => one.from <= t);
     text += row(`machine ${slot + 1}`, each ? state(each, t) : "starts");
@@ -174,45 +212,53 @@ function state(each, t) {
   const sample = each.samples.findLast((one) => one[0] <= t);
   const held = sample ? size(sample[1]) : "joins";
   if (each.noticed === null || t < each.noticed) return `node ${each.node}: ${held}`;
-  return `node ${each.node} leaves in ${span(Math.max(each.killed - t, 0))}: ${held}`;
+  const left = Math.max((each.killed ?? DATA.end) - t, 0);
+  return `node ${each.node} leaves in ${span(left)}: ${held}`;
+}
+
+/** Returns the bytes per second that left one node in each step of its window. */
+function moved(each, before, count) {
+  const bins = new Array(count).fill(0), samples = each.samples;
+  for (let index = 1; index < samples.length; index++) {
+    const bytes = samples[index][2] - samples[index - 1][2];
+    const bin = Math.floor((samples[index][0] - each.noticed + before) / DATA.step);
+    if (bytes > 0 && bin >= 0 && bin < count) bins[bin] += bytes / DATA.step;
+  }
+  return bins;
 }
 
 /** The notices laid over each other: what a reader sees before, during and after. */
 function around() {
   const before = 3, after = DATA.noticeSeconds + 4, high = 240, top = 30;
   const windows = LEAVING.filter((each) => each.noticed + after <= DATA.end);
-  const host = document.getElementById("around");
-  if (!windows.length) return host.closest("section").remove();
-  const svg = draw(host, "svg", { viewBox: `0 0 ${WIDTH} ${high + top + 40}`, role: "img",
-    "aria-label": "bandwidth around a notice" });
-  const x = (t) => LEFT + (t + before) / (before + after) * (WIDTH - LEFT - RIGHT);
+  if (!windows.length) return document.getElementById("around").closest("section").remove();
+  const svg = canvas("around", high + top + 40, "bandwidth around a notice");
+  const x = (t) => LEFT + (t + before) / (before + after) * PLOT;
   const count = Math.floor((before + after) / DATA.step);
-  const cut = (values, each) => Array.from({ length: count }, (_, index) =>
-    values[Math.floor((each.noticed - before) / DATA.step) + index] || 0);
-  const sets = [[READ, "query"], [MOVE, "move"]].map(([values, colour]) =>
-    ({ colour, lines: windows.map((each) => cut(values, each)) }));
-  const most = Math.max(MIB, ...sets.flatMap((set) => set.lines.flat())) * 1.05;
-  const y = (value) => top + high - value / most * high;
-  draw(svg, "rect", { x: x(0), width: x(DATA.noticeSeconds) - x(0), y: top - 6, height: high + 6,
-    fill: css("shade") });
+  const start = (each) => Math.floor((each.noticed - before) / DATA.step);
+  const reads = windows.map((each) => READ.slice(start(each), start(each) + count));
+  const moves = windows.map((each) => moved(each, before, count));
+  const mean = (lists) => sum(...lists).map((value) => value / lists.length);
+  const smoothed = smooth(mean(reads)), moving = mean(moves);
+  const most = Math.max(MIB, USUAL_READ, ...smoothed, ...moves.flat()) * 1.05;
+  const y = (value) => top + high - Math.min(value / most, 1) * high;
+  const width = x(DATA.noticeSeconds) - x(0);
+  draw(svg, "rect", { x: x(0), y: top - 6, width, height: high + 6, fill: css("shade") });
   draw(svg, "text", { x: x(0) + 4, y: top - 12 }, "notice");
   draw(svg, "text", { x: x(DATA.noticeSeconds) + 4, y: top - 12 }, "SIGKILL");
   draw(svg, "text", { x: 4, y: top - 12, class: "title" }, "MiB/s");
-  for (const tick of ticks(most / MIB, 4)) {
-    draw(svg, "line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(tick * MIB), y2: y(tick * MIB), class: "grid" });
-    draw(svg, "text", { x: LEFT - 8, y: y(tick * MIB) + 4, "text-anchor": "end" }, tick);
-  }
+  for (const tick of ticks(most / MIB, 4)) level(svg, y(tick * MIB), tick);
   for (let t = -before; t <= after; t++) {
     draw(svg, "text", { x: x(t), y: top + high + 20, "text-anchor": "middle" }, `${t} s`);
   }
-  const points = (values) => values.map((value, index) => [x(-before + (index + .5) * DATA.step), y(value)]);
-  for (const { colour, lines } of sets) {
-    for (const values of lines) {
-      draw(svg, "path", { d: line(points(values)), fill: "none", stroke: css(colour), opacity: .22 });
-    }
-    const mean = sum(...lines).map((value) => value / lines.length);
-    draw(svg, "path", { d: line(points(mean)), fill: "none", stroke: css(colour), "stroke-width": 3 });
-  }
+  const points = (values) =>
+    values.map((value, index) => [x(-before + (index + .5) * DATA.step), y(value)]);
+  for (const values of moves) curve(svg, points(values), "move", 1, .35);
+  curve(svg, points(moving), "move", 3);
+  for (const values of reads) curve(svg, points(smooth(values)), "query", 1, .3);
+  curve(svg, points(smoothed), "query", 3);
+  const usual = { x1: LEFT, x2: WIDTH - RIGHT, y1: y(USUAL_READ), y2: y(USUAL_READ) };
+  draw(svg, "line", { ...usual, stroke: css("query"), "stroke-dasharray": "6 5" });
 }
 
 function tables() {
