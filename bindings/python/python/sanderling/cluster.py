@@ -154,6 +154,11 @@ class Cluster:
         with self._lock:
             return {node: server.process.pid for node, server in self._datanodes.items()}
 
+    @property
+    def namenode_pid(self) -> int:
+        """The namenode's process."""
+        return self._running_namenode().process.pid
+
     def store(self, *, timeout: float | None = None, observer: Observer | None = None) -> Store:
         """Connects a new client."""
         return connect(self.address, timeout=timeout, observer=observer)

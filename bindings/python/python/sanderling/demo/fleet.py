@@ -87,8 +87,8 @@ class Fleet:
             told = self.cluster.notice(leaving.node, self.notice_seconds, "spot preemption")
             leaving.noticed_bytes = told.exposure_bytes
             time.sleep(max(leaving.deadline - time.monotonic(), 0.0))
-            self.cluster.kill(leaving.node)
             leaving.killed = time.monotonic()
+            self.cluster.kill(leaving.node)
             node = self.cluster.add()
         except Exception as error:  # noqa: BLE001 - reported with the result
             with self._lock:

@@ -6,6 +6,7 @@ import html
 import json
 from importlib import resources
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from sanderling import __version__
@@ -98,10 +99,10 @@ def _picture(facts: Facts, summary: Summary) -> dict[str, Any]:
     samples = facts.sampler.samples
     series = bandwidth(facts.meter.calls(), start, end, STEP_SECONDS)
     series["relocation"] = sampler.relocation(samples, start, end, STEP_SECONDS)
-    means: dict[int, list[float]] = {}
-    for answer in facts.undisturbed.answers:
-        means.setdefault(answer.query, []).append(answer.seconds)
     answers = facts.undisturbed.answers + facts.disturbed.answers
+    times: dict[int, list[float]] = {}
+    for answer in answers:
+        times.setdefault(answer.query, []).append(answer.seconds)
     stall = summary.stall
     return {
         "step": STEP_SECONDS,
@@ -119,9 +120,7 @@ def _picture(facts: Facts, summary: Summary) -> dict[str, Any]:
                 round(answer.seconds, 4),
                 answer.query,
                 answer.is_right,
-                round(sum(means[answer.query]) / len(means[answer.query]), 4)
-                if answer.query in means
-                else None,
+                round(fmean(times[answer.query]), 4),
             ]
             for answer in answers
         ],

@@ -50,6 +50,8 @@ class Summary:
     """The longest call of the undisturbed run, for comparison with the stall."""
     undisturbed_round_seconds: float
     disturbed_round_seconds: float
+    others_shares: tuple[float | None, float | None]
+    """Part of the processors' time that other programs used, undisturbed and under preemptions."""
     cost: Cost
     paper_cost: Cost
     """The same slowdown on the paper's five machines."""
@@ -102,6 +104,7 @@ def summarize(facts: Facts) -> Summary:
         undisturbed_longest_seconds=max((call.seconds for call in calm), default=0.0),
         undisturbed_round_seconds=calm_seconds,
         disturbed_round_seconds=rough_seconds,
+        others_shares=(facts.undisturbed.others_share, facts.disturbed.others_share),
         cost=Cost(facts.options.datanodes, slowdown),
         paper_cost=Cost(PAPER_MACHINES - 1, slowdown),
         preempted=_preempted(facts),

@@ -7,6 +7,9 @@ from sanderling.demo.summary import Summary
 
 _PROBLEMS_SHOWN_MAX = 20
 
+OTHERS_SHARE_TOLD = 0.05
+"""Other programs' share of the processors from which on the table tells it."""
+
 
 def rows(summary: Summary) -> list[tuple[str, str, str]]:
     """Returns (what, figure, note) of each line."""
@@ -48,7 +51,7 @@ def rows(summary: Summary) -> list[tuple[str, str, str]]:
             "time of one round",
             f"{summary.disturbed_round_seconds:.2f} s",
             f"{summary.undisturbed_round_seconds:.2f} s undisturbed: "
-            f"{(summary.slowdown - 1) * 100:+.1f} %",
+            f"{(summary.slowdown - 1) * 100:+.1f} %{_others(summary)}",
         ),
         ("cost", *_cost(summary.cost)),
         ("cost, five machines", *_cost(summary.paper_cost)),
@@ -87,6 +90,17 @@ def size(count: float) -> str:
 def seconds(span: float) -> str:
     """Returns a time in the unit that fits it."""
     return f"{span * 1000:.1f} ms" if span < 1 else f"{span:.2f} s"
+
+
+def _others(summary: Summary) -> str:
+    """Says what other programs took where it is enough to bend the comparison."""
+    calm, rough = (share or 0.0 for share in summary.others_shares)
+    if max(calm, rough) < OTHERS_SHARE_TOLD:
+        return ""
+    return (
+        f"; other programs took {rough * 100:.0f} % of the processors, undisturbed "
+        f"{calm * 100:.0f} %"
+    )
 
 
 def _cost(cost: Cost) -> tuple[str, str]:

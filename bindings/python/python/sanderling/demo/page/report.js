@@ -2,7 +2,7 @@
 const NS = "http://www.w3.org/2000/svg";
 const MIB = 1 << 20;
 const LEFT = 92, RIGHT = 16, WIDTH = 1140, PLOT = WIDTH - LEFT - RIGHT;
-const LANE = 46, GAP = 8, BAND = 190, DOTS = 120;
+const LANE = 46, GAP = 8, BAND = 150, MOVES = 80, DOTS = 120, BETWEEN = 40;
 const SMOOTH_SECONDS = 1;
 
 const css = (name) => `var(--${name})`;
@@ -81,7 +81,8 @@ const USUAL_READ = CALM_READ.reduce((all, each) => all + each, 0) / Math.max(1, 
 function timeline() {
   const x = (t) => LEFT + (t / DATA.end) * PLOT;
   const fleetTop = 44, bandTop = fleetTop + DATA.lanes.length * (LANE + GAP) + 34;
-  const dotsTop = bandTop + BAND + 40, height = dotsTop + DOTS + 34, rough = x(DATA.rough);
+  const movesTop = bandTop + BAND + BETWEEN, dotsTop = movesTop + MOVES + BETWEEN;
+  const height = dotsTop + DOTS + 34, rough = x(DATA.rough);
   const svg = canvas("picture", height, "fleet, bandwidth and queries over time");
   draw(svg, "text", { x: LEFT, y: 16 }, "undisturbed");
   draw(svg, "text", { x: rough + 6, y: 16 }, "under preemptions");
@@ -94,6 +95,7 @@ function timeline() {
   }
   drawFleet(svg, x, fleetTop);
   drawBandwidth(svg, x, bandTop);
+  drawMoves(svg, x, movesTop);
   drawAnswers(svg, x, dotsTop);
   for (const t of ticks(DATA.end, 10)) {
     draw(svg, "text", { x: x(t), y: height - 8, "text-anchor": "middle" }, `${t} s`);
@@ -132,18 +134,26 @@ function drawDeath(svg, x, each, y0, base) {
 }
 
 function drawBandwidth(svg, x, top) {
-  const shown = [smooth(READ), smooth(WRITERS), MOVE], base = top + BAND;
+  const shown = [smooth(READ), smooth(WRITERS)], base = top + BAND;
   const most = Math.max(...shown.flat(), MIB) * 1.05;
   const y = (value) => base - Math.min(value / most, 1) * BAND;
   const middle = (index) => Math.min((index + .5) * DATA.step, DATA.end);
   const points = (values) => values.map((value, index) => [x(middle(index)), y(value)]);
   draw(svg, "text", { x: 4, y: top - 12, class: "title" },
-    "bandwidth in MiB/s, of queries and writers as moving means over a second");
+    "bandwidth of the clients, MiB/s (moving means over a second)");
   for (const tick of ticks(most / MIB, 4)) level(svg, y(tick * MIB), tick);
   draw(svg, "path", { d: area(points(shown[0]), base), fill: css("query"), opacity: .3 });
   curve(svg, points(shown[0]), "query", 1.6);
   curve(svg, points(shown[1]), "writer", 1.6);
-  draw(svg, "path", { d: area(points(MOVE), base), fill: css("move"), opacity: .9 });
+}
+
+function drawMoves(svg, x, top) {
+  const base = top + MOVES, most = Math.max(...MOVE, MIB) * 1.05;
+  const y = (value) => base - value / most * MOVES;
+  draw(svg, "text", { x: 4, y: top - 12, class: "title" }, "relocation, MiB/s");
+  for (const tick of ticks(most / MIB, 2)) level(svg, y(tick * MIB), tick);
+  const points = MOVE.map((value, index) => [x(Math.min(index * DATA.step, DATA.end)), y(value)]);
+  draw(svg, "path", { d: area(points, base), fill: css("move") });
 }
 
 function drawAnswers(svg, x, top) {
@@ -151,14 +161,14 @@ function drawAnswers(svg, x, top) {
   const share = (ratio) => (clamp(Math.log2(ratio), low, high) - low) / (high - low);
   const y = (ratio) => base - share(ratio) * DOTS;
   draw(svg, "text", { x: 4, y: top - 12, class: "title" },
-    "time of each query over its undisturbed mean");
+    "time of each query over its mean of the whole run");
   for (const tick of [.25, .5, 1, 2, 4, 8]) level(svg, y(tick), `${tick}×`);
   for (const [t, seconds, query, isRight, mean] of DATA.answers) {
     const look = isRight ? { r: 2.6, fill: css("query"), opacity: .6 } : { r: 5, fill: css("bad") };
-    const at = { cx: x(t + seconds / 2), cy: y(mean ? seconds / mean : 1) };
+    const at = { cx: x(t + seconds / 2), cy: y(seconds / mean) };
     const dot = draw(svg, "circle", { ...at, ...look });
     dot.dataset.tip = `<b>query ${query}</b> ${isRight ? "right" : "WRONG"}<br>${span(seconds)}` +
-      (mean ? `, undisturbed ${span(mean)}` : "");
+      `, mean ${span(mean)}`;
   }
   if (!DATA.stall) return;
   const [t, who, kind, took] = DATA.stall;
@@ -229,36 +239,39 @@ function moved(each, before, count) {
 
 /** The notices laid over each other: what a reader sees before, during and after. */
 function around() {
-  const before = 3, after = DATA.noticeSeconds + 4, high = 240, top = 30;
+  const before = 3, after = DATA.noticeSeconds + 4, top = 30, movesTop = top + BAND + BETWEEN;
   const windows = LEAVING.filter((each) => each.noticed + after <= DATA.end);
   if (!windows.length) return document.getElementById("around").closest("section").remove();
-  const svg = canvas("around", high + top + 40, "bandwidth around a notice");
+  const svg = canvas("around", movesTop + MOVES + 34, "bandwidth around a notice");
   const x = (t) => LEFT + (t + before) / (before + after) * PLOT;
   const count = Math.floor((before + after) / DATA.step);
   const start = (each) => Math.floor((each.noticed - before) / DATA.step);
   const reads = windows.map((each) => READ.slice(start(each), start(each) + count));
   const moves = windows.map((each) => moved(each, before, count));
-  const mean = (lists) => sum(...lists).map((value) => value / lists.length);
-  const smoothed = smooth(mean(reads)), moving = mean(moves);
-  const most = Math.max(MIB, USUAL_READ, ...smoothed, ...moves.flat()) * 1.05;
-  const y = (value) => top + high - Math.min(value / most, 1) * high;
-  const width = x(DATA.noticeSeconds) - x(0);
-  draw(svg, "rect", { x: x(0), y: top - 6, width, height: high + 6, fill: css("shade") });
+  const width = x(DATA.noticeSeconds) - x(0), height = movesTop + MOVES - top + 6;
+  draw(svg, "rect", { x: x(0), y: top - 6, width, height, fill: css("shade") });
   draw(svg, "text", { x: x(0) + 4, y: top - 12 }, "notice");
   draw(svg, "text", { x: x(DATA.noticeSeconds) + 4, y: top - 12 }, "SIGKILL");
-  draw(svg, "text", { x: 4, y: top - 12, class: "title" }, "MiB/s");
-  for (const tick of ticks(most / MIB, 4)) level(svg, y(tick * MIB), tick);
-  for (let t = -before; t <= after; t++) {
-    draw(svg, "text", { x: x(t), y: top + high + 20, "text-anchor": "middle" }, `${t} s`);
-  }
-  const points = (values) =>
-    values.map((value, index) => [x(-before + (index + .5) * DATA.step), y(value)]);
-  for (const values of moves) curve(svg, points(values), "move", 1, .35);
-  curve(svg, points(moving), "move", 3);
-  for (const values of reads) curve(svg, points(smooth(values)), "query", 1, .3);
-  curve(svg, points(smoothed), "query", 3);
+  const mean = (lists) => sum(...lists).map((value) => value / lists.length);
+  const at = (index) => x(-before + (index + .5) * DATA.step);
+  const panel = (lists, title, colour, y0, high, marks) => {
+    const most = Math.max(MIB, USUAL_READ * (colour === "query"), ...lists.flat()) * 1.05;
+    const y = (value) => y0 + high - value / most * high;
+    const points = (values) => values.map((value, index) => [at(index), y(value)]);
+    draw(svg, "text", { x: 4, y: y0 - 12, class: "title" }, title);
+    for (const tick of ticks(most / MIB, marks)) level(svg, y(tick * MIB), tick);
+    for (const values of lists) curve(svg, points(values), colour, 1, .35);
+    curve(svg, points(mean(lists)), colour, 3);
+    return y;
+  };
+  const y = panel(reads.map(smooth), "queries read, MiB/s", "query", top, BAND, 4);
+  panel(moves, "relocation, MiB/s", "move", movesTop, MOVES, 2);
   const usual = { x1: LEFT, x2: WIDTH - RIGHT, y1: y(USUAL_READ), y2: y(USUAL_READ) };
   draw(svg, "line", { ...usual, stroke: css("query"), "stroke-dasharray": "6 5" });
+  for (let t = -before; t <= after; t++) {
+    const place = { x: x(t), y: movesTop + MOVES + 20, "text-anchor": "middle" };
+    draw(svg, "text", place, `${t} s`);
+  }
 }
 
 function tables() {
