@@ -27,7 +27,7 @@ pub(crate) struct Manager {
     options: ManagerOptions,
     caller: Caller,
     stop: CancellationToken,
-    is_acting: AtomicBool,
+    may_act: AtomicBool,
 }
 
 impl Manager {
@@ -36,7 +36,7 @@ impl Manager {
         caller: Caller,
         stop: CancellationToken,
     ) -> Self {
-        Self { options, caller, stop, is_acting: AtomicBool::new(false) }
+        Self { options, caller, stop, may_act: AtomicBool::new(false) }
     }
 
     pub(crate) async fn run(self) {
@@ -45,7 +45,7 @@ impl Manager {
             () = stop.cancelled() => {}
             () = self.live() => {}
         }
-        if self.is_acting.load(Ordering::Relaxed) {
+        if self.may_act.load(Ordering::Relaxed) {
             // Another manager need not wait then. If it does not arrive, the right ends by itself.
             let _ = timeout(RELEASE_WITHIN, self.caller.clone().release()).await;
         }
@@ -55,16 +55,17 @@ impl Manager {
         let mut pause = RETRY.0;
         loop {
             let asked_at = Instant::now();
+            // It may be given although the answer is never read.
+            self.may_act.store(true, Ordering::Relaxed);
             match self.caller.clone().manage().await {
                 News::Renewed => {
                     info!(name = self.options.name, "this manager acts");
-                    self.is_acting.store(true, Ordering::Relaxed);
                     Acting::new(self, asked_at).run().await;
-                    self.is_acting.store(false, Ordering::Relaxed);
                     warn!(name = self.options.name, "this manager acts no more");
                     pause = RETRY.0;
                 }
                 News::NotManager(remaining) => {
+                    self.may_act.store(false, Ordering::Relaxed);
                     sleep(remaining.clamp(RETRY.0, RETRY.1)).await;
                     continue;
                 }
