@@ -149,9 +149,10 @@ impl Journal {
         if self.sync == Sync::Always
             && let Err(error) = self.file.sync_data()
         {
-            // After a failed sync the kernel may have dropped the pages: nothing can be said of
-            // them.
-            return Err(self.fail(format!("sync: {error}")));
+            // After a failed sync the kernel may have dropped pages, of earlier records too. These
+            // commands are refused, so they had better not be found at the next start.
+            let cut = self.file.set_len(self.length);
+            return Err(self.fail(format!("sync: {error}; cutting what was refused: {cut:?}")));
         }
         self.length += bytes;
         self.index += count;
