@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use sanderling_core::catalog::{Action, Applied, Command};
 use sanderling_protocol::message::{Create, MoveCommit, MoveProposal, ObjectKind};
 use sanderling_protocol::{
-    NodeId, Nonce, Order, OrderReply, Path, Policy, Refusal, Reply, Request, Tier,
+    BlockId, NodeId, Nonce, Order, OrderReply, Path, Policy, Refusal, Reply, Request, Tier,
 };
 
 use crate::Broken;
@@ -21,6 +21,8 @@ use crate::world::World;
 pub(crate) struct Mistakes {
     /// The last writer of each path.
     writers: BTreeMap<Path, Nonce>,
+    /// The tier of every move that was ever reserved.
+    tiers: BTreeMap<(BlockId, NodeId), Tier>,
 }
 
 impl World {
@@ -49,12 +51,14 @@ impl World {
             let Some((Some(home), epoch)) = self.namenode.catalog().block_home(one.block) else {
                 continue;
             };
-            if one.from_epoch == epoch || home == one.to {
+            let tier = self.namenode.mistakes.tiers.get(&(one.block, one.to)).copied();
+            let (Some(holder), Some(tier)) = (self.checks.blocks.holder, tier) else { continue };
+            if home == one.to {
                 continue;
             }
             one.from_epoch = epoch;
-            let Some(holder) = self.checks.blocks.holder else { continue };
-            let (to, tier) = (one.to, Tier::Dram);
+            let to = one.to;
+            // Of a move that is still reserved this changes nothing.
             let moves = vec![MoveProposal { block: one.block, from_epoch: epoch, to, tier }];
             let action = Action::Reserve { holder, moves };
             self.mistake_apply(Command { at: now, action });
@@ -68,6 +72,10 @@ impl World {
     }
 
     pub(crate) fn mistake_command(&mut self, mut command: Command) -> Command {
+        if let Action::Reserve { moves, .. } = &command.action {
+            let tiers = moves.iter().map(|one| ((one.block, one.to), one.tier));
+            self.namenode.mistakes.tiers.extend(tiers);
+        }
         if self.is_broken(Broken::PlaceOnDraining)
             && let Action::Create { placed, .. }
             | Action::Append { placed, .. }
