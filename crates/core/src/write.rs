@@ -47,6 +47,9 @@ struct Piece {
 struct Lane {
     block: GrantedBlock,
     pieces: Vec<Piece>,
+    /// Whether it refused and takes nothing more. It keeps its place until every byte before it is
+    /// acknowledged: if one of those is refused too, its own must be written again behind them.
+    is_closed: bool,
 }
 
 impl Lane {
@@ -61,6 +64,10 @@ impl Lane {
 
     fn is_settled(&self) -> bool {
         self.pieces.iter().all(|piece| piece.is_acknowledged)
+    }
+
+    fn is_full(&self) -> bool {
+        self.is_closed || self.assigned() >= self.block.bytes_max
     }
 }
 
@@ -97,7 +104,7 @@ impl WriteMachine {
     #[must_use]
     pub fn room(&self) -> u32 {
         match self.lanes.back() {
-            Some(lane) if lane.assigned() < lane.block.bytes_max => {
+            Some(lane) if !lane.is_full() => {
                 if lane.is_settled() {
                     lane.block.bytes_max - lane.assigned()
                 } else {
@@ -111,9 +118,7 @@ impl WriteMachine {
     /// Tells whether the last block waits for an acknowledgement before it can take more.
     #[must_use]
     pub fn must_settle(&self) -> bool {
-        self.lanes
-            .back()
-            .is_some_and(|lane| lane.assigned() < lane.block.bytes_max && !lane.is_settled())
+        self.lanes.back().is_some_and(|lane| !lane.is_full() && !lane.is_settled())
     }
 
     /// Places the next piece, of 1 to [`WriteMachine::room`] bytes; `None` when there is no room.
@@ -121,10 +126,9 @@ impl WriteMachine {
         if length == 0 || length > self.room() {
             return None;
         }
-        let is_full = self.lanes.back().is_none_or(|lane| lane.assigned() >= lane.block.bytes_max);
-        if is_full {
+        if self.lanes.back().is_none_or(Lane::is_full) {
             let block = self.spare.pop_front()?;
-            self.lanes.push_back(Lane { block, pieces: Vec::new() });
+            self.lanes.push_back(Lane { block, pieces: Vec::new(), is_closed: false });
         }
         let number = self.next_piece;
         self.next_piece += 1;
@@ -144,10 +148,10 @@ impl WriteMachine {
         self.retire();
     }
 
-    /// Ends blocks that are full, from the first on.
+    /// Ends blocks that are full or have refused, from the first on.
     fn retire(&mut self) {
         while let Some(lane) = self.lanes.front() {
-            if !lane.is_settled() || lane.assigned() < lane.block.bytes_max {
+            if !lane.is_settled() || !lane.is_full() {
                 return;
             }
             let (block, length) = (lane.block.block, lane.assigned());
@@ -167,18 +171,18 @@ impl WriteMachine {
             .iter()
             .position(|lane| lane.pieces.iter().any(|piece| piece.number == number));
         let Some(at) = found else { return Vec::new() };
-        let failed = self.lanes[at].block.node;
-        let mut again = Vec::new();
-        for (place, lane) in self.lanes.drain(at..).enumerate() {
-            let length = if place == 0 { lane.acknowledged() } else { 0 };
-            let kept = if place == 0 {
-                lane.pieces.iter().take_while(|piece| piece.is_acknowledged).count()
-            } else {
-                0
-            };
-            again.extend(lane.pieces[kept..].iter().map(|piece| piece.number));
-            self.ended.push(BlockLength { block: lane.block.block, length });
+        let mut behind = self.lanes.split_off(at);
+        let mut first = behind.pop_front().expect("the refused piece is in it");
+        let failed = first.block.node;
+        let kept = first.pieces.iter().take_while(|piece| piece.is_acknowledged).count();
+        let mut again: Vec<u64> = first.pieces.drain(kept..).map(|piece| piece.number).collect();
+        first.is_closed = true;
+        self.lanes.push_back(first);
+        for lane in behind {
+            again.extend(lane.pieces.iter().map(|piece| piece.number));
+            self.ended.push(BlockLength { block: lane.block.block, length: 0 });
         }
+        self.retire();
         if !self.avoid.contains(&failed) {
             self.avoid.push(failed);
             if self.avoid.len() > AVOID_MAX {
@@ -199,23 +203,11 @@ impl WriteMachine {
     /// Returns what to ask the namenode for, and forgets the ended lengths: they are told once, and
     /// again with [`WriteMachine::not_told`] if the request failed.
     ///
-    /// Lengths behind a block that is still open are kept back: the catalog takes bytes in order
-    /// only.
+    /// Only lengths before which everything is acknowledged are among them, and those of blocks
+    /// without bytes: the catalog takes bytes in order only.
     pub fn want(&mut self) -> Want {
-        let avoid = self.avoid.clone();
         self.ended.sort_by_key(|length| length.block);
-        let ended = if self.lanes.iter().all(Lane::is_settled) {
-            std::mem::take(&mut self.ended)
-        } else {
-            let first_open = self.lanes.front().map(|lane| lane.block.block);
-            let before = |ended: &BlockLength| {
-                ended.length == 0 || first_open.is_none_or(|open| ended.block < open)
-            };
-            let (tell, keep) = self.ended.drain(..).partition(before);
-            self.ended = keep;
-            tell
-        };
-        Want { ended, avoid }
+        Want { ended: std::mem::take(&mut self.ended), avoid: self.avoid.clone() }
     }
 
     /// Takes back lengths that could not be told.
@@ -314,6 +306,23 @@ mod tests {
         assert_eq!(want.ended.len(), 3);
         machine.not_told(want.ended);
         assert_eq!(machine.lengths(), lengths);
+    }
+
+    #[test]
+    fn bytes_behind_a_refused_block_are_written_again_though_their_own_block_had_ended() {
+        let mut machine = WriteMachine::new(&[block(1, 1), block(2, 2), block(3, 3), block(4, 4)]);
+        let first = machine.place(100).unwrap();
+        let second = machine.place(30).unwrap();
+        machine.acknowledged(second.piece);
+        let third = machine.place(70).unwrap();
+        assert_eq!(machine.refused(third.piece, false), [third.piece]);
+        assert_eq!(machine.lengths(), [length(1, 0)], "nothing behind a gap is told");
+        assert_eq!(machine.want().ended, []);
+        let third = machine.place(70).unwrap();
+        assert_eq!(third.block.block, BlockId(3));
+        let again = machine.refused(first.piece, false);
+        assert_eq!(again, [first.piece, second.piece, third.piece]);
+        assert_eq!(machine.lengths(), [length(1, 0), length(2, 0), length(3, 0)]);
     }
 
     #[test]
