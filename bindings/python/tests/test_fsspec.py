@@ -20,7 +20,7 @@ def url(cluster, directory) -> str:
 
 
 class SanderlingFixtures(abstract.AbstractFixtures):
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def fs(self, cluster):
         return SanderlingFileSystem(address=cluster.address)
 
