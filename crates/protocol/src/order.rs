@@ -25,8 +25,8 @@ pub enum Order {
     },
     /// Forget these blocks and free their space once nobody reads them.
     Drop {
-        /// Each block with the last epoch that is meant; unknown ones are passed over. A copy at a later
-        /// epoch came after the order was given and stays.
+        /// Each block with the last epoch that is meant; unknown ones are passed over. A copy at a
+        /// later epoch came after the order was given and stays.
         blocks: Vec<(BlockId, Epoch)>,
     },
     /// Fence each block, then copy it to its target.
