@@ -1,7 +1,7 @@
 //! Symbolic bytes: who wrote them, and where in the object they belong.
 //!
-//! Every byte is a function of (writer's session, offset in the object), so a run of bytes of any length
-//! is three numbers, and a byte that turns up in the wrong place says where it came from.
+//! Every byte is a function of (writer's session, offset in the object), so a run of bytes of any
+//! length is three numbers, and a byte that turns up in the wrong place says where it came from.
 
 use std::rc::Rc;
 

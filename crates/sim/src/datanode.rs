@@ -1,4 +1,5 @@
-//! The simulated datanode: the shell around the block table that the real one has, over symbolic bytes.
+//! The simulated datanode: the shell around the block table that the real one has, over symbolic
+//! bytes.
 
 use std::collections::BTreeMap;
 

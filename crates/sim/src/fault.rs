@@ -12,9 +12,9 @@ use crate::world::World;
 /// How often the world looks whether everything has settled.
 const SETTLE_MICROS: u64 = 500_000;
 
-/// Longest time from the end of the faults until everything has settled, in microseconds: the longest
-/// notice (8 s), the longest lease (4 s) with its recovery, a job's lease (5 s), a client's deadline
-/// (9 s) one after the other, and some.
+/// Longest time from the end of the faults until everything has settled, in microseconds: the
+/// longest notice (8 s), the longest lease (4 s) with its recovery, a job's lease (5 s), a client's
+/// deadline (9 s) one after the other, and some.
 const SETTLE_MICROS_MAX: u64 = 45_000_000;
 
 impl World {

@@ -12,8 +12,8 @@ impl Log {
         Self { digest: 0xcbf2_9ce4_8422_2325, lines: if keep { Some(Vec::new()) } else { None } }
     }
 
-    /// Notes an event: a number for its kind, one for its content, and its text if it is kept. An empty
-    /// text is counted but not shown.
+    /// Notes an event: a number for its kind, one for its content, and its text if it is kept. An
+    /// empty text is counted but not shown.
     pub(crate) fn event(&mut self, now: u64, kind: u64, code: u64, text: impl FnOnce() -> String) {
         // FNV-1a over words (http://www.isthe.com/chongo/tech/comp/fnv/).
         for word in [now, kind, code] {

@@ -1,7 +1,7 @@
 //! The deliberate mistakes around the namenode: see [`Broken`].
 //!
-//! `core` is never changed. A mistake rewrites what goes into the machine or what comes out of it, or
-//! the journal between two processes.
+//! `core` is never changed. A mistake rewrites what goes into the machine or what comes out of it,
+//! or the journal between two processes.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
 //! The simulated namenode: the shell around the machine that the real one has, with a journal in
 //! memory.
 //!
-//! As in the real shell, what waits is taken together: everything is prepared, then journalled, then
-//! applied. Orders go to each datanode in two lanes, one after the other, until they are answered.
+//! As in the real shell, what waits is taken together: everything is prepared, then journalled,
+//! then applied. Orders go to each datanode in two lanes, one after the other, until they are
+//! answered.
 
 use std::collections::{BTreeMap, VecDeque};
 

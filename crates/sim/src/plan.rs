@@ -1,7 +1,7 @@
 //! What a seed stands for: the cluster, its load, and the faults that will happen to it.
 //!
-//! Swarm testing (Groce and others, "Swarm Testing", ISSTA 2012): each seed allows a random subset of
-//! the faults only, because faults that are always there together hide each other's bugs.
+//! Swarm testing (Groce and others, "Swarm Testing", ISSTA 2012): each seed allows a random subset
+//! of the faults only, because faults that are always there together hide each other's bugs.
 
 use crate::random::Random;
 use crate::wire::PLACES;
@@ -62,8 +62,8 @@ pub(crate) enum FaultKind {
         slot: u8,
         down_millis: u64,
     },
-    /// The namenode's process ends at once and starts again. `is_after_journal`: between the write of
-    /// its journal and what follows from it.
+    /// The namenode's process ends at once and starts again. `is_after_journal`: between the write
+    /// of its journal and what follows from it.
     KillNamenode {
         down_millis: u64,
         is_after_journal: bool,
@@ -147,8 +147,8 @@ impl Plan {
         plan
     }
 
-    /// Tells whether nothing but notices in good time happens to the cluster: then nobody may lose or
-    /// miss anything.
+    /// Tells whether nothing but notices in good time happens to the cluster: then nobody may lose
+    /// or miss anything.
     pub(crate) fn is_kind(&self) -> bool {
         let rates = &self.network;
         let is_harmless = |fault: &Fault| match fault.kind {

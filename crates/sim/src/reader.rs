@@ -1,4 +1,5 @@
-//! Simulated readers: they keep locations for a while, read, and look up again when they are refused.
+//! Simulated readers: they keep locations for a while, read, and look up again when they are
+//! refused.
 
 use sanderling_core::retry::{Retry, RetryPolicy, Verdict};
 use sanderling_protocol::message::{BlockLocation, Layout};

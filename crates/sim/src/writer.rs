@@ -1,4 +1,5 @@
-//! Simulated writers: the shell around the write machine and the retries that the client library has.
+//! Simulated writers: the shell around the write machine and the retries that the client library
+//! has.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -471,8 +472,8 @@ impl World {
         }
     }
 
-    /// A call failed: another try, or the end of the object. `is_asked` tells a call to the namenode
-    /// from a write.
+    /// A call failed: another try, or the end of the object. `is_asked` tells a call to the
+    /// namenode from a write.
     fn writer_failed(&mut self, number: u8, refusal: Option<Refusal>, is_asked: bool) {
         let now = self.clock(Place::Writer(number));
         let Some(job) = &mut self.writers[usize::from(number)].job else { return };

@@ -75,10 +75,13 @@ fn language_of(path: &str, text: &str) -> Language {
     }
 }
 
-/// Returns the root of the repository that this crate was built in.
+/// Returns the root of the repository whose tests run: that of the crate that Cargo runs them for.
+///
+/// Not the place of compilation: several working trees may share one directory of built things.
 #[must_use]
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    let crate_root = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    crate_root.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR"))).join("../..")
 }
 
 /// Reads every text file under `root`, in the order of their paths. Files that are not UTF-8 and

@@ -58,8 +58,8 @@ impl Bytes {
         self.by_object.keys().copied()
     }
 
-    /// Notes that the namenode said that a session's bytes count up to `end`. No other session's may lie
-    /// among them.
+    /// Notes that the namenode said that a session's bytes count up to `end`. No other session's
+    /// may lie among them.
     pub(crate) fn promise(&mut self, number: u32, end: u64) -> Found {
         let session = self.sessions[number as usize];
         for (other, theirs) in self.sessions_of(session.object) {
@@ -146,8 +146,8 @@ impl Bytes {
         }
         if self.homes.get(&(block, epoch)).copied() != node {
             let text = format!(
-                "host{slot}, node {node:?}, took bytes of block {block} at epoch {epoch}, whose home \
-                 was another"
+                "host{slot}, node {node:?}, took bytes of block {block} at epoch {epoch}, whose \
+                 home was another"
             );
             return Err(("one-home", text));
         }

@@ -76,7 +76,8 @@ impl World {
     }
 
     /// What nodes are accounted with is what they hold: no reservation is left. A datanode may hold
-    /// more of a block than its writer published, and a block that moved is accounted as it is held.
+    /// more of a block than its writer published, and a block that moved is accounted as it is
+    /// held.
     fn check_accounts_end(&self) -> Found {
         let mut published: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
         let mut held: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
@@ -97,7 +98,8 @@ impl World {
                 let high = held.get(&(node, tier)).copied().unwrap_or(0);
                 if used < low || used > high {
                     let text = format!(
-                        "node {node} is promised for {used} bytes of {tier} and holds {low} to {high}"
+                        "node {node} is promised for {used} bytes of {tier} and holds {low} to \
+                         {high}"
                     );
                     return Err(("reservations", text));
                 }

@@ -307,7 +307,8 @@ impl Names {
         }
     }
 
-    /// An aborted object is gone unless it was sealed once: the model does not know, the catalog does.
+    /// An aborted object is gone unless it was sealed once: the model does not know, the catalog
+    /// does.
     fn resync(&mut self, object: ObjectId, catalog: &Catalog) {
         self.pending.remove(&object);
         let Some(path) = self.path_of(object) else { return };
