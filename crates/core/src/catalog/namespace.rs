@@ -2,7 +2,7 @@
 
 use sanderling_protocol::limits::INLINE_BYTES_MAX;
 use sanderling_protocol::message::{Create, CreateKind, CreateMode, ObjectKind};
-use sanderling_protocol::{Instant, LeaseId, Millis, ObjectId, Path, Refusal, Reply};
+use sanderling_protocol::{Instant, LeaseId, Millis, Nonce, ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
 use super::block_map::Orders;
@@ -31,7 +31,7 @@ impl Catalog {
                 .data()
                 .ok_or_else(|| Refusal::IsADirectory { path: request.path.clone() })?;
             if data.created_by == request.writer && request.mode == CreateMode::New {
-                return self.repeat_create(existing);
+                return self.repeat_create(existing, request.writer);
             }
             if request.mode == CreateMode::New && kind == ObjectKind::File {
                 return Err(Refusal::Exists { path: request.path });
@@ -107,13 +107,17 @@ impl Catalog {
         id
     }
 
-    /// Answers a create that arrives again because its reply was lost.
-    fn repeat_create(&self, id: ObjectId) -> Result<Reply, Refusal> {
+    /// Answers a create that arrives again because its reply was lost. If it took so long that the
+    /// lease ended, the object may be another writer's by now.
+    fn repeat_create(&self, id: ObjectId, writer: Nonce) -> Result<Reply, Refusal> {
         let data = self.objects[&id].data().expect("only data is created by a writer");
-        if data.lease.is_none() {
-            return Ok(Reply::Stat(self.stat_of(id, self.now)?));
+        match data.lease {
+            Some(lease) if lease.writer == writer && !lease.is_recovering => {
+                Ok(Reply::Grant(self.grant(id, &data.blocks)))
+            }
+            None if data.inline.is_some() => Ok(Reply::Stat(self.stat_of(id, self.now)?)),
+            _ => Err(Refusal::LeaseEnded { object: id }),
         }
-        Ok(Reply::Grant(self.grant(id, &data.blocks)))
     }
 
     /// Makes a directory, multifile or table.
