@@ -226,6 +226,8 @@ impl Names {
             && !is_repeat;
         let is_good = may && !is_container && !is_taken;
         let object = match result {
+            // A repeated create whose lease has ended since.
+            Err(Refusal::LeaseEnded { .. }) if is_repeat => return Ok(()),
             Err(
                 Refusal::QuotaPassed { .. } | Refusal::RetryAfter { .. } | Refusal::Full { .. },
             ) if is_good => {
