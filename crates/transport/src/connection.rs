@@ -15,10 +15,11 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::CallError;
 use crate::reader::FrameReader;
+use crate::socket::prepare;
 
 /// Bounds of one connection.
 #[derive(Debug, Clone)]
@@ -106,8 +107,7 @@ impl Connection {
         let stream = dialled.map_err(|_| timed_out(address, began))?.map_err(|error| {
             CallError::Unreachable { address: address.to_owned(), cause: error.kind() }
         })?;
-        // Frames are gathered before they are written: waiting for more would only add latency.
-        let _ = stream.set_nodelay(true);
+        prepare(&stream);
         let connection = Self::over(address, stream, options);
         let frame = connection
             .call(Header::new(Op::Hello, 0), vec![Bytes::from(encode_body(&hello))], deadline)
@@ -254,6 +254,9 @@ async fn receive(
     waiters.lock().fail(&error);
 }
 
+/// Time after which a peer that takes no bytes is given up: longer than any call waits by default.
+const WRITE_WITHIN: Duration = Duration::from_secs(30);
+
 /// Writes queued frames, all that are there at once.
 async fn send(
     address: String,
@@ -264,7 +267,7 @@ async fn send(
     let mut frames = Vec::new();
     while queue.recv_many(&mut frames, 64).await > 0 {
         let mut parts: Vec<Bytes> = frames.drain(..).flatten().collect();
-        if let Err(error) = write_all(&mut stream, &mut parts).await {
+        if let Err(error) = write_all(&mut stream, &mut parts, WRITE_WITHIN).await {
             waiters.lock().fail(&closed(&address, &error.to_string()));
             return;
         }
@@ -274,10 +277,11 @@ async fn send(
 /// Most parts given to one system call, as Linux takes no more (`UIO_MAXIOV`).
 const PARTS_PER_WRITE_MAX: usize = 1024;
 
-/// Writes all parts in order with gathered writes.
+/// Writes all parts in order with gathered writes. Fails when the peer takes nothing for `within`.
 pub(crate) async fn write_all(
     stream: &mut (impl AsyncWrite + Unpin),
     parts: &mut Vec<Bytes>,
+    within: Duration,
 ) -> std::io::Result<()> {
     parts.retain(|part| !part.is_empty());
     let mut first = 0;
@@ -285,7 +289,10 @@ pub(crate) async fn write_all(
         let upto = parts.len().min(first + PARTS_PER_WRITE_MAX);
         let slices: Vec<IoSlice<'_>> =
             parts[first..upto].iter().map(|part| IoSlice::new(part)).collect();
-        let mut written = stream.write_vectored(&slices).await?;
+        // Each write has the whole time: many answers may take a slow link longer together.
+        let mut written = timeout(within, stream.write_vectored(&slices))
+            .await
+            .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))?;
         if written == 0 {
             return Err(std::io::ErrorKind::WriteZero.into());
         }

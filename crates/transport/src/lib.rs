@@ -11,6 +11,7 @@ mod listen;
 mod pool;
 mod reader;
 mod server;
+mod socket;
 
 pub use connection::{Connection, ConnectionOptions};
 pub use error::CallError;

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::write_all;
 use crate::reader::{FrameReader, ReadError};
+use crate::socket::prepare;
 
 /// An answer. The header's `body_bytes` is filled in when it is sent.
 #[derive(Debug)]
@@ -124,7 +125,7 @@ pub async fn serve<S: Service>(
         let (service, options) = (Arc::clone(&service), Arc::clone(&options));
         connections.spawn(async move {
             let _permit = permit;
-            let _ = stream.set_nodelay(true);
+            prepare(&stream);
             attend(stream, service, &options).await;
         });
     }
@@ -246,7 +247,5 @@ async fn send(
         parts.push(Bytes::copy_from_slice(&header.encode()));
         parts.extend(response.body);
     }
-    timeout(options.write_within, write_all(write, &mut parts))
-        .await
-        .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+    write_all(write, &mut parts, options.write_within).await
 }

@@ -9,8 +9,8 @@ use sanderling_protocol::frame::{HEADER_BYTES, VERSION, decode_body};
 use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::{Header, NodeId, Op, Refusal};
 use sanderling_transport::{
-    CallError, Connection, Handled, ListenError, Pool, PoolOptions, Response, ServeOptions,
-    Service, listen, serve,
+    CallError, Connection, ConnectionOptions, Handled, ListenError, Pool, PoolOptions, Response,
+    ServeOptions, Service, listen, serve,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -239,4 +239,66 @@ async fn listening_beyond_loopback_needs_permission() {
     let address = taken.local_addr().unwrap().to_string();
     assert!(matches!(listen(&address, false).await, Err(ListenError::InUse { .. })));
     assert!(matches!(listen("no-port", false).await, Err(ListenError::Io { .. })));
+}
+
+#[tokio::test]
+async fn calls_beyond_the_bound_wait_their_turn_until_their_deadline() {
+    let server = server().await;
+    let options = ConnectionOptions { in_flight_max: 2 };
+    let connected =
+        Connection::connect_with(&server.address, hello(None), soon(5000), &options).await;
+    let connection = connected.unwrap().0;
+    let mut slow = tokio::task::JoinSet::new();
+    for _ in 0..2 {
+        let connection = connection.clone();
+        slow.spawn(async move { connection.call(delayed(60_000), vec![], soon(60_000)).await });
+    }
+    let busy = async {
+        loop {
+            match connection.call(delayed(0), vec![], soon(50)).await {
+                Ok(_) => tokio::task::yield_now().await,
+                Err(error) => return error,
+            }
+        }
+    };
+    let error = tokio::time::timeout(Duration::from_secs(10), busy).await.unwrap();
+    assert!(matches!(error, CallError::TooBusy { .. }), "{error:?}");
+    slow.shutdown().await;
+    connection.call(delayed(0), vec![], soon(5000)).await.unwrap();
+}
+
+#[tokio::test]
+async fn peer_that_takes_no_answers_is_given_up_and_others_are_served() {
+    let listener = listen("127.0.0.1:0", false).await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let shutdown = CancellationToken::new();
+    let options =
+        ServeOptions { write_within: Duration::from_millis(200), ..ServeOptions::default() };
+    let task = tokio::spawn(serve(listener, Arc::new(Echo), options, shutdown.clone()));
+    let server = Server { address, shutdown, task };
+    let mut stream = TcpStream::connect(&server.address).await.unwrap();
+    let body = sanderling_protocol::frame::encode_body(&hello(None));
+    let mut header = Header::new(Op::Hello, 9);
+    header.body_bytes = body.len() as u32;
+    stream.write_all(&[&header.encode()[..], &body].concat()).await.unwrap();
+    let mut large = Header::new(Op::Write, 1);
+    large.body_bytes = 4 << 20;
+    let frame = [&large.encode()[..], &vec![7; 4 << 20]].concat();
+    let stuffing = async { while stream.write_all(&frame).await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(20), stuffing).await.expect("given up");
+    connect(&server).await.call(delayed(0), vec![], soon(5000)).await.unwrap();
+}
+
+#[tokio::test]
+async fn connections_beyond_the_bound_are_closed_and_room_comes_back() {
+    let listener = listen("127.0.0.1:0", false).await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let options = ServeOptions { connections_max: 1, ..ServeOptions::default() };
+    tokio::spawn(serve(listener, Arc::new(Echo), options, CancellationToken::new()));
+    let connect = || Connection::connect(&address, hello(None), soon(5000));
+    let (first, _) = connect().await.unwrap();
+    assert!(matches!(connect().await, Err(CallError::Closed { .. })));
+    drop(first);
+    let again = async { while connect().await.is_err() {} };
+    tokio::time::timeout(Duration::from_secs(10), again).await.expect("room came back");
 }
