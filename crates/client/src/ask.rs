@@ -73,9 +73,13 @@ impl Asker {
     }
 
     async fn alone(&self, request: Request, deadline: Instant) -> Answer {
-        let mut answers = self.pool.meta(&self.namenode, vec![request], deadline).await?;
-        answers.pop().expect("one answer to one request").map_err(CallError::Refused)
+        one(&self.pool, &self.namenode, request, deadline).await
     }
+}
+
+async fn one(pool: &Pool, namenode: &str, request: Request, deadline: Instant) -> Answer {
+    let mut answers = pool.meta(namenode, vec![request], deadline).await?;
+    answers.pop().expect("one answer to one request").map_err(CallError::Refused)
 }
 
 /// Tells whether a request may take long, or is long: others must not wait for it.
@@ -107,17 +111,51 @@ async fn send_batch(pool: &Pool, namenode: &str, batch: Vec<Asked>) {
         waiters.push(asked.answer);
         requests.push(asked.request);
     }
-    match pool.meta(namenode, requests, deadline).await {
+    let is_batch = requests.len() > 1;
+    match pool.meta(namenode, requests.clone(), deadline).await {
         Ok(answers) => {
-            for (waiter, answer) in waiters.into_iter().zip(answers) {
-                // The caller may have given up meanwhile.
-                let _ = waiter.send(answer.map_err(|refusal: Refusal| refusal.into()));
+            for ((waiter, request), answer) in waiters.into_iter().zip(requests).zip(answers) {
+                let answer = answer.map_err(CallError::Refused);
+                give(pool, namenode, request, deadline, (waiter, answer), is_batch).await;
             }
         }
         Err(error) => {
-            for waiter in waiters {
-                let _ = waiter.send(Err(error.clone()));
+            for (waiter, request) in waiters.into_iter().zip(requests) {
+                let answer = Err(error.clone());
+                give(pool, namenode, request, deadline, (waiter, answer), is_batch).await;
             }
         }
     }
+}
+
+/// Gives the caller, who may have given up meanwhile, the answer. What was too large together with
+/// the others' is asked again alone, if that changes nothing.
+async fn give(
+    pool: &Pool,
+    namenode: &str,
+    request: Request,
+    deadline: Instant,
+    (waiter, answer): (oneshot::Sender<Answer>, Answer),
+    is_batch: bool,
+) {
+    let is_too_large = matches!(answer, Err(CallError::Refused(Refusal::TooLarge { .. })));
+    let answer = if is_batch && is_too_large && only_reads(&request) {
+        one(pool, namenode, request, deadline).await
+    } else {
+        answer
+    };
+    let _ = waiter.send(answer);
+}
+
+const fn only_reads(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Lookup { .. }
+            | Request::LookupObject { .. }
+            | Request::Stat { .. }
+            | Request::List { .. }
+            | Request::Nodes { .. }
+            | Request::Jobs
+            | Request::Report
+    )
 }

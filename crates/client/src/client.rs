@@ -9,8 +9,8 @@ use sanderling_core::location_cache::LocationCache;
 use sanderling_core::retry::{Retry, Verdict};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::refusal::Recovery;
-use sanderling_protocol::{ClusterId, Millis, NodeId, Order, OrderReply, Refusal, Reply, Request};
-use sanderling_transport::{CallError, Connection, Pool, PoolOptions, clock};
+use sanderling_protocol::{ClusterId, NodeId, Order, OrderReply, Refusal, Reply, Request};
+use sanderling_transport::{CallError, Connection, Pool, PoolOptions};
 use tokio::time::Instant;
 
 use crate::ask::Asker;
@@ -53,8 +53,8 @@ impl Client {
     /// Connects to the namenode at `host:port`.
     ///
     /// # Errors
-    /// [`ClientError::Call`] when nobody listens there until the call's deadline: start a namenode,
-    /// or correct the address.
+    /// [`ClientError::Call`] when nobody listens there: start a namenode, or correct the
+    /// address.
     pub async fn connect(namenode: &str, config: ClientConfig) -> Result<Self, ClientError> {
         let options = PoolOptions {
             role: Role::Client,
@@ -174,13 +174,13 @@ impl Client {
 
     pub(crate) fn attempts(&self, what: impl Into<String>) -> Attempts {
         let config = &self.shared.config;
-        let span: Millis = self.call_deadline.into();
         Attempts {
             what: what.into(),
             deadline: Instant::now() + self.call_deadline,
             began: Instant::now(),
             failed_at: None,
-            retry: Retry::new(config.retry, clock::now() + span),
+            // Counted from the call's start: the wall clock may step.
+            retry: Retry::new(config.retry, machine_time(self.call_deadline)),
             attempt_deadline: config.attempt_deadline,
         }
     }
@@ -201,7 +201,7 @@ impl Client {
             }
             recovery => recovery,
         };
-        match attempts.retry.failed(clock::now(), recovery) {
+        match attempts.retry.failed(machine_time(attempts.began.elapsed()), recovery) {
             Verdict::Again { pause, refresh } => {
                 count(&self.shared.counters.retries, 1);
                 tokio::time::sleep(pause.into()).await;
@@ -242,6 +242,11 @@ impl Client {
             let _ = shared.asker.ask(Request::Suspect { node }, deadline).await;
         });
     }
+}
+
+/// Returns the time since a call's start as the machines count it.
+fn machine_time(since: Duration) -> sanderling_protocol::Instant {
+    sanderling_protocol::Instant(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
 impl Attempts {

@@ -79,8 +79,11 @@ impl Filling {
         for block in &layout.blocks[first..] {
             let start = block.offset.max(wanted.offset);
             let end = (block.offset + u64::from(block.length)).min(wanted_end);
-            if start >= end {
+            if block.offset >= wanted_end {
                 break;
+            }
+            if start >= end {
+                continue;
             }
             let offset = (start - wanted.offset) as usize;
             if self.parts[index].contains_key(&offset) {
@@ -102,6 +105,15 @@ impl Filling {
 
     fn fill(&mut self, piece: &Piece, bytes: Bytes) {
         self.parts[piece.wanted].insert(piece.offset, bytes);
+    }
+
+    /// Tells whether every wanted byte is there. Not so when a layout ends before a range does.
+    pub(crate) fn is_complete(&self) -> bool {
+        let filled = |parts: &BTreeMap<usize, Bytes>| parts.values().map(Bytes::len).sum::<usize>();
+        self.wanted
+            .iter()
+            .zip(&self.parts)
+            .all(|(range, parts)| range.bytes == filled(parts) as u64)
     }
 
     /// Returns the wanted bytes; a range of one part is not copied.
@@ -149,7 +161,7 @@ pub(crate) async fn fetch(
     layout: &Layout,
     pieces: Vec<Piece>,
     filling: &mut Filling,
-    deadline: Instant,
+    call_deadline: Instant,
 ) -> Vec<Failure> {
     let addresses: BTreeMap<NodeId, &str> =
         layout.places.iter().map(|place| (place.node, place.address.as_str())).collect();
@@ -158,6 +170,8 @@ pub(crate) async fn fetch(
         .map(|(node, batch)| {
             let address = addresses.get(&node).copied().unwrap_or_default();
             async move {
+                // Counted from when the frame is sent: those of a large read wait for each other.
+                let deadline = call_deadline.min(Instant::now() + shared.config.attempt_deadline);
                 let answer = read_batch(shared, address, node, &batch, deadline).await;
                 (node, batch, answer)
             }

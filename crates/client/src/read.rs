@@ -6,7 +6,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use sanderling_protocol::message::{Layout, ObjectStat};
 use sanderling_protocol::refusal::ByteRange;
-use sanderling_protocol::{Path, Refusal, Reply, Request};
+use sanderling_protocol::{Millis, Path, Refusal, Reply, Request};
 use sanderling_transport::CallError;
 use tokio::task::JoinHandle;
 
@@ -142,12 +142,18 @@ impl Reader {
                     return Err(ClientError::DataUnavailable { path, object, ranges });
                 }
             };
-            let deadline = attempts.attempt_deadline();
             let shared = &self.client.shared;
-            let failures = fetch(shared, &layout, pieces, &mut filling, deadline).await;
+            let failures = fetch(shared, &layout, pieces, &mut filling, attempts.deadline).await;
             let Some(failure) = failures.into_iter().next() else {
-                self.client.succeeded(attempts);
-                return Ok(filling.finish());
+                if filling.is_complete() {
+                    self.client.succeeded(attempts);
+                    return Ok(filling.finish());
+                }
+                // The layout is older than the length that was promised.
+                shared.locations.lock().forget(layout.stat.object);
+                let (after, why) = (Millis(1), "the layout ends before the range".to_owned());
+                self.client.again(attempts, Refusal::RetryAfter { after, why }.into()).await?;
+                continue;
             };
             let is_silent = matches!(
                 failure.error,
@@ -193,7 +199,7 @@ impl Reader {
     pub fn stream(&self, read_ahead: u64) -> ReadStream {
         let end = self.bytes();
         let step = read_ahead.max(1);
-        ReadStream { reader: self.clone(), offset: 0, end, step, ahead: None }
+        ReadStream { reader: self.clone(), offset: 0, end, step, current: None, ahead: None }
     }
 }
 
@@ -206,7 +212,9 @@ pub struct ReadStream {
     offset: u64,
     end: u64,
     step: u64,
-    /// What is read ahead, from `offset` on.
+    /// What is read from `offset` on.
+    current: Option<Ahead>,
+    /// What is read behind that.
     ahead: Option<Ahead>,
 }
 
@@ -218,14 +226,21 @@ impl Drop for ReadStream {
 
 impl ReadStream {
     /// Returns the next bytes; `None` at the end.
+    ///
+    /// A call that is cancelled loses nothing: the next one returns the same bytes. After an error
+    /// the stream goes on behind the bytes that failed.
     pub async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
-        let ahead = match self.ahead.take() {
-            Some(ahead) => ahead,
-            None => self.start(self.offset)?,
-        };
-        self.offset += self.step.min(self.end - self.offset);
-        self.ahead = self.start(self.offset);
-        let read = ahead.await.unwrap_or_else(|_| {
+        let next = self.offset + self.step.min(self.end - self.offset);
+        if self.current.is_none() {
+            self.current = self.start(self.offset);
+        }
+        if self.ahead.is_none() {
+            self.ahead = self.start(next);
+        }
+        let joined = self.current.as_mut()?.await;
+        self.offset = next;
+        self.current = self.ahead.take();
+        let read = joined.unwrap_or_else(|_| {
             let what = "read ahead".to_owned();
             Err(ClientError::BadReply { what })
         });
@@ -251,8 +266,8 @@ impl ReadStream {
     }
 
     fn forget_ahead(&mut self) {
-        if let Some(ahead) = self.ahead.take() {
-            ahead.abort();
+        for reading in [self.current.take(), self.ahead.take()].into_iter().flatten() {
+            reading.abort();
         }
     }
 }

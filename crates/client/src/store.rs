@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use sanderling_protocol::limits::INLINE_BYTES_MAX;
-use sanderling_protocol::message::{CreateMode, ObjectStat};
+use sanderling_protocol::message::ObjectStat;
 use sanderling_protocol::refusal::ByteRange;
-use sanderling_protocol::{Path, Refusal, Reply, Request};
+use sanderling_protocol::{ObjectId, Path, Refusal, Reply, Request};
 
 use crate::client::{Attempts, Client};
 use crate::error::ClientError;
@@ -42,10 +42,8 @@ impl Client {
                 match written {
                     Ok(()) => writer.close().await,
                     Err(error) => {
-                        if options.mode == CreateMode::New {
-                            // A half-written object must not stay under the name.
-                            let _ = writer.abort().await;
-                        }
+                        // Neither half an object nor its lease must stay under the name.
+                        let _ = writer.abort().await;
                         Err(error)
                     }
                 }
@@ -67,13 +65,20 @@ impl Client {
             match self.read_of(&reader, &mut attempts, &whole).await? {
                 Some(mut read) => {
                     if reader.stat().delete_after_read {
-                        // Another reader may have been first.
-                        let _ = self.delete(path, false).await;
+                        self.delete_read(path, reader.stat().object).await;
                     }
                     return Ok(read.pop().expect("one answer to one range"));
                 }
                 None => continue,
             }
+        }
+    }
+
+    /// Deletes an object that was read, unless another has its name by now.
+    async fn delete_read(&self, path: &Path, object: ObjectId) {
+        if self.stat(path).await.is_ok_and(|stat| stat.object == object) {
+            // Another reader may have been first.
+            let _ = self.delete(path, false).await;
         }
     }
 

@@ -23,6 +23,10 @@ use crate::metrics::count;
 /// Blocks asked for at once when the writer runs out of them.
 const BLOCKS_AHEAD: u32 = 4;
 
+/// Fences met one after the other without a pause: a fleet that drains altogether is no reason to
+/// ask without end.
+const MOVED_MAX: u32 = 8;
+
 /// Writes one object, in order, once.
 ///
 /// Bytes are sent in whole blocks; [`Writer::flush`] sends what is there. Dropped without
@@ -44,6 +48,8 @@ pub struct Writer {
     kept: BTreeMap<u64, Bytes>,
     under_way: JoinSet<(Placed, Result<(), CallError>)>,
     position: u64,
+    /// Fences met since the last acknowledgement.
+    moved: u32,
     closed: Option<&'static str>,
 }
 
@@ -106,6 +112,7 @@ impl Writer {
             kept: BTreeMap::new(),
             under_way: JoinSet::new(),
             position: grant.bytes,
+            moved: 0,
             closed: None,
         };
         writer.learn(grant);
@@ -128,8 +135,14 @@ impl Writer {
     ///
     /// # Errors
     /// After an error the writer takes nothing more; what was flushed before stays.
-    pub async fn write(&mut self, mut bytes: &[u8]) -> Result<(), ClientError> {
-        self.check_open()?;
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        self.begin()?;
+        self.take(bytes).await?;
+        self.end();
+        Ok(())
+    }
+
+    async fn take(&mut self, mut bytes: &[u8]) -> Result<(), ClientError> {
         self.position += bytes.len() as u64;
         while !bytes.is_empty() {
             let room = BLOCK_BYTES_MAX as usize - self.buffer.len();
@@ -148,19 +161,25 @@ impl Writer {
     ///
     /// # Errors
     /// As [`Writer::write`].
-    pub async fn write_bytes(&mut self, mut bytes: Bytes) -> Result<(), ClientError> {
-        self.check_open()?;
+    pub async fn write_bytes(&mut self, bytes: Bytes) -> Result<(), ClientError> {
+        self.begin()?;
+        self.take_bytes(bytes).await?;
+        self.end();
+        Ok(())
+    }
+
+    async fn take_bytes(&mut self, mut bytes: Bytes) -> Result<(), ClientError> {
         if !self.buffer.is_empty() {
             let room = BLOCK_BYTES_MAX as usize - self.buffer.len();
             let head = bytes.split_to(bytes.len().min(room));
-            self.write(&head).await?;
+            self.take(&head).await?;
         }
         while bytes.len() >= BLOCK_BYTES_MAX as usize {
             let piece = bytes.split_to(BLOCK_BYTES_MAX as usize);
             self.position += u64::from(BLOCK_BYTES_MAX);
             self.send(piece).await?;
         }
-        self.write(&bytes).await
+        self.take(&bytes).await
     }
 
     /// Writes bytes at the end without waiting until a block is full: a direct stream. What was
@@ -169,12 +188,14 @@ impl Writer {
     /// # Errors
     /// As [`Writer::write`].
     pub async fn write_direct(&mut self, bytes: Bytes) -> Result<(), ClientError> {
-        self.write_bytes(bytes).await?;
-        if self.buffer.is_empty() {
-            return Ok(());
+        self.begin()?;
+        self.take_bytes(bytes).await?;
+        if !self.buffer.is_empty() {
+            let piece = self.buffer.split().freeze();
+            self.send(piece).await?;
         }
-        let piece = self.buffer.split().freeze();
-        self.send(piece).await
+        self.end();
+        Ok(())
     }
 
     /// Sends what was given so far and makes it readable by others.
@@ -182,13 +203,16 @@ impl Writer {
     /// # Errors
     /// As [`Writer::write`].
     pub async fn flush(&mut self) -> Result<(), ClientError> {
+        self.begin()?;
         self.settle().await?;
         let mut attempts = self.client.attempts(format!("flush {}", self.path));
         let (object, lease) = (self.object, self.lease);
         let lengths = self.machine.lengths();
         let request = Request::Publish { object, lease, lengths };
         let answer = self.client.request_within(&mut attempts, request).await;
-        self.done(answer).map(|_| ())
+        self.done(answer)?;
+        self.end();
+        Ok(())
     }
 
     /// Sends the rest, seals the object and returns its facts. A replacement is visible from now
@@ -197,6 +221,7 @@ impl Writer {
     /// # Errors
     /// As [`Writer::write`]; the object is not sealed then.
     pub async fn close(mut self) -> Result<ObjectStat, ClientError> {
+        self.begin()?;
         self.settle().await?;
         let mut attempts = self.client.attempts(format!("close {}", self.path));
         let (object, lease) = (self.object, self.lease);
@@ -218,6 +243,18 @@ impl Writer {
         self.client.request(request).await.map(|_| ())
     }
 
+    /// Starts a call. One that is cancelled half-way took some of its bytes, nobody knows how many:
+    /// the writer stays closed then, so that no object is sealed with bytes missing.
+    fn begin(&mut self) -> Result<(), ClientError> {
+        self.check_open()?;
+        self.closed = Some("an earlier write was cancelled half-way");
+        Ok(())
+    }
+
+    const fn end(&mut self) {
+        self.closed = None;
+    }
+
     fn check_open(&self) -> Result<(), ClientError> {
         if self.lease_has_ended.load(Ordering::Relaxed) {
             return Err(ClientError::Refused(Refusal::LeaseEnded { object: self.object }));
@@ -233,7 +270,6 @@ impl Writer {
 
     /// Sends everything and waits until it is in place.
     async fn settle(&mut self) -> Result<(), ClientError> {
-        self.check_open()?;
         if !self.buffer.is_empty() {
             let piece = self.buffer.split().freeze();
             self.send(piece).await?;
@@ -242,6 +278,7 @@ impl Writer {
         while !self.under_way.is_empty() || !self.again.is_empty() {
             self.step(&mut attempts, usize::MAX).await?;
         }
+        assert!(self.machine.is_settled(), "every piece is under way, waiting or in place");
         Ok(())
     }
 
@@ -301,11 +338,15 @@ impl Writer {
 
     async fn take_answer(&mut self, attempts: &mut Attempts) -> Result<(), ClientError> {
         let Some(answered) = self.under_way.join_next().await else { return Ok(()) };
-        let Ok((placed, answer)) = answered else { return Ok(()) };
+        let Ok((placed, answer)) = answered else {
+            let (path, why) = (self.path.clone(), "a piece was given up".to_owned());
+            return Err(ClientError::WriterClosed { path, why });
+        };
         match answer {
             Ok(()) => {
                 count(&self.client.shared.counters.written_bytes, u64::from(placed.length));
                 self.machine.acknowledged(placed.piece);
+                self.moved = 0;
                 self.forget_settled();
                 self.client.succeeded(attempts);
                 Ok(())
@@ -342,13 +383,16 @@ impl Writer {
         }
         let bytes: Vec<Bytes> =
             pieces.iter().filter_map(|number| self.kept.remove(number)).collect();
-        debug_assert_eq!(bytes.len(), pieces.len(), "a piece is kept until it is in place");
+        assert_eq!(bytes.len(), pieces.len(), "a piece is kept until it is in place");
         self.again.splice(0..0, bytes);
         match &error {
             CallError::Refused(Refusal::Moved { .. }) => {
                 // The fence is no failure: the next block is elsewhere and can be had at once.
                 count(&self.client.shared.counters.moved, 1);
-                return Ok(());
+                self.moved += 1;
+                if self.moved <= MOVED_MAX {
+                    return Ok(());
+                }
             }
             CallError::Unreachable { .. }
             | CallError::TimedOut { .. }

@@ -307,3 +307,52 @@ async fn deletion_while_being_read_gives_whole_bytes_or_says_so() {
     };
     cluster.wait_for(&client, "space given back", freed).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelled_next_of_a_stream_loses_no_bytes() {
+    let cluster = Cluster::start(2).await;
+    let client = cluster.client().await;
+    let data = pattern(5 * MIB + 17, 3);
+    client.put(&path("/file"), data.clone(), &PutOptions::default()).await.unwrap();
+    let mut stream = client.open(&path("/file")).await.unwrap().stream(100_000);
+    let mut read = Vec::new();
+    loop {
+        // Polled once and dropped, then asked again.
+        let polled = futures_util::FutureExt::now_or_never(stream.next());
+        let next = match polled {
+            Some(next) => next,
+            None => stream.next().await,
+        };
+        match next {
+            Some(bytes) => read.extend_from_slice(&bytes.unwrap()),
+            None => break,
+        }
+    }
+    assert!(read == data);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn write_cancelled_half_way_closes_the_writer() {
+    let cluster = Cluster::start(2).await;
+    let client = cluster.client().await;
+    let mut writer = client.create(&path("/file"), &PutOptions::default()).await.unwrap();
+    let cancelled = futures_util::FutureExt::now_or_never(writer.write(&pattern(40 * MIB, 4)));
+    assert!(cancelled.is_none(), "forty blocks need answers");
+    let error = writer.close().await.unwrap_err();
+    assert_eq!(error.name(), "WriterClosed", "{error}");
+    let refused = client.get(&path("/file")).await;
+    assert!(refused.is_err() || refused.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn object_to_be_read_once_goes_with_its_first_get() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    let once = PutOptions { delete_after_read: true, ..PutOptions::replacing() };
+    for bytes in [100, 3 * MIB] {
+        let data = pattern(bytes, 5);
+        client.put(&path("/once"), data.clone(), &once).await.unwrap();
+        assert!(client.get(&path("/once")).await.unwrap() == data);
+        assert!(!client.exists(&path("/once")).await.unwrap());
+    }
+}
