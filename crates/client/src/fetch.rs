@@ -284,3 +284,86 @@ fn checked(block: BlockId, length: u32, bytes: Bytes, expected: u32) -> Result<B
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::message::{BlockLocation, ObjectKind, ObjectStat};
+    use sanderling_protocol::{Epoch, Instant, ObjectId, Path, StorageClass, Tier};
+
+    use super::*;
+
+    /// A layout of blocks of those lengths; `None` at the home of a lost one.
+    fn layout(blocks: &[(u32, Option<u32>)]) -> Layout {
+        let mut offset = 0;
+        let locate = |(index, (length, home)): (usize, &(u32, Option<u32>))| {
+            let start = offset;
+            offset += u64::from(*length);
+            BlockLocation {
+                block: BlockId(index as u64 + 1),
+                epoch: Epoch(1),
+                offset: start,
+                length: *length,
+                home: home.map(NodeId),
+                tier: Tier::Dram,
+            }
+        };
+        let blocks: Vec<BlockLocation> = blocks.iter().enumerate().map(locate).collect();
+        let stat = ObjectStat {
+            path: Path::root(),
+            object: ObjectId(1),
+            kind: ObjectKind::File,
+            bytes: offset,
+            lost_bytes: 0,
+            is_sealed: true,
+            is_listed: true,
+            delete_after_read: false,
+            class: StorageClass::default(),
+            created_at: Instant(0),
+            modified_at: Instant(0),
+            expires_in: None,
+            blocks: 0,
+            entries: 0,
+            job: None,
+        };
+        Layout { stat, inline: None, blocks, places: Vec::new() }
+    }
+
+    fn fill_all(filling: &mut Filling, layout: &Layout) {
+        for piece in filling.plan(layout).expect("nothing is lost") {
+            filling.fill(&piece, vec![7; piece.range.length as usize].into());
+        }
+    }
+
+    #[test]
+    fn layout_that_ends_before_the_range_leaves_it_incomplete() {
+        let mut filling = Filling::new(&[ByteRange { offset: 50, bytes: 100 }]);
+        fill_all(&mut filling, &layout(&[(100, Some(1))]));
+        assert!(!filling.is_complete());
+        fill_all(&mut filling, &layout(&[(100, Some(1)), (0, Some(1)), (60, Some(2))]));
+        assert!(filling.is_complete());
+        assert_eq!(filling.finish()[0].len(), 100);
+    }
+
+    #[test]
+    fn only_lost_bytes_that_are_wanted_are_told_joined() {
+        let layout = layout(&[(100, Some(1)), (100, None), (100, None), (100, Some(2))]);
+        let mut around = Filling::new(&[
+            ByteRange { offset: 0, bytes: 100 },
+            ByteRange { offset: 300, bytes: 100 },
+        ]);
+        assert_eq!(around.plan(&layout).expect("nothing wanted is lost").len(), 2);
+        let mut across = Filling::new(&[ByteRange { offset: 150, bytes: 200 }]);
+        let lost = across.plan(&layout).expect_err("lost");
+        assert_eq!(lost, [ByteRange { offset: 150, bytes: 150 }]);
+    }
+
+    #[test]
+    fn pieces_of_one_node_share_frames_up_to_their_bound() {
+        let layout = layout(&[(100, Some(1)), (100, Some(2)), (100, Some(1)), (100, Some(1))]);
+        let mut filling = Filling::new(&[ByteRange { offset: 0, bytes: 400 }]);
+        let pieces = filling.plan(&layout).expect("nothing is lost");
+        let sizes: Vec<(NodeId, usize)> =
+            batches(pieces, 200).iter().map(|(node, batch)| (*node, batch.len())).collect();
+        assert_eq!(sizes, [(NodeId(1), 2), (NodeId(1), 1), (NodeId(2), 1)]);
+    }
+}
