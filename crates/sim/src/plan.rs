@@ -235,7 +235,8 @@ impl Plan {
         let allowed = random.next();
         let is_allowed = |number: u64| allowed >> number & 1 == 1;
         let is_only_notices = random.permille(150);
-        let count = random.between(1, 9);
+        // Now and then a very bad day.
+        let count = if random.permille(150) { 20 } else { random.between(1, 9) };
         let mut faults = Vec::new();
         for _ in 0..count * 4 {
             if faults.len() as u64 == count {

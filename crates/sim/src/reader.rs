@@ -1,6 +1,9 @@
 //! Simulated readers: they keep locations for a while, read, and look up again when they are
 //! refused.
 
+use std::sync::Arc;
+
+use sanderling_core::location_cache::LocationCache;
 use sanderling_core::retry::{Retry, RetryPolicy, Verdict};
 use sanderling_protocol::message::{BlockLocation, Layout};
 use sanderling_protocol::refusal::Recovery;
@@ -18,6 +21,9 @@ pub(crate) struct Reader {
     pub(crate) job: Option<Job>,
     pub(crate) steps_left: u32,
     next_job: u32,
+    cache: LocationCache,
+    /// Objects that were looked up.
+    known: Vec<ObjectId>,
     random: Random,
 }
 
@@ -28,7 +34,7 @@ pub(crate) struct Job {
     path: Path,
     object: Option<ObjectId>,
     range: Option<(u64, u64)>,
-    layout: Option<Layout>,
+    layout: Option<Arc<Layout>>,
     /// Blocks not read yet, by their place in the layout.
     left: Vec<usize>,
     retry: Retry,
@@ -46,6 +52,9 @@ impl Reader {
             job: None,
             steps_left: plan.steps,
             next_job: 0,
+            // So small that old layouts make room, too.
+            cache: LocationCache::new(24),
+            known: Vec::new(),
             random: Random::new(plan.seed, 300 + u64::from(number)),
         }
     }
@@ -96,6 +105,17 @@ impl World {
             left: Vec::new(),
             retry: Retry::new(RetryPolicy::default(), deadline),
         });
+        // What was read before may be read again from where it was.
+        let reader = &mut self.readers[usize::from(number)];
+        if !reader.known.is_empty() && reader.random.permille(400) {
+            let object = reader.random.pick(&reader.known);
+            if let Some(job) = &mut reader.job {
+                job.object = Some(object);
+            }
+            if let Some(layout) = reader.cache.layout(object) {
+                return self.reader_use(number, layout);
+            }
+        }
         self.reader_look_up(number);
     }
 
@@ -125,8 +145,21 @@ impl World {
             other => return self.reader_failed(number, other.and_then(Result::err)),
         };
         let reader = &mut self.readers[usize::from(number)];
+        let layout = Arc::new(layout);
+        let is_whole = reader.job.as_ref().is_some_and(|job| job.range.is_none());
+        if is_whole {
+            reader.known.push(layout.stat.object);
+            reader.cache.insert(Arc::clone(&layout));
+        }
+        self.reader_use(number, layout);
+    }
+
+    /// Reads by a layout, new or old.
+    fn reader_use(&mut self, number: u8, layout: Arc<Layout>) {
+        let reader = &mut self.readers[usize::from(number)];
         let Some(job) = &mut reader.job else { return };
         let random = &mut reader.random;
+        let job_number = job.number;
         job.object = Some(layout.stat.object);
         let end = layout.stat.bytes;
         if end == 0 || layout.inline.is_some() {
@@ -198,7 +231,11 @@ impl World {
 
     fn reader_failed(&mut self, number: u8, refusal: Option<Refusal>) {
         let now = self.clock(Place::Reader(number));
-        let Some(job) = &mut self.readers[usize::from(number)].job else { return };
+        let reader = &mut self.readers[usize::from(number)];
+        let Some(job) = &mut reader.job else { return };
+        if let Some(object) = job.object {
+            reader.cache.forget(object);
+        }
         let recovery = match &refusal {
             Some(Refusal::ObjectGone { .. }) => Recovery::Fix,
             Some(refusal) => refusal.recovery(),
