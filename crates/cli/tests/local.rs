@@ -124,7 +124,11 @@ fn sim_gives_the_same_run_for_the_same_seed_and_lists_its_broken_variants() {
     let (first, second) = (once(), once());
     let (first_run, second_run) = (json(&first), json(&second));
     assert_eq!(first_run["digest"], second_run["digest"], "{first}{second}");
-    assert_eq!(first.code, i32::from(!first_run["violation"].is_null()), "{first}");
+    assert!(first.code == 0 && first_run["violation"].is_null(), "{first}");
+    let ran = run(sanderling()
+        .args(["sim", "--seed", "1", "--seeds", "50"])
+        .args(["--broken", "fence-off"]));
+    assert_eq!(ran.code, 1, "a broken variant is found: {ran}");
     let ran = run(sanderling().args(["sim", "--broken", "list"]));
     assert_eq!(ran.code, 0, "{ran}");
     assert!(ran.stdout.contains("fence-off"), "{ran}");
