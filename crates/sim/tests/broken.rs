@@ -6,22 +6,22 @@ use sanderling_sim::{Broken, Options, run};
 /// change of the simulator gives every seed another meaning.
 const fn hint(broken: Broken) -> u64 {
     match broken {
-        Broken::FenceOff => 36,
-        Broken::CommitWithoutCompare => 2465,
+        Broken::FenceOff => 19,
+        Broken::CommitWithoutCompare => 151,
         Broken::PlaceOnDraining => 518,
         Broken::LateCommit => 6,
         Broken::DeadlineIgnored => 6,
-        Broken::EpochReused => 470,
-        Broken::JournalEntryDropped => 12,
-        Broken::WriteAfterMoved => 26,
-        Broken::ReadIgnoresEpoch => 2240,
-        Broken::CapacityIgnored => 129,
-        Broken::LeaseNotFenced => 1216,
+        Broken::EpochReused => 317,
+        Broken::JournalEntryDropped => 14,
+        Broken::WriteAfterMoved => 191,
+        Broken::ReadIgnoresEpoch => 281,
+        Broken::CapacityIgnored => 52,
+        Broken::LeaseNotFenced => 95,
         Broken::DropForgotten => 2,
-        Broken::StaleIncarnation => 189,
-        Broken::LossNotReported => 5,
+        Broken::StaleIncarnation => 128,
+        Broken::LossNotReported => 3,
         Broken::KeyValueVanishes => 4,
-        Broken::SecondWriter => 1333,
+        Broken::SecondWriter => 423,
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use sanderling_core::catalog::{Action, Catalog, Command, Placement};
+use sanderling_core::catalog::{Action, Catalog, Command};
+use sanderling_protocol::message::GrantedBlock;
 use sanderling_protocol::{BlockId, Epoch, Instant, NodeId, Nonce, Policy, Refusal, Reply};
 
 use super::Found;
@@ -33,15 +34,18 @@ impl Blocks {
     ) -> Found {
         match (&command.action, result) {
             (
-                Action::Create { placed, .. }
-                | Action::Append { placed, .. }
-                | Action::AddBlocks { placed, .. },
+                Action::Create { .. } | Action::Append { .. } | Action::AddBlocks { .. },
                 Ok(Reply::Grant(grant)),
             ) => {
+                // A repeated request is granted what it was granted before.
+                let is_new = |block: &&GrantedBlock| !self.seen.contains_key(&block.block);
+                for block in grant.blocks.iter().filter(is_new) {
+                    check_placed(block, catalog)?;
+                }
                 for block in &grant.blocks {
                     self.seen.entry(block.block).or_default();
                 }
-                self.check_placed(placed, grant.blocks.len(), catalog)?;
+                check_accounts(catalog)?;
             }
             (Action::Reserve { moves, .. }, Ok(Reply::Epochs(epochs))) => {
                 for (one, epoch) in moves.iter().zip(epochs) {
@@ -106,21 +110,16 @@ impl Blocks {
         }
         Ok(())
     }
+}
 
-    /// New blocks go to nodes that take them, and have room.
-    fn check_placed(&self, placed: &[Placement], granted: usize, catalog: &Catalog) -> Found {
-        if granted == 0 {
-            return Ok(());
-        }
-        for place in placed {
-            let policy = catalog.node_policy(place.node).map(|(policy, _)| policy);
-            if !policy.is_some_and(Policy::takes_blocks) {
-                let text = format!("a new block is on node {}, which is {policy:?}", place.node);
-                return Err(("placement", text));
-            }
-        }
-        check_accounts(catalog)
+/// New blocks go to nodes that take them.
+fn check_placed(block: &GrantedBlock, catalog: &Catalog) -> Found {
+    let policy = catalog.node_policy(block.node).map(|(policy, _)| policy);
+    if policy.is_some_and(Policy::takes_blocks) {
+        return Ok(());
     }
+    let text = format!("a new block is on node {}, which is {policy:?}", block.node);
+    Err(("placement", text))
 }
 
 /// No node is accounted with more than it has.

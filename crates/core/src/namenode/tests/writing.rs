@@ -3,7 +3,7 @@
 use sanderling_protocol::message::{Create, CreateMode};
 use sanderling_protocol::{Epoch, Millis, NodeId, Order, Refusal, Reply, Request};
 
-use super::{MIB, Rig, length, path};
+use super::{MIB, Prepared, Rig, length, path};
 
 #[test]
 fn published_bytes_are_readable_before_the_seal() {
@@ -201,4 +201,67 @@ fn bytes_acknowledged_by_a_node_that_died_are_reported_when_they_become_known() 
     let report = rig.namenode.catalog().report();
     assert_eq!((report.blocks, report.bytes), (1, 900));
     assert_eq!(report.losses[0].ranges[0].offset, 0);
+}
+
+#[test]
+fn seal_after_the_lease_ended_is_refused_if_it_names_bytes_that_were_left_out() {
+    let mut rig = Rig::with_nodes(1);
+    let grant = rig.create("/file").unwrap();
+    let (object, lease, block) = (grant.object, grant.lease, grant.blocks[0].block);
+    rig.ask(Request::Publish { object, lease, lengths: vec![length(block, 100)] }).unwrap();
+    rig.pass(Millis(10_001));
+    rig.answer_orders(200);
+    assert!(rig.stat("/file").unwrap().is_sealed);
+    let late = rig.seal(&grant, &[200]);
+    assert_eq!(late.unwrap_err(), Refusal::LeaseEnded { object });
+    assert_eq!(rig.seal(&grant, &[100]).unwrap().bytes, 100);
+}
+
+#[test]
+fn create_repeated_after_its_lease_ended_gets_nobody_elses_lease() {
+    let mut rig = Rig::with_nodes(1);
+    let request = rig.file("/file");
+    let grant = rig.create_with(request.clone()).unwrap();
+    assert_eq!(rig.create_with(request.clone()).unwrap().lease, grant.lease);
+    rig.pass(Millis(10_001));
+    let gone = Err(Refusal::LeaseEnded { object: grant.object });
+    assert_eq!(rig.create_with(request.clone()), gone);
+    let writer = rig.nonce();
+    rig.ask(Request::Append { path: path("/file"), writer }).unwrap();
+    assert_eq!(rig.create_with(request), gone);
+}
+
+#[test]
+fn places_chosen_before_a_notice_of_the_same_turn_are_chosen_again() {
+    let mut rig = Rig::with_nodes(1);
+    let request = rig.file("/file");
+    let prepared = rig.namenode.prepare(rig.now, Request::Create(request));
+    let Prepared::Log(create) = prepared else { panic!("it was answered") };
+    let (node, reason) = (NodeId(1).into(), String::new());
+    rig.ask(Request::Notice { node, deadline_millis: 1000, reason }).unwrap();
+    let refused = rig.log_and_apply(create).unwrap_err();
+    assert!(matches!(refused, Refusal::RetryAfter { .. }), "{refused}");
+    assert!(matches!(rig.stat("/file"), Err(Refusal::NotFound { .. })));
+}
+
+#[test]
+fn room_is_not_given_twice_in_one_turn() {
+    let mut rig = Rig::with_nodes(1);
+    let commands: Vec<_> = (0..2)
+        .map(|number| {
+            let name = format!("/file-{number}");
+            let request = Create { expected_bytes: Some(16 << 20), ..rig.file(&name) };
+            match rig.namenode.prepare(rig.now, Request::Create(request)) {
+                Prepared::Log(command) => command,
+                Prepared::Answer(answer) => panic!("{answer:?}"),
+            }
+        })
+        .collect();
+    for number in 0..3 {
+        let request = Create { expected_bytes: Some(16 << 20), ..rig.file(&format!("/{number}")) };
+        rig.create_with(request).unwrap();
+    }
+    let outcomes: Vec<bool> =
+        commands.into_iter().map(|command| rig.log_and_apply(command).is_ok()).collect();
+    assert_eq!(outcomes, [true, false], "64 MiB hold four times 16 MiB");
 }
