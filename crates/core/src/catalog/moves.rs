@@ -132,7 +132,7 @@ impl Catalog {
 
     /// Publishes one new home, if the block is still where and what it was when the move began.
     fn commit(&mut self, commit: &MoveCommit, orders: &mut Orders) -> Result<Epoch, Refusal> {
-        let MoveCommit { block: id, from_epoch, to, length } = *commit;
+        let MoveCommit { block: id, from_epoch, to_epoch, to, length } = *commit;
         if let Some(block) = self.blocks.get(&id)
             && block.home == Some(to)
             && block.moving.is_none()
@@ -144,7 +144,8 @@ impl Catalog {
         let block = self.movable(id, from_epoch)?;
         let planned = block
             .moving
-            .filter(|planned| planned.to == to)
+            // The very reservation: the copy of an earlier one may have been dropped since.
+            .filter(|planned| planned.to == to && planned.to_epoch == to_epoch)
             .ok_or_else(|| void(id, from_epoch, "the move was given up"))?;
         if length < block.length {
             self.void_move(id, orders);

@@ -27,6 +27,8 @@ struct Rig {
     log: Vec<Command>,
     orders: Vec<DatanodeOrder>,
     next_nonce: u64,
+    /// The last epoch reserved for each block.
+    reserved: std::collections::BTreeMap<BlockId, sanderling_protocol::Epoch>,
 }
 
 fn path(text: &str) -> Path {
@@ -41,7 +43,8 @@ impl Rig {
     fn new() -> Self {
         let namenode = Namenode::new(NamenodeConfig::default(), ClusterId(7));
         let now = Instant(1_000_000);
-        Self { namenode, now, log: Vec::new(), orders: Vec::new(), next_nonce: 1 }
+        let reserved = std::collections::BTreeMap::new();
+        Self { namenode, now, log: Vec::new(), orders: Vec::new(), next_nonce: 1, reserved }
     }
 
     /// A rig with that many datanodes of 64 MiB of memory each.

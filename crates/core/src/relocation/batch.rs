@@ -102,6 +102,7 @@ impl Batch {
         let commit = |one: &Move| MoveCommit {
             block: one.block(),
             from_epoch: one.queued.candidate.epoch,
+            to_epoch: one.to_epoch,
             to: self.choice.node,
             length: one.length,
         };

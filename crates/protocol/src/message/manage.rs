@@ -69,6 +69,8 @@ pub struct MoveCommit {
     pub block: BlockId,
     /// The epoch at which it was pushed.
     pub from_epoch: Epoch,
+    /// The epoch of the copy: that of the reservation for which it was made.
+    pub to_epoch: Epoch,
     /// The new home.
     pub to: NodeId,
     /// Bytes that the target holds.

@@ -27,10 +27,12 @@ impl Rig {
 
     fn reserve(&mut self, block: BlockId, from: Epoch, to: NodeId) -> Result<Epoch, Refusal> {
         let moves = vec![MoveProposal { block, from_epoch: from, to, tier: Tier::Dram }];
-        match self.ask(Request::Reserve { holder: MANAGER, moves }).unwrap() {
-            Reply::Epochs(mut epochs) => epochs.remove(0),
+        let epoch = match self.ask(Request::Reserve { holder: MANAGER, moves }).unwrap() {
+            Reply::Epochs(mut epochs) => epochs.remove(0)?,
             other => panic!("{other:?}"),
-        }
+        };
+        self.reserved.insert(block, epoch);
+        Ok(epoch)
     }
 
     fn commit(
@@ -40,7 +42,8 @@ impl Rig {
         to: NodeId,
         length: u32,
     ) -> Result<Epoch, Refusal> {
-        let moves = vec![MoveCommit { block, from_epoch: from, to, length }];
+        let to_epoch = self.reserved.get(&block).copied().unwrap_or_default();
+        let moves = vec![MoveCommit { block, from_epoch: from, to_epoch, to, length }];
         match self.ask(Request::Commit { holder: MANAGER, moves }).unwrap() {
             Reply::Epochs(mut epochs) => epochs.remove(0),
             other => panic!("{other:?}"),
@@ -124,6 +127,21 @@ fn commit_cannot_bring_back_what_was_declared_lost() {
     let events = rig.last_events(2);
     assert!(matches!(events[0], EventKind::BlocksLost { bytes: 1000, .. }));
     assert!(matches!(events[1], EventKind::NodeGone { .. }));
+}
+
+#[test]
+fn commit_of_an_earlier_reservation_does_not_publish_a_copy_that_was_dropped() {
+    let mut rig = Rig::with_nodes(2);
+    rig.manage();
+    let (block, home, other) = rig.block("/file", 1000);
+    rig.notice(home, 30_000).unwrap();
+    let first = rig.reserve(block, Epoch(1), other).unwrap();
+    rig.ask(Request::Abandon { holder: MANAGER, blocks: vec![block] }).unwrap();
+    let second = rig.reserve(block, Epoch(1), other).unwrap();
+    rig.reserved.insert(block, first);
+    assert!(matches!(rig.commit(block, Epoch(1), other, 1000), Err(Refusal::MoveVoid { .. })));
+    rig.reserved.insert(block, second);
+    assert_eq!(rig.commit(block, Epoch(1), other, 1000).unwrap(), second);
 }
 
 #[test]
