@@ -61,14 +61,19 @@ impl World {
             // Of a move that is still reserved this changes nothing.
             let moves = vec![MoveProposal { block: one.block, from_epoch: epoch, to, tier }];
             let action = Action::Reserve { holder, moves };
-            self.mistake_apply(Command { at: now, action });
+            let reserved = self.mistake_apply(Command { at: now, action });
+            if let Ok(Reply::Epochs(epochs)) = reserved
+                && let Some(Ok(epoch)) = epochs.first()
+            {
+                one.to_epoch = *epoch;
+            }
         }
     }
 
     /// Applies a command that nobody is told of.
-    fn mistake_apply(&mut self, command: Command) {
+    fn mistake_apply(&mut self, command: Command) -> Result<Reply, Refusal> {
         self.namenode.journal.push(command.clone());
-        let _ = self.namenode.machine.apply(&command);
+        self.namenode.machine.apply(&command).result
     }
 
     pub(crate) fn mistake_command(&mut self, mut command: Command) -> Command {
@@ -164,7 +169,7 @@ impl World {
         if stat.kind == ObjectKind::KeyValue {
             let path: Path = stat.path.clone();
             let action = Action::Delete { path, recursive: false };
-            self.mistake_apply(Command { at: command.at, action });
+            let _ = self.mistake_apply(Command { at: command.at, action });
         }
     }
 
