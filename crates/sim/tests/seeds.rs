@@ -35,8 +35,8 @@ fn hundred_seeds_break_no_promise_and_do_something() {
     assert!(all.moved_blocks > 0 && all.lost_blocks > 0, "{all:?}");
 }
 
-/// Seeds that found something once. A change of the simulator gives a seed another meaning; the tests
-/// in `core` that are named after the behaviour keep theirs.
+/// Seeds that found something once. A change of the simulator gives a seed another meaning; the
+/// tests in `core` that are named after the behaviour keep theirs.
 #[test]
 fn seeds_that_found_something_find_nothing() {
     let seeds = [0, 166, 277, 1136, 1446, 1863, 2682, 24282, 32071, 32818, 48349, 75292];
