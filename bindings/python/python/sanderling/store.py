@@ -27,6 +27,13 @@ from sanderling.files import READ_BUFFER_BYTES, ObjectReader, ObjectWriter, as_t
 ADDRESS_VARIABLE = "SANDERLING_NAMENODE"
 """The environment variable that holds the namenode's address."""
 
+# Inside the class, `list` is the method.
+Bytes = list[bytes]
+Entries = list[Entry]
+Jobs = list[Job]
+Nodes = list[Node]
+Events = list[Event]
+
 Observer = Callable[[str, int, float, float, BaseException | None], None]
 """Is told of every call for data: its kind (`read`, `write`, `create`, `seal`, `lookup`, `delete`),
 its bytes, when it began (`time.monotonic`), how long it took in seconds, and its error."""
@@ -104,7 +111,7 @@ class Store:
         """Reads `length` bytes from `offset`; a range past the end is refused."""
         return self._timed("read", length, self._client.get_range, _text(path), offset, length)
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Bytes:
         """Reads many ranges, (offset, bytes) each, in one call per datanode."""
         total = sum(length for _, length in ranges)
         return self._timed("read", total, self._client.get_ranges, _text(path), list(ranges))
@@ -153,12 +160,12 @@ class Store:
             return False
         return True
 
-    def list(self, path: str = "/") -> list[Entry]:
+    def list(self, path: str = "/") -> Entries:
         """Lists a directory, multifile or table in the order of names."""
         text = self._timed("lookup", 0, self._client.list, _text(path))
         return [Entry.of(each) for each in json.loads(text)]
 
-    def walk(self, path: str = "/") -> Iterator[tuple[str, list[Entry]]]:
+    def walk(self, path: str = "/") -> Iterator[tuple[str, Entries]]:
         """Yields (path, entries) of each directory in a subtree, the upper ones first."""
         entries = self.list(path)
         yield path, entries
@@ -206,13 +213,13 @@ class Store:
         """Ends a job and deletes its subtree."""
         self._client.end_job(job)
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> Jobs:
         """Lists the jobs."""
         return [Job.of(each) for each in json.loads(self._client.jobs())]
 
     # The cluster
 
-    def nodes(self, *, all: bool = False) -> list[Node]:
+    def nodes(self, *, all: bool = False) -> Nodes:
         """Lists the datanodes; with `all` also those that are gone."""
         return [Node.of(each) for each in json.loads(self._client.nodes(all))]
 
@@ -229,7 +236,7 @@ class Store:
         """Takes a notice or decommission back."""
         return Node.of(json.loads(self._client.cancel(str(node))))
 
-    def events(self, after: int = 0, *, limit: int = 1000, wait: float = 0.0) -> list[Event]:
+    def events(self, after: int = 0, *, limit: int = 1000, wait: float = 0.0) -> Events:
         """Returns events after a sequence; waits up to `wait` seconds for the first."""
         raw = self._client.events(after, limit, round(wait * 1000))
         return [Event.of(each) for each in json.loads(raw)]

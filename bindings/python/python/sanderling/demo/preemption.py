@@ -154,7 +154,7 @@ def _first_ends(
     model: Lifetimes, chance: random.Random, shape: Shape
 ) -> list[tuple[float, int, float]]:
     """Returns the first (hour, slot, lifetime) at which machines end, replacements included."""
-    alive = []
+    alive: list[tuple[float, int, float]] = []
     for slot in range(shape.slots):
         started, lived = chance.uniform(0, HOURS_MAX), model.hours(chance)
         heapq.heappush(alive, (started + lived, slot, lived))

@@ -280,7 +280,8 @@ function tables() {
     const slot = DATA.lanes.findIndex((lane) => lane.includes(each));
     const hours = each.livedHours === null ? "–" : `${each.livedHours.toFixed(1)} h`;
     const cells = [`machine ${slot + 1}`, each.node, hours, `${each.noticed.toFixed(1)} s`,
-      each.deferred > 0 ? span(each.deferred) : "–", size(each.held), size(each.moved), span(each.drainedAfter),
+      each.deferred > 0 ? span(each.deferred) : "–", size(each.held), size(each.moved),
+      span(each.drainedAfter),
       each.killed === null ? "–" : span(each.killed - each.noticed), size(each.lost)];
     const row = body.insertRow();
     for (const cell of cells) row.insertCell().textContent = cell;
