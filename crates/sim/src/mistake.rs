@@ -98,6 +98,40 @@ impl World {
         command
     }
 
+    /// Makes the catalog take draining nodes for active ones while it takes new blocks; returns what
+    /// makes them drain again.
+    fn mistake_undrain(&mut self, command: &Command) -> Vec<Command> {
+        let (Action::Create { placed, .. }
+        | Action::Append { placed, .. }
+        | Action::AddBlocks { placed, .. }) = &command.action
+        else {
+            return Vec::new();
+        };
+        let mut again = Vec::new();
+        for node in placed.iter().map(|place| place.node) {
+            let policy = self.namenode.catalog().node_policy(node).map(|(policy, _)| policy);
+            if !policy.is_some_and(Policy::is_draining) {
+                continue;
+            }
+            let action = Action::Cancel { node };
+            let _ = self.mistake_apply(Command { at: command.at, action });
+            let action = Action::Decommission { node, reason: String::new() };
+            again.push(Command { at: command.at, action });
+        }
+        again
+    }
+
+    /// Applies a command, with the mistakes that lie around it.
+    pub(crate) fn mistake_around(&mut self, command: &Command) -> Applied {
+        let is_draining = self.is_broken(Broken::PlaceOnDraining);
+        let after = if is_draining { self.mistake_undrain(command) } else { Vec::new() };
+        let applied = self.namenode.machine.apply(command);
+        for command in after {
+            let _ = self.mistake_apply(command);
+        }
+        applied
+    }
+
     pub(crate) fn mistake_due(&mut self, mut due: Vec<Command>) -> Vec<Command> {
         if self.is_broken(Broken::DeadlineIgnored) {
             due.retain(|command| command.action != Action::Tick);

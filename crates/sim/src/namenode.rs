@@ -306,7 +306,7 @@ impl World {
     ) -> Applied {
         let index = self.namenode.catalog().index();
         self.log.event(self.now, 10, index, || format!("namenode: [{index}] {:?}", command.action));
-        let applied = self.namenode.machine.apply(command);
+        let applied = self.mistake_around(command);
         if !applied.orders.is_empty() || applied.result.is_err() {
             self.log.event(self.now, 11, applied.orders.len() as u64, || {
                 format!("namenode: [{index}] gives {:?} {:?}", applied.result, applied.orders)
