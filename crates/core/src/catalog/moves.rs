@@ -68,6 +68,11 @@ impl Catalog {
         if block.home == Some(to) {
             return Err(void(id, from_epoch, "it is there already"));
         }
+        let source = block.home.and_then(|home| self.nodes.get(home));
+        if source.is_none_or(|node| !node.policy.is_draining()) {
+            // A request that is late: nobody would ever give this reservation back.
+            return Err(void(id, from_epoch, "its home does not drain any more"));
+        }
         let target = self.nodes.get(to).filter(|node| node.policy.takes_blocks());
         let target = target.ok_or_else(|| Refusal::WrongState {
             node: to,

@@ -145,6 +145,19 @@ fn commit_of_an_earlier_reservation_does_not_publish_a_copy_that_was_dropped() {
 }
 
 #[test]
+fn late_reservation_for_a_node_that_no_longer_drains_is_refused() {
+    let mut rig = Rig::with_nodes(2);
+    rig.manage();
+    let (block, home, other) = rig.block("/file", 1000);
+    rig.notice(home, 30_000).unwrap();
+    rig.reserve(block, Epoch(1), other).unwrap();
+    let used = rig.used_bytes();
+    rig.ask(Request::Cancel { node: home.into() }).unwrap();
+    assert!(rig.used_bytes() < used);
+    assert!(matches!(rig.reserve(block, Epoch(1), other), Err(Refusal::MoveVoid { .. })));
+}
+
+#[test]
 fn target_that_gets_its_own_notice_is_given_up() {
     let mut rig = Rig::with_nodes(3);
     rig.manage();
