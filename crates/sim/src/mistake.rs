@@ -98,8 +98,8 @@ impl World {
         command
     }
 
-    /// Makes the catalog take draining nodes for active ones while it takes new blocks; returns what
-    /// makes them drain again.
+    /// Makes the catalog take draining nodes for active ones while it takes new blocks; returns
+    /// what makes them drain again.
     fn mistake_undrain(&mut self, command: &Command) -> Vec<Command> {
         let (Action::Create { placed, .. }
         | Action::Append { placed, .. }
