@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use cluster::{Cluster, MIB, path, pattern};
 use sanderling_client::{Client, PutOptions};
-use sanderling_namenode::{NamenodeOptions, NamenodeServer};
 use sanderling_protocol::{NodeId, NodeSelector, Policy};
 
 /// Readers and writers that check every byte and count what they did.
@@ -123,16 +122,7 @@ async fn restarted_namenode_goes_on_and_no_call_fails() {
     let load = load(&client).await;
     load.goes_on(5).await;
     for _ in 0..3 {
-        let address = cluster.namenode.address().to_string();
-        cluster.namenode.stop().await;
-        cluster.namenode = NamenodeServer::start(NamenodeOptions {
-            listen: address,
-            http_listen: None,
-            directory: cluster.directory.path().to_owned(),
-            ..NamenodeOptions::default()
-        })
-        .await
-        .unwrap();
+        cluster.restart_namenode().await;
         load.goes_on(10).await;
     }
     load.end().await;
@@ -147,16 +137,7 @@ async fn drain_goes_on_under_another_namenode() {
     let load = load(&client).await;
     let victim = cluster.datanodes[0].as_ref().unwrap().node();
     client.notice(&NodeSelector::from(victim), 15_000, "test").await.unwrap();
-    let address = cluster.namenode.address().to_string();
-    cluster.namenode.stop().await;
-    cluster.namenode = NamenodeServer::start(NamenodeOptions {
-        listen: address,
-        http_listen: None,
-        directory: cluster.directory.path().to_owned(),
-        ..NamenodeOptions::default()
-    })
-    .await
-    .unwrap();
+    cluster.restart_namenode().await;
     let is_drained = |nodes: &[sanderling_protocol::NodeInfo]| {
         nodes.iter().any(|node| node.id == victim && node.policy == Policy::Drained)
     };

@@ -66,6 +66,16 @@ impl Cluster {
         node
     }
 
+    /// Stops the namenode and starts another one with its address and its directory.
+    pub async fn restart_namenode(&mut self) {
+        let listen = self.namenode.address().to_string();
+        self.namenode.stop().await;
+        let directory = self.directory.path().to_owned();
+        let options =
+            NamenodeOptions { listen, http_listen: None, directory, ..Default::default() };
+        self.namenode = NamenodeServer::start(options).await.unwrap();
+    }
+
     pub async fn client(&self) -> Client {
         self.client_with(ClientConfig::default()).await
     }
