@@ -75,10 +75,13 @@ impl Catalog {
         let id = ObjectId(self.next_object);
         self.next_object += 1;
         let expires_at = request.ttl.map(|ttl| self.now + ttl);
+        let job = self.objects[&parent].job;
+        let hints = job.and_then(|job| self.jobs.get(&job)).map(|job| &job.hints);
         let data = Data {
             kind,
             class: request.class,
-            delete_after_read: request.delete_after_read,
+            delete_after_read: request.delete_after_read
+                || hints.is_some_and(|hints| hints.delete_after_read),
             is_sealed: false,
             bytes: 0,
             lost_bytes: 0,
@@ -88,7 +91,6 @@ impl Catalog {
             lease: None,
             sealed_by: LeaseId(0),
         };
-        let job = self.objects[&parent].job;
         let object = Object {
             parent,
             name: Box::from(name),

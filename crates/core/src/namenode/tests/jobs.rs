@@ -55,6 +55,17 @@ fn kept_subtree_outlives_its_job() {
 }
 
 #[test]
+fn hint_to_delete_after_read_holds_for_every_object_of_the_job() {
+    let mut rig = Rig::with_nodes(1);
+    let hints = JobHints { delete_after_read: true, ..JobHints::default() };
+    rig.job_with("/once", None, hints).unwrap();
+    rig.put("/once/a/file", 100);
+    rig.put("/outside", 100);
+    assert!(rig.stat("/once/a/file").unwrap().delete_after_read);
+    assert!(!rig.stat("/outside").unwrap().delete_after_read);
+}
+
+#[test]
 fn quota_counts_reservations_and_gives_them_back() {
     let mut rig = Rig::with_nodes(2);
     rig.job("/job", Some(2 * u64::from(MIB))).unwrap();
