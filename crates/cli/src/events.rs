@@ -64,6 +64,23 @@ fn text(kind: &EventKind) -> String {
         EventKind::BlocksMoved { from, to, blocks, bytes: moved } => {
             format!("{blocks} blocks, {} moved from node {from} to node {to}", bytes(moved))
         }
+        EventKind::BlocksPromoted { from, blocks, bytes: saved } => format!(
+            "{blocks} blocks, {} of node {from} were copied before: no byte had to move",
+            bytes(saved)
+        ),
+        EventKind::BlocksCopied { from, to, blocks, bytes: copied } => {
+            format!("{blocks} blocks, {} of node {from} copied to node {to}", bytes(copied))
+        }
+        EventKind::BlocksRebalanced { from, to, blocks, bytes: moved } => format!(
+            "{blocks} blocks, {} moved from node {from} to node {to} for balance",
+            bytes(moved)
+        ),
+        EventKind::DrainForecast { node, forecast } => {
+            format!("node {node} forecast: {}", crate::node::forecast(forecast))
+        }
+        EventKind::NodeAtRisk { node, name, reason } => {
+            format!("node {node} ({name}) is likely to get its notice soon: {reason}")
+        }
         EventKind::NodeDrained { node, moved_blocks, moved_bytes, elapsed } => format!(
             "node {node} is empty: {moved_blocks} blocks, {} moved in {}",
             bytes(moved_bytes),

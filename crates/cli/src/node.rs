@@ -3,12 +3,14 @@
 mod drain;
 mod list;
 
+use sanderling_protocol::message::Forecast;
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{NodeSelector, Policy, Reply, Request};
 
 use crate::args::node::Node;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
+use crate::units;
 
 /// Runs `sanderling node ...`.
 ///
@@ -80,4 +82,26 @@ pub(crate) async fn nodes(
         Reply::Nodes(nodes) => Ok(nodes),
         reply => Err(unexpected(&reply)),
     }
+}
+
+/// Describes what is expected of a drain.
+pub(crate) fn forecast(forecast: &Forecast) -> String {
+    let mut parts =
+        vec![format!("{} to {} nodes", units::bytes(forecast.left_bytes), forecast.targets)];
+    if forecast.bytes_per_second > 0 {
+        parts.push(format!("{}/s", units::bytes(forecast.bytes_per_second)));
+    }
+    if let Some(left) = forecast.finish_in {
+        parts.push(format!("done in {}", units::millis(left)));
+    }
+    for (bytes, what) in [
+        (forecast.skipped_bytes, "expire by themselves"),
+        (forecast.late_bytes, "WILL NOT MAKE IT"),
+        (forecast.unplaced_bytes, "HAVE NO ROOM"),
+    ] {
+        if bytes > 0 {
+            parts.push(format!("{} {what}", units::bytes(bytes)));
+        }
+    }
+    parts.join(", ")
 }

@@ -120,6 +120,8 @@ fn datanode_of_another_cluster_is_refused() {
                 http_address: String::new(),
                 host: "here".to_owned(),
                 tiers: Vec::new(),
+                notice_min: None,
+                egress_bytes_per_second: None,
             })
         };
         let refused = client.request(register(foreign, 1)).await;

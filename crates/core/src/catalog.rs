@@ -6,6 +6,7 @@
 
 mod apply;
 mod block_map;
+mod copies;
 mod drain;
 mod due;
 mod fsck;

@@ -5,6 +5,7 @@
 //! decisions. `clippy.toml` of this crate keeps it so.
 
 pub mod catalog;
+pub mod exposure;
 pub mod fence;
 pub mod location_cache;
 pub mod machine;

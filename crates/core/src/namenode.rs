@@ -16,6 +16,7 @@ use sanderling_protocol::{
 };
 
 use crate::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
+use crate::exposure;
 pub use crate::membership::Probe;
 use crate::membership::{Membership, MembershipConfig};
 use crate::placement::Draw;
@@ -214,5 +215,9 @@ impl Namenode {
         info.availability = availability;
         info.load = load;
         info.heartbeat_age = age;
+        if info.egress_bytes_per_second == 0 {
+            info.egress_bytes_per_second = exposure::egress(load.pushed_bytes_per_second);
+        }
+        info.budget_bytes = exposure::budget_bytes(info.notice_min, info.egress_bytes_per_second);
     }
 }

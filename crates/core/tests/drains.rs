@@ -130,6 +130,8 @@ impl World {
             http_address: String::new(),
             host: String::new(),
             tiers: vec![TierCapacity { tier: Tier::Dram, bytes }],
+            notice_min: None,
+            egress_bytes_per_second: None,
         };
         let Reply::Registered(registered) = self.ask(Request::Register(register)).unwrap() else {
             panic!()

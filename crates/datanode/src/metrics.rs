@@ -138,6 +138,7 @@ impl Metrics {
             let used = match capacity.tier {
                 Tier::Dram => load.dram_used_bytes,
                 Tier::Disk => load.disk_used_bytes,
+                Tier::Object => 0,
             };
             self.tier_used.get_or_create(&label).set(used);
         }

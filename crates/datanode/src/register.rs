@@ -26,6 +26,8 @@ pub(crate) async fn register(node: &Node) -> Result<Registered, CallError> {
         http_address: node.http_address.clone(),
         host: options.host.clone(),
         tiers: node.store.tiers(),
+        notice_min: None,
+        egress_bytes_per_second: None,
     };
     match node.ask(Request::Register(register)).await? {
         Reply::Registered(registered) => Ok(registered),

@@ -330,6 +330,7 @@ impl BlockStore {
                 let disk = self.disk.as_ref()?;
                 Some(BlockBytes::Disk(Arc::new(DiskBytes::new(disk, block))))
             }
+            Tier::Object => None,
         }
     }
 

@@ -135,6 +135,8 @@ impl Cluster {
             http_address: String::new(),
             host: String::new(),
             tiers: vec![TierCapacity { tier: Tier::Dram, bytes: 1 << 30 }],
+            notice_min: None,
+            egress_bytes_per_second: None,
         };
         let reply = self.ask(Request::Register(register)).await.unwrap();
         let Reply::Registered(registered) = reply else { panic!("{reply:?}") };

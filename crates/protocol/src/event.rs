@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, NodeId, ObjectId};
+use crate::message::Forecast;
 use crate::path::Path;
 use crate::refusal::ByteRange;
 use crate::time::{Instant, Millis};
@@ -35,6 +36,16 @@ pub enum EventKind {
     NodeCancelled { node: NodeId },
     /// Blocks got a new home.
     BlocksMoved { from: NodeId, to: NodeId, blocks: u64, bytes: u64 },
+    /// Copies became homes because the old home drains or is gone. No byte moved.
+    BlocksPromoted { from: NodeId, blocks: u64, bytes: u64 },
+    /// Blocks got a copy beside their home.
+    BlocksCopied { from: NodeId, to: NodeId, blocks: u64, bytes: u64 },
+    /// Blocks got a new home so that loads are even.
+    BlocksRebalanced { from: NodeId, to: NodeId, blocks: u64, bytes: u64 },
+    /// What is expected of a drain: at its start, and when it turns for the better or the worse.
+    DrainForecast { node: NodeId, forecast: Forecast },
+    /// The cloud recommends to leave a node.
+    NodeAtRisk { node: NodeId, name: String, reason: String },
     /// A draining node holds nothing more.
     NodeDrained { node: NodeId, moved_blocks: u64, moved_bytes: u64, elapsed: Millis },
     /// A node was declared dead, or its deadline passed.
@@ -81,6 +92,12 @@ pub struct LossReport {
     pub objects: u64,
     /// Bytes relocated by drains, in all.
     pub moved_bytes: u64,
+    /// Bytes whose copy became their home, in all.
+    pub promoted_bytes: u64,
+    /// Bytes copied ahead of notices, in all.
+    pub copied_bytes: u64,
+    /// Bytes moved to make loads even, in all.
+    pub rebalanced_bytes: u64,
     /// Notices given, in all.
     pub notices: u64,
     /// The losses by object, the newest last, up to `LOST_OBJECTS_KEPT_MAX`.

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 
 pub use cluster::{Heartbeat, HeartbeatReply, Hello, HelloReply, Register, Registered, Role};
 pub use job::{JobHints, JobInfo, RegisterJob};
-pub use manage::{DrainWork, FsckReport, MoveCandidate, MoveCommit, MoveProposal, Usage};
+pub use manage::{
+    DrainWork, Forecast, FsckReport, MoveCandidate, MoveCommit, MoveProposal, MovePurpose, Usage,
+};
 pub use namespace::{
     Affinity, BlockLength, BlockLocation, Create, CreateKind, CreateMode, Entry, Grant,
     GrantedBlock, Layout, ObjectKind, ObjectStat, Place,
@@ -232,7 +234,7 @@ pub enum Request {
         /// The manager.
         holder: Nonce,
     },
-    /// Blocks that must leave a node, in the order of their ids. Reply: `Candidates`.
+    /// Blocks whose home a node is, in the order of their ids. Reply: `Candidates`.
     DrainBlocks {
         /// The manager.
         holder: Nonce,
@@ -263,6 +265,31 @@ pub enum Request {
         holder: Nonce,
         /// Blocks whose reserved moves are given up.
         blocks: Vec<BlockId>,
+    },
+
+    /// Gives copies up that precopy made. Reply: `Done`.
+    DropCopies {
+        /// The manager.
+        holder: Nonce,
+        /// Blocks whose copy beside the home goes.
+        blocks: Vec<BlockId>,
+    },
+    /// Says what is to be expected of a drain. Reply: `Done`.
+    Forecast {
+        /// The manager.
+        holder: Nonce,
+        /// The draining node.
+        node: NodeId,
+        /// What is expected.
+        forecast: Forecast,
+    },
+    /// Marks a node as likely to get its notice soon, by the cloud's rebalance recommendation: it
+    /// gets no new blocks while others have room and what it holds is copied. Reply: `Node`.
+    Recommend {
+        /// The node.
+        node: NodeSelector,
+        /// Why.
+        reason: String,
     },
 
     /// Events after a sequence; waits for one if there is none. Reply: `Events`.

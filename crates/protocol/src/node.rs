@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::NodeId;
+use crate::message::Forecast;
 use crate::tier::Tier;
 use crate::time::Millis;
 
@@ -108,6 +109,8 @@ pub struct Load {
     pub requests_in_flight: u32,
     /// Open connections.
     pub connections: u32,
+    /// Bytes per second of the fastest second of pushes lately; 0 before any.
+    pub pushed_bytes_per_second: u64,
 }
 
 /// How far a drain is.
@@ -131,6 +134,12 @@ pub struct DrainProgress {
     pub finish_in: Option<Millis>,
     /// Whether the datanode has acknowledged the fence.
     pub is_fenced: bool,
+    /// Blocks whose copy elsewhere became their home: no byte had to move.
+    pub promoted_blocks: u64,
+    /// Their bytes.
+    pub promoted_bytes: u64,
+    /// What the manager expects; `None` before it looked.
+    pub forecast: Option<Forecast>,
 }
 
 /// One row of `sanderling node ls`.
@@ -154,8 +163,22 @@ pub struct NodeInfo {
     pub tiers: Vec<TierUsage>,
     /// Blocks whose home it is.
     pub blocks: u64,
-    /// Bytes of those blocks: all of them would be lost with the node.
+    /// Their published bytes.
+    pub home_bytes: u64,
+    /// Bytes of those blocks that are nowhere else: they would be lost with the node.
     pub exposure_bytes: u64,
+    /// Bytes that the node can send within its shortest notice: its exposure should stay below.
+    pub budget_bytes: u64,
+    /// Bytes of copies that it holds of other nodes' blocks.
+    pub copy_bytes: u64,
+    /// The shortest notice that is reckoned with.
+    pub notice_min: Millis,
+    /// Bytes per second that it is reckoned to send.
+    pub egress_bytes_per_second: u64,
+    /// Whether its cloud recommended to leave it.
+    pub is_at_risk: bool,
+    /// Expected time until its notice, by the preemption model; `None` without a model.
+    pub expected_life: Option<Millis>,
     /// Time left until the notice's deadline; `None` without one. Zero once it passed.
     pub deadline_in: Option<Millis>,
     /// The notice's reason, or why the node is gone.

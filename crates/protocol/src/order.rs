@@ -29,6 +29,11 @@ pub enum Order {
         /// later epoch came after the order was given and stays.
         blocks: Vec<(BlockId, Epoch)>,
     },
+    /// Serve these blocks from the object tier: the node that put them there is gone.
+    Adopt {
+        /// Each block with the epoch under which it is stored and its length.
+        blocks: Vec<(BlockId, Epoch, u32)>,
+    },
     /// Fence each block, then copy it to its target.
     Push {
         /// The copies to make, in this order.

@@ -16,11 +16,14 @@ pub enum Tier {
     Dram = 1,
     /// A directory with a size.
     Disk = 2,
+    /// A store outside of the fleet, a directory or a bucket, that every node with this tier
+    /// shares: its bytes survive the node. Blocks get there by relocation and precopy only.
+    Object = 3,
 }
 
 impl Tier {
     /// Every tier, the fastest first.
-    pub const ALL: [Self; 2] = [Self::Dram, Self::Disk];
+    pub const ALL: [Self; 3] = [Self::Dram, Self::Disk, Self::Object];
 
     /// Returns the tier with that number on the wire.
     #[must_use]
@@ -28,6 +31,7 @@ impl Tier {
         match number {
             1 => Some(Self::Dram),
             2 => Some(Self::Disk),
+            3 => Some(Self::Object),
             _ => None,
         }
     }
@@ -37,7 +41,8 @@ impl Tier {
     pub const fn slower(self) -> Option<Self> {
         match self {
             Self::Dram => Some(Self::Disk),
-            Self::Disk => None,
+            Self::Disk => Some(Self::Object),
+            Self::Object => None,
         }
     }
 }
@@ -47,6 +52,7 @@ impl fmt::Display for Tier {
         formatter.pad(match self {
             Self::Dram => "dram",
             Self::Disk => "disk",
+            Self::Object => "object",
         })
     }
 }
@@ -68,14 +74,14 @@ pub enum WhenFull {
 /// Written `dram`, `disk` (both fall through), or `TIER:fall-through`, `TIER:wait`, `TIER:refuse`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StorageClass {
-    /// The wanted tier.
+    /// The wanted tier. Never [`Tier::Object`]: writers do not append there.
     pub tier: Tier,
     /// What happens when that tier is full.
     pub when_full: WhenFull,
 }
 
 impl Default for StorageClass {
-    /// Memory first and disk when it is full, as an ephemeral store's users expect.
+    /// Memory first and what is slower when it is full, as an ephemeral store's users expect.
     fn default() -> Self {
         Self { tier: Tier::Dram, when_full: WhenFull::FallThrough }
     }

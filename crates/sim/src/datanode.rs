@@ -76,6 +76,7 @@ const fn index(tier: Tier) -> usize {
     match tier {
         Tier::Dram => 0,
         Tier::Disk => 1,
+        Tier::Object => 2,
     }
 }
 
@@ -172,7 +173,7 @@ impl World {
     fn datanode_register(&mut self, slot: u8) {
         let datanode = &self.datanodes[usize::from(slot)];
         let larger = if self.broken == Some(Broken::CapacityIgnored) { 1000 } else { 1 };
-        let tiers = Tier::ALL
+        let tiers = [Tier::Dram, Tier::Disk]
             .into_iter()
             .map(|tier| TierCapacity { tier, bytes: datanode.capacity[index(tier)] * larger })
             .filter(|tier| tier.bytes > 0)
@@ -185,6 +186,8 @@ impl World {
             http_address: String::new(),
             host: address(slot),
             tiers,
+            notice_min: None,
+            egress_bytes_per_second: None,
         };
         let fence_orders = datanode.fence_orders;
         self.datanode_call(
@@ -508,6 +511,8 @@ impl World {
                 datanode.table.unfence_node();
                 OrderReply::Done
             }
+            // No simulated node has the object tier.
+            Order::Adopt { .. } => OrderReply::Done,
             Order::FenceBlocks { blocks } => {
                 let before = datanode.is_fence_off.then(|| datanode.table.clone());
                 let mut lengths = Vec::new();

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use sanderling_core::catalog::{Action, Applied, Command};
-use sanderling_protocol::message::{Create, MoveCommit, MoveProposal, ObjectKind};
+use sanderling_protocol::message::{Create, MoveCommit, MoveProposal, MovePurpose, ObjectKind};
 use sanderling_protocol::{
     BlockId, NodeId, Nonce, Order, OrderReply, Path, Policy, Refusal, Reply, Request, Tier,
 };
@@ -59,7 +59,13 @@ impl World {
             one.from_epoch = epoch;
             let to = one.to;
             // Of a move that is still reserved this changes nothing.
-            let moves = vec![MoveProposal { block: one.block, from_epoch: epoch, to, tier }];
+            let moves = vec![MoveProposal {
+                block: one.block,
+                from_epoch: epoch,
+                to,
+                tier,
+                purpose: MovePurpose::Relocate,
+            }];
             let action = Action::Reserve { holder, moves };
             let reserved = self.mistake_apply(Command { at: now, action });
             if let Ok(Reply::Epochs(epochs)) = reserved

@@ -54,6 +54,7 @@ impl Catalog {
             Action::Register(request) => self.register(request, heartbeat, orders),
             Action::Notice { .. }
             | Action::Decommission { .. }
+            | Action::Recommend { .. }
             | Action::Cancel { .. }
             | Action::Fenced { .. }
             | Action::NodeDead { .. } => self.act_on_node(action, orders),
@@ -70,6 +71,8 @@ impl Catalog {
             Action::Reserve { holder, moves } => self.reserve_all(holder, &moves, orders),
             Action::Commit { holder, moves } => self.commit_all(holder, &moves, orders),
             Action::Abandon { holder, blocks } => self.abandon(holder, &blocks, orders),
+            Action::DropCopies { holder, blocks } => self.drop_copies(holder, &blocks, orders),
+            Action::Forecast { holder, node, forecast } => self.forecast(holder, node, forecast),
             Action::Recovered { lengths } => {
                 self.recovered(&lengths, orders);
                 Ok(Reply::Done)
@@ -117,6 +120,10 @@ impl Catalog {
                 self.decommission(node, reason, orders)?;
                 node
             }
+            Action::Recommend { node, reason } => {
+                self.recommend(node, reason)?;
+                node
+            }
             Action::Cancel { node } => {
                 self.cancel(node, orders)?;
                 node
@@ -153,6 +160,9 @@ impl Catalog {
         }
         for (node, blocks) in orders.fences {
             push(node, Order::FenceBlocks { blocks });
+        }
+        for (node, blocks) in orders.adopts {
+            push(node, Order::Adopt { blocks });
         }
         for (node, blocks) in orders.drops {
             if !blocks.is_empty() {

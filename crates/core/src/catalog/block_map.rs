@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::limits::ALLOCATION_UNIT_BYTES;
+use sanderling_protocol::message::MovePurpose;
 use sanderling_protocol::{BlockId, Epoch, JobId, Millis, NodeId, ObjectId, Refusal, Tier};
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +34,8 @@ pub(crate) struct Block {
     pub(crate) tier: Tier,
     pub(crate) state: BlockState,
     pub(crate) moving: Option<Move>,
+    /// Its bytes beside the home, made ahead of a notice. Only a block that has ended has any.
+    pub(crate) copy: Option<Copied>,
 }
 
 /// Who may still change a block.
@@ -52,6 +55,16 @@ pub(crate) struct Move {
     pub(crate) to: NodeId,
     pub(crate) tier: Tier,
     pub(crate) to_epoch: Epoch,
+    pub(crate) purpose: MovePurpose,
+}
+
+/// Bytes of a block beside its home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Copied {
+    pub(crate) node: NodeId,
+    pub(crate) tier: Tier,
+    /// Later than the home's: the block's when the copy becomes the home.
+    pub(crate) epoch: Epoch,
 }
 
 /// What datanodes are to be told after a command.
@@ -61,6 +74,7 @@ pub(crate) struct Orders {
     pub(crate) fences: BTreeMap<NodeId, Vec<(BlockId, Epoch)>>,
     pub(crate) fence_nodes: BTreeSet<NodeId>,
     pub(crate) unfence_nodes: BTreeSet<NodeId>,
+    pub(crate) adopts: BTreeMap<NodeId, Vec<(BlockId, Epoch, u32)>>,
 }
 
 impl Orders {
@@ -80,6 +94,11 @@ impl Block {
     /// Tells whether its object's bytes at this block can no longer be read.
     pub(crate) const fn is_lost(&self) -> bool {
         self.home.is_none()
+    }
+
+    /// Tells whether its bytes survive its home.
+    pub(crate) const fn is_safe(&self) -> bool {
+        self.copy.is_some() || matches!(self.tier, Tier::Object)
     }
 
     /// Bytes that a copy elsewhere reserves.
@@ -129,6 +148,7 @@ impl Catalog {
             tier: placement.tier,
             state: BlockState::Open,
             moving: None,
+            copy: None,
         };
         self.nodes.settle(placement.node, id, &block);
         self.blocks.insert(id, block);
@@ -139,6 +159,7 @@ impl Catalog {
     /// Forgets a block and frees its places.
     pub(crate) fn remove_block(&mut self, id: BlockId, orders: &mut Orders) {
         self.void_move(id, orders);
+        self.drop_copy(id, orders);
         let Some(block) = self.blocks.remove(&id) else { return };
         if let Some(home) = block.home {
             self.nodes.leave(home, id, &block);
@@ -171,6 +192,7 @@ impl Catalog {
     /// Marks a block's bytes as gone. Returns its published bytes.
     pub(crate) fn lose_block(&mut self, id: BlockId, orders: &mut Orders) -> u32 {
         self.void_move(id, orders);
+        self.drop_copy(id, orders);
         let Some(block) = self.blocks.get_mut(&id) else { return 0 };
         let Some(home) = block.home.take() else { return 0 };
         self.nodes.leave(home, id, block);

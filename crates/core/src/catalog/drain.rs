@@ -1,7 +1,7 @@
 //! Nodes coming and going: register, notice, decommission, cancel, dead.
 
 use sanderling_protocol::limits::TEXT_BYTES_MAX;
-use sanderling_protocol::message::{Register, Registered};
+use sanderling_protocol::message::{Forecast, Register, Registered};
 use sanderling_protocol::node::Policy;
 use sanderling_protocol::{
     BlockId, Epoch, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply,
@@ -78,6 +78,12 @@ impl Catalog {
             home_bytes: 0,
             incoming: std::collections::BTreeMap::new(),
             left: std::collections::BTreeSet::new(),
+            safe_bytes: 0,
+            copied: std::collections::BTreeSet::new(),
+            copies: std::collections::BTreeMap::new(),
+            notice_min: request.notice_min,
+            egress_bytes_per_second: request.egress_bytes_per_second,
+            risk: None,
         };
         self.nodes.by_id.insert(id, node);
         self.emit(EventKind::NodeRegistered { node: id, name, address: request.address });
@@ -119,6 +125,7 @@ impl Catalog {
             self.report.notices += 1;
             self.emit(EventKind::NodeNoticed { node: id, name, deadline_in, reason, bytes });
         }
+        self.promote_copies(id, orders);
         self.check_drained(id);
         Ok(())
     }
@@ -139,6 +146,7 @@ impl Catalog {
         let name = node.name.clone();
         let bytes = self.begin_drain(id, orders);
         self.emit(EventKind::NodeDecommissioning { node: id, name, reason, bytes });
+        self.promote_copies(id, orders);
         self.check_drained(id);
         Ok(())
     }
@@ -153,23 +161,62 @@ impl Catalog {
         for block in incoming {
             self.void_move(block, orders);
         }
+        self.leave_copies(id);
         self.exposure(id)
     }
 
     /// Returns the bytes whose only copy is on a node.
     pub(super) fn exposure(&self, id: NodeId) -> u64 {
-        self.nodes.get(id).map_or(0, |node| node.home_bytes)
+        self.nodes.get(id).map_or(0, |node| node.home_bytes - node.safe_bytes)
+    }
+
+    /// Notes that a node's cloud recommends to leave it. A node that drains already is left anyway.
+    pub(super) fn recommend(&mut self, id: NodeId, reason: String) -> Result<(), Refusal> {
+        let node = self.live_node(id)?;
+        if node.policy != Policy::Active || node.risk.is_some() {
+            return Ok(());
+        }
+        node.risk = Some(reason.clone());
+        let name = node.name.clone();
+        self.emit(EventKind::NodeAtRisk { node: id, name, reason });
+        Ok(())
+    }
+
+    /// Keeps what the manager expects of a drain; tells of it when it is news.
+    pub(super) fn forecast(
+        &mut self,
+        holder: Nonce,
+        id: NodeId,
+        forecast: Forecast,
+    ) -> Result<Reply, Refusal> {
+        self.check_manager(holder, self.now)?;
+        let node = self.live_node(id)?;
+        let Some(drain) = &mut node.drain else {
+            return Err(Refusal::WrongState { node: id, why: "it is not draining".to_owned() });
+        };
+        let is_bad = |it: &Forecast| (it.late_bytes > 0, it.unplaced_bytes > 0);
+        let is_news = drain.forecast.is_none_or(|before| is_bad(&before) != is_bad(&forecast));
+        drain.forecast = Some(forecast);
+        if is_news {
+            self.emit(EventKind::DrainForecast { node: id, forecast });
+        }
+        Ok(Reply::Done)
     }
 
     /// Takes a notice or decommission back.
     pub(super) fn cancel(&mut self, id: NodeId, orders: &mut Orders) -> Result<(), Refusal> {
         let node = self.live_node(id)?;
+        if node.policy == Policy::Active && node.risk.take().is_some() {
+            self.emit(EventKind::NodeCancelled { node: id });
+            return Ok(());
+        }
         if node.policy == Policy::Active {
             return Err(Refusal::WrongState { node: id, why: "it is not draining".to_owned() });
         }
         node.policy = Policy::Active;
         node.deadline = None;
         node.drain = None;
+        node.risk = None;
         node.reason.clear();
         let homes: Vec<BlockId> = node.homes.iter().copied().collect();
         for block in std::mem::take(&mut node.left) {

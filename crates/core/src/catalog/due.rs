@@ -1,7 +1,7 @@
 //! What becomes due by itself: lifetimes, leases, deadlines.
 
 use sanderling_protocol::node::Policy;
-use sanderling_protocol::{Instant, JobId, NodeId, ObjectId};
+use sanderling_protocol::{BlockId, Epoch, Instant, JobId, NodeId, ObjectId};
 use serde::{Deserialize, Serialize};
 
 use super::Catalog;
@@ -18,6 +18,10 @@ pub(super) enum Due {
     Job(JobId),
     /// A noticed node's deadline passes.
     Node(NodeId),
+    /// A reservation without a drain ends.
+    Move(BlockId, Epoch),
+    /// More copies of a draining node's blocks become homes.
+    Promote(NodeId),
 }
 
 /// Most things done by one tick, so that a million objects that expire at once do not stop the
@@ -43,6 +47,8 @@ impl Catalog {
                 Due::Lease(object) => self.expire_lease(object, orders),
                 Due::Job(job) => self.expire_job(job, orders),
                 Due::Node(node) => self.pass_deadline(node, orders),
+                Due::Move(block, epoch) => self.expire_move(block, epoch, orders),
+                Due::Promote(node) => self.promote_copies(node, orders),
             }
         }
     }

@@ -39,6 +39,7 @@ impl Catalog {
             } else {
                 report.blocks += 1;
             }
+            report.copied_blocks += u64::from(block.copy.is_some());
         }
         self.check_blocks(&mut problems);
         self.check_accounts(&mut problems);
@@ -106,6 +107,15 @@ impl Catalog {
             if block.epoch > block.epoch_last {
                 problems.push(format!("block {id} is at an epoch that was never given out"));
             }
+            if let Some(copy) = block.copy {
+                let holder = self.nodes.get(copy.node);
+                if holder.is_none_or(|node| !node.copies.contains_key(id)) {
+                    problems.push(format!("block {id} has a copy on a node that does not hold it"));
+                }
+                if copy.epoch <= block.epoch || block.home == Some(copy.node) {
+                    problems.push(format!("block {id} has a copy that cannot become its home"));
+                }
+            }
             if let Some(planned) = block.moving {
                 let target = self.nodes.get(planned.to);
                 if target.is_none_or(|node| !node.incoming.contains_key(id)) {
@@ -140,6 +150,13 @@ impl Catalog {
                     problems.push(format!("node {id} expects block {block}, which does not move"));
                 }
             }
+            for (block, (tier, bytes)) in &node.copies {
+                *used.entry((*id, *tier)).or_default() += bytes;
+                let copy = self.blocks.get(block).and_then(|block| block.copy);
+                if copy.is_none_or(|copy| copy.node != *id) {
+                    problems.push(format!("node {id} has a copy of {block} that nobody knows of"));
+                }
+            }
             let unknown: BTreeSet<&BlockId> =
                 node.homes.iter().filter(|block| !self.blocks.contains_key(block)).collect();
             if !unknown.is_empty() {
@@ -150,6 +167,15 @@ impl Catalog {
             if bytes != node.home_bytes {
                 let have = node.home_bytes;
                 problems.push(format!("node {id} counts {have} bytes at home, has {bytes}"));
+            }
+            let homes = || node.homes.iter().filter_map(|id| Some((*id, self.blocks.get(id)?)));
+            let safe = homes().filter(|(_, block)| block.is_safe());
+            let safe: u64 = safe.map(|(_, block)| u64::from(block.length)).sum();
+            let copied: BTreeSet<BlockId> =
+                homes().filter(|(_, block)| block.copy.is_some()).map(|(id, _)| id).collect();
+            if safe != node.safe_bytes || copied != node.copied {
+                let have = node.safe_bytes;
+                problems.push(format!("node {id} counts {have} safe bytes, has {safe}"));
             }
             for state in &node.tiers {
                 let sum = used.get(&(*id, state.tier)).copied().unwrap_or(0);

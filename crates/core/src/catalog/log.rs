@@ -1,7 +1,7 @@
 //! The records of the log: every change of the catalog, with the choices already made.
 
 use sanderling_protocol::message::{
-    BlockLength, Create, MoveCommit, MoveProposal, ObjectKind, Register, RegisterJob,
+    BlockLength, Create, Forecast, MoveCommit, MoveProposal, ObjectKind, Register, RegisterJob,
 };
 use sanderling_protocol::{
     BlockId, Epoch, Instant, JobId, LeaseId, Millis, NodeId, Nonce, ObjectId, Path, Tier,
@@ -126,6 +126,19 @@ pub enum Action {
     Abandon {
         holder: Nonce,
         blocks: Vec<BlockId>,
+    },
+    DropCopies {
+        holder: Nonce,
+        blocks: Vec<BlockId>,
+    },
+    Forecast {
+        holder: Nonce,
+        node: NodeId,
+        forecast: Forecast,
+    },
+    Recommend {
+        node: NodeId,
+        reason: String,
     },
     /// Lengths that a datanode acknowledged when it fenced blocks of a writer that is gone.
     Recovered {

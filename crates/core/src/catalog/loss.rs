@@ -24,16 +24,21 @@ impl Catalog {
         if let Some(drain) = &mut node.drain {
             drain.ended_at.get_or_insert(self.now);
         }
-        let homes: Vec<BlockId> = node.homes.iter().copied().collect();
         let incoming: Vec<BlockId> = node.incoming.keys().copied().collect();
         let name = node.name.clone();
         for block in incoming {
             self.void_move(block, orders);
         }
         self.emit(EventKind::NodeGone { node: id, name, why: why.to_owned() });
+        self.save_from(id, orders);
+        let homes: Vec<BlockId> =
+            self.nodes.get(id).map(|node| node.homes.iter().copied().collect()).unwrap_or_default();
         self.lose_blocks(id, &homes, why, orders);
         // Nobody is there to take them.
         orders.drops.remove(&id);
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.left.clear();
+        }
         self.nodes.forget_old();
     }
 

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sanderling_protocol::message::Forecast;
 use sanderling_protocol::node::{NodeSelector, Policy};
-use sanderling_protocol::{BlockId, Instant, NodeId, Nonce, Refusal, Tier};
+use sanderling_protocol::{BlockId, Instant, Millis, NodeId, Nonce, Refusal, Tier};
 use serde::{Deserialize, Serialize};
 
 use super::block_map::Block;
@@ -24,12 +25,22 @@ pub(crate) struct Node {
     pub(crate) drain: Option<Drain>,
     /// Blocks whose home it is.
     pub(crate) homes: BTreeSet<BlockId>,
-    /// Their published bytes: what would be lost with the node.
+    /// Their published bytes.
     pub(crate) home_bytes: u64,
+    /// Those of them that survive the node.
+    pub(crate) safe_bytes: u64,
+    /// Those of the homes that have a copy elsewhere.
+    pub(crate) copied: BTreeSet<BlockId>,
+    /// Copies here of blocks whose home is elsewhere, with the tier and bytes they take.
+    pub(crate) copies: BTreeMap<BlockId, (Tier, u64)>,
     /// Moves that end here, with the tier and bytes reserved.
     pub(crate) incoming: BTreeMap<BlockId, (Tier, u64)>,
     /// Blocks that left it and whose bytes it may still serve.
     pub(crate) left: BTreeSet<BlockId>,
+    pub(crate) notice_min: Option<Millis>,
+    pub(crate) egress_bytes_per_second: Option<u64>,
+    /// Why its cloud recommends to leave it.
+    pub(crate) risk: Option<String>,
 }
 
 /// One tier of a node.
@@ -50,6 +61,9 @@ pub(crate) struct Drain {
     pub(crate) lost_blocks: u64,
     pub(crate) lost_bytes: u64,
     pub(crate) is_fenced: bool,
+    pub(crate) promoted_blocks: u64,
+    pub(crate) promoted_bytes: u64,
+    pub(crate) forecast: Option<Forecast>,
 }
 
 /// All nodes that ever registered and are still worth remembering.
@@ -86,6 +100,9 @@ impl Drain {
             lost_blocks: 0,
             lost_bytes: 0,
             is_fenced: false,
+            promoted_blocks: 0,
+            promoted_bytes: 0,
+            forecast: None,
         }
     }
 }
@@ -122,6 +139,12 @@ impl Nodes {
         if let Some(node) = self.by_id.get_mut(&node) {
             node.homes.insert(id);
             node.home_bytes += u64::from(block.length);
+            if block.is_safe() {
+                node.safe_bytes += u64::from(block.length);
+            }
+            if block.copy.is_some() {
+                node.copied.insert(id);
+            }
             node.left.remove(&id);
             node.account(block.tier, i64::from(block.reserved));
         }
@@ -140,6 +163,10 @@ impl Nodes {
             && node.homes.remove(&id)
         {
             node.home_bytes -= u64::from(block.length);
+            if block.is_safe() {
+                node.safe_bytes -= u64::from(block.length);
+            }
+            node.copied.remove(&id);
             node.account(block.tier, -i64::from(block.reserved));
         }
     }
@@ -147,6 +174,23 @@ impl Nodes {
     pub(crate) fn account(&mut self, node: NodeId, tier: Tier, change: i64) {
         if let Some(node) = self.by_id.get_mut(&node) {
             node.account(tier, change);
+        }
+    }
+
+    /// Counts a copy that a node holds from now on of a block whose home is elsewhere.
+    pub(crate) fn add_copy(&mut self, id: NodeId, block: BlockId, tier: Tier, bytes: u64) {
+        if let Some(node) = self.by_id.get_mut(&id) {
+            node.copies.insert(block, (tier, bytes));
+            node.left.remove(&block);
+            node.account(tier, bytes.cast_signed());
+        }
+    }
+
+    pub(crate) fn remove_copy(&mut self, id: NodeId, block: BlockId) {
+        if let Some(node) = self.by_id.get_mut(&id)
+            && let Some((tier, bytes)) = node.copies.remove(&block)
+        {
+            node.account(tier, -bytes.cast_signed());
         }
     }
 

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
-use sanderling_protocol::message::{MoveCandidate, MoveCommit, MoveProposal};
+use sanderling_protocol::limits::{BACKGROUND_MOVE_MILLIS_MAX, BLOCKS_PER_PAGE_MAX};
+use sanderling_protocol::message::{MoveCandidate, MoveCommit, MoveProposal, MovePurpose};
 use sanderling_protocol::node::Policy;
 use sanderling_protocol::{
     BlockId, Epoch, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply,
 };
 
-use super::block_map::{Block, BlockState, Move, Orders, allocated_bytes};
+use super::block_map::{Block, BlockState, Copied, Move, Orders, allocated_bytes};
+use super::due::Due;
 use super::{Catalog, Manager};
 
 impl Catalog {
@@ -58,20 +59,16 @@ impl Catalog {
     /// Reserves one future home. The same proposal again gets the same answer; another target takes
     /// the place of the one before.
     fn reserve(&mut self, proposal: &MoveProposal, orders: &mut Orders) -> Result<Epoch, Refusal> {
-        let MoveProposal { block: id, from_epoch, to, tier } = *proposal;
+        let MoveProposal { block: id, from_epoch, to, tier, purpose } = *proposal;
         let block = self.movable(id, from_epoch)?;
+        self.check_purpose(&block, proposal)?;
         if let Some(planned) = block.moving
             && (planned.to, planned.tier) == (to, tier)
         {
+            let kept = self.blocks.get_mut(&id).expect("just found");
+            kept.moving = Some(Move { purpose, ..planned });
+            self.schedule_end(id, planned.to_epoch, purpose);
             return Ok(planned.to_epoch);
-        }
-        if block.home == Some(to) {
-            return Err(void(id, from_epoch, "it is there already"));
-        }
-        let source = block.home.and_then(|home| self.nodes.get(home));
-        if source.is_none_or(|node| !node.policy.is_draining()) {
-            // A request that is late: nobody would ever give this reservation back.
-            return Err(void(id, from_epoch, "its home does not drain any more"));
         }
         let target = self.nodes.get(to).filter(|node| node.policy.takes_blocks());
         let target = target.ok_or_else(|| Refusal::WrongState {
@@ -86,9 +83,48 @@ impl Catalog {
         let block = self.blocks.get_mut(&id).expect("just found");
         block.epoch_last = block.epoch_last.next();
         let to_epoch = block.epoch_last;
-        block.moving = Some(Move { to, tier, to_epoch });
+        block.moving = Some(Move { to, tier, to_epoch, purpose });
         self.nodes.reserve_incoming(to, id, tier, bytes);
+        self.schedule_end(id, to_epoch, purpose);
         Ok(to_epoch)
+    }
+
+    /// Refuses a move that its purpose does not allow, so that no reservation is left that nobody
+    /// would ever give back.
+    fn check_purpose(&self, block: &Block, proposal: &MoveProposal) -> Result<(), Refusal> {
+        let MoveProposal { block: id, from_epoch, to, purpose, .. } = *proposal;
+        if block.home == Some(to) {
+            return Err(void(id, from_epoch, "it is there already"));
+        }
+        let source = block.home.and_then(|home| self.nodes.get(home));
+        let is_draining = source.is_some_and(|node| node.policy.is_draining());
+        let why = match purpose {
+            // A request that is late.
+            MovePurpose::Relocate if !is_draining => "its home does not drain any more",
+            MovePurpose::Relocate => return Ok(()),
+            _ if source.is_none_or(|node| node.policy != Policy::Active) => "its home drains",
+            _ if block.state != BlockState::Ended => "it is still written",
+            _ if block.copy.is_some_and(|copy| copy.node == to) => "its copy is there",
+            MovePurpose::Precopy if block.copy.is_some() => "it has a copy",
+            MovePurpose::Precopy if block.is_safe() => "it survives its home",
+            _ => return Ok(()),
+        };
+        Err(void(id, from_epoch, why))
+    }
+
+    /// Sees to it that a reservation which no drain asks for again ends by itself.
+    fn schedule_end(&mut self, id: BlockId, to_epoch: Epoch, purpose: MovePurpose) {
+        if purpose != MovePurpose::Relocate {
+            let until = self.now + Millis(BACKGROUND_MOVE_MILLIS_MAX);
+            self.schedule(until, Due::Move(id, to_epoch));
+        }
+    }
+
+    pub(super) fn expire_move(&mut self, id: BlockId, to_epoch: Epoch, orders: &mut Orders) {
+        let Some(planned) = self.blocks.get(&id).and_then(|block| block.moving) else { return };
+        if planned.to_epoch == to_epoch && planned.purpose != MovePurpose::Relocate {
+            self.void_move(id, orders);
+        }
     }
 
     fn movable(&self, id: BlockId, from_epoch: Epoch) -> Result<Block, Refusal> {
@@ -109,30 +145,48 @@ impl Catalog {
         orders: &mut Orders,
     ) -> Result<Reply, Refusal> {
         self.check_manager(holder, self.now)?;
-        let mut totals: BTreeMap<(NodeId, NodeId), (u64, u64)> = BTreeMap::new();
+        let mut totals: BTreeMap<(NodeId, NodeId, MovePurpose), (u64, u64)> = BTreeMap::new();
         let mut results = Vec::with_capacity(moves.len());
         for commit in moves {
             // A commit that arrives again finds its block at the target already: it counts once.
-            let home = self.blocks.get(&commit.block).and_then(|block| block.home);
-            let from = home.filter(|home| *home != commit.to);
+            let before = self.blocks.get(&commit.block);
+            let from = before.and_then(|block| Some((block.home?, block.moving?.purpose)));
             let result = self.commit(commit, orders);
-            if let (Ok(_), Some(from)) = (&result, from) {
-                let total = totals.entry((from, commit.to)).or_default();
+            if let (Ok(_), Some((from, purpose))) = (&result, from) {
+                let total = totals.entry((from, commit.to, purpose)).or_default();
                 total.0 += 1;
                 total.1 += u64::from(commit.length);
             }
             results.push(result);
         }
-        for ((from, to), (blocks, bytes)) in totals {
-            self.emit(EventKind::BlocksMoved { from, to, blocks, bytes });
-            self.report.moved_bytes += bytes;
-            if let Some(drain) = self.nodes.get_mut(from).and_then(|node| node.drain.as_mut()) {
-                drain.moved_blocks += blocks;
-                drain.moved_bytes += bytes;
-            }
-            self.check_drained(from);
+        for ((from, to, purpose), total) in totals {
+            self.count_moves(from, to, purpose, total);
         }
         Ok(Reply::Epochs(results))
+    }
+
+    fn count_moves(
+        &mut self,
+        from: NodeId,
+        to: NodeId,
+        purpose: MovePurpose,
+        (blocks, bytes): (u64, u64),
+    ) {
+        let drain = self.nodes.get_mut(from).and_then(|node| node.drain.as_mut());
+        if let Some(drain) = drain {
+            // Whatever the move was begun for, it has taken the blocks off a draining node.
+            drain.moved_blocks += blocks;
+            drain.moved_bytes += bytes;
+            self.report.moved_bytes += bytes;
+            self.emit(EventKind::BlocksMoved { from, to, blocks, bytes });
+            self.check_drained(from);
+        } else if purpose == MovePurpose::Precopy {
+            self.report.copied_bytes += bytes;
+            self.emit(EventKind::BlocksCopied { from, to, blocks, bytes });
+        } else {
+            self.report.rebalanced_bytes += bytes;
+            self.emit(EventKind::BlocksRebalanced { from, to, blocks, bytes });
+        }
     }
 
     /// Publishes one new home, if the block is still where and what it was when the move began.
@@ -146,6 +200,11 @@ impl Catalog {
             // The same commit again: its reply was lost.
             return Ok(block.epoch);
         }
+        if let Some(copy) = self.blocks.get(&id).and_then(|block| block.copy)
+            && (copy.node, copy.epoch) == (to, to_epoch)
+        {
+            return Ok(copy.epoch);
+        }
         let block = self.movable(id, from_epoch)?;
         let planned = block
             .moving
@@ -157,6 +216,15 @@ impl Catalog {
             return Err(void(id, from_epoch, "the copy is shorter than what was published"));
         }
         let from = block.home.expect("a movable block has a home");
+        let stays = self.nodes.get(from).is_some_and(|node| node.policy == Policy::Active);
+        if planned.purpose == MovePurpose::Precopy && stays {
+            self.nodes.release_incoming(to, id);
+            self.add_copy(id, Copied { node: to, tier: planned.tier, epoch: to_epoch });
+            return Ok(to_epoch);
+        }
+        // The copy is older than the new home will be.
+        self.drop_copy(id, orders);
+        let block = self.movable(id, from_epoch)?;
         self.nodes.release_incoming(to, id);
         self.nodes.leave(from, id, &block);
         if let Some(node) = self.nodes.get_mut(from) {
@@ -235,8 +303,11 @@ impl Catalog {
             recompute_millis_per_mib: hints
                 .and_then(|hints| hints.recompute_millis_per_mib)
                 .unwrap_or(0),
+            expected_reads: hints.and_then(|hints| hints.expected_reads).unwrap_or(1),
+            idle: now.since(object.modified_at),
             is_open: block.state != BlockState::Ended,
             reserved_to: block.moving.map(|planned| (planned.to, planned.tier)),
+            copy: block.copy.map(|copy| (copy.node, copy.tier)),
         }
     }
 }

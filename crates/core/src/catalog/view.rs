@@ -19,6 +19,7 @@ use super::Catalog;
 use super::block_map::BlockState;
 use super::members::Node;
 use super::object::{Body, Data, Object};
+use crate::exposure;
 
 impl Catalog {
     /// Returns facts about an object.
@@ -165,7 +166,14 @@ impl Catalog {
             availability: if is_gone { Availability::Down } else { Availability::Up },
             tiers: tiers.collect(),
             blocks: node.homes.len() as u64,
+            home_bytes: node.home_bytes,
             exposure_bytes: self.exposure(id),
+            budget_bytes: 0,
+            copy_bytes: node.copies.values().map(|(_, bytes)| bytes).sum(),
+            notice_min: node.notice_min.unwrap_or(exposure::NOTICE_MIN),
+            egress_bytes_per_second: node.egress_bytes_per_second.unwrap_or(0),
+            is_at_risk: node.risk.is_some(),
+            expected_life: None,
             deadline_in: node.deadline.map(|at| now.until(at)),
             reason: node.reason.clone(),
             drain: self.drain_progress(id, node, now),
@@ -197,6 +205,9 @@ impl Catalog {
             elapsed,
             finish_in,
             is_fenced: drain.is_fenced,
+            promoted_blocks: drain.promoted_blocks,
+            promoted_bytes: drain.promoted_bytes,
+            forecast: drain.forecast,
         })
     }
 
@@ -278,6 +289,7 @@ impl Catalog {
             node.homes.contains(&block.block)
                 || node.incoming.contains_key(&block.block)
                 || node.left.contains(&block.block)
+                || node.copies.contains_key(&block.block)
         };
         let blocks: Vec<BlockId> =
             held.iter().filter(|block| !is_wanted(block)).map(|block| block.block).collect();

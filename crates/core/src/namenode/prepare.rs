@@ -75,12 +75,19 @@ impl Namenode {
             Request::Decommission { node, reason } => {
                 Action::Decommission { node: self.select(&node, &reason)?, reason }
             }
+            Request::Recommend { node, reason } => {
+                Action::Recommend { node: self.select(&node, &reason)?, reason }
+            }
             Request::Cancel { node } => Action::Cancel { node: self.select(&node, "")? },
             Request::Fenced { node } => Action::Fenced { node },
             Request::Manage { holder, name, lease } => Action::Manage { holder, name, lease },
             Request::Reserve { holder, moves } => Action::Reserve { holder, moves },
             Request::Commit { holder, moves } => Action::Commit { holder, moves },
             Request::Abandon { holder, blocks } => Action::Abandon { holder, blocks },
+            Request::DropCopies { holder, blocks } => Action::DropCopies { holder, blocks },
+            Request::Forecast { holder, node, forecast } => {
+                Action::Forecast { holder, node, forecast }
+            }
             other => {
                 let why = format!("{other:?} was to be answered without the log");
                 return Err(Refusal::BadRequest { why }.into());
@@ -149,7 +156,10 @@ impl Namenode {
         let candidate = |node: NodeId| Candidate {
             node,
             host: self.catalog.node_host(node).unwrap_or_default().to_owned(),
-            room: Tier::ALL.map(|tier| (tier, self.catalog.node_room(node, tier))).into(),
+            // Writers do not append in the object tier.
+            room: [Tier::Dram, Tier::Disk]
+                .map(|tier| (tier, self.catalog.node_room(node, tier)))
+                .into(),
         };
         self.catalog.node_ids(false).into_iter().filter(may).map(candidate).collect()
     }

@@ -75,6 +75,8 @@ impl Rig {
             http_address: String::new(),
             host: name.to_owned(),
             tiers: vec![TierCapacity { tier: Tier::Dram, bytes: 64 << 20 }],
+            notice_min: None,
+            egress_bytes_per_second: None,
         };
         match self.ask(Request::Register(request))? {
             Reply::Registered(registered) => Ok(registered.node),

@@ -1,6 +1,6 @@
 //! Moves that are made together: one reservation, one push, one commit.
 
-use sanderling_protocol::message::{MoveCommit, MoveProposal};
+use sanderling_protocol::message::{MoveCommit, MoveProposal, MovePurpose};
 use sanderling_protocol::order::PushMove;
 use sanderling_protocol::{BlockId, Epoch, Instant, NodeId, Refusal};
 
@@ -82,6 +82,7 @@ impl Batch {
             from_epoch: one.queued.candidate.epoch,
             to: self.choice.node,
             tier: self.choice.tier,
+            purpose: MovePurpose::Relocate,
         };
         self.moves.iter().map(proposal).collect()
     }

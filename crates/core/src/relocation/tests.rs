@@ -22,6 +22,13 @@ pub(super) fn node(id: u32, dram_bytes: u64) -> NodeInfo {
         availability: Availability::Up,
         tiers: vec![tier(Tier::Dram, dram_bytes)],
         blocks: 0,
+        home_bytes: 0,
+        budget_bytes: 0,
+        copy_bytes: 0,
+        notice_min: Millis(30_000),
+        egress_bytes_per_second: 0,
+        is_at_risk: false,
+        expected_life: None,
         exposure_bytes: 0,
         deadline_in: None,
         reason: String::new(),
@@ -45,6 +52,9 @@ pub(super) fn candidate(block: u64, bytes: u32) -> MoveCandidate {
         recompute_millis_per_mib: 0,
         is_open: false,
         reserved_to: None,
+        copy: None,
+        expected_reads: 1,
+        idle: Millis(0),
     }
 }
 

@@ -37,6 +37,10 @@ impl Node {
                 node.store.drop_blocks(&blocks);
                 Ok(answer(&header, &OrderReply::Done))
             }),
+            Order::Adopt { .. } => {
+                let why = "it has no object tier".to_owned();
+                done(&OrderReply::Refused(Refusal::WrongState { node: self.id(), why }))
+            }
             Order::Push { moves } => {
                 let node = Arc::clone(self);
                 Handled::Later(Box::pin(async move {

@@ -29,7 +29,21 @@ pub(super) fn say(event: &Event) {
             info!(%job, %path, is_expired, freed_bytes, "job ended");
         }
         EventKind::ManagerChanged { name } => info!(name, "another manager acts"),
+        EventKind::BlocksPromoted { from, blocks, bytes } => {
+            info!(node = %from, blocks, bytes, "copies became homes");
+        }
+        EventKind::DrainForecast { node, forecast } => {
+            let (left_bytes, finish_in) = (forecast.left_bytes, forecast.finish_in);
+            let (late_bytes, unplaced_bytes) = (forecast.late_bytes, forecast.unplaced_bytes);
+            info!(%node, left_bytes, ?finish_in, late_bytes, unplaced_bytes, "drain forecast");
+        }
+        EventKind::NodeAtRisk { node, name, reason } => {
+            info!(%node, name, reason, "the cloud recommends to leave the node");
+        }
         // One line per batch of moves would drown the others, and the start was logged before.
-        EventKind::BlocksMoved { .. } | EventKind::NamenodeStarted { .. } => {}
+        EventKind::BlocksMoved { .. }
+        | EventKind::BlocksCopied { .. }
+        | EventKind::BlocksRebalanced { .. }
+        | EventKind::NamenodeStarted { .. } => {}
     }
 }

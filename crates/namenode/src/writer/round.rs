@@ -78,6 +78,7 @@ const fn changes_nodes(action: &Action) -> bool {
             | Action::Notice { .. }
             | Action::Decommission { .. }
             | Action::Cancel { .. }
+            | Action::Recommend { .. }
             | Action::NodeDead { .. }
             | Action::Tick
     )
@@ -104,6 +105,8 @@ mod tests {
             http_address: String::new(),
             host: String::new(),
             tiers: vec![TierCapacity { tier: Tier::Dram, bytes: 2 << 20 }],
+            notice_min: None,
+            egress_bytes_per_second: None,
         };
         let prepared = namenode.prepare(Instant(1), Request::Register(register));
         let Prepared::Log(command) = prepared else { panic!() };

@@ -71,6 +71,8 @@ impl Asker {
             http_address: String::new(),
             host: String::new(),
             tiers: vec![TierCapacity { tier: Tier::Dram, bytes: 1 << 30 }],
+            notice_min: None,
+            egress_bytes_per_second: None,
         };
         match self.ask(Request::Register(register)).await {
             Ok(Reply::Registered(registered)) => registered.node,

@@ -58,6 +58,10 @@ pub struct Register {
     pub host: String,
     /// Its tiers.
     pub tiers: Vec<TierCapacity>,
+    /// The shortest notice that its cloud gives; `None` if its operator did not say.
+    pub notice_min: Option<Millis>,
+    /// Bytes per second that its network card may send; `None` to go by what is measured.
+    pub egress_bytes_per_second: Option<u64>,
 }
 
 /// The namenode's welcome.

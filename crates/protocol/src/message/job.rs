@@ -21,6 +21,8 @@ pub struct JobHints {
     pub keep_after_job: bool,
     /// Milliseconds of work per MiB to compute its data again; orders relocation.
     pub recompute_millis_per_mib: Option<u64>,
+    /// How often each byte will still be read; orders relocation after the cost to compute again.
+    pub expected_reads: Option<u32>,
 }
 
 /// Makes a job.

@@ -43,10 +43,49 @@ pub struct MoveCandidate {
     pub expires_in: Option<Millis>,
     /// The job's hint: milliseconds of work per MiB to compute it again.
     pub recompute_millis_per_mib: u64,
+    /// The job's hint: how often it will be read; 1 without one.
+    pub expected_reads: u32,
+    /// Time since its object changed last: what is old is read no more often than what is new.
+    pub idle: Millis,
     /// Whether a writer still has it.
     pub is_open: bool,
     /// The target of a move already reserved for it, which survives a change of managers.
     pub reserved_to: Option<(NodeId, Tier)>,
+    /// Where its bytes also are: the block needs no copy, and no push when its home dies.
+    pub copy: Option<(NodeId, Tier)>,
+}
+
+/// What a move is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MovePurpose {
+    /// The home drains: the commit changes it. Reserved until the drain ends.
+    Relocate,
+    /// The home stays and the target gets a copy, for the notice that may come. Reserved for
+    /// `BACKGROUND_MOVE_MILLIS_MAX`.
+    Precopy,
+    /// The commit changes the home and the old copy goes, so that loads are even. Reserved for
+    /// `BACKGROUND_MOVE_MILLIS_MAX`.
+    Rebalance,
+}
+
+/// What is to be expected of a drain, by the manager that runs it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forecast {
+    /// Bytes that are to be moved and have not been.
+    pub left_bytes: u64,
+    /// Bytes per second at which they leave, over the last seconds.
+    pub bytes_per_second: u64,
+    /// Time until the last of them has left; `None` before anything was measured.
+    pub finish_in: Option<Millis>,
+    /// Bytes that stay because they expire by themselves before the deadline.
+    pub skipped_bytes: u64,
+    /// Bytes that will not have left by the deadline at this rate.
+    pub late_bytes: u64,
+    /// Bytes for which no node has room.
+    pub unplaced_bytes: u64,
+    /// Nodes that they go to.
+    pub targets: u32,
 }
 
 /// A move to reserve.
@@ -60,6 +99,8 @@ pub struct MoveProposal {
     pub to: NodeId,
     /// Its tier.
     pub tier: Tier,
+    /// What for.
+    pub purpose: MovePurpose,
 }
 
 /// A move to publish.
@@ -107,6 +148,8 @@ pub struct FsckReport {
     pub lost_blocks: u64,
     /// Their bytes.
     pub lost_bytes: u64,
+    /// Blocks of which there is a copy beside the home.
+    pub copied_blocks: u64,
     /// Objects with lost bytes, up to `LOST_OBJECTS_KEPT_MAX`.
     pub lost_objects: Vec<Path>,
     /// Contradictions inside the catalog: each is a bug.

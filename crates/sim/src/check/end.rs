@@ -91,7 +91,7 @@ impl World {
         }
         let catalog = self.namenode.catalog();
         for node in catalog.node_ids(false) {
-            for tier in Tier::ALL {
+            for tier in [Tier::Dram, Tier::Disk] {
                 let (free, capacity) = catalog.node_room(node, tier);
                 let used = capacity - free;
                 let low = published.get(&(node, tier)).copied().unwrap_or(0);

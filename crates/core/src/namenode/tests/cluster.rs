@@ -1,6 +1,6 @@
 //! Nodes: joining, notices, moves, deaths, and what is lost with them.
 
-use sanderling_protocol::message::{MoveCommit, MoveProposal};
+use sanderling_protocol::message::{MoveCommit, MoveProposal, MovePurpose};
 use sanderling_protocol::{
     BlockId, Epoch, EventKind, Millis, NodeId, NodeSelector, Nonce, Order, Policy, Refusal, Reply,
     Request, Tier,
@@ -26,7 +26,13 @@ impl Rig {
     }
 
     fn reserve(&mut self, block: BlockId, from: Epoch, to: NodeId) -> Result<Epoch, Refusal> {
-        let moves = vec![MoveProposal { block, from_epoch: from, to, tier: Tier::Dram }];
+        let moves = vec![MoveProposal {
+            block,
+            from_epoch: from,
+            to,
+            tier: Tier::Dram,
+            purpose: MovePurpose::Relocate,
+        }];
         let epoch = match self.ask(Request::Reserve { holder: MANAGER, moves }).unwrap() {
             Reply::Epochs(mut epochs) => epochs.remove(0)?,
             other => panic!("{other:?}"),
