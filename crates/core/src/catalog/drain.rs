@@ -220,9 +220,9 @@ impl Catalog {
         node.reason.clear();
         let homes: Vec<BlockId> = node.homes.iter().copied().collect();
         for block in std::mem::take(&mut node.left) {
-            // What is there is older than what the block's home has.
-            let current = self.blocks.get(&block).map_or(Epoch(u32::MAX), |kept| kept.epoch);
-            orders.drop_block(id, block, Epoch(current.0 - 1));
+            // Nothing of it is wanted here: neither an old home's bytes nor a copy's.
+            let last = self.blocks.get(&block).map_or(Epoch(u32::MAX), |kept| kept.epoch_last);
+            orders.drop_block(id, block, last);
         }
         for block in homes {
             self.void_move(block, orders);

@@ -219,6 +219,7 @@ impl Catalog {
         let stays = self.nodes.get(from).is_some_and(|node| node.policy == Policy::Active);
         if planned.purpose == MovePurpose::Precopy && stays {
             self.nodes.release_incoming(to, id);
+            self.blocks.get_mut(&id).expect("just found").moving = None;
             self.add_copy(id, Copied { node: to, tier: planned.tier, epoch: to_epoch });
             return Ok(to_epoch);
         }

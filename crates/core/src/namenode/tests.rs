@@ -2,6 +2,7 @@
 //! end the replayed log must give the same catalog.
 
 mod cluster;
+mod copies;
 mod jobs;
 mod names;
 mod writing;

@@ -232,7 +232,7 @@ fn cancelled_notice_makes_the_node_active_and_forgets_what_left() {
     let expect =
         |node, order| assert!(rig.orders.iter().any(|it| it.node == node && it.order == order));
     expect(home, Order::UnfenceNode);
-    expect(home, Order::Drop { blocks: vec![(first, Epoch(1))] });
+    expect(home, Order::Drop { blocks: vec![(first, Epoch(2))] });
     expect(other, Order::Drop { blocks: vec![(second, Epoch(2))] });
     assert!(matches!(rig.commit(second, Epoch(1), other, 10), Err(Refusal::MoveVoid { .. })));
     assert_eq!(rig.policy(home), Policy::Active);

@@ -1,0 +1,233 @@
+//! Copies made ahead of a notice: what they survive, and when they go.
+
+use sanderling_protocol::message::{MoveCommit, MoveProposal, MovePurpose};
+use sanderling_protocol::{
+    BlockId, Epoch, EventKind, Millis, NodeId, NodeInfo, Nonce, Order, Policy, Refusal, Reply,
+    Request, Tier,
+};
+
+use super::Rig;
+
+const MANAGER: Nonce = Nonce(99);
+
+impl Rig {
+    fn begin(
+        &mut self,
+        block: BlockId,
+        from: Epoch,
+        to: NodeId,
+        purpose: MovePurpose,
+    ) -> Result<Epoch, Refusal> {
+        let moves = vec![MoveProposal { block, from_epoch: from, to, tier: Tier::Dram, purpose }];
+        match self.ask(Request::Reserve { holder: MANAGER, moves }).unwrap() {
+            Reply::Epochs(mut epochs) => epochs.remove(0),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn end(
+        &mut self,
+        block: BlockId,
+        epochs: (Epoch, Epoch),
+        to: NodeId,
+        length: u32,
+    ) -> Result<Epoch, Refusal> {
+        let (from_epoch, to_epoch) = epochs;
+        let moves = vec![MoveCommit { block, from_epoch, to_epoch, to, length }];
+        match self.ask(Request::Commit { holder: MANAGER, moves }).unwrap() {
+            Reply::Epochs(mut epochs) => epochs.remove(0),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Makes a file of 1000 bytes with a copy; returns its block, home, and the copy's node.
+    fn copied(&mut self, name: &str) -> (BlockId, NodeId, NodeId) {
+        let location = self.put(name, 1000).blocks[0];
+        let home = location.home.unwrap();
+        let is_other = |node: &NodeId| {
+            let policy = self.namenode.catalog().node_policy(*node).map(|(policy, _)| policy);
+            *node != home && policy == Some(Policy::Active)
+        };
+        let to = self.namenode.catalog().node_ids(false).into_iter().find(is_other).unwrap();
+        let epoch = self.begin(location.block, location.epoch, to, MovePurpose::Precopy).unwrap();
+        self.end(location.block, (location.epoch, epoch), to, 1000).unwrap();
+        (location.block, home, to)
+    }
+
+    fn info(&self, node: NodeId) -> NodeInfo {
+        self.namenode.node_info(node, self.now).unwrap()
+    }
+
+    fn give_notice(&mut self, node: NodeId) {
+        let reason = "spot".to_owned();
+        self.ask(Request::Notice { node: node.into(), deadline_millis: 1000, reason }).unwrap();
+    }
+
+    fn has_event(&self, wanted: impl Fn(&EventKind) -> bool) -> bool {
+        self.namenode.events_after(0, 1000).iter().any(|event| wanted(&event.kind))
+    }
+}
+
+fn rig(nodes: u32) -> Rig {
+    let mut rig = Rig::with_nodes(nodes);
+    let (name, lease) = ("manager".to_owned(), Millis(600_000));
+    rig.ask(Request::Manage { holder: MANAGER, name, lease }).unwrap();
+    rig
+}
+
+#[test]
+fn copied_bytes_are_not_exposed_and_their_home_stays() {
+    let mut rig = rig(2);
+    let used = rig.used_bytes();
+    let (block, home, to) = rig.copied("/file");
+    let layout = rig.layout("/file").unwrap();
+    assert_eq!((layout.blocks[0].home, layout.blocks[0].epoch), (Some(home), Epoch(1)));
+    let info = rig.info(home);
+    assert_eq!((info.home_bytes, info.exposure_bytes), (1000, 0));
+    assert_eq!(rig.info(to).copy_bytes, 4096);
+    assert_eq!(rig.used_bytes() - used, 8192);
+    assert_eq!(rig.namenode.catalog().report().copied_bytes, 1000);
+    let again = rig.begin(block, Epoch(1), to, MovePurpose::Precopy);
+    assert!(matches!(again, Err(Refusal::MoveVoid { .. })), "{again:?}");
+    assert_eq!(rig.end(block, (Epoch(1), Epoch(2)), to, 1000).unwrap(), Epoch(2));
+}
+
+#[test]
+fn notice_makes_copies_homes_without_a_manager_or_a_byte() {
+    let mut rig = rig(2);
+    let (block, home, to) = rig.copied("/file");
+    rig.give_notice(home);
+    let location = rig.layout("/file").unwrap().blocks[0];
+    assert_eq!((location.home, location.epoch), (Some(to), Epoch(2)));
+    let info = rig.info(home);
+    assert_eq!(info.policy, Policy::Drained);
+    assert_eq!(info.drain.unwrap().promoted_bytes, 1000);
+    assert!(rig.has_event(|kind| matches!(kind, EventKind::BlocksPromoted { bytes: 1000, .. })));
+    assert_eq!(rig.info(to).exposure_bytes, 1000);
+    let stale = rig.end(block, (Epoch(1), Epoch(2)), to, 1000);
+    assert_eq!(stale.unwrap(), Epoch(2), "the commit that made the copy may be repeated");
+}
+
+#[test]
+fn node_killed_without_notice_loses_only_what_had_no_copy() {
+    let mut rig = rig(2);
+    let (_, home, to) = rig.copied("/copied");
+    while rig.layout("/alone").is_err_and(|_| true) {
+        let name = "/alone";
+        if rig.put(name, 500).blocks[0].home != Some(home) {
+            let request = Request::Delete { path: super::path(name), recursive: false };
+            rig.ask(request).unwrap();
+        }
+    }
+    let why = "killed".to_owned();
+    let action = crate::catalog::Action::NodeDead { node: home, why };
+    rig.log_and_apply(crate::catalog::Command { at: rig.now, action }).unwrap();
+    assert_eq!(rig.layout("/copied").unwrap().blocks[0].home, Some(to));
+    assert_eq!(rig.layout("/alone").unwrap().blocks[0].home, None);
+    let report = rig.namenode.catalog().report();
+    assert_eq!((report.bytes, report.promoted_bytes), (500, 1000));
+}
+
+#[test]
+fn copy_on_a_draining_node_counts_no_more_and_goes_when_the_notice_is_taken_back() {
+    let mut rig = rig(2);
+    let (block, home, to) = rig.copied("/file");
+    rig.give_notice(to);
+    assert_eq!(rig.info(home).exposure_bytes, 1000);
+    assert_eq!(rig.info(to).policy, Policy::Drained);
+    rig.orders.clear();
+    rig.ask(Request::Cancel { node: to.into() }).unwrap();
+    let dropped = rig.orders.iter().any(|order| {
+        order.node == to
+            && matches!(&order.order, Order::Drop { blocks } if blocks == &[(block, Epoch(2))])
+    });
+    assert!(dropped, "{:?}", rig.orders);
+}
+
+#[test]
+fn deleted_block_is_dropped_at_its_home_and_at_its_copy() {
+    let mut rig = rig(2);
+    let before = rig.used_bytes();
+    let (block, home, to) = rig.copied("/file");
+    rig.orders.clear();
+    rig.ask(Request::Delete { path: super::path("/file"), recursive: false }).unwrap();
+    for node in [home, to] {
+        let is_drop = |order: &Order| matches!(order, Order::Drop { blocks } if blocks.iter().any(|(id, _)| *id == block));
+        assert!(rig.orders.iter().any(|order| order.node == node && is_drop(&order.order)));
+    }
+    assert_eq!(rig.used_bytes(), before);
+}
+
+#[test]
+fn precopy_that_a_notice_overtakes_becomes_the_move() {
+    let mut rig = rig(2);
+    let location = rig.put("/file", 1000).blocks[0];
+    let (block, home) = (location.block, location.home.unwrap());
+    let to = NodeId(3 - home.0);
+    let epoch = rig.begin(block, Epoch(1), to, MovePurpose::Precopy).unwrap();
+    rig.give_notice(home);
+    assert_eq!(rig.end(block, (Epoch(1), epoch), to, 1000).unwrap(), epoch);
+    assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(to));
+    assert_eq!(rig.info(home).policy, Policy::Drained);
+    assert_eq!(rig.namenode.catalog().report().moved_bytes, 1000);
+}
+
+#[test]
+fn reservation_without_a_drain_ends_by_itself() {
+    let mut rig = rig(2);
+    let location = rig.put("/file", 1000).blocks[0];
+    let (block, to) = (location.block, NodeId(3 - location.home.unwrap().0));
+    let used = rig.used_bytes();
+    let epoch = rig.begin(block, Epoch(1), to, MovePurpose::Rebalance).unwrap();
+    assert!(rig.used_bytes() > used);
+    rig.pass(Millis(20_001));
+    assert_eq!(rig.used_bytes(), used);
+    let late = rig.end(block, (Epoch(1), epoch), to, 1000);
+    assert!(matches!(late, Err(Refusal::MoveVoid { .. })));
+}
+
+#[test]
+fn rebalanced_block_changes_its_home_and_loses_its_copy() {
+    let mut rig = rig(3);
+    let (block, home, copy) = rig.copied("/file");
+    let to = NodeId(6 - home.0 - copy.0);
+    let there = rig.begin(block, Epoch(1), copy, MovePurpose::Rebalance);
+    assert!(matches!(there, Err(Refusal::MoveVoid { .. })));
+    let epoch = rig.begin(block, Epoch(1), to, MovePurpose::Rebalance).unwrap();
+    rig.orders.clear();
+    rig.end(block, (Epoch(1), epoch), to, 1000).unwrap();
+    assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(to));
+    for node in [home, copy] {
+        assert!(rig.orders.iter().any(|order| order.node == node), "node {node} drops its bytes");
+    }
+    assert_eq!(rig.info(copy).copy_bytes, 0);
+    assert_eq!(rig.namenode.catalog().report().rebalanced_bytes, 1000);
+}
+
+#[test]
+fn open_block_is_neither_copied_nor_rebalanced() {
+    let mut rig = rig(2);
+    let grant = rig.create("/open").unwrap();
+    let block = grant.blocks[0].block;
+    for purpose in [MovePurpose::Precopy, MovePurpose::Rebalance] {
+        for to in [NodeId(1), NodeId(2)] {
+            let refused = rig.begin(block, Epoch(1), to, purpose);
+            assert!(matches!(refused, Err(Refusal::MoveVoid { .. })), "{refused:?}");
+        }
+    }
+}
+
+#[test]
+fn recommendation_marks_the_node_until_it_is_taken_back() {
+    let mut rig = rig(2);
+    let recommend =
+        |reason: &str| Request::Recommend { node: NodeId(1).into(), reason: reason.to_owned() };
+    rig.ask(recommend("the cloud said so")).unwrap();
+    rig.ask(recommend("and again")).unwrap();
+    assert!(rig.info(NodeId(1)).is_at_risk);
+    let events = rig.namenode.events_after(0, 1000);
+    let marks = events.iter().filter(|it| matches!(it.kind, EventKind::NodeAtRisk { .. }));
+    assert_eq!(marks.count(), 1);
+    rig.ask(Request::Cancel { node: NodeId(1).into() }).unwrap();
+    assert!(!rig.info(NodeId(1)).is_at_risk);
+}
