@@ -31,7 +31,7 @@ impl Client {
     ) -> Result<NodeInfo, ClientError> {
         let (node, reason) = (node.clone(), reason.to_owned());
         let reply = self.request(Request::Notice { node, deadline_millis, reason }).await?;
-        reply_of!(reply, "notice", Reply::Node(info) => info)
+        reply_of!(reply, "notice", Reply::Node(info) => *info)
     }
 
     /// Starts an orderly removal without a deadline.
@@ -45,7 +45,7 @@ impl Client {
     ) -> Result<NodeInfo, ClientError> {
         let (node, reason) = (node.clone(), reason.to_owned());
         let reply = self.request(Request::Decommission { node, reason }).await?;
-        reply_of!(reply, "decommission", Reply::Node(info) => info)
+        reply_of!(reply, "decommission", Reply::Node(info) => *info)
     }
 
     /// Takes a notice or decommission back.
@@ -54,7 +54,7 @@ impl Client {
     /// `WrongState` when the node does not drain.
     pub async fn cancel(&self, node: &NodeSelector) -> Result<NodeInfo, ClientError> {
         let reply = self.request(Request::Cancel { node: node.clone() }).await?;
-        reply_of!(reply, "cancel", Reply::Node(info) => info)
+        reply_of!(reply, "cancel", Reply::Node(info) => *info)
     }
 
     /// Returns events after a sequence; waits up to `wait` for the first.

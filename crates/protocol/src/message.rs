@@ -325,7 +325,7 @@ pub enum Reply {
     Heartbeat(HeartbeatReply),
     Drop { blocks: Vec<BlockId> },
     Nodes(Vec<NodeInfo>),
-    Node(NodeInfo),
+    Node(Box<NodeInfo>),
     ManagerGrant { lease: Millis },
     Drains { drains: Vec<DrainWork>, nodes: Vec<NodeInfo> },
     Candidates { candidates: Vec<MoveCandidate>, is_more: bool },

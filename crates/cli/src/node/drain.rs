@@ -35,7 +35,7 @@ pub(super) async fn run(
     let reply = session.ask(&client, request).await?;
     let Reply::Node(info) = reply else { return Err(unexpected(&reply)) };
     if following.wait {
-        return wait(session, &client, info, deadline_millis).await;
+        return wait(session, &client, *info, deadline_millis).await;
     }
     session.output.result(&info, |writer| {
         let deadline = info.deadline_in.map(|left| format!(" within {}", units::millis(left)));

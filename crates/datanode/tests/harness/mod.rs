@@ -79,7 +79,7 @@ impl Namenode {
                 let id = NodeId(node.0.parse().unwrap());
                 state.policies.insert(id, Policy::Draining);
                 state.notices.push((node.0, deadline_millis, reason));
-                Ok(Reply::Node(info(id)))
+                Ok(Reply::Node(Box::new(info(id))))
             }
             other => Err(Refusal::BadRequest { why: format!("{other:?}") }),
         }
