@@ -23,8 +23,8 @@ def node_of(store: sanderling.Store, node: int) -> sanderling.Node:
 def test_noticed_node_loses_nothing(own_cluster):
     store = own_cluster.store()
     store.put("/o", DATA)
-    leaving = max(store.nodes(), key=lambda node: node.exposure_bytes)
-    assert leaving.exposure_bytes > 0
+    leaving = max(store.nodes(), key=lambda node: node.home_bytes)
+    assert leaving.home_bytes > 0
     told = own_cluster.notice(leaving, deadline_seconds=10, reason="spot preemption")
     assert told.policy == "draining"
     assert 0 < told.deadline_in <= 10

@@ -99,6 +99,28 @@ class Deleted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Forecast:
+    """What the manager expects of a drain."""
+
+    left_bytes: int
+    bytes_per_second: int
+    finish_in: float | None
+    """Seconds until the last byte has left; `None` before anything was measured."""
+    skipped_bytes: int
+    """Bytes that stay because they expire by themselves before the deadline."""
+    late_bytes: int
+    """Bytes that will not have left by the deadline at this rate."""
+    unplaced_bytes: int
+    """Bytes for which no node has room."""
+    targets: int
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> Forecast:
+        """Makes it from the native half's words."""
+        return cls(**{**raw, "finish_in": _seconds(raw["finish_in"])})
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """How far a drain is."""
 
@@ -113,12 +135,17 @@ class Drain:
     finish_in: float | None
     """Seconds until it should end at the rate so far."""
     is_fenced: bool
+    promoted_blocks: int
+    """Blocks whose copy elsewhere became their home: no byte had to move."""
+    promoted_bytes: int
+    forecast: Forecast | None
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Drain:
         """Makes it from the native half's words."""
         times = {name: _seconds(raw[name]) for name in ("elapsed", "finish_in")}
-        return cls(**{**raw, **times})
+        forecast = Forecast.of(raw["forecast"]) if raw["forecast"] else None
+        return cls(**{**raw, **times, "forecast": forecast})
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +164,18 @@ class Node:
     capacity_bytes: int
     used_bytes: int
     blocks: int
+    home_bytes: int
+    """Bytes of the blocks whose home it is."""
     exposure_bytes: int
+    """Those of them that are nowhere else."""
+    budget_bytes: int
+    """Bytes that it can send within its shortest notice."""
+    copy_bytes: int
+    """Bytes of copies that it holds of other nodes' blocks."""
+    is_at_risk: bool
+    """Whether its cloud recommends to leave it."""
+    expected_life: float | None
+    """Expected seconds until its notice; `None` without a preemption model."""
     deadline_in: float | None
     """Seconds left until the notice's deadline."""
     reason: str
@@ -163,7 +201,12 @@ class Node:
             capacity_bytes=sum(tier["capacity_bytes"] for tier in raw["tiers"]),
             used_bytes=sum(tier["used_bytes"] for tier in raw["tiers"]),
             blocks=raw["blocks"],
+            home_bytes=raw["home_bytes"],
             exposure_bytes=raw["exposure_bytes"],
+            budget_bytes=raw["budget_bytes"],
+            copy_bytes=raw["copy_bytes"],
+            is_at_risk=raw["is_at_risk"],
+            expected_life=_seconds(raw["expected_life"]),
             deadline_in=_seconds(raw["deadline_in"]),
             reason=raw["reason"],
             drain=Drain.of(raw["drain"]) if raw["drain"] else None,
@@ -219,6 +262,11 @@ class LossReport:
     bytes: int
     objects: int
     moved_bytes: int
+    promoted_bytes: int
+    """Bytes whose copy became their home: they had not to be moved."""
+    copied_bytes: int
+    """Bytes copied ahead of notices."""
+    rebalanced_bytes: int
     notices: int
     losses: list[Loss]
     is_truncated: bool
@@ -250,6 +298,7 @@ class Fsck:
     open_blocks: int
     lost_blocks: int
     lost_bytes: int
+    copied_blocks: int
     lost_objects: list[str]
     problems: list[str]
     """Contradictions inside the catalog: each is a bug."""

@@ -85,7 +85,7 @@ class Fleet:
             leaving.noticed = time.monotonic()
             leaving.deadline = leaving.noticed + self.notice_seconds
             told = self.cluster.notice(leaving.node, self.notice_seconds, "spot preemption")
-            leaving.noticed_bytes = told.exposure_bytes
+            leaving.noticed_bytes = told.home_bytes
             time.sleep(max(leaving.deadline - time.monotonic(), 0.0))
             leaving.killed = time.monotonic()
             self.cluster.kill(leaving.node)

@@ -22,7 +22,7 @@ class Sample:
     held_bytes: int
     """Bytes whose home it is."""
     moved_bytes: int
-    """Bytes that its drain has moved so far."""
+    """Bytes that have left it so far, moved or copied before."""
     lost_bytes: int
     read_bytes: int
     """Bytes that it has served so far, by its last heartbeat."""
@@ -68,8 +68,8 @@ def _sample(now: float, node: Node) -> Sample:
         at=now,
         node=node.id,
         policy=node.policy,
-        held_bytes=node.exposure_bytes,
-        moved_bytes=node.drain.moved_bytes if node.drain else 0,
+        held_bytes=node.home_bytes,
+        moved_bytes=node.drain.moved_bytes + node.drain.promoted_bytes if node.drain else 0,
         lost_bytes=node.drain.lost_bytes if node.drain else 0,
         read_bytes=node.load["read_bytes_total"],
     )

@@ -97,7 +97,7 @@ def summarize(facts: Facts) -> Summary:
         writer_objects_wrong=facts.writers.wrong_objects,
         writer_bytes=facts.writers.written_bytes,
         notices=facts.report.notices,
-        relocated_bytes=facts.report.moved_bytes,
+        relocated_bytes=facts.report.moved_bytes + facts.report.promoted_bytes,
         lost_bytes=facts.report.bytes,
         client_errors=sum(1 for call in calls if call.error),
         stall=longest_stall(usual_seconds(calm), rough),
