@@ -10,6 +10,7 @@ mod events;
 mod failure;
 mod fs;
 mod fsck;
+mod lab;
 mod local;
 mod logs;
 mod node;

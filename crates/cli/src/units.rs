@@ -118,6 +118,34 @@ fn split(text: &str) -> Result<(f64, &str), UnitError> {
     Err(none())
 }
 
+/// Bytes per second: `200Mbit` (powers of 1000, as networks count), `25MB` or `25MB/s`, `64MiB/s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rate(pub(crate) u64);
+
+impl FromStr for Rate {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let (number, unit) = split(text)?;
+        let factor = match unit.strip_suffix("/s").unwrap_or(unit) {
+            "bit" => 1.0,
+            "kbit" | "Kbit" => 1e3,
+            "Mbit" => 1e6,
+            "Gbit" => 1e9,
+            _ => {
+                let text = text.trim().strip_suffix("/s").unwrap_or(text);
+                return text.parse::<Size>().map(|size| Self(size.0));
+            }
+        };
+        let bytes = (number * factor / 8.0).round();
+        if !(0.0..1.8e19).contains(&bytes) {
+            return Err(UnitError::OutOfRange { text: text.to_owned() });
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        Ok(Self(bytes as u64))
+    }
+}
+
 impl fmt::Display for Size {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(&bytes(self.0))
@@ -262,6 +290,18 @@ mod tests {
         }
         for text in ["", "s", "-5s", "3 parsecs"] {
             assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_read_as_bits_and_as_bytes() {
+        for (text, expected) in
+            [("200Mbit", 25_000_000), ("1Gbit/s", 125_000_000), ("64MiB/s", 64 << 20), ("8", 8)]
+        {
+            assert_eq!(text.parse(), Ok(Rate(expected)), "{text}");
+        }
+        for text in ["", "Mbit", "-1Mbit", "3 parsecs/s"] {
+            assert!(text.parse::<Rate>().is_err(), "{text}");
         }
     }
 
