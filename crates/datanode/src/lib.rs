@@ -10,6 +10,7 @@ mod arena;
 mod blocking;
 mod disk;
 mod dram;
+mod egress;
 mod error;
 mod heartbeat;
 mod http;

@@ -12,6 +12,7 @@ use sanderling_transport::{CallError, Connection, Pool};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
+use crate::egress::Egress;
 use crate::metrics::Metrics;
 use crate::options::DatanodeOptions;
 use crate::store::BlockStore;
@@ -25,6 +26,7 @@ pub(crate) struct Node {
     pub(crate) pool: Pool,
     /// Pushes under way, over all orders.
     pub(crate) pushes: Semaphore,
+    pub(crate) egress: Egress,
     pub(crate) address: String,
     pub(crate) http_address: String,
     identity: RwLock<Identity>,
@@ -75,6 +77,7 @@ impl Node {
         let identity = Identity { cluster: None, node: None, nonce: nonce() };
         Self {
             pushes: Semaphore::new(options.pushes_in_flight_max),
+            egress: Egress::new(options.egress_limit),
             options,
             store,
             metrics: Metrics::new(),

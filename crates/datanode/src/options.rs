@@ -41,6 +41,9 @@ pub struct DatanodeOptions {
     pub call_time_max: Duration,
     /// Longest time for one block to reach its target.
     pub push_time_max: Duration,
+    /// Bytes per second that the node sends at most, reads and pushes together; `None` for what
+    /// the network takes.
+    pub egress_limit: Option<u64>,
     /// Blocks being pushed at once, whatever the number of orders.
     pub pushes_in_flight_max: usize,
     /// Time between two full block reports.
@@ -70,6 +73,8 @@ impl Default for DatanodeOptions {
             // 1 MiB at 4 Mbit/s. A target that hangs holds the places of all pushes for this long,
             // out of a notice of half a minute.
             push_time_max: Duration::from_secs(2),
+            // Links have their own limit; several nodes on one machine do not.
+            egress_limit: None,
             // 16 MiB on the way fill 10 Gbit/s over 13 ms.
             pushes_in_flight_max: 16,
             // Only garbage waits for it, and the first report follows the registration at once.

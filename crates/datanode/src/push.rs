@@ -42,6 +42,7 @@ async fn push(node: &Node, one: PushMove) -> Result<Pushed, Refusal> {
     header.length = length;
     header.flags = one.tier as u16;
     header.checksum = read.checksum;
+    node.egress.leave(length as usize).await;
     let deadline = Instant::now() + node.options.push_time_max;
     let call = node.pool.call(&one.address, Some(one.to), header, read.slices, deadline);
     match call.await {

@@ -11,6 +11,7 @@ use sanderling_protocol::{Header, Op, Refusal};
 use sanderling_transport::{Handled, Response, Service};
 
 use crate::blocking::on_thread;
+use crate::egress::paced;
 use crate::node::Node;
 
 impl Service for Node {
@@ -20,7 +21,7 @@ impl Service for Node {
 
     fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
         self.metrics.count_request(header.op);
-        match header.op {
+        let handled = match header.op {
             Op::Read => self.read(header),
             Op::ReadMany => self.read_many(header, &body),
             Op::Write => self.write(header, body),
@@ -30,7 +31,8 @@ impl Service for Node {
                 let why = format!("a datanode does not serve {:?}", header.op);
                 Handled::Now(self.refused(&header, &Refusal::BadFrame { why }))
             }
-        }
+        };
+        paced(self, handled)
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::units::{Size, Span};
+use crate::units::{Rate, Size, Span};
 
 /// What all servers understand.
 #[derive(Debug, Clone, Args)]
@@ -95,6 +95,10 @@ pub(crate) struct Datanode {
     /// The directory of the disk tier
     #[arg(long, value_name = "D", requires = "disk")]
     pub(crate) disk_dir: Option<PathBuf>,
+    /// Send at most this many bytes per second, reads and pushes together: for several nodes on one
+    /// machine [default: what the network takes]
+    #[arg(long, value_name = "RATE")]
+    pub(crate) egress_limit: Option<Rate>,
     /// On SIGTERM, move the data away for at most this long, then exit
     #[arg(long, value_name = "DURATION", default_value = "25s")]
     pub(crate) sigterm_deadline: Span,

@@ -38,6 +38,7 @@ fn options(namenode: &str, args: &Datanode) -> Result<DatanodeOptions, Failure> 
         host: args.host.clone().unwrap_or_default(),
         dram_bytes: args.dram.0,
         disk,
+        egress_limit: args.egress_limit.map(|rate| rate.0),
         allow_unauthenticated: args.allow_unauthenticated,
         ..DatanodeOptions::default()
     })
