@@ -12,6 +12,7 @@ pub mod machine;
 pub mod membership;
 pub mod namenode;
 pub mod placement;
+pub mod preemption;
 pub mod relocation;
 pub mod retry;
 pub mod write;

@@ -1,0 +1,176 @@
+//! The line that says which preemption model is meant.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Bathtub, Exponential, Filter, ModelError};
+
+/// What the spellings are, for messages.
+const KNOWN: &str = "known are bathtub:NAME or bathtub:a=,tau1=,tau2=,b=, exponential:mean=12h, \
+                     lifetimes:FILE[,machine=][,zone=], trace:FILE, each with ,speed= at will";
+
+/// Which model, and how fast its time runs.
+///
+/// Written `bathtub:n1-highcpu-16`, `bathtub:a=0.45,tau1=1,tau2=0.8,b=24` (hours, `limit=24` at
+/// will), `exponential:mean=12h`, `lifetimes:FILE,machine=TYPE,zone=ZONE`, `trace:FILE`, each with
+/// `,speed=N` at will. A file's name has no comma.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    /// Where the distribution comes from.
+    pub source: Source,
+    /// How many hours of the model pass in one hour here.
+    pub speed: f64,
+}
+
+/// Where a model's distribution comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Source {
+    /// The bathtub formula.
+    Bathtub(Bathtub),
+    /// An exponential.
+    Exponential(Exponential),
+    /// Recorded lifetimes.
+    Lifetimes {
+        /// The file's name.
+        file: String,
+        /// Which of its rows count.
+        filter: Filter,
+    },
+    /// The lifetimes in a recorded trace of notices.
+    Trace {
+        /// The file's name.
+        file: String,
+    },
+}
+
+impl FromStr for Spec {
+    type Err = ModelError;
+
+    /// # Errors
+    /// [`ModelError::BadSpec`] when the text is none of the spellings: correct it.
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        parse(text).map_err(|why| ModelError::BadSpec { spec: text.to_owned(), why })
+    }
+}
+
+fn parse(text: &str) -> Result<Spec, String> {
+    let (kind, rest) = text.split_once(':').ok_or(KNOWN)?;
+    let mut words = Words::split(rest)?;
+    let source = match kind {
+        "bathtub" => Source::Bathtub(bathtub(&mut words)?),
+        "exponential" => {
+            let mean = words.take("mean").ok_or("the mean is missing: mean=12h")?;
+            Source::Exponential(Exponential { mean_hours: hours(&mean)? })
+        }
+        "lifetimes" => {
+            let filter = Filter { machine: words.take("machine"), zone: words.take("zone") };
+            Source::Lifetimes { file: words.file()?, filter }
+        }
+        "trace" => Source::Trace { file: words.file()? },
+        _ => return Err(KNOWN.to_owned()),
+    };
+    let speed = words.positive("speed")?.unwrap_or(1.0);
+    words.end()?;
+    Ok(Spec { source, speed })
+}
+
+fn bathtub(words: &mut Words) -> Result<Bathtub, String> {
+    let mut bathtub = match words.name.take() {
+        Some(name) => Bathtub::preset(&name).ok_or_else(|| {
+            let known: Vec<&str> = Bathtub::preset_names().collect();
+            format!("no fit is called {name}; known are {}", known.join(", "))
+        })?,
+        None => {
+            let mut need = |key: &str| {
+                words.positive(key)?.ok_or_else(|| format!("{key} is missing, in hours or a share"))
+            };
+            Bathtub::new(need("a")?, need("tau1")?, need("tau2")?, need("b")?)
+        }
+    };
+    if let Some(limit) = words.positive("limit")? {
+        bathtub.limit = limit;
+    }
+    if bathtub.a > 1.0 {
+        return Err(format!("a is a share of the machines, at most 1: {}", bathtub.a));
+    }
+    Ok(bathtub)
+}
+
+/// A name and `key=value` pairs between commas.
+struct Words {
+    name: Option<String>,
+    pairs: Vec<(String, String)>,
+}
+
+impl Words {
+    fn split(text: &str) -> Result<Self, String> {
+        let mut words = Self { name: None, pairs: Vec::new() };
+        for (index, word) in text.split(',').enumerate() {
+            match word.split_once('=') {
+                Some((key, value)) => words.pairs.push((key.to_owned(), value.to_owned())),
+                None if index == 0 => {
+                    words.name = Some(word.to_owned()).filter(|it| !it.is_empty())
+                }
+                None => return Err(format!("`{word}` is no key=value")),
+            }
+        }
+        Ok(words)
+    }
+
+    fn take(&mut self, key: &str) -> Option<String> {
+        let index = self.pairs.iter().position(|(known, _)| known == key)?;
+        Some(self.pairs.remove(index).1)
+    }
+
+    fn positive(&mut self, key: &str) -> Result<Option<f64>, String> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let number = value.parse::<f64>().ok().filter(|it| it.is_finite() && *it > 0.0);
+        number.map(Some).ok_or_else(|| format!("{key}={value} is no positive number"))
+    }
+
+    fn file(&mut self) -> Result<String, String> {
+        self.name.take().ok_or_else(|| "the file's name is missing".to_owned())
+    }
+
+    fn end(&self) -> Result<(), String> {
+        match (&self.name, self.pairs.first()) {
+            (None, None) => Ok(()),
+            (Some(name), _) => Err(format!("`{name}` means nothing here")),
+            (_, Some((key, value))) => Err(format!("{key}={value} means nothing here")),
+        }
+    }
+}
+
+/// Spellings of the units of a span, in hours.
+const UNITS: [(&str, f64); 5] =
+    [("ms", 1.0 / 3_600_000.0), ("s", 1.0 / 3600.0), ("m", 1.0 / 60.0), ("h", 1.0), ("d", 24.0)];
+
+fn hours(text: &str) -> Result<f64, String> {
+    let why = || format!("`{text}` is no span of time such as 12h, 90m, 45s or 500ms");
+    let cut = text.find(|letter: char| letter.is_ascii_alphabetic()).ok_or_else(why)?;
+    let (number, unit) = text.split_at(cut);
+    let factor = UNITS.iter().find(|(known, _)| *known == unit).ok_or_else(why)?.1;
+    let hours = number.parse::<f64>().map_err(|_| why())? * factor;
+    if hours.is_finite() && hours > 0.0 { Ok(hours) } else { Err(why()) }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            Source::Bathtub(Bathtub { a, tau1, tau2, b, limit }) => {
+                write!(formatter, "bathtub:a={a},tau1={tau1},tau2={tau2},b={b},limit={limit}")?;
+            }
+            Source::Exponential(Exponential { mean_hours }) => {
+                write!(formatter, "exponential:mean={mean_hours}h")?;
+            }
+            Source::Lifetimes { file, filter } => {
+                write!(formatter, "lifetimes:{file}")?;
+                for (key, value) in [("machine", &filter.machine), ("zone", &filter.zone)] {
+                    value.iter().try_for_each(|value| write!(formatter, ",{key}={value}"))?;
+                }
+            }
+            Source::Trace { file } => write!(formatter, "trace:{file}")?,
+        }
+        if self.speed == 1.0 { Ok(()) } else { write!(formatter, ",speed={}", self.speed) }
+    }
+}
