@@ -227,6 +227,10 @@ impl World {
                 };
                 Input::Pushed { call, outcomes: (can && !fails).then_some(outcomes) }
             }
+            Output::Forecast { node, forecast } => {
+                let _ = self.ask(Request::Forecast { holder, node, forecast });
+                return;
+            }
         };
         let delay = if fails { 100 } else { 1 + self.dice.below(20) };
         self.sent += 1;

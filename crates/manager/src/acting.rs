@@ -208,6 +208,7 @@ impl<'a> Acting<'a> {
                 self.watch(Duration::ZERO);
             }
             News::Event(None) => self.watch(RETRY.1),
+            News::Told => {}
         }
         true
     }

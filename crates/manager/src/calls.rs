@@ -25,6 +25,8 @@ pub(crate) enum News {
     NotManager(Duration),
     /// The last event's sequence, if one came.
     Event(Option<u64>),
+    /// Something was told to the namenode, or could not be; nobody waits for it.
+    Told,
 }
 
 /// Makes the manager's calls.
@@ -118,6 +120,15 @@ impl Caller {
                 return self.epochs(request, |epochs| Input::Committed { call, epochs }).await;
             }
             Output::Abandon { call, blocks } => return self.abandon(call, blocks).await,
+            Output::Forecast { node, forecast } => {
+                let request = Request::Forecast { holder: self.holder, node, forecast };
+                return match self.ask(request).await {
+                    Err(Some(Refusal::NotManager { remaining })) => {
+                        News::NotManager(remaining.into())
+                    }
+                    _ => News::Told,
+                };
+            }
             Output::Push { call, source, address, moves, within } => {
                 let deadline = Instant::now() + Duration::from(within);
                 let pushed =

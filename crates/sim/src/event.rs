@@ -93,6 +93,7 @@ pub(crate) enum ManagerCall {
     Push(CallId),
     Commit(CallId),
     Abandon(CallId),
+    Forecast,
 }
 
 #[derive(Debug)]

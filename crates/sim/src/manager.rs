@@ -97,6 +97,7 @@ impl World {
                 Some(Err(Refusal::NotManager { .. })) => return self.manager_stop(number),
                 _ => return,
             },
+            ManagerCall::Forecast => return,
             ManagerCall::Fetch(node) => {
                 let page = match meta(answer) {
                     Some(Ok(Reply::Candidates { candidates, is_more })) => {
@@ -167,6 +168,10 @@ impl World {
                 Output::Abandon { call, blocks } => {
                     let request = Request::Abandon { holder, blocks };
                     self.manager_ask(number, request, ManagerCall::Abandon(call));
+                }
+                Output::Forecast { node, forecast } => {
+                    let request = Request::Forecast { holder, node, forecast };
+                    self.manager_ask(number, request, ManagerCall::Forecast);
                 }
                 Output::Push { call, source, address, moves, within } => {
                     let Some(place) = Place::at(&address) else { continue };

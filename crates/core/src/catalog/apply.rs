@@ -139,7 +139,8 @@ impl Catalog {
             other => unreachable!("{other:?} is not about a node"),
         };
         let info = self.node_info(node, self.now);
-        info.map(|info| Reply::Node(Box::new(info))).ok_or(Refusal::UnknownNode { node: node.to_string() })
+        info.map(|info| Reply::Node(Box::new(info)))
+            .ok_or(Refusal::UnknownNode { node: node.to_string() })
     }
 
     /// Turns what is to be told into orders for nodes that are there.

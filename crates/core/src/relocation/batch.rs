@@ -72,6 +72,11 @@ impl Batch {
         self.moves.iter().map(|one| u64::from(one.queued.candidate.reserve_bytes)).sum()
     }
 
+    /// Returns the published bytes of its blocks.
+    pub(super) fn bytes(&self) -> u64 {
+        self.moves.iter().map(|one| u64::from(one.queued.candidate.length)).sum()
+    }
+
     pub(super) fn blocks(&self) -> Vec<BlockId> {
         self.moves.iter().map(Move::block).collect()
     }

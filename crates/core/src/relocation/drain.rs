@@ -1,10 +1,14 @@
 //! What is known of one node that is being emptied.
 
-use sanderling_protocol::message::{DrainWork, MoveCandidate};
-use sanderling_protocol::{BlockId, Instant, Millis};
+use std::collections::BTreeSet;
 
+use sanderling_protocol::message::{DrainWork, MoveCandidate};
+use sanderling_protocol::{BlockId, Instant, Millis, NodeId};
+
+use super::forecast::{Facts, Said};
 use super::pace::Pace;
-use super::queue::{Queue, Queued};
+use super::queue::{self, Queue, Queued};
+use super::rate::Rate;
 
 /// One node that is being emptied.
 #[derive(Debug, Clone)]
@@ -13,6 +17,13 @@ pub(super) struct Drain {
     pub(super) deadline: Option<Instant>,
     /// Blocks that must still leave, by the last view less what was committed since.
     left_blocks: u64,
+    /// Their bytes that are nowhere else.
+    left_bytes: u64,
+    /// Nodes that took blocks of it.
+    targets: BTreeSet<NodeId>,
+    /// The rate at which blocks left.
+    rate: Rate,
+    pub(super) said: Said,
     pub(super) queue: Queue,
     pub(super) pace: Pace,
     /// No moves are planned before this: there was no room anywhere.
@@ -31,6 +42,10 @@ struct Scan {
     fetch_at: Instant,
     has_found: bool,
     wait: Millis,
+    /// Bytes that the last whole scan left where they are, because they expire before the deadline.
+    skipped_bytes: u64,
+    /// The same of the scan under way.
+    skipping_bytes: u64,
 }
 
 impl Drain {
@@ -45,6 +60,10 @@ impl Drain {
             address: work.address.clone(),
             deadline: work.deadline_in.map(|left| now + left),
             left_blocks: work.left_blocks,
+            left_bytes: work.left_bytes,
+            targets: BTreeSet::new(),
+            rate: Rate::new(now),
+            said: Said::default(),
             queue: Queue::default(),
             pace: Pace::new(),
             stalled_until: None,
@@ -55,6 +74,8 @@ impl Drain {
                 fetch_at: now,
                 has_found: false,
                 wait: Self::SCAN_WAIT_MIN,
+                skipped_bytes: 0,
+                skipping_bytes: 0,
             },
         }
     }
@@ -65,12 +86,35 @@ impl Drain {
         self.address.clone_from(&work.address);
         self.deadline = work.deadline_in.map(|left| now + left);
         self.left_blocks = work.left_blocks;
+        self.left_bytes = work.left_bytes;
     }
 
     /// Takes the news that a block has left.
-    pub(super) fn moved(&mut self, block: BlockId) {
+    pub(super) fn moved(&mut self, now: Instant, block: BlockId, bytes: u64, to: NodeId) {
         self.queue.forget(block);
         self.left_blocks = self.left_blocks.saturating_sub(1);
+        self.left_bytes = self.left_bytes.saturating_sub(bytes);
+        self.rate.record(now, bytes);
+        self.targets.insert(to);
+    }
+
+    /// Returns the bytes that are to be moved.
+    pub(super) fn movable_bytes(&self) -> u64 {
+        self.left_bytes.saturating_sub(self.scan.skipped_bytes)
+    }
+
+    /// Returns what a forecast is made of, but for the room that there is: of `open` nodes.
+    pub(super) fn facts(&self, now: Instant, open: usize) -> Facts {
+        let targets = if self.targets.is_empty() { open } else { self.targets.len() };
+        Facts {
+            left_bytes: self.movable_bytes(),
+            skipped_bytes: self.scan.skipped_bytes.min(self.left_bytes),
+            unplaced_bytes: 0,
+            bytes_per_second: self.rate.bytes_per_second(now),
+            link_bytes_per_second: 0,
+            left: self.left(now),
+            targets: u32::try_from(targets).unwrap_or(u32::MAX),
+        }
     }
 
     /// Returns the time left; `None` without a deadline.
@@ -133,7 +177,11 @@ impl Drain {
         let left = self.left(now);
         let last = candidates.last().map(|candidate| candidate.block);
         for candidate in candidates {
-            self.scan.has_found |= self.queue.insert(candidate, left);
+            if queue::expires_before(&candidate, left) {
+                self.scan.skipping_bytes += u64::from(candidate.length);
+            } else {
+                self.scan.has_found |= self.queue.insert(candidate, left);
+            }
         }
         self.scan.after = last.filter(|_| is_more);
         if self.scan.after.is_none() {
@@ -149,6 +197,7 @@ impl Drain {
             Millis(scan.wait.0 * 2).min(Self::SCAN_WAIT_MAX)
         };
         scan.has_found = false;
+        scan.skipped_bytes = std::mem::take(&mut scan.skipping_bytes);
         scan.fetch_at = now + scan.wait;
     }
 

@@ -1,7 +1,7 @@
 //! What goes into a relocator and what comes out of it.
 
 use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
-use sanderling_protocol::message::{DrainWork, MoveCandidate, MoveCommit, MoveProposal};
+use sanderling_protocol::message::{DrainWork, Forecast, MoveCandidate, MoveCommit, MoveProposal};
 use sanderling_protocol::order::{PushMove, Pushed};
 use sanderling_protocol::{BlockId, Epoch, Millis, NodeId, NodeInfo, Refusal};
 
@@ -145,5 +145,12 @@ pub enum Output {
         call: CallId,
         /// The blocks.
         blocks: Vec<BlockId>,
+    },
+    /// Tell the namenode what is to be expected. Nothing is answered.
+    Forecast {
+        /// The draining node.
+        node: NodeId,
+        /// What is expected.
+        forecast: Forecast,
     },
 }

@@ -11,10 +11,12 @@
 
 mod batch;
 mod drain;
+mod forecast;
 mod interface;
 mod pace;
 mod plan;
 mod queue;
+mod rate;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,6 +28,7 @@ use sanderling_protocol::{Epoch, Instant, Millis, NodeId, NodeInfo, Refusal};
 use crate::Machine;
 use batch::{Batch, Fate, Move, Step};
 use drain::Drain;
+use forecast::Facts;
 use plan::{Answer, Choice, Targets};
 
 /// Counts of what a relocator did, for logs and metrics.
@@ -186,7 +189,8 @@ impl Relocator {
                     self.counts.moved_blocks += 1;
                     self.counts.moved_bytes += u64::from(one.length);
                     if let Some(drain) = self.drains.get_mut(&batch.source) {
-                        drain.moved(one.block());
+                        let to = batch.choice.node;
+                        drain.moved(now, one.block(), u64::from(one.length), to);
                     }
                 }
                 Err(refusal) => {
@@ -333,8 +337,33 @@ impl Relocator {
         let mut order: Vec<(Option<Instant>, NodeId)> =
             self.drains.iter().map(|(node, drain)| (drain.deadline, *node)).collect();
         order.sort_by_key(|(deadline, node)| (deadline.unwrap_or(Instant(u64::MAX)), *node));
-        for (_, node) in order {
-            self.pump_drain(now, node);
+        for (_, node) in &order {
+            self.pump_drain(now, *node);
+        }
+        self.forecast(now, order.into_iter().map(|(_, node)| node));
+    }
+
+    /// Says what is to be expected of each drain, those with the nearest deadline first: they take
+    /// the room that there is.
+    fn forecast(&mut self, now: Instant, order: impl Iterator<Item = NodeId>) {
+        let (open, mut room) = self.targets.room(now);
+        for node in order {
+            let drain = self.drains.get_mut(&node).expect("listed just now");
+            let under_way = self.batches.values().chain(self.waiting.values());
+            let placed: u64 = under_way
+                .filter(|batch| batch.source == node && batch.step != Step::Abandon)
+                .map(Batch::bytes)
+                .sum();
+            let to_place = drain.movable_bytes().saturating_sub(placed);
+            let unplaced_bytes = to_place.saturating_sub(room);
+            room -= to_place - unplaced_bytes;
+            if drain.is_over(now) || !drain.said.may_say(now) {
+                continue;
+            }
+            let forecast = Facts { unplaced_bytes, ..drain.facts(now, open) }.forecast();
+            if drain.said.say(now, forecast) {
+                self.outputs.push_back(Output::Forecast { node, forecast });
+            }
         }
     }
 

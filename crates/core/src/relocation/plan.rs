@@ -84,6 +84,13 @@ impl Targets {
         self.nodes.contains_key(&node) && self.avoided.get(&node).is_none_or(|until| *until <= now)
     }
 
+    /// Returns how many nodes may take blocks now, and the room that they have in all.
+    pub(super) fn room(&self, now: Instant) -> (usize, u64) {
+        let open = || self.nodes.iter().filter(|(node, _)| self.is_eligible(now, **node));
+        let free = open().flat_map(|(_, target)| target.free_bytes.values()).sum();
+        (open().count(), free)
+    }
+
     /// Returns where a target serves blocks.
     pub(super) fn address(&self, node: NodeId) -> Option<&str> {
         self.nodes.get(&node).map(|target| target.address.as_str())

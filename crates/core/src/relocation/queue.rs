@@ -45,11 +45,7 @@ impl Queue {
 
     /// Takes a candidate, unless it is known or expires before the deadline; tells whether it did.
     pub(super) fn insert(&mut self, candidate: MoveCandidate, left: Option<Millis>) -> bool {
-        let expires_first = match (candidate.expires_in, left) {
-            (Some(expires_in), Some(left)) => expires_in <= left,
-            _ => false,
-        };
-        if expires_first || !self.known.insert(candidate.block) {
+        if expires_before(&candidate, left) || !self.known.insert(candidate.block) {
             return false;
         }
         self.push(Queued { candidate, attempts: 0 }, left);
@@ -107,6 +103,14 @@ impl Queue {
 pub(super) fn bytes(candidate: &MoveCandidate) -> u32 {
     // Of an open block, acknowledged bytes may not be published yet.
     if candidate.is_open { candidate.length.max(candidate.reserve_bytes) } else { candidate.length }
+}
+
+/// Tells whether a block goes by itself before the deadline.
+pub(super) fn expires_before(candidate: &MoveCandidate, left: Option<Millis>) -> bool {
+    match (candidate.expires_in, left) {
+        (Some(expires_in), Some(left)) => expires_in <= left,
+        _ => false,
+    }
 }
 
 fn rank(candidate: &MoveCandidate, left: Option<Millis>) -> Rank {

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use sanderling_protocol::message::{MoveCommit, MoveProposal};
+use sanderling_protocol::message::{Forecast, MoveCommit, MoveProposal};
 use sanderling_protocol::node::{Availability, Load, TierUsage};
 use sanderling_protocol::order::PushMove;
 use sanderling_protocol::{BlockId, ObjectId, Policy, Tier};
@@ -78,6 +78,8 @@ struct World {
     /// Calls made.
     calls: u32,
     widest: usize,
+    /// What was forecast, and when.
+    forecasts: Vec<(Instant, Forecast)>,
 }
 
 impl World {
@@ -96,6 +98,7 @@ impl World {
             failing: 0,
             calls: 0,
             widest: 0,
+            forecasts: Vec::new(),
         }
     }
 
@@ -105,7 +108,7 @@ impl World {
             address: "source:1".to_owned(),
             deadline_in: self.deadline.map(|deadline| self.now.until(deadline)),
             left_blocks: self.left.len() as u64,
-            left_bytes: 0,
+            left_bytes: self.left.values().map(|block| u64::from(block.length)).sum(),
         }
     }
 
@@ -121,7 +124,7 @@ impl World {
         self.view();
         while self.now <= end && !self.left.is_empty() {
             let mut answers = Vec::new();
-            while let Some(output) = self.relocator.poll_output() {
+            while let Some(output) = self.poll() {
                 answers.push(self.answer(output));
             }
             self.widest = self.widest.max(self.relocator.batches.len());
@@ -136,6 +139,17 @@ impl World {
             }
         }
         self.view();
+    }
+
+    /// Returns the next output that waits for an answer.
+    fn poll(&mut self) -> Option<Output> {
+        while let Some(output) = self.relocator.poll_output() {
+            match output {
+                Output::Forecast { forecast, .. } => self.forecasts.push((self.now, forecast)),
+                output => return Some(output),
+            }
+        }
+        None
     }
 
     fn answer(&mut self, output: Output) -> Input {
@@ -183,12 +197,16 @@ impl World {
                     let why = String::new();
                     let void = Refusal::MoveVoid { block: one.block, from: one.from_epoch, why };
                     self.left.remove(&one.block).ok_or(void)?;
+                    if let Some(node) = self.nodes.iter_mut().find(|node| node.id == one.to) {
+                        node.tiers[0].used_bytes += u64::from(one.length);
+                    }
                     self.moved.insert(one.block, one.to);
                     Ok(Epoch(2))
                 };
                 let epochs = moves.into_iter().map(commit).collect();
                 Input::Committed { call, epochs: Some(epochs) }
             }
+            Output::Forecast { .. } => unreachable!("nobody waits for it"),
             Output::Abandon { call, .. } => Input::Abandoned { call, is_done: !is_failing },
         }
     }
@@ -247,16 +265,20 @@ fn target_with_its_own_notice_gets_no_more_blocks() {
 fn target_that_got_a_notice_after_the_reservation_is_replanned() {
     let mut world = World::new(blocks(1, 1000), vec![node(1, 1 << 30), node(2, 1 << 20)]);
     world.view();
-    let page = world.relocator.poll_output().unwrap();
+    let page = world.poll().unwrap();
     let page = world.answer(page);
     world.relocator.handle(world.now, page);
-    let Some(Output::Reserve { call, moves }) = world.relocator.poll_output() else { panic!() };
+    let Some(Output::Reserve { call, moves }) = world.poll() else { panic!() };
     assert_eq!(moves[0].to, NodeId(1));
     world.nodes[0].policy = Policy::Draining;
     world.view();
     let epochs = Some(vec![Ok(Epoch(2))]);
     world.relocator.handle(world.now, Input::Reserved { call, epochs });
-    let Some(Output::Abandon { .. }) = world.relocator.outputs.front() else { panic!() };
+    let Some(Output::Abandon { .. }) =
+        world.relocator.outputs.iter().find(|output| !matches!(output, Output::Forecast { .. }))
+    else {
+        panic!()
+    };
     world.run(5_000);
     assert_eq!(world.moved[&BlockId(1)], NodeId(2));
 }
@@ -266,18 +288,18 @@ fn target_that_dies_during_the_push_is_replanned_before_the_push_fails() {
     let mut world = World::new(blocks(1, 1000), vec![node(1, 1 << 30), node(2, 1 << 20)]);
     world.view();
     for _ in 0..2 {
-        let output = world.relocator.poll_output().unwrap();
+        let output = world.poll().unwrap();
         let answer = world.answer(output);
         world.relocator.handle(world.now, answer);
     }
-    let Some(Output::Push { call, moves, .. }) = world.relocator.poll_output() else { panic!() };
+    let Some(Output::Push { call, moves, .. }) = world.poll() else { panic!() };
     assert_eq!(moves[0].to, NodeId(1));
     world.nodes.remove(0);
     world.run(5_000);
     assert_eq!(world.moved[&BlockId(1)], NodeId(2));
     let late = Input::Pushed { call, outcomes: Some(vec![Ok(Pushed { length: 1000 })]) };
     world.relocator.handle(world.now, late);
-    assert_eq!(world.relocator.poll_output(), None);
+    assert_eq!(world.poll(), None);
 }
 
 #[test]
@@ -327,8 +349,8 @@ fn nothing_is_tried_after_the_deadline() {
     let calls = world.calls;
     world.now = world.now + Millis(10_000);
     world.relocator.handle_deadline(world.now);
-    while let Some(output) = world.relocator.poll_output() {
-        assert!(matches!(output, Output::Abandon { .. }));
+    while let Some(output) = world.poll() {
+        assert!(matches!(output, Output::Abandon { .. }), "{output:?}");
     }
     assert!(calls < 500, "{calls} calls for thirty blocks that have nowhere to go");
 }
@@ -347,15 +369,15 @@ fn fleet_without_room_is_asked_again_when_there_is_room() {
 fn cancelled_drain_stops() {
     let mut world = World::new(blocks(100, 1 << 20), vec![node(1, 1 << 30)]);
     world.view();
-    let page = world.relocator.poll_output().unwrap();
+    let page = world.poll().unwrap();
     let page = world.answer(page);
     world.relocator.handle(world.now, page);
-    let reservation = world.relocator.poll_output().unwrap();
+    let reservation = world.poll().unwrap();
     let nodes = world.nodes.clone();
     world.relocator.handle(world.now, Input::Drains { drains: Vec::new(), nodes });
     let reserved = world.answer(reservation);
     world.relocator.handle(world.now, reserved);
-    while let Some(output) = world.relocator.poll_output() {
+    while let Some(output) = world.poll() {
         assert!(!matches!(output, Output::Push { .. } | Output::Fetch { .. }));
     }
 }
@@ -365,7 +387,7 @@ fn answer_that_comes_twice_is_passed_over() {
     let mut world = World::new(blocks(1, 1000), vec![node(1, 1 << 30)]);
     world.view();
     for _ in 0..4 {
-        let Some(output) = world.relocator.poll_output() else { break };
+        let Some(output) = world.poll() else { break };
         let answer = world.answer(output);
         world.relocator.handle(world.now, answer.clone());
         world.relocator.handle(world.now, answer);
@@ -383,4 +405,26 @@ fn same_inputs_give_the_same_outputs() {
         (world.pushed, world.moved, world.now)
     };
     assert_eq!(run(), run());
+}
+
+#[test]
+fn forecast_is_given_at_the_start_and_not_too_often() {
+    let mut world = World::new(blocks(500, 1 << 20), vec![node(1, 1 << 30)]);
+    world.run(30_000);
+    let (at, first) = world.forecasts[0];
+    assert_eq!((at, first.left_bytes, first.targets), (Instant(1_000_000), 500 << 20, 1));
+    assert_eq!((first.late_bytes, first.unplaced_bytes), (0, 0));
+    for pair in world.forecasts.windows(2) {
+        assert!(pair[0].0 + Millis(250) <= pair[1].0, "{pair:?}");
+    }
+}
+
+#[test]
+fn forecast_tells_of_bytes_without_room_and_of_bytes_that_expire() {
+    let mut all: Vec<MoveCandidate> = blocks(10, 1000).collect();
+    all[0].expires_in = Some(Millis(5_000));
+    let mut world = World::new(all, vec![node(1, 4_000)]);
+    world.run(2_000);
+    let (_, last) = world.forecasts.last().unwrap();
+    assert_eq!((last.left_bytes, last.unplaced_bytes, last.skipped_bytes), (5_000, 5_000, 1_000));
 }

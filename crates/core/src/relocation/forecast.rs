@@ -1,0 +1,139 @@
+//! What is to be expected of a drain.
+
+use sanderling_protocol::message::Forecast;
+use sanderling_protocol::{Instant, Millis};
+
+/// What a forecast is made of.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Facts {
+    /// Bytes that are to be moved and have not been.
+    pub(super) left_bytes: u64,
+    /// Bytes that stay because they expire before the deadline.
+    pub(super) skipped_bytes: u64,
+    /// Bytes of `left_bytes` for which no node has room.
+    pub(super) unplaced_bytes: u64,
+    /// Bytes per second at which they leave; `None` before that was measured.
+    pub(super) bytes_per_second: Option<u64>,
+    /// Bytes per second at which they could leave: more, while clients go first.
+    pub(super) link_bytes_per_second: u64,
+    /// Time until the deadline.
+    pub(super) left: Option<Millis>,
+    pub(super) targets: u32,
+}
+
+impl Facts {
+    /// Returns what follows from the facts.
+    pub(super) fn forecast(&self) -> Forecast {
+        let movable = self.left_bytes.saturating_sub(self.unplaced_bytes);
+        let late_bytes = match (self.left, self.bytes_per_second) {
+            (Some(left), Some(rate)) => {
+                let rate = rate.max(self.link_bytes_per_second);
+                movable.saturating_sub(within(rate, left))
+            }
+            _ => 0,
+        };
+        Forecast {
+            left_bytes: self.left_bytes,
+            bytes_per_second: self.bytes_per_second.unwrap_or(0),
+            finish_in: self.bytes_per_second.and_then(|rate| time_for(self.left_bytes, rate)),
+            skipped_bytes: self.skipped_bytes,
+            late_bytes,
+            unplaced_bytes: self.unplaced_bytes,
+            targets: self.targets,
+        }
+    }
+}
+
+/// Returns the bytes that leave at a rate within a time.
+pub(super) fn within(bytes_per_second: u64, left: Millis) -> u64 {
+    let bytes = u128::from(bytes_per_second) * u128::from(left.0) / 1000;
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// Returns the time that bytes take at a rate; `None` when they never get there.
+pub(super) fn time_for(bytes: u64, bytes_per_second: u64) -> Option<Millis> {
+    if bytes == 0 {
+        return Some(Millis(0));
+    }
+    let millis = (u128::from(bytes) * 1000).checked_div(u128::from(bytes_per_second))?;
+    Some(Millis(u64::try_from(millis).unwrap_or(u64::MAX)))
+}
+
+/// The last forecast that was given, so that the same is not said again and none too often.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Said(Option<(Instant, Forecast)>);
+
+impl Said {
+    /// Shortest time between two forecasts of a drain: each is a command in the namenode's log.
+    const PAUSE: Millis = Millis(250);
+
+    /// Tells whether another forecast may be given now.
+    pub(super) fn may_say(&self, now: Instant) -> bool {
+        self.0.is_none_or(|(at, _)| at + Self::PAUSE <= now)
+    }
+
+    /// Notes a forecast; tells whether it is another one than before.
+    pub(super) fn say(&mut self, now: Instant, forecast: Forecast) -> bool {
+        let is_news = self.0.is_none_or(|(_, before)| before != forecast);
+        if is_news {
+            self.0 = Some((now, forecast));
+        }
+        is_news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FACTS: Facts = Facts {
+        left_bytes: 10_000,
+        skipped_bytes: 7,
+        unplaced_bytes: 0,
+        bytes_per_second: Some(1000),
+        link_bytes_per_second: 1000,
+        left: Some(Millis(20_000)),
+        targets: 3,
+    };
+
+    #[test]
+    fn what_fits_into_the_time_is_not_late() {
+        let forecast = FACTS.forecast();
+        assert_eq!((forecast.late_bytes, forecast.unplaced_bytes), (0, 0));
+        assert_eq!(forecast.finish_in, Some(Millis(10_000)));
+        assert_eq!((forecast.skipped_bytes, forecast.targets), (7, 3));
+    }
+
+    #[test]
+    fn what_does_not_is_late_unless_it_has_no_room_anyway() {
+        let short = Facts { left: Some(Millis(4_000)), ..FACTS };
+        assert_eq!(short.forecast().late_bytes, 6_000);
+        let full = Facts { unplaced_bytes: 6_500, ..short };
+        assert_eq!((full.forecast().late_bytes, full.forecast().unplaced_bytes), (0, 6_500));
+    }
+
+    #[test]
+    fn slowness_by_courtesy_makes_nothing_late() {
+        let facts = Facts { link_bytes_per_second: 5000, left: Some(Millis(2_000)), ..FACTS };
+        assert_eq!(facts.forecast().late_bytes, 0);
+    }
+
+    #[test]
+    fn before_anything_was_measured_nothing_is_promised_and_nothing_is_late() {
+        let forecast = Facts { bytes_per_second: None, ..FACTS }.forecast();
+        assert_eq!((forecast.finish_in, forecast.late_bytes), (None, 0));
+        let stuck = Facts { bytes_per_second: Some(0), ..FACTS }.forecast();
+        assert_eq!(stuck.finish_in, None);
+    }
+
+    #[test]
+    fn the_same_is_not_said_twice_and_nothing_too_often() {
+        let mut said = Said::default();
+        let (now, forecast) = (Instant(1_000_000), FACTS.forecast());
+        assert!(said.may_say(now) && said.say(now, forecast));
+        assert!(!said.may_say(now + Millis(249)));
+        let later = now + Millis(250);
+        assert!(said.may_say(later) && !said.say(later, forecast));
+        assert!(said.say(later, Forecast { left_bytes: 1, ..forecast }));
+    }
+}
