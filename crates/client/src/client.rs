@@ -108,6 +108,10 @@ impl Client {
         &self.shared.namenode
     }
 
+    pub(crate) const fn call_deadline(&self) -> Duration {
+        self.call_deadline
+    }
+
     /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &ClientConfig {

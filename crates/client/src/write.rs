@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use sanderling_core::write::{Placed, Want, WriteMachine};
@@ -330,8 +331,9 @@ impl Writer {
         self.kept.insert(placed.piece, piece.clone());
         let address = self.addresses.get(&placed.block.node).cloned().unwrap_or_default();
         let shared = Arc::clone(&self.client.shared);
+        let give_up = Instant::now() + self.client.call_deadline();
         self.under_way.spawn(async move {
-            let answer = write_piece(&shared, &address, &placed, piece).await;
+            let answer = write_piece(&shared, &address, &placed, piece, give_up).await;
             (placed, answer)
         });
     }
@@ -441,12 +443,13 @@ impl Writer {
     }
 }
 
-/// Writes one piece once.
+/// Writes one piece once, or as often as the datanode asks to try the same again until `give_up`.
 async fn write_piece(
     shared: &Shared,
     address: &str,
     placed: &Placed,
     piece: Bytes,
+    give_up: Instant,
 ) -> Result<(), CallError> {
     let mut header = Header::new(Op::Write, 0);
     header.flags = placed.block.tier as u16;
@@ -455,7 +458,19 @@ async fn write_piece(
     header.offset = u64::from(placed.offset);
     header.length = placed.length;
     header.checksum = crc32c(&piece);
-    let deadline = Instant::now() + shared.config.attempt_deadline;
     let node = Some(placed.block.node);
-    shared.pool.call(address, node, header, vec![piece], deadline).await.map(|_| ())
+    loop {
+        let deadline = Instant::now() + shared.config.attempt_deadline;
+        match shared.pool.call(address, node, header, vec![piece.clone()], deadline).await {
+            Err(CallError::Refused(Refusal::RetryAfter { after, why })) => {
+                let pause = Duration::from(after);
+                if Instant::now() + pause >= give_up {
+                    return Err(Refusal::RetryAfter { after, why }.into());
+                }
+                count(&shared.counters.retries, 1);
+                tokio::time::sleep(pause).await;
+            }
+            answer => return answer.map(|_| ()),
+        }
+    }
 }

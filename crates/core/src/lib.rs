@@ -9,6 +9,7 @@ pub mod exposure;
 pub mod fence;
 pub mod location_cache;
 pub mod machine;
+pub mod mechanism;
 pub mod membership;
 pub mod namenode;
 pub mod placement;
@@ -18,3 +19,4 @@ pub mod retry;
 pub mod write;
 
 pub use machine::Machine;
+pub use mechanism::Mechanism;

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use sanderling_core::Mechanism;
 use sanderling_protocol::message::{HeartbeatReply, Hello, HelloReply, Registered, Role};
 use sanderling_protocol::node::Load;
 use sanderling_protocol::{
@@ -16,6 +17,9 @@ use crate::egress::Egress;
 use crate::metrics::Metrics;
 use crate::options::DatanodeOptions;
 use crate::store::BlockStore;
+
+/// When to try a write again that waits for the end of a relocation.
+const RELOCATION_RETRY: Millis = Millis(20);
 
 /// A running datanode.
 #[derive(Debug)]
@@ -143,7 +147,8 @@ impl Node {
         if orders.count != fence_orders {
             return;
         }
-        let is_fenced = orders.is_leaving || !policy.takes_blocks();
+        let is_leaving = orders.is_leaving && self.options.mechanism.pushes_fences();
+        let is_fenced = is_leaving || !policy.takes_blocks();
         if self.store.set_fence(is_fenced) {
             tracing::info!(node = %self.id(), ?policy, is_fenced, "fence changed by policy");
         }
@@ -164,12 +169,25 @@ impl Node {
         }
     }
 
+    /// Returns why no write is taken now under [`Mechanism::Seed`]: the node's relocation has begun
+    /// and not ended. Brodmann et al., section 3.2, reject all writes to a node meanwhile.
+    pub(crate) fn withheld(&self) -> Option<Refusal> {
+        if self.options.mechanism != Mechanism::Seed || !self.store.is_fenced() {
+            return None;
+        }
+        let is_leaving = self.standing.borrow().policy.is_draining();
+        let why = format!("node {} is being relocated", self.id());
+        is_leaving.then_some(Refusal::RetryAfter { after: RELOCATION_RETRY, why })
+    }
+
     /// Fences the node for its own notice, until [`Self::left`] says that the namenode has heard.
     pub(crate) fn leave(&self) {
         let mut orders = self.fence_orders.lock();
         orders.count += 1;
         orders.is_leaving = true;
-        self.store.set_fence(true);
+        if self.options.mechanism.pushes_fences() {
+            self.store.set_fence(true);
+        }
     }
 
     /// Takes the namenode's word again from now on.

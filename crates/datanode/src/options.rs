@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sanderling_core::Mechanism;
+
 /// The disk tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskOptions {
@@ -35,6 +37,8 @@ pub struct DatanodeOptions {
     pub disk: Option<DiskOptions>,
     /// Listen beyond loopback although nobody is asked who he is.
     pub allow_unauthenticated: bool,
+    /// How notices are met.
+    pub mechanism: Mechanism,
     /// Longest time to wait for the namenode at the start.
     pub start_time_max: Duration,
     /// Longest time for one call to the namenode.
@@ -67,6 +71,7 @@ impl Default for DatanodeOptions {
             dram_bytes: 256 << 20,
             disk: None,
             allow_unauthenticated: false,
+            mechanism: Mechanism::default(),
             // A namenode that reads a long journal takes seconds.
             start_time_max: Duration::from_secs(30),
             call_time_max: Duration::from_secs(3),

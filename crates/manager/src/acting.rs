@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sanderling_core::Machine;
 use sanderling_core::relocation::{Input, Relocator};
+use sanderling_core::{Machine, Mechanism};
 use sanderling_protocol::NodeId;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use crate::calls::{Caller, News};
 use crate::options::ManagerOptions;
+use crate::seed;
 
 /// Pause between two tries to get the right to act.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -60,7 +61,10 @@ impl Manager {
             match self.caller.clone().manage().await {
                 News::Renewed => {
                     info!(name = self.options.name, "this manager acts");
-                    Acting::new(self, asked_at).run().await;
+                    match self.options.mechanism {
+                        Mechanism::Sanderling => Acting::new(self, asked_at).run().await,
+                        Mechanism::Seed => seed::act(&self.caller, &self.options, asked_at).await,
+                    }
                     warn!(name = self.options.name, "this manager acts no more");
                     pause = RETRY.0;
                 }

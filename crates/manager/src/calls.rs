@@ -32,12 +32,12 @@ pub(crate) enum News {
 /// Makes the manager's calls.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
-    pool: Pool,
+    pub(crate) pool: Pool,
     namenode: String,
     name: String,
-    holder: Nonce,
+    pub(crate) holder: Nonce,
     lease: Millis,
-    within: Duration,
+    pub(crate) within: Duration,
 }
 
 /// Most events in one answer: more only say the same, that something happened.
@@ -171,7 +171,7 @@ impl Caller {
         }))
     }
 
-    async fn ask(&self, request: Request) -> Result<Reply, Option<Refusal>> {
+    pub(crate) async fn ask(&self, request: Request) -> Result<Reply, Option<Refusal>> {
         self.ask_within(request, self.within).await
     }
 

@@ -7,6 +7,7 @@
 mod acting;
 mod calls;
 mod options;
+mod seed;
 mod server;
 
 pub use options::ManagerOptions;

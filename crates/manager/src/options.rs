@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sanderling_core::Mechanism;
 use sanderling_core::relocation::RelocatorConfig;
 use sanderling_protocol::Nonce;
 
@@ -26,6 +27,8 @@ pub struct ManagerOptions {
     pub call_within: Duration,
     /// Most calls under way. Further ones wait for their turn inside the relocator.
     pub calls_max: usize,
+    /// How notices are met.
+    pub mechanism: Mechanism,
     /// Bounds of the relocation.
     pub relocator: RelocatorConfig,
 }
@@ -43,6 +46,7 @@ impl Default for ManagerOptions {
             call_within: Duration::from_secs(2),
             // Some tens of drains with all their batches.
             calls_max: 512,
+            mechanism: Mechanism::default(),
             relocator: RelocatorConfig::default(),
         }
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sanderling_core::Mechanism;
 use sanderling_core::namenode::NamenodeConfig;
 
 /// When a change counts as written.
@@ -31,6 +32,8 @@ pub struct NamenodeOptions {
     pub sync_every: Duration,
     /// Times of leases, heartbeats and verdicts.
     pub core: NamenodeConfig,
+    /// How notices are met. [`Mechanism::configure`] sets the times in `core` that belong to it.
+    pub mechanism: Mechanism,
     /// Listen beyond loopback although nobody is asked who he is.
     pub allow_unauthenticated: bool,
     /// Bytes of journal after which a snapshot is taken and the journal starts again. Reading
@@ -55,6 +58,7 @@ impl Default for NamenodeOptions {
             // A machine that crashes takes its datanodes' memory along anyway.
             sync_every: Duration::from_millis(200),
             core: NamenodeConfig::default(),
+            mechanism: Mechanism::default(),
             allow_unauthenticated: false,
             snapshot_after_bytes: 64 << 20,
             journal_bytes_max: 4 << 30,

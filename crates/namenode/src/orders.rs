@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
+use sanderling_core::Mechanism;
 use sanderling_core::catalog::DatanodeOrder;
 use sanderling_core::membership::Probe;
 use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
@@ -43,6 +44,7 @@ const IDLE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Orders {
     shared: Arc<Shared>,
+    mechanism: Mechanism,
     lanes: BTreeMap<(NodeId, Lane), mpsc::Sender<Waiting>>,
     tasks: JoinSet<()>,
 }
@@ -68,12 +70,17 @@ struct Waiting {
 }
 
 impl Orders {
-    pub(crate) fn new(state: Arc<State>, work: SyncSender<Work>, stop: CancellationToken) -> Self {
+    pub(crate) fn new(
+        state: Arc<State>,
+        work: SyncSender<Work>,
+        stop: CancellationToken,
+        mechanism: Mechanism,
+    ) -> Self {
         let cluster = Some(state.cluster);
         let pool =
             Pool::new(PoolOptions { role: Role::Namenode, cluster, ..PoolOptions::default() });
         let shared = Arc::new(Shared { state, pool, work, stop });
-        Self { shared, lanes: BTreeMap::new(), tasks: JoinSet::new() }
+        Self { shared, mechanism, lanes: BTreeMap::new(), tasks: JoinSet::new() }
     }
 
     /// Runs errands until the server stops.
@@ -97,6 +104,9 @@ impl Orders {
     }
 
     fn order(&mut self, order: DatanodeOrder) {
+        if matches!(order.order, Order::FenceNode { .. }) && !self.mechanism.pushes_fences() {
+            return;
+        }
         let lane = match order.order {
             Order::FenceNode { .. } | Order::UnfenceNode => Lane::Fence,
             _ => Lane::Rest,

@@ -192,7 +192,7 @@ fn launch(
             "HTTP"
         });
     }
-    let orders = Orders::new(Arc::clone(&state), work.clone(), shutdown.clone());
+    let orders = Orders::new(Arc::clone(&state), work.clone(), shutdown.clone(), options.mechanism);
     tasks.spawn(async move {
         orders.run(errand_queue).await;
         "orders"

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use sanderling_core::Mechanism;
 
 use crate::units::{Rate, Size, Span};
 
@@ -42,6 +43,24 @@ pub(crate) enum SyncMode {
     Always,
 }
 
+/// How a cluster meets notices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PolicyName {
+    /// Fence at once, push many blocks straight to planned targets
+    Sanderling,
+    /// Baseline of experiments: one block at a time through the relocator, writes wait
+    Seed,
+}
+
+impl From<PolicyName> for Mechanism {
+    fn from(name: PolicyName) -> Self {
+        match name {
+            PolicyName::Sanderling => Self::Sanderling,
+            PolicyName::Seed => Self::Seed,
+        }
+    }
+}
+
 /// `sanderling namenode`.
 #[derive(Debug, Args)]
 pub(crate) struct Namenode {
@@ -60,6 +79,9 @@ pub(crate) struct Namenode {
     /// Run no manager inside: one runs on its own
     #[arg(long)]
     pub(crate) no_manager: bool,
+    /// How notices are met: the same for all servers of a cluster
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyName::Sanderling)]
+    pub(crate) policy: PolicyName,
     /// Listen beyond loopback although nobody is asked who they are
     #[arg(long)]
     pub(crate) allow_unauthenticated: bool,
@@ -99,6 +121,9 @@ pub(crate) struct Datanode {
     /// machine [default: what the network takes]
     #[arg(long, value_name = "RATE")]
     pub(crate) egress_limit: Option<Rate>,
+    /// How notices are met: the same for all servers of a cluster
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyName::Sanderling)]
+    pub(crate) policy: PolicyName,
     /// On SIGTERM, move the data away for at most this long, then exit
     #[arg(long, value_name = "DURATION", default_value = "25s")]
     pub(crate) sigterm_deadline: Span,
@@ -116,6 +141,9 @@ pub(crate) struct Manager {
     /// The manager's name, for the events [default: manager-PID]
     #[arg(long)]
     pub(crate) name: Option<String>,
+    /// How notices are met: the same for all servers of a cluster
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyName::Sanderling)]
+    pub(crate) policy: PolicyName,
     /// The process.
     #[command(flatten)]
     pub(crate) process: Process,

@@ -39,6 +39,7 @@ fn options(namenode: &str, args: &Datanode) -> Result<DatanodeOptions, Failure> 
         dram_bytes: args.dram.0,
         disk,
         egress_limit: args.egress_limit.map(|rate| rate.0),
+        mechanism: args.policy.into(),
         allow_unauthenticated: args.allow_unauthenticated,
         ..DatanodeOptions::default()
     })

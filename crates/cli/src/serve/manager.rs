@@ -20,8 +20,13 @@ pub(crate) fn run(global: &Global, args: Manager) -> Result<(), Failure> {
 async fn serve(namenode: String, args: Manager) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
     let name = args.name.unwrap_or_else(|| format!("manager-{}", std::process::id()));
-    let server =
-        ManagerServer::start(ManagerOptions { namenode, name, ..ManagerOptions::default() });
+    let mechanism = args.policy.into();
+    let server = ManagerServer::start(ManagerOptions {
+        namenode,
+        name,
+        mechanism,
+        ..ManagerOptions::default()
+    });
     Ready::here(String::new(), None, None).write(args.process.ready_file.as_deref())?;
     signals.next().await;
     server.stop().await;

@@ -1,5 +1,6 @@
 //! `sanderling namenode`.
 
+use sanderling_core::Mechanism;
 use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_namenode::{NamenodeOptions, NamenodeServer, StartError, Sync};
 use sanderling_protocol::Nonce;
@@ -20,7 +21,8 @@ pub(crate) fn run(global: &Global, args: Namenode) -> Result<(), Failure> {
 
 async fn serve(args: Namenode) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
-    let options = NamenodeOptions {
+    let mechanism = Mechanism::from(args.policy);
+    let mut options = NamenodeOptions {
         listen: args.listen,
         http_listen: somewhere(&args.http),
         directory: args.directory,
@@ -28,9 +30,11 @@ async fn serve(args: Namenode) -> Result<(), Failure> {
             SyncMode::Os => Sync::Os,
             SyncMode::Always => Sync::Always,
         },
+        mechanism,
         allow_unauthenticated: args.allow_unauthenticated,
         ..NamenodeOptions::default()
     };
+    mechanism.configure(&mut options.core);
     let server = NamenodeServer::start(options)
         .await
         .map_err(|error| not_started("namenode", &error, next(&error)))?;
@@ -40,6 +44,7 @@ async fn serve(args: Namenode) -> Result<(), Failure> {
         ManagerServer::start(ManagerOptions {
             namenode: address.clone(),
             name,
+            mechanism,
             // The directory's lock sees to it that there is only one of them.
             holder: Some(Nonce(server.cluster().0)),
             ..ManagerOptions::default()

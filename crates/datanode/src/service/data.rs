@@ -119,6 +119,9 @@ impl Node {
             },
             Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
         };
+        if let Some(refusal) = self.withheld() {
+            return Handled::Now(self.refused(&header, &refusal));
+        }
         if self.store.is_early(&request) {
             return self.write_in_turn(header, request, body);
         }
