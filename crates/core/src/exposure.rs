@@ -4,6 +4,8 @@
 //! the notice comes (Brodmann et al., "An Elastic Ephemeral Datastore using Cheap, Transient Cloud
 //! Resources", section 4.5, shows that the memory of large instances does not fit their notice).
 
+pub mod plan;
+
 use sanderling_protocol::Millis;
 
 /// The shortest notice that is reckoned with where the operator did not say: Google's and Azure's.

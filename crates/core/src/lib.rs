@@ -4,16 +4,19 @@
 //! number, starts a thread or touches a socket, so the servers and the simulator run the very same
 //! decisions. `clippy.toml` of this crate keeps it so.
 
+pub mod background;
 pub mod catalog;
 pub mod exposure;
 pub mod fence;
 pub mod location_cache;
 pub mod machine;
+pub mod manager;
 pub mod mechanism;
 pub mod membership;
 pub mod namenode;
 pub mod placement;
 pub mod preemption;
+pub mod rebalance;
 pub mod relocation;
 pub mod retry;
 pub mod write;

@@ -212,6 +212,9 @@ impl World {
                 let done = is_done.then(|| self.ask(Request::Commit { holder, moves }));
                 Input::Committed { call, epochs: epochs(done) }
             }
+            Output::Page { .. } | Output::DropCopies { .. } => {
+                unreachable!("a relocator does not ask this")
+            }
             Output::Abandon { call, blocks } => {
                 if is_done {
                     self.ask(Request::Abandon { holder, blocks }).unwrap();

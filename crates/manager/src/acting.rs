@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sanderling_core::relocation::{Input, Relocator};
+use sanderling_core::manager::Manager as Decisions;
+use sanderling_core::relocation::Input;
 use sanderling_core::{Machine, Mechanism};
 use sanderling_protocol::NodeId;
 use tokio::task::JoinSet;
@@ -84,7 +85,7 @@ impl Manager {
 struct Acting<'a> {
     options: &'a ManagerOptions,
     caller: &'a Caller,
-    relocator: Relocator,
+    decisions: Decisions,
     began: Instant,
     /// Calls under way. All of them end with this manager's right.
     calls: JoinSet<News>,
@@ -97,6 +98,8 @@ struct Acting<'a> {
     /// Something happened while a view was under way that it may not show.
     look_again: bool,
     event_last: u64,
+    /// Whether copies that no node has room for were spoken of.
+    has_said_unplaced: bool,
 }
 
 impl<'a> Acting<'a> {
@@ -106,7 +109,7 @@ impl<'a> Acting<'a> {
         let mut acting = Self {
             options,
             caller: &manager.caller,
-            relocator: Relocator::new(options.relocator.clone()),
+            decisions: Decisions::new(options.relocator.clone(), options.background.clone()),
             began: now,
             calls: JoinSet::new(),
             drains: BTreeSet::new(),
@@ -117,6 +120,7 @@ impl<'a> Acting<'a> {
             is_looking: false,
             look_again: false,
             event_last: 0,
+            has_said_unplaced: false,
         };
         acting.watch(Duration::ZERO);
         acting
@@ -138,7 +142,7 @@ impl<'a> Acting<'a> {
             let may_act = match ended {
                 Ok(news) => self.take(news),
                 Err(error) => {
-                    // A call's end is lost, so the relocator would wait for ever: begin anew.
+                    // A call's end is lost, so the machine would wait for ever: begin anew.
                     tracing::error!(%error, "a call panicked");
                     false
                 }
@@ -160,11 +164,11 @@ impl<'a> Acting<'a> {
             self.calls.spawn(self.caller.clone().drains());
         }
         let clock = self.now();
-        if self.relocator.deadline().is_some_and(|due| due <= clock) {
-            self.relocator.handle_deadline(clock);
+        if self.decisions.deadline().is_some_and(|due| due <= clock) {
+            self.decisions.handle_deadline(clock);
         }
         while self.calls.len() < self.options.calls_max
-            && let Some(output) = self.relocator.poll_output()
+            && let Some(output) = self.decisions.poll_output()
         {
             self.calls.spawn(self.caller.clone().perform(output));
         }
@@ -178,7 +182,7 @@ impl<'a> Acting<'a> {
         if !self.is_looking {
             due = due.min(self.look_at);
         }
-        if let Some(deadline) = self.relocator.deadline() {
+        if let Some(deadline) = self.decisions.deadline() {
             // A millisecond at least: what is overdue and waits for a call's end must not spin.
             let left = Duration::from(self.now().until(deadline));
             due = due.min(now + left.max(Duration::from_millis(1)));
@@ -204,9 +208,9 @@ impl<'a> Acting<'a> {
                 self.renew_at = Instant::now() + RETRY.0;
             }
             News::NotManager(_) => return false,
-            News::Event(Some(last)) => {
-                if last > self.event_last {
-                    self.event_last = last;
+            News::Event(Some((last, is_news))) => {
+                self.event_last = last;
+                if is_news {
                     self.look_now();
                 }
                 self.watch(Duration::ZERO);
@@ -227,13 +231,14 @@ impl<'a> Acting<'a> {
             }
             let draining = drains.iter().map(|work| work.node).collect();
             self.say(&draining);
+            self.say_unplaced();
             self.drains = draining;
         }
         let now = self.now();
-        self.relocator.handle(now, input);
+        self.decisions.handle(now, input);
     }
 
-    /// Returns the time for the relocator, by a clock that never steps.
+    /// Returns the time for the decisions, by a clock that never steps.
     fn now(&self) -> sanderling_protocol::Instant {
         let passed = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         sanderling_protocol::Instant(passed)
@@ -253,7 +258,7 @@ impl<'a> Acting<'a> {
     }
 
     fn say(&self, draining: &BTreeSet<NodeId>) {
-        let counts = self.relocator.counts();
+        let counts = self.decisions.relocated();
         for node in draining.difference(&self.drains) {
             info!(%node, "drain begins");
         }
@@ -262,5 +267,17 @@ impl<'a> Acting<'a> {
             let failed = counts.failed_moves;
             info!(%node, blocks, bytes, failed, "drain ends; moved so far");
         }
+    }
+
+    /// Says once that nodes hold more than their notice allows and nobody has room for copies.
+    fn say_unplaced(&mut self) {
+        let bytes = self.decisions.background().unplaced_bytes;
+        if bytes > 0 && !self.has_said_unplaced {
+            warn!(bytes, "no room for copies: a notice now could not be met for so many bytes");
+        }
+        if bytes == 0 && self.has_said_unplaced {
+            info!("there is room for every copy again");
+        }
+        self.has_said_unplaced = bytes > 0;
     }
 }

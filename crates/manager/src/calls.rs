@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use sanderling_core::relocation::{CallId, Input, Output};
-use sanderling_protocol::{Epoch, Millis, Nonce, Order, OrderReply, Refusal, Reply, Request};
+use sanderling_core::relocation::{Input, Output};
+use sanderling_protocol::message::MoveCandidate;
+use sanderling_protocol::{
+    BlockId, Epoch, EventKind, Millis, NodeId, Nonce, Order, OrderReply, Refusal, Reply, Request,
+};
 use sanderling_transport::Pool;
 use tokio::time::Instant;
 use tracing::debug;
@@ -13,7 +16,7 @@ use crate::options::ManagerOptions;
 /// What a call brought.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// Something for the relocator.
+    /// Something for the decisions.
     Input(Input),
     /// The view of the drains could not be read.
     NoView,
@@ -23,8 +26,9 @@ pub(crate) enum News {
     NotRenewed,
     /// Another manager acts, for this long at least.
     NotManager(Duration),
-    /// The last event's sequence, if one came.
-    Event(Option<u64>),
+    /// The last event's sequence, if one came, and whether the manager has not done itself what
+    /// happened.
+    Event(Option<(u64, bool)>),
     /// Something was told to the namenode, or could not be; nobody waits for it.
     Told,
 }
@@ -90,26 +94,22 @@ impl Caller {
         let request = Request::Events { after, limit: EVENTS_MAX, wait };
         match self.ask_within(request, EVENT_WAIT + self.within).await {
             Ok(Reply::Events(events)) => {
-                News::Event(Some(events.last().map_or(after, |event| event.sequence)))
+                let last = events.last().map_or(after, |event| event.sequence);
+                News::Event(Some((last, events.iter().any(|event| is_news(&event.kind)))))
             }
             _ => News::Event(None),
         }
     }
 
-    /// Does what the relocator wants.
+    /// Does what the decisions want.
     pub(crate) async fn perform(self, output: Output) -> News {
         News::Input(match output {
             Output::Fetch { node, after, limit } => {
-                let holder = self.holder;
-                let page = match self.ask(Request::DrainBlocks { holder, node, after, limit }).await
-                {
-                    Ok(Reply::Candidates { candidates, is_more }) => Some((candidates, is_more)),
-                    Err(Some(Refusal::NotManager { remaining })) => {
-                        return News::NotManager(remaining.into());
-                    }
-                    _ => None,
-                };
-                Input::Candidates { node, page }
+                let page = |page| Input::Candidates { node, page };
+                return self.page((node, after, limit), page).await;
+            }
+            Output::Page { call, node, after, limit } => {
+                return self.page((node, after, limit), |page| Input::Page { call, page }).await;
             }
             Output::Reserve { call, moves } => {
                 let request = Request::Reserve { holder: self.holder, moves };
@@ -119,7 +119,14 @@ impl Caller {
                 let request = Request::Commit { holder: self.holder, moves };
                 return self.epochs(request, |epochs| Input::Committed { call, epochs }).await;
             }
-            Output::Abandon { call, blocks } => return self.abandon(call, blocks).await,
+            Output::Abandon { call, blocks } => {
+                let request = Request::Abandon { holder: self.holder, blocks };
+                return self.done(request, |is_done| Input::Abandoned { call, is_done }).await;
+            }
+            Output::DropCopies { call, blocks } => {
+                let request = Request::DropCopies { holder: self.holder, blocks };
+                return self.done(request, |is_done| Input::Dropped { call, is_done }).await;
+            }
             Output::Forecast { node, forecast } => {
                 let request = Request::Forecast { holder: self.holder, node, forecast };
                 return match self.ask(request).await {
@@ -149,11 +156,26 @@ impl Caller {
         })
     }
 
-    async fn abandon(self, call: CallId, blocks: Vec<sanderling_protocol::BlockId>) -> News {
-        match self.ask(Request::Abandon { holder: self.holder, blocks }).await {
-            Ok(_) => News::Input(Input::Abandoned { call, is_done: true }),
+    async fn page(
+        self,
+        (node, after, limit): (NodeId, BlockId, u32),
+        input: impl FnOnce(Option<(Vec<MoveCandidate>, bool)>) -> Input,
+    ) -> News {
+        let request = Request::DrainBlocks { holder: self.holder, node, after, limit };
+        News::Input(input(match self.ask(request).await {
+            Ok(Reply::Candidates { candidates, is_more }) => Some((candidates, is_more)),
+            Err(Some(Refusal::NotManager { remaining })) => {
+                return News::NotManager(remaining.into());
+            }
+            _ => None,
+        }))
+    }
+
+    async fn done(self, request: Request, input: impl FnOnce(bool) -> Input) -> News {
+        match self.ask(request).await {
+            Ok(_) => News::Input(input(true)),
             Err(Some(Refusal::NotManager { remaining })) => News::NotManager(remaining.into()),
-            Err(_) => News::Input(Input::Abandoned { call, is_done: false }),
+            Err(_) => News::Input(input(false)),
         }
     }
 
@@ -197,4 +219,15 @@ impl Caller {
             }
         }
     }
+}
+
+/// Tells whether something happened that the manager does not know already from its own calls:
+/// looking at all nodes after each of its moves would cost more than the moves.
+const fn is_news(kind: &EventKind) -> bool {
+    !matches!(
+        kind,
+        EventKind::BlocksMoved { .. }
+            | EventKind::BlocksCopied { .. }
+            | EventKind::BlocksRebalanced { .. }
+    )
 }

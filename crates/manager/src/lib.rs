@@ -1,6 +1,6 @@
-//! The manager: turns notices into relocation.
+//! The manager: turns notices into relocation, and keeps the fleet ready for them.
 //!
-//! The decisions are those of [`sanderling_core::relocation`]. This crate holds the right to act,
+//! The decisions are those of [`sanderling_core::manager`]. This crate holds the right to act,
 //! asks the namenode what drains, and makes the calls. It keeps nothing: another manager goes on in
 //! the middle of a drain.
 

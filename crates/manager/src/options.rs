@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sanderling_core::Mechanism;
+use sanderling_core::background::BackgroundConfig;
 use sanderling_core::relocation::RelocatorConfig;
 use sanderling_protocol::Nonce;
 
@@ -25,12 +26,14 @@ pub struct ManagerOptions {
     pub poll_idle: Duration,
     /// Time of one call to the namenode.
     pub call_within: Duration,
-    /// Most calls under way. Further ones wait for their turn inside the relocator.
+    /// Most calls under way. Further ones wait for their turn inside the decisions.
     pub calls_max: usize,
     /// How notices are met.
     pub mechanism: Mechanism,
     /// Bounds of the relocation.
     pub relocator: RelocatorConfig,
+    /// Bounds of the copies made ahead of notices, and of rebalancing.
+    pub background: BackgroundConfig,
 }
 
 impl Default for ManagerOptions {
@@ -48,6 +51,7 @@ impl Default for ManagerOptions {
             calls_max: 512,
             mechanism: Mechanism::default(),
             relocator: RelocatorConfig::default(),
+            background: BackgroundConfig::default(),
         }
     }
 }

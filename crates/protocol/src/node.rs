@@ -86,6 +86,8 @@ pub struct TierUsage {
     pub capacity_bytes: u64,
     /// Bytes of blocks on it, and bytes reserved by writers and moves, by the catalog's account.
     pub used_bytes: u64,
+    /// Those of them that are copies of blocks whose home is elsewhere.
+    pub copy_bytes: u64,
 }
 
 /// Load figures of a datanode, carried by every heartbeat.

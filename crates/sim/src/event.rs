@@ -94,6 +94,8 @@ pub(crate) enum ManagerCall {
     Commit(CallId),
     Abandon(CallId),
     Forecast,
+    Page(CallId),
+    DropCopies(CallId),
 }
 
 #[derive(Debug)]

@@ -1,7 +1,10 @@
-//! Simulated managers: the driver around the relocator.
+//! Simulated managers: the driver around their decisions.
 
 use sanderling_core::Machine;
-use sanderling_core::relocation::{Input, Output, Relocator, RelocatorConfig};
+use sanderling_core::background::BackgroundConfig;
+use sanderling_core::manager::Manager as Decisions;
+use sanderling_core::relocation::{Input, Output, RelocatorConfig};
+use sanderling_protocol::message::MoveCandidate;
 use sanderling_protocol::{
     Epoch, Millis, NodeId, Nonce, Order, OrderReply, Refusal, Reply, Request,
 };
@@ -15,7 +18,7 @@ use crate::world::World;
 pub(crate) struct Manager {
     holder: Nonce,
     is_acting: bool,
-    relocator: Relocator,
+    decisions: Decisions,
     wake_at: Option<u64>,
 }
 
@@ -30,8 +33,8 @@ const CALL_MILLIS: u64 = 1000;
 
 impl Manager {
     pub(crate) fn new() -> Self {
-        let relocator = Relocator::new(RelocatorConfig::default());
-        Self { holder: Nonce(0), is_acting: false, relocator, wake_at: None }
+        let decisions = Decisions::new(RelocatorConfig::default(), BackgroundConfig::default());
+        Self { holder: Nonce(0), is_acting: false, decisions, wake_at: None }
     }
 }
 
@@ -76,7 +79,7 @@ impl World {
                 let manager = &mut self.managers[usize::from(number)];
                 if manager.wake_at.is_some_and(|at| at <= micros) {
                     manager.wake_at = None;
-                    manager.relocator.handle_deadline(now);
+                    manager.decisions.handle_deadline(now);
                     self.manager_act(number);
                 }
             }
@@ -98,14 +101,11 @@ impl World {
                 _ => return,
             },
             ManagerCall::Forecast => return,
-            ManagerCall::Fetch(node) => {
-                let page = match meta(answer) {
-                    Some(Ok(Reply::Candidates { candidates, is_more })) => {
-                        Some((candidates, is_more))
-                    }
-                    _ => None,
-                };
-                Input::Candidates { node, page }
+            ManagerCall::Fetch(node) => Input::Candidates { node, page: page(answer) },
+            ManagerCall::Page(call) => Input::Page { call, page: page(answer) },
+            ManagerCall::DropCopies(call) => {
+                let is_done = matches!(meta(answer), Some(Ok(_)));
+                Input::Dropped { call, is_done }
             }
             ManagerCall::Reserve(call) => Input::Reserved { call, epochs: epochs(answer) },
             ManagerCall::Commit(call) => {
@@ -127,7 +127,7 @@ impl World {
             }
         };
         let now = self.clock(Place::Manager(number));
-        self.managers[usize::from(number)].relocator.handle(now, input);
+        self.managers[usize::from(number)].decisions.handle(now, input);
         self.manager_act(number);
     }
 
@@ -148,14 +148,22 @@ impl World {
         }
     }
 
-    /// Does what the relocator wants done.
+    /// Does what the decisions want done.
     fn manager_act(&mut self, number: u8) {
         let holder = self.managers[usize::from(number)].holder;
-        while let Some(output) = self.managers[usize::from(number)].relocator.poll_output() {
+        while let Some(output) = self.managers[usize::from(number)].decisions.poll_output() {
             match output {
                 Output::Fetch { node, after, limit } => {
                     let request = Request::DrainBlocks { holder, node, after, limit };
                     self.manager_ask(number, request, ManagerCall::Fetch(node));
+                }
+                Output::Page { call, node, after, limit } => {
+                    let request = Request::DrainBlocks { holder, node, after, limit };
+                    self.manager_ask(number, request, ManagerCall::Page(call));
+                }
+                Output::DropCopies { call, blocks } => {
+                    let request = Request::DropCopies { holder, blocks };
+                    self.manager_ask(number, request, ManagerCall::DropCopies(call));
                 }
                 Output::Reserve { call, moves } => {
                     let request = Request::Reserve { holder, moves };
@@ -186,7 +194,7 @@ impl World {
 
     fn manager_wake(&mut self, number: u8) {
         let place = Place::Manager(number);
-        let Some(due) = self.managers[usize::from(number)].relocator.deadline() else { return };
+        let Some(due) = self.managers[usize::from(number)].decisions.deadline() else { return };
         let at = self.now + self.until(place, due).max(1000);
         let manager = &mut self.managers[usize::from(number)];
         if manager.wake_at.is_none_or(|before| at < before) {
@@ -204,6 +212,13 @@ impl World {
 fn epochs(answer: Option<Answer>) -> Option<Vec<Result<Epoch, Refusal>>> {
     match meta(answer) {
         Some(Ok(Reply::Epochs(epochs))) => Some(epochs),
+        _ => None,
+    }
+}
+
+fn page(answer: Option<Answer>) -> Option<(Vec<MoveCandidate>, bool)> {
+    match meta(answer) {
+        Some(Ok(Reply::Candidates { candidates, is_more })) => Some((candidates, is_more)),
         _ => None,
     }
 }

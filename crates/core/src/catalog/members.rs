@@ -83,6 +83,12 @@ impl Node {
         state.map_or(0, |state| state.capacity.saturating_sub(state.used))
     }
 
+    /// Returns the bytes that copies of other nodes' blocks take in a tier.
+    pub(crate) fn copy_bytes(&self, tier: Tier) -> u64 {
+        let copies = self.copies.values().filter(|(kept, _)| *kept == tier);
+        copies.map(|(_, bytes)| bytes).sum()
+    }
+
     fn account(&mut self, tier: Tier, change: i64) {
         if let Some(state) = self.tiers.iter_mut().find(|state| state.tier == tier) {
             state.used = state.used.saturating_add_signed(change);

@@ -155,6 +155,7 @@ impl Catalog {
             tier: state.tier,
             capacity_bytes: state.capacity,
             used_bytes: state.used,
+            copy_bytes: node.copy_bytes(state.tier),
         });
         Some(NodeInfo {
             id,

@@ -1,4 +1,4 @@
-//! What goes into a relocator and what comes out of it.
+//! What goes into a relocator, or into the manager around it, and what comes out.
 
 use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
 use sanderling_protocol::message::{DrainWork, Forecast, MoveCandidate, MoveCommit, MoveProposal};
@@ -98,9 +98,23 @@ pub enum Input {
         /// Whether it was done.
         is_done: bool,
     },
+    /// Answer to [`Output::Page`], as [`Input::Candidates`].
+    Page {
+        /// The call.
+        call: CallId,
+        /// The page.
+        page: Option<(Vec<MoveCandidate>, bool)>,
+    },
+    /// Answer to [`Output::DropCopies`].
+    Dropped {
+        /// The call.
+        call: CallId,
+        /// Whether it was done.
+        is_done: bool,
+    },
 }
 
-/// What the relocator wants done.
+/// What the relocator, or the manager around it, wants done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// Read a page of candidates.
@@ -152,5 +166,23 @@ pub enum Output {
         node: NodeId,
         /// What is expected.
         forecast: Forecast,
+    },
+    /// Read a page of the blocks of a node that stays. The background asks it, never a relocator.
+    Page {
+        /// The call.
+        call: CallId,
+        /// The node.
+        node: NodeId,
+        /// Start after this block.
+        after: BlockId,
+        /// At most this many.
+        limit: u32,
+    },
+    /// Give copies beside the home up. The background asks it, never a relocator.
+    DropCopies {
+        /// The call.
+        call: CallId,
+        /// The blocks whose copies go.
+        blocks: Vec<BlockId>,
     },
 }

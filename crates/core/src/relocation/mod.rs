@@ -495,6 +495,8 @@ impl Machine for Relocator {
                     this.end(now, batch);
                 });
             }
+            // The background's, beside the relocator in one manager.
+            Input::Page { .. } | Input::Dropped { .. } => {}
         }
         self.pump(now);
     }
@@ -540,4 +542,4 @@ impl Relocator {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -7,11 +7,11 @@ use sanderling_protocol::{BlockId, ObjectId, Policy, Tier};
 
 use super::*;
 
-pub(super) fn tier(tier: Tier, bytes: u64) -> TierUsage {
-    TierUsage { tier, capacity_bytes: bytes, used_bytes: 0 }
+pub(crate) fn tier(tier: Tier, bytes: u64) -> TierUsage {
+    TierUsage { tier, capacity_bytes: bytes, used_bytes: 0, copy_bytes: 0 }
 }
 
-pub(super) fn node(id: u32, dram_bytes: u64) -> NodeInfo {
+pub(crate) fn node(id: u32, dram_bytes: u64) -> NodeInfo {
     NodeInfo {
         id: NodeId(id),
         name: format!("node-{id}"),
@@ -39,7 +39,7 @@ pub(super) fn node(id: u32, dram_bytes: u64) -> NodeInfo {
     }
 }
 
-pub(super) fn candidate(block: u64, bytes: u32) -> MoveCandidate {
+pub(crate) fn candidate(block: u64, bytes: u32) -> MoveCandidate {
     MoveCandidate {
         block: BlockId(block),
         epoch: Epoch(1),
@@ -207,6 +207,9 @@ impl World {
                 Input::Committed { call, epochs: Some(epochs) }
             }
             Output::Forecast { .. } => unreachable!("nobody waits for it"),
+            Output::Page { .. } | Output::DropCopies { .. } => {
+                unreachable!("a relocator does not ask this")
+            }
             Output::Abandon { call, .. } => Input::Abandoned { call, is_done: !is_failing },
         }
     }

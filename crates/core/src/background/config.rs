@@ -1,0 +1,110 @@
+//! The bounds of what is done in the background.
+
+use sanderling_protocol::Millis;
+use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
+
+use crate::exposure::plan::ExposureConfig;
+use crate::rebalance::RebalanceConfig;
+
+/// How fast bytes move in the background: shares, in percent, of what a node's link can send.
+#[derive(Debug, Clone)]
+pub struct PaceConfig {
+    /// Share of a source's link while its clients leave it alone.
+    pub share_percent: u64,
+    /// Share while they do not. Not zero, so that an imbalance ends under lasting load as well;
+    /// what readers are promised is a slowdown of at most as much.
+    pub trickle_percent: u64,
+    /// Share that a node above its budget has whatever its clients do: a notice may come.
+    pub over_percent: u64,
+    /// The same for a node that its cloud recommended to leave.
+    pub risk_percent: u64,
+    /// Share of a target's link, of all its sources together.
+    pub target_percent: u64,
+    /// Clients' bytes, as a share of the link, at which a node counts as busy. Below it the
+    /// background's share shrinks as theirs grows.
+    pub busy_percent: u64,
+    /// Requests under way at which it counts as busy, however few bytes they carry.
+    pub busy_requests: u32,
+    /// Age at which a new node takes the whole of `target_percent`.
+    pub ramp: Millis,
+    /// Share of `target_percent` with which it begins.
+    pub ramp_percent: u64,
+}
+
+impl Default for PaceConfig {
+    fn default() -> Self {
+        Self {
+            share_percent: 20,
+            trickle_percent: 5,
+            over_percent: 10,
+            risk_percent: 40,
+            // Above a source's share, so that two sources at once are not held up by one target.
+            target_percent: 40,
+            busy_percent: 50,
+            busy_requests: 16,
+            ramp: Millis::from_secs(60),
+            ramp_percent: 25,
+        }
+    }
+}
+
+/// The bounds of what is done in the background.
+#[derive(Debug, Clone)]
+pub struct BackgroundConfig {
+    /// How fast.
+    pub pace: PaceConfig,
+    /// Which blocks get copies.
+    pub exposure: ExposureConfig,
+    /// Which blocks move so that nodes are equally full.
+    pub rebalance: RebalanceConfig,
+    /// Batches under way from one source: the second hides the round trips of the first.
+    pub source_batches_max: usize,
+    /// Batches under way to one target, from all sources.
+    pub target_batches_max: usize,
+    /// Blocks in one batch.
+    pub batch_blocks_max: usize,
+    /// Bytes in one batch, and never more than a tenth of a second's share but for one block: they
+    /// are sent at once, before clients' next bytes.
+    pub batch_bytes_max: u64,
+    /// Pages of candidates that are read at once, from all nodes: the namenode has other work.
+    pub pages_max: usize,
+    /// Blocks in one page.
+    pub page_blocks_max: u32,
+    /// Blocks of one node that are remembered for each purpose, about 200 bytes each.
+    pub known_blocks_max: usize,
+    /// Wait between two readings of one node's blocks that found some to move.
+    pub scan_wait_min: Millis,
+    /// Longest wait between two that found none.
+    pub scan_wait_max: Millis,
+    /// First wait before a call that failed is made again; doubled up to eight times as long.
+    pub retry_wait: Millis,
+    /// How long a target that refused is left alone.
+    pub avoid: Millis,
+    /// Time of one push call: a quarter of how long a reservation lasts.
+    pub push_millis_max: Millis,
+    /// Calls of one step of a batch before it is given up.
+    pub tries_max: u32,
+}
+
+impl Default for BackgroundConfig {
+    fn default() -> Self {
+        Self {
+            pace: PaceConfig::default(),
+            exposure: ExposureConfig::default(),
+            rebalance: RebalanceConfig::default(),
+            source_batches_max: 2,
+            target_batches_max: 4,
+            batch_blocks_max: 64,
+            batch_bytes_max: 4 << 20,
+            pages_max: 4,
+            page_blocks_max: BLOCKS_PER_PAGE_MAX as u32,
+            known_blocks_max: 8192,
+            scan_wait_min: Millis(200),
+            scan_wait_max: Millis(10_000),
+            retry_wait: Millis(200),
+            avoid: Millis(2_000),
+            push_millis_max: Millis(5_000),
+            tries_max: 5,
+        }
+    }
+}

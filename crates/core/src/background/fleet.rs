@@ -1,0 +1,326 @@
+//! The nodes as the last view showed them, less what was planned since.
+
+use std::collections::BTreeMap;
+
+use sanderling_protocol::message::MovePurpose;
+use sanderling_protocol::node::Availability;
+use sanderling_protocol::{Instant, NodeId, NodeInfo, Tier};
+
+use super::bucket::Bucket;
+use super::config::{BackgroundConfig, PaceConfig};
+use crate::exposure::plan::percent;
+
+/// How much hurry a source's bytes are in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Hurry {
+    /// They can wait for quiet times.
+    None,
+    /// A notice that came now could not be met.
+    Over,
+    /// A notice is to be expected.
+    Risk,
+}
+
+/// What the search for a target found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The bytes may go there.
+    Go(NodeId),
+    /// Every node with room takes as much as it may, some until this time at least; without one,
+    /// until a push ends.
+    Busy(Option<Instant>),
+    /// No node has room.
+    NoRoom,
+}
+
+/// One node.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    pub(super) info: NodeInfo,
+    pub(super) is_copying: bool,
+    traffic: Traffic,
+    sent: Bucket,
+    stored: Bucket,
+    pushes: usize,
+}
+
+/// What clients read and write, learnt from the totals of two heartbeats.
+#[derive(Debug, Clone, Copy)]
+struct Traffic {
+    at: Instant,
+    total: u64,
+    bytes_per_second: u64,
+}
+
+/// All nodes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fleet {
+    members: BTreeMap<NodeId, Member>,
+    /// Nodes that refused or could not be reached, and until when they are left alone.
+    avoided: BTreeMap<NodeId, Instant>,
+}
+
+impl Traffic {
+    /// Shortest time between two heartbeats that says something, in microseconds.
+    const MICROS_MIN: u64 = 100_000;
+
+    fn begin(now: Instant, info: &NodeInfo) -> Self {
+        Self { at: now - info.heartbeat_age, total: total(info), bytes_per_second: 0 }
+    }
+
+    /// Learns from a heartbeat: more traffic counts at once, less by halves.
+    fn learn(&mut self, now: Instant, info: &NodeInfo) {
+        let at = now - info.heartbeat_age;
+        let micros = at.0.saturating_sub(self.at.0);
+        if micros < Self::MICROS_MIN {
+            return;
+        }
+        let bytes = u128::from(total(info).saturating_sub(self.total));
+        let rate = u64::try_from(bytes * 1_000_000 / u128::from(micros)).unwrap_or(u64::MAX);
+        self.bytes_per_second = rate.max(self.bytes_per_second.midpoint(rate));
+        (self.at, self.total) = (at, total(info));
+    }
+}
+
+const fn total(info: &NodeInfo) -> u64 {
+    info.load.read_bytes_total.saturating_add(info.load.written_bytes_total)
+}
+
+impl Member {
+    fn new(now: Instant, info: NodeInfo) -> Self {
+        let traffic = Traffic::begin(now, &info);
+        let (sent, stored) = (Bucket::new(now), Bucket::new(now));
+        Self { info, is_copying: false, traffic, sent, stored, pushes: 0 }
+    }
+
+    /// Returns the bytes per second that it may send: see [`PaceConfig`].
+    pub(super) fn send_rate(&self, hurry: Hurry, is_waiting: bool, pace: &PaceConfig) -> u64 {
+        let egress = self.info.egress_bytes_per_second;
+        let busy_at = percent(egress, pace.busy_percent).max(1);
+        let is_busy = self.info.load.requests_in_flight >= pace.busy_requests;
+        let taken = if is_busy { busy_at } else { self.traffic.bytes_per_second.min(busy_at) };
+        let quiet = u128::from(pace.share_percent) * u128::from(busy_at - taken);
+        let quiet = u64::try_from(quiet / u128::from(busy_at)).expect("a share of a share");
+        let ease = if is_waiting { 0 } else { quiet.max(pace.trickle_percent) };
+        let share = match hurry {
+            Hurry::None => ease,
+            Hurry::Over => ease.max(pace.over_percent),
+            Hurry::Risk => ease.max(pace.risk_percent),
+        };
+        percent(egress, share)
+    }
+
+    /// Returns the bytes per second that it may store: few while it is new.
+    fn store_rate(&self, pace: &PaceConfig) -> u64 {
+        let (age, ramp) = (self.info.age.0, pace.ramp.0.max(1));
+        let grown = (100 - pace.ramp_percent) * age.min(ramp) / ramp;
+        let share = percent(self.info.egress_bytes_per_second, pace.target_percent);
+        percent(share, pace.ramp_percent + grown)
+    }
+
+    /// Returns when it may send something; `None` when not for now.
+    pub(super) fn sends_at(&mut self, now: Instant, rate: u64) -> Option<Instant> {
+        self.sent.ready_at(now, rate)
+    }
+
+    fn usage(&self, tier: Tier) -> Option<(u64, u64)> {
+        let usage = self.info.tiers.iter().find(|usage| usage.tier == tier)?;
+        Some((usage.capacity_bytes, usage.used_bytes))
+    }
+
+    fn add_used(&mut self, tier: Tier, bytes: u64) {
+        if let Some(usage) = self.info.tiers.iter_mut().find(|usage| usage.tier == tier) {
+            usage.used_bytes = usage.used_bytes.saturating_add(bytes);
+        }
+    }
+}
+
+impl Fleet {
+    /// Takes a new view. `unseen` are bytes of reservations that the view may not show yet.
+    pub(super) fn replace(
+        &mut self,
+        now: Instant,
+        nodes: Vec<NodeInfo>,
+        unseen: &BTreeMap<(NodeId, Tier), u64>,
+    ) {
+        self.avoided.retain(|_, until| *until > now);
+        let mut before = std::mem::take(&mut self.members);
+        for info in nodes {
+            let id = info.id;
+            let mut member = match before.remove(&id) {
+                Some(mut member) => {
+                    member.traffic.learn(now, &info);
+                    Member { info, ..member }
+                }
+                None => Member::new(now, info),
+            };
+            for usage in &mut member.info.tiers {
+                usage.used_bytes += unseen.get(&(id, usage.tier)).copied().unwrap_or(0);
+            }
+            self.members.insert(id, member);
+        }
+    }
+
+    pub(super) fn get(&self, node: NodeId) -> Option<&Member> {
+        self.members.get(&node)
+    }
+
+    pub(super) fn get_mut(&mut self, node: NodeId) -> Option<&mut Member> {
+        self.members.get_mut(&node)
+    }
+
+    pub(super) fn ids(&self) -> Vec<NodeId> {
+        self.members.keys().copied().collect()
+    }
+
+    pub(super) fn infos(&self) -> impl Iterator<Item = &NodeInfo> {
+        self.members.values().map(|member| &member.info)
+    }
+
+    /// Tells whether a node stays, as far as is known: moves from it are the background's.
+    pub(super) fn stays(&self, node: NodeId) -> bool {
+        self.members.get(&node).is_some_and(|member| member.info.policy.takes_blocks())
+    }
+
+    /// Leaves a node alone until `until`: it refused, or could not be reached.
+    pub(super) fn avoid(&mut self, node: NodeId, until: Instant) {
+        self.avoided.insert(node, until);
+    }
+
+    /// Notes that a tier has no room until the next view.
+    pub(super) fn fill(&mut self, node: NodeId, tier: Tier) {
+        if let Some(member) = self.members.get_mut(&node) {
+            member.add_used(tier, u64::MAX / 4);
+        }
+    }
+
+    /// Counts a batch that starts: what it sends and takes.
+    pub(super) fn started(&mut self, source: NodeId, target: NodeId, bytes: u64) {
+        if let Some(member) = self.members.get_mut(&source) {
+            member.sent.take(bytes);
+        }
+        if let Some(member) = self.members.get_mut(&target) {
+            member.stored.take(bytes);
+            member.pushes += 1;
+        }
+    }
+
+    /// Counts a batch that ended.
+    pub(super) fn ended(&mut self, target: NodeId) {
+        if let Some(member) = self.members.get_mut(&target) {
+            member.pushes = member.pushes.saturating_sub(1);
+        }
+    }
+
+    /// Takes room for a move; tells whether there was enough.
+    pub(super) fn take(
+        &mut self,
+        purpose: MovePurpose,
+        node: NodeId,
+        tier: Tier,
+        bytes: u64,
+        config: &BackgroundConfig,
+    ) -> bool {
+        let Some(member) = self.members.get_mut(&node) else { return false };
+        if room(member, purpose, tier, config) < bytes {
+            return false;
+        }
+        member.add_used(tier, bytes);
+        if purpose == MovePurpose::Rebalance {
+            member.info.exposure_bytes += bytes;
+        }
+        true
+    }
+
+    /// Tells whether a copy must go to another machine: there is one that takes blocks.
+    fn has_other_host(&self, host: &str) -> bool {
+        self.infos().any(|info| info.policy.takes_blocks() && info.host != host)
+    }
+
+    /// Returns the node that should hold a copy of `bytes` of a source's block in a tier: the one
+    /// with most room for what it is busy with.
+    pub(super) fn choose_copy(
+        &mut self,
+        now: Instant,
+        source: NodeId,
+        tier: Tier,
+        bytes: u64,
+        config: &BackgroundConfig,
+    ) -> Answer {
+        let host = self.members.get(&source).map_or("", |member| &member.info.host).to_owned();
+        let elsewhere = self.has_other_host(&host);
+        let life_min = config.exposure.life_min;
+        self.choose(now, MovePurpose::Precopy, tier, bytes, config, |member| {
+            let is_apart = member.info.id != source && !(elsewhere && member.info.host == host);
+            let is_dying = member.info.expected_life.is_some_and(|life| life < life_min);
+            is_apart.then_some(if is_dying { 1 } else { 2 })
+        })
+    }
+
+    /// Returns the node that should get `bytes` of a tier so that all are equally full: the one
+    /// that lacks most.
+    pub(super) fn choose_home(
+        &mut self,
+        now: Instant,
+        tier: Tier,
+        bytes: u64,
+        lack: &BTreeMap<(NodeId, Tier), u64>,
+        config: &BackgroundConfig,
+    ) -> Answer {
+        self.choose(now, MovePurpose::Rebalance, tier, bytes, config, |member| {
+            lack.get(&(member.info.id, tier)).copied().filter(|lack| *lack > 0)
+        })
+    }
+
+    /// Returns the node with room that has the greatest weight: that of `weigh`, and for a copy the
+    /// room, divided by what the node is busy with.
+    fn choose(
+        &mut self,
+        now: Instant,
+        purpose: MovePurpose,
+        tier: Tier,
+        bytes: u64,
+        config: &BackgroundConfig,
+        weigh: impl Fn(&Member) -> Option<u64>,
+    ) -> Answer {
+        let (mut answer, mut best) = (Answer::NoRoom, 0);
+        for (id, member) in &mut self.members {
+            let is_avoided = self.avoided.get(id).is_some_and(|until| *until > now);
+            let room = room(member, purpose, tier, config);
+            if is_avoided || room < bytes || !takes(&member.info) {
+                continue;
+            }
+            let Some(weight) = weigh(member) else { continue };
+            let rate = member.store_rate(&config.pace);
+            let ready_at = member.stored.ready_at(now, rate).unwrap_or(now);
+            if member.pushes >= config.target_batches_max || ready_at > now {
+                let until = (ready_at > now).then_some(ready_at);
+                answer = match answer {
+                    Answer::NoRoom => Answer::Busy(until),
+                    Answer::Busy(before) => Answer::Busy(before.into_iter().chain(until).min()),
+                    Answer::Go(_) => answer,
+                };
+                continue;
+            }
+            let room = if purpose == MovePurpose::Precopy { room } else { 1 };
+            let weight = weight.saturating_mul(room) / (1 + member.pushes as u64);
+            if weight > best || !matches!(answer, Answer::Go(_)) {
+                (answer, best) = (Answer::Go(*id), weight);
+            }
+        }
+        answer
+    }
+}
+
+fn takes(info: &NodeInfo) -> bool {
+    info.policy.takes_blocks() && info.availability == Availability::Up && !info.is_at_risk
+}
+
+/// Returns the bytes that a node may take of this kind in a tier.
+fn room(member: &Member, purpose: MovePurpose, tier: Tier, config: &BackgroundConfig) -> u64 {
+    if purpose == MovePurpose::Rebalance {
+        return config.rebalance.room_bytes(&member.info, tier);
+    }
+    let room = |(capacity, used)| config.exposure.room_bytes(tier, capacity, used);
+    member.usage(tier).map_or(0, room)
+}

@@ -1,0 +1,256 @@
+//! What is done next for a node: which batch, from which list, to which target.
+
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+use sanderling_protocol::message::MovePurpose;
+use sanderling_protocol::{Instant, NodeId, Tier};
+
+use super::Background;
+use super::batch::{Batch, Move, Step};
+use super::fleet::{Answer, Hurry};
+use super::scan::Scan;
+use crate::exposure::plan::copy_tiers;
+use crate::relocation::Output;
+
+/// What is wished for of a source's blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Task {
+    Copy,
+    Move(Tier),
+    /// Nothing is sent, but the blocks must be read to know which copies go.
+    Drop,
+}
+
+/// What can be done for a source for one task.
+enum Next {
+    Batch(Batch),
+    /// Nothing before this.
+    Wait(Instant),
+    /// Nothing until something happens.
+    Nothing,
+}
+
+impl Background {
+    /// Does everything that can be done now.
+    pub(super) fn pump_all(&mut self, now: Instant) {
+        let mut order: Vec<(std::cmp::Reverse<Option<Hurry>>, NodeId)> =
+            self.wishes.iter().map(|(node, wish)| (std::cmp::Reverse(wish.hurry), *node)).collect();
+        order.sort();
+        self.due.clear();
+        for (_, node) in order {
+            self.pump(now, node);
+        }
+    }
+
+    /// Does for one source everything that can be done now.
+    pub(super) fn pump(&mut self, now: Instant, source: NodeId) {
+        self.due.remove(&source);
+        loop {
+            if self.batches_of(source).count() >= self.config.source_batches_max {
+                return;
+            }
+            let mut due: Option<Instant> = None;
+            let mut planned = None;
+            for task in self.tasks(source) {
+                match self.next(now, source, task) {
+                    Next::Batch(batch) => {
+                        planned = Some(batch);
+                        break;
+                    }
+                    Next::Wait(at) => due = due.into_iter().chain([at]).min(),
+                    Next::Nothing => {}
+                }
+            }
+            let Some(batch) = planned else {
+                if let Some(due) = due {
+                    self.due.insert(source, due);
+                }
+                return;
+            };
+            if batch.moves.is_empty() {
+                continue;
+            }
+            self.fleet.started(source, batch.target, batch.bytes());
+            self.go_on(now, batch);
+        }
+    }
+
+    /// Returns what is wished for of a source, copies first.
+    fn tasks(&self, source: NodeId) -> Vec<Task> {
+        let Some(wish) = self.wishes.get(&source).filter(|_| self.fleet.stays(source)) else {
+            return Vec::new();
+        };
+        let copy = (wish.copy_bytes > 0).then_some(Task::Copy);
+        let moves = wish.move_bytes.iter().filter(|(_, bytes)| **bytes > 0);
+        let moves = moves.map(|(tier, _)| Task::Move(*tier));
+        let drop = (wish.needless_bytes > 0 || wish.may_relieve).then_some(Task::Drop);
+        copy.into_iter().chain(moves).chain(drop).collect()
+    }
+
+    fn next(&mut self, now: Instant, source: NodeId, task: Task) -> Next {
+        let scan = self.scans.entry(source).or_insert_with(|| Scan::new(now));
+        let has_any = match task {
+            Task::Copy => scan.coldest().is_some(),
+            Task::Move(tier) => scan.next_move(tier).is_some(),
+            Task::Drop => false,
+        };
+        if !has_any {
+            return self.read(now, source);
+        }
+        let hurry = self.wishes[&source].hurry.filter(|_| task == Task::Copy);
+        let hurry = hurry.unwrap_or(Hurry::None);
+        let (is_waiting, pace) = (self.is_waiting, &self.config.pace);
+        let Some(member) = self.fleet.get_mut(source) else { return Next::Nothing };
+        let rate = member.send_rate(hurry, is_waiting, pace);
+        match member.sends_at(now, rate) {
+            None => Next::Nothing,
+            Some(at) if at > now => Next::Wait(at),
+            Some(_) => {
+                let bytes_max =
+                    (rate / 10).clamp(u64::from(BLOCK_BYTES_MAX), self.config.batch_bytes_max);
+                match task {
+                    Task::Move(tier) => self.plan_moves(now, source, tier, bytes_max),
+                    Task::Copy | Task::Drop => self.plan_copies(now, source, bytes_max),
+                }
+            }
+        }
+    }
+
+    /// Begins to read a node's blocks, if it is time.
+    fn read(&mut self, now: Instant, node: NodeId) -> Next {
+        let Some(scan) = self.scans.get_mut(&node).filter(|scan| !scan.is_reading()) else {
+            return Next::Nothing;
+        };
+        if scan.next_at() > now {
+            return Next::Wait(scan.next_at());
+        }
+        if self.pages.len() >= self.config.pages_max {
+            // The next page's end comes back here.
+            return Next::Nothing;
+        }
+        let after = scan.begin();
+        self.fetch(node, after);
+        Next::Nothing
+    }
+
+    fn plan_copies(&mut self, now: Instant, source: NodeId, bytes_max: u64) -> Next {
+        let head = self.scans[&source].coldest().expect("the caller saw one");
+        let bytes = u64::from(head.reserve_bytes);
+        for tier in copy_tiers(head.tier) {
+            match self.fleet.choose_copy(now, source, tier, bytes, &self.config) {
+                Answer::Go(target) => {
+                    self.unplaced.remove(&source);
+                    return self.gather(source, target, tier, MovePurpose::Precopy, bytes_max);
+                }
+                // A busy tier is waited for, not left.
+                Answer::Busy(until) => return until.map_or(Next::Nothing, Next::Wait),
+                Answer::NoRoom => {}
+            }
+        }
+        let wish = self.wishes.get_mut(&source).expect("the caller has it");
+        self.unplaced.insert(source, std::mem::take(&mut wish.copy_bytes));
+        Next::Nothing
+    }
+
+    fn plan_moves(&mut self, now: Instant, source: NodeId, tier: Tier, bytes_max: u64) -> Next {
+        let head = self.scans[&source].next_move(tier).expect("the caller saw one");
+        let bytes = u64::from(head.reserve_bytes);
+        match self.fleet.choose_home(now, tier, bytes, &self.lack, &self.config) {
+            Answer::Go(target) => {
+                self.gather(source, target, tier, MovePurpose::Rebalance, bytes_max)
+            }
+            Answer::Busy(until) => until.map_or(Next::Nothing, Next::Wait),
+            // Its exposure is in the way, or its room: the next view says whether it still is.
+            Answer::NoRoom => {
+                let wish = self.wishes.get_mut(&source).expect("the caller has it");
+                wish.move_bytes.remove(&tier);
+                Next::Nothing
+            }
+        }
+    }
+
+    /// Takes the first block of a list and those that follow it into the same batch.
+    fn gather(
+        &mut self,
+        source: NodeId,
+        target: NodeId,
+        tier: Tier,
+        purpose: MovePurpose,
+        bytes_max: u64,
+    ) -> Next {
+        let is_copy = purpose == MovePurpose::Precopy;
+        let scan = self.scans.get_mut(&source).expect("the caller has it");
+        let wish = self.wishes.get_mut(&source).expect("the caller has it");
+        let left = if is_copy { wish.copy_bytes } else { wish.move_bytes[&tier] };
+        let bytes_max = bytes_max.min(left);
+        let mut moves: Vec<Move> = Vec::new();
+        let mut bytes = 0;
+        while moves.len() < self.config.batch_blocks_max {
+            let head = if is_copy { scan.coldest() } else { scan.next_move(tier) };
+            let Some(head) = head else { break };
+            let fits = moves.first().is_none_or(|first| {
+                first.candidate.tier == head.tier && bytes + u64::from(head.length) <= bytes_max
+            });
+            let reserve = u64::from(head.reserve_bytes);
+            if !fits || !self.fleet.take(purpose, target, tier, reserve, &self.config) {
+                break;
+            }
+            let taken = if is_copy { scan.take_coldest() } else { scan.take_move(tier) };
+            let candidate = taken.expect("it was looked at");
+            bytes += u64::from(candidate.length);
+            if is_copy || candidate.copy.is_none_or(|(holder, _)| holder != target) {
+                moves.push(Move::from(candidate));
+            }
+        }
+        if bytes == 0 {
+            return Next::Nothing;
+        }
+        if is_copy {
+            wish.copy_bytes = wish.copy_bytes.saturating_sub(bytes);
+        } else {
+            let left = wish.move_bytes.get_mut(&tier).expect("it was read above");
+            *left = left.saturating_sub(bytes);
+            if let Some(lack) = self.lack.get_mut(&(target, tier)) {
+                *lack = lack.saturating_sub(bytes);
+            }
+        }
+        let step = Step::Reserve;
+        Next::Batch(Batch { purpose, source, target, tier, moves, step, tries: 0 })
+    }
+
+    /// Uses a complete reading: drops the copies that are in the way. Tells whether it brought
+    /// anything that is wished for.
+    pub(super) fn use_scan(&mut self, node: NodeId) -> bool {
+        let (Some(scan), Some(wish)) = (self.scans.get_mut(&node), self.wishes.get_mut(&node))
+        else {
+            return false;
+        };
+        let has_copies = wish.copy_bytes > 0 && scan.coldest().is_some();
+        let has_moves = wish.move_bytes.keys().any(|tier| scan.next_move(*tier).is_some());
+        let mut blocks = Vec::new();
+        for held in scan.take_held() {
+            let (length, bytes) = (u64::from(held.length), u64::from(held.bytes));
+            let scarce = self.scarce.get_mut(&(held.holder, held.tier)).filter(|left| **left > 0);
+            let is_needless = wish.needless_bytes >= length;
+            let mut is_dropped = is_needless;
+            if let Some(left) = scarce
+                && (wish.may_relieve || is_needless)
+            {
+                *left = left.saturating_sub(bytes);
+                is_dropped = true;
+            }
+            if is_dropped && blocks.len() < self.config.page_blocks_max as usize {
+                wish.needless_bytes = wish.needless_bytes.saturating_sub(length);
+                blocks.push(held.block);
+            }
+        }
+        wish.may_relieve = false;
+        wish.needless_bytes = 0;
+        let has_dropped = !blocks.is_empty();
+        if has_dropped {
+            let call = self.call();
+            self.drops.insert(call, blocks.len() as u64);
+            self.outputs.push_back(Output::DropCopies { call, blocks });
+        }
+        has_copies || has_moves || has_dropped
+    }
+}

@@ -1,0 +1,159 @@
+//! The reading of one node's blocks, page by page, and what was found worth moving.
+
+use std::collections::BTreeMap;
+
+use sanderling_protocol::message::MoveCandidate;
+use sanderling_protocol::{BlockId, Instant, Millis, NodeId, Tier};
+
+use super::config::BackgroundConfig;
+use crate::exposure::plan::Coldness;
+use crate::rebalance::{self, Turn};
+
+/// A block's copy that may be dropped.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held {
+    pub(super) idle: Millis,
+    pub(super) block: BlockId,
+    pub(super) length: u32,
+    pub(super) bytes: u32,
+    pub(super) holder: NodeId,
+    pub(super) tier: Tier,
+}
+
+/// What is known of one node's blocks.
+#[derive(Debug, Clone)]
+pub(super) struct Scan {
+    after: BlockId,
+    is_reading: bool,
+    next_at: Instant,
+    wait: Millis,
+    /// Blocks that may get a copy, the coldest first.
+    copies: BTreeMap<Coldness, MoveCandidate>,
+    /// Blocks that may move, tier by tier.
+    moves: BTreeMap<Tier, BTreeMap<Turn, MoveCandidate>>,
+    /// Blocks that have a copy.
+    held: Vec<Held>,
+}
+
+impl Scan {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            after: BlockId(0),
+            is_reading: false,
+            next_at: now,
+            wait: Millis(0),
+            copies: BTreeMap::new(),
+            moves: BTreeMap::new(),
+            held: Vec::new(),
+        }
+    }
+
+    pub(super) const fn is_reading(&self) -> bool {
+        self.is_reading
+    }
+
+    /// Returns when the next reading may begin.
+    pub(super) const fn next_at(&self) -> Instant {
+        self.next_at
+    }
+
+    /// Begins a reading. Returns after which block.
+    pub(super) fn begin(&mut self) -> BlockId {
+        self.after = BlockId::default();
+        self.is_reading = true;
+        self.copies.clear();
+        self.moves.clear();
+        self.held.clear();
+        self.after
+    }
+
+    /// Takes a page. Returns after which block the next one begins; `None` at the end.
+    pub(super) fn page(
+        &mut self,
+        page: Option<(Vec<MoveCandidate>, bool)>,
+        config: &BackgroundConfig,
+    ) -> Option<BlockId> {
+        let Some((candidates, is_more)) = page else {
+            self.is_reading = false;
+            return None;
+        };
+        self.after = candidates.last().map_or(self.after, |candidate| candidate.block);
+        let has_any = !candidates.is_empty();
+        for candidate in candidates {
+            self.insert(candidate, config);
+        }
+        if is_more && has_any {
+            return Some(self.after);
+        }
+        self.is_reading = false;
+        None
+    }
+
+    fn insert(&mut self, candidate: MoveCandidate, config: &BackgroundConfig) {
+        let known_max = config.known_blocks_max;
+        if let Some((holder, tier)) = candidate.copy
+            && self.held.len() < known_max
+        {
+            let MoveCandidate { idle, block, length, reserve_bytes: bytes, .. } = candidate;
+            self.held.push(Held { idle, block, length, bytes, holder, tier });
+        }
+        if rebalance::may_move(&candidate) {
+            let of_tier = self.moves.entry(candidate.tier).or_default();
+            of_tier.insert(Turn::from(&candidate), candidate.clone());
+            if of_tier.len() > known_max {
+                of_tier.pop_last();
+            }
+        }
+        if config.exposure.may_copy(&candidate) {
+            self.copies.insert(Coldness::from(&candidate), candidate);
+            if self.copies.len() > known_max {
+                self.copies.pop_last();
+            }
+        }
+    }
+
+    /// Says that a page could not be read: the namenode may be back soon.
+    pub(super) fn try_again(&mut self, now: Instant, config: &BackgroundConfig) {
+        self.next_at = now + config.retry_wait;
+    }
+
+    /// Says when the next reading may begin: later and later while none brings what is wanted.
+    pub(super) fn rest(&mut self, now: Instant, was_of_use: bool, config: &BackgroundConfig) {
+        let wait = if was_of_use { Millis(0) } else { Millis(self.wait.0 * 2) };
+        self.wait = wait.clamp(config.scan_wait_min, config.scan_wait_max);
+        self.next_at = now + self.wait;
+    }
+
+    /// Returns the coldest block without a copy.
+    pub(super) fn coldest(&self) -> Option<&MoveCandidate> {
+        self.copies.first_key_value().map(|(_, candidate)| candidate)
+    }
+
+    /// Takes the coldest block without a copy.
+    pub(super) fn take_coldest(&mut self) -> Option<MoveCandidate> {
+        let (_, candidate) = self.copies.pop_first()?;
+        if let Some(of_tier) = self.moves.get_mut(&candidate.tier) {
+            of_tier.remove(&Turn::from(&candidate));
+        }
+        Some(candidate)
+    }
+
+    /// Returns the next block of a tier to move.
+    pub(super) fn next_move(&self, tier: Tier) -> Option<&MoveCandidate> {
+        self.moves.get(&tier)?.first_key_value().map(|(_, candidate)| candidate)
+    }
+
+    /// Takes the next block of a tier to move.
+    pub(super) fn take_move(&mut self, tier: Tier) -> Option<MoveCandidate> {
+        let (_, candidate) = self.moves.get_mut(&tier)?.pop_first()?;
+        self.copies.remove(&Coldness::from(&candidate));
+        Some(candidate)
+    }
+
+    /// Takes the copies that were found, those of the blocks that changed last first.
+    pub(super) fn take_held(&mut self) -> Vec<Held> {
+        let mut held = std::mem::take(&mut self.held);
+        held.sort_by_key(|one| (one.idle, one.block));
+        held
+    }
+}

@@ -1,0 +1,326 @@
+use sanderling_protocol::message::{DrainWork, MovePurpose};
+use sanderling_protocol::node::Availability;
+use sanderling_protocol::{BlockId, Millis, NodeId, Policy, Tier};
+
+use self::world::{BLOCK, World};
+use crate::Machine;
+use crate::relocation::Input;
+use crate::relocation::tests::tier;
+
+mod world;
+
+const MINUTE: Millis = Millis::from_secs(60);
+
+const fn blocks(count: u64) -> u64 {
+    count * BLOCK as u64
+}
+
+/// A full node with a budget of 40 blocks and two empty ones.
+fn exposed(count: u64) -> World {
+    let mut world = World::new(&[400, 400, 400]);
+    world.fill(0, count);
+    world.nodes[0].budget_bytes = blocks(40);
+    world.config(|config| config.rebalance.is_on = false);
+    world
+}
+
+fn deadline_drain(world: &mut World) {
+    world.drains = vec![DrainWork {
+        node: NodeId(77),
+        address: "elsewhere:1".to_owned(),
+        deadline_in: Some(Millis(30_000)),
+        left_blocks: 1,
+        left_bytes: 1,
+    }];
+}
+
+#[test]
+fn coldest_excess_gets_copies_until_exposure_is_within_the_budget() {
+    let mut world = exposed(90);
+    world.run(MINUTE);
+    let left = world.exposed_blocks(0);
+    assert!((28..=30).contains(&left), "{left} blocks are nowhere else");
+    let coldest: Vec<u64> = world.sent.iter().map(|sent| sent.block.0).take(3).collect();
+    assert_eq!(coldest, [90, 89, 88], "the one that changed longest ago goes first");
+    let to = |node| world.sent.iter().filter(|sent| sent.target == NodeId(node)).count();
+    assert!(to(1) > 20 && to(2) > 20, "copies spread over both");
+    assert!(world.machine.is_idle());
+    assert_eq!(world.machine.counts().copied_blocks, world.sent.len() as u64);
+    assert!(world.reserved.is_empty());
+}
+
+#[test]
+fn node_within_its_budget_is_not_even_read() {
+    let mut world = exposed(33);
+    world.run(MINUTE);
+    assert_eq!(world.calls, 0);
+}
+
+#[test]
+fn node_at_risk_copies_everything_and_takes_nothing() {
+    let mut world = exposed(30);
+    world.nodes[0].is_at_risk = true;
+    world.nodes[1].is_at_risk = true;
+    world.run(MINUTE);
+    assert_eq!(world.exposed_blocks(0), 0);
+    assert!(world.sent.iter().all(|sent| sent.target == NodeId(2)));
+}
+
+#[test]
+fn copies_go_to_another_machine_where_there_is_one() {
+    let mut world = exposed(90);
+    world.nodes[1].host = world.nodes[0].host.clone();
+    world.run(MINUTE);
+    assert!(world.sent.iter().all(|sent| sent.target == NodeId(2)));
+    assert!(world.exposed_blocks(0) <= 30);
+    let mut single = exposed(90);
+    for info in &mut single.nodes {
+        info.host = "one".to_owned();
+    }
+    single.run(MINUTE);
+    assert!(single.exposed_blocks(0) <= 30, "a test bench has one machine only");
+}
+
+#[test]
+fn copies_leave_a_quarter_of_the_tier_then_take_disk_then_the_object_tier() {
+    let mut world = exposed(90);
+    world.nodes.truncate(2);
+    world.nodes[1].tiers = vec![
+        tier(Tier::Dram, blocks(20)),
+        tier(Tier::Disk, blocks(20)),
+        tier(Tier::Object, 1 << 40),
+    ];
+    world.run(MINUTE);
+    let to = |tier| world.sent.iter().filter(|sent| sent.tier == tier).count();
+    assert_eq!((to(Tier::Dram), to(Tier::Disk)), (15, 15));
+    assert!(world.exposed_blocks(0) <= 30 && to(Tier::Object) >= 30);
+}
+
+#[test]
+fn copies_without_room_are_counted_and_made_once_there_is_some() {
+    let mut world = exposed(90);
+    world.nodes.truncate(2);
+    world.nodes[1].tiers = vec![tier(Tier::Dram, blocks(20))];
+    world.run(MINUTE);
+    assert_eq!(world.sent.len(), 15);
+    assert_eq!(world.machine.counts().unplaced_bytes, blocks(45));
+    world.nodes[1].tiers = vec![tier(Tier::Dram, blocks(400))];
+    world.run(MINUTE);
+    assert!(world.exposed_blocks(0) <= 30);
+    assert_eq!(world.machine.counts().unplaced_bytes, 0);
+}
+
+#[test]
+fn copies_go_when_their_holder_gets_full_and_come_back_elsewhere() {
+    let mut world = exposed(90);
+    world.nodes.truncate(2);
+    world.nodes[1].tiers = vec![tier(Tier::Dram, blocks(120))];
+    world.run(MINUTE);
+    assert_eq!(world.info(1).tiers[0].copy_bytes, blocks(60));
+    for id in 1000..1050 {
+        world.put(1, id, |_| ());
+    }
+    world.run(Millis(3_000));
+    let usage = world.info(1).tiers[0];
+    let free = (usage.capacity_bytes - usage.used_bytes) * 100 / usage.capacity_bytes;
+    assert!((16..=18).contains(&free), "{free} % are free");
+    let (dropped, sent) = (world.dropped.len(), world.sent.len());
+    assert_eq!(world.machine.counts().dropped_copies, dropped as u64);
+    world.run(MINUTE);
+    assert_eq!((world.dropped.len(), world.sent.len()), (dropped, sent), "nothing oscillates");
+    let youngest = world.dropped.iter().max().unwrap();
+    assert!(youngest.0 < 60, "copies of what changed last go first, not {youngest}");
+}
+
+#[test]
+fn copies_far_below_the_budget_go_and_do_not_come_back() {
+    let mut world = exposed(90);
+    world.run(MINUTE);
+    world.nodes[0].budget_bytes = blocks(400);
+    world.run(MINUTE);
+    assert_eq!(world.exposed_blocks(0), 90, "all copies went: {:?}", world.dropped.len());
+    let calls = world.calls;
+    world.run(MINUTE);
+    assert_eq!(world.calls, calls);
+}
+
+#[test]
+fn open_expiring_and_empty_blocks_get_no_copy_and_are_read_for_less_and_less() {
+    let mut world = exposed(0);
+    for id in 1..50 {
+        world.put(0, id, |block| block.is_open = true);
+        world.put(0, 100 + id, |block| block.expires_in = Some(Millis(10_000)));
+    }
+    world.run(MINUTE);
+    assert!(world.sent.is_empty());
+    let calls = world.calls;
+    assert!(calls < 400, "{calls} pages of 10 blocks, 10 of them for one reading");
+}
+
+#[test]
+fn background_sends_no_more_than_its_share() {
+    let mut world = exposed(3000);
+    world.nodes[1].tiers = vec![tier(Tier::Dram, 1 << 40)];
+    world.nodes[2].tiers = vec![tier(Tier::Dram, 1 << 40)];
+    world.run(MINUTE);
+    // 20 % of 100 blocks a second.
+    let sent = world.sent.len();
+    assert!((1150..=1230).contains(&sent), "{sent} blocks in a minute");
+}
+
+#[test]
+fn busy_source_trickles_but_one_above_its_budget_keeps_a_share() {
+    let busy = |count: u64, budget: u64| {
+        let mut world = exposed(count);
+        world.nodes[0].budget_bytes = blocks(budget);
+        for info in &mut world.nodes {
+            info.tiers = vec![tier(Tier::Dram, 1 << 40)];
+        }
+        for _ in 0..60 {
+            world.read(0, blocks(90));
+            world.run(Millis(1000));
+        }
+        world.sent.len()
+    };
+    // One second passes before a heartbeat says so.
+    let trickle = busy(2000, 2100);
+    assert!((250..=330).contains(&trickle), "{trickle} blocks at 5 a second");
+    let over = busy(2000, 100);
+    assert!((550..=640).contains(&over), "{over} blocks at 10 a second");
+}
+
+#[test]
+fn deadline_drain_stops_what_can_wait() {
+    let mut world = World::new(&[400, 400, 400]);
+    world.fill(0, 90);
+    deadline_drain(&mut world);
+    world.run(MINUTE);
+    assert!(world.sent.is_empty(), "rebalancing waits");
+    world.nodes[0].budget_bytes = blocks(40);
+    world.run(MINUTE);
+    assert!(world.exposed_blocks(0) <= 41, "a node above its budget does not");
+    let sent = world.sent.len();
+    world.run(MINUTE);
+    assert_eq!(world.sent.len(), sent);
+    world.drains.clear();
+    world.run(MINUTE);
+    assert!(world.home_blocks(0) < 40, "it goes on afterwards");
+}
+
+#[test]
+fn new_empty_node_gets_its_share_slowly_and_then_nothing_moves() {
+    let mut world = World::new(&[4000, 4000, 4000, 4000]);
+    for node in 0..3 {
+        world.fill(node, 800);
+    }
+    world.nodes[3].age = Millis(0);
+    world.run(Millis(3_000));
+    let first = world.home_blocks(3);
+    // A quarter of 40 blocks a second, at first.
+    assert!((25..=45).contains(&first), "{first} blocks in three seconds");
+    world.run(Millis(57_000));
+    let share = (0..4).map(|node| world.home_blocks(node)).collect::<Vec<_>>();
+    assert!(share.iter().all(|blocks| *blocks <= 630), "{share:?}");
+    let sent = world.sent.len();
+    world.run(MINUTE);
+    assert_eq!(world.sent.len(), sent, "nothing oscillates");
+    assert_eq!(world.machine.counts().rebalanced_blocks, sent as u64);
+}
+
+#[test]
+fn rebalancing_keeps_the_targets_exposure_within_its_budget() {
+    let mut world = World::new(&[400, 400]);
+    world.fill(0, 100);
+    world.nodes[1].budget_bytes = blocks(20);
+    world.run(Millis(4_000));
+    assert!(world.exposed_blocks(1) <= 20, "{}", world.exposed_blocks(1));
+    world.run(MINUTE);
+    assert!(world.home_blocks(1) >= 48, "its copies make room: {}", world.home_blocks(1));
+    assert!(world.exposed_blocks(1) <= 20);
+}
+
+#[test]
+fn nodes_that_drain_are_silent_or_at_risk_neither_give_nor_take() {
+    let mut world = World::new(&[400, 400, 400, 400]);
+    world.fill(0, 100);
+    world.nodes[1].policy = Policy::Decommissioning;
+    world.nodes[2].availability = Availability::Suspect;
+    world.nodes[3].is_at_risk = true;
+    world.run(MINUTE);
+    assert_eq!(world.calls, 0);
+}
+
+#[test]
+fn every_answer_may_come_twice_late_or_never() {
+    for failing in 1..40 {
+        let mut world = exposed(90);
+        world.config(|_| ());
+        world.is_double = failing % 2 == 0;
+        world.failing = failing;
+        world.run(Millis(180_000));
+        let left = world.exposed_blocks(0);
+        assert!(left <= 30, "{left} after {failing} failures, {:?}", world.reserved);
+        let homes: Vec<u64> = (0..3).map(|node| world.home_blocks(node)).collect();
+        assert!(homes.iter().all(|count| *count <= 33), "{homes:?} after {failing} failures");
+        assert_eq!(homes.iter().sum::<u64>(), 90);
+    }
+}
+
+#[test]
+fn refusing_target_is_left_alone_and_its_reservations_are_given_back() {
+    let mut world = exposed(90);
+    world.refusing.insert(NodeId(1));
+    world.run(MINUTE);
+    assert!(world.exposed_blocks(0) <= 30);
+    let refused = world.sent.iter().filter(|sent| sent.target == NodeId(1)).count();
+    assert!(refused > 0 && refused < 64, "{refused} pushes were refused");
+    assert_eq!(world.abandoned.len(), refused);
+    assert!(world.reserved.is_empty());
+}
+
+#[test]
+fn reservations_of_a_node_that_gets_its_notice_are_left_to_the_relocator() {
+    let mut world = exposed(90);
+    let (drains, nodes) = (Vec::new(), world.view());
+    world.machine.handle(world.now, Input::Drains { drains, nodes });
+    let mut calls = Vec::new();
+    while let Some(call) = world.unanswered() {
+        calls.push(call);
+    }
+    let page = Some((vec![world.blocks[&BlockId(5)].candidate.clone()], false));
+    world.machine.handle(world.now, Input::Page { call: calls[0], page });
+    let reserve = world.unanswered().expect("a reservation");
+    world.nodes[0].policy = Policy::Draining;
+    deadline_drain(&mut world);
+    let (drains, nodes) = (world.drains.clone(), world.view());
+    world.machine.handle(world.now, Input::Drains { drains, nodes });
+    let epochs = Some(vec![Ok(sanderling_protocol::Epoch(2))]);
+    world.machine.handle(world.now, Input::Reserved { call: reserve, epochs });
+    assert_eq!(world.machine.poll_output(), None);
+    assert!(world.machine.is_idle());
+}
+
+#[test]
+fn new_manager_goes_on_from_the_view_alone() {
+    let mut world = exposed(90);
+    world.run(Millis(1_500));
+    let sent = world.sent.len();
+    assert!(sent > 0 && world.exposed_blocks(0) > 40);
+    // What the one before had reserved is left alone until it ends by itself.
+    world.reserved.insert(BlockId(1), (NodeId(1), Tier::Dram, MovePurpose::Precopy));
+    world.config(|config| config.rebalance.is_on = false);
+    world.run(MINUTE);
+    assert!(world.exposed_blocks(0) <= 30);
+    assert!(world.sent.iter().all(|sent| sent.block != BlockId(1)));
+}
+
+#[test]
+fn both_can_be_switched_off() {
+    let mut world = exposed(90);
+    world.config(|config| {
+        config.exposure.is_on = false;
+        config.rebalance.is_on = false;
+    });
+    world.run(MINUTE);
+    assert_eq!(world.calls, 0);
+}

@@ -1,0 +1,136 @@
+//! What each node wishes for, planned anew from every view.
+
+use std::collections::BTreeMap;
+
+use sanderling_protocol::message::MovePurpose;
+use sanderling_protocol::{NodeId, NodeInfo, Tier};
+
+use super::Background;
+use super::batch::Batch;
+use super::fleet::Hurry;
+use crate::exposure::plan::Need;
+use crate::rebalance;
+
+/// What is to be done with a node's blocks, in bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Wish {
+    /// To be copied.
+    pub(super) copy_bytes: u64,
+    /// To be moved to emptier nodes.
+    pub(super) move_bytes: BTreeMap<Tier, u64>,
+    /// Copied, and so far below the budget that the copies may go.
+    pub(super) needless_bytes: u64,
+    /// Copied onto a tier that has little room left.
+    pub(super) may_relieve: bool,
+    pub(super) hurry: Option<Hurry>,
+}
+
+impl Wish {
+    /// Tells whether there is nothing to do.
+    fn is_empty(&self) -> bool {
+        self.copy_bytes == 0
+            && self.move_bytes.is_empty()
+            && self.needless_bytes == 0
+            && !self.may_relieve
+    }
+}
+
+impl Background {
+    /// Plans what is to be done, from the last view less what is under way.
+    pub(super) fn wish(&mut self) {
+        self.wishes.clear();
+        self.wish_copies();
+        self.wish_room();
+        self.lack.clear();
+        for tier in [Tier::Dram, Tier::Disk] {
+            self.wish_balance(tier);
+        }
+        self.wishes.retain(|_, wish| !wish.is_empty());
+    }
+
+    /// Returns what is under way from a node for a purpose, in bytes of its blocks.
+    fn under_way(&self, source: NodeId, purpose: MovePurpose, tier: Option<Tier>) -> u64 {
+        let batches = self.batches_of(source).filter(|batch| batch.purpose == purpose);
+        let batches = batches.filter(|batch| tier.is_none_or(|tier| batch.tier == tier));
+        batches.map(Batch::bytes).sum()
+    }
+
+    fn wish_copies(&mut self) {
+        for node in self.fleet.ids() {
+            let on_way = self.under_way(node, MovePurpose::Precopy, None);
+            let Some(member) = self.fleet.get_mut(node) else { continue };
+            if !member.info.policy.takes_blocks() {
+                continue;
+            }
+            let need = self.config.exposure.need(&member.info, member.is_copying);
+            member.is_copying = matches!(need, Need::Copy { .. });
+            let wish = self.wishes.entry(node).or_default();
+            match need {
+                Need::Nothing => {}
+                Need::Copy { bytes, is_over } => {
+                    wish.copy_bytes = bytes.saturating_sub(on_way);
+                    wish.hurry = Some(match (member.info.is_at_risk, is_over) {
+                        (true, _) => Hurry::Risk,
+                        (false, true) => Hurry::Over,
+                        (false, false) => Hurry::None,
+                    });
+                }
+                Need::Drop { bytes } => wish.needless_bytes = bytes,
+            }
+        }
+    }
+
+    /// Finds the tiers on which copies are in the way.
+    fn wish_room(&mut self) {
+        self.scarce.clear();
+        for info in self.fleet.infos() {
+            for usage in &info.tiers {
+                let (capacity, used, copies) =
+                    (usage.capacity_bytes, usage.used_bytes, usage.copy_bytes);
+                let bytes = self.config.exposure.scarce_bytes(usage.tier, capacity, used, copies);
+                if bytes > 0 {
+                    self.scarce.insert((info.id, usage.tier), bytes);
+                }
+            }
+        }
+        if self.scarce.is_empty() {
+            return;
+        }
+        // Whose copies they are is known from their homes only. A node that will soon get its
+        // notice keeps its own.
+        let may_relieve = |info: &&NodeInfo| {
+            info.policy.takes_blocks() && !info.is_at_risk && info.exposure_bytes < info.home_bytes
+        };
+        for info in self.fleet.infos().filter(may_relieve) {
+            self.wishes.entry(info.id).or_default().may_relieve = true;
+        }
+    }
+
+    fn wish_balance(&mut self, tier: Tier) {
+        let infos: Vec<NodeInfo> = self
+            .fleet
+            .infos()
+            .map(|info| {
+                let mut info = info.clone();
+                let leaving = self.under_way(info.id, MovePurpose::Rebalance, Some(tier));
+                for usage in info.tiers.iter_mut().filter(|usage| usage.tier == tier) {
+                    usage.used_bytes = usage.used_bytes.saturating_sub(leaving);
+                }
+                info
+            })
+            .collect();
+        let balance = rebalance::balance(infos.iter(), tier);
+        let was_moving = self.balancing.remove(&tier);
+        if !self.config.rebalance.is_wanted(&balance, was_moving) {
+            return;
+        }
+        self.balancing.insert(tier);
+        if self.is_waiting {
+            return;
+        }
+        for (node, bytes) in balance.excess {
+            self.wishes.entry(node).or_default().move_bytes.insert(tier, bytes);
+        }
+        self.lack.extend(balance.lack.into_iter().map(|(node, bytes)| ((node, tier), bytes)));
+    }
+}

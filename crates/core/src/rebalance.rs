@@ -1,0 +1,233 @@
+//! Rebalancing: which bytes go from which node to which so that all are equally full.
+
+use std::collections::BTreeMap;
+
+use sanderling_protocol::message::MoveCandidate;
+use sanderling_protocol::node::Availability;
+use sanderling_protocol::{BlockId, NodeId, NodeInfo, Policy, Tier};
+
+use crate::exposure::plan::percent;
+
+/// The bounds of rebalancing.
+#[derive(Debug, Clone)]
+pub struct RebalanceConfig {
+    /// Whether bytes are moved between nodes that stay.
+    pub is_on: bool,
+    /// How full the fullest node is against the mean, in percent, when moving begins.
+    pub begin_percent: u64,
+    /// And when it ends.
+    pub end_percent: u64,
+    /// Excess of the fullest node that is not worth a move: a few whole blocks.
+    pub excess_bytes_min: u64,
+    /// Share of a tier that moves leave free at their target.
+    pub reserve_percent: u64,
+    /// Share of a target's budget up to which its exposure may grow by moves: beyond where copying
+    /// begins, so that its copies make room for more.
+    pub exposure_percent: u64,
+}
+
+impl Default for RebalanceConfig {
+    fn default() -> Self {
+        Self {
+            is_on: true,
+            begin_percent: 110,
+            end_percent: 105,
+            excess_bytes_min: 4 << 20,
+            reserve_percent: 5,
+            exposure_percent: 100,
+        }
+    }
+}
+
+/// How one tier of the fleet stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Balance {
+    /// Bytes that each of the fuller nodes has beyond its share.
+    pub excess: BTreeMap<NodeId, u64>,
+    /// Bytes that each of the emptier nodes lacks of its share.
+    pub lack: BTreeMap<NodeId, u64>,
+    /// How full the fullest is against the mean, in percent; 100 for a tier without bytes.
+    pub fullest_percent: u64,
+}
+
+/// Tells whether a node takes part: it stays, is well, and nobody expects its end.
+#[must_use]
+pub fn takes_part(node: &NodeInfo) -> bool {
+    node.policy == Policy::Active && node.availability == Availability::Up && !node.is_at_risk
+}
+
+/// Returns the size of a node's tier and the bytes on it whose home it is, with those that writers
+/// and moves have reserved.
+#[must_use]
+pub fn home_load(node: &NodeInfo, tier: Tier) -> Option<(u64, u64)> {
+    let usage = node.tiers.iter().find(|usage| usage.tier == tier)?;
+    let load = usage.used_bytes.saturating_sub(usage.copy_bytes);
+    (usage.capacity_bytes > 0).then_some((usage.capacity_bytes, load))
+}
+
+/// Returns how one tier stands: each node's share grows with its size.
+#[must_use]
+pub fn balance<'a>(nodes: impl Iterator<Item = &'a NodeInfo>, tier: Tier) -> Balance {
+    let loads: Vec<(NodeId, u64, u64)> = nodes
+        .filter(|node| takes_part(node))
+        .filter_map(|node| home_load(node, tier).map(|(size, load)| (node.id, size, load)))
+        .collect();
+    let size: u128 = loads.iter().map(|(_, size, _)| u128::from(*size)).sum();
+    let load: u128 = loads.iter().map(|(_, _, load)| u128::from(*load)).sum();
+    let mut balance = Balance { fullest_percent: 100, ..Balance::default() };
+    if load == 0 {
+        return balance;
+    }
+    for (node, node_size, node_load) in loads {
+        let share = load * u128::from(node_size) / size;
+        let share = u64::try_from(share).unwrap_or(u64::MAX);
+        if node_load > share {
+            balance.excess.insert(node, node_load - share);
+        } else if node_load < share {
+            balance.lack.insert(node, share - node_load);
+        }
+        let percent = u128::from(node_load) * 100 / u128::from(share.max(1));
+        balance.fullest_percent =
+            balance.fullest_percent.max(u64::try_from(percent).unwrap_or(u64::MAX));
+    }
+    balance
+}
+
+impl RebalanceConfig {
+    /// Tells whether bytes are to be moved. `is_moving`: they were before.
+    #[must_use]
+    pub fn is_wanted(&self, balance: &Balance, is_moving: bool) -> bool {
+        let largest = balance.excess.values().max().copied().unwrap_or(0);
+        let limit = if is_moving { self.end_percent } else { self.begin_percent };
+        self.is_on && balance.fullest_percent > limit && largest >= self.excess_bytes_min
+    }
+
+    /// Returns the bytes that a node may take: of its room, and of its budget for what is nowhere
+    /// else.
+    #[must_use]
+    pub fn room_bytes(&self, node: &NodeInfo, tier: Tier) -> u64 {
+        let Some(usage) = node.tiers.iter().find(|usage| usage.tier == tier) else { return 0 };
+        let kept = percent(usage.capacity_bytes, self.reserve_percent);
+        let free = usage.capacity_bytes.saturating_sub(usage.used_bytes + kept);
+        let budget = percent(node.budget_bytes, self.exposure_percent);
+        free.min(budget.saturating_sub(node.exposure_bytes))
+    }
+}
+
+/// Tells whether a block may be moved between nodes that stay.
+#[must_use]
+pub fn may_move(candidate: &MoveCandidate) -> bool {
+    !candidate.is_open
+        && candidate.length > 0
+        && candidate.reserved_to.is_none()
+        && candidate.tier != Tier::Object
+}
+
+/// A block's place in the order in which blocks move: those without a copy first, whose copy would
+/// have to be made again; of equal ones in an order that has nothing to do with their age or
+/// object, so that what is read often moves in proportion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Turn {
+    has_copy: bool,
+    shuffled: u64,
+    block: BlockId,
+}
+
+impl From<&MoveCandidate> for Turn {
+    fn from(candidate: &MoveCandidate) -> Self {
+        Self {
+            has_copy: candidate.copy.is_some(),
+            shuffled: shuffle(candidate.block.0),
+            block: candidate.block,
+        }
+    }
+}
+
+/// Mixes the bits of a number: the finalizer of Steele, Lea and Flood, "Fast Splittable
+/// Pseudorandom Number Generators" (OOPSLA 2014), section 5.
+const fn shuffle(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relocation::tests::{candidate, node};
+
+    fn loaded(id: u32, size: u64, used: u64) -> NodeInfo {
+        let mut node = node(id, size);
+        node.tiers[0].used_bytes = used;
+        node.budget_bytes = 1 << 40;
+        node
+    }
+
+    const CONFIG: fn() -> RebalanceConfig =
+        || RebalanceConfig { excess_bytes_min: 1, ..RebalanceConfig::default() };
+
+    #[test]
+    fn empty_node_lacks_what_the_full_ones_have_too_much() {
+        let nodes =
+            [loaded(1, 1000, 400), loaded(2, 1000, 400), loaded(3, 1000, 400), loaded(4, 1000, 0)];
+        let balance = balance(nodes.iter(), Tier::Dram);
+        assert_eq!(balance.fullest_percent, 133);
+        assert_eq!(balance.excess.values().copied().collect::<Vec<_>>(), [100, 100, 100]);
+        assert_eq!(balance.lack, BTreeMap::from([(NodeId(4), 300)]));
+        assert!(CONFIG().is_wanted(&balance, false));
+    }
+
+    #[test]
+    fn moving_begins_later_than_it_ends() {
+        let at = |used: u64| {
+            let nodes = [loaded(1, 10_000, used), loaded(2, 10_000, 2000 - used)];
+            balance(nodes.iter(), Tier::Dram)
+        };
+        assert!(!CONFIG().is_wanted(&at(1100), false));
+        assert!(CONFIG().is_wanted(&at(1110), false));
+        assert!(CONFIG().is_wanted(&at(1060), true));
+        assert!(!CONFIG().is_wanted(&at(1050), true));
+        let patient = RebalanceConfig::default();
+        assert!(!patient.is_wanted(&at(1900), false), "a few bytes are not worth a move");
+    }
+
+    #[test]
+    fn larger_node_has_a_larger_share_and_copies_do_not_count() {
+        let mut holder = loaded(2, 1000, 900);
+        holder.tiers[0].copy_bytes = 700;
+        let nodes = [loaded(1, 3000, 600), holder];
+        assert_eq!(balance(nodes.iter(), Tier::Dram).fullest_percent, 100);
+    }
+
+    #[test]
+    fn nodes_that_leave_are_silent_or_at_risk_take_no_part() {
+        let mut nodes = [loaded(1, 1000, 400), loaded(2, 1000, 0), loaded(3, 1000, 0)];
+        nodes[1].policy = Policy::Draining;
+        nodes[2].is_at_risk = true;
+        assert!(balance(nodes.iter(), Tier::Dram).lack.is_empty());
+        nodes[2].is_at_risk = false;
+        nodes[2].availability = Availability::Suspect;
+        assert!(balance(nodes.iter(), Tier::Dram).lack.is_empty());
+    }
+
+    #[test]
+    fn target_takes_no_more_than_its_room_and_its_budget() {
+        let mut node = loaded(1, 1000, 200);
+        assert_eq!(CONFIG().room_bytes(&node, Tier::Dram), 750);
+        (node.budget_bytes, node.exposure_bytes) = (400, 200);
+        assert_eq!(CONFIG().room_bytes(&node, Tier::Dram), 200);
+        assert_eq!(CONFIG().room_bytes(&node, Tier::Disk), 0);
+    }
+
+    #[test]
+    fn blocks_move_in_an_order_that_is_not_that_of_their_ids_and_copied_ones_last() {
+        let mut copied = candidate(1, 10);
+        copied.copy = Some((NodeId(7), Tier::Dram));
+        let mut order: Vec<Turn> = (2..20).map(|id| Turn::from(&candidate(id, 10))).collect();
+        order.push(Turn::from(&copied));
+        order.sort();
+        assert!(!order.is_sorted_by_key(|turn| turn.block));
+        assert_eq!(order.last().unwrap().block, BlockId(1));
+    }
+}
