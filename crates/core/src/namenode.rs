@@ -20,6 +20,7 @@ use crate::exposure;
 pub use crate::membership::Probe;
 use crate::membership::{Membership, MembershipConfig};
 use crate::placement::Draw;
+use crate::preemption::Model;
 
 /// Times and seeds of a namenode.
 #[derive(Debug, Clone)]
@@ -32,6 +33,10 @@ pub struct NamenodeConfig {
     pub lease: Millis,
     /// Start of the random choices of placement.
     pub placement_seed: u64,
+    /// How long a new node gets less than its share of new blocks.
+    pub ramp_up: Millis,
+    /// How long machines live, if that is known: it tells the nodes' expected life.
+    pub preemption: Option<Model>,
 }
 
 impl Default for NamenodeConfig {
@@ -42,6 +47,9 @@ impl Default for NamenodeConfig {
             // A writer renews three times in it; a crashed one blocks its name for no longer.
             lease: Millis(10_000),
             placement_seed: 0,
+            // A burst of writes is over by then, and rebalancing towards it has begun.
+            ramp_up: Millis(30_000),
+            preemption: None,
         }
     }
 }
@@ -215,6 +223,11 @@ impl Namenode {
         info.availability = availability;
         info.load = load;
         info.heartbeat_age = age;
+        let model = self.config.preemption.as_ref().filter(|_| info.policy != Policy::Gone);
+        info.expected_life = model.map(|model| {
+            let life = model.expected_life(info.age);
+            info.deadline_in.map_or(life, |left| left.min(life))
+        });
         if info.egress_bytes_per_second == 0 {
             info.egress_bytes_per_second = exposure::egress(load.pushed_bytes_per_second);
         }

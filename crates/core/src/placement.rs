@@ -2,19 +2,39 @@
 //!
 //! Of two nodes drawn at random the one with the larger free share gets the block (Mitzenmacher,
 //! "The Power of Two Choices in Randomized Load Balancing", IEEE TPDS 2001): nearly as even as
-//! taking the emptiest, without sending every block to the node that joined last.
+//! taking the emptiest, without sending every block to the node that joined last. A node is drawn
+//! by its [`weight`]: new ones seldom, and those that are expected to go before their blocks. The
+//! weight decides how often a node is asked, not which of two is fuller, so that a fleet of
+//! machines of all ages stays even. Nodes that their cloud recommends to leave come last.
 
 use std::collections::BTreeMap;
 
 use sanderling_protocol::{Millis, NodeId, Refusal, StorageClass, Tier, WhenFull};
 
 use crate::catalog::{Placement, allocated_bytes};
+use crate::preemption::Model;
+
+#[cfg(test)]
+mod tests;
 
 /// How long a writer waits before it asks again when its class says to wait for room.
 const WAIT_FOR_ROOM: Millis = Millis(50);
 
 /// How long a writer waits before it asks again when no node takes blocks at all.
 const WAIT_FOR_NODES: Millis = Millis(100);
+
+/// The weight of a node that has settled and is there to stay.
+pub const WEIGHT_MAX: u32 = 1000;
+
+/// The weight of a node that has just come: a tenth, so that it is tried at once.
+const WEIGHT_NEW: u32 = 100;
+
+/// The weight of a node that is expected to go at once: it gets blocks where nobody else is.
+const WEIGHT_MIN: u32 = 1;
+
+/// How long blocks are reckoned to be needed: an hour of the model. What jobs throw away is gone
+/// by then.
+const NEEDED_HOURS_MILLIS: f64 = 3_600_000.0;
 
 /// A node that may get blocks.
 #[derive(Debug, Clone)]
@@ -25,6 +45,31 @@ pub struct Candidate {
     pub host: String,
     /// Free bytes and size of each of its tiers.
     pub room: BTreeMap<Tier, (u64, u64)>,
+    /// How often it is drawn: see [`weight`].
+    pub weight: u32,
+    /// Whether its cloud recommended to leave it: it is passed over if there are others.
+    pub is_at_risk: bool,
+}
+
+/// Returns how often a node of this age is drawn, from 1 to [`WEIGHT_MAX`].
+///
+/// A new node's weight grows from a tenth to the whole within `ramp_up`. With a model it is
+/// multiplied by the square of the share of the model's next hour that a machine of this age is
+/// expected to see.
+#[must_use]
+pub fn weight(age: Millis, ramp_up: Millis, model: Option<&Model>) -> u32 {
+    let ramped = if age >= ramp_up {
+        WEIGHT_MAX
+    } else {
+        let grown = u64::from(WEIGHT_MAX - WEIGHT_NEW) * age.0 / ramp_up.0;
+        WEIGHT_NEW + u32::try_from(grown).expect("below the whole weight")
+    };
+    let seen = model.map_or(1.0, |model| {
+        let needed = Millis((NEEDED_HOURS_MILLIS / model.speed()).ceil() as u64);
+        model.expected_share(age, needed)
+    });
+    // Squared, because the emptier of two drawn nodes wins, and the one seldom drawn is that.
+    ((f64::from(ramped) * seen * seen).round() as u32).clamp(WEIGHT_MIN, WEIGHT_MAX)
 }
 
 /// What is asked of the nodes.
@@ -119,8 +164,10 @@ fn choose(
             candidate.room.get(&asked).is_some_and(|(free, _)| *free >= bytes)
         };
         let wanted = |candidate: &Candidate| !wish.avoid.contains(&candidate.node);
+        let safe = |candidate: &Candidate| wanted(candidate) && !candidate.is_at_risk;
         let near = |candidate: &Candidate| wish.near_host == Some(candidate.host.as_str());
-        let found = draw_two(draw, candidates, asked, |it| fits(it) && wanted(it) && near(it))
+        let found = draw_two(draw, candidates, asked, |it| fits(it) && safe(it) && near(it))
+            .or_else(|| draw_two(draw, candidates, asked, |it| fits(it) && safe(it)))
             .or_else(|| draw_two(draw, candidates, asked, |it| fits(it) && wanted(it)))
             .or_else(|| draw_two(draw, candidates, asked, fits));
         if let Some(index) = found {
@@ -131,7 +178,8 @@ fn choose(
     None
 }
 
-/// Draws two of the fitting candidates and returns the one with the larger free share.
+/// Draws two of the fitting candidates by their weights and returns the one with the larger free
+/// share.
 fn draw_two(
     draw: &mut Draw,
     candidates: &[Candidate],
@@ -140,75 +188,24 @@ fn draw_two(
 ) -> Option<usize> {
     let fitting: Vec<usize> =
         (0..candidates.len()).filter(|index| fits(&candidates[*index])).collect();
-    if fitting.is_empty() {
+    let total: u64 = fitting.iter().map(|index| u64::from(candidates[*index].weight)).sum();
+    if total == 0 {
         return None;
     }
-    let first = fitting[draw.below(fitting.len())];
-    let second = fitting[draw.below(fitting.len())];
+    let mut one = || {
+        let mut left = draw.next() % total;
+        let drawn = fitting.iter().find(|index| {
+            let weight = u64::from(candidates[**index].weight);
+            let is_drawn = left < weight;
+            left = left.saturating_sub(weight);
+            is_drawn
+        });
+        *drawn.expect("what is left is below the sum of the weights")
+    };
+    let (first, second) = (one(), one());
     let share = |index: usize| {
         let (free, size) = candidates[index].room[&tier];
         u128::from(free) * 1_000_000 / u128::from(size.max(1))
     };
     Some(if share(second) > share(first) { second } else { first })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn candidate(id: u32, dram: u64, disk: u64) -> Candidate {
-        let room = BTreeMap::from([(Tier::Dram, (dram, 1 << 20)), (Tier::Disk, (disk, 1 << 20))]);
-        Candidate { node: NodeId(id), host: format!("host-{id}"), room }
-    }
-
-    fn wish(class: &str) -> Wish<'static> {
-        Wish { class: class.parse().unwrap(), avoid: &[], near_host: None }
-    }
-
-    #[test]
-    fn full_memory_falls_through_waits_or_refuses() {
-        let nodes = vec![candidate(1, 0, 1 << 20)];
-        let mut draw = Draw::new(1);
-        let placed = place(&mut draw, nodes.clone(), &wish("dram"), &[4096]).unwrap();
-        assert_eq!(placed[0].tier, Tier::Disk);
-        let waited = place(&mut draw, nodes.clone(), &wish("dram:wait"), &[4096]);
-        assert!(matches!(waited, Err(Refusal::RetryAfter { .. })));
-        let refused = place(&mut draw, nodes, &wish("dram:refuse"), &[4096]);
-        assert!(matches!(refused, Err(Refusal::Full { .. })));
-    }
-
-    #[test]
-    fn one_request_never_promises_more_than_there_is() {
-        let nodes = vec![candidate(1, 8192, 0), candidate(2, 4096, 0)];
-        let mut draw = Draw::new(1);
-        assert!(place(&mut draw, nodes.clone(), &wish("dram"), &[4096; 3]).is_ok());
-        assert!(place(&mut draw, nodes, &wish("dram"), &[4096; 4]).is_err());
-    }
-
-    #[test]
-    fn wishes_are_followed_where_there_is_room() {
-        let nodes: Vec<Candidate> = (1..=5).map(|id| candidate(id, 1 << 20, 0)).collect();
-        let mut draw = Draw::new(1);
-        let near = Wish { near_host: Some("host-3"), ..wish("dram") };
-        let placed = place(&mut draw, nodes.clone(), &near, &[4096; 4]).unwrap();
-        assert!(placed.iter().all(|placement| placement.node == NodeId(3)));
-        let avoid: Vec<NodeId> = (1..=4).map(NodeId).collect();
-        let wish = Wish { avoid: &avoid, ..wish("dram") };
-        let placed = place(&mut draw, nodes, &wish, &[4096; 4]).unwrap();
-        assert!(placed.iter().all(|placement| placement.node == NodeId(5)));
-    }
-
-    #[test]
-    fn new_empty_node_does_not_get_every_block() {
-        let mut nodes: Vec<Candidate> = (1..=4).map(|id| candidate(id, 1 << 19, 0)).collect();
-        nodes.push(candidate(5, 1 << 20, 0));
-        let mut draw = Draw::new(7);
-        let mut on_new = 0;
-        for _ in 0..1000 {
-            let placed = place(&mut draw, nodes.clone(), &wish("dram"), &[4096]).unwrap();
-            on_new += u32::from(placed[0].node == NodeId(5));
-        }
-        // Two draws of five hit the new node with probability 9/25.
-        assert!((300..420).contains(&on_new), "{on_new}");
-    }
 }

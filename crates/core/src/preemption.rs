@@ -135,6 +135,18 @@ impl Model {
         self.millis(self.shape.survival_hours(hours) / alive)
     }
 
+    /// Returns which share of the next `span` a machine of this age is expected to see: 0 to 1.
+    #[must_use]
+    pub fn expected_share(&self, age: Millis, span: Millis) -> f64 {
+        let (from, to) = (self.hours(age), self.hours(Millis(age.0.saturating_add(span.0))));
+        let alive = 1.0 - self.shape.cdf(from);
+        if alive <= 0.0 || to <= from {
+            return 0.0;
+        }
+        let seen = self.shape.survival_hours(from) - self.shape.survival_hours(to);
+        (seen / alive / (to - from)).clamp(0.0, 1.0)
+    }
+
     /// Returns a lifetime: the smallest that the share drawn does not exceed (the inverse of
     /// [`Model::cdf`]). `draw` is any number that is uniform over 64 bits.
     #[must_use]

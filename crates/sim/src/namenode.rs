@@ -76,6 +76,7 @@ impl NamenodeHost {
         let config = NamenodeConfig {
             lease: Millis(plan.lease_millis),
             placement_seed: plan.seed,
+            ramp_up: Millis(plan.seed % 4 * 1000),
             ..NamenodeConfig::default()
         };
         let machine = Namenode::new(config.clone(), CLUSTER);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use sanderling_core::Mechanism;
+use sanderling_core::preemption::Spec;
 
 use crate::units::{Rate, Size, Span};
 
@@ -82,6 +83,13 @@ pub(crate) struct Namenode {
     /// How notices are met: the same for all servers of a cluster
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyName::Sanderling)]
     pub(crate) policy: PolicyName,
+    /// How long machines live: bathtub:n1-highcpu-16, bathtub:a=,tau1=,tau2=,b=,
+    /// exponential:mean=12h, lifetimes:FILE or trace:FILE [default: unknown]
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) preemption_model: Option<Spec>,
+    /// A new node gets less than its share of new blocks for this long
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    pub(crate) ramp_up: Span,
     /// Listen beyond loopback although nobody is asked who they are
     #[arg(long)]
     pub(crate) allow_unauthenticated: bool,

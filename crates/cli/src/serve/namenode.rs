@@ -1,9 +1,10 @@
 //! `sanderling namenode`.
 
 use sanderling_core::Mechanism;
+use sanderling_core::preemption::{Model, Spec};
 use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_namenode::{NamenodeOptions, NamenodeServer, StartError, Sync};
-use sanderling_protocol::Nonce;
+use sanderling_protocol::{Millis, Nonce};
 
 use super::ready::Ready;
 use super::{Signals, not_started, somewhere};
@@ -35,6 +36,8 @@ async fn serve(args: Namenode) -> Result<(), Failure> {
         ..NamenodeOptions::default()
     };
     mechanism.configure(&mut options.core);
+    options.core.preemption = args.preemption_model.as_ref().map(model).transpose()?;
+    options.core.ramp_up = Millis(u64::try_from(args.ramp_up.0.as_millis()).unwrap_or(u64::MAX));
     let server = NamenodeServer::start(options)
         .await
         .map_err(|error| not_started("namenode", &error, next(&error)))?;
@@ -64,6 +67,15 @@ async fn serve(args: Namenode) -> Result<(), Failure> {
     }
     server.stop().await;
     result
+}
+
+/// Reads the preemption model and the files that it names.
+fn model(spec: &Spec) -> Result<Model, Failure> {
+    let read = |file: &str| std::fs::read_to_string(file).map_err(|error| error.to_string());
+    Model::load(spec, read).map_err(|error| {
+        Failure::new(Exit::Usage, "BadPreemptionModel", &error)
+            .next("sanderling namenode with another --preemption-model, or without one")
+    })
 }
 
 const fn next(error: &StartError) -> &'static str {

@@ -246,6 +246,18 @@ impl Catalog {
         self.nodes.get(id).map(|node| node.host.as_str())
     }
 
+    /// Returns the time since a node registered; zero for one that is not known.
+    #[must_use]
+    pub fn node_age(&self, id: NodeId, now: Instant) -> Millis {
+        self.nodes.get(id).map_or(Millis(0), |node| now.since(node.registered_at))
+    }
+
+    /// Tells whether a node's cloud recommended to leave it.
+    #[must_use]
+    pub fn node_is_at_risk(&self, id: NodeId) -> bool {
+        self.nodes.get(id).is_some_and(|node| node.risk.is_some())
+    }
+
     /// Returns the deadline of a node's notice and how many blocks it is still the home of.
     #[must_use]
     pub fn node_deadline(&self, id: NodeId) -> (Option<Instant>, u64) {

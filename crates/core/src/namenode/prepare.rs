@@ -9,7 +9,7 @@ use sanderling_protocol::{
 
 use super::{Namenode, Prepared};
 use crate::catalog::{Action, Command, Placement};
-use crate::placement::{Candidate, Wish, place};
+use crate::placement::{Candidate, Wish, place, weight};
 
 /// The longest notice. A deadline further off is a mistake, or a decommission.
 const NOTICE_MILLIS_MAX: i64 = 7 * 24 * 3600 * 1000;
@@ -36,14 +36,14 @@ impl Namenode {
 
     fn action(&mut self, now: Instant, request: Request) -> Result<Action, Answered> {
         Ok(match request {
-            Request::Create(request) => self.create(request)?,
+            Request::Create(request) => self.create(now, request)?,
             Request::Append { path, writer } => {
                 let class = self.catalog.class_at(&path).unwrap_or_default();
-                let placed = self.place(&[BLOCK_BYTES_MAX], class, &[], None)?;
+                let placed = self.place(now, &[BLOCK_BYTES_MAX], class, &[], None)?;
                 Action::Append { path, writer, placed }
             }
             Request::AddBlocks { object, lease, ended, count, avoid } => {
-                let placed = self.more_blocks(object, count, &avoid)?;
+                let placed = self.more_blocks(now, object, count, &avoid)?;
                 Action::AddBlocks { object, lease, ended, placed }
             }
             Request::MakeDirectory { path, kind, parents, is_listed } => {
@@ -95,7 +95,7 @@ impl Namenode {
         })
     }
 
-    fn create(&mut self, request: Create) -> Result<Action, Answered> {
+    fn create(&mut self, now: Instant, request: Create) -> Result<Action, Answered> {
         let sizes = if request.inline.is_some() {
             Vec::new()
         } else {
@@ -109,7 +109,7 @@ impl Namenode {
             Some(Affinity::Host(host)) => Some(host.clone()),
             Some(Affinity::Object(path)) => self.host_of(path),
         };
-        let placed = self.place(&sizes, request.class, &[], host.as_deref())?;
+        let placed = self.place(now, &sizes, request.class, &[], host.as_deref())?;
         Ok(Action::Create { request, placed })
     }
 
@@ -120,6 +120,7 @@ impl Namenode {
 
     fn more_blocks(
         &mut self,
+        now: Instant,
         object: ObjectId,
         count: u32,
         avoid: &[NodeId],
@@ -130,11 +131,12 @@ impl Namenode {
             return Err(Refusal::TooLarge { what, value, limit });
         }
         let class = self.catalog.class_of(object).ok_or(Refusal::ObjectGone { object })?;
-        self.place(&vec![BLOCK_BYTES_MAX; count as usize], class, avoid, None)
+        self.place(now, &vec![BLOCK_BYTES_MAX; count as usize], class, avoid, None)
     }
 
     fn place(
         &mut self,
+        now: Instant,
         sizes: &[u32],
         class: StorageClass,
         avoid: &[NodeId],
@@ -143,16 +145,17 @@ impl Namenode {
         if sizes.is_empty() {
             return Ok(Vec::new());
         }
-        let candidates = self.candidates();
+        let candidates = self.candidates(now);
         place(&mut self.draw, candidates, &Wish { class, avoid, near_host }, sizes)
     }
 
     /// Returns the nodes that may get blocks: wanted, present and not suspected.
-    fn candidates(&self) -> Vec<Candidate> {
+    fn candidates(&self, now: Instant) -> Vec<Candidate> {
         let may = |node: &NodeId| {
             let policy = self.catalog.node_policy(*node).map(|(policy, _)| policy);
             policy.is_some_and(Policy::takes_blocks) && self.membership.is_up(*node)
         };
+        let (ramp_up, model) = (self.config.ramp_up, self.config.preemption.as_ref());
         let candidate = |node: NodeId| Candidate {
             node,
             host: self.catalog.node_host(node).unwrap_or_default().to_owned(),
@@ -160,6 +163,8 @@ impl Namenode {
             room: [Tier::Dram, Tier::Disk]
                 .map(|tier| (tier, self.catalog.node_room(node, tier)))
                 .into(),
+            weight: weight(self.catalog.node_age(node, now), ramp_up, model),
+            is_at_risk: self.catalog.node_is_at_risk(node),
         };
         self.catalog.node_ids(false).into_iter().filter(may).map(candidate).collect()
     }

@@ -1,0 +1,153 @@
+use super::*;
+
+fn candidate(id: u32, dram: u64, disk: u64) -> Candidate {
+    let room = BTreeMap::from([(Tier::Dram, (dram, 1 << 20)), (Tier::Disk, (disk, 1 << 20))]);
+    Candidate {
+        node: NodeId(id),
+        host: format!("host-{id}"),
+        room,
+        weight: WEIGHT_MAX,
+        is_at_risk: false,
+    }
+}
+
+fn wish(class: &str) -> Wish<'static> {
+    Wish { class: class.parse().unwrap(), avoid: &[], near_host: None }
+}
+
+#[test]
+fn full_memory_falls_through_waits_or_refuses() {
+    let nodes = vec![candidate(1, 0, 1 << 20)];
+    let mut draw = Draw::new(1);
+    let placed = place(&mut draw, nodes.clone(), &wish("dram"), &[4096]).unwrap();
+    assert_eq!(placed[0].tier, Tier::Disk);
+    let waited = place(&mut draw, nodes.clone(), &wish("dram:wait"), &[4096]);
+    assert!(matches!(waited, Err(Refusal::RetryAfter { .. })));
+    let refused = place(&mut draw, nodes, &wish("dram:refuse"), &[4096]);
+    assert!(matches!(refused, Err(Refusal::Full { .. })));
+}
+
+#[test]
+fn one_request_never_promises_more_than_there_is() {
+    let nodes = vec![candidate(1, 8192, 0), candidate(2, 4096, 0)];
+    let mut draw = Draw::new(1);
+    assert!(place(&mut draw, nodes.clone(), &wish("dram"), &[4096; 3]).is_ok());
+    assert!(place(&mut draw, nodes, &wish("dram"), &[4096; 4]).is_err());
+}
+
+#[test]
+fn wishes_are_followed_where_there_is_room() {
+    let nodes: Vec<Candidate> = (1..=5).map(|id| candidate(id, 1 << 20, 0)).collect();
+    let mut draw = Draw::new(1);
+    let near = Wish { near_host: Some("host-3"), ..wish("dram") };
+    let placed = place(&mut draw, nodes.clone(), &near, &[4096; 4]).unwrap();
+    assert!(placed.iter().all(|placement| placement.node == NodeId(3)));
+    let avoid: Vec<NodeId> = (1..=4).map(NodeId).collect();
+    let wish = Wish { avoid: &avoid, ..wish("dram") };
+    let placed = place(&mut draw, nodes, &wish, &[4096; 4]).unwrap();
+    assert!(placed.iter().all(|placement| placement.node == NodeId(5)));
+}
+
+#[test]
+fn new_empty_node_does_not_get_every_block() {
+    let mut nodes: Vec<Candidate> = (1..=4).map(|id| candidate(id, 1 << 19, 0)).collect();
+    nodes.push(candidate(5, 1 << 20, 0));
+    let mut draw = Draw::new(7);
+    let mut on_new = 0;
+    for _ in 0..1000 {
+        let placed = place(&mut draw, nodes.clone(), &wish("dram"), &[4096]).unwrap();
+        on_new += u32::from(placed[0].node == NodeId(5));
+    }
+    // Two draws of five hit the new node with probability 9/25.
+    assert!((300..420).contains(&on_new), "{on_new}");
+}
+
+/// Tells how many of a thousand blocks of 4 KiB the last node gets, and the fill of all then.
+fn thousand(nodes: &mut [Candidate], draw: &mut Draw) -> u32 {
+    let last = nodes.last().unwrap().node;
+    let mut on_last = 0;
+    for _ in 0..1000 {
+        let placed = place(draw, nodes.to_vec(), &wish("dram"), &[4096]).unwrap();
+        let taken = nodes.iter_mut().find(|node| node.node == placed[0].node).unwrap();
+        taken.room.get_mut(&Tier::Dram).unwrap().0 -= 4096;
+        on_last += u32::from(placed[0].node == last);
+    }
+    on_last
+}
+
+#[test]
+fn new_node_is_ramped_up_and_balances_later() {
+    let ramp_up = Millis(30_000);
+    let mut nodes: Vec<Candidate> = (1..=4).map(|id| candidate(id, 1 << 20, 0)).collect();
+    for node in &mut nodes {
+        node.room.insert(Tier::Dram, (40 << 20, 64 << 20));
+    }
+    nodes.push(candidate(5, 0, 0));
+    nodes[4].room.insert(Tier::Dram, (64 << 20, 64 << 20));
+    let mut draw = Draw::new(7);
+    let mut at_second = |nodes: &mut Vec<Candidate>, second: u64| {
+        nodes[4].weight = weight(Millis::from_secs(second), ramp_up, None);
+        thousand(nodes, &mut draw)
+    };
+    // Two draws hit a tenth of a weight beside four whole ones with probability 1 - (4/4.1)^2.
+    let first = at_second(&mut nodes, 0);
+    assert!((20..80).contains(&first), "{first} of 1000 in the first second");
+    let middle = at_second(&mut nodes, 15);
+    assert!((180..280).contains(&middle), "{middle} of 1000 half way");
+    let last = at_second(&mut nodes, 30);
+    assert!((300..420).contains(&last), "{last} of 1000 when it has settled");
+    for second in 31..60 {
+        at_second(&mut nodes, second);
+    }
+    let used = |node: &Candidate| (64 << 20) - node.room[&Tier::Dram].0;
+    let mean = nodes.iter().map(used).sum::<u64>() / 5;
+    let most = nodes.iter().map(used).max().unwrap();
+    assert!(most * 100 < mean * 105, "{most} bytes at most, {mean} on average");
+}
+
+#[test]
+fn weight_grows_with_age_and_falls_before_the_end() {
+    let (none, ramp_up) = (Millis(0), Millis(30_000));
+    assert_eq!(weight(none, ramp_up, None), WEIGHT_NEW);
+    assert_eq!(weight(Millis(15_000), ramp_up, None), 550);
+    assert_eq!(weight(ramp_up, ramp_up, None), WEIGHT_MAX);
+    assert_eq!(weight(none, none, None), WEIGHT_MAX);
+    for (spec, hour) in [("bathtub:typical", 3_600_000), ("bathtub:typical,speed=720", 5000)] {
+        let model = Model::load(&spec.parse().unwrap(), |_| Err(String::new())).unwrap();
+        let at = |half_hours: u64| weight(Millis(half_hours * hour / 2), none, Some(&model));
+        assert!((650..800).contains(&at(0)), "{spec}: {} when new", at(0));
+        assert_eq!(at(20), WEIGHT_MAX, "{spec}");
+        assert!(at(47) < 500 && at(46) < at(45), "{spec}: {} and {} late", at(46), at(47));
+        assert_eq!(at(48), WEIGHT_MIN, "{spec}");
+    }
+}
+
+#[test]
+fn node_at_risk_is_passed_over_while_others_have_room() {
+    let mut nodes = vec![candidate(1, 1 << 20, 0), candidate(2, 8192, 0)];
+    nodes[0].is_at_risk = true;
+    let mut draw = Draw::new(1);
+    let near = Wish { near_host: Some("host-1"), ..wish("dram") };
+    let placed = place(&mut draw, nodes.clone(), &near, &[4096; 3]).unwrap();
+    let homes: Vec<u32> = placed.iter().map(|placement| placement.node.0).collect();
+    assert_eq!(homes, [2, 2, 1]);
+    // A node that the writer could not reach comes after one at risk.
+    let avoid = Wish { avoid: &[NodeId(2)], ..wish("dram") };
+    assert_eq!(place(&mut draw, nodes, &avoid, &[4096]).unwrap()[0].node, NodeId(1));
+}
+
+#[test]
+fn node_about_to_end_gets_few_blocks_and_the_fleet_stays_even() {
+    let model = Model::load(&"bathtub:typical".parse().unwrap(), |_| Err(String::new())).unwrap();
+    let mut nodes: Vec<Candidate> = (1..=5).map(|id| candidate(id, 1 << 20, 0)).collect();
+    for (node, half_hours) in nodes.iter_mut().zip([0, 2, 10, 40, 47]) {
+        node.room.insert(Tier::Dram, (64 << 20, 64 << 20));
+        node.weight = weight(Millis(half_hours * 1_800_000), Millis(0), Some(&model));
+    }
+    let on_last = thousand(&mut nodes, &mut Draw::new(3));
+    assert!(on_last < 150, "{on_last} of 1000 on the node in its last half hour");
+    let used: Vec<u64> =
+        nodes[..4].iter().map(|node| (64 << 20) - node.room[&Tier::Dram].0).collect();
+    let (least, most) = (used.iter().min().unwrap(), used.iter().max().unwrap());
+    assert!(most * 100 < least * 115, "{used:?}");
+}
