@@ -10,6 +10,7 @@ mod copies;
 mod drain;
 mod due;
 mod fsck;
+mod inspect;
 mod jobs;
 pub mod log;
 mod loss;
@@ -33,6 +34,7 @@ use serde::{Deserialize, Serialize};
 
 pub use apply::{Applied, DatanodeOrder};
 pub use block_map::allocated_bytes;
+pub use inspect::BlockFacts;
 pub use log::{Action, Command, Placement};
 pub use object::ROOT;
 
