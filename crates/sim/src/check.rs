@@ -2,6 +2,7 @@
 
 pub(crate) mod blocks;
 pub(crate) mod bytes;
+pub(crate) mod copies;
 mod end;
 pub(crate) mod loss;
 pub(crate) mod names;
@@ -16,6 +17,7 @@ use crate::world::World;
 
 use blocks::Blocks;
 use bytes::Bytes;
+use copies::Copies;
 use names::Names;
 
 /// What a checker found: its name and what it saw.
@@ -27,6 +29,7 @@ pub(crate) struct Checks {
     pub(crate) bytes: Bytes,
     pub(crate) names: Names,
     pub(crate) blocks: Blocks,
+    pub(crate) copies: Copies,
     is_kind: bool,
     applied: u64,
 }
@@ -40,6 +43,7 @@ impl Checks {
             bytes: Bytes::default(),
             names: Names::default(),
             blocks: Blocks::default(),
+            copies: Copies::default(),
             is_kind: plan.is_kind(),
             applied: 0,
         }
@@ -54,6 +58,8 @@ impl World {
         let found = self.checks.names.apply(command, &applied.result, catalog);
         let found =
             found.and_then(|()| self.checks.blocks.apply(command, &applied.result, catalog));
+        let found =
+            found.and_then(|()| self.checks.copies.apply(command, &applied.result, catalog));
         self.expect(found);
         if let Ok(Reply::Grant(grant)) = &applied.result {
             self.checks.bytes.granted(grant);
@@ -70,8 +76,12 @@ impl World {
 
     /// Looks at everything.
     pub(crate) fn audit(&mut self) {
-        let found =
-            self.check_fsck().and_then(|()| self.check_names()).and_then(|()| loss::check(self));
+        let found = self
+            .check_fsck()
+            .and_then(|()| self.check_names())
+            .and_then(|()| loss::check(self))
+            .and_then(|()| self.check_exposure())
+            .and_then(|()| self.check_copies_held());
         self.expect(found);
     }
 

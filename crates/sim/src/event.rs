@@ -8,6 +8,7 @@ use sanderling_protocol::message::BlockLength;
 use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{NodeId, Request};
 
+use crate::eager::EagerCall;
 use crate::wire::{Message, Place};
 
 /// One event with its time. The number makes the order total.
@@ -53,6 +54,7 @@ pub(crate) enum Timer {
     Lane(NodeId, bool),
     Poll,
     Relocate,
+    Late(u64),
     Begin,
     Again,
     Renew(u32),
@@ -96,6 +98,7 @@ pub(crate) enum ManagerCall {
     Forecast,
     Page(CallId),
     DropCopies(CallId),
+    Eager(EagerCall),
 }
 
 #[derive(Debug)]

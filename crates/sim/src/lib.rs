@@ -8,6 +8,7 @@ mod broken;
 mod check;
 mod content;
 mod datanode;
+mod eager;
 mod event;
 mod fault;
 mod log;

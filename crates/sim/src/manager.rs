@@ -42,6 +42,7 @@ impl World {
     pub(crate) fn manager_start(&mut self, number: u8) {
         let holder = Nonce(self.random.next());
         self.managers[usize::from(number)] = Manager { holder, ..Manager::new() };
+        self.eagers[usize::from(number)].restart();
         let micros = self.random.below(POLL_MICROS);
         self.set_timer(Place::Manager(number), micros, Timer::Poll);
     }
@@ -70,6 +71,7 @@ impl World {
                 let is_acting = self.managers[usize::from(number)].is_acting;
                 if is_acting {
                     self.manager_ask(number, Request::Drains { holder }, ManagerCall::Drains);
+                    self.eager_poll(number, holder);
                 }
                 self.set_timer(Place::Manager(number), POLL_MICROS, Timer::Poll);
             }
@@ -83,6 +85,7 @@ impl World {
                     self.manager_act(number);
                 }
             }
+            Timer::Late(late) => self.eager_late(number, late),
             _ => {}
         }
     }
@@ -94,9 +97,13 @@ impl World {
         answer: Option<Answer>,
     ) {
         let input = match call {
+            ManagerCall::Eager(call) => return self.eager_answered(number, call, answer),
             ManagerCall::Manage => return self.manager_granted(number, meta(answer)),
             ManagerCall::Drains => match meta(answer) {
-                Some(Ok(Reply::Drains { drains, nodes })) => Input::Drains { drains, nodes },
+                Some(Ok(Reply::Drains { drains, nodes })) => {
+                    self.eagers[usize::from(number)].see(&nodes);
+                    Input::Drains { drains, nodes }
+                }
                 Some(Err(Refusal::NotManager { .. })) => return self.manager_stop(number),
                 _ => return,
             },
@@ -137,6 +144,10 @@ impl World {
             Some(Err(Refusal::NotManager { .. })) => self.manager_stop(number),
             _ => {}
         }
+    }
+
+    pub(crate) fn manager_holder(&self, number: u8) -> Nonce {
+        self.managers[usize::from(number)].holder
     }
 
     /// Another manager acts: nothing that this one knew holds any more.

@@ -62,6 +62,9 @@ pub struct Statistics {
     pub kills: u64,
     pub namenode_restarts: u64,
     pub moved_blocks: u64,
+    pub copied_blocks: u64,
+    pub promoted_blocks: u64,
+    pub rebalanced_blocks: u64,
     pub lost_blocks: u64,
     pub writes: u64,
     pub failed_writes: u64,
@@ -80,6 +83,9 @@ impl Statistics {
         self.kills += other.kills;
         self.namenode_restarts += other.namenode_restarts;
         self.moved_blocks += other.moved_blocks;
+        self.copied_blocks += other.copied_blocks;
+        self.promoted_blocks += other.promoted_blocks;
+        self.rebalanced_blocks += other.rebalanced_blocks;
         self.lost_blocks += other.lost_blocks;
         self.writes += other.writes;
         self.failed_writes += other.failed_writes;

@@ -29,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) is_dead_silent: bool,
     /// Share of namenode kills that come between the journal and the answer.
     pub(crate) snapshot_every: u64,
+    /// How often, in thousandths of its polls, the manager also does something without sense.
+    pub(crate) eager_permille: u32,
     pub(crate) faults: Vec<Fault>,
     /// When the faults stop, in microseconds.
     pub(crate) calm_at: u64,
@@ -139,11 +141,13 @@ impl Plan {
             link_bytes_per_second: random.pick(&[1, 4, 40, 400]) * MIB,
             is_dead_silent: random.permille(300),
             snapshot_every: random.pick(&[20, 200, 100_000]),
+            eager_permille: 0,
             faults: Vec::new(),
             calm_at: random.between(4, 14) * 1_000_000,
         };
         plan.draw_network(&mut random);
         plan.draw_faults();
+        plan.draw_eager();
         plan
     }
 
@@ -189,6 +193,9 @@ impl Plan {
         if self.network.reorder > 0 {
             with(&|plan| plan.network.reorder = 0);
         }
+        if self.eager_permille > 0 {
+            with(&|plan| plan.eager_permille = 0);
+        }
         if self.readers > 1 {
             with(&|plan| plan.readers -= 1);
         }
@@ -228,6 +235,11 @@ impl Plan {
             rates.reorder = random.between(5, 200) as u32;
             rates.reorder_micros_max = random.pick(&[2_000, 50_000, 1_500_000]);
         }
+    }
+
+    fn draw_eager(&mut self) {
+        let mut random = Random::new(self.seed, 7);
+        self.eager_permille = random.pick(&[0, 0, 100, 500, 900]);
     }
 
     fn draw_faults(&mut self) {

@@ -7,6 +7,7 @@ use sanderling_protocol::Instant;
 use crate::admin::Admin;
 use crate::check::Checks;
 use crate::datanode::Datanode;
+use crate::eager::Eager;
 use crate::event::{Event, Purpose, Timed, Timer};
 use crate::log::Log;
 use crate::manager::Manager;
@@ -39,6 +40,7 @@ pub(crate) struct World {
     pub(crate) namenode: NamenodeHost,
     pub(crate) datanodes: Vec<Datanode>,
     pub(crate) managers: Vec<Manager>,
+    pub(crate) eagers: Vec<Eager>,
     pub(crate) writers: Vec<Writer>,
     pub(crate) readers: Vec<Reader>,
     pub(crate) admin: Admin,
@@ -79,6 +81,7 @@ impl World {
             namenode: NamenodeHost::new(&plan),
             datanodes: (0..plan.datanodes).map(|slot| Datanode::new(&plan, slot)).collect(),
             managers: (0..plan.managers).map(|_| Manager::new()).collect(),
+            eagers: (0..plan.managers).map(|number| Eager::new(&plan, number)).collect(),
             writers: (0..plan.writers).map(|number| Writer::new(&plan, number)).collect(),
             readers: (0..plan.readers).map(|number| Reader::new(&plan, number)).collect(),
             admin: Admin::new(&plan),
@@ -136,6 +139,10 @@ impl World {
         }
         self.statistics.virtual_millis = self.now / 1000;
         self.statistics.commands = self.namenode.commands();
+        let [copied, promoted, rebalanced] = self.checks.copies.counts;
+        self.statistics.copied_blocks = copied;
+        self.statistics.promoted_blocks = promoted;
+        self.statistics.rebalanced_blocks = rebalanced;
     }
 
     fn dispatch(&mut self, event: Event) {

@@ -90,6 +90,16 @@ impl World {
             *held.entry(key).or_default() += u64::from(allocated_bytes(length.max(there)));
         }
         let catalog = self.namenode.catalog();
+        for (block, length) in
+            self.layouts().iter().flat_map(|layout| &layout.blocks).map(|it| (it.block, it.length))
+        {
+            let Some((node, tier, _)) = catalog.block_facts(block).and_then(|it| it.copy) else {
+                continue;
+            };
+            let bytes = u64::from(allocated_bytes(length));
+            *published.entry((node, tier)).or_default() += bytes;
+            *held.entry((node, tier)).or_default() += bytes;
+        }
         for node in catalog.node_ids(false) {
             for tier in [Tier::Dram, Tier::Disk] {
                 let (free, capacity) = catalog.node_room(node, tier);
@@ -118,8 +128,10 @@ impl World {
                 continue;
             }
             for held in datanode.table.list(BlockId(0), usize::MAX) {
-                let home = catalog.block_home(held.block).and_then(|(home, _)| home);
-                if home != Some(node) {
+                let facts = catalog.block_facts(held.block);
+                let home = facts.and_then(|facts| facts.home);
+                let copy = facts.and_then(|facts| facts.copy).map(|(node, ..)| node);
+                if home != Some(node) && copy != Some(node) {
                     let block = held.block;
                     let text = format!("host{slot}, node {node}, keeps block {block}, at {home:?}");
                     return Err(("orphans", text));

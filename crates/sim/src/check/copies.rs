@@ -1,0 +1,245 @@
+//! Copies beside the home: which there are, as a model of the commands says, and what they hold.
+
+use std::collections::BTreeMap;
+
+use sanderling_core::catalog::{Action, BlockFacts, Catalog, Command};
+use sanderling_protocol::limits::BACKGROUND_MOVE_MILLIS_MAX;
+use sanderling_protocol::message::MovePurpose;
+use sanderling_protocol::{
+    BlockId, Epoch, Instant, Millis, NodeId, Policy, Refusal, Reply, Request,
+};
+
+use super::Found;
+use crate::wire::Place;
+use crate::world::World;
+
+/// The model.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    copies: BTreeMap<BlockId, (NodeId, Epoch)>,
+    reserved: BTreeMap<BlockId, Reserved>,
+    /// Copies made, copies that became homes, and homes moved without a drain.
+    pub(crate) counts: [u64; 3],
+}
+
+/// The last reservation of a block.
+#[derive(Debug, Clone, Copy)]
+struct Reserved {
+    to: NodeId,
+    epoch: Epoch,
+    purpose: MovePurpose,
+    at: Instant,
+}
+
+fn is_active(catalog: &Catalog, node: NodeId) -> bool {
+    catalog.node_policy(node).is_some_and(|(policy, _)| policy == Policy::Active)
+}
+
+impl Copies {
+    pub(crate) fn apply(
+        &mut self,
+        command: &Command,
+        result: &Result<Reply, Refusal>,
+        catalog: &Catalog,
+    ) -> Found {
+        match (&command.action, result) {
+            (Action::Reserve { moves, .. }, Ok(Reply::Epochs(epochs))) => {
+                for (one, epoch) in moves.iter().zip(epochs) {
+                    let Ok(epoch) = *epoch else { continue };
+                    let (to, purpose, at) = (one.to, one.purpose, catalog.now());
+                    self.reserved.insert(one.block, Reserved { to, epoch, purpose, at });
+                    check_target(one.block, to, catalog)?;
+                }
+            }
+            (Action::Commit { moves, .. }, Ok(Reply::Epochs(epochs))) => {
+                for (one, epoch) in moves.iter().zip(epochs) {
+                    let is_it = |it: &Reserved| (it.to, it.epoch) == (one.to, one.to_epoch);
+                    let reserved = self.reserved.get(&one.block).copied().filter(is_it);
+                    if let (Ok(epoch), Some(reserved)) = (epoch, reserved) {
+                        self.committed(one.block, *epoch, reserved, catalog);
+                    }
+                }
+            }
+            (Action::DropCopies { blocks, .. }, Ok(_)) => {
+                self.copies.retain(|block, _| !blocks.contains(block));
+            }
+            (Action::Abandon { blocks, .. }, Ok(_)) => {
+                self.reserved.retain(|block, _| !blocks.contains(block));
+            }
+            _ => {}
+        }
+        self.promote(catalog)?;
+        self.compare(catalog)
+    }
+
+    fn committed(&mut self, block: BlockId, epoch: Epoch, reserved: Reserved, catalog: &Catalog) {
+        self.reserved.remove(&block);
+        let home = catalog.block_facts(block).and_then(|facts| facts.home);
+        // Of a home that drains, the copy became the home at once.
+        if reserved.purpose == MovePurpose::Precopy && home != Some(reserved.to) {
+            self.counts[0] += 1;
+            self.copies.insert(block, (reserved.to, epoch));
+        } else {
+            self.counts[2] += u64::from(reserved.purpose == MovePurpose::Rebalance);
+            self.copies.remove(&block);
+        }
+    }
+
+    /// Copies on nodes that go count no more; those of blocks whose home goes become homes.
+    fn promote(&mut self, catalog: &Catalog) -> Found {
+        let mut gone = Vec::new();
+        for (id, (node, epoch)) in &self.copies {
+            let facts = catalog.block_facts(*id);
+            if !is_active(catalog, *node) || facts.is_none() {
+                gone.push(*id);
+                continue;
+            }
+            let facts = facts.expect("looked at just now");
+            if facts.home.is_none() {
+                let text = format!("block {id} was lost with its home, its copy is on node {node}");
+                return Err(("copy-saves", text));
+            }
+            let is_home = (facts.home, facts.epoch) == (Some(*node), *epoch);
+            let stays = facts.home.is_some_and(|home| is_active(catalog, home));
+            if is_home {
+                self.counts[1] += 1;
+                gone.push(*id);
+            } else if !stays {
+                let text = format!("the home of block {id} goes, its copy is not the home yet");
+                return Err(("copy-saves", text));
+            }
+        }
+        self.copies.retain(|block, _| !gone.contains(block));
+        Ok(())
+    }
+
+    fn compare(&self, catalog: &Catalog) -> Found {
+        for id in catalog.block_ids() {
+            let Some(facts) = catalog.block_facts(id) else { continue };
+            let told = facts.copy.map(|(node, _, epoch)| (node, epoch));
+            let expected = self.copies.get(&id).copied();
+            if told != expected {
+                let text = format!("the copy of block {id} is {expected:?}, not {told:?}");
+                return Err(("copies", text));
+            }
+            if let Some((node, epoch)) = told {
+                check_copy(id, &facts, node, epoch)?;
+            }
+            self.check_reserved(id, &facts, catalog.now())?;
+        }
+        Ok(())
+    }
+
+    /// A reservation that no drain needs ends by itself.
+    fn check_reserved(&self, id: BlockId, facts: &BlockFacts, now: Instant) -> Found {
+        let Some((to, epoch, purpose)) = facts.reserved else { return Ok(()) };
+        // One long pause of the namenode may lie between the end and its being noticed.
+        let longest = Millis(BACKGROUND_MOVE_MILLIS_MAX + 12_000);
+        let since = self.reserved.get(&id).filter(|it| it.epoch == epoch).map(|it| it.at);
+        match since {
+            Some(at) if purpose != MovePurpose::Relocate && at + longest < now => {
+                let text = format!("block {id} is reserved on node {to} for too long");
+                Err(("reservations", text))
+            }
+            Some(_) => Ok(()),
+            None => {
+                Err(("reservations", format!("block {id} is reserved on node {to} for nobody")))
+            }
+        }
+    }
+
+    /// Returns whether a block's bytes survive its home.
+    pub(crate) fn is_safe(&self, block: BlockId) -> bool {
+        self.copies.contains_key(&block)
+    }
+}
+
+/// A node that will go is no target, whatever for.
+fn check_target(block: BlockId, to: NodeId, catalog: &Catalog) -> Found {
+    let policy = catalog.node_policy(to).map(|(policy, _)| policy);
+    if policy.is_some_and(Policy::takes_blocks) {
+        return Ok(());
+    }
+    Err(("placement", format!("block {block} is to move to node {to}, which is {policy:?}")))
+}
+
+fn check_copy(id: BlockId, facts: &BlockFacts, node: NodeId, epoch: Epoch) -> Found {
+    let wrong = |text: &str| Err(("copies", format!("the copy of block {id} {text}")));
+    if facts.home == Some(node) {
+        return wrong("is at its home");
+    }
+    if epoch <= facts.epoch {
+        return wrong("is not later than its home");
+    }
+    if !facts.is_ended {
+        return wrong("was made before its writer ended it");
+    }
+    Ok(())
+}
+
+impl World {
+    /// Every copy is there, with the bytes that count of its block.
+    pub(crate) fn check_copies_held(&self) -> Found {
+        let catalog = self.namenode.catalog();
+        for object in self.checks.bytes.objects() {
+            let Some(layout) = self.layout(object) else { continue };
+            for block in &layout.blocks {
+                let facts = catalog.block_facts(block.block);
+                let Some((node, _, epoch)) = facts.and_then(|facts| facts.copy) else { continue };
+                let Some(slot) = self.slot_of(node) else { continue };
+                let table = &self.datanodes[usize::from(slot)].table;
+                let (id, length) = (block.block, block.length);
+                let held = self.datanodes[usize::from(slot)].held(id).map(|held| held.epoch);
+                let whole = match table.admit_read(id, epoch, 0, length) {
+                    Ok(Some(whole)) if held == Some(epoch) => whole.part(0, length),
+                    other => {
+                        let text = format!(
+                            "host{slot} was to hold a copy of block {id} at epoch {epoch}: \
+                             {held:?}, {other:?}"
+                        );
+                        return Err(("copies", text));
+                    }
+                };
+                let found = self.checks.bytes.read(object, block.offset, length, &whole);
+                found.map_err(|(_, text)| ("copies", format!("copy of block {id}: {text}")))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the place of the process that is a node, if it runs.
+    pub(crate) fn slot_of(&self, node: NodeId) -> Option<u8> {
+        let slot = self.datanodes.iter().position(|datanode| datanode.node == Some(node))?;
+        let slot = u8::try_from(slot).expect("few places");
+        self.is_up[Place::Datanode(slot).index()].then_some(slot)
+    }
+
+    /// What the namenode tells of each node's exposure is what the model counts.
+    pub(crate) fn check_exposure(&mut self) -> Found {
+        let answer = self.peek(&Request::Nodes { all: false });
+        let Ok(Reply::Nodes(nodes)) = self.mistake_answer(&Request::Nodes { all: false }, answer)
+        else {
+            return Ok(());
+        };
+        let catalog = self.namenode.catalog();
+        let mut exposed: BTreeMap<NodeId, u64> = BTreeMap::new();
+        for id in catalog.block_ids() {
+            let Some(facts) = catalog.block_facts(id) else { continue };
+            if let Some(home) = facts.home
+                && !self.checks.copies.is_safe(id)
+            {
+                *exposed.entry(home).or_default() += u64::from(facts.length);
+            }
+        }
+        for node in nodes {
+            let (told, counted) =
+                (node.exposure_bytes, exposed.get(&node.id).copied().unwrap_or(0));
+            if told != counted {
+                let id = node.id;
+                let text = format!("node {id} is said to expose {told} bytes, it has {counted}");
+                return Err(("exposure", text));
+            }
+        }
+        Ok(())
+    }
+}

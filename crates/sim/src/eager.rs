@@ -1,0 +1,244 @@
+//! The eager manager: it copies, moves and gives up blocks without sense, and some of its calls
+//! come late, twice or with other numbers than they should.
+//!
+//! It acts by the right of the manager whose process it is in, so the catalog must bear it: nothing
+//! may be lost, copied wrongly or kept for ever, whatever a manager asks in whatever order. It
+//! never says that bytes arrived which did not.
+
+use std::collections::BTreeMap;
+
+use sanderling_protocol::limits::BACKGROUND_MOVE_MILLIS_MAX;
+use sanderling_protocol::message::{MoveCandidate, MoveCommit, MoveProposal, MovePurpose};
+use sanderling_protocol::order::{PushMove, Pushed};
+use sanderling_protocol::{
+    BlockId, Epoch, NodeId, NodeInfo, Nonce, Order, OrderReply, Refusal, Reply, Request,
+};
+
+use crate::event::{ManagerCall, Purpose, Timer};
+use crate::plan::Plan;
+use crate::random::Random;
+use crate::wire::{Answer, Ask, DataAnswer, DataAsk, Place, data, meta};
+use crate::world::World;
+
+/// What the eager manager of one process knows.
+#[derive(Debug)]
+pub(crate) struct Eager {
+    /// All nodes, as the namenode last showed them.
+    nodes: Vec<NodeInfo>,
+    /// Commits that are made later.
+    late: BTreeMap<u64, Vec<MoveCommit>>,
+    next_late: u64,
+    random: Random,
+}
+
+/// Calls of the eager manager.
+#[derive(Debug)]
+pub(crate) enum EagerCall {
+    Page(NodeId),
+    Reserve(NodeId, Vec<MoveProposal>),
+    Push(Vec<MoveCommit>),
+    /// Nobody waits for what comes of it.
+    Other,
+}
+
+/// Candidates that are looked at together.
+const PAGE_BLOCKS: u32 = 12;
+
+/// Time of one push.
+const PUSH_MILLIS: u64 = 3000;
+
+impl Eager {
+    pub(crate) fn new(plan: &Plan, number: u8) -> Self {
+        let random = Random::new(plan.seed, 500 + u64::from(number));
+        Self { nodes: Vec::new(), late: BTreeMap::new(), next_late: 0, random }
+    }
+
+    /// Forgets what the process knew.
+    pub(crate) fn restart(&mut self) {
+        self.nodes.clear();
+        self.late.clear();
+    }
+
+    pub(crate) fn see(&mut self, nodes: &[NodeInfo]) {
+        self.nodes = nodes.to_vec();
+    }
+
+    fn node(&mut self) -> Option<NodeId> {
+        let nodes: Vec<NodeId> = self.nodes.iter().map(|node| node.id).collect();
+        (!nodes.is_empty()).then(|| self.random.pick(&nodes))
+    }
+
+    /// Draws what is asked for one block.
+    fn proposal(&mut self, candidate: &MoveCandidate, is_kind: bool) -> Option<MoveProposal> {
+        let to = self.node()?;
+        let random = &mut self.random;
+        let tier = candidate.tier;
+        let tier = if random.permille(800) { tier } else { tier.slower().unwrap_or(tier) };
+        let purpose = match random.below(20) {
+            0 if !is_kind => MovePurpose::Relocate,
+            number if number < 7 => MovePurpose::Rebalance,
+            _ => MovePurpose::Precopy,
+        };
+        let target = self.nodes.iter().find(|node| node.id == to)?;
+        let room = target.tiers.iter().find(|usage| usage.tier == tier)?;
+        // Where nothing may fail or be lost, the room that writers and drains need is left to them.
+        if is_kind && room.used_bytes * 5 > room.capacity_bytes * 2 {
+            return None;
+        }
+        let from_epoch = if random.permille(40) { candidate.epoch.next() } else { candidate.epoch };
+        Some(MoveProposal { block: candidate.block, from_epoch, to, tier, purpose })
+    }
+}
+
+impl World {
+    fn eager(&mut self, number: u8) -> &mut Eager {
+        &mut self.eagers[usize::from(number)]
+    }
+
+    fn eager_ask(&mut self, number: u8, request: Request, call: EagerCall) {
+        let purpose = Purpose::Manager(number, ManagerCall::Eager(call));
+        self.call(Place::Manager(number), Place::Namenode, Ask::Meta(request), 1000, purpose);
+    }
+
+    /// Begins something, or not. Called as often as the manager looks at the drains.
+    pub(crate) fn eager_poll(&mut self, number: u8, holder: Nonce) {
+        let share = self.plan.eager_permille;
+        if share == 0 || self.is_calm || !self.eager(number).random.permille(share) {
+            return;
+        }
+        let Some(node) = self.eager(number).node() else { return };
+        let after = BlockId(self.eager(number).random.below(40));
+        let request = Request::DrainBlocks { holder, node, after, limit: PAGE_BLOCKS };
+        self.eager_ask(number, request, EagerCall::Page(node));
+    }
+
+    pub(crate) fn eager_answered(&mut self, number: u8, call: EagerCall, answer: Option<Answer>) {
+        match call {
+            EagerCall::Page(node) => {
+                if let Some(Ok(Reply::Candidates { candidates, .. })) = meta(answer) {
+                    self.eager_choose(number, node, &candidates);
+                }
+            }
+            EagerCall::Reserve(source, moves) => {
+                if let Some(Ok(Reply::Epochs(epochs))) = meta(answer) {
+                    self.eager_push(number, source, &moves, epochs);
+                }
+            }
+            EagerCall::Push(moves) => {
+                let reply = data(answer);
+                if let Some(Ok(DataAnswer::Order(OrderReply::Pushed(outcomes)))) = reply {
+                    self.eager_commit(number, moves, outcomes);
+                }
+            }
+            EagerCall::Other => {}
+        }
+    }
+
+    fn eager_choose(&mut self, number: u8, source: NodeId, candidates: &[MoveCandidate]) {
+        let holder = self.manager_holder(number);
+        let is_kind = self.is_kind();
+        let eager = self.eager(number);
+        let (mut moves, mut dropped, mut abandoned) = (Vec::new(), Vec::new(), Vec::new());
+        for candidate in candidates {
+            if candidate.copy.is_some() && eager.random.permille(250) {
+                dropped.push(candidate.block);
+            } else if candidate.reserved_to.is_some() && eager.random.permille(100) {
+                abandoned.push(candidate.block);
+            } else if eager.random.permille(500) {
+                moves.extend(eager.proposal(candidate, is_kind));
+            }
+        }
+        if !dropped.is_empty() {
+            let request = Request::DropCopies { holder, blocks: dropped };
+            self.eager_ask(number, request, EagerCall::Other);
+        }
+        if !abandoned.is_empty() {
+            let request = Request::Abandon { holder, blocks: abandoned };
+            self.eager_ask(number, request, EagerCall::Other);
+        }
+        if !moves.is_empty() {
+            let request = Request::Reserve { holder, moves: moves.clone() };
+            self.eager_ask(number, request, EagerCall::Reserve(source, moves));
+        }
+    }
+
+    fn eager_push(
+        &mut self,
+        number: u8,
+        source: NodeId,
+        moves: &[MoveProposal],
+        epochs: Vec<Result<Epoch, Refusal>>,
+    ) {
+        let (mut pushes, mut commits) = (Vec::new(), Vec::new());
+        for (one, epoch) in moves.iter().zip(epochs) {
+            let address = self.place_of(one.to).map(|place| place.to_string());
+            let (Ok(to_epoch), Some(address)) = (epoch, address) else { continue };
+            // Reserved, and then forgotten.
+            if self.eager(number).random.permille(60) {
+                continue;
+            }
+            let MoveProposal { block, from_epoch, to, tier, .. } = *one;
+            pushes.push(PushMove { block, from_epoch, to_epoch, to, address, tier });
+            commits.push(MoveCommit { block, from_epoch, to_epoch, to, length: 0 });
+        }
+        let Some(place) = self.place_of(source).filter(|_| !pushes.is_empty()) else { return };
+        let ask = Ask::Data(source, DataAsk::Order(Order::Push { moves: pushes }));
+        let purpose = Purpose::Manager(number, ManagerCall::Eager(EagerCall::Push(commits)));
+        self.call(Place::Manager(number), place, ask, PUSH_MILLIS, purpose);
+    }
+
+    fn eager_commit(
+        &mut self,
+        number: u8,
+        moves: Vec<MoveCommit>,
+        outcomes: Vec<Result<Pushed, Refusal>>,
+    ) {
+        let holder = self.manager_holder(number);
+        let arrived = moves.into_iter().zip(outcomes).filter_map(|(one, outcome)| {
+            outcome.ok().map(|pushed| MoveCommit { length: pushed.length, ..one })
+        });
+        let mut moves: Vec<MoveCommit> = arrived.collect();
+        if moves.is_empty() {
+            return;
+        }
+        let random = &mut self.eager(number).random;
+        if random.permille(50) {
+            // Shorter than what was published, or of an epoch that is over.
+            let one = &mut moves[0];
+            if random.permille(500) {
+                one.length /= 2;
+            } else {
+                one.from_epoch = one.from_epoch.next();
+            }
+        }
+        let is_late = random.permille(200);
+        let is_twice = random.permille(150);
+        let is_given_up = random.permille(80);
+        if is_given_up {
+            let blocks = moves.iter().map(|one| one.block).collect();
+            self.eager_ask(number, Request::Abandon { holder, blocks }, EagerCall::Other);
+        }
+        if is_late || is_twice {
+            self.eager_later(number, moves.clone());
+        }
+        if !is_late {
+            self.eager_ask(number, Request::Commit { holder, moves }, EagerCall::Other);
+        }
+    }
+
+    fn eager_later(&mut self, number: u8, moves: Vec<MoveCommit>) {
+        let eager = self.eager(number);
+        eager.next_late += 1;
+        let late = eager.next_late;
+        eager.late.insert(late, moves);
+        let longest = eager.random.pick(&[300, 3000, BACKGROUND_MOVE_MILLIS_MAX + 2000]);
+        let millis = eager.random.below(longest);
+        self.set_timer(Place::Manager(number), millis * 1000, Timer::Late(late));
+    }
+
+    pub(crate) fn eager_late(&mut self, number: u8, late: u64) {
+        let holder = self.manager_holder(number);
+        let Some(moves) = self.eager(number).late.remove(&late) else { return };
+        self.eager_ask(number, Request::Commit { holder, moves }, EagerCall::Other);
+    }
+}
