@@ -4,8 +4,9 @@ use sanderling_protocol::message::{MoveCommit, MoveProposal, MovePurpose};
 use sanderling_protocol::order::PushMove;
 use sanderling_protocol::{BlockId, Epoch, Instant, NodeId, Refusal};
 
-use super::plan::Choice;
-use super::queue::Queued;
+use super::pace::Mark;
+use super::queue::{self, Queued};
+use super::targets::Choice;
 
 /// One move of a batch.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub(super) struct Move {
 pub(super) enum Fate {
     /// It waits for another try.
     Requeue,
+    /// Its target is none any more: another one is chosen at once.
+    Replan,
     /// It is no longer what the manager knows: the next scan brings it again if it is still there.
     Forget,
 }
@@ -48,6 +51,8 @@ pub(super) struct Batch {
     pub(super) tries: u32,
     /// When the step's last call began.
     pub(super) called_at: Instant,
+    /// What the source had delivered then.
+    pub(super) mark: Mark,
 }
 
 impl Move {
@@ -61,10 +66,16 @@ impl Move {
 }
 
 impl Batch {
+    /// Returns the batch of moves whose future homes are to be reserved.
+    pub(super) fn new(now: Instant, source: NodeId, choice: Choice, moves: Vec<Move>) -> Self {
+        let (step, mark) = (Step::Reserve, Mark::default());
+        Self { source, choice, moves, step, tries: 0, called_at: now, mark }
+    }
+
     /// Returns the batch of these moves at another step.
     pub(super) const fn at(&self, step: Step, moves: Vec<Move>) -> Self {
-        let (source, choice) = (self.source, self.choice);
-        Self { source, choice, moves, step, tries: 0, called_at: self.called_at }
+        let Self { source, choice, called_at, mark, .. } = *self;
+        Self { source, choice, moves, step, tries: 0, called_at, mark }
     }
 
     /// Returns the bytes of room that its moves take at the target.
@@ -75,6 +86,11 @@ impl Batch {
     /// Returns the published bytes of its blocks.
     pub(super) fn bytes(&self) -> u64 {
         self.moves.iter().map(|one| u64::from(one.queued.candidate.length)).sum()
+    }
+
+    /// Returns the bytes that its push may have to send.
+    pub(super) fn push_bytes(&self) -> u64 {
+        self.moves.iter().map(|one| u64::from(queue::bytes(&one.queued.candidate))).sum()
     }
 
     pub(super) fn blocks(&self) -> Vec<BlockId> {

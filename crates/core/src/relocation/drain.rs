@@ -6,9 +6,10 @@ use sanderling_protocol::message::{DrainWork, MoveCandidate};
 use sanderling_protocol::{BlockId, Instant, Millis, NodeId};
 
 use super::forecast::{Facts, Said};
-use super::pace::Pace;
-use super::queue::{self, Queue, Queued};
+use super::pace::{Force, Pace};
+use super::queue::{Queue, Queued};
 use super::rate::Rate;
+use super::scan::Scan;
 
 /// One node that is being emptied.
 #[derive(Debug, Clone)]
@@ -19,6 +20,8 @@ pub(super) struct Drain {
     left_blocks: u64,
     /// Their bytes that are nowhere else.
     left_bytes: u64,
+    /// Bytes per second that clients read from the node.
+    clients_bytes_per_second: u64,
     /// Nodes that took blocks of it.
     targets: BTreeSet<NodeId>,
     /// The rate at which blocks left.
@@ -33,34 +36,14 @@ pub(super) struct Drain {
     scan: Scan,
 }
 
-/// Where the reading of the node's blocks is.
-#[derive(Debug, Clone)]
-struct Scan {
-    /// The next page starts after this block; `None` between two scans.
-    after: Option<BlockId>,
-    is_fetching: bool,
-    fetch_at: Instant,
-    has_found: bool,
-    wait: Millis,
-    /// Bytes that the last whole scan left where they are, because they expire before the deadline.
-    skipped_bytes: u64,
-    /// The same of the scan under way.
-    skipping_bytes: u64,
-}
-
 impl Drain {
-    /// Wait between two scans that find something.
-    const SCAN_WAIT_MIN: Millis = Millis(100);
-
-    /// Longest wait between two scans: what is left then expires by itself or has no room.
-    const SCAN_WAIT_MAX: Millis = Millis(2_000);
-
     pub(super) fn new(now: Instant, work: &DrainWork) -> Self {
         Self {
             address: work.address.clone(),
             deadline: work.deadline_in.map(|left| now + left),
             left_blocks: work.left_blocks,
             left_bytes: work.left_bytes,
+            clients_bytes_per_second: 0,
             targets: BTreeSet::new(),
             rate: Rate::new(now),
             said: Said::default(),
@@ -68,25 +51,18 @@ impl Drain {
             pace: Pace::new(),
             stalled_until: None,
             is_ended: false,
-            scan: Scan {
-                after: None,
-                is_fetching: false,
-                fetch_at: now,
-                has_found: false,
-                wait: Self::SCAN_WAIT_MIN,
-                skipped_bytes: 0,
-                skipping_bytes: 0,
-            },
+            scan: Scan::new(now),
         }
     }
 
     /// Takes the view's word on the node. A deadline may move when a notice was taken back and
     /// given again.
-    pub(super) fn update(&mut self, now: Instant, work: &DrainWork) {
+    pub(super) fn update(&mut self, now: Instant, work: &DrainWork, clients: u64) {
         self.address.clone_from(&work.address);
         self.deadline = work.deadline_in.map(|left| now + left);
         self.left_blocks = work.left_blocks;
         self.left_bytes = work.left_bytes;
+        self.clients_bytes_per_second = clients;
     }
 
     /// Takes the news that a block has left.
@@ -100,7 +76,7 @@ impl Drain {
 
     /// Returns the bytes that are to be moved.
     pub(super) fn movable_bytes(&self) -> u64 {
-        self.left_bytes.saturating_sub(self.scan.skipped_bytes)
+        self.left_bytes.saturating_sub(self.scan.skipped_bytes())
     }
 
     /// Returns what a forecast is made of, but for the room that there is: of `open` nodes.
@@ -108,13 +84,23 @@ impl Drain {
         let targets = if self.targets.is_empty() { open } else { self.targets.len() };
         Facts {
             left_bytes: self.movable_bytes(),
-            skipped_bytes: self.scan.skipped_bytes.min(self.left_bytes),
+            skipped_bytes: self.scan.skipped_bytes().min(self.left_bytes),
             unplaced_bytes: 0,
             bytes_per_second: self.rate.bytes_per_second(now),
-            link_bytes_per_second: 0,
+            link_bytes_per_second: match self.force(now) {
+                // What is sent is what can be sent.
+                Force::Full => 0,
+                Force::Yielding(_) => self.pace.link_bytes_per_second(),
+            },
             left: self.left(now),
             targets: u32::try_from(targets).unwrap_or(u32::MAX),
         }
+    }
+
+    /// Returns how much of the node's link its drain takes now.
+    pub(super) fn force(&self, now: Instant) -> Force {
+        let left = self.left(now);
+        self.pace.force(self.movable_bytes(), left, self.clients_bytes_per_second)
     }
 
     /// Returns the time left; `None` without a deadline.
@@ -134,29 +120,16 @@ impl Drain {
             self.queue = Queue::default();
             return false;
         }
-        let left = self.left(now);
-        self.queue.wake(now, left);
+        self.queue.wake(now);
+        self.pace.wake(now, self.force(now));
         self.stalled_until = self.stalled_until.filter(|until| *until > now);
         true
     }
 
     /// Returns the page to ask for now, if any, and notes that it was asked for.
     pub(super) fn next_page(&mut self, now: Instant, known_max: usize) -> Option<BlockId> {
-        if self.page_at(known_max)? > now {
-            return None;
-        }
-        self.scan.is_fetching = true;
-        Some(self.scan.after.unwrap_or_default())
-    }
-
-    /// Returns when the next page is to be asked for; `None` while there is enough to do.
-    fn page_at(&self, known_max: usize) -> Option<Instant> {
-        let is_wanted = match self.scan.after {
-            Some(_) => self.queue.len() < known_max,
-            // Blocks that were forgotten are found again, also while others wait for room.
-            None => self.queue.peek().is_none() && self.left_blocks > self.queue.len() as u64,
-        };
-        (is_wanted && !self.scan.is_fetching).then_some(self.scan.fetch_at)
+        let at = self.scan.page_at(&self.queue, self.left_blocks, known_max)?;
+        (at <= now).then(|| self.scan.fetch())
     }
 
     /// Takes a page, or the news that it could not be read.
@@ -166,39 +139,8 @@ impl Drain {
         page: Option<(Vec<MoveCandidate>, bool)>,
         retry: Millis,
     ) {
-        if !self.scan.is_fetching {
-            return;
-        }
-        self.scan.is_fetching = false;
-        let Some((candidates, is_more)) = page else {
-            self.scan.fetch_at = now + retry;
-            return;
-        };
         let left = self.left(now);
-        let last = candidates.last().map(|candidate| candidate.block);
-        for candidate in candidates {
-            if queue::expires_before(&candidate, left) {
-                self.scan.skipping_bytes += u64::from(candidate.length);
-            } else {
-                self.scan.has_found |= self.queue.insert(candidate, left);
-            }
-        }
-        self.scan.after = last.filter(|_| is_more);
-        if self.scan.after.is_none() {
-            self.end_scan(now);
-        }
-    }
-
-    fn end_scan(&mut self, now: Instant) {
-        let scan = &mut self.scan;
-        scan.wait = if scan.has_found {
-            Self::SCAN_WAIT_MIN
-        } else {
-            Millis(scan.wait.0 * 2).min(Self::SCAN_WAIT_MAX)
-        };
-        scan.has_found = false;
-        scan.skipped_bytes = std::mem::take(&mut scan.skipping_bytes);
-        scan.fetch_at = now + scan.wait;
+        self.scan.page(now, &mut self.queue, page, left, retry);
     }
 
     /// Takes a block back whose move failed, to be tried again later and later.
@@ -209,12 +151,20 @@ impl Drain {
         self.queue.park(queued, now + Millis(wait.0 << doublings));
     }
 
+    /// Takes a block back whose target is none any more: another one is chosen at once.
+    pub(super) fn replan(&mut self, mut queued: Queued) {
+        queued.candidate.reserved_to = None;
+        self.queue.push(queued);
+    }
+
     /// Returns when something is due here.
     pub(super) fn due(&self, known_max: usize) -> Option<Instant> {
         if self.is_ended {
             return None;
         }
-        let fetch = self.page_at(known_max);
-        [fetch, self.stalled_until, self.queue.wake_at(), self.deadline].into_iter().flatten().min()
+        let fetch = self.scan.page_at(&self.queue, self.left_blocks, known_max);
+        let next = self.pace.next_at().filter(|_| self.queue.is_ready());
+        let due = [fetch, next, self.stalled_until, self.queue.wake_at(), self.deadline];
+        due.into_iter().flatten().min()
     }
 }

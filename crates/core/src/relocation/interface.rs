@@ -8,10 +8,11 @@ use sanderling_protocol::{BlockId, Epoch, Millis, NodeId, NodeInfo, Refusal};
 /// The bounds of a relocator.
 #[derive(Debug, Clone)]
 pub struct RelocatorConfig {
-    /// Batches under way from one source. Enough to hide two round trips to the namenode behind the
-    /// pushes of the others.
+    /// Batches under way from one source, the smallest of them included. The bytes under way are
+    /// paced to the link; this bounds what is remembered and asked of the namenode at once.
     pub source_batches_max: usize,
-    /// Batches under way to one target, from all sources, so that it can still serve its clients.
+    /// Batches under way to one target, from all sources, so that it can still serve its clients;
+    /// half as many while clients go first.
     pub target_batches_max: usize,
     /// Blocks in one batch: bounds one frame of the reservation and how late the first commits.
     pub batch_blocks_max: usize,
@@ -35,8 +36,8 @@ pub struct RelocatorConfig {
 impl Default for RelocatorConfig {
     fn default() -> Self {
         Self {
-            source_batches_max: 8,
-            target_batches_max: 4,
+            source_batches_max: 32,
+            target_batches_max: 8,
             batch_blocks_max: 64,
             batch_bytes_max: 8 << 20,
             known_blocks_max: 100_000,

@@ -10,26 +10,31 @@
 //! over.
 
 mod batch;
+mod clients;
+mod departure;
 mod drain;
 mod forecast;
 mod interface;
 mod pace;
-mod plan;
 mod queue;
 mod rate;
+mod scan;
+mod steps;
+mod targets;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use interface::{CallId, Input, Output, RelocatorConfig};
-use sanderling_protocol::message::{DrainWork, MoveCandidate};
-use sanderling_protocol::order::Pushed;
-use sanderling_protocol::{Epoch, Instant, Millis, NodeId, NodeInfo, Refusal};
+use sanderling_protocol::message::DrainWork;
+use sanderling_protocol::{Instant, NodeId, NodeInfo};
 
 use crate::Machine;
-use batch::{Batch, Fate, Move, Step};
+use batch::{Batch, Step};
+use clients::Clients;
+use departure::UnderWay;
 use drain::Drain;
 use forecast::Facts;
-use plan::{Answer, Choice, Targets};
+use targets::{Choice, Targets};
 
 /// Counts of what a relocator did, for logs and metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,6 +53,7 @@ pub struct Relocator {
     config: RelocatorConfig,
     drains: BTreeMap<NodeId, Drain>,
     targets: Targets,
+    clients: Clients,
     /// Batches with a call under way.
     batches: BTreeMap<CallId, Batch>,
     /// Batches that call again at a time.
@@ -58,16 +64,6 @@ pub struct Relocator {
 }
 
 impl Relocator {
-    /// Blocks without room that are passed over in one round before the drain pauses.
-    const MISSES_MAX: usize = 64;
-
-    /// How many times more often than other calls a commit is repeated, so that a namenode may
-    /// restart meanwhile.
-    const COMMIT_PATIENCE: u32 = 4;
-
-    /// Pushes of a batch without an answer before other targets are chosen.
-    const PUSH_TRIES_MAX: u32 = 2;
-
     /// Returns a relocator that knows of no drain.
     #[must_use]
     pub fn new(config: RelocatorConfig) -> Self {
@@ -75,6 +71,7 @@ impl Relocator {
             config,
             drains: BTreeMap::new(),
             targets: Targets::default(),
+            clients: Clients::default(),
             batches: BTreeMap::new(),
             waiting: BTreeMap::new(),
             next_call: 0,
@@ -98,224 +95,42 @@ impl Relocator {
     fn on_drains(&mut self, now: Instant, drains: &[DrainWork], nodes: &[NodeInfo]) {
         let wanted: BTreeMap<NodeId, &DrainWork> =
             drains.iter().map(|work| (work.node, work)).collect();
+        self.clients.look(now, nodes);
         self.drains.retain(|node, _| wanted.contains_key(node));
         for (node, work) in wanted {
+            let clients = self.clients.at(node).read;
             let drain = self.drains.entry(node).or_insert_with(|| Drain::new(now, work));
-            drain.update(now, work);
+            drain.update(now, work, clients);
         }
+        self.leave_unfit(nodes);
         let mut unseen: BTreeMap<Choice, u64> = BTreeMap::new();
         let mut pushes: BTreeMap<NodeId, usize> = BTreeMap::new();
-        for batch in self.batches.values().chain(self.waiting.values()) {
+        for batch in self.under_way() {
             if batch.step == Step::Reserve {
                 *unseen.entry(batch.choice).or_default() += batch.reserve_bytes();
             }
             *pushes.entry(batch.choice.node).or_default() += 1;
         }
-        self.targets.replace(now, nodes, &unseen, &pushes);
-        self.leave_gone(now, nodes);
+        self.targets.replace(now, nodes, &self.clients, &unseen, &pushes);
     }
 
-    /// Plans the moves again whose target is gone, without waiting for the pushes to fail.
-    fn leave_gone(&mut self, now: Instant, nodes: &[NodeInfo]) {
-        let present: BTreeSet<NodeId> = nodes.iter().map(|node| node.id).collect();
-        let is_lost =
-            |batch: &Batch| batch.step == Step::Push && !present.contains(&batch.choice.node);
-        let calls: Vec<CallId> = self
+    /// Plans the moves again whose target is gone or got a notice itself, without waiting for their
+    /// pushes to fail. The namenode has given their reservations up already.
+    fn leave_unfit(&mut self, nodes: &[NodeInfo]) {
+        let fit: BTreeSet<NodeId> =
+            nodes.iter().filter(|node| node.policy.takes_blocks()).map(|node| node.id).collect();
+        let is_unfit =
+            |batch: &Batch| batch.step == Step::Push && !fit.contains(&batch.choice.node);
+        let mut unfit: Vec<Batch> = self
             .batches
-            .iter()
-            .filter(|(_, batch)| is_lost(batch))
-            .map(|(call, _)| *call)
+            .extract_if(.., |_, batch| is_unfit(batch))
+            .map(|(_, batch)| batch)
             .collect();
-        for call in calls {
-            let mut batch = self.batches.remove(&call).expect("listed just now");
-            let moves = std::mem::take(&mut batch.moves);
-            self.counts.failed_moves += moves.len() as u64;
-            self.go_on(now, batch.at(Step::Abandon, moves));
-        }
-    }
-
-    fn on_reserved(&mut self, now: Instant, batch: Batch, epochs: Vec<Result<Epoch, Refusal>>) {
-        let mut reserved = Vec::new();
-        for (mut one, epoch) in batch.moves.iter().cloned().zip(epochs) {
-            match epoch {
-                Ok(epoch) => {
-                    one.to_epoch = epoch;
-                    reserved.push(one);
-                }
-                Err(refusal) => {
-                    one.fate = self.not_reserved(now, batch.choice, &one, &refusal);
-                    self.settle(now, batch.source, one);
-                }
-            }
-        }
-        let is_wanted = self.drains.get(&batch.source).is_some_and(|drain| !drain.is_over(now))
-            && self.targets.address(batch.choice.node).is_some();
-        let step = if is_wanted { Step::Push } else { Step::Abandon };
-        self.go_on(now, batch.at(step, reserved));
-    }
-
-    fn on_pushed(&mut self, now: Instant, batch: Batch, outcomes: Vec<Result<Pushed, Refusal>>) {
-        let (mut pushed, mut failed) = (Vec::new(), Vec::new());
-        for (mut one, outcome) in batch.moves.iter().cloned().zip(outcomes) {
-            match outcome {
-                Ok(Pushed { length }) => {
-                    one.length = length;
-                    pushed.push(one);
-                }
-                Err(refusal) => {
-                    one.fate = self.fate(now, &batch, &refusal);
-                    failed.push(one);
-                }
-            }
-        }
-        let bytes = pushed.iter().map(|one| u64::from(one.length)).sum();
-        if let Some(drain) = self.drains.get_mut(&batch.source) {
-            drain.pace.record(bytes, now.since(batch.called_at));
-        }
-        let failed = batch.at(Step::Abandon, failed);
-        if !failed.moves.is_empty() {
-            // The two halves are two batches from here on, and each ends by itself.
-            self.targets.push_started(batch.choice.node);
-            self.go_on(now, failed);
-        }
-        self.go_on(now, batch.at(Step::Commit, pushed));
-    }
-
-    fn on_committed(&mut self, now: Instant, batch: Batch, epochs: Vec<Result<Epoch, Refusal>>) {
-        let mut refused = Vec::new();
-        for (mut one, epoch) in batch.moves.iter().cloned().zip(epochs) {
-            match epoch {
-                Ok(_) => {
-                    self.counts.moved_blocks += 1;
-                    self.counts.moved_bytes += u64::from(one.length);
-                    if let Some(drain) = self.drains.get_mut(&batch.source) {
-                        let to = batch.choice.node;
-                        drain.moved(now, one.block(), u64::from(one.length), to);
-                    }
-                }
-                Err(refusal) => {
-                    one.fate = self.fate(now, &batch, &refusal);
-                    refused.push(one);
-                }
-            }
-        }
-        self.go_on(now, batch.at(Step::Abandon, refused));
-    }
-
-    /// Says what becomes of a block whose future home was refused, and corrects the room.
-    fn not_reserved(
-        &mut self,
-        now: Instant,
-        choice: Choice,
-        one: &Move,
-        refusal: &Refusal,
-    ) -> Fate {
-        self.counts.failed_moves += 1;
-        if batch::is_about_the_block(refusal) {
-            self.targets.give_back(choice, u64::from(one.queued.candidate.reserve_bytes));
-            return Fate::Forget;
-        }
-        if matches!(refusal, Refusal::NodeFull { .. }) {
-            // Writers took the room since the view. The next view says how much is left.
-            self.targets.fill(choice);
-        } else {
-            self.targets.avoid(choice.node, now + self.config.avoid);
-        }
-        Fate::Requeue
-    }
-
-    /// Says what becomes of a block after a refusal, and leaves the target alone if it is to blame.
-    fn fate(&mut self, now: Instant, batch: &Batch, refusal: &Refusal) -> Fate {
-        self.counts.failed_moves += 1;
-        if batch::is_about_the_block(refusal) {
-            return Fate::Forget;
-        }
-        if batch::is_about_the_target(refusal) {
-            self.targets.avoid(batch.choice.node, now + self.config.avoid);
-        }
-        Fate::Requeue
-    }
-
-    /// A call failed: nobody knows whether it was done.
-    fn on_failed(&mut self, now: Instant, mut batch: Batch) {
-        batch.tries += 1;
-        let is_wanted = self.drains.get(&batch.source).is_some_and(|drain| !drain.is_over(now));
-        // A commit that may have been done is asked about longest: its bytes are there.
-        let patience = if batch.step == Step::Commit { Self::COMMIT_PATIENCE } else { 1 };
-        let is_last = batch.tries >= self.config.tries_max * patience || !is_wanted;
-        match batch.step {
-            Step::Reserve => {
-                // Perhaps it is reserved: giving it back makes it certain.
-                let moves = std::mem::take(&mut batch.moves);
-                self.counts.failed_moves += moves.len() as u64;
-                self.go_on(now, batch.at(Step::Abandon, moves));
-            }
-            Step::Push if is_last || batch.tries >= Self::PUSH_TRIES_MAX => {
-                // The source could not be reached, or it waits for a target that does not answer.
-                self.targets.avoid(batch.choice.node, now + self.config.avoid);
-                let moves = std::mem::take(&mut batch.moves);
-                self.counts.failed_moves += moves.len() as u64;
-                self.go_on(now, batch.at(Step::Abandon, moves));
-            }
-            Step::Commit | Step::Abandon if is_last => self.end(now, batch),
-            _ => {
-                let doublings = batch.tries.min(4) - 1;
-                let until = now + Millis(self.config.retry_wait.0 << doublings);
-                let call = self.call();
-                self.waiting.insert((until, call), batch);
-            }
-        }
-    }
-
-    /// Makes the call of a batch's step; an empty batch ends.
-    fn go_on(&mut self, now: Instant, mut batch: Batch) {
-        if batch.moves.is_empty() {
-            self.targets.push_ended(batch.choice.node);
-            return;
-        }
-        let call = self.call();
-        let output = match batch.step {
-            Step::Reserve => Output::Reserve { call, moves: batch.proposals() },
-            Step::Commit => Output::Commit { call, moves: batch.commits() },
-            Step::Abandon => Output::Abandon { call, blocks: batch.blocks() },
-            Step::Push => {
-                let (Some(drain), Some(target)) = (
-                    self.drains.get(&batch.source).filter(|drain| !drain.is_over(now)),
-                    self.targets.address(batch.choice.node),
-                ) else {
-                    let moves = std::mem::take(&mut batch.moves);
-                    return self.go_on(now, batch.at(Step::Abandon, moves));
-                };
-                let left = drain.left(now).unwrap_or(self.config.push_millis_max);
-                Output::Push {
-                    call,
-                    source: batch.source,
-                    address: drain.address.clone(),
-                    moves: batch.pushes(target),
-                    within: left.min(self.config.push_millis_max),
-                }
-            }
-        };
-        batch.called_at = now;
-        self.outputs.push_back(output);
-        self.batches.insert(call, batch);
-    }
-
-    /// Ends a batch whose reservations are given back, or about which nothing can be done.
-    fn end(&mut self, now: Instant, batch: Batch) {
-        self.targets.push_ended(batch.choice.node);
-        self.targets.give_back(batch.choice, batch.reserve_bytes());
-        for one in batch.moves {
-            self.settle(now, batch.source, one);
-        }
-    }
-
-    fn settle(&mut self, now: Instant, source: NodeId, one: Move) {
-        let wait = self.config.retry_wait;
-        let Some(drain) = self.drains.get_mut(&source) else { return };
-        match one.fate {
-            Fate::Requeue => drain.retry(now, one.queued, wait),
-            Fate::Forget => drain.queue.forget(one.block()),
+        unfit.extend(
+            self.waiting.extract_if(.., |_, batch| is_unfit(batch)).map(|(_, batch)| batch),
+        );
+        for batch in unfit {
+            self.replan(batch);
         }
     }
 
@@ -337,23 +152,26 @@ impl Relocator {
         let mut order: Vec<(Option<Instant>, NodeId)> =
             self.drains.iter().map(|(node, drain)| (drain.deadline, *node)).collect();
         order.sort_by_key(|(deadline, node)| (deadline.unwrap_or(Instant(u64::MAX)), *node));
-        for (_, node) in &order {
-            self.pump_drain(now, *node);
+        let order: Vec<NodeId> = order.into_iter().map(|(_, node)| node).collect();
+        let mut under_way: BTreeMap<NodeId, UnderWay> = BTreeMap::new();
+        for batch in self.under_way() {
+            under_way.entry(batch.source).or_default().add(batch);
         }
-        self.forecast(now, order.into_iter().map(|(_, node)| node));
+        for node in &order {
+            self.pump_drain(now, *node, under_way.entry(*node).or_default());
+        }
+        if self.drains.values().any(|drain| drain.said.may_say(now)) {
+            self.forecast(now, &order, &under_way);
+        }
     }
 
     /// Says what is to be expected of each drain, those with the nearest deadline first: they take
     /// the room that there is.
-    fn forecast(&mut self, now: Instant, order: impl Iterator<Item = NodeId>) {
+    fn forecast(&mut self, now: Instant, order: &[NodeId], under_way: &BTreeMap<NodeId, UnderWay>) {
         let (open, mut room) = self.targets.room(now);
         for node in order {
-            let drain = self.drains.get_mut(&node).expect("listed just now");
-            let under_way = self.batches.values().chain(self.waiting.values());
-            let placed: u64 = under_way
-                .filter(|batch| batch.source == node && batch.step != Step::Abandon)
-                .map(Batch::bytes)
-                .sum();
+            let drain = self.drains.get_mut(node).expect("listed just now");
+            let placed = under_way.get(node).map_or(0, |under_way| under_way.placed_bytes);
             let to_place = drain.movable_bytes().saturating_sub(placed);
             let unplaced_bytes = to_place.saturating_sub(room);
             room -= to_place - unplaced_bytes;
@@ -362,12 +180,12 @@ impl Relocator {
             }
             let forecast = Facts { unplaced_bytes, ..drain.facts(now, open) }.forecast();
             if drain.said.say(now, forecast) {
-                self.outputs.push_back(Output::Forecast { node, forecast });
+                self.outputs.push_back(Output::Forecast { node: *node, forecast });
             }
         }
     }
 
-    fn pump_drain(&mut self, now: Instant, node: NodeId) {
+    fn pump_drain(&mut self, now: Instant, node: NodeId, under_way: &mut UnderWay) {
         let known_max = self.config.known_blocks_max;
         let drain = self.drains.get_mut(&node).expect("listed just now");
         if !drain.wake(now) {
@@ -377,94 +195,23 @@ impl Relocator {
             let limit = self.config.page_blocks_max;
             self.outputs.push_back(Output::Fetch { node, after, limit });
         }
-        let all = self.batches.values().chain(self.waiting.values());
-        let mut under_way = all.filter(|batch| batch.source == node).count();
-        while under_way < self.config.source_batches_max {
-            let Some(batch) = self.plan_batch(now, node) else { break };
+        loop {
+            let drain = self.drains.get_mut(&node).expect("it was there just now");
+            let (targets, config) = (&mut self.targets, &self.config);
+            let Some(batch) = departure::depart(now, node, drain, targets, *under_way, config)
+            else {
+                return;
+            };
+            under_way.add(&batch);
             self.targets.push_started(batch.choice.node);
             self.go_on(now, batch);
-            under_way += 1;
         }
     }
 
-    /// Takes blocks from the head of the queue that go to one target together.
-    fn plan_batch(&mut self, now: Instant, source: NodeId) -> Option<Batch> {
-        let drain = self.drains.get_mut(&source).expect("the caller has it");
-        if drain.stalled_until.is_some() {
-            return None;
-        }
-        let mut misses = 0;
-        let (choice, step) = loop {
-            let head = &drain.queue.peek()?.candidate;
-            if let Some((node, tier)) = head.reserved_to {
-                let is_eligible = self.targets.is_eligible(now, node);
-                let step = if is_eligible { Step::Reserve } else { Step::Abandon };
-                break (Choice { node, tier }, step);
-            }
-            match self.targets.choose(now, head, self.config.target_batches_max) {
-                Answer::Go(choice) => break (choice, Step::Reserve),
-                Answer::Busy => return None,
-                Answer::NoRoom => {
-                    misses += 1;
-                    let queued = drain.queue.pop().expect("it was peeked at");
-                    drain.retry(now, queued, self.config.retry_wait);
-                    if misses == Self::MISSES_MAX {
-                        drain.stalled_until = Some(now + self.config.retry_wait);
-                        return None;
-                    }
-                }
-            }
-        };
-        let bytes_max = drain.pace.push_bytes(drain.left(now), self.config.batch_bytes_max);
-        let moves = take_for(&mut self.targets, drain, choice, &self.config, bytes_max);
-        (!moves.is_empty()).then_some(Batch {
-            source,
-            choice,
-            moves,
-            step,
-            tries: 0,
-            called_at: now,
-        })
+    /// Returns the batches with a call under way or about to be made again.
+    fn under_way(&self) -> impl Iterator<Item = &Batch> {
+        self.batches.values().chain(self.waiting.values())
     }
-}
-
-/// Takes the head of the queue, and what follows it as long as it fits into the same batch.
-fn take_for(
-    targets: &mut Targets,
-    drain: &mut Drain,
-    choice: Choice,
-    config: &RelocatorConfig,
-    bytes_max: u64,
-) -> Vec<Move> {
-    let mut moves: Vec<Move> = Vec::new();
-    let mut bytes = 0;
-    while let Some(head) = drain.queue.peek()
-        && moves.len() < config.batch_blocks_max
-    {
-        let candidate = &head.candidate;
-        let reserved = candidate.reserved_to.map(|(node, tier)| Choice { node, tier });
-        let size = u64::from(queue::bytes(candidate));
-        let fits = moves.is_empty() || (bytes + size <= bytes_max && may_join(&moves, candidate));
-        let has_room = match reserved {
-            Some(reserved) => reserved == choice,
-            None => fits && targets.take(choice, candidate.reserve_bytes),
-        };
-        if !fits || !has_room {
-            break;
-        }
-        bytes += size;
-        moves.push(Move::new(drain.queue.pop().expect("it was peeked at")));
-    }
-    moves
-}
-
-/// Tells whether a block may follow the others of a batch: same tier, and reserved before or not
-/// like them.
-fn may_join(moves: &[Move], candidate: &MoveCandidate) -> bool {
-    moves.first().is_some_and(|first| {
-        let first = &first.queued.candidate;
-        first.tier == candidate.tier && first.reserved_to == candidate.reserved_to
-    })
 }
 
 impl Machine for Relocator {

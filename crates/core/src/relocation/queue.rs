@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::message::MoveCandidate;
-use sanderling_protocol::{BlockId, Instant, Millis};
+use sanderling_protocol::{BlockId, Instant, Millis, Tier};
 
 /// A block that waits for its move.
 #[derive(Debug, Clone)]
@@ -18,16 +18,19 @@ pub(super) struct Queued {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     recompute_millis_per_mib: Reverse<u64>,
-    expires_soon: bool,
+    expected_reads: Reverse<u32>,
+    /// Doublings of a millisecond until it expires by itself.
+    life: Reverse<u32>,
     bytes: Reverse<u32>,
     block: BlockId,
 }
 
-/// The blocks of one draining node that wait for their move.
+/// The blocks of one draining node that wait for their move, all of them last copies: what has a
+/// copy elsewhere needs no move.
 ///
-/// Dearest to compute again first; of equal ones those that would soon expire by themselves last;
-/// of those the longest first, because a block costs a round trip whatever its length, so most
-/// bytes make it; then by id.
+/// Dearest to compute again first; of equal ones those that will be read most often; of those the
+/// ones that would live longest, told apart by the doublings of their time; of those the longest,
+/// because a block costs a round trip whatever its length, so most bytes make it; then by id.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Queue {
     ready: BTreeMap<Rank, Queued>,
@@ -36,25 +39,39 @@ pub(super) struct Queue {
     known: BTreeSet<BlockId>,
 }
 
+/// What a look at a candidate said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// It waits for its move from now on.
+    Taken,
+    /// It waits already or is on its way.
+    Known,
+    /// It goes by itself before the deadline.
+    Expires,
+    /// Its bytes survive the node: they are elsewhere, too, or in the object tier.
+    Safe,
+}
+
 impl Queue {
-    /// Spans shorter than this many times what is left count as soon.
-    const SOON_FACTOR: u64 = 4;
+    /// Blocks looked at for one that is short enough.
+    const SEARCH_MAX: usize = 64;
 
-    /// What counts as soon when there is no deadline.
-    const SOON_WITHOUT_DEADLINE: Millis = Millis::from_secs(60);
-
-    /// Takes a candidate, unless it is known or expires before the deadline; tells whether it did.
-    pub(super) fn insert(&mut self, candidate: MoveCandidate, left: Option<Millis>) -> bool {
-        if expires_before(&candidate, left) || !self.known.insert(candidate.block) {
-            return false;
+    /// Takes a candidate, unless it needs no move; it is looked at again at the next scan.
+    pub(super) fn insert(&mut self, candidate: MoveCandidate, left: Option<Millis>) -> Seen {
+        let seen = look(&candidate, left);
+        if seen != Seen::Taken {
+            return seen;
         }
-        self.push(Queued { candidate, attempts: 0 }, left);
-        true
+        if !self.known.insert(candidate.block) {
+            return Seen::Known;
+        }
+        self.push(Queued { candidate, attempts: 0 });
+        Seen::Taken
     }
 
     /// Takes a known block back, at once.
-    pub(super) fn push(&mut self, queued: Queued, left: Option<Millis>) {
-        self.ready.insert(rank(&queued.candidate, left), queued);
+    pub(super) fn push(&mut self, queued: Queued) {
+        self.ready.insert(rank(&queued.candidate), queued);
     }
 
     /// Takes a known block back, to be tried again at `until`.
@@ -63,24 +80,35 @@ impl Queue {
     }
 
     /// Makes the parked blocks ready whose time has come.
-    pub(super) fn wake(&mut self, now: Instant, left: Option<Millis>) {
+    pub(super) fn wake(&mut self, now: Instant) {
         while let Some(entry) = self.parked.first_entry() {
             if entry.key().0 > now {
                 break;
             }
             let queued = entry.remove();
-            self.push(queued, left);
+            self.push(queued);
         }
     }
 
-    /// Returns the next block without taking it.
-    pub(super) fn peek(&self) -> Option<&Queued> {
-        self.ready.first_key_value().map(|(_, queued)| queued)
+    /// Tells whether a block waits for its move now.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
     }
 
-    /// Takes the next block; it stays known until [`Queue::forget`].
-    pub(super) fn pop(&mut self) -> Option<Queued> {
-        self.ready.pop_first().map(|(_, queued)| queued)
+    /// Returns the first of the next blocks that is no longer than that, without taking it.
+    pub(super) fn peek(&self, bytes_max: u64) -> Option<&Queued> {
+        self.next(bytes_max).map(|(_, queued)| queued)
+    }
+
+    /// Takes that block; it stays known until [`Queue::forget`].
+    pub(super) fn pop(&mut self, bytes_max: u64) -> Option<Queued> {
+        let rank = *self.next(bytes_max)?.0;
+        self.ready.remove(&rank)
+    }
+
+    fn next(&self, bytes_max: u64) -> Option<(&Rank, &Queued)> {
+        let fits = |queued: &Queued| u64::from(bytes(&queued.candidate)) <= bytes_max;
+        self.ready.iter().take(Self::SEARCH_MAX).find(|(_, queued)| fits(queued))
     }
 
     /// Ends what is known of a block: it was moved, or is no longer on the node.
@@ -105,21 +133,25 @@ pub(super) fn bytes(candidate: &MoveCandidate) -> u32 {
     if candidate.is_open { candidate.length.max(candidate.reserve_bytes) } else { candidate.length }
 }
 
-/// Tells whether a block goes by itself before the deadline.
-pub(super) fn expires_before(candidate: &MoveCandidate, left: Option<Millis>) -> bool {
+/// Says what a candidate is to a drain with so much time left.
+pub(super) fn look(candidate: &MoveCandidate, left: Option<Millis>) -> Seen {
+    // Without a deadline nothing declares the node gone: it is emptied to the last block.
+    let survives = candidate.tier == Tier::Object && left.is_some();
+    if candidate.copy.is_some() || survives {
+        return Seen::Safe;
+    }
     match (candidate.expires_in, left) {
-        (Some(expires_in), Some(left)) => expires_in <= left,
-        _ => false,
+        (Some(expires_in), Some(left)) if expires_in <= left => Seen::Expires,
+        _ => Seen::Taken,
     }
 }
 
-fn rank(candidate: &MoveCandidate, left: Option<Millis>) -> Rank {
-    let soon = left.map_or(Queue::SOON_WITHOUT_DEADLINE, |left| {
-        Millis(left.0.saturating_mul(Queue::SOON_FACTOR))
-    });
+fn rank(candidate: &MoveCandidate) -> Rank {
+    let doublings = |left: Millis| left.0.checked_ilog2().map_or(0, |log| log + 1);
     Rank {
         recompute_millis_per_mib: Reverse(candidate.recompute_millis_per_mib),
-        expires_soon: candidate.expires_in.is_some_and(|expires_in| expires_in < soon),
+        expected_reads: Reverse(candidate.expected_reads),
+        life: Reverse(candidate.expires_in.map_or(u32::MAX, doublings)),
         bytes: Reverse(bytes(candidate)),
         block: candidate.block,
     }
@@ -127,6 +159,8 @@ fn rank(candidate: &MoveCandidate, left: Option<Millis>) -> Rank {
 
 #[cfg(test)]
 mod tests {
+    use sanderling_protocol::NodeId;
+
     use super::super::tests::candidate;
     use super::*;
 
@@ -137,49 +171,86 @@ mod tests {
         for candidate in candidates {
             queue.insert(candidate, left);
         }
-        std::iter::from_fn(|| queue.pop()).map(|queued| queued.candidate.block.0).collect()
+        std::iter::from_fn(|| queue.pop(u64::MAX)).map(|queued| queued.candidate.block.0).collect()
     }
 
     #[test]
-    fn dearest_goes_first_then_longest_then_lowest_id() {
+    fn dearest_goes_first_then_most_read_then_longest_then_lowest_id() {
         let mut dear = candidate(9, 10);
         dear.recompute_millis_per_mib = 500;
-        let blocks = vec![candidate(3, 100), candidate(2, 100), candidate(1, 50), dear];
-        assert_eq!(order(blocks, LEFT), [9, 2, 3, 1]);
+        let mut read = candidate(8, 10);
+        read.expected_reads = 7;
+        let mut cheap = candidate(7, 10);
+        (cheap.recompute_millis_per_mib, cheap.expected_reads) = (499, 100);
+        let blocks =
+            vec![candidate(3, 100), candidate(2, 100), candidate(1, 50), read, dear, cheap];
+        assert_eq!(order(blocks, LEFT), [9, 7, 8, 2, 3, 1]);
     }
 
     #[test]
-    fn block_that_expires_before_the_deadline_is_skipped_and_soon_after_it_is_last() {
-        let mut gone = candidate(1, 100);
-        gone.expires_in = Some(Millis(9_000));
-        let mut soon = candidate(2, 100);
-        soon.expires_in = Some(Millis(11_000));
-        let blocks = vec![gone.clone(), soon.clone(), candidate(3, 1)];
-        assert_eq!(order(blocks.clone(), LEFT), [3, 2]);
-        assert_eq!(order(blocks, None).len(), 3, "without a deadline nothing is skipped");
+    fn block_that_expires_before_the_deadline_is_skipped_and_what_lives_longest_is_first() {
+        let expiring = |block, millis| MoveCandidate {
+            expires_in: Some(Millis(millis)),
+            ..candidate(block, 100)
+        };
+        let mut short = expiring(4, 70_000);
+        (short.length, short.reserve_bytes) = (50, 50);
+        let blocks = vec![
+            expiring(1, 9_000),
+            expiring(2, 11_000),
+            candidate(3, 1),
+            short,
+            expiring(5, 66_000),
+        ];
+        assert_eq!(order(blocks.clone(), LEFT), [3, 5, 4, 2]);
+        assert_eq!(order(blocks, None).len(), 5, "without a deadline nothing is skipped");
+    }
+
+    #[test]
+    fn what_survives_the_node_is_skipped() {
+        let mut copied = candidate(1, 100);
+        copied.copy = Some((NodeId(3), Tier::Dram));
+        let mut stored = candidate(2, 100);
+        stored.tier = Tier::Object;
+        let mut queue = Queue::default();
+        assert_eq!(queue.insert(copied.clone(), LEFT), Seen::Safe);
+        assert_eq!(queue.insert(stored.clone(), LEFT), Seen::Safe);
+        assert_eq!(queue.insert(stored, None), Seen::Taken, "its node is to be emptied");
+        copied.copy = None;
+        assert_eq!(queue.insert(copied, LEFT), Seen::Taken, "its copy went with another node");
+    }
+
+    #[test]
+    fn block_that_is_too_long_is_passed_over() {
+        let mut queue = Queue::default();
+        queue.insert(candidate(1, 500), LEFT);
+        queue.insert(candidate(2, 90), LEFT);
+        assert_eq!(queue.peek(100).unwrap().candidate.block, BlockId(2));
+        assert_eq!(queue.pop(100).unwrap().candidate.block, BlockId(2));
+        assert!(queue.pop(100).is_none() && queue.is_ready());
     }
 
     #[test]
     fn known_block_is_not_taken_twice_until_forgotten() {
         let mut queue = Queue::default();
-        assert!(queue.insert(candidate(1, 1), LEFT));
-        assert!(!queue.insert(candidate(1, 1), LEFT));
-        queue.pop().unwrap();
-        assert!(!queue.insert(candidate(1, 1), LEFT));
+        assert_eq!(queue.insert(candidate(1, 1), LEFT), Seen::Taken);
+        assert_eq!(queue.insert(candidate(1, 1), LEFT), Seen::Known);
+        queue.pop(1).unwrap();
+        assert_eq!(queue.insert(candidate(1, 1), LEFT), Seen::Known);
         queue.forget(BlockId(1));
-        assert!(queue.insert(candidate(1, 1), LEFT));
+        assert_eq!(queue.insert(candidate(1, 1), LEFT), Seen::Taken);
     }
 
     #[test]
     fn parked_block_comes_back_at_its_time() {
         let mut queue = Queue::default();
         queue.insert(candidate(1, 1), LEFT);
-        let queued = queue.pop().unwrap();
+        let queued = queue.pop(1).unwrap();
         queue.park(queued, Instant(50));
-        queue.wake(Instant(49), LEFT);
-        assert!(queue.peek().is_none());
+        queue.wake(Instant(49));
+        assert!(!queue.is_ready());
         assert_eq!(queue.wake_at(), Some(Instant(50)));
-        queue.wake(Instant(50), LEFT);
-        assert_eq!(queue.peek().unwrap().candidate.block, BlockId(1));
+        queue.wake(Instant(50));
+        assert_eq!(queue.peek(1).unwrap().candidate.block, BlockId(1));
     }
 }

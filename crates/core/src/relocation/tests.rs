@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 
-use sanderling_protocol::message::{Forecast, MoveCommit, MoveProposal};
+use sanderling_protocol::message::{Forecast, MoveCandidate, MoveCommit, MoveProposal};
 use sanderling_protocol::node::{Availability, Load, TierUsage};
-use sanderling_protocol::order::PushMove;
-use sanderling_protocol::{BlockId, ObjectId, Policy, Tier};
+use sanderling_protocol::order::{PushMove, Pushed};
+use sanderling_protocol::{BlockId, Epoch, Millis, ObjectId, Policy, Refusal, Tier};
 
 use super::*;
 
@@ -277,13 +277,12 @@ fn target_that_got_a_notice_after_the_reservation_is_replanned() {
     world.view();
     let epochs = Some(vec![Ok(Epoch(2))]);
     world.relocator.handle(world.now, Input::Reserved { call, epochs });
-    let Some(Output::Abandon { .. }) =
-        world.relocator.outputs.iter().find(|output| !matches!(output, Output::Forecast { .. }))
-    else {
-        panic!()
-    };
-    world.run(5_000);
-    assert_eq!(world.moved[&BlockId(1)], NodeId(2));
+    let Some(Output::Reserve { call, moves }) = world.poll() else { panic!() };
+    assert_eq!(moves[0].to, NodeId(2), "at once");
+    let epochs = Some(vec![Ok(Epoch(3))]);
+    world.relocator.handle(world.now, Input::Reserved { call, epochs });
+    let Some(Output::Push { moves, .. }) = world.poll() else { panic!() };
+    assert_eq!((moves[0].to, moves[0].to_epoch), (NodeId(2), Epoch(3)));
 }
 
 #[test]

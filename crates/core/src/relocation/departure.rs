@@ -1,0 +1,155 @@
+//! Departures: which blocks of a drain leave next, to where, and how many at once.
+
+use sanderling_protocol::message::MoveCandidate;
+use sanderling_protocol::{Instant, Millis, NodeId};
+
+use super::batch::{Batch, Move, Step};
+use super::drain::Drain;
+use super::interface::RelocatorConfig;
+use super::pace::Force;
+use super::queue;
+use super::targets::{Answer, Choice, Targets, Wish};
+
+/// What is under way from one source.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct UnderWay {
+    pub(super) batches: usize,
+    /// Bytes that are not at their targets yet.
+    pub(super) bytes: u64,
+    /// Published bytes that have their place, there or reserved.
+    pub(super) placed_bytes: u64,
+}
+
+impl UnderWay {
+    /// Counts a batch.
+    pub(super) fn add(&mut self, batch: &Batch) {
+        self.batches += 1;
+        if matches!(batch.step, Step::Reserve | Step::Push) {
+            self.bytes += batch.push_bytes();
+        }
+        if batch.step != Step::Abandon {
+            self.placed_bytes += batch.bytes();
+        }
+    }
+}
+
+/// How large a batch may be.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    blocks_max: usize,
+    /// Bytes to be aimed at.
+    bytes: u64,
+    /// Bytes that are done in time: no block is longer.
+    bytes_max: u64,
+}
+
+/// Blocks without room that are passed over in one round before the drain pauses.
+const MISSES_MAX: usize = 64;
+
+/// Takes the blocks from the head of the queue that leave now, together and for one target; `None`
+/// when as much is under way as may be, or nothing can leave.
+pub(super) fn depart(
+    now: Instant,
+    source: NodeId,
+    drain: &mut Drain,
+    targets: &mut Targets,
+    under_way: UnderWay,
+    config: &RelocatorConfig,
+) -> Option<Batch> {
+    let left = drain.left(now);
+    let is_full = under_way.batches >= config.source_batches_max;
+    if is_full || drain.stalled_until.is_some() || !drain.pace.has_room(now, left, under_way.bytes)
+    {
+        return None;
+    }
+    let force = drain.force(now);
+    let bytes_in_time = drain.pace.bytes_in_time(left, under_way.bytes);
+    let pushes_max = match force {
+        Force::Full => config.target_batches_max,
+        Force::Yielding(_) => config.target_batches_max.div_ceil(2),
+    };
+    let choice = choose(now, source, drain, targets, pushes_max, bytes_in_time, config.retry_wait)?;
+    let size = Size {
+        blocks_max: config.batch_blocks_max,
+        bytes: drain
+            .pace
+            .push_bytes(left, config.batch_bytes_max)
+            .min(targets.push_bytes_max(choice.node, left)),
+        bytes_max: bytes_in_time,
+    };
+    let moves = take(drain, targets, choice, size);
+    if moves.is_empty() {
+        return None;
+    }
+    let batch = Batch::new(now, source, choice, moves);
+    drain.pace.begun(now, batch.push_bytes(), force);
+    Some(batch)
+}
+
+/// Chooses the target of the head of the queue, or of the first block behind it that has one.
+fn choose(
+    now: Instant,
+    source: NodeId,
+    drain: &mut Drain,
+    targets: &Targets,
+    pushes_max: usize,
+    bytes_max: u64,
+    retry_wait: Millis,
+) -> Option<Choice> {
+    for _ in 0..MISSES_MAX {
+        let head = &drain.queue.peek(bytes_max)?.candidate;
+        if let Some((node, tier)) = head.reserved_to {
+            if targets.is_eligible(now, node) {
+                return Some(Choice { node, tier });
+            }
+            let queued = drain.queue.pop(bytes_max).expect("it was peeked at");
+            drain.replan(queued);
+            continue;
+        }
+        match targets.choose(now, Wish::of(head, source, pushes_max)) {
+            Answer::Go(choice) => return Some(choice),
+            Answer::Busy => return None,
+            Answer::NoRoom => {
+                let queued = drain.queue.pop(bytes_max).expect("it was peeked at");
+                drain.retry(now, queued, retry_wait);
+            }
+        }
+    }
+    drain.stalled_until = Some(now + retry_wait);
+    None
+}
+
+/// Takes the head of the queue, and what follows it as long as it fits into the same batch.
+fn take(drain: &mut Drain, targets: &mut Targets, choice: Choice, size: Size) -> Vec<Move> {
+    let mut moves: Vec<Move> = Vec::new();
+    let mut bytes = 0;
+    while moves.len() < size.blocks_max
+        && let Some(head) = drain.queue.peek(size.bytes_max.saturating_sub(bytes))
+    {
+        let candidate = &head.candidate;
+        let reserved = candidate.reserved_to.map(|(node, tier)| Choice { node, tier });
+        let length = u64::from(queue::bytes(candidate));
+        let fits =
+            moves.is_empty() || (bytes + length <= size.bytes && may_join(&moves, candidate));
+        let has_room = match reserved {
+            Some(reserved) => reserved == choice,
+            None => fits && targets.take(choice, candidate.reserve_bytes),
+        };
+        if !fits || !has_room {
+            break;
+        }
+        let bytes_max = size.bytes_max.saturating_sub(bytes);
+        bytes += length;
+        moves.push(Move::new(drain.queue.pop(bytes_max).expect("it was peeked at")));
+    }
+    moves
+}
+
+/// Tells whether a block may follow the others of a batch: same tier, and reserved before or not
+/// like them.
+fn may_join(moves: &[Move], candidate: &MoveCandidate) -> bool {
+    moves.first().is_some_and(|first| {
+        let first = &first.queued.candidate;
+        first.tier == candidate.tier && first.reserved_to == candidate.reserved_to
+    })
+}

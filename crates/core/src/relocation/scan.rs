@@ -1,0 +1,110 @@
+//! The reading of a draining node's blocks, page by page and again while some are left.
+
+use sanderling_protocol::message::MoveCandidate;
+use sanderling_protocol::{BlockId, Instant, Millis};
+
+use super::queue::{Queue, Seen};
+
+/// Where the reading of a node's blocks is.
+#[derive(Debug, Clone)]
+pub(super) struct Scan {
+    /// The next page starts after this block; `None` between two scans.
+    after: Option<BlockId>,
+    is_fetching: bool,
+    fetch_at: Instant,
+    has_found: bool,
+    wait: Millis,
+    /// Bytes that the last whole scan left where they are, because they expire before the deadline.
+    skipped_bytes: u64,
+    /// The same of the scan under way.
+    skipping_bytes: u64,
+}
+
+impl Scan {
+    /// Wait between two scans that find something.
+    const WAIT_MIN: Millis = Millis(100);
+
+    /// Longest wait between two scans: what is left then expires by itself or has no room.
+    const WAIT_MAX: Millis = Millis(2_000);
+
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            after: None,
+            is_fetching: false,
+            fetch_at: now,
+            has_found: false,
+            wait: Self::WAIT_MIN,
+            skipped_bytes: 0,
+            skipping_bytes: 0,
+        }
+    }
+
+    /// Returns the bytes that are left to expire by themselves.
+    pub(super) const fn skipped_bytes(&self) -> u64 {
+        self.skipped_bytes
+    }
+
+    /// Returns when the next page is to be asked for, with `left_blocks` on the node; `None` while
+    /// there is enough to do.
+    pub(super) fn page_at(
+        &self,
+        queue: &Queue,
+        left_blocks: u64,
+        known_max: usize,
+    ) -> Option<Instant> {
+        let is_wanted = match self.after {
+            Some(_) => queue.len() < known_max,
+            // Blocks that were forgotten are found again, also while others wait for room.
+            None => !queue.is_ready() && left_blocks > queue.len() as u64,
+        };
+        (is_wanted && !self.is_fetching).then_some(self.fetch_at)
+    }
+
+    /// Notes that a page is asked for; returns the block after which it starts.
+    pub(super) fn fetch(&mut self) -> BlockId {
+        self.is_fetching = true;
+        self.after.unwrap_or_default()
+    }
+
+    /// Takes a page, or the news that it could not be read, which is tried again after `retry`.
+    pub(super) fn page(
+        &mut self,
+        now: Instant,
+        queue: &mut Queue,
+        page: Option<(Vec<MoveCandidate>, bool)>,
+        left: Option<Millis>,
+        retry: Millis,
+    ) {
+        if !std::mem::take(&mut self.is_fetching) {
+            return;
+        }
+        let Some((candidates, is_more)) = page else {
+            self.fetch_at = now + retry;
+            return;
+        };
+        let last = candidates.last().map(|candidate| candidate.block);
+        for candidate in candidates {
+            let bytes = u64::from(candidate.length);
+            match queue.insert(candidate, left) {
+                Seen::Taken => self.has_found = true,
+                Seen::Expires => self.skipping_bytes += bytes,
+                Seen::Known | Seen::Safe => {}
+            }
+        }
+        self.after = last.filter(|_| is_more);
+        if self.after.is_none() {
+            self.end(now);
+        }
+    }
+
+    fn end(&mut self, now: Instant) {
+        self.wait = if self.has_found {
+            Self::WAIT_MIN
+        } else {
+            Millis(self.wait.0 * 2).min(Self::WAIT_MAX)
+        };
+        self.has_found = false;
+        self.skipped_bytes = std::mem::take(&mut self.skipping_bytes);
+        self.fetch_at = now + self.wait;
+    }
+}

@@ -1,0 +1,422 @@
+//! Where blocks go: the choice of targets.
+
+use std::collections::BTreeMap;
+
+use sanderling_protocol::message::MoveCandidate;
+use sanderling_protocol::node::{Availability, TierUsage};
+use sanderling_protocol::{Instant, Millis, NodeId, NodeInfo, Tier};
+
+use super::clients::Clients;
+use super::pace::{Pace, smooth};
+
+/// The nodes that may take blocks, as the last view showed them, less what was planned since.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Targets {
+    nodes: BTreeMap<NodeId, Target>,
+    /// The machine of every node, of those that drain, too.
+    hosts: BTreeMap<NodeId, String>,
+    /// Bytes per second that one push to a node achieved.
+    links: BTreeMap<NodeId, u64>,
+    /// Nodes that refused or could not be reached, and until when they are left alone.
+    avoided: BTreeMap<NodeId, Instant>,
+}
+
+#[derive(Debug, Clone)]
+struct Target {
+    address: String,
+    free_bytes: BTreeMap<Tier, u64>,
+    /// Bytes that it may hold beside those it has before its own notice would be too short.
+    headroom_bytes: u64,
+    /// Bytes per second that it is said to send, taken for what it receives until that is known.
+    egress_bytes_per_second: u64,
+    written_bytes_per_second: u64,
+    requests_in_flight: u64,
+    expected_life: Option<Millis>,
+    is_at_risk: bool,
+    pushes: usize,
+}
+
+/// A chosen target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Choice {
+    pub(super) node: NodeId,
+    pub(super) tier: Tier,
+}
+
+/// What the search for a target found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The block may go there.
+    Go(Choice),
+    /// There is room, but every node that has it takes as many pushes as it may.
+    Busy,
+    /// No node has room.
+    NoRoom,
+}
+
+/// What a block wants of its target.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wish {
+    /// The node that it leaves: another machine is better.
+    pub(super) from: NodeId,
+    pub(super) tier: Tier,
+    /// Bytes of room.
+    pub(super) bytes: u32,
+    /// Pushes under way to one target.
+    pub(super) pushes_max: usize,
+}
+
+impl Wish {
+    pub(super) const fn of(candidate: &MoveCandidate, from: NodeId, pushes_max: usize) -> Self {
+        Self { from, tier: candidate.tier, bytes: candidate.reserve_bytes, pushes_max }
+    }
+}
+
+impl Targets {
+    /// A target is worth half as much as one that lives for ever when it is expected to live so
+    /// long: what goes to it will soon have to be moved again.
+    const LIFE: Millis = Millis::from_secs(600);
+
+    /// How long one push may take to a target that is slower than the source.
+    const PUSH: Millis = Millis(150);
+
+    /// Takes a new view. Only nodes that take blocks and whose heartbeats arrive are targets.
+    ///
+    /// `unseen` are bytes of moves whose reservation the view may not show yet, `pushes` the number
+    /// of pushes under way to each node.
+    pub(super) fn replace(
+        &mut self,
+        now: Instant,
+        nodes: &[NodeInfo],
+        clients: &Clients,
+        unseen: &BTreeMap<Choice, u64>,
+        pushes: &BTreeMap<NodeId, usize>,
+    ) {
+        self.avoided.retain(|_, until| *until > now);
+        self.hosts = nodes.iter().map(|node| (node.id, node.host.clone())).collect();
+        self.links.retain(|node, _| self.hosts.contains_key(node));
+        let eligible = nodes
+            .iter()
+            .filter(|node| node.policy.takes_blocks() && node.availability == Availability::Up);
+        self.nodes = eligible
+            .map(|node| {
+                let unseen = |tier| unseen.get(&Choice { node: node.id, tier }).copied();
+                let mut target = Target::of(node, |tier| unseen(tier).unwrap_or(0));
+                target.written_bytes_per_second = clients.at(node.id).written;
+                target.pushes = pushes.get(&node.id).copied().unwrap_or(0);
+                (node.id, target)
+            })
+            .collect();
+    }
+
+    /// Leaves a node alone until `until`: it refused, or could not be reached.
+    pub(super) fn avoid(&mut self, node: NodeId, until: Instant) {
+        self.avoided.insert(node, until);
+    }
+
+    /// Tells whether a node may take blocks now.
+    pub(super) fn is_eligible(&self, now: Instant, node: NodeId) -> bool {
+        self.nodes.contains_key(&node) && self.avoided.get(&node).is_none_or(|until| *until <= now)
+    }
+
+    /// Returns how many nodes may take blocks now, and the room that they have in all.
+    pub(super) fn room(&self, now: Instant) -> (usize, u64) {
+        let open = || self.nodes.iter().filter(|(node, _)| self.is_eligible(now, **node));
+        let free = open().flat_map(|(_, target)| target.free_bytes.values());
+        (open().count(), free.fold(0, |sum: u64, free| sum.saturating_add(*free)))
+    }
+
+    /// Returns where a target serves blocks.
+    pub(super) fn address(&self, node: NodeId) -> Option<&str> {
+        self.nodes.get(&node).map(|target| target.address.as_str())
+    }
+
+    /// Learns from a push of `bytes` to a node that took `micros`.
+    pub(super) fn record(&mut self, node: NodeId, bytes: u64, micros: u64) {
+        if bytes < Pace::PUSH_BYTES_MIN || !self.hosts.contains_key(&node) {
+            return;
+        }
+        let sample = u128::from(bytes) * 1_000_000 / u128::from(micros.max(1));
+        let sample = u64::try_from(sample).unwrap_or(u64::MAX).max(1);
+        self.links.entry(node).and_modify(|rate| *rate = smooth(*rate, sample)).or_insert(sample);
+    }
+
+    /// Returns the bytes per second that one push to a node achieves.
+    fn link(&self, node: NodeId) -> u64 {
+        // A node that nothing was sent to yet is taken for no faster than the others were.
+        let told = || self.nodes.get(&node).map_or(0, |target| target.egress_bytes_per_second);
+        let fastest = || self.links.values().copied().max().unwrap_or(u64::MAX);
+        self.links.get(&node).copied().unwrap_or_else(|| told().min(fastest())).max(1)
+    }
+
+    /// Returns the most bytes that one push to a node should carry, with `left` until the deadline.
+    pub(super) fn push_bytes_max(&self, node: NodeId, left: Option<Millis>) -> u64 {
+        let millis = left.map_or(Self::PUSH, |left| Self::PUSH.min(Millis(left.0 / 4)));
+        super::forecast::within(self.link(node), millis).max(Pace::PUSH_BYTES_MIN)
+    }
+
+    /// Returns the best target of a block: in its own tier, else in a slower one, else in a faster
+    /// one, because a full tier is no reason to lose bytes. A busy tier is waited for, not left. A
+    /// node whose cloud recommends to leave it is only chosen when no other has room.
+    pub(super) fn choose(&self, now: Instant, wish: Wish) -> Answer {
+        let slower = std::iter::successors(wish.tier.slower(), |tier| tier.slower());
+        let faster = Tier::ALL.into_iter().rev().filter(|tier| *tier < wish.tier);
+        let tiers = || std::iter::once(wish.tier).chain(slower.clone()).chain(faster.clone());
+        let calm = tiers().map(|tier| (tier, false));
+        calm.chain(tiers().map(|tier| (tier, true)))
+            .map(|(tier, is_at_risk)| self.choose_in(now, wish, tier, is_at_risk))
+            .find(|answer| *answer != Answer::NoRoom)
+            .unwrap_or(Answer::NoRoom)
+    }
+
+    fn choose_in(&self, now: Instant, wish: Wish, tier: Tier, is_at_risk: bool) -> Answer {
+        let host = self.hosts.get(&wish.from);
+        let with_room = self.nodes.iter().filter(|(node, target)| {
+            let has_room = target.free_bytes.get(&tier) >= Some(&u64::from(wish.bytes));
+            has_room && target.is_at_risk == is_at_risk && self.is_eligible(now, **node)
+        });
+        let mut answer = Answer::NoRoom;
+        let mut best = (false, 0);
+        for (node, target) in with_room {
+            if target.pushes >= wish.pushes_max {
+                if answer == Answer::NoRoom {
+                    answer = Answer::Busy;
+                }
+                continue;
+            }
+            // What takes the machine away takes every node on it.
+            let is_elsewhere = self.hosts.get(node) != host;
+            let rank = (is_elsewhere, target.weight(tier, self.link(*node)));
+            if rank > best || !matches!(answer, Answer::Go(_)) {
+                answer = Answer::Go(Choice { node: *node, tier });
+                best = rank;
+            }
+        }
+        answer
+    }
+
+    /// Takes room for a move that was planned; tells whether there was enough.
+    pub(super) fn take(&mut self, choice: Choice, bytes: u32) -> bool {
+        let Some(target) = self.nodes.get_mut(&choice.node) else { return false };
+        match target.free_bytes.get_mut(&choice.tier) {
+            Some(free) if *free >= u64::from(bytes) => {
+                *free -= u64::from(bytes);
+                target.headroom_bytes = target.headroom_bytes.saturating_sub(u64::from(bytes));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Notes that a tier has no room until the next view.
+    pub(super) fn fill(&mut self, choice: Choice) {
+        let target = self.nodes.get_mut(&choice.node);
+        if let Some(free) = target.and_then(|target| target.free_bytes.get_mut(&choice.tier)) {
+            *free = 0;
+        }
+    }
+
+    /// Gives room back for a move that was given up.
+    pub(super) fn give_back(&mut self, choice: Choice, bytes: u64) {
+        let target = self.nodes.get_mut(&choice.node);
+        if let Some(free) = target.and_then(|target| target.free_bytes.get_mut(&choice.tier)) {
+            *free += bytes;
+        }
+    }
+
+    /// Counts a push that starts.
+    pub(super) fn push_started(&mut self, node: NodeId) {
+        if let Some(target) = self.nodes.get_mut(&node) {
+            target.pushes += 1;
+        }
+    }
+
+    /// Counts a push that ended.
+    pub(super) fn push_ended(&mut self, node: NodeId) {
+        if let Some(target) = self.nodes.get_mut(&node) {
+            target.pushes = target.pushes.saturating_sub(1);
+        }
+    }
+}
+
+impl Target {
+    fn of(node: &NodeInfo, unseen: impl Fn(Tier) -> u64) -> Self {
+        let free = |usage: &TierUsage| {
+            let taken = usage.used_bytes.saturating_add(unseen(usage.tier));
+            (usage.tier, usage.capacity_bytes.saturating_sub(taken))
+        };
+        Self {
+            address: node.address.clone(),
+            free_bytes: node.tiers.iter().map(free).collect(),
+            headroom_bytes: node.budget_bytes.saturating_sub(node.exposure_bytes),
+            egress_bytes_per_second: node.egress_bytes_per_second,
+            written_bytes_per_second: 0,
+            requests_in_flight: u64::from(node.load.requests_in_flight),
+            expected_life: node.expected_life,
+            is_at_risk: node.is_at_risk,
+            pushes: 0,
+        }
+    }
+
+    /// Weighs a target against others. Shares of the pushes grow with what it has to give: room
+    /// that its own notice would not be too short for, what its link achieves beside the clients'
+    /// writes, and the time it will live; they shrink with what it is busy with.
+    fn weight(&self, tier: Tier, link_bytes_per_second: u64) -> u128 {
+        let free = self.free_bytes.get(&tier).copied().unwrap_or(0);
+        // Beyond its budget it would have to make copies itself.
+        let room =
+            if tier == Tier::Object { free } else { free.min(self.headroom_bytes).max(free / 8) };
+        let clients = self.written_bytes_per_second.min(link_bytes_per_second / 4 * 3);
+        let link = (link_bytes_per_second - clients).max(1);
+        let busy = 1 + self.pushes as u64 + self.requests_in_flight / 4;
+        let weight = 1000 * (u128::from(room.max(1)) * u128::from(link) / u128::from(busy));
+        let Some(Millis(life)) = self.expected_life else { return weight };
+        let life = life.min(u64::MAX / 2000);
+        weight / 1000 * u128::from(1000 * life / (life + Targets::LIFE.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::Policy;
+
+    use super::super::tests::{candidate, node, tier};
+    use super::*;
+
+    const NOW: Instant = Instant(1_000);
+
+    /// Nobody: the node that the blocks leave is on a machine of its own.
+    const FROM: NodeId = NodeId(0);
+
+    fn targets(nodes: &[NodeInfo]) -> Targets {
+        let mut targets = Targets::default();
+        let clients = Clients::default();
+        targets.replace(NOW, nodes, &clients, &BTreeMap::new(), &BTreeMap::new());
+        targets
+    }
+
+    fn wish(bytes: u32) -> Wish {
+        Wish::of(&candidate(1, bytes), FROM, 4)
+    }
+
+    fn go(node: u32, tier: Tier) -> Answer {
+        Answer::Go(Choice { node: NodeId(node), tier })
+    }
+
+    #[test]
+    fn draining_suspect_and_gone_nodes_are_never_chosen() {
+        let mut nodes = [node(1, 100), node(2, 900), node(3, 900), node(4, 900)];
+        nodes[1].policy = Policy::Draining;
+        nodes[2].availability = Availability::Suspect;
+        nodes[3].policy = Policy::Gone;
+        let targets = targets(&nodes);
+        assert_eq!(targets.choose(NOW, wish(50)), go(1, Tier::Dram));
+        assert_eq!(targets.choose(NOW, wish(101)), Answer::NoRoom);
+    }
+
+    #[test]
+    fn full_tier_falls_to_the_slower_one_and_last_to_the_faster_one() {
+        let mut small = node(1, 10);
+        small.tiers.push(tier(Tier::Disk, 1000));
+        let both = targets(&[small]);
+        assert_eq!(both.choose(NOW, wish(50)), go(1, Tier::Disk));
+        let disk = Wish { tier: Tier::Disk, ..wish(5) };
+        assert_eq!(both.choose(NOW, disk), go(1, Tier::Disk));
+        let only_dram = targets(&[node(1, 100)]);
+        assert_eq!(only_dram.choose(NOW, disk), go(1, Tier::Dram));
+    }
+
+    #[test]
+    fn avoided_node_is_chosen_again_after_its_time() {
+        let mut targets = targets(&[node(1, 100)]);
+        targets.avoid(NodeId(1), Instant(2_000));
+        assert_eq!(targets.choose(NOW, wish(10)), Answer::NoRoom);
+        assert_eq!(targets.choose(Instant(2_000), wish(10)), go(1, Tier::Dram));
+    }
+
+    #[test]
+    fn pushes_spread_over_equal_targets_and_wait_at_their_bound() {
+        let mut targets = targets(&[node(1, 1000), node(2, 1000)]);
+        let wish = Wish { pushes_max: 2, ..wish(10) };
+        let mut chosen = Vec::new();
+        for _ in 0..4 {
+            let Answer::Go(choice) = targets.choose(NOW, wish) else { panic!("there is room") };
+            targets.push_started(choice.node);
+            chosen.push(choice.node.0);
+        }
+        assert_eq!(chosen, [1, 2, 1, 2]);
+        assert_eq!(targets.choose(NOW, wish), Answer::Busy);
+    }
+
+    #[test]
+    fn node_at_risk_is_chosen_only_when_no_other_has_room() {
+        let mut nodes = [node(1, 900), node(2, 100)];
+        nodes[0].is_at_risk = true;
+        nodes[1].tiers.push(tier(Tier::Disk, 300));
+        let mut targets = targets(&nodes);
+        assert_eq!(targets.choose(NOW, wish(50)), go(2, Tier::Dram));
+        assert_eq!(targets.choose(NOW, wish(200)), go(2, Tier::Disk));
+        assert_eq!(targets.choose(NOW, wish(400)), go(1, Tier::Dram));
+        for _ in 0..4 {
+            targets.push_started(NodeId(2));
+        }
+        assert_eq!(targets.choose(NOW, wish(50)), Answer::Busy, "it is waited for");
+    }
+
+    #[test]
+    fn another_machine_goes_before_the_one_that_may_be_taken_away() {
+        let mut nodes = [node(0, 0), node(1, 900), node(2, 100)];
+        nodes[0].policy = Policy::Draining;
+        nodes[1].host = nodes[0].host.clone();
+        let mut targets = targets(&nodes);
+        assert_eq!(targets.choose(NOW, wish(50)), go(2, Tier::Dram));
+        for _ in 0..4 {
+            targets.push_started(NodeId(2));
+        }
+        assert_eq!(targets.choose(NOW, wish(50)), go(1, Tier::Dram), "better than to wait");
+    }
+
+    #[test]
+    fn longer_life_faster_link_fewer_clients_and_a_larger_budget_are_preferred() {
+        let equal = || [node(1, 1 << 30), node(2, 1 << 30)];
+        let worse: [fn(&mut NodeInfo); 4] = [
+            |node| node.expected_life = Some(Millis::from_secs(60)),
+            |node| node.egress_bytes_per_second /= 2,
+            |node| node.load.requests_in_flight = 40,
+            |node| node.exposure_bytes = node.budget_bytes,
+        ];
+        for (index, spoil) in worse.iter().enumerate() {
+            let mut nodes = equal();
+            for node in &mut nodes {
+                node.egress_bytes_per_second = 100 << 20;
+                node.budget_bytes = 1 << 30;
+            }
+            assert_eq!(targets(&nodes).choose(NOW, wish(50)), go(1, Tier::Dram));
+            spoil(&mut nodes[0]);
+            assert_eq!(targets(&nodes).choose(NOW, wish(50)), go(2, Tier::Dram), "case {index}");
+        }
+    }
+
+    #[test]
+    fn slow_target_is_learnt_from_its_pushes_and_gets_fewer_and_smaller_ones() {
+        let mut nodes = [node(1, 1 << 30), node(2, 1 << 30), node(3, 1 << 30)];
+        for node in &mut nodes {
+            node.egress_bytes_per_second = 1 << 30;
+        }
+        let mut targets = targets(&nodes);
+        targets.record(NodeId(1), 1 << 20, 1_000_000);
+        targets.record(NodeId(2), 10 << 20, 1_000_000);
+        let mut pushes: BTreeMap<u32, i32> = BTreeMap::new();
+        for _ in 0..24 {
+            let wish = Wish { pushes_max: 100, ..wish(10) };
+            let Answer::Go(choice) = targets.choose(NOW, wish) else { panic!("there is room") };
+            targets.push_started(choice.node);
+            *pushes.entry(choice.node.0).or_insert(0) += 1;
+        }
+        assert!(pushes[&1] <= 2 && pushes[&2] >= 10, "{pushes:?}");
+        let apart = pushes[&2] - pushes[&3];
+        assert!(apart <= 1, "unknown is taken for as fast as the others: {pushes:?}");
+        assert!(targets.push_bytes_max(NodeId(1), None) < 160 << 10);
+        assert!(targets.push_bytes_max(NodeId(2), None) > 1 << 20);
+    }
+}
