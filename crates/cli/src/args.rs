@@ -97,7 +97,7 @@ pub(crate) enum Command {
     /// Serve the catalog, with the manager inside
     Namenode(serve::Namenode),
     /// Serve blocks
-    Datanode(serve::Datanode),
+    Datanode(Box<serve::Datanode>),
     /// Run the manager on its own
     Manager(serve::Manager),
     /// Work with objects

@@ -75,7 +75,7 @@ fn run(global: &Global, command: Command) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(args.arguments),
         Command::Local(command) => local::run(global, command),
         Command::Namenode(args) => serve::namenode(global, args),
-        Command::Datanode(args) => serve::datanode(global, args),
+        Command::Datanode(args) => serve::datanode(global, *args),
         Command::Manager(args) => serve::manager(global, args),
         Command::Fs(command) => session::run(global, |session| fs::run(session, command)),
         Command::Node(command) => session::run(global, |session| node::run(session, command)),

@@ -11,40 +11,15 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use sanderling_protocol::limits::TEXT_BYTES_MAX;
-use sanderling_protocol::{Millis, Refusal, Reply};
+use sanderling_protocol::{Millis, NodeSelector, Refusal, Reply, Request};
 use sanderling_transport::CallError;
-use serde::Deserialize;
 use serde_json::json;
 
+use crate::agent::webhook::{self, Posted};
 use crate::node::Node;
 
 /// Longest body: a notice with the longest reason, however it is escaped.
 const BODY_BYTES_MAX: usize = 8 * TEXT_BYTES_MAX;
-
-/// The body of a notice. The deadline may be given in seconds, with a fraction, or milliseconds.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Notice {
-    deadline_seconds: Option<f64>,
-    deadline_millis: Option<i64>,
-    #[serde(default)]
-    reason: String,
-}
-
-impl Notice {
-    fn left(&self) -> Result<Millis, HttpRefusal> {
-        let millis = match (self.deadline_seconds, self.deadline_millis) {
-            // Saturates: what is too far off is refused by the namenode as such.
-            (Some(seconds), None) if seconds.is_finite() => (seconds * 1000.0).round() as i64,
-            (None, Some(millis)) => millis,
-            _ => return Err(bad("give either deadline_seconds or deadline_millis")),
-        };
-        match u64::try_from(millis) {
-            Ok(millis) if millis > 0 => Ok(Millis(millis)),
-            _ => Err(Refusal::DeadlinePassed { ago: Millis(millis.unsigned_abs()) }.into()),
-        }
-    }
-}
 
 pub(crate) fn router(node: Arc<Node>) -> Router {
     Router::new()
@@ -81,8 +56,26 @@ async fn notice(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<serde_json::Value>, HttpRefusal> {
     let body = body.map_err(|error| HttpRefusal::new(error.status(), &error.body_text()))?;
-    let notice: Notice = serde_json::from_slice(&body).map_err(|error| bad(&error.to_string()))?;
-    match node.notice(notice.left()?, &notice.reason).await? {
+    let reply = match webhook::read(&body)? {
+        Posted::Notice { left_millis, reason } => {
+            let default = Millis::from(node.options.posted_notice);
+            let left = match left_millis.map(u64::try_from) {
+                Some(Ok(millis)) if millis > 0 => Millis(millis),
+                None => default,
+                Some(_) => {
+                    let ago = Millis(left_millis.unwrap_or_default().unsigned_abs());
+                    return Err(Refusal::DeadlinePassed { ago }.into());
+                }
+            };
+            node.metrics.count_notice("webhook");
+            node.notice(left, &reason).await?
+        }
+        Posted::Recommendation { reason } => {
+            node.ask(Request::Recommend { node: NodeSelector::from(node.id()), reason }).await?
+        }
+        Posted::Nothing { what } => return Ok(Json(json!({ "passed_over": what }))),
+    };
+    match reply {
         Reply::Node(info) => Ok(Json(json!(info))),
         other => Err(node.bad_reply(&other).into()),
     }
@@ -102,10 +95,6 @@ impl HttpRefusal {
     fn new(status: StatusCode, message: &str) -> Self {
         Self { status, code: 0, name: "Http", message: message.to_owned() }
     }
-}
-
-fn bad(why: &str) -> HttpRefusal {
-    Refusal::BadRequest { why: why.to_owned() }.into()
 }
 
 impl From<Refusal> for HttpRefusal {

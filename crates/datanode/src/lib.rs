@@ -5,6 +5,7 @@
 //! ([`DatanodeOptions`]'s `dram_bytes`) and in a directory, and talks to the namenode and to other
 //! datanodes.
 
+mod agent;
 mod allocator;
 mod arena;
 mod blocking;
@@ -26,6 +27,7 @@ mod service;
 mod store;
 mod turns;
 
+pub use agent::{Acknowledge, NoticeOptions, NoticeSource};
 pub use error::{DatanodeFailure, DiskError, DrainEnd, StartError};
 pub use options::{DatanodeOptions, DiskOptions};
 pub use server::DatanodeServer;

@@ -36,6 +36,11 @@ struct DirectionLabel {
     direction: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SourceLabel {
+    source: String,
+}
+
 /// The figures of one datanode.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -56,6 +61,8 @@ pub(crate) struct Metrics {
     in_flight: Gauge64,
     fenced: Gauge64,
     home_blocks: Gauge64,
+    notice_sources: Family<SourceLabel, Gauge64>,
+    notices: Family<SourceLabel, Counter>,
     pub(crate) heartbeats_failed: Counter,
     pub(crate) registrations: Counter,
 }
@@ -78,6 +85,8 @@ impl Metrics {
             in_flight: Gauge64::default(),
             fenced: Gauge64::default(),
             home_blocks: Gauge64::default(),
+            notice_sources: Family::default(),
+            notices: Family::default(),
             heartbeats_failed: Counter::default(),
             registrations: Counter::default(),
         };
@@ -115,10 +124,25 @@ impl Metrics {
         registry.register("fenced", "1 while the node refuses writes", self.fenced.clone());
         let help = "Blocks whose home is here, by the namenode's last word";
         registry.register("home_blocks", help, self.home_blocks.clone());
+        let help = "1 while a source of notices answers, 0 while it fails";
+        registry.register("notice_source_up", help, self.notice_sources.clone());
+        let help = "Notices given, by source";
+        registry.register("notices", help, self.notices.clone());
         let help = "Heartbeats that the namenode did not answer";
         registry.register("heartbeats_failed", help, self.heartbeats_failed.clone());
         let help = "Registrations with the namenode";
         registry.register("registrations", help, self.registrations.clone());
+    }
+
+    /// Says whether a source of notices answered.
+    pub(crate) fn notice_source(&self, source: &str, is_up: bool) {
+        let label = SourceLabel { source: source.to_owned() };
+        self.notice_sources.get_or_create(&label).set(u64::from(is_up));
+    }
+
+    /// Counts a notice of a source.
+    pub(crate) fn count_notice(&self, source: &str) {
+        self.notices.get_or_create(&SourceLabel { source: source.to_owned() }).inc();
     }
 
     pub(crate) fn count_request(&self, op: Op) {

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::agent::NoticeOptions;
+
 use sanderling_core::Mechanism;
 
 /// The disk tier.
@@ -35,6 +37,15 @@ pub struct DatanodeOptions {
     pub dram_bytes: u64,
     /// The disk tier, if there is to be one.
     pub disk: Option<DiskOptions>,
+    /// Who says that the machine is about to be taken.
+    pub notices: Vec<NoticeOptions>,
+    /// Time that is left after a notice by HTTP that names none.
+    pub posted_notice: Duration,
+    /// The shortest notice that the cloud gives, for the exposure bound; `None` if nobody said.
+    pub notice_min: Option<Duration>,
+    /// Bytes per second that the network card may send, for the exposure bound; `None` to go by
+    /// what is measured.
+    pub egress_bytes_per_second: Option<u64>,
     /// Listen beyond loopback although nobody is asked who he is.
     pub allow_unauthenticated: bool,
     /// How notices are met.
@@ -70,6 +81,11 @@ impl Default for DatanodeOptions {
             // Enough to try it out, small enough for several on a laptop.
             dram_bytes: 256 << 20,
             disk: None,
+            notices: Vec::new(),
+            // What Google and Azure give.
+            posted_notice: Duration::from_secs(30),
+            notice_min: None,
+            egress_bytes_per_second: None,
             allow_unauthenticated: false,
             mechanism: Mechanism::default(),
             // A namenode that reads a long journal takes seconds.

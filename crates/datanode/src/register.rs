@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
 use sanderling_protocol::message::{Register, Registered};
-use sanderling_protocol::{BlockId, Refusal, Reply, Request};
+use sanderling_protocol::{BlockId, Millis, Refusal, Reply, Request};
 use sanderling_transport::CallError;
 use tokio::time::{Instant, sleep};
 
@@ -26,8 +26,8 @@ pub(crate) async fn register(node: &Node) -> Result<Registered, CallError> {
         http_address: node.http_address.clone(),
         host: options.host.clone(),
         tiers: node.store.tiers(),
-        notice_min: None,
-        egress_bytes_per_second: None,
+        notice_min: options.notice_min.map(Millis::from),
+        egress_bytes_per_second: options.egress_bytes_per_second,
     };
     match node.ask(Request::Register(register)).await? {
         Reply::Registered(registered) => Ok(registered),

@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::agent::{NoticeOptions, watch};
 use crate::allocator::UNIT_BYTES;
 use crate::arena::Arena;
 use crate::disk::DiskTier;
@@ -83,6 +84,9 @@ impl DatanodeServer {
         let life = Life { node: Arc::clone(&node), listener, stop: stop.clone(), failed };
         let mut tasks =
             vec![tokio::spawn(life.run(registered)), tokio::spawn(fault(arena, stop.clone()))];
+        for notices in node.options.notices.clone() {
+            tasks.push(tokio::spawn(follow(Arc::clone(&node), notices, stop.clone())));
+        }
         if let Some(http) = http {
             tasks.push(tokio::spawn(serve_http(http, Arc::clone(&node), stop.clone())));
         }
@@ -292,6 +296,14 @@ async fn join_again(
 /// Tells whether the namenode's refusal of a notice is about the namenode and not about the notice.
 const fn may_pass(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::RetryAfter { .. } | Refusal::JournalFull { .. })
+}
+
+/// Watches a source of notices until the datanode stops.
+async fn follow(node: Arc<Node>, notices: NoticeOptions, stop: CancellationToken) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = watch(node, notices) => {}
+    }
 }
 
 async fn fault(arena: Arc<Arena>, stop: CancellationToken) {

@@ -34,8 +34,8 @@ pub const BLOCKS_PER_GRANT_MAX: usize = 16;
 /// Most blocks in one page of a block report or of a drain's work list.
 pub const BLOCKS_PER_PAGE_MAX: usize = 4096;
 
-/// Longest time in milliseconds between reserving a copy or a rebalancing move and its commit. Nobody
-/// asks for such reservations again, so they end by themselves. Ten times a slow push.
+/// Longest time in milliseconds between reserving a copy or a rebalancing move and its commit.
+/// Nobody asks for such reservations again, so they end by themselves. Ten times a slow push.
 pub const BACKGROUND_MOVE_MILLIS_MAX: u64 = 20_000;
 
 /// Most events kept by the namenode for those who follow them.

@@ -1,10 +1,12 @@
 //! The servers: `sanderling namenode`, `datanode`, `manager`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::Args;
 use sanderling_core::Mechanism;
 use sanderling_core::preemption::Spec;
+use sanderling_datanode::NoticeSource;
 
 use crate::units::{Rate, Size, Span};
 
@@ -132,6 +134,32 @@ pub(crate) struct Datanode {
     /// How notices are met: the same for all servers of a cluster
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyName::Sanderling)]
     pub(crate) policy: PolicyName,
+    /// Where to learn that the machine will be taken: aws, gcp, azure, file:PATH; repeat it for
+    /// more than one [default: SIGTERM and POST /v1/notice only]
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) notice_source: Vec<Source>,
+    /// Where the cloud's metadata service is [default: the cloud's own address]
+    #[arg(long, value_name = "URL", requires = "notice_source")]
+    pub(crate) notice_url: Option<String>,
+    /// Time between two looks at a source [default: 5s aws, 1s gcp and azure, 200ms file]
+    #[arg(long, value_name = "DURATION", requires = "notice_source")]
+    pub(crate) notice_poll: Option<Span>,
+    /// Longest time of one call to a source
+    #[arg(long, value_name = "DURATION", default_value = "1s")]
+    pub(crate) notice_call_within: Span,
+    /// Time that is left after a notice that names no moment
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    pub(crate) notice_deadline: Span,
+    /// When Azure is told that the machine may be taken before its time
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = AzureAcknowledge::Drained)]
+    pub(crate) azure_acknowledge: AzureAcknowledge,
+    /// The shortest notice that the cloud gives: what does not leave in it is copied before
+    /// [default: 30s]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) notice_min: Option<Span>,
+    /// What the network card may send, for the same reckoning [default: as measured]
+    #[arg(long, value_name = "RATE")]
+    pub(crate) egress: Option<Rate>,
     /// On SIGTERM, move the data away for at most this long, then exit
     #[arg(long, value_name = "DURATION", default_value = "25s")]
     pub(crate) sigterm_deadline: Span,
@@ -141,6 +169,35 @@ pub(crate) struct Datanode {
     /// The process.
     #[command(flatten)]
     pub(crate) process: Process,
+}
+
+/// A source of notices as the command line names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Source(pub(crate) NoticeSource);
+
+impl FromStr for Source {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Self(match text.split_once(':') {
+            None if text == "aws" => NoticeSource::Aws,
+            None if text == "gcp" => NoticeSource::Gcp,
+            None if text == "azure" => NoticeSource::Azure,
+            Some(("file", path)) if !path.is_empty() => NoticeSource::File(PathBuf::from(path)),
+            _ => return Err("give aws, gcp, azure or file:PATH".to_owned()),
+        }))
+    }
+}
+
+/// When Azure is told that the machine may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum AzureAcknowledge {
+    /// When nothing has its home here any more.
+    Drained,
+    /// As soon as the namenode knows: the time left is given away.
+    AtOnce,
+    /// Never: the event starts at its own time.
+    Never,
 }
 
 /// `sanderling manager`.

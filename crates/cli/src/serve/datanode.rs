@@ -2,12 +2,14 @@
 
 use std::net::SocketAddr;
 
-use sanderling_datanode::{DatanodeOptions, DatanodeServer, DiskOptions, DrainEnd};
+use sanderling_datanode::{
+    Acknowledge, DatanodeOptions, DatanodeServer, DiskOptions, DrainEnd, NoticeOptions,
+};
 
 use super::ready::Ready;
 use super::{Signals, Stop, not_started, somewhere};
 use crate::args::Global;
-use crate::args::serve::Datanode;
+use crate::args::serve::{AzureAcknowledge, Datanode, Source};
 use crate::failure::{Exit, Failure};
 use crate::units;
 
@@ -40,9 +42,29 @@ fn options(namenode: &str, args: &Datanode) -> Result<DatanodeOptions, Failure> 
         disk,
         egress_limit: args.egress_limit.map(|rate| rate.0),
         mechanism: args.policy.into(),
+        notices: notices(args),
+        posted_notice: args.notice_deadline.0,
+        notice_min: args.notice_min.map(|span| span.0),
+        egress_bytes_per_second: args.egress.or(args.egress_limit).map(|rate| rate.0),
         allow_unauthenticated: args.allow_unauthenticated,
         ..DatanodeOptions::default()
     })
+}
+
+fn notices(args: &Datanode) -> Vec<NoticeOptions> {
+    let options = |source: &Source| NoticeOptions {
+        url: args.notice_url.clone(),
+        poll: args.notice_poll.map(|span| span.0),
+        call_within: args.notice_call_within.0,
+        deadline: args.notice_deadline.0,
+        acknowledge: match args.azure_acknowledge {
+            AzureAcknowledge::Drained => Acknowledge::Drained,
+            AzureAcknowledge::AtOnce => Acknowledge::AtOnce,
+            AzureAcknowledge::Never => Acknowledge::Never,
+        },
+        ..NoticeOptions::new(source.0.clone())
+    };
+    args.notice_source.iter().map(options).collect()
 }
 
 fn address(text: &str) -> Result<SocketAddr, Failure> {

@@ -1,0 +1,135 @@
+//! A file that somebody writes: scripts, tests, clouds that are not known here.
+//!
+//! `{"deadline_seconds": 30, "reason": "..."}` counts from the file's last change,
+//! `{"deadline_at": "2026-01-02T03:04:05Z"}` names the moment, `{}` leaves the default time, and
+//! `{"recommendation": "..."}` is no notice. Removing the file takes back what it said.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use serde::Deserialize;
+
+use super::moment;
+use super::source::{Announced, Seen, SourceError, announced};
+
+/// Longest file that is read.
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// The file and what it said last.
+#[derive(Debug)]
+pub(super) struct File {
+    path: PathBuf,
+    deadline: Duration,
+    seen: Option<(SystemTime, Seen)>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    deadline_seconds: Option<f64>,
+    deadline_at: Option<String>,
+    recommendation: Option<String>,
+    #[serde(default)]
+    reason: String,
+}
+
+impl File {
+    pub(super) const fn new(path: PathBuf, deadline: Duration) -> Self {
+        Self { path, deadline, seen: None }
+    }
+
+    pub(super) fn look(&mut self) -> Result<Seen, SourceError> {
+        let failed =
+            |error: std::io::Error| SourceError::File(format!("{}: {error}", self.path.display()));
+        let about = match std::fs::metadata(&self.path) {
+            Ok(about) => about,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.seen = None;
+                return Ok(Seen::default());
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let changed_at = about.modified().map_err(failed)?;
+        if let Some((at, seen)) = &self.seen
+            && *at == changed_at
+        {
+            return Ok(seen.clone());
+        }
+        if about.len() > FILE_BYTES_MAX {
+            return Err(SourceError::File(format!("{} is too long", self.path.display())));
+        }
+        let text = std::fs::read_to_string(&self.path).map_err(failed)?;
+        let seen = self.read(&text, changed_at)?;
+        self.seen = Some((changed_at, seen.clone()));
+        Ok(seen)
+    }
+
+    fn read(&self, text: &str, changed_at: SystemTime) -> Result<Seen, SourceError> {
+        let garbled =
+            |why: String| SourceError::File(format!("{} is no notice: {why}", self.path.display()));
+        let content: Content =
+            serde_json::from_str(text).map_err(|error| garbled(error.to_string()))?;
+        let reason = match content.reason.as_str() {
+            "" => format!("the file {}", self.path.display()),
+            reason => reason.to_owned(),
+        };
+        let moment = match (content.deadline_seconds, &content.deadline_at) {
+            (Some(_), Some(_)) => {
+                return Err(garbled("it has deadline_seconds and deadline_at".to_owned()));
+            }
+            (Some(seconds), None) => {
+                let left = Duration::try_from_secs_f64(seconds)
+                    .map_err(|error| garbled(error.to_string()))?;
+                Some(changed_at + left)
+            }
+            (None, Some(text)) => {
+                let moment = moment::from_rfc3339(text);
+                Some(moment.ok_or_else(|| garbled(format!("{text:?} is no time")))?)
+            }
+            (None, None) => None,
+        };
+        let notice = match (moment, &content.recommendation) {
+            (None, Some(_)) => None,
+            (moment, _) => {
+                Some(self.announce(moment.unwrap_or(changed_at + self.deadline), reason))
+            }
+        };
+        Ok(Seen { notice, recommendation: content.recommendation })
+    }
+
+    fn announce(&self, moment: SystemTime, reason: String) -> Announced {
+        announced(moment::until(moment), reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Seen, SourceError> {
+        let file = File::new(PathBuf::from("/notice"), Duration::from_secs(30));
+        file.read(text, SystemTime::now())
+    }
+
+    #[test]
+    fn each_form_is_understood() {
+        let left = |text: &str| {
+            let notice = read(text).unwrap().notice.unwrap();
+            notice.deadline.duration_since(tokio::time::Instant::now()).as_secs()
+        };
+        assert!((8..=9).contains(&left(r#"{"deadline_seconds": 9.5, "reason": "why"}"#)));
+        assert!((28..=30).contains(&left("{}")));
+        assert!(left(r#"{"deadline_at": "2099-01-01T00:00:00Z"}"#) > 1_000_000);
+        let seen = read(r#"{"recommendation": "leave"}"#).unwrap();
+        assert_eq!((seen.notice, seen.recommendation.as_deref()), (None, Some("leave")));
+    }
+
+    #[test]
+    fn half_written_and_wrong_files_are_errors() {
+        for text in ["", "{", "30", r#"{"deadline_seconds": -1}"#, r#"{"deadline": 3}"#] {
+            assert!(read(text).is_err(), "{text}");
+        }
+        assert!(read(r#"{"deadline_seconds": 1, "deadline_at": "2099-01-01T00:00:00Z"}"#).is_err());
+    }
+}

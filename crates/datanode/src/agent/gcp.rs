@@ -1,0 +1,98 @@
+//! Google: the metadata server's `preempted` ("Spot VMs" and "View and query VM metadata", Compute
+//! Engine documentation). It names no moment; the machine is stopped about 30 s later.
+
+use std::time::Duration;
+
+use super::fetch::{FetchError, Service};
+use super::options::NoticeOptions;
+use super::source::{Seen, SourceError, announced};
+
+const PREEMPTED: &str = "/computeMetadata/v1/instance/preempted";
+
+/// How long the server is asked to wait for a change, in seconds.
+const WAIT_SECONDS: u64 = 20;
+
+/// Google's metadata server.
+#[derive(Debug)]
+pub(super) struct Gcp {
+    service: Service,
+    deadline: Duration,
+    /// The version of the value seen last: the server answers when it has another.
+    etag: Option<String>,
+    has_waited: bool,
+    /// Deadlines are counted from the first sight.
+    announced: Option<super::source::Announced>,
+}
+
+impl Gcp {
+    pub(super) fn new(options: &NoticeOptions) -> Result<Self, FetchError> {
+        Ok(Self {
+            service: Service::new(options.url(), options.call_within)?,
+            deadline: options.deadline,
+            etag: None,
+            has_waited: false,
+            announced: None,
+        })
+    }
+
+    pub(super) const fn has_waited(&self) -> bool {
+        self.has_waited
+    }
+
+    pub(super) async fn look(&mut self) -> Result<Seen, SourceError> {
+        self.has_waited = false;
+        let header = ("metadata-flavor", "Google");
+        let answer = match &self.etag {
+            Some(etag) => {
+                let path = format!(
+                    "{PREEMPTED}?wait_for_change=true&timeout_sec={WAIT_SECONDS}&last_etag={etag}"
+                );
+                let within = self.service.within() + Duration::from_secs(WAIT_SECONDS);
+                self.service.get_within(&path, header, within).await
+            }
+            None => self.service.get(PREEMPTED, header).await,
+        };
+        // After a failure the next look is a plain one, which answers at once.
+        let was_waiting = self.etag.take().is_some();
+        let answer = answer?;
+        if answer.status != 200 {
+            return Err(SourceError::Status { path: PREEMPTED, status: answer.status });
+        }
+        let is_preempted = read(&answer.body)?;
+        let is_plain = |etag: &String| etag.chars().all(|sign| sign.is_ascii_alphanumeric());
+        self.etag = answer.etag.filter(is_plain);
+        self.has_waited = was_waiting && self.etag.is_some();
+        if is_preempted {
+            let new = || announced(self.deadline, "GCP preemption".to_owned());
+            self.announced = Some(self.announced.take().unwrap_or_else(new));
+        } else {
+            self.announced = None;
+        }
+        Ok(Seen { notice: self.announced.clone(), recommendation: None })
+    }
+}
+
+fn read(body: &str) -> Result<bool, SourceError> {
+    match body.trim() {
+        "TRUE" => Ok(true),
+        "FALSE" => Ok(false),
+        other => {
+            let why = format!("{:?}", other.chars().take(40).collect::<String>());
+            Err(SourceError::Garbled { path: PREEMPTED, why })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_two_documented_words_are_taken() {
+        assert!(read("TRUE").unwrap());
+        assert!(!read("FALSE\n").unwrap());
+        for body in ["", "true", "1", "<html>"] {
+            assert!(read(body).is_err(), "{body}");
+        }
+    }
+}

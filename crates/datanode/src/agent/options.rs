@@ -1,0 +1,96 @@
+//! Where notices come from.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Who says that the machine is about to be taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoticeSource {
+    /// Amazon's instance metadata service, version 2.
+    Aws,
+    /// Google's metadata server.
+    Gcp,
+    /// Azure's scheduled events.
+    Azure,
+    /// A file that somebody writes.
+    File(PathBuf),
+}
+
+/// When Azure is told that the machine may be taken before its time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Acknowledge {
+    /// When nothing has its home here any more.
+    #[default]
+    Drained,
+    /// As soon as the namenode knows of the notice: the time left is given away.
+    AtOnce,
+    /// Never: the event starts at its own time.
+    Never,
+}
+
+/// One source and how it is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoticeOptions {
+    /// Who is asked.
+    pub source: NoticeSource,
+    /// Where it is, without a path: `http://host:port`. `None` for the cloud's own address.
+    pub url: Option<String>,
+    /// Time between two looks. `None` for the source's own pace.
+    pub poll: Option<Duration>,
+    /// Longest time of one call.
+    pub call_within: Duration,
+    /// Time that is left after a notice that names no moment.
+    pub deadline: Duration,
+    /// When Azure is told that the machine may go.
+    pub acknowledge: Acknowledge,
+}
+
+impl NoticeOptions {
+    /// Returns the options of a source as its cloud documents it.
+    #[must_use]
+    pub const fn new(source: NoticeSource) -> Self {
+        Self {
+            source,
+            url: None,
+            poll: None,
+            // Link-local: it answers within milliseconds or is not there.
+            call_within: Duration::from_secs(1),
+            // Google's and Azure's shortest.
+            deadline: Duration::from_secs(30),
+            acknowledge: Acknowledge::Drained,
+        }
+    }
+
+    /// Returns the time between two looks.
+    #[must_use]
+    pub fn poll(&self) -> Duration {
+        self.poll.unwrap_or(match self.source {
+            // What its documentation recommends, out of two minutes.
+            NoticeSource::Aws => Duration::from_secs(5),
+            // Out of thirty seconds, and the services allow a look each second.
+            NoticeSource::Gcp | NoticeSource::Azure => Duration::from_secs(1),
+            NoticeSource::File(_) => Duration::from_millis(200),
+        })
+    }
+
+    /// Returns where the source is.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        self.url.as_deref().unwrap_or(match self.source {
+            NoticeSource::Gcp => "http://metadata.google.internal",
+            _ => "http://169.254.169.254",
+        })
+    }
+}
+
+impl fmt::Display for NoticeSource {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Aws => "aws",
+            Self::Gcp => "gcp",
+            Self::Azure => "azure",
+            Self::File(_) => "file",
+        })
+    }
+}

@@ -1,0 +1,107 @@
+//! What every source has in common.
+
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::time::Instant;
+
+use super::aws::Aws;
+use super::azure::Azure;
+use super::fetch::FetchError;
+use super::file::File;
+use super::gcp::Gcp;
+use super::options::{NoticeOptions, NoticeSource};
+
+/// What a source shows at the moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// The machine will be taken.
+    pub(super) notice: Option<Announced>,
+    /// The machine is likely to be taken soon: the source's words.
+    pub(super) recommendation: Option<String>,
+}
+
+/// An announced end of the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Announced {
+    /// When it comes.
+    pub(super) deadline: Instant,
+    /// The source's words.
+    pub(super) reason: String,
+}
+
+/// Why a look brought nothing.
+#[derive(Debug, Error)]
+pub(crate) enum SourceError {
+    /// The call failed.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// The service answered with a status that it has no reason for.
+    #[error("{path} answered with status {status}")]
+    Status {
+        /// What was asked for.
+        path: &'static str,
+        /// The status.
+        status: u16,
+    },
+    /// The answer is not what the service documents.
+    #[error("{path} answered with something else than documented: {why}")]
+    Garbled {
+        /// What was asked for.
+        path: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The file cannot be read.
+    #[error("{0}")]
+    File(String),
+}
+
+/// One source.
+#[derive(Debug)]
+pub(super) enum Source {
+    Aws(Aws),
+    Gcp(Gcp),
+    Azure(Azure),
+    File(File),
+}
+
+impl Source {
+    pub(super) fn new(options: &NoticeOptions) -> Result<Self, FetchError> {
+        Ok(match &options.source {
+            NoticeSource::Aws => Self::Aws(Aws::new(options)?),
+            NoticeSource::Gcp => Self::Gcp(Gcp::new(options)?),
+            NoticeSource::Azure => Self::Azure(Azure::new(options)?),
+            NoticeSource::File(path) => Self::File(File::new(path.clone(), options.deadline)),
+        })
+    }
+
+    /// Asks the source what it shows. Takes as long as its calls may take; Google's answer is
+    /// waited for until something changes.
+    pub(super) async fn look(&mut self) -> Result<Seen, SourceError> {
+        match self {
+            Self::Aws(aws) => aws.look().await,
+            Self::Gcp(gcp) => gcp.look().await,
+            Self::Azure(azure) => azure.look().await,
+            Self::File(file) => file.look(),
+        }
+    }
+
+    /// Tells whether the last look waited for a change, so that the next one need not wait.
+    pub(super) const fn has_waited(&self) -> bool {
+        matches!(self, Self::Gcp(gcp) if gcp.has_waited())
+    }
+
+    /// Tells the source that the machine may be taken. Only Azure listens.
+    pub(super) async fn acknowledge(&mut self) -> Result<(), SourceError> {
+        match self {
+            Self::Azure(azure) => azure.acknowledge().await,
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns the announced end of a machine that is to be taken in `left`.
+pub(super) fn announced(left: Duration, reason: String) -> Announced {
+    Announced { deadline: Instant::now() + left, reason }
+}
