@@ -87,8 +87,14 @@ fn text(kind: &EventKind) -> String {
             units::millis(*elapsed)
         ),
         EventKind::NodeGone { node, name, why } => format!("node {node} ({name}) is gone: {why}"),
-        EventKind::BlocksLost { node, blocks, bytes: lost, objects } => {
-            format!("LOST {blocks} blocks, {} of {objects} objects with node {node}", bytes(lost))
+        EventKind::BlocksLost { node, blocks, bytes: lost, objects, jobs } => {
+            let of = match &jobs[..] {
+                [] => String::new(),
+                [job] => format!(" of job {job}"),
+                jobs => format!(" of {} jobs", jobs.len()),
+            };
+            let lost = bytes(lost);
+            format!("LOST {blocks} blocks, {lost} of {objects} objects{of} with node {node}")
         }
         EventKind::JobRegistered { job, path } => format!("job {job} began at {path}"),
         EventKind::JobEnded { job, path, is_expired, freed_bytes } => format!(

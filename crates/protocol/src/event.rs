@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{JobId, NodeId, ObjectId};
+use crate::ids::{BlockId, JobId, NodeId, ObjectId};
 use crate::message::Forecast;
 use crate::path::Path;
 use crate::refusal::ByteRange;
@@ -51,7 +51,7 @@ pub enum EventKind {
     /// A node was declared dead, or its deadline passed.
     NodeGone { node: NodeId, name: String, why: String },
     /// Bytes were declared lost.
-    BlocksLost { node: NodeId, blocks: u64, bytes: u64, objects: u64 },
+    BlocksLost { node: NodeId, blocks: u64, bytes: u64, objects: u64, jobs: Vec<JobId> },
     /// A job's lease began.
     JobRegistered { job: JobId, path: Path },
     /// A job ended, by its owner or because its lease ran out.
@@ -77,6 +77,8 @@ pub struct Loss {
     pub path: Path,
     /// Its job.
     pub job: Option<JobId>,
+    /// Its blocks that are lost.
+    pub blocks: Vec<BlockId>,
     /// What is lost of it.
     pub ranges: Vec<ByteRange>,
 }

@@ -1,12 +1,12 @@
 //! Declaring bytes lost, exactly and once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::event::Loss;
 use sanderling_protocol::limits::LOST_OBJECTS_KEPT_MAX;
 use sanderling_protocol::node::Policy;
 use sanderling_protocol::refusal::ByteRange;
-use sanderling_protocol::{BlockId, EventKind, NodeId, ObjectId};
+use sanderling_protocol::{BlockId, EventKind, JobId, NodeId, ObjectId};
 
 use super::Catalog;
 use super::block_map::Orders;
@@ -42,8 +42,14 @@ impl Catalog {
         self.nodes.forget_old();
     }
 
-    /// Declares blocks lost and writes the losses into the report.
-    fn lose_blocks(&mut self, node: NodeId, blocks: &[BlockId], why: &str, orders: &mut Orders) {
+    /// Declares blocks lost, writes the losses into the report and tells of them.
+    pub(super) fn lose_blocks(
+        &mut self,
+        node: NodeId,
+        blocks: &[BlockId],
+        why: &str,
+        orders: &mut Orders,
+    ) {
         let mut by_object: BTreeMap<ObjectId, Vec<BlockId>> = BTreeMap::new();
         for block in blocks {
             if self.lose_block(*block, orders) > 0 {
@@ -53,19 +59,20 @@ impl Catalog {
         }
         let (mut lost_blocks, mut lost_bytes) = (0, 0);
         let objects = by_object.len() as u64;
+        let jobs: BTreeSet<JobId> =
+            by_object.keys().filter_map(|id| self.objects[id].job).collect();
         for (object, blocks) in by_object {
             lost_blocks += blocks.len() as u64;
             lost_bytes += self.record_loss(node, object, &blocks, why);
         }
         if lost_blocks > 0 {
-            let kind =
-                EventKind::BlocksLost { node, blocks: lost_blocks, bytes: lost_bytes, objects };
-            self.emit(kind);
+            let (blocks, bytes, jobs) = (lost_blocks, lost_bytes, jobs.into_iter().collect());
+            self.emit(EventKind::BlocksLost { node, blocks, bytes, objects, jobs });
         }
     }
 
     /// Writes the published bytes of an object's blocks, just lost, into the report. Returns them.
-    pub(super) fn record_loss(
+    fn record_loss(
         &mut self,
         node: NodeId,
         object: ObjectId,
@@ -73,22 +80,29 @@ impl Catalog {
         why: &str,
     ) -> u64 {
         let ranges = self.ranges_of(object, blocks);
-        self.report_ranges(node, object, blocks.len() as u64, ranges, why)
+        self.report_ranges(node, object, blocks, ranges, why)
     }
 
     /// Writes bytes into the report that were acknowledged by a node that is gone, and of which the
     /// catalog learns only now.
-    pub(super) fn record_late_loss(&mut self, node: NodeId, object: ObjectId, range: ByteRange) {
+    pub(super) fn record_late_loss(
+        &mut self,
+        node: NodeId,
+        object: ObjectId,
+        block: BlockId,
+        range: ByteRange,
+    ) {
         let why = "the node was gone before the writer published them";
-        let bytes = self.report_ranges(node, object, 1, vec![range], why);
-        self.emit(EventKind::BlocksLost { node, blocks: 1, bytes, objects: 1 });
+        let bytes = self.report_ranges(node, object, &[block], vec![range], why);
+        let jobs = self.objects.get(&object).and_then(|object| object.job).into_iter().collect();
+        self.emit(EventKind::BlocksLost { node, blocks: 1, bytes, objects: 1, jobs });
     }
 
     fn report_ranges(
         &mut self,
         node: NodeId,
         object: ObjectId,
-        blocks: u64,
+        blocks: &[BlockId],
         ranges: Vec<ByteRange>,
         why: &str,
     ) -> u64 {
@@ -102,14 +116,14 @@ impl Catalog {
         // An object whose directory went before its seal can never be read: nobody misses it.
         let Some(path) = path else { return 0 };
         if let Some(drain) = self.nodes.get_mut(node).and_then(|node| node.drain.as_mut()) {
-            drain.lost_blocks += blocks;
+            drain.lost_blocks += blocks.len() as u64;
             drain.lost_bytes += bytes;
         }
-        self.report.blocks += blocks;
+        self.report.blocks += blocks.len() as u64;
         self.report.bytes += bytes;
         self.report.objects += 1;
-        let why = why.to_owned();
-        self.report.losses.push(Loss { at: self.now, node, why, object, path, job, ranges });
+        let (at, why, blocks) = (self.now, why.to_owned(), blocks.to_vec());
+        self.report.losses.push(Loss { at, node, why, object, path, job, blocks, ranges });
         if self.report.losses.len() > LOST_OBJECTS_KEPT_MAX {
             self.report.losses.remove(0);
             self.report.is_truncated = true;

@@ -313,7 +313,8 @@ impl Catalog {
         self.objects.get_mut(&id).expect("just used").modified_at = now;
         if let Some(node) = lost_on {
             // The writer got these bytes acknowledged by a node that died before it could say so.
-            self.record_late_loss(node, id, ByteRange { offset: end - added, bytes: added });
+            let range = ByteRange { offset: end - added, bytes: added };
+            self.record_late_loss(node, id, block_id, range);
         }
     }
 
@@ -397,8 +398,7 @@ impl Catalog {
                 // The node lost what it had acknowledged: said, not hidden.
                 let node = block.home.unwrap_or(NodeId(0));
                 let why = format!("the node holds {length} of {} bytes", block.length);
-                self.lose_block(*block_id, orders);
-                self.record_loss(node, object, &[*block_id], &why);
+                self.lose_blocks(node, &[*block_id], &why, orders);
             }
             self.end_block(object, *block_id, orders);
             self.finish_recovery(object, orders);

@@ -21,8 +21,9 @@ pub(super) fn say(event: &Event) {
             info!(%node, moved_blocks, moved_bytes, %elapsed, "node drained");
         }
         EventKind::NodeGone { node, name, why } => info!(%node, name, why, "node gone"),
-        EventKind::BlocksLost { node, blocks, bytes, objects } => {
-            warn!(%node, blocks, bytes, objects, "bytes are lost");
+        EventKind::BlocksLost { node, blocks, bytes, objects, jobs } => {
+            let jobs = jobs.len();
+            warn!(%node, blocks, bytes, objects, jobs, "bytes are lost");
         }
         EventKind::JobRegistered { job, path } => info!(%job, %path, "job registered"),
         EventKind::JobEnded { job, path, is_expired, freed_bytes } => {

@@ -129,7 +129,10 @@ fn commit_cannot_bring_back_what_was_declared_lost() {
     assert_eq!(layout.lost_ranges()[0].bytes, 1000);
     let report = rig.namenode.catalog().report().clone();
     assert_eq!((report.blocks, report.bytes, report.objects), (1, 1000, 1));
-    assert_eq!(report.losses[0].path.as_str(), "/file");
+    assert_eq!(
+        (report.losses[0].path.as_str(), &report.losses[0].blocks[..]),
+        ("/file", &[block][..])
+    );
     let events = rig.last_events(2);
     assert!(matches!(events[0], EventKind::BlocksLost { bytes: 1000, .. }));
     assert!(matches!(events[1], EventKind::NodeGone { .. }));
