@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod fs;
+pub(crate) mod lab;
 pub(crate) mod local;
 pub(crate) mod node;
 pub(crate) mod serve;
@@ -114,6 +115,9 @@ pub(crate) enum Command {
     Bench(bench::Bench),
     /// Run the cluster's decisions in a simulated, faulty world
     Sim(tools::Sim),
+    /// Experiments: what preemptions cost, and the figures of the paper
+    #[command(subcommand)]
+    Lab(lab::Lab),
     /// Check this machine and the way to the namenode
     Doctor(tools::Doctor),
     /// Write the completions of a shell

@@ -86,6 +86,7 @@ fn run(global: &Global, command: Command) -> Result<(), Failure> {
             let global = global.clone();
             session::run_blocking(move || sim::run(&global, args))
         }
+        Command::Lab(command) => lab::run(global, command),
         Command::Doctor(args) => session::run(global, |session| doctor::run(session, args)),
         Command::Completions(args) => completions(args.shell),
     }

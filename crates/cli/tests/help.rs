@@ -37,6 +37,10 @@ const COMMANDS: &[&[&str]] = &[
     &["fsck"],
     &["bench"],
     &["sim"],
+    &["lab"],
+    &["lab", "figure2"],
+    &["lab", "figure6"],
+    &["lab", "figure7"],
     &["doctor"],
     &["completions"],
 ];
