@@ -186,8 +186,8 @@ impl World {
             http_address: String::new(),
             host: address(slot),
             tiers,
-            notice_min: None,
-            egress_bytes_per_second: None,
+            notice_min: self.plan.notice_millis_min.map(Millis),
+            egress_bytes_per_second: Some(self.plan.link_bytes_per_second),
         };
         let fence_orders = datanode.fence_orders;
         self.datanode_call(

@@ -1,7 +1,7 @@
 //! Simulated managers: the driver around their decisions.
 
 use sanderling_core::Machine;
-use sanderling_core::background::BackgroundConfig;
+use sanderling_core::background::{Background, BackgroundConfig};
 use sanderling_core::manager::Manager as Decisions;
 use sanderling_core::relocation::{Input, Output, RelocatorConfig};
 use sanderling_protocol::message::MoveCandidate;
@@ -33,7 +33,10 @@ const CALL_MILLIS: u64 = 1000;
 
 impl Manager {
     pub(crate) fn new() -> Self {
-        let decisions = Decisions::new(RelocatorConfig::default(), BackgroundConfig::default());
+        let mut background = BackgroundConfig::default();
+        // The simulated nodes are small.
+        background.rebalance.excess_bytes_min = 256 << 10;
+        let decisions = Decisions::new(RelocatorConfig::default(), background);
         Self { holder: Nonce(0), is_acting: false, decisions, wake_at: None }
     }
 }
@@ -118,7 +121,9 @@ impl World {
             ManagerCall::Commit(call) => {
                 let epochs = epochs(answer);
                 let moved = epochs.iter().flatten().filter(|epoch| epoch.is_ok()).count();
-                self.statistics.moved_blocks += moved as u64;
+                if call < Background::CALLS_FROM {
+                    self.statistics.moved_blocks += moved as u64;
+                }
                 Input::Committed { call, epochs }
             }
             ManagerCall::Push(call) => {

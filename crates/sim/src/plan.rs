@@ -25,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) copy_micros_max: u64,
     /// Bytes per second that one datanode can push.
     pub(crate) link_bytes_per_second: u64,
+    /// The shortest notice that the datanodes declare; short ones make copies necessary.
+    pub(crate) notice_millis_min: Option<u64>,
     /// Whether a killed machine is silent instead of refusing connections.
     pub(crate) is_dead_silent: bool,
     /// Share of namenode kills that come between the journal and the answer.
@@ -139,6 +141,7 @@ impl Plan {
             turn_micros_max: random.pick(&[0, 300, 5000]),
             copy_micros_max: random.pick(&[0, 500, 20_000]),
             link_bytes_per_second: random.pick(&[1, 4, 40, 400]) * MIB,
+            notice_millis_min: None,
             is_dead_silent: random.permille(300),
             snapshot_every: random.pick(&[20, 200, 100_000]),
             eager_permille: 0,
@@ -148,7 +151,19 @@ impl Plan {
         plan.draw_network(&mut random);
         plan.draw_faults();
         plan.draw_eager();
+        plan.draw_notice();
         plan
+    }
+
+    /// Draws how much the nodes may hold that is nowhere else: often less than they do.
+    fn draw_notice(&mut self) {
+        let mut random = Random::new(self.seed, 9);
+        if random.permille(600) {
+            let budget = random.pick(&[MIB / 4, MIB, 3 * MIB]);
+            // A little more than the quarter of a second that no byte flows in, and a share of the
+            // link's bytes, as the core reckons.
+            self.notice_millis_min = Some(250 + budget * 1430 / self.link_bytes_per_second + 1);
+        }
     }
 
     /// Tells whether nothing but notices in good time happens to the cluster: then nobody may lose
