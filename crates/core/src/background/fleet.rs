@@ -257,18 +257,20 @@ impl Fleet {
         })
     }
 
-    /// Returns the node that should get `bytes` of a tier so that all are equally full: the one
-    /// that lacks most.
+    /// Returns the node that should get a block of a tier so that all are equally full: the one that
+    /// lacks most, if it lacks half of the block at least.
     pub(super) fn choose_home(
         &mut self,
         now: Instant,
         tier: Tier,
-        bytes: u64,
+        (length, bytes): (u64, u64),
         lack: &BTreeMap<(NodeId, Tier), u64>,
         config: &BackgroundConfig,
     ) -> Answer {
         self.choose(now, MovePurpose::Rebalance, tier, bytes, config, |member| {
-            lack.get(&(member.info.id, tier)).copied().filter(|lack| *lack > 0)
+            lack.get(&(member.info.id, tier))
+                .copied()
+                .filter(|lack| length < lack.saturating_mul(2))
         })
     }
 

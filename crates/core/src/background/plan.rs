@@ -9,6 +9,7 @@ use super::batch::{Batch, Move, Step};
 use super::fleet::{Answer, Hurry};
 use super::scan::Scan;
 use crate::exposure::plan::copy_tiers;
+use crate::rebalance::Turn;
 use crate::relocation::Output;
 
 /// What is wished for of a source's blocks.
@@ -90,7 +91,7 @@ impl Background {
         let scan = self.scans.entry(source).or_insert_with(|| Scan::new(now));
         let has_any = match task {
             Task::Copy => scan.coldest().is_some(),
-            Task::Move(tier) => scan.next_move(tier).is_some(),
+            Task::Move(tier) => scan.next_move(tier, u64::MAX).is_some(),
             Task::Drop => false,
         };
         if !has_any {
@@ -151,21 +152,23 @@ impl Background {
         Next::Nothing
     }
 
+    /// Plans moves that bring both nodes nearer to their share: a block that is twice as long as
+    /// what one has too much would only change which of them is the fuller one.
     fn plan_moves(&mut self, now: Instant, source: NodeId, tier: Tier, bytes_max: u64) -> Next {
-        let head = self.scans[&source].next_move(tier).expect("the caller saw one");
-        let bytes = u64::from(head.reserve_bytes);
-        match self.fleet.choose_home(now, tier, bytes, &self.lack, &self.config) {
-            Answer::Go(target) => {
-                self.gather(source, target, tier, MovePurpose::Rebalance, bytes_max)
-            }
-            Answer::Busy(until) => until.map_or(Next::Nothing, Next::Wait),
-            // Its exposure is in the way, or its room: the next view says whether it still is.
-            Answer::NoRoom => {
-                let wish = self.wishes.get_mut(&source).expect("the caller has it");
-                wish.move_bytes.remove(&tier);
-                Next::Nothing
+        let excess = self.wishes[&source].move_bytes[&tier];
+        if let Some(head) = self.scans[&source].next_move(tier, excess.saturating_mul(2)) {
+            let (length, bytes) = (u64::from(head.length), u64::from(head.reserve_bytes));
+            match self.fleet.choose_home(now, tier, (length, bytes), &self.lack, &self.config) {
+                Answer::Go(target) => {
+                    return self.gather(source, target, tier, MovePurpose::Rebalance, bytes_max);
+                }
+                Answer::Busy(until) => return until.map_or(Next::Nothing, Next::Wait),
+                Answer::NoRoom => {}
             }
         }
+        // The next view says whether it is otherwise then.
+        self.wishes.get_mut(&source).expect("the caller has it").move_bytes.remove(&tier);
+        Next::Nothing
     }
 
     /// Takes the first block of a list and those that follow it into the same batch.
@@ -181,11 +184,14 @@ impl Background {
         let scan = self.scans.get_mut(&source).expect("the caller has it");
         let wish = self.wishes.get_mut(&source).expect("the caller has it");
         let left = if is_copy { wish.copy_bytes } else { wish.move_bytes[&tier] };
-        let bytes_max = bytes_max.min(left);
+        let lack = self.lack.get(&(target, tier)).filter(|_| !is_copy);
+        let bytes_max = bytes_max.min(left).min(lack.copied().unwrap_or(u64::MAX));
+        let first_max = left.saturating_mul(2);
         let mut moves: Vec<Move> = Vec::new();
         let mut bytes = 0;
         while moves.len() < self.config.batch_blocks_max {
-            let head = if is_copy { scan.coldest() } else { scan.next_move(tier) };
+            let below = if bytes == 0 { first_max } else { (bytes_max + 1).saturating_sub(bytes) };
+            let head = if is_copy { scan.coldest() } else { scan.next_move(tier, below) };
             let Some(head) = head else { break };
             let fits = moves.first().is_none_or(|first| {
                 first.candidate.tier == head.tier && bytes + u64::from(head.length) <= bytes_max
@@ -194,7 +200,8 @@ impl Background {
             if !fits || !self.fleet.take(purpose, target, tier, reserve, &self.config) {
                 break;
             }
-            let taken = if is_copy { scan.take_coldest() } else { scan.take_move(tier) };
+            let turn = Turn::from(head);
+            let taken = if is_copy { scan.take_coldest() } else { scan.take_move(tier, turn) };
             let candidate = taken.expect("it was looked at");
             bytes += u64::from(candidate.length);
             if is_copy || candidate.copy.is_none_or(|(holder, _)| holder != target) {
@@ -225,7 +232,8 @@ impl Background {
             return false;
         };
         let has_copies = wish.copy_bytes > 0 && scan.coldest().is_some();
-        let has_moves = wish.move_bytes.keys().any(|tier| scan.next_move(*tier).is_some());
+        let has_moves =
+            wish.move_bytes.keys().any(|tier| scan.next_move(*tier, u64::MAX).is_some());
         let mut blocks = Vec::new();
         for held in scan.take_held() {
             let (length, bytes) = (u64::from(held.length), u64::from(held.bytes));

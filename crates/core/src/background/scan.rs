@@ -36,6 +36,9 @@ pub(super) struct Scan {
 }
 
 impl Scan {
+    /// Blocks that are looked at for one that is short enough.
+    const LOOKED_AT_MAX: usize = 256;
+
     pub(super) const fn new(now: Instant) -> Self {
         Self {
             after: BlockId(0),
@@ -138,14 +141,15 @@ impl Scan {
         Some(candidate)
     }
 
-    /// Returns the next block of a tier to move.
-    pub(super) fn next_move(&self, tier: Tier) -> Option<&MoveCandidate> {
-        self.moves.get(&tier)?.first_key_value().map(|(_, candidate)| candidate)
+    /// Returns the next block of a tier to move that is shorter than so many bytes.
+    pub(super) fn next_move(&self, tier: Tier, below: u64) -> Option<&MoveCandidate> {
+        let first = self.moves.get(&tier)?.values().take(Self::LOOKED_AT_MAX);
+        first.into_iter().find(|candidate| u64::from(candidate.length) < below)
     }
 
-    /// Takes the next block of a tier to move.
-    pub(super) fn take_move(&mut self, tier: Tier) -> Option<MoveCandidate> {
-        let (_, candidate) = self.moves.get_mut(&tier)?.pop_first()?;
+    /// Takes a block that was returned to be moved.
+    pub(super) fn take_move(&mut self, tier: Tier, turn: Turn) -> Option<MoveCandidate> {
+        let candidate = self.moves.get_mut(&tier)?.remove(&turn)?;
         self.copies.remove(&Coldness::from(&candidate));
         Some(candidate)
     }

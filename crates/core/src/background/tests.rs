@@ -324,3 +324,16 @@ fn both_can_be_switched_off() {
     world.run(MINUTE);
     assert_eq!(world.calls, 0);
 }
+
+#[test]
+fn block_that_would_only_change_which_node_is_fuller_stays() {
+    let mut world = World::new(&[400, 400]);
+    world.config(|config| config.rebalance.excess_bytes_min = 1);
+    world.fill(0, 1);
+    world.run(MINUTE);
+    assert!(world.sent.is_empty());
+    world.fill(0, 2);
+    world.run(MINUTE);
+    assert_eq!((world.home_blocks(0), world.home_blocks(1)), (2, 1));
+    assert_eq!(world.sent.len(), 1, "and none goes back");
+}
