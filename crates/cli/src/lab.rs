@@ -1,10 +1,16 @@
 //! `sanderling lab`: real processes behind shaped links are preempted, and what that costs is
 //! measured.
 
+mod experiment;
 mod figures;
+mod fleet;
+mod measure;
 mod page;
-#[allow(dead_code, reason = "the experiments fill it and the pages read it")]
+mod plan;
 pub(crate) mod record;
+mod report;
+mod trace;
+mod workload;
 
 use std::path::Path;
 
@@ -12,8 +18,9 @@ use crate::args::Global;
 use crate::args::lab::Lab;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
+use crate::session;
 use figures::{Figure, figure2, figure6, figure7};
-use record::LabRecord;
+use record::{Kind, LabRecord};
 
 /// Runs one command of the lab.
 ///
@@ -21,7 +28,14 @@ use record::LabRecord;
 /// A file cannot be read or written, or is not of its format.
 pub(crate) fn run(global: &Global, command: Lab) -> Result<(), Failure> {
     let output = Output { is_json: global.json, is_quiet: global.quiet };
+    let measure = |kinds: &[Kind], options| {
+        session::run(global, |session| measure::run(session, kinds, options))
+    };
     match command {
+        Lab::Read(options) => measure(&[Kind::Read], options),
+        Lab::Write(options) => measure(&[Kind::Write], options),
+        Lab::Notice(options) => measure(&[Kind::Notice], options),
+        Lab::All(options) => measure(&[Kind::Read, Kind::Write, Kind::Notice], options),
         Lab::Figure2(arguments) => {
             let figure = figure2::compute(&arguments)?;
             show(output, &figure, arguments.written.directory.as_deref())

@@ -38,6 +38,7 @@ const COMMANDS: &[&[&str]] = &[
     &["bench"],
     &["sim"],
     &["lab"],
+    &["lab", "read"],
     &["lab", "figure2"],
     &["lab", "figure6"],
     &["lab", "figure7"],

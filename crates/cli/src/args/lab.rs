@@ -5,11 +5,20 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use sanderling_core::preemption::Spec;
 
+use crate::args::serve::PolicyName;
 use crate::units::{Rate, Span};
 
 /// `sanderling lab`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Lab {
+    /// Read long-lived data at random, with and without preemptions (figures 3 and 4)
+    Read(Options),
+    /// Write short-lived data, with and without preemptions (figures 3 and 4)
+    Write(Options),
+    /// Read around one notice to one of two nodes, and watch the bandwidth (figure 5)
+    Notice(Options),
+    /// All of them
+    All(Options),
     /// How long spot machines live: preemption models, and the data they were fitted to
     Figure2(Figure2),
     /// What a fleet costs on demand and on spot machines
@@ -86,4 +95,53 @@ pub(crate) struct Figure7 {
     /// Where it goes.
     #[command(flatten)]
     pub(crate) written: Written,
+}
+
+/// What all experiments understand.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Lab options")]
+pub(crate) struct Options {
+    /// Measure this mechanism alone [default: both, in turn]
+    #[arg(long, value_enum, value_name = "POLICY")]
+    pub(crate) policy: Option<PolicyName>,
+    /// Rounds; each runs every policy on the same trace [default: 5; 1 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) repeat: Option<u32>,
+    /// Datanodes [default: 8; 4 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
+    pub(crate) nodes: Option<u32>,
+    /// What each node may send, and may receive [default: 200Mbit; 80Mbit with --quick]
+    #[arg(long, value_name = "RATE")]
+    pub(crate) link: Option<Rate>,
+    /// Time from a notice to SIGKILL [default: 4s; 3s with --quick]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) notice: Option<Span>,
+    /// Time from SIGKILL to the start of the replacement
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    pub(crate) replace_after: Span,
+    /// Work that the fleet's links carry in this time [default: 30s; 6s with --quick]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) work: Option<Span>,
+    /// Data of each node: the part of what its link carries within a notice, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 40,
+          value_parser = clap::value_parser!(u32).range(1..=90))]
+    pub(crate) fill: u32,
+    /// How long the machines live, as of --preemption-model of the namenode
+    #[arg(long, value_name = "MODEL", default_value = "bathtub:n1-highcpu-16")]
+    pub(crate) model: Spec,
+    /// Seconds of the model that pass in one second here [default: two hours in --work]
+    #[arg(long, value_name = "FACTOR")]
+    pub(crate) time_scale: Option<f64>,
+    /// The first round's trace; each round takes the next
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// A small run of about a minute that shows that everything works
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Run on loopback although namespaces are allowed
+    #[arg(long)]
+    pub(crate) loopback: bool,
+    /// Where results and logs go
+    #[arg(long, value_name = "DIR", default_value = "lab")]
+    pub(crate) out: PathBuf,
 }

@@ -1,5 +1,6 @@
 //! The servers: `sanderling namenode`, `datanode`, `manager`.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -7,6 +8,7 @@ use clap::Args;
 use sanderling_core::Mechanism;
 use sanderling_core::preemption::Spec;
 use sanderling_datanode::NoticeSource;
+use serde::{Deserialize, Serialize};
 
 use crate::units::{Rate, Size, Span};
 
@@ -47,12 +49,24 @@ pub(crate) enum SyncMode {
 }
 
 /// How a cluster meets notices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum PolicyName {
     /// Fence at once, push many blocks straight to planned targets
     Sanderling,
     /// Baseline of experiments: one block at a time through the relocator, writes wait
     Seed,
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Sanderling => "sanderling",
+            Self::Seed => "seed",
+        })
+    }
 }
 
 impl From<PolicyName> for Mechanism {

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use crate::args::serve::PolicyName;
+
 /// Everything that one call of `sanderling lab` measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LabRecord {
@@ -72,18 +74,6 @@ pub(crate) enum Kind {
     Exposure,
 }
 
-/// The mechanism that is measured.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
-)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum PolicyName {
-    /// This project's.
-    Sanderling,
-    /// That of Brodmann et al.: one block at a time, no plan, no rebalancing.
-    Seed,
-}
-
 impl fmt::Display for Kind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(match self {
@@ -91,15 +81,6 @@ impl fmt::Display for Kind {
             Self::Write => "write",
             Self::Notice => "notice",
             Self::Exposure => "exposure",
-        })
-    }
-}
-
-impl fmt::Display for PolicyName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Self::Sanderling => "sanderling",
-            Self::Seed => "seed",
         })
     }
 }
@@ -139,12 +120,15 @@ pub(crate) struct RunRecord {
     pub(crate) copied_bytes: u64,
     /// Bytes moved to make loads even.
     pub(crate) rebalanced_bytes: u64,
-    /// Longest time from a write's first refusal to its success.
+    /// Longest time from a write's first refusal to its success, of writers that wait for each of
+    /// their writes.
     pub(crate) writer_stall_millis: f64,
-    /// The same of all calls, reads included.
+    /// The same of the workload's calls, many of which are under way at once.
     pub(crate) stall_millis: f64,
     /// How long calls of the workload took.
     pub(crate) calls: Latency,
+    /// How long each write took of those that wait for it.
+    pub(crate) round_trips: Latency,
     /// Largest over mean bytes of the nodes, at the scaled time after the last change.
     pub(crate) imbalance: Option<f64>,
     /// Each node, in the order of their starts.

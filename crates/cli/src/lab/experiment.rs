@@ -1,0 +1,259 @@
+//! One run: a fleet, a workload, a trace, and what came of it.
+
+mod aftermath;
+pub(crate) mod targets;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sanderling_client::Client;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::fleet::network::Network;
+use super::fleet::{Fleet, FleetOptions, play};
+use super::plan::Plan;
+use super::record::{Kind, PolicyName, RunRecord, Sample};
+use super::trace::{self, Preemption, Shape};
+use super::workload::meter::{Meter, Sampler};
+use super::workload::{self, DataSet, PIECE_BYTES};
+use crate::failure::Failure;
+
+use aftermath::Aftermath;
+
+/// How often the bandwidth is sampled.
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+
+/// Readers for each node: enough that a link rarely waits for a reader (a closed network of N
+/// stations and K customers is busy to K / (K + N - 1)).
+const READERS_PER_NODE: u32 = 16;
+
+/// Writers for each node.
+const WRITERS_PER_NODE: u32 = 2;
+
+/// Writers for each node that wait for each of their writes.
+const PROBES_PER_NODE: u32 = 2;
+
+/// Time after the start in which nodes touch their memory and first heartbeats arrive.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// Datanodes of figure 5, as in the paper.
+const NOTICE_NODES: u32 = 2;
+
+/// How far ahead traces are drawn, in times of the work: the slower mechanism needs longer.
+const HORIZON_FACTOR: u32 = 4;
+
+/// Which run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Which {
+    pub(crate) kind: Kind,
+    pub(crate) policy: PolicyName,
+    pub(crate) is_preempted: bool,
+    pub(crate) round: u32,
+}
+
+impl Which {
+    /// Returns how many nodes it has.
+    #[must_use]
+    pub(crate) const fn nodes(self, plan: &Plan) -> u32 {
+        match self.kind {
+            Kind::Notice => NOTICE_NODES,
+            Kind::Read | Kind::Write | Kind::Exposure => plan.nodes,
+        }
+    }
+
+    /// Returns its name, also of its directory of logs.
+    #[must_use]
+    pub(crate) fn name(self) -> String {
+        let Self { kind, policy, round, .. } = self;
+        let what = if self.is_preempted { "preempted" } else { "undisturbed" };
+        format!("{kind}-{policy}-{what}-{round}")
+    }
+
+    /// Returns its trace.
+    fn trace(self, plan: &Plan) -> Vec<Preemption> {
+        if !self.is_preempted {
+            return Vec::new();
+        }
+        if self.kind == Kind::Notice {
+            return vec![Preemption { at: plan.notice, slot: 0 }];
+        }
+        let shape = Shape {
+            slots: plan.nodes,
+            horizon: plan.work * HORIZON_FACTOR,
+            notice: plan.notice,
+            replace: plan.replace,
+            overlap_max: plan.overlap_max(),
+            notices_min: plan.overlap_max(),
+            busy: plan.work / 2,
+        };
+        trace::draw(&plan.scaled_model(), &shape, plan.seed + u64::from(self.round))
+    }
+
+    /// Returns how long it is measured; `None` until the work is done.
+    fn time(self, plan: &Plan) -> Option<Duration> {
+        // One notice before it, one during it, and two for what comes after.
+        (self.kind == Kind::Notice).then(|| plan.notice * 4 + plan.replace)
+    }
+}
+
+/// Runs it. The future must be polled on a thread that outlives the fleet.
+///
+/// # Errors
+/// What keeps the run from being one: a server that does not start, a notice that is refused.
+/// Failed calls of the workload are counted, not returned.
+pub(crate) async fn run(
+    plan: &Plan,
+    network: &Network,
+    which: Which,
+) -> Result<RunRecord, Failure> {
+    let nodes = which.nodes(plan);
+    let mut fleet = Fleet::start(network, fleet_options(plan, which)).await?;
+    let (client, control) = (fleet.client().await?, fleet.client().await?);
+    let calls = if which.time(plan).is_some() { u64::MAX } else { plan.work_bytes() / PIECE_BYTES };
+    let meter = Arc::new(Meter::of_calls(calls));
+    let work = Work { plan, which, nodes, client: client.clone(), meter: Arc::clone(&meter) };
+    let data = work.prepare().await?;
+    sleep(SETTLE).await;
+
+    let began = Instant::now();
+    let (stopped, over) = (CancellationToken::new(), CancellationToken::new());
+    let workers = work.start(data.as_ref(), &stopped).await?;
+    let prober = fleet.client().await?;
+    let round_trips = Arc::new(Meter::of_calls(0));
+    let probes = if which.kind == Kind::Write { nodes * PROBES_PER_NODE } else { 0 };
+    let probes = workload::probe(&prober, probes, &round_trips, &over);
+    let trace = which.trace(plan);
+    let worked = async {
+        let done = until_done(workers, which.time(plan), began, &stopped).await;
+        over.cancel();
+        done.map(|()| Instant::now())
+    };
+    let played = play(&mut fleet, &control, &trace, began, &over);
+    let sampled = sample(&meter, began, &over);
+    let (ended, played, samples) = tokio::join!(worked, played, sampled);
+    let (ended, ()) = (ended?, played?);
+    workload::finish(probes).await?;
+    let seconds = (ended - began).as_secs_f64();
+
+    let aftermath = Aftermath::look(plan, which, &fleet, &control, began).await?;
+    let (errors, first_error) = meter.errors();
+    let (probe_errors, first_probe_error) = round_trips.errors();
+    let (read_bytes, written_bytes) = meter.bytes();
+    let records = fleet.records(began);
+    let stall = |client: &Client| client.metrics().longest_stall.as_secs_f64() * 1e3;
+    Ok(RunRecord {
+        kind: which.kind,
+        policy: which.policy,
+        is_preempted: which.is_preempted,
+        round: which.round,
+        seconds,
+        work_bytes: read_bytes + written_bytes,
+        capacity: aftermath::capacity(&records, nodes, seconds, |node| node.killed),
+        capacity_before_notices: aftermath::capacity(&records, nodes, seconds, |node| node.noticed),
+        client_errors: errors + probe_errors,
+        first_error: first_error.or(first_probe_error),
+        lost_bytes: aftermath.report.bytes,
+        recomputed_bytes: meter.recomputed_bytes(),
+        moved_bytes: aftermath.report.moved_bytes,
+        promoted_bytes: aftermath.report.promoted_bytes,
+        copied_bytes: aftermath.report.copied_bytes,
+        rebalanced_bytes: aftermath.report.rebalanced_bytes,
+        writer_stall_millis: stall(&prober),
+        stall_millis: stall(&client),
+        calls: meter.latency(),
+        round_trips: round_trips.latency(),
+        imbalance: aftermath.imbalance,
+        drains: aftermath.drains,
+        bandwidth: with_nodes(samples, &records),
+        nodes: records,
+    })
+}
+
+fn fleet_options(plan: &Plan, which: Which) -> FleetOptions {
+    FleetOptions {
+        policy: which.policy,
+        nodes: which.nodes(plan),
+        dram_bytes: plan.dram_bytes(),
+        notice: plan.notice,
+        replace: plan.replace,
+        directory: plan.out.join("logs").join(which.name()),
+        namenode_flags: Vec::new(),
+        datanode_flags: Vec::new(),
+    }
+}
+
+/// What the clients do in a run.
+struct Work<'a> {
+    plan: &'a Plan,
+    which: Which,
+    nodes: u32,
+    client: Client,
+    meter: Arc<Meter>,
+}
+
+impl Work<'_> {
+    /// Writes what is to be read.
+    async fn prepare(&self) -> Result<Option<Arc<DataSet>>, Failure> {
+        if self.which.kind == Kind::Write {
+            return Ok(None);
+        }
+        let bytes = self.plan.data_bytes * u64::from(self.nodes);
+        DataSet::write(&self.client, bytes).await.map(Some)
+    }
+
+    async fn start(
+        &self,
+        data: Option<&Arc<DataSet>>,
+        stopped: &CancellationToken,
+    ) -> Result<JoinSet<()>, Failure> {
+        let Self { plan, nodes, client, meter, .. } = self;
+        match data {
+            Some(data) => Ok(data.read(nodes * READERS_PER_NODE, plan.seed, meter, stopped)),
+            None => {
+                let live_bytes = plan.data_bytes * u64::from(*nodes);
+                workload::write(client, nodes * WRITERS_PER_NODE, live_bytes, meter, stopped).await
+            }
+        }
+    }
+}
+
+/// Waits until the work is done, or, where the time is fixed, stops it then.
+async fn until_done(
+    workers: JoinSet<()>,
+    time: Option<Duration>,
+    began: Instant,
+    stopped: &CancellationToken,
+) -> Result<(), Failure> {
+    if let Some(time) = time {
+        sleep_until(began + time).await;
+        stopped.cancel();
+    }
+    workload::finish(workers).await
+}
+
+/// Samples until it is over.
+async fn sample(meter: &Meter, began: Instant, over: &CancellationToken) -> Vec<Sample> {
+    let mut sampler = Sampler::new(began);
+    let mut ticks = interval(SAMPLE_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => sampler.take(meter),
+            () = over.cancelled() => break,
+        }
+    }
+    sampler.take(meter);
+    sampler.finish()
+}
+
+fn with_nodes(mut samples: Vec<Sample>, nodes: &[super::record::NodeRecord]) -> Vec<Sample> {
+    for sample in &mut samples {
+        let is_alive = |node: &&super::record::NodeRecord| {
+            node.served <= sample.at && node.killed.is_none_or(|killed| killed > sample.at)
+        };
+        sample.nodes = u32::try_from(nodes.iter().filter(is_alive).count()).unwrap_or(u32::MAX);
+    }
+    samples
+}

@@ -1,0 +1,104 @@
+//! One server process of the fleet.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::failure::{Exit, Failure};
+use crate::local::process::LOOK_EVERY;
+use crate::serve::ready::Ready;
+
+/// How long a server may take to serve on a busy machine.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// A process of this program. Dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    name: String,
+    child: Child,
+    ready_file: PathBuf,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Spawns a server. It dies with the thread that spawned it, whatever becomes of that.
+    ///
+    /// # Errors
+    /// The log file's or the operating system's.
+    pub(crate) fn spawn(
+        mut command: Command,
+        directory: &Path,
+        name: &str,
+    ) -> Result<Self, Failure> {
+        let ready_file = directory.join(format!("{name}.ready"));
+        let log = directory.join(format!("{name}.log"));
+        let file = std::fs::File::create(&log).map_err(|error| Failure::file(&log, &error))?;
+        command.args(["--exit-with-parent", "--ready-file"]).arg(&ready_file);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
+        let child = child.map_err(|error| {
+            let program = command.get_program().to_string_lossy().into_owned();
+            Failure::new(Exit::Failure, "Process", format_args!("cannot start {program}: {error}"))
+        })?;
+        Ok(Self { name: name.to_owned(), child, ready_file, log })
+    }
+
+    /// Returns its name.
+    #[must_use]
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns what it said when it began to serve; `None` before.
+    ///
+    /// # Errors
+    /// Failure (1) with the end of its log when it has ended.
+    pub(crate) fn ready(&mut self) -> Result<Option<Ready>, Failure> {
+        if let Some(ready) = Ready::read(&self.ready_file) {
+            return Ok(Some(ready));
+        }
+        match self.child.try_wait() {
+            Ok(Some(status)) => {
+                let cause = format!("{} ended ({status}): {}", self.name, self.last_words());
+                Err(Failure::new(Exit::Failure, "NotStarted", cause))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Waits until it serves.
+    ///
+    /// # Errors
+    /// As [`Self::ready`]; deadline (124) when that takes too long.
+    pub(crate) async fn serves(&mut self) -> Result<Ready, Failure> {
+        let limit = Instant::now() + READY_WITHIN;
+        while Instant::now() < limit {
+            if let Some(ready) = self.ready()? {
+                return Ok(ready);
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        let cause = format!("{} does not serve in time: {}", self.name, self.last_words());
+        Err(Failure::new(Exit::Deadline, "Deadline", cause))
+    }
+
+    /// Ends it as the cloud does.
+    pub(crate) fn kill(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn last_words(&self) -> String {
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&log);
+        text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,144 @@
+//! What is to be run, resolved from the command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sanderling_core::preemption::Model;
+
+use super::record::{Kind, PolicyName};
+use crate::args::lab::Options;
+use crate::failure::{Exit, Failure};
+
+/// Seconds of Brodmann et al.'s experiments (section 4.1): about two hours each.
+const MODEL_SECONDS: f64 = 7200.0;
+
+/// Memory of a node for one byte of data: room for what others leave behind, and for copies.
+const DRAM_PER_DATA: u64 = 4;
+
+/// The shortest notice that clouds give, in seconds.
+const CLOUD_NOTICE_SECONDS: f64 = 30.0;
+
+/// When loads have to be even again after the last change, in the cloud's seconds.
+const EVEN_WITHIN_SECONDS: f64 = 120.0;
+
+/// What is to be run.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    /// The experiments, in order.
+    pub(crate) kinds: Vec<Kind>,
+    /// The mechanisms, in order.
+    pub(crate) policies: Vec<PolicyName>,
+    /// How often all of it runs.
+    pub(crate) rounds: u32,
+    /// Datanodes of figures 3 and 4.
+    pub(crate) nodes: u32,
+    /// Bytes per second of each link.
+    pub(crate) link_bytes_per_second: u64,
+    /// Time from a notice to SIGKILL.
+    pub(crate) notice: Duration,
+    /// Time from SIGKILL to the start of the replacement.
+    pub(crate) replace: Duration,
+    /// How long all links together need for the work.
+    pub(crate) work: Duration,
+    /// Bytes of data for each node.
+    pub(crate) data_bytes: u64,
+    /// Lifetimes, in the model's time.
+    pub(crate) model: Model,
+    /// The model, as it was asked for.
+    pub(crate) model_words: String,
+    /// Seconds of the model in a second of the lab.
+    pub(crate) time_scale: f64,
+    /// The first round's trace.
+    pub(crate) seed: u64,
+    /// Whether namespaces are not wanted.
+    pub(crate) is_loopback: bool,
+    /// Where results and logs go.
+    pub(crate) out: PathBuf,
+}
+
+impl Plan {
+    /// Resolves what was asked for.
+    ///
+    /// # Errors
+    /// Usage (2) for a model that cannot be read or a scale that is no factor.
+    pub(crate) fn of(kinds: &[Kind], options: Options) -> Result<Self, Failure> {
+        let quick = options.quick;
+        let span = |given: Option<crate::units::Span>, quick_seconds, seconds| {
+            let default = Duration::from_secs(if quick { quick_seconds } else { seconds });
+            given.map_or(default, |span| span.0)
+        };
+        let link = options.link.map_or(if quick { 10_000_000 } else { 25_000_000 }, |it| it.0);
+        let notice = span(options.notice, 3, 4);
+        let work = span(options.work, 6, 30);
+        let time_scale = options.time_scale.unwrap_or(MODEL_SECONDS / work.as_secs_f64());
+        if !(time_scale.is_finite() && time_scale > 0.0) || link == 0 || work.is_zero() {
+            return Err(Failure::usage("a factor, a rate and a duration are positive numbers"));
+        }
+        Ok(Self {
+            kinds: kinds.to_vec(),
+            policies: policies(&options),
+            rounds: options.repeat.unwrap_or(if quick { 1 } else { 5 }),
+            nodes: options.nodes.unwrap_or(if quick { 4 } else { 8 }),
+            link_bytes_per_second: link,
+            notice,
+            replace: options.replace_after.0,
+            work,
+            data_bytes: bytes(link, notice) * u64::from(options.fill) / 100,
+            model: model(&options)?,
+            model_words: options.model.to_string(),
+            time_scale,
+            seed: options.seed,
+            is_loopback: options.loopback,
+            out: options.out,
+        })
+    }
+
+    /// Returns the bytes of work of a run.
+    #[must_use]
+    pub(crate) fn work_bytes(&self) -> u64 {
+        bytes(self.link_bytes_per_second, self.work) * u64::from(self.nodes)
+    }
+
+    /// Returns the memory of a node.
+    #[must_use]
+    pub(crate) const fn dram_bytes(&self) -> u64 {
+        self.data_bytes * DRAM_PER_DATA
+    }
+
+    /// Returns when loads have to be even again after the last change: two minutes, as much shorter
+    /// as the lab's notice is shorter than the cloud's.
+    #[must_use]
+    pub(crate) fn even_within(&self) -> Duration {
+        self.notice.mul_f64(EVEN_WITHIN_SECONDS / CLOUD_NOTICE_SECONDS)
+    }
+
+    /// Returns how many machines may leave at a time.
+    #[must_use]
+    pub(crate) const fn overlap_max(&self) -> usize {
+        if self.nodes < 8 { 1 } else { self.nodes as usize / 4 }
+    }
+
+    /// Returns the model in the lab's time.
+    #[must_use]
+    pub(crate) fn scaled_model(&self) -> Model {
+        self.model.clone().sped_up(self.time_scale)
+    }
+}
+
+fn policies(options: &Options) -> Vec<PolicyName> {
+    match options.policy {
+        Some(policy) => vec![policy],
+        None => vec![PolicyName::Sanderling, PolicyName::Seed],
+    }
+}
+
+fn model(options: &Options) -> Result<Model, Failure> {
+    let read = |file: &str| std::fs::read_to_string(file).map_err(|error| error.to_string());
+    Model::load(&options.model, read).map_err(|error| Failure::new(Exit::Usage, "Usage", error))
+}
+
+/// Returns the bytes that a link carries in a time.
+fn bytes(per_second: u64, time: Duration) -> u64 {
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    per_second.saturating_mul(millis) / 1000
+}
