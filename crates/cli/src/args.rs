@@ -101,6 +101,8 @@ pub(crate) enum Command {
     Datanode(Box<serve::Datanode>),
     /// Run the manager on its own
     Manager(serve::Manager),
+    /// Serve the metadata services of three clouds, to rehearse notices
+    MockMetadata(serve::MockMetadata),
     /// Work with objects
     #[command(subcommand)]
     Fs(fs::Fs),

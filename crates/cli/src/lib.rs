@@ -13,6 +13,7 @@ mod fsck;
 mod lab;
 mod local;
 mod logs;
+mod mock;
 mod node;
 mod output;
 #[cfg(test)]
@@ -76,6 +77,7 @@ fn run(global: &Global, command: Command) -> Result<(), Failure> {
         Command::Local(command) => local::run(global, command),
         Command::Namenode(args) => serve::namenode(global, args),
         Command::Datanode(args) => serve::datanode(global, *args),
+        Command::MockMetadata(args) => mock::run(global, args),
         Command::Manager(args) => serve::manager(global, args),
         Command::Fs(command) => session::run(global, |session| fs::run(session, command)),
         Command::Node(command) => session::run(global, |session| node::run(session, command)),

@@ -32,7 +32,7 @@ enum Stop {
 }
 
 /// Prepares the process, then runs the server in it to its end.
-fn run<F>(global: &Global, process: &Process, server: F) -> Result<(), Failure>
+pub(crate) fn server<F>(global: &Global, process: &Process, server: F) -> Result<(), Failure>
 where
     F: Future<Output = Result<(), Failure>>,
 {

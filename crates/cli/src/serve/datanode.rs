@@ -19,7 +19,7 @@ use crate::units;
 /// It cannot start, the namenode refuses it for good, or its data did not leave in time (5).
 pub(crate) fn run(global: &Global, args: Datanode) -> Result<(), Failure> {
     let options = options(&global.namenode, &args)?;
-    super::run(global, &args.process.clone(), serve(options, args))
+    super::server(global, &args.process.clone(), serve(options, args))
 }
 
 fn options(namenode: &str, args: &Datanode) -> Result<DatanodeOptions, Failure> {

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// The ready file cannot be written.
 pub(crate) fn run(global: &Global, args: Manager) -> Result<(), Failure> {
     let namenode = global.namenode.clone();
-    super::run(global, &args.process.clone(), serve(namenode, args))
+    super::server(global, &args.process.clone(), serve(namenode, args))
 }
 
 async fn serve(namenode: String, args: Manager) -> Result<(), Failure> {

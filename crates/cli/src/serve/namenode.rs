@@ -17,7 +17,7 @@ use crate::failure::{Exit, Failure};
 /// # Errors
 /// It cannot start, or its journal has failed.
 pub(crate) fn run(global: &Global, args: Namenode) -> Result<(), Failure> {
-    super::run(global, &args.process.clone(), serve(args))
+    super::server(global, &args.process.clone(), serve(args))
 }
 
 async fn serve(args: Namenode) -> Result<(), Failure> {

@@ -73,6 +73,11 @@ impl Cluster {
         self.datanodes.last().expect("just added")
     }
 
+    /// Starts a server that is none of the cluster's.
+    pub(crate) fn serve(&self, name: &str, words: &[&str]) -> Server {
+        process::spawn(self.directory.path(), name, words).serves()
+    }
+
     /// Starts a manager on its own; it is not one of the cluster's.
     pub(crate) fn manager(&self, name: &str) -> Server {
         let words = ["manager", "--namenode", &self.namenode.address, "--name", name];
