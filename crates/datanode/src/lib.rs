@@ -20,6 +20,7 @@ mod metrics;
 mod node;
 mod options;
 mod push;
+mod push_rate;
 mod register;
 mod runs;
 mod server;

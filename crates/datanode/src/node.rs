@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::egress::Egress;
 use crate::metrics::Metrics;
 use crate::options::DatanodeOptions;
+use crate::push_rate::PushRate;
 use crate::store::BlockStore;
 
 /// When to try a write again that waits for the end of a relocation.
@@ -31,6 +32,7 @@ pub(crate) struct Node {
     /// Pushes under way, over all orders.
     pub(crate) pushes: Semaphore,
     pub(crate) egress: Egress,
+    pub(crate) push_rate: PushRate,
     pub(crate) address: String,
     pub(crate) http_address: String,
     identity: RwLock<Identity>,
@@ -82,6 +84,7 @@ impl Node {
         Self {
             pushes: Semaphore::new(options.pushes_in_flight_max),
             egress: Egress::new(options.egress_limit),
+            push_rate: PushRate::new(Instant::now()),
             options,
             store,
             metrics: Metrics::new(),
@@ -214,7 +217,8 @@ impl Node {
 
     pub(crate) fn load(&self) -> Load {
         let requests_in_flight = self.in_flight.load(Ordering::Relaxed);
-        Load { requests_in_flight, ..self.store.load() }
+        let pushed_bytes_per_second = self.push_rate.bytes_per_second();
+        Load { requests_in_flight, pushed_bytes_per_second, ..self.store.load() }
     }
 
     pub(crate) fn enter(&self) -> InFlight<'_> {

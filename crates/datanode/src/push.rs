@@ -42,12 +42,16 @@ async fn push(node: &Node, one: PushMove) -> Result<Pushed, Refusal> {
     header.length = length;
     header.flags = one.tier as u16;
     header.checksum = read.checksum;
+    let mut pushing = node.push_rate.begin(length);
     node.egress.leave(length as usize).await;
     let deadline = Instant::now() + node.options.push_time_max;
     let call = node.pool.call(&one.address, Some(one.to), header, read.slices, deadline);
     match call.await {
         Ok(_) => {
             node.store.traffic.pushed_bytes.fetch_add(u64::from(length), Ordering::Relaxed);
+            if let Some(pushing) = &mut pushing {
+                pushing.arrived(u64::from(length));
+            }
             Ok(Pushed { length })
         }
         Err(CallError::Refused(refusal)) => Err(refusal),

@@ -27,7 +27,8 @@ pub(crate) async fn register(node: &Node) -> Result<Registered, CallError> {
         host: options.host.clone(),
         tiers: node.store.tiers(),
         notice_min: options.notice_min.map(Millis::from),
-        egress_bytes_per_second: options.egress_bytes_per_second,
+        // Where the node holds itself back, that is its link.
+        egress_bytes_per_second: options.egress_bytes_per_second.or(options.egress_limit),
     };
     match node.ask(Request::Register(register)).await? {
         Reply::Registered(registered) => Ok(registered),
