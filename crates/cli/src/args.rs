@@ -1,5 +1,6 @@
 //! The command line: names, flags and help texts, one file per noun.
 
+pub(crate) mod background;
 pub(crate) mod bench;
 pub(crate) mod fs;
 pub(crate) mod lab;

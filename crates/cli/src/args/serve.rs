@@ -10,6 +10,7 @@ use sanderling_core::preemption::Spec;
 use sanderling_datanode::NoticeSource;
 use serde::{Deserialize, Serialize};
 
+use super::background::Background;
 use crate::units::{Rate, Size, Span};
 
 /// What all servers understand.
@@ -109,6 +110,9 @@ pub(crate) struct Namenode {
     /// Listen beyond loopback although nobody is asked who they are
     #[arg(long)]
     pub(crate) allow_unauthenticated: bool,
+    /// What the manager inside does without a notice.
+    #[command(flatten)]
+    pub(crate) background: Background,
     /// The process.
     #[command(flatten)]
     pub(crate) process: Process,
@@ -245,6 +249,9 @@ pub(crate) struct Manager {
     /// How notices are met: the same for all servers of a cluster
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyName::Sanderling)]
     pub(crate) policy: PolicyName,
+    /// What it does without a notice.
+    #[command(flatten)]
+    pub(crate) background: Background,
     /// The process.
     #[command(flatten)]
     pub(crate) process: Process,

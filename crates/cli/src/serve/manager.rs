@@ -25,6 +25,7 @@ async fn serve(namenode: String, args: Manager) -> Result<(), Failure> {
         namenode,
         name,
         mechanism,
+        background: (&args.background).into(),
         ..ManagerOptions::default()
     });
     Ready::here(String::new(), None, None).write(args.process.ready_file.as_deref())?;

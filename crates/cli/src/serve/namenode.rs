@@ -48,6 +48,7 @@ async fn serve(args: Namenode) -> Result<(), Failure> {
             namenode: address.clone(),
             name,
             mechanism,
+            background: (&args.background).into(),
             // The directory's lock sees to it that there is only one of them.
             holder: Some(Nonce(server.cluster().0)),
             ..ManagerOptions::default()

@@ -31,20 +31,30 @@ pub struct PaceConfig {
     pub ramp_percent: u64,
 }
 
-impl Default for PaceConfig {
-    fn default() -> Self {
+impl PaceConfig {
+    /// Returns the paces that belong to a source's share while its clients leave it alone.
+    #[must_use]
+    pub const fn of_share(share_percent: u64) -> Self {
+        let double = if share_percent > 50 { 100 } else { share_percent * 2 };
         Self {
-            share_percent: 20,
-            trickle_percent: 5,
-            over_percent: 10,
-            risk_percent: 40,
+            share_percent,
+            trickle_percent: share_percent.div_ceil(4),
+            over_percent: share_percent.div_ceil(2),
+            risk_percent: double,
             // Above a source's share, so that two sources at once are not held up by one target.
-            target_percent: 40,
+            target_percent: double,
             busy_percent: 50,
             busy_requests: 16,
             ramp: Millis::from_secs(60),
             ramp_percent: 25,
         }
+    }
+}
+
+impl Default for PaceConfig {
+    /// A fifth of the link: clients keep four times as much.
+    fn default() -> Self {
+        Self::of_share(20)
     }
 }
 

@@ -1,0 +1,59 @@
+//! What the manager does without a notice: flags of `sanderling namenode` and `manager`.
+
+use std::str::FromStr;
+
+use clap::Args;
+use sanderling_core::background::{BackgroundConfig, PaceConfig};
+
+/// What moves in the background.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Background options")]
+pub(crate) struct Background {
+    /// Share of a quiet node's link for copies and rebalancing; a quarter of it under load
+    #[arg(long, value_name = "PERCENT", default_value = "20%")]
+    pub(crate) background_share: Percent,
+    /// Make no copies ahead of notices: what does not fit into a notice is lost
+    #[arg(long)]
+    pub(crate) no_precopy: bool,
+    /// Move nothing between nodes that stay
+    #[arg(long)]
+    pub(crate) no_rebalance: bool,
+}
+
+impl From<&Background> for BackgroundConfig {
+    fn from(args: &Background) -> Self {
+        let mut config = Self::default();
+        config.pace = PaceConfig::of_share(args.background_share.0);
+        config.exposure.is_on = !args.no_precopy;
+        config.rebalance.is_on = !args.no_rebalance;
+        config
+    }
+}
+
+/// A share from 1 to 100 percent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Percent(pub(crate) u64);
+
+impl FromStr for Percent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.strip_suffix('%').unwrap_or(text).parse().ok();
+        let percent = number.filter(|percent| (1..=100).contains(percent));
+        percent.map(Self).ok_or_else(|| "give a share from 1% to 100%".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_whole_percents() {
+        assert_eq!("20%".parse(), Ok(Percent(20)));
+        assert_eq!("100".parse(), Ok(Percent(100)));
+        for bad in ["0", "101%", "", "%", "2.5%", "-1"] {
+            assert!(bad.parse::<Percent>().is_err(), "{bad}");
+        }
+    }
+}
