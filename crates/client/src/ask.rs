@@ -155,6 +155,7 @@ const fn only_reads(request: &Request) -> bool {
             | Request::Stat { .. }
             | Request::List { .. }
             | Request::Nodes { .. }
+            | Request::NodeBlocks { .. }
             | Request::Jobs
             | Request::Report
     )

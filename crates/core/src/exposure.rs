@@ -15,7 +15,7 @@ pub const NOTICE_MIN: Millis = Millis(30_000);
 pub const EGRESS_BYTES_PER_SECOND: u64 = 125_000_000;
 
 /// What passes of a notice before bytes flow: the fence, the first reservation, the first push.
-const REACTION: Millis = Millis(250);
+pub(crate) const REACTION: Millis = Millis(250);
 
 /// Hundredths of what the link could send that are reckoned with. A drain takes at most 1.2 times
 /// as long as its bytes take on the link, and clients go on reading.

@@ -276,6 +276,7 @@ pub(crate) const fn kind(request: &Request) -> &'static str {
         Request::Manage { .. } => "manage",
         Request::Drains { .. } => "drains",
         Request::DrainBlocks { .. } => "drain_blocks",
+        Request::NodeBlocks { .. } => "node_blocks",
         Request::Reserve { .. } => "reserve",
         Request::Commit { .. } => "commit",
         Request::Abandon { .. } => "abandon",

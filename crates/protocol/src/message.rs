@@ -245,6 +245,15 @@ pub enum Request {
         /// At most this many, and never more than `BLOCKS_PER_PAGE_MAX`.
         limit: u32,
     },
+    /// The same for whoever only looks, such as a plan that moves nothing. Reply: `Candidates`.
+    NodeBlocks {
+        /// The node.
+        node: NodeSelector,
+        /// Start after this block.
+        after: BlockId,
+        /// At most this many, and never more than `BLOCKS_PER_PAGE_MAX`.
+        limit: u32,
+    },
     /// Reserves future homes. Reply: `Epochs`: the epoch that each copy gets.
     Reserve {
         /// The manager.

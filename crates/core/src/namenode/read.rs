@@ -30,6 +30,9 @@ impl Namenode {
             Request::DrainBlocks { holder, node, after, limit } => catalog
                 .check_manager(*holder, now)
                 .and_then(|()| catalog.candidates(*node, *after, *limit, now)),
+            Request::NodeBlocks { node, after, limit } => catalog
+                .select_node(node)
+                .and_then(|node| catalog.candidates(node, *after, *limit, now)),
             Request::Events { after, limit, .. } => {
                 let limit = (*limit as usize).clamp(1, EVENTS_PER_REPLY_MAX);
                 Ok(Reply::Events(catalog.events_after(*after, limit)))

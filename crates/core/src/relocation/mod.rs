@@ -16,6 +16,7 @@ mod drain;
 mod forecast;
 mod interface;
 mod pace;
+mod plan;
 mod queue;
 mod rate;
 mod scan;
@@ -25,6 +26,7 @@ mod targets;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use interface::{CallId, Input, Output, RelocatorConfig};
+pub use plan::{Plan, PlannedTarget, Planner};
 use sanderling_protocol::message::DrainWork;
 use sanderling_protocol::{Instant, NodeId, NodeInfo};
 

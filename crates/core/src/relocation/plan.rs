@@ -1,0 +1,235 @@
+//! What a drain would do, reckoned without moving anything.
+
+use std::collections::BTreeMap;
+
+use sanderling_protocol::message::{Forecast, MoveCandidate};
+use sanderling_protocol::{Instant, Millis, NodeId, NodeInfo, Tier};
+
+use super::clients::Clients;
+use super::forecast::Facts;
+use super::queue::{self, Seen};
+use super::targets::{Answer, Choice, Targets, Wish};
+use crate::exposure;
+
+/// What a drain of one node would do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Blocks that would be moved, or for which there is no room.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Blocks whose bytes survive the node without a move.
+    pub safe_blocks: u64,
+    /// Their bytes.
+    pub safe_bytes: u64,
+    /// Where the blocks would go, the largest share first.
+    pub targets: Vec<PlannedTarget>,
+    /// What is to be expected at the rate that the node is reckoned to send.
+    pub forecast: Forecast,
+    /// Bytes per second that would be enough for the deadline; `None` without one.
+    pub needed_bytes_per_second: Option<u64>,
+}
+
+/// One node's share of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannedTarget {
+    /// The node.
+    pub node: NodeId,
+    /// Its tier.
+    pub tier: Tier,
+    /// Blocks for it.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Plans a drain, block by block, by the rules that a relocator goes by.
+#[derive(Debug, Clone)]
+pub struct Planner {
+    source: NodeId,
+    left: Option<Millis>,
+    bytes_per_second: u64,
+    targets: Targets,
+    /// Where the blocks of this tier go now, and how many bytes more before others get a share.
+    going: BTreeMap<Tier, (Choice, u64)>,
+    shares: BTreeMap<Choice, (u64, u64)>,
+    unplaced_bytes: u64,
+    skipped_bytes: u64,
+    plan: Plan,
+}
+
+impl Planner {
+    /// Bytes that go to one target together.
+    const PUSH_BYTES: u64 = 512 << 10;
+
+    /// Any instant: a plan knows spans only.
+    const NOW: Instant = Instant(0);
+
+    /// Returns the planner of a drain of `source` with so much time, as if it began now.
+    #[must_use]
+    pub fn new(source: NodeId, nodes: &[NodeInfo], left: Option<Millis>) -> Self {
+        let others: Vec<NodeInfo> = nodes
+            .iter()
+            .cloned()
+            .map(|mut node| {
+                if node.id == source {
+                    node.policy = sanderling_protocol::Policy::Draining;
+                }
+                node
+            })
+            .collect();
+        let mut targets = Targets::default();
+        let nothing = BTreeMap::new();
+        targets.replace(Self::NOW, &others, &Clients::default(), &nothing, &BTreeMap::new());
+        let egress = |node: &NodeInfo| node.egress_bytes_per_second;
+        let sends = others.iter().find(|node| node.id == source).map_or(0, egress);
+        let open = others.iter().filter(|node| targets.is_eligible(Self::NOW, node.id));
+        let receive = open.map(egress).fold(0, u64::saturating_add);
+        Self {
+            source,
+            left,
+            bytes_per_second: sends.min(receive),
+            targets,
+            going: BTreeMap::new(),
+            shares: BTreeMap::new(),
+            unplaced_bytes: 0,
+            skipped_bytes: 0,
+            plan: Plan::default(),
+        }
+    }
+
+    /// Takes one block of the node into account.
+    pub fn add(&mut self, candidate: &MoveCandidate) {
+        let bytes = u64::from(candidate.length);
+        match queue::look(candidate, self.left) {
+            Seen::Expires => self.skipped_bytes += bytes,
+            Seen::Safe => {
+                self.plan.safe_blocks += 1;
+                self.plan.safe_bytes += bytes;
+            }
+            Seen::Taken | Seen::Known => {
+                self.plan.blocks += 1;
+                self.plan.bytes += bytes;
+                match self.place(candidate) {
+                    Some(choice) => {
+                        let share = self.shares.entry(choice).or_default();
+                        *share = (share.0 + 1, share.1 + bytes);
+                    }
+                    None => self.unplaced_bytes += bytes,
+                }
+            }
+        }
+    }
+
+    fn place(&mut self, candidate: &MoveCandidate) -> Option<Choice> {
+        let bytes = u64::from(candidate.reserve_bytes);
+        if let Some((choice, left)) = self.going.get_mut(&candidate.tier)
+            && *left > 0
+            && self.targets.take(*choice, candidate.reserve_bytes)
+        {
+            *left = left.saturating_sub(bytes);
+            return Some(*choice);
+        }
+        let wish = Wish::of(candidate, self.source, usize::MAX);
+        let Answer::Go(choice) = self.targets.choose(Self::NOW, wish) else { return None };
+        self.targets.push_started(choice.node);
+        let left = Self::PUSH_BYTES.saturating_sub(bytes);
+        self.going.insert(candidate.tier, (choice, left));
+        self.targets.take(choice, candidate.reserve_bytes).then_some(choice)
+    }
+
+    /// Returns the plan of the blocks that were taken into account.
+    #[must_use]
+    pub fn finish(self) -> Plan {
+        let mut plan = self.plan;
+        plan.targets = self
+            .shares
+            .into_iter()
+            .map(|(Choice { node, tier }, (blocks, bytes))| PlannedTarget {
+                node,
+                tier,
+                blocks,
+                bytes,
+            })
+            .collect();
+        plan.targets.sort_by_key(|target| std::cmp::Reverse(target.bytes));
+        // Before bytes flow the node is fenced and the first moves are reserved.
+        let sending = self.left.map(|left| Millis(left.0.saturating_sub(exposure::REACTION.0)));
+        let facts = Facts {
+            left_bytes: plan.bytes,
+            skipped_bytes: self.skipped_bytes,
+            unplaced_bytes: self.unplaced_bytes,
+            bytes_per_second: Some(self.bytes_per_second),
+            link_bytes_per_second: 0,
+            left: sending,
+            targets: u32::try_from(plan.targets.len()).unwrap_or(u32::MAX),
+        };
+        plan.forecast = facts.forecast();
+        plan.needed_bytes_per_second = sending.map(|sending| {
+            let rate = u128::from(plan.bytes) * 1000 / u128::from(sending.0.max(1));
+            u64::try_from(rate).unwrap_or(u64::MAX)
+        });
+        plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{candidate, node};
+    use super::*;
+
+    const SOURCE: NodeId = NodeId(0);
+    const MIB: u64 = 1 << 20;
+
+    /// Returns a source and two targets of so many MiB that send 100 MiB/s.
+    fn fleet(mib: u64) -> Vec<NodeInfo> {
+        let mut nodes = [node(0, 0), node(1, mib * MIB), node(2, mib * MIB)];
+        for node in &mut nodes {
+            node.egress_bytes_per_second = 100 * MIB;
+            node.budget_bytes = 1 << 40;
+        }
+        nodes.to_vec()
+    }
+
+    fn plan(nodes: &[NodeInfo], left: Option<Millis>, blocks: &[MoveCandidate]) -> Plan {
+        let mut planner = Planner::new(SOURCE, nodes, left);
+        for block in blocks {
+            planner.add(block);
+        }
+        planner.finish()
+    }
+
+    fn blocks(count: u64) -> Vec<MoveCandidate> {
+        (1..=count).map(|block| candidate(block, 1 << 20)).collect()
+    }
+
+    #[test]
+    fn blocks_are_spread_and_end_in_time() {
+        let plan = plan(&fleet(1000), Some(Millis(30_250)), &blocks(300));
+        assert_eq!((plan.blocks, plan.bytes, plan.targets.len()), (300, 300 * MIB, 2));
+        assert!(plan.targets.iter().all(|target| target.blocks >= 140), "{:?}", plan.targets);
+        let forecast = plan.forecast;
+        assert_eq!((forecast.late_bytes, forecast.unplaced_bytes), (0, 0));
+        assert_eq!(forecast.finish_in, Some(Millis(3_000)));
+        assert_eq!(plan.needed_bytes_per_second, Some(10 * MIB));
+    }
+
+    #[test]
+    fn what_does_not_make_it_is_told_before_anything_moves() {
+        let late = plan(&fleet(1000), Some(Millis(1_250)), &blocks(300));
+        assert_eq!(late.forecast.late_bytes, 200 * MIB);
+        let full = plan(&fleet(100), None, &blocks(300));
+        assert_eq!((full.forecast.unplaced_bytes, full.forecast.late_bytes), (100 * MIB, 0));
+        assert_eq!(full.needed_bytes_per_second, None);
+    }
+
+    #[test]
+    fn what_needs_no_move_is_counted_apart() {
+        let mut blocks = blocks(3);
+        blocks[0].copy = Some((NodeId(2), Tier::Dram));
+        blocks[1].expires_in = Some(Millis(10));
+        let plan = plan(&fleet(100), Some(Millis(1_000)), &blocks);
+        assert_eq!((plan.blocks, plan.safe_blocks, plan.safe_bytes), (1, 1, MIB));
+        assert_eq!(plan.forecast.skipped_bytes, MIB);
+    }
+}
