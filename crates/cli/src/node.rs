@@ -2,6 +2,7 @@
 
 mod drain;
 mod list;
+mod plan;
 
 use sanderling_protocol::message::Forecast;
 use sanderling_protocol::node::NodeInfo;
@@ -29,6 +30,10 @@ pub(crate) async fn run(session: Session, command: Node) -> Result<(), Failure> 
             let deadline = Some(args.deadline.millis);
             drain::run(&session, selector, request, deadline, args.following).await
         }
+        Node::Recommend(args) => {
+            let selector = NodeSelector(args.node);
+            recommend(&session, Request::Recommend { node: selector, reason: args.reason }).await
+        }
         Node::Decommission(args) => {
             let selector = NodeSelector(args.node);
             let request =
@@ -37,6 +42,20 @@ pub(crate) async fn run(session: Session, command: Node) -> Result<(), Failure> 
         }
         Node::Cancel(args) => cancel(&session, NodeSelector(args.node)).await,
     }
+}
+
+async fn recommend(session: &Session, request: Request) -> Result<(), Failure> {
+    let client = session.client().await?;
+    let reply = session.ask(&client, request).await?;
+    let Reply::Node(info) = reply else { return Err(unexpected(&reply)) };
+    session.output.result(&info, |writer| {
+        let title = title(&info);
+        if info.is_at_risk {
+            writeln!(writer, "{title} is at risk: what it holds is copied, new blocks go elsewhere")
+        } else {
+            writeln!(writer, "{title} is {}: its blocks leave anyway", policy(info.policy))
+        }
+    })
 }
 
 async fn cancel(session: &Session, node: NodeSelector) -> Result<(), Failure> {

@@ -60,6 +60,14 @@ impl Progress {
         }
     }
 
+    /// Says what is done now, or what is to be expected of it.
+    pub(crate) fn describe(&mut self, label: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(label.to_owned());
+        }
+        label.clone_into(&mut self.label);
+    }
+
     /// Says that so much more is done.
     pub(crate) fn add(&mut self, more: u64) {
         self.set(self.done + more);

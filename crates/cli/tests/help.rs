@@ -31,6 +31,7 @@ const COMMANDS: &[&[&str]] = &[
     &["node"],
     &["node", "ls"],
     &["node", "notice"],
+    &["node", "recommend"],
     &["node", "decommission"],
     &["node", "cancel"],
     &["events"],

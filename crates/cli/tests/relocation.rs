@@ -181,9 +181,60 @@ fn dry_run_moves_nothing() {
         fill(&client, 4).await;
         let plan = cluster.json(&["node", "notice", "n0", "--deadline", "30s", "--dry-run"]);
         assert_eq!(plan["fits"], true, "{plan}");
+        assert_eq!(plan["bytes"], plan["node"]["exposure_bytes"], "{plan}");
+        let to: Vec<&serde_json::Value> =
+            plan["targets"].as_array().expect("a list").iter().collect();
+        assert!(!to.is_empty() && to.iter().all(|target| target["name"] == "n1"), "{plan}");
+        let late = cluster.json(&["node", "notice", "n0", "--deadline", "1ms", "--dry-run"]);
+        assert_eq!(late["fits"], false, "{late}");
+        assert_eq!(late["forecast"]["late_bytes"], late["bytes"], "{late}");
+        let ran = cluster.cli(&["node", "decommission", "n0", "--dry-run"]);
+        assert!(ran.stdout.contains("to node 2 (n1), dram:"), "{ran}");
         let nodes = client.nodes(false).await.expect("the namenode answers");
         assert!(nodes.iter().all(|node| node.policy == Policy::Active), "{nodes:?}");
     });
+}
+
+#[test]
+fn forecast_of_a_slow_drain_is_shown_while_it_runs() {
+    let mut cluster = Cluster::of(0);
+    cluster.add("slow", &["--egress-limit", "2MiB/s"]);
+    block_on(async {
+        let client = cluster.client().await;
+        let objects = fill(&client, 16).await;
+        cluster.add("n1", &[]);
+        cluster.add("n2", &[]);
+        client.notice(&node("slow"), 60_000, "test").await.expect("taken");
+        let seen = until_node(&client, "slow", "forecast", |node| {
+            let forecast = node.drain.and_then(|drain| drain.forecast);
+            forecast.is_some_and(|forecast| forecast.finish_in.is_some())
+        })
+        .await;
+        let forecast = seen.drain.and_then(|drain| drain.forecast).expect("it was seen");
+        assert!(forecast.left_bytes > 0 && forecast.bytes_per_second > 0, "{forecast:?}");
+        assert_eq!((forecast.late_bytes, forecast.unplaced_bytes), (0, 0), "{forecast:?}");
+        let ran = cluster.cli(&["node", "ls"]);
+        assert!(ran.stdout.contains("forecast: "), "{ran}");
+        let answer = get(&cluster.namenode.http_address, "/v1/nodes/slow").await;
+        assert!(answer.contains("\"forecast\":{"), "{answer}");
+        let ran = cluster.cli(&["events"]);
+        assert!(ran.stdout.contains("node 1 forecast: "), "{ran}");
+        until_drained(&client, "slow").await;
+        assert_full(&client, objects).await;
+        assert_nothing_lost(&client).await;
+    });
+}
+
+#[test]
+fn recommended_node_is_marked_until_it_is_taken_back() {
+    let cluster = Cluster::of(1);
+    let ran = cluster.cli(&["node", "recommend", "n0", "--reason", "a test"]);
+    assert_eq!(ran.code, 0, "{ran}");
+    let ran = cluster.cli(&["node", "ls"]);
+    assert!(ran.stdout.contains("active, at risk"), "{ran}");
+    assert_eq!(cluster.cli(&["node", "cancel", "n0"]).code, 0);
+    let nodes = cluster.json(&["node", "ls"]);
+    assert_eq!(nodes["nodes"][0]["is_at_risk"], false, "{nodes}");
 }
 
 #[test]
@@ -204,15 +255,24 @@ fn notice_by_http_drains_the_node() {
     });
 }
 
+/// Reads a page and returns the whole answer.
+async fn get(address: &str, target: &str) -> String {
+    exchange(address, format!("GET {target} HTTP/1.0\r\nhost: {address}\r\n\r\n")).await
+}
+
 /// Posts a body and returns the whole answer.
 async fn post(address: &str, target: &str, body: &str) -> String {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(address).await.expect("the HTTP door is open");
     let request = format!(
         "POST {target} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
          content-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
     );
+    exchange(address, request).await
+}
+
+async fn exchange(address: &str, request: String) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.expect("the HTTP door is open");
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("answered");

@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use sanderling_core::namenode::Namenode;
+use sanderling_protocol::message::Forecast;
 use sanderling_protocol::node::Availability;
 use sanderling_protocol::{Instant, Policy, Reply, Request};
 
@@ -64,6 +65,8 @@ struct Gauges {
     commands: Counter<u64, AtomicU64>,
     drains: Gauge<i64>,
     drain_left_bytes: Gauge<i64>,
+    drain_late_bytes: Gauge<i64>,
+    drain_unplaced_bytes: Gauge<i64>,
     lost_blocks: Gauge<i64>,
     lost_bytes: Gauge<i64>,
     moved_bytes: Gauge<i64>,
@@ -130,6 +133,11 @@ impl Metrics {
         all.register("drains", "Nodes that drain or decommission", gauges.drains.clone());
         let help = "Bytes that must still leave draining nodes";
         all.register_with_unit("drain_left", help, Unit::Bytes, gauges.drain_left_bytes.clone());
+        let help = "Bytes that will not have left by their deadline, by the forecasts";
+        all.register_with_unit("drain_late", help, Unit::Bytes, gauges.drain_late_bytes.clone());
+        let help = "Bytes on draining nodes for which no node has room, by the forecasts";
+        let unplaced = gauges.drain_unplaced_bytes.clone();
+        all.register_with_unit("drain_unplaced", help, Unit::Bytes, unplaced);
         all.register("lost_blocks", "Blocks declared lost", gauges.lost_blocks.clone());
         let help = "Bytes declared lost";
         all.register_with_unit("lost", help, Unit::Bytes, gauges.lost_bytes.clone());
@@ -192,7 +200,7 @@ impl Metrics {
     fn look_at_nodes(&self, namenode: &Namenode, now: Instant) {
         self.nodes.clear();
         self.tier_bytes.clear();
-        let (mut drains, mut left) = (0, 0);
+        let (mut drains, mut left, mut expected) = (0, 0, Forecast::default());
         let Some(Ok(Reply::Nodes(nodes))) = namenode.read(now, &Request::Nodes { all: true })
         else {
             return;
@@ -210,6 +218,9 @@ impl Metrics {
             if node.policy.is_draining() {
                 drains += 1;
                 left += node.drain.map_or(0, |drain| drain.left_bytes);
+                let forecast = node.drain.and_then(|drain| drain.forecast).unwrap_or_default();
+                expected.late_bytes += forecast.late_bytes;
+                expected.unplaced_bytes += forecast.unplaced_bytes;
             }
             if node.policy != Policy::Gone {
                 for usage in &node.tiers {
@@ -224,6 +235,8 @@ impl Metrics {
         }
         self.gauges.drains.set(drains);
         self.gauges.drain_left_bytes.set(signed(left));
+        self.gauges.drain_late_bytes.set(signed(expected.late_bytes));
+        self.gauges.drain_unplaced_bytes.set(signed(expected.unplaced_bytes));
     }
 }
 

@@ -11,9 +11,11 @@ pub(crate) enum Node {
     Ls(Ls),
     /// Give a notice: the node's data leaves before the deadline
     Notice(Notice),
+    /// Say that a node is likely to get its notice soon: what it holds is copied
+    Recommend(Recommend),
     /// Empty a node without a deadline
     Decommission(Decommission),
-    /// Take a notice or decommission back
+    /// Take a notice, decommission or recommendation back
     Cancel(Cancel),
 }
 
@@ -28,7 +30,7 @@ pub(crate) struct Ls {
 /// What to do beside the request itself.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Following {
-    /// Say how many bytes would move, and move nothing
+    /// Say what would move, to where and how long it would take, and move nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Wait until the node is empty or gone; exit code 5 when data was lost
@@ -50,6 +52,16 @@ pub(crate) struct Notice {
     /// What to do beside it.
     #[command(flatten)]
     pub(crate) following: Following,
+}
+
+/// `node recommend`.
+#[derive(Debug, Args)]
+pub(crate) struct Recommend {
+    /// The node's id, name or address
+    pub(crate) node: String,
+    /// Why, for the events
+    #[arg(long, value_name = "TEXT", default_value = "operator")]
+    pub(crate) reason: String,
 }
 
 /// `node decommission`.

@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use sanderling_client::Client;
 use sanderling_protocol::node::NodeInfo;
-use sanderling_protocol::{NodeSelector, Policy, Refusal, Reply, Request};
-use serde::Serialize;
+use sanderling_protocol::{NodeSelector, Refusal, Reply, Request};
 
-use super::{nodes, title, unexpected};
+use super::{forecast, nodes, plan, title, unexpected};
 use crate::args::node::Following;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
@@ -30,7 +29,7 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let client = session.client().await?;
     if following.dry_run {
-        return plan(session, &client, &selector, deadline_millis).await;
+        return plan::run(session, &client, &selector, deadline_millis).await;
     }
     let reply = session.ask(&client, request).await?;
     let Reply::Node(info) = reply else { return Err(unexpected(&reply)) };
@@ -43,72 +42,6 @@ pub(super) async fn run(
         let deadline = deadline.unwrap_or_default();
         writeln!(writer, "{}: {} blocks, {bytes} leave{deadline}", title(&info), info.blocks)
     })
-}
-
-#[derive(Serialize)]
-struct Plan {
-    node: NodeInfo,
-    /// Bytes free on the nodes that take blocks.
-    room_bytes: u64,
-    targets: u64,
-    deadline_millis: Option<i64>,
-    /// What the links must carry to make the deadline.
-    needed_bytes_per_second: Option<u64>,
-    fits: bool,
-}
-
-/// Says what a drain would move, and moves nothing.
-async fn plan(
-    session: &Session,
-    client: &Client,
-    selector: &NodeSelector,
-    deadline_millis: Option<i64>,
-) -> Result<(), Failure> {
-    let fleet = nodes(session, client, false).await?;
-    let node = found(&fleet, selector)?.clone();
-    let takers =
-        || fleet.iter().filter(|other| other.id != node.id && other.policy == Policy::Active);
-    let room_bytes = takers()
-        .flat_map(|other| &other.tiers)
-        .map(|tier| tier.capacity_bytes.saturating_sub(tier.used_bytes))
-        .sum();
-    let millis = deadline_millis.and_then(|millis| u64::try_from(millis).ok());
-    let plan = Plan {
-        room_bytes,
-        targets: takers().count() as u64,
-        deadline_millis,
-        needed_bytes_per_second: millis
-            .map(|millis| node.exposure_bytes.saturating_mul(1000) / millis.max(1)),
-        fits: node.exposure_bytes <= room_bytes,
-        node,
-    };
-    session.output.result(&plan, |writer| {
-        let bytes = units::bytes(plan.node.exposure_bytes);
-        writeln!(
-            writer,
-            "{}: {} blocks, {bytes} would leave",
-            title(&plan.node),
-            plan.node.blocks
-        )?;
-        let room = units::bytes(plan.room_bytes);
-        let verdict = if plan.fits { "enough" } else { "NOT enough: some would be lost" };
-        writeln!(writer, "room: {room} on {} nodes, {verdict}", plan.targets)?;
-        if let (Some(rate), Some(millis)) = (plan.needed_bytes_per_second, millis) {
-            let deadline = units::duration(Duration::from_millis(millis));
-            writeln!(writer, "deadline: {deadline}, so at least {}/s", units::bytes(rate))?;
-        }
-        Ok(())
-    })
-}
-
-fn found<'a>(fleet: &'a [NodeInfo], selector: &NodeSelector) -> Result<&'a NodeInfo, Failure> {
-    let text = selector.0.as_str();
-    fleet
-        .iter()
-        .find(|node| node.id.to_string() == text)
-        .or_else(|| fleet.iter().find(|node| node.name == text))
-        .or_else(|| fleet.iter().find(|node| node.address == text))
-        .ok_or_else(|| refused::refusal_failure(&Refusal::UnknownNode { node: text.to_owned() }))
 }
 
 /// Watches the node until it is empty, gone, or taken back.
@@ -127,6 +60,9 @@ async fn wait(
             return Err(refused::refusal_failure(&Refusal::NodeGone { node: noticed.id }));
         };
         let drain = info.drain.unwrap_or_default();
+        if let Some(expected) = drain.forecast.filter(|_| info.policy.is_draining()) {
+            progress.describe(&format!("moving, left {}", forecast(&expected)));
+        }
         progress.set(drain.moved_bytes);
         if !info.policy.is_draining() {
             progress.finish();

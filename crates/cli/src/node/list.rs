@@ -14,7 +14,8 @@ use crate::units;
 
 #[derive(Serialize)]
 struct Fleet {
-    /// Bytes on the fullest active node over the mean of the active nodes, less one.
+    /// Bytes of homes on the fullest active node over the mean of the active nodes; 1 when all hold
+    /// the same.
     imbalance: f64,
     exposure_bytes: u64,
     nodes: Vec<NodeInfo>,
@@ -35,7 +36,8 @@ fn write(writer: &mut dyn Write, fleet: &Fleet) -> io::Result<()> {
     if fleet.nodes.is_empty() {
         return writeln!(writer, "no nodes");
     }
-    let mut table = Table::new(&[
+    let has_store = fleet.nodes.iter().any(|node| has(node, Tier::Object));
+    let mut columns = vec![
         ("id", Align::Right),
         ("name", Align::Left),
         ("address", Align::Left),
@@ -43,21 +45,27 @@ fn write(writer: &mut dyn Write, fleet: &Fleet) -> io::Result<()> {
         ("heard", Align::Right),
         ("blocks", Align::Right),
         ("exposure", Align::Right),
+        ("budget", Align::Right),
         ("dram", Align::Left),
         ("disk", Align::Left),
-    ]);
+    ];
+    columns.extend(has_store.then_some(("object", Align::Left)));
+    let mut table = Table::new(&columns);
     for node in &fleet.nodes {
-        table.row([
+        let mut row = vec![
             node.id.to_string(),
             node.name.clone(),
             node.address.clone(),
             state(node),
             units::millis(node.heartbeat_age),
             node.blocks.to_string(),
-            units::bytes(node.exposure_bytes),
+            exposure(node),
+            units::bytes(node.budget_bytes),
             tier(node, Tier::Dram),
             tier(node, Tier::Disk),
-        ]);
+        ];
+        row.extend(has_store.then(|| tier(node, Tier::Object)));
+        table.row(row);
     }
     table.write(writer)?;
     for node in &fleet.nodes {
@@ -68,10 +76,10 @@ fn write(writer: &mut dyn Write, fleet: &Fleet) -> io::Result<()> {
     let active = fleet.nodes.iter().filter(|node| node.policy == Policy::Active).count();
     writeln!(
         writer,
-        "{active} active of {}, {} exposed, imbalance {:.0} %",
+        "{active} active of {}, {} exposed, imbalance {:.2}",
         fleet.nodes.len(),
         units::bytes(fleet.exposure_bytes),
-        fleet.imbalance * 100.0
+        fleet.imbalance
     )
 }
 
@@ -80,14 +88,25 @@ fn state(node: &NodeInfo) -> String {
     let word = match node.availability {
         Availability::Suspect => format!("{policy}, suspect"),
         Availability::Down if node.policy != Policy::Gone => format!("{policy}, down"),
+        _ if node.is_at_risk => format!("{policy}, at risk"),
         _ => policy.to_owned(),
     };
     // Only the name of the state is short enough not to disturb the column when it is coloured.
-    if !is_coloured() || node.policy == Policy::Active {
+    if !is_coloured() || (node.policy == Policy::Active && !node.is_at_risk) {
         return word;
     }
     let colour = if node.policy == Policy::Gone { 31 } else { 33 };
     format!("\u{1b}[{colour}m{word}\u{1b}[0m")
+}
+
+/// Marks what a notice would be too short for.
+fn exposure(node: &NodeInfo) -> String {
+    let bytes = units::bytes(node.exposure_bytes);
+    if node.exposure_bytes > node.budget_bytes { format!("{bytes} !") } else { bytes }
+}
+
+fn has(node: &NodeInfo, tier: Tier) -> bool {
+    node.tiers.iter().any(|usage| usage.tier == tier)
 }
 
 fn tier(node: &NodeInfo, tier: Tier) -> String {
@@ -101,17 +120,18 @@ fn tier(node: &NodeInfo, tier: Tier) -> String {
 
 /// Describes a drain in one line.
 pub(super) fn drain_line(node: &NodeInfo, drain: &DrainProgress) -> String {
-    let elapsed = std::time::Duration::from(drain.elapsed);
-    let mut parts = vec![
-        format!("moved {} ({} blocks)", units::bytes(drain.moved_bytes), drain.moved_blocks),
-        format!("left {} ({} blocks)", units::bytes(drain.left_bytes), drain.left_blocks),
-        format!("lost {} ({} blocks)", units::bytes(drain.lost_bytes), drain.lost_blocks),
-    ];
+    let amount = |bytes, blocks| format!("{} ({blocks} blocks)", units::bytes(bytes));
+    let mut parts = vec![format!("moved {}", amount(drain.moved_bytes, drain.moved_blocks))];
+    if drain.promoted_blocks > 0 {
+        let promoted = amount(drain.promoted_bytes, drain.promoted_blocks);
+        parts.push(format!("copied before {promoted}"));
+    }
+    parts.push(format!("left {}", amount(drain.left_bytes, drain.left_blocks)));
+    parts.push(format!("lost {}", amount(drain.lost_bytes, drain.lost_blocks)));
     if node.policy.is_draining() {
-        parts.push(units::rate(drain.moved_bytes, elapsed));
-        parts.push(match drain.finish_in {
-            Some(left) => format!("done in {}", units::millis(left)),
-            None => "not moving yet".to_owned(),
+        parts.push(match &drain.forecast {
+            Some(expected) => format!("forecast: {}", super::forecast(expected)),
+            None => "no manager has looked yet".to_owned(),
         });
     }
     if let Some(left) = node.deadline_in.filter(|left| *left > Millis(0)) {
@@ -123,14 +143,11 @@ pub(super) fn drain_line(node: &NodeInfo, drain: &DrainProgress) -> String {
     format!("{}: {}", super::title(node), parts.join(", "))
 }
 
-/// Returns how far the fullest active node is above the mean, 0 when all hold the same.
+/// Returns what the fullest active node holds over the mean, 1 when all hold the same.
 #[expect(clippy::cast_precision_loss)]
 fn imbalance(nodes: &[NodeInfo]) -> f64 {
-    let active: Vec<u64> = nodes
-        .iter()
-        .filter(|node| node.policy == Policy::Active)
-        .map(|node| node.exposure_bytes)
-        .collect();
-    let (sum, max) = (active.iter().sum::<u64>(), active.iter().max().copied().unwrap_or(0));
-    if sum == 0 { 0.0 } else { max as f64 * active.len() as f64 / sum as f64 - 1.0 }
+    let active = || nodes.iter().filter(|node| node.policy == Policy::Active);
+    let homes = || active().map(|node| node.home_bytes);
+    let (sum, max) = (homes().sum::<u64>(), homes().max().unwrap_or(0));
+    if sum == 0 { 1.0 } else { max as f64 * active().count() as f64 / sum as f64 }
 }

@@ -82,7 +82,7 @@ pub(super) fn depart(
         return None;
     }
     let batch = Batch::new(now, source, choice, moves);
-    drain.pace.begun(now, batch.push_bytes(), force);
+    drain.departs(now, batch.push_bytes(), force);
     Some(batch)
 }
 

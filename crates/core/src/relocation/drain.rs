@@ -37,7 +37,8 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    pub(super) fn new(now: Instant, work: &DrainWork) -> Self {
+    /// Returns the drain of a node that is said to send so many bytes per second.
+    pub(super) fn new(now: Instant, work: &DrainWork, egress_bytes_per_second: u64) -> Self {
         Self {
             address: work.address.clone(),
             deadline: work.deadline_in.map(|left| now + left),
@@ -45,10 +46,10 @@ impl Drain {
             left_bytes: work.left_bytes,
             clients_bytes_per_second: 0,
             targets: BTreeSet::new(),
-            rate: Rate::new(now),
+            rate: Rate::default(),
             said: Said::default(),
             queue: Queue::default(),
-            pace: Pace::new(),
+            pace: Pace::new(egress_bytes_per_second),
             stalled_until: None,
             is_ended: false,
             scan: Scan::new(now),
@@ -63,6 +64,12 @@ impl Drain {
         self.left_blocks = work.left_blocks;
         self.left_bytes = work.left_bytes;
         self.clients_bytes_per_second = clients;
+    }
+
+    /// Notes that blocks are sent on their way.
+    pub(super) fn departs(&mut self, now: Instant, bytes: u64, force: Force) {
+        self.rate.begin(now);
+        self.pace.begun(now, bytes, force);
     }
 
     /// Takes the news that a block has left.

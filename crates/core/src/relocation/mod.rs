@@ -101,7 +101,9 @@ impl Relocator {
         self.drains.retain(|node, _| wanted.contains_key(node));
         for (node, work) in wanted {
             let clients = self.clients.at(node).read;
-            let drain = self.drains.entry(node).or_insert_with(|| Drain::new(now, work));
+            let info = || nodes.iter().find(|info| info.id == node);
+            let egress = || info().map_or(u64::MAX, |info| info.egress_bytes_per_second);
+            let drain = self.drains.entry(node).or_insert_with(|| Drain::new(now, work, egress()));
             drain.update(now, work, clients);
         }
         self.leave_unfit(nodes);

@@ -39,7 +39,7 @@ pub(super) enum Force {
 pub(super) struct Mark(u64);
 
 impl Pace {
-    /// Bytes per second assumed before anything was measured: a slow network card's. The first
+    /// Most bytes per second assumed before anything was measured: a slow network card's. The first
     /// answer corrects it.
     const START_BYTES_PER_SECOND: u64 = 16 << 20;
 
@@ -62,9 +62,12 @@ impl Pace {
     /// a link that gets slower and a node that dies early.
     const SAFETY: u64 = 3;
 
-    pub(super) const fn new() -> Self {
+    /// Returns the pace of a node that is said to send so many bytes per second; 0 when nothing is
+    /// said.
+    pub(super) fn new(egress_bytes_per_second: u64) -> Self {
+        let told = if egress_bytes_per_second == 0 { u64::MAX } else { egress_bytes_per_second };
         Self {
-            bytes_per_second: Self::START_BYTES_PER_SECOND,
+            bytes_per_second: told.min(Self::START_BYTES_PER_SECOND),
             is_measured: false,
             delivered: 0,
             round_micros: Self::START_ROUND_MICROS,
@@ -205,14 +208,14 @@ mod tests {
 
     /// Returns a pace that was measured at so many bytes per second.
     fn measured(bytes_per_second: u64) -> Pace {
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(u64::MAX);
         pace.record(bytes_per_second, pace.mark(), 1_000_000);
         pace
     }
 
     #[test]
     fn pushes_grow_on_a_fast_link_and_shrink_before_the_deadline() {
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(u64::MAX);
         let first = pace.push_bytes(None, 8 * MIB);
         for _ in 0..10 {
             pace.record(8 * MIB, pace.mark(), 10_000);
@@ -224,7 +227,7 @@ mod tests {
 
     #[test]
     fn tiny_pushes_teach_nothing_about_the_link() {
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(u64::MAX);
         let before = pace.push_bytes(None, 8 * MIB);
         pace.record(10, pace.mark(), 500_000);
         assert_eq!(pace.push_bytes(None, 8 * MIB), before);
@@ -232,7 +235,7 @@ mod tests {
 
     #[test]
     fn pushes_under_way_together_are_measured_together() {
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(u64::MAX);
         let mark = pace.mark();
         for _ in 0..4 {
             pace.record(MIB, mark, 100_000);
@@ -243,7 +246,7 @@ mod tests {
     /// Plays pushes over a link that carries so many bytes per second, one after the other on the
     /// wire, and returns the bytes delivered in a second and the longest that one push took.
     fn play(link: u64) -> (u64, u64) {
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(u64::MAX);
         let mut under_way: std::collections::VecDeque<(u64, u64, Mark, u64)> = Default::default();
         let (mut now, mut free_at, mut sent, mut longest) = (0, 0, 0, 0);
         while now < 3_000_000 {
@@ -282,7 +285,8 @@ mod tests {
         assert_eq!(pace.force(100 * MIB, left, 8 * MIB), Force::Yielding(90 * MIB));
         assert_eq!(pace.force(100 * MIB, left, 500 * MIB), Force::Yielding(50 * MIB));
         assert_eq!(pace.force(100 * MIB, None, 500 * MIB), Force::Yielding(50 * MIB));
-        assert_eq!(Pace::new().force(1, left, 500 * MIB), Force::Full, "before it is measured");
+        let unknown = Pace::new(u64::MAX);
+        assert_eq!(unknown.force(1, left, 500 * MIB), Force::Full, "before it is measured");
     }
 
     #[test]

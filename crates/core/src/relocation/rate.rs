@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use sanderling_protocol::Instant;
 
 /// Bytes per second over the last seconds, or since the beginning while that is not long ago.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Rate {
-    began: Instant,
+    /// When the first bytes were sent on their way.
+    began: Option<Instant>,
     /// Bytes by the slice of time in which they were counted, oldest first.
     slices: VecDeque<(u64, u64)>,
 }
@@ -22,8 +23,9 @@ impl Rate {
     /// Microseconds before which nothing is said: one push more or less would change it too much.
     const FIRST: u64 = 300_000;
 
-    pub(super) const fn new(now: Instant) -> Self {
-        Self { began: now, slices: VecDeque::new() }
+    /// Notes that bytes are sent on their way.
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.began.get_or_insert(now);
     }
 
     /// Counts bytes.
@@ -41,8 +43,9 @@ impl Rate {
 
     /// Returns bytes per second; `None` before enough time has passed to tell.
     pub(super) fn bytes_per_second(&self, now: Instant) -> Option<u64> {
-        let micros = now.0.saturating_sub(self.began.0).min(Self::WINDOW);
-        if micros < Self::FIRST {
+        let micros = now.0.saturating_sub(self.began?.0).min(Self::WINDOW);
+        let first = if self.slices.is_empty() { Self::WINDOW } else { Self::FIRST };
+        if micros < first {
             return None;
         }
         let from = now.0.saturating_sub(micros) / Self::SLICE;
@@ -63,15 +66,21 @@ mod tests {
 
     #[test]
     fn nothing_is_said_before_there_is_something_to_say() {
-        let mut rate = Rate::new(at(1000));
-        rate.record(at(1100), 1000);
-        assert_eq!(rate.bytes_per_second(at(1200)), None);
-        assert_eq!(rate.bytes_per_second(at(2000)), Some(1000));
+        let mut rate = Rate::default();
+        assert_eq!(rate.bytes_per_second(at(9000)), None);
+        rate.begin(at(10_000));
+        assert_eq!(rate.bytes_per_second(at(12_999)), None, "the first may take its time");
+        assert_eq!(rate.bytes_per_second(at(13_000)), Some(0));
+        rate.begin(at(12_000));
+        rate.record(at(10_100), 1000);
+        assert_eq!(rate.bytes_per_second(at(10_200)), None);
+        assert_eq!(rate.bytes_per_second(at(11_000)), Some(1000));
     }
 
     #[test]
     fn what_is_long_ago_counts_no_more() {
-        let mut rate = Rate::new(at(0));
+        let mut rate = Rate::default();
+        rate.begin(at(0));
         for tenth in 0..100 {
             rate.record(at(tenth * 100), 100);
         }
