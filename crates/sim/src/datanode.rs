@@ -644,6 +644,13 @@ impl World {
         };
         self.datanode_call(slot, request, DatanodeCall::Notice);
     }
+
+    /// The machine's own agent tells the namenode that its cloud recommends to leave it.
+    pub(crate) fn datanode_own_risk(&mut self, slot: u8) {
+        let Some(node) = self.datanodes[usize::from(slot)].node else { return };
+        let (node, reason) = (NodeSelector::from(node), "rebalance recommendation".to_owned());
+        self.datanode_call(slot, Request::Recommend { node, reason }, DatanodeCall::Notice);
+    }
 }
 
 impl Datanode {

@@ -33,10 +33,11 @@ pub(crate) enum Event {
     Fault(usize),
     /// A killed process starts again.
     Start(Place),
-    /// A noticed machine dies.
+    /// A noticed machine dies, and a manager's process on it.
     Die {
         slot: u8,
         life: u32,
+        manager: Option<u8>,
     },
     Calm,
     Settle,

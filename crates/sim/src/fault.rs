@@ -1,7 +1,9 @@
 //! Faults as they happen, and the end of them.
 
+use std::collections::BTreeMap;
+
 use sanderling_protocol::node::NodeSelector;
-use sanderling_protocol::{Policy, Request};
+use sanderling_protocol::{NodeId, Policy, Request};
 
 use crate::datanode::Datanode;
 use crate::event::Event;
@@ -32,9 +34,27 @@ impl World {
                 self.kill(Place::Manager(manager), down_millis);
             }
             FaultKind::KillWriter { writer } => self.kill(Place::Writer(writer), 50),
-            FaultKind::Notice { slot, deadline_millis, dies_in_millis, is_own } => {
-                self.notice(slot, deadline_millis, dies_in_millis, is_own);
+            FaultKind::Notice { slot, deadline_millis, dies_in_millis, is_own, manager } => {
+                self.notice(slot, deadline_millis, is_own);
+                if let Some(dies_in_millis) = dies_in_millis {
+                    self.die_later(slot, deadline_millis, dies_in_millis, manager);
+                }
             }
+            FaultKind::NoticeTargets { count, deadline_millis } => {
+                for slot in self.targets(count) {
+                    self.notice(slot, deadline_millis, false);
+                    self.die_later(slot, deadline_millis, deadline_millis, None);
+                }
+            }
+            FaultKind::Recommend { slot, is_own } => {
+                let node = NodeSelector(address(slot));
+                if is_own {
+                    self.datanode_own_risk(slot);
+                } else {
+                    self.admin_must(Request::Recommend { node, reason: "forecast".to_owned() });
+                }
+            }
+            FaultKind::Join => self.join(None),
             FaultKind::Decommission { slot } => {
                 let node = NodeSelector(address(slot));
                 self.admin_must(Request::Decommission { node, reason: "smaller".to_owned() });
@@ -61,17 +81,61 @@ impl World {
         }
     }
 
-    fn notice(&mut self, slot: u8, deadline_millis: u64, dies_in_millis: u64, is_own: bool) {
+    fn notice(&mut self, slot: u8, deadline_millis: u64, is_own: bool) {
         self.statistics.notices += 1;
         if is_own {
             self.datanode_own_notice(slot, deadline_millis);
         } else {
             self.admin_notice(slot, deadline_millis);
         }
+    }
+
+    fn die_later(
+        &mut self,
+        slot: u8,
+        deadline_millis: u64,
+        dies_in_millis: u64,
+        manager: Option<u8>,
+    ) {
         let life = self.lives[Place::Datanode(slot).index()];
         // The cloud counts from its own notice; the namenode hears of it a little later.
         let grace = if dies_in_millis >= deadline_millis { 60 } else { 0 };
-        self.after((dies_in_millis + grace) * 1000, Event::Die { slot, life });
+        self.after((dies_in_millis + grace) * 1000, Event::Die { slot, life, manager });
+    }
+
+    /// Returns the places of nodes that blocks are moving to, those with most of them first; if
+    /// there are none, of those with most blocks.
+    fn targets(&self, count: u8) -> Vec<u8> {
+        let catalog = self.namenode.catalog();
+        let mut weights: BTreeMap<NodeId, (u64, u64)> = BTreeMap::new();
+        for facts in catalog.block_ids().filter_map(|id| catalog.block_facts(id)) {
+            if let Some((to, ..)) = facts.reserved {
+                weights.entry(to).or_default().0 += 1;
+            }
+            if let Some(home) = facts.home {
+                weights.entry(home).or_default().1 += 1;
+            }
+        }
+        let takes = |node: NodeId| {
+            catalog.node_policy(node).is_some_and(|(policy, _)| policy.takes_blocks())
+        };
+        let mut nodes: Vec<_> = weights.into_iter().filter(|(node, _)| takes(*node)).collect();
+        nodes.sort_by_key(|(node, weight)| (std::cmp::Reverse(*weight), *node));
+        let slots = nodes.into_iter().filter_map(|(node, _)| self.slot_of(node));
+        slots.take(usize::from(count)).collect()
+    }
+
+    /// Starts a machine in a new place, unless there are too many already.
+    fn join(&mut self, capacity: Option<[u64; 2]>) {
+        let slot = self.datanodes.len() as u8;
+        // One place is left for the machine that joins in the end.
+        let places = if capacity.is_some() { DATANODES_MAX } else { DATANODES_MAX - 1 };
+        if slot < places {
+            let mut fresh = Datanode::new(&self.plan, slot);
+            fresh.capacity = capacity.unwrap_or(fresh.capacity);
+            self.datanodes.push(fresh);
+            self.start(Place::Datanode(slot));
+        }
     }
 
     pub(crate) fn kill_datanode(&mut self, slot: u8, down_millis: u64) {
@@ -88,13 +152,7 @@ impl World {
         }
         self.namenode.dies_after_journal = None;
         // Room for what must move, and somebody to move it.
-        let slot = self.datanodes.len() as u8;
-        if slot < DATANODES_MAX {
-            let mut fresh = Datanode::new(&self.plan, slot);
-            fresh.capacity = [400 << 20, 400 << 20];
-            self.datanodes.push(fresh);
-            self.start(Place::Datanode(slot));
-        }
+        self.join(Some([400 << 20, 400 << 20]));
         self.at(self.now + SETTLE_MICROS, Event::Settle);
     }
 

@@ -21,6 +21,7 @@ mod plan;
 mod random;
 mod reader;
 mod run;
+mod schedule;
 mod wire;
 mod world;
 mod writer;

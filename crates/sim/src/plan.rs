@@ -1,15 +1,15 @@
 //! What a seed stands for: the cluster, its load, and the faults that will happen to it.
 //!
-//! Swarm testing (Groce and others, "Swarm Testing", ISSTA 2012): each seed allows a random subset
-//! of the faults only, because faults that are always there together hide each other's bugs.
+//! Which faults happen when is drawn by `schedule.rs`.
 
 use crate::random::Random;
-use crate::wire::PLACES;
+use crate::schedule::{self, Scene};
 
 /// Everything that is decided before a run begins.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
+    pub(crate) scene: Scene,
     pub(crate) datanodes: u8,
     pub(crate) writers: u8,
     pub(crate) readers: u8,
@@ -79,13 +79,27 @@ pub(crate) enum FaultKind {
     KillWriter {
         writer: u8,
     },
-    /// The machine gets a notice and dies at `dies_in_millis`, which is the deadline, or sooner.
+    /// The machine gets a notice and dies at `dies_in_millis`, which is the deadline, or sooner;
+    /// `None`: its cloud takes the notice back. A `manager` on the same machine dies with it.
     Notice {
         slot: u8,
         deadline_millis: u64,
-        dies_in_millis: u64,
+        dies_in_millis: Option<u64>,
+        is_own: bool,
+        manager: Option<u8>,
+    },
+    /// So many of the machines that others' blocks are just moving to get a notice.
+    NoticeTargets {
+        count: u8,
+        deadline_millis: u64,
+    },
+    /// The cloud recommends to leave the machine.
+    Recommend {
+        slot: u8,
         is_own: bool,
     },
+    /// A new machine joins.
+    Join,
     Decommission {
         slot: u8,
     },
@@ -121,11 +135,13 @@ impl Plan {
     pub(crate) fn new(seed: u64, steps: u32) -> Self {
         let mut random = Random::new(seed, 1);
         let datanodes = random.between(2, 6) as u8;
-        let is_small = random.permille(250);
+        let scene = Scene::draw(seed);
+        let is_small = random.permille(250) || scene == Scene::Full;
         let dram_bytes = if is_small { random.between(2, 5) } else { random.between(8, 40) } * MIB;
         let disk_bytes = if random.permille(400) { random.between(4, 40) * MIB } else { 0 };
         let mut plan = Self {
             seed,
+            scene,
             datanodes,
             writers: random.between(1, 4) as u8,
             readers: random.between(1, 2) as u8,
@@ -149,7 +165,7 @@ impl Plan {
             calm_at: random.between(4, 14) * 1_000_000,
         };
         plan.draw_network(&mut random);
-        plan.draw_faults();
+        plan.faults = schedule::draw(&plan);
         plan.draw_eager();
         plan.draw_notice();
         plan
@@ -172,17 +188,18 @@ impl Plan {
         let rates = &self.network;
         let is_harmless = |fault: &Fault| match fault.kind {
             FaultKind::Notice { deadline_millis, dies_in_millis, .. } => {
-                deadline_millis >= 6000 && dies_in_millis >= deadline_millis
+                deadline_millis >= 6000 && dies_in_millis.is_none_or(|at| at >= deadline_millis)
             }
-            FaultKind::Decommission { .. } => true,
+            FaultKind::Decommission { .. } | FaultKind::Recommend { .. } | FaultKind::Join => true,
             _ => false,
         };
+        let left = u64::from(self.datanodes).saturating_sub(self.faults.len() as u64);
         rates.loss == 0
             && (rates.reorder == 0 || rates.reorder_micros_max <= 50_000)
             && self.link_bytes_per_second >= 40 * MIB
             && self.dram_bytes >= 20 * MIB
-            && self.datanodes >= 4
-            && self.faults.len() <= 2
+            && left >= 2
+            && left * self.dram_bytes >= 60 * MIB
             && self.faults.iter().all(is_harmless)
     }
 
@@ -240,7 +257,7 @@ impl Plan {
 
     fn draw_network(&mut self, random: &mut Random) {
         let rates = &mut self.network;
-        if random.permille(300) {
+        if self.scene != Scene::Kind && random.permille(300) {
             rates.loss = random.between(2, 60) as u32;
         }
         if random.permille(300) {
@@ -255,72 +272,5 @@ impl Plan {
     fn draw_eager(&mut self) {
         let mut random = Random::new(self.seed, 7);
         self.eager_permille = random.pick(&[0, 0, 100, 500, 900]);
-    }
-
-    fn draw_faults(&mut self) {
-        let mut random = Random::new(self.seed, 2);
-        let allowed = random.next();
-        let is_allowed = |number: u64| allowed >> number & 1 == 1;
-        let is_only_notices = random.permille(150);
-        // Now and then a very bad day.
-        let count = if random.permille(150) { 20 } else { random.between(1, 9) };
-        let mut faults = Vec::new();
-        for _ in 0..count * 4 {
-            if faults.len() as u64 == count {
-                break;
-            }
-            let number = if is_only_notices { 4 } else { random.below(12) };
-            // Notices are what the store is for: two seeds of three have them.
-            if number != 4 && !is_allowed(number) {
-                continue;
-            }
-            let at = random.between(200_000, self.calm_at - 200_000);
-            let kind = self.draw_fault(&mut random, number, is_only_notices);
-            faults.push(Fault { at, kind });
-        }
-        if is_only_notices {
-            self.network.loss = 0;
-        }
-        faults.sort_by_key(|fault| fault.at);
-        self.faults = faults;
-    }
-
-    fn draw_fault(&self, random: &mut Random, number: u64, is_kind: bool) -> FaultKind {
-        let slot = random.below(u64::from(self.datanodes)) as u8;
-        let place = random.below(PLACES as u64) as u8;
-        let millis = random.pick(&[20, 200, 900, 2500, 7000]);
-        match number {
-            0 => FaultKind::KillDatanode { slot, down_millis: random.between(1, 3000) },
-            1 => FaultKind::KillNamenode {
-                down_millis: random.between(1, 2000),
-                is_after_journal: random.permille(500),
-            },
-            2 => FaultKind::KillManager {
-                manager: random.below(u64::from(self.managers)) as u8,
-                down_millis: random.between(1, 3000),
-            },
-            3 => FaultKind::KillWriter { writer: random.below(u64::from(self.writers)) as u8 },
-            4 | 5 => {
-                let deadline_millis =
-                    if is_kind { 8000 } else { random.pick(&[30, 300, 1000, 2500, 8000]) };
-                let is_late = !is_kind && random.permille(250);
-                let dies_in_millis =
-                    if is_late { random.below(deadline_millis) } else { deadline_millis };
-                let is_own = random.permille(300);
-                FaultKind::Notice { slot, deadline_millis, dies_in_millis, is_own }
-            }
-            6 => FaultKind::Decommission { slot },
-            7 => FaultKind::Cancel { slot },
-            8 => {
-                let is_one_way = random.permille(300);
-                FaultKind::Partition { half: random.next(), millis, is_one_way }
-            }
-            9 => FaultKind::Clog { place, millis },
-            10 => FaultKind::SlowDisk { slot, micros: random.pick(&[5_000, 300_000]), millis },
-            _ => {
-                let skew = random.pick(&[-3000, -200, 200, 1000]);
-                FaultKind::ClockSkew { place, millis: skew }
-            }
-        }
     }
 }

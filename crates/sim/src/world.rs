@@ -170,9 +170,12 @@ impl World {
                     self.start(place);
                 }
             }
-            Event::Die { slot, life } => {
+            Event::Die { slot, life, manager } => {
                 if self.lives[Place::Datanode(slot).index()] == life {
                     self.kill_datanode(slot, 300);
+                    if let Some(manager) = manager {
+                        self.kill(Place::Manager(manager), 2000);
+                    }
                 }
             }
             Event::Calm => self.calm(),
