@@ -40,6 +40,7 @@ pub(crate) struct Datanode {
     fence_orders: u64,
     heartbeat: Millis,
     link_free_at: u64,
+    has_pushed: bool,
     pub(crate) slow_until: u64,
     pub(crate) slow_micros: u64,
     /// Whether fences are acknowledged and not kept: one of the deliberate mistakes.
@@ -96,6 +97,7 @@ impl Datanode {
             fence_orders: 0,
             heartbeat: Millis(500),
             link_free_at: 0,
+            has_pushed: false,
             slow_until: 0,
             slow_micros: 0,
             is_fence_off: false,
@@ -167,10 +169,12 @@ impl World {
         datanode.pushes.clear();
         datanode.nonce = Nonce(datanode.random.next());
         datanode.link_free_at = 0;
+        datanode.has_pushed = false;
         self.datanode_register(slot);
     }
 
     fn datanode_register(&mut self, slot: u8) {
+        let egress = self.plan.background.tells_egress.then_some(self.plan.link_bytes_per_second);
         let datanode = &self.datanodes[usize::from(slot)];
         let larger = if self.broken == Some(Broken::CapacityIgnored) { 1000 } else { 1 };
         let tiers = [Tier::Dram, Tier::Disk]
@@ -187,7 +191,7 @@ impl World {
             host: address(slot),
             tiers,
             notice_min: self.plan.notice_millis_min.map(Millis),
-            egress_bytes_per_second: Some(self.plan.link_bytes_per_second),
+            egress_bytes_per_second: egress,
         };
         let fence_orders = datanode.fence_orders;
         self.datanode_call(
@@ -205,7 +209,12 @@ impl World {
     fn datanode_beat(&mut self, slot: u8) {
         let datanode = &self.datanodes[usize::from(slot)];
         let Some(node) = datanode.node else { return self.datanode_register(slot) };
-        let load = Load { blocks: datanode.table.blocks(), ..Load::default() };
+        let measured = if datanode.has_pushed { self.plan.link_bytes_per_second } else { 0 };
+        let load = Load {
+            blocks: datanode.table.blocks(),
+            pushed_bytes_per_second: measured,
+            ..Load::default()
+        };
         let heartbeat = Heartbeat { node, nonce: datanode.nonce, load };
         let fence_orders = datanode.fence_orders;
         self.datanode_call(
@@ -578,6 +587,7 @@ impl World {
         }
         datanode.next_number += 1;
         let number = datanode.next_number;
+        datanode.has_pushed |= bytes_in_all > 0;
         datanode.pushes.insert(number, PushJob { from, call, results, waiting });
         let rate = if self.is_calm { 1 << 30 } else { self.plan.link_bytes_per_second };
         let begin = datanode.link_free_at.max(self.now);

@@ -1,7 +1,7 @@
 //! Simulated managers: the driver around their decisions.
 
 use sanderling_core::Machine;
-use sanderling_core::background::{Background, BackgroundConfig};
+use sanderling_core::background::Background;
 use sanderling_core::manager::Manager as Decisions;
 use sanderling_core::relocation::{Input, Output, RelocatorConfig};
 use sanderling_protocol::message::MoveCandidate;
@@ -10,6 +10,7 @@ use sanderling_protocol::{
 };
 
 use crate::event::{ManagerCall, Purpose, Timer};
+use crate::plan::Plan;
 use crate::wire::{Answer, Ask, DataAnswer, DataAsk, Place, data, meta};
 use crate::world::World;
 
@@ -32,10 +33,8 @@ const POLL_MICROS: u64 = 200_000;
 const CALL_MILLIS: u64 = 1000;
 
 impl Manager {
-    pub(crate) fn new() -> Self {
-        let mut background = BackgroundConfig::default();
-        // The simulated nodes are small.
-        background.rebalance.excess_bytes_min = 256 << 10;
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let background = plan.background.config();
         let decisions = Decisions::new(RelocatorConfig::default(), background);
         Self { holder: Nonce(0), is_acting: false, decisions, wake_at: None }
     }
@@ -44,7 +43,7 @@ impl Manager {
 impl World {
     pub(crate) fn manager_start(&mut self, number: u8) {
         let holder = Nonce(self.random.next());
-        self.managers[usize::from(number)] = Manager { holder, ..Manager::new() };
+        self.managers[usize::from(number)] = Manager { holder, ..Manager::new(&self.plan) };
         self.eagers[usize::from(number)].restart();
         let micros = self.random.below(POLL_MICROS);
         self.set_timer(Place::Manager(number), micros, Timer::Poll);
@@ -160,7 +159,7 @@ impl World {
         let manager = &mut self.managers[usize::from(number)];
         if manager.is_acting {
             let holder = manager.holder;
-            *manager = Manager { holder, ..Manager::new() };
+            *manager = Manager { holder, ..Manager::new(&self.plan) };
         }
     }
 

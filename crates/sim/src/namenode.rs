@@ -76,7 +76,8 @@ impl NamenodeHost {
         let config = NamenodeConfig {
             lease: Millis(plan.lease_millis),
             placement_seed: plan.seed,
-            ramp_up: Millis(plan.seed % 4 * 1000),
+            ramp_up: plan.background.ramp,
+            preemption: plan.preemption.clone(),
             ..NamenodeConfig::default()
         };
         let machine = Namenode::new(config.clone(), CLUSTER);

@@ -2,6 +2,10 @@
 //!
 //! Which faults happen when is drawn by `schedule.rs`.
 
+use sanderling_core::background::BackgroundConfig;
+use sanderling_core::preemption::Model;
+use sanderling_protocol::Millis;
+
 use crate::random::Random;
 use crate::schedule::{self, Scene};
 
@@ -33,10 +37,58 @@ pub(crate) struct Plan {
     pub(crate) snapshot_every: u64,
     /// How often, in thousandths of its polls, the manager also does something without sense.
     pub(crate) eager_permille: u32,
+    pub(crate) background: Background,
+    /// How long machines live, if the namenode knows.
+    pub(crate) preemption: Option<Model>,
     pub(crate) faults: Vec<Fault>,
     /// When the faults stop, in microseconds.
     pub(crate) calm_at: u64,
 }
+
+/// What is done without a notice, and what is known for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Background {
+    pub(crate) has_copies: bool,
+    pub(crate) has_rebalancing: bool,
+    /// Whether datanodes tell how fast they can send.
+    pub(crate) tells_egress: bool,
+    /// Share of the links that it may use.
+    pub(crate) share_percent: u64,
+    /// How long a new node is spared.
+    pub(crate) ramp: Millis,
+}
+
+impl Background {
+    fn draw(random: &mut Random) -> Self {
+        Self {
+            has_copies: random.permille(800),
+            has_rebalancing: random.permille(800),
+            tells_egress: random.permille(700),
+            share_percent: random.pick(&[20, 100]),
+            ramp: Millis(random.pick(&[500, 5000, 60_000])),
+        }
+    }
+
+    /// Returns the manager's bounds, with times as short as the runs are.
+    pub(crate) fn config(self) -> BackgroundConfig {
+        let mut config = BackgroundConfig::default();
+        config.exposure.is_on = self.has_copies;
+        config.exposure.expires_soon = Millis(1000);
+        config.exposure.life_min = Millis(5000);
+        config.rebalance.is_on = self.has_rebalancing;
+        config.rebalance.excess_bytes_min = EXCESS_BYTES_MIN;
+        config.pace.share_percent = self.share_percent;
+        config.pace.over_percent = self.share_percent;
+        config.pace.risk_percent = self.share_percent;
+        config.pace.target_percent = 100;
+        config.pace.ramp = self.ramp;
+        config.scan_wait_max = Millis(1500);
+        config
+    }
+}
+
+/// Excess of the fullest node that is worth a move: the simulated nodes are small.
+pub(crate) const EXCESS_BYTES_MIN: u64 = 256 << 10;
 
 /// What the network does to messages, in thousandths of them.
 #[derive(Debug, Clone, Copy, Default)]
@@ -161,6 +213,8 @@ impl Plan {
             is_dead_silent: random.permille(300),
             snapshot_every: random.pick(&[20, 200, 100_000]),
             eager_permille: 0,
+            background: Background::draw(&mut Random::new(seed, 9)),
+            preemption: schedule::model(seed, scene),
             faults: Vec::new(),
             calm_at: random.between(4, 14) * 1_000_000,
         };
@@ -227,6 +281,12 @@ impl Plan {
         }
         if self.eager_permille > 0 {
             with(&|plan| plan.eager_permille = 0);
+        }
+        if self.background.has_copies {
+            with(&|plan| plan.background.has_copies = false);
+        }
+        if self.background.has_rebalancing {
+            with(&|plan| plan.background.has_rebalancing = false);
         }
         if self.readers > 1 {
             with(&|plan| plan.readers -= 1);

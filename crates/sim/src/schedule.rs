@@ -84,6 +84,27 @@ impl Scene {
     }
 }
 
+/// Returns the model that the machines of a seed live by: a day of it passes in a few seconds.
+/// `None` when they live by none, or by the recorded trace.
+pub(crate) fn model(seed: u64, scene: Scene) -> Option<Model> {
+    if scene != Scene::Lifetimes {
+        return None;
+    }
+    let mut random = Random::new(seed, 10);
+    let shape = match random.below(4) {
+        0 => Shape::Bathtub(Bathtub::preset("typical").expect("a known fit")),
+        1 => Shape::Exponential(Exponential { mean_hours: 8.0 }),
+        2 => {
+            let minutes = |minutes: u64| Millis::from_secs(minutes * 60);
+            let ended: Vec<Millis> = LIFETIMES_MINUTES.map(minutes).to_vec();
+            Shape::Lifetimes(Lifetimes::new(&ended, &[]).expect("they are lifetimes"))
+        }
+        _ => return None,
+    };
+    let day_seconds = random.pick(&[3.0, 6.0, 12.0]);
+    Some(Model::from(shape).sped_up(86_400.0 / day_seconds))
+}
+
 /// Draws the faults of a plan.
 pub(crate) fn draw(plan: &Plan) -> Vec<Fault> {
     let random = Random::new(plan.seed, 2);
@@ -266,32 +287,20 @@ impl Schedule<'_> {
         }
     }
 
-    /// Takes the fleet's course from a trace, drawn from a model or recorded; a day of it passes
-    /// until the faults stop.
+    /// Takes the fleet's course from a trace, drawn from a model or recorded.
     fn lifetimes(&mut self) {
         let horizon = Millis(self.plan.calm_at / 1000);
-        let minutes = |minutes: u64| Millis::from_secs(minutes * 60);
-        let shape = match self.random.below(4) {
-            0 => Shape::Bathtub(Bathtub::preset("typical").expect("a known fit")),
-            1 => Shape::Exponential(Exponential { mean_hours: 8.0 }),
-            2 => {
-                let ended: Vec<Millis> = LIFETIMES_MINUTES.map(minutes).to_vec();
-                Shape::Lifetimes(Lifetimes::new(&ended, &[]).expect("they are lifetimes"))
-            }
-            _ => {
-                let trace: Trace = TRACE.parse().expect("a recorded trace");
-                return self.follow(&trace, horizon.0 as f64 / 1000.0 / TRACE_SECONDS);
-            }
+        let Some(model) = model(self.plan.seed, self.plan.scene) else {
+            let trace: Trace = TRACE.parse().expect("a recorded trace");
+            return self.follow(&trace, horizon.0 as f64 / 1000.0 / TRACE_SECONDS);
         };
-        let day = minutes(24 * 60);
-        let speed = day.0 as f64 / horizon.0 as f64 * self.random.pick(&[1.0, 2.0]);
         let fleet = Fleet {
             slots: u32::from(self.plan.datanodes),
             horizon,
             notice: Millis(self.random.pick(&[0, 300, 1000, 2500, 8000])),
             back_after: Millis(self.random.between(100, 3000)),
         };
-        let trace = Trace::draw(&Model::from(shape).sped_up(speed), &fleet, self.random.next());
+        let trace = Trace::draw(&model, &fleet, self.random.next());
         self.follow(&trace, 1.0);
     }
 

@@ -80,7 +80,7 @@ impl World {
             is_calm: false,
             namenode: NamenodeHost::new(&plan),
             datanodes: (0..plan.datanodes).map(|slot| Datanode::new(&plan, slot)).collect(),
-            managers: (0..plan.managers).map(|_| Manager::new()).collect(),
+            managers: (0..plan.managers).map(|_| Manager::new(&plan)).collect(),
             eagers: (0..plan.managers).map(|number| Eager::new(&plan, number)).collect(),
             writers: (0..plan.writers).map(|number| Writer::new(&plan, number)).collect(),
             readers: (0..plan.readers).map(|number| Reader::new(&plan, number)).collect(),
