@@ -12,14 +12,15 @@ mod report;
 mod trace;
 mod workload;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::args::Global;
 use crate::args::lab::Lab;
+use crate::args::{self, Global};
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::session;
 use figures::{Figure, figure2, figure6, figure7};
+use page::run::Computed;
 use record::{Kind, LabRecord};
 
 /// Runs one command of the lab.
@@ -49,7 +50,33 @@ pub(crate) fn run(global: &Global, command: Lab) -> Result<(), Failure> {
             let figure = figure7::compute(&arguments);
             show(output, &figure, arguments.written.directory.as_deref())
         }
+        Lab::Page(arguments) => {
+            let lab = read(&arguments.directory.join("lab.json"))?;
+            let path = write_page(&lab, &arguments.directory, arguments.lifetimes.as_deref())?;
+            output.note(format_args!("wrote {}", path.display()));
+            Ok(())
+        }
     }
+}
+
+/// Writes the page of a run and the figures that go with it; returns the page's path.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub(crate) fn write_page(
+    lab: &LabRecord,
+    directory: &Path,
+    lifetimes: Option<&Path>,
+) -> Result<PathBuf, Failure> {
+    let models = lab.setup.model.parse().ok().filter(figure2::can_load).into_iter().collect();
+    let lifetimes = lifetimes.map(Path::to_owned);
+    let figure2 = args::lab::Figure2 { lifetimes, models, ..args::lab::defaults() };
+    let computed = Computed {
+        figure2: figure2::compute(&figure2)?,
+        figure6: figure6::compute(&args::lab::defaults(), Some(lab)),
+        figure7: figure7::compute(&args::lab::defaults()),
+    };
+    page::run::save(lab, &computed, directory)
 }
 
 /// Prints a figure, and writes its files if there is a directory for them.

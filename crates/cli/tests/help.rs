@@ -43,6 +43,7 @@ const COMMANDS: &[&[&str]] = &[
     &["lab", "figure2"],
     &["lab", "figure6"],
     &["lab", "figure7"],
+    &["lab", "page"],
     &["doctor"],
     &["completions"],
 ];

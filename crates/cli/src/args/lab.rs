@@ -25,6 +25,15 @@ pub(crate) enum Lab {
     Figure6(Figure6),
     /// Which instance sizes fit which notice, with and without the exposure bound
     Figure7(Figure7),
+    /// Write the page of an earlier run anew from its records
+    Page(Page),
+}
+
+/// Returns arguments as they are where no flag was given.
+pub(crate) fn defaults<A: Args>() -> A {
+    let command = A::augment_args(clap::Command::new("defaults"));
+    let matches = command.try_get_matches_from(["defaults"]).expect("nothing is required");
+    A::from_arg_matches(&matches).expect("defaults are understood")
 }
 
 /// Where a figure goes, beside stdout.
@@ -144,4 +153,15 @@ pub(crate) struct Options {
     /// Where results and logs go
     #[arg(long, value_name = "DIR", default_value = "lab")]
     pub(crate) out: PathBuf,
+}
+
+/// `sanderling lab page`.
+#[derive(Debug, Args)]
+pub(crate) struct Page {
+    /// The directory of the run, with its lab.json
+    #[arg(value_name = "D")]
+    pub(crate) directory: PathBuf,
+    /// Recorded lifetimes to show beside the models, as for figure2
+    #[arg(long, value_name = "FILE")]
+    pub(crate) lifetimes: Option<PathBuf>,
 }

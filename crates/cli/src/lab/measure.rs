@@ -44,6 +44,7 @@ pub(crate) async fn run(session: Session, kinds: &[Kind], options: Options) -> R
         lab.targets = targets(&lab, &plan.policies);
         // After every run: an interrupted lab has measured something, too.
         report::save(&lab, out)?;
+        super::write_page(&lab, out, None)?;
     }
     report::print(session.output, &lab, out)
 }

@@ -1,12 +1,17 @@
 //! What the lab leaves behind: one HTML page that needs nothing else, and the figures as CSV and
 //! JSON beside it.
 
+mod bandwidth;
 pub(crate) mod cost;
 pub(crate) mod csv;
+mod exposure;
 pub(crate) mod lifetimes;
-#[allow(dead_code, reason = "the pages of runs draw with the rest of it")]
 mod plot;
+pub(crate) mod run;
+mod runtimes;
 pub(crate) mod sizes;
+mod targets;
+mod timeline;
 
 use std::path::Path;
 
@@ -14,7 +19,11 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::lab::figures::Figure;
+use crate::lab::record::PolicyName;
 use plot::escaped;
+
+/// The policies in the order in which they are shown.
+const POLICIES: [PolicyName; 2] = [PolicyName::Sanderling, PolicyName::Seed];
 
 const STYLE: &str = include_str!("page/page.css");
 const FRAME: &str = include_str!("page/page.html");
@@ -79,6 +88,14 @@ fn write(directory: &Path, name: &str, text: &str) -> Result<(), Failure> {
     let path = directory.join(name);
     let made = std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, text));
     made.map_err(|error| Failure::file(&path, &error))
+}
+
+/// Returns a policy's colour.
+const fn colour_of(policy: PolicyName) -> &'static str {
+    match policy {
+        PolicyName::Sanderling => "sanderling",
+        PolicyName::Seed => "seed",
+    }
 }
 
 /// Returns a paragraph.

@@ -95,7 +95,9 @@ pub(crate) fn compute(arguments: &Arguments) -> Result<Figure2, Failure> {
         let all = Lifetimes::parse(text, &Filter::default()).map_err(bad)?;
         known.push(recorded("all recorded lifetimes".to_owned(), FITS.len(), all));
     }
-    for (at, spec) in arguments.models.iter().enumerate() {
+    let is_new =
+        |spec: &&Spec| FITS.iter().all(|(fit, _, _)| fit.parse().ok().as_ref() != Some(*spec));
+    for (at, spec) in arguments.models.iter().filter(is_new).enumerate() {
         let (name, group, model) = (spec.to_string(), FITS.len() + 1 + at, load(spec)?);
         known.push(Known { name, group, model, rows: None, distance: None });
     }
@@ -192,6 +194,11 @@ fn short(spec: &Spec) -> String {
     known.unwrap_or_else(|| spec.to_string())
 }
 
+/// Tells whether a model can be had: the files that it names are there.
+pub(crate) fn can_load(spec: &Spec) -> bool {
+    load(spec).is_ok()
+}
+
 fn load(spec: &Spec) -> Result<Model, Failure> {
     let file = |name: &str| std::fs::read_to_string(name).map_err(|error| error.to_string());
     Model::load(spec, file).map_err(bad)
@@ -216,12 +223,12 @@ fn millis(hours: f64) -> Millis {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::lab::defaults;
 
     fn figure(lifetimes: Option<&Path>) -> Figure2 {
-        let written = crate::args::lab::Written { directory: None };
         let lifetimes = lifetimes.map(Path::to_owned);
         let models = vec!["exponential:mean=12h".parse().unwrap()];
-        compute(&Arguments { lifetimes, models, written }).unwrap()
+        compute(&Arguments { lifetimes, models, ..defaults() }).unwrap()
     }
 
     #[test]

@@ -178,19 +178,12 @@ impl Figure for Figure6 {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        figure: Arguments,
-    }
+    use crate::args::lab::defaults;
 
     #[test]
     fn prices_of_the_paper_save_sixty_percent() {
-        let figure = compute(&Line::parse_from(["figure6"]).figure, None);
+        let figure = compute(&defaults(), None);
         let whole = &figure.deployments[0];
         assert!((whole.dollars - 5.0 * 0.776944 * 2.0).abs() < 1e-9 && whole.saved.abs() < 1e-9);
         assert!((figure.deployments[1].saved - 0.6061).abs() < 1e-4, "{figure:?}");

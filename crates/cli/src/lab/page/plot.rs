@@ -228,15 +228,32 @@ impl Plot {
         self.line("whisker", (at - 4.0, bottom), (at + 4.0, bottom));
     }
 
+    /// Adds a heading at the top.
+    pub(super) fn title(&mut self, text: &str) {
+        self.text(0.0, 16.0, "start", "title", text);
+    }
+
+    /// Adds a line from one value of the y axis to another at a value of the x axis.
+    pub(super) fn upright_part(&mut self, x: f64, (low, high): (f64, f64), class: &str) {
+        let at = self.x_of(x);
+        self.line(class, (at, self.y_of(high)), (at, self.y_of(low)));
+    }
+
     /// Adds words at a point of the plotted values, moved by some units of the picture.
-    pub(super) fn label(
+    pub(super) fn label(&mut self, at: (f64, f64), by: (f64, f64), anchor: &str, text: &str) {
+        self.say(at, by, anchor, "said", text);
+    }
+
+    /// Adds words of a class, as [`Plot::label`] does.
+    pub(super) fn say(
         &mut self,
         (x, y): (f64, f64),
         (dx, dy): (f64, f64),
         anchor: &str,
+        class: &str,
         text: &str,
     ) {
-        self.text(self.x_of(x) + dx, self.y_of(y) + dy, anchor, "said", text);
+        self.text(self.x_of(x) + dx, self.y_of(y) + dy, anchor, class, text);
     }
 
     fn text(&mut self, x: f64, y: f64, anchor: &str, class: &str, text: &str) {

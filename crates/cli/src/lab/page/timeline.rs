@@ -1,0 +1,164 @@
+//! The picture that leads the page: every place of the fleet over time, from notice to gone.
+
+use std::fmt::Write;
+
+use super::plot::{Axis, Plot, legend};
+use crate::lab::record::{DrainRecord, NodeRecord, PolicyName, RunRecord};
+use crate::units::bytes;
+
+/// Height of one place, and of what is around all of them.
+const LANE: f64 = 34.0;
+const AROUND: f64 = 76.0;
+
+/// Space for the names of the places.
+const NAMES: f64 = 76.0;
+
+/// Width of a letter in a lane, about, in units of the picture.
+const LETTER: f64 = 5.9;
+
+/// Returns what the colours of a timeline mean.
+pub(super) fn colours() -> String {
+    legend([
+        ("held", "a machine holds data"),
+        ("noticed", "from its notice to SIGKILL"),
+        ("moved", "its data leaves (sanderling)"),
+        ("seed", "its data leaves (seed)"),
+        ("lost", "the part of its data that was lost"),
+    ])
+}
+
+/// Returns the picture of one run.
+pub(super) fn picture(run: &RunRecord) -> String {
+    let places = run.nodes.iter().map(|node| node.slot + 1).max().unwrap_or(1);
+    let end = end_of(run);
+    let seconds = |at: f64| format!("{at:.0} s");
+    let x = Axis::linear("time since the work began", (0.0, end), 12, seconds);
+    let y = Axis::places((0..places).rev().map(|place| format!("machine {}", place + 1)));
+    let mut plot = Plot::beside(NAMES, AROUND + LANE * f64::from(places), x, y);
+    plot.title(&title(run));
+    for place in 0..places {
+        let row = f64::from(places - 1 - place);
+        let mut nodes: Vec<&NodeRecord> = run.nodes.iter().filter(|it| it.slot == place).collect();
+        nodes.sort_by(|one, other| one.served.total_cmp(&other.served));
+        let mut said_until = plot.x_of(0.0);
+        for (at, node) in nodes.into_iter().enumerate() {
+            let class = if at % 2 == 0 { "held" } else { "held-next" };
+            said_until = lane(&mut plot, run, node, (row, end), class, said_until);
+        }
+    }
+    plot.svg(&title(run))
+}
+
+fn title(run: &RunRecord) -> String {
+    let lost = if run.lost_bytes == 0 {
+        "nothing lost".to_owned()
+    } else {
+        format!("{} lost", bytes(run.lost_bytes))
+    };
+    let mut title = format!(
+        "{}: {} machines taken away, {} moved, {lost}, {} failed calls",
+        run.policy,
+        run.drains.len(),
+        bytes(run.moved_bytes),
+        run.client_errors
+    );
+    if run.promoted_bytes > 0 {
+        let _ = write!(title, ", {} had a copy already", bytes(run.promoted_bytes));
+    }
+    title
+}
+
+/// Returns when the picture of a run ends.
+fn end_of(run: &RunRecord) -> f64 {
+    let last = run.bandwidth.last().map_or(0.0, |sample| sample.at + sample.seconds);
+    let killed = run.nodes.iter().filter_map(|node| node.killed).fold(0.0, f64::max);
+    run.seconds.max(killed.min(last)).max(1.0)
+}
+
+/// Draws one machine; returns where its words end.
+fn lane(
+    plot: &mut Plot,
+    run: &RunRecord,
+    node: &NodeRecord,
+    (row, end): (f64, f64),
+    class: &str,
+    said_until: f64,
+) -> f64 {
+    let from = node.served.max(0.0);
+    let to = node.killed.unwrap_or(end).min(end);
+    if from >= end || to <= 0.0 {
+        return said_until;
+    }
+    let drain = drain_of(run, node);
+    let about = words(node, drain);
+    plot.bar((from, to), (row + 0.08, row + 0.92), class, &about);
+    let Some(noticed) = node.noticed.filter(|at| *at < end) else { return said_until };
+    plot.bar((noticed, to), (row + 0.08, row + 0.92), "noticed", &about);
+    if let Some(drain) = drain {
+        let left = drain.seconds.map_or(to, |seconds| (noticed + seconds).min(to));
+        let colour = match run.policy {
+            PolicyName::Sanderling => "moved",
+            PolicyName::Seed => "seed",
+        };
+        plot.bar((noticed, left), (row + 0.08, row + 0.38), colour, &about);
+        if drain.lost_bytes > 0 {
+            let share = drain.lost_bytes as f64 / drain.bytes.max(drain.lost_bytes) as f64;
+            let lost = to - (to - noticed) * share;
+            plot.bar((lost, to), (row + 0.62, row + 0.92), "lost", &about);
+        }
+    }
+    if node.killed.is_some_and(|killed| killed <= end) {
+        plot.upright_part(to, (row + 0.02, row + 0.98), "killed");
+    }
+    let Some(drain) = drain else { return said_until };
+    say(plot, drain, (noticed, row), said_until)
+}
+
+/// Writes what became of a machine's data left of its notice, if there is room.
+fn say(plot: &mut Plot, drain: &DrainRecord, (noticed, row): (f64, f64), said_until: f64) -> f64 {
+    let lost = drain.lost_bytes > 0;
+    let text = if lost {
+        format!("{} lost", bytes(drain.lost_bytes))
+    } else {
+        bytes(drain.moved_bytes + drain.promoted_bytes)
+    };
+    let right = plot.x_of(noticed) - 4.0;
+    let left = right - text.chars().count() as f64 * LETTER;
+    if left < said_until {
+        return said_until;
+    }
+    let class = if lost { "loss" } else { "lane" };
+    plot.say((noticed, row + 0.5), (-4.0, 4.0), "end", class, &text);
+    plot.x_of(noticed)
+}
+
+/// Returns the drain of a machine.
+fn drain_of<'a>(run: &'a RunRecord, node: &NodeRecord) -> Option<&'a DrainRecord> {
+    let noticed = node.noticed?;
+    let distance = |drain: &&DrainRecord| (drain.noticed - noticed).abs();
+    run.drains
+        .iter()
+        .filter(|drain| drain.name == node.name)
+        .min_by(|one, other| distance(one).total_cmp(&distance(other)))
+}
+
+fn words(node: &NodeRecord, drain: Option<&DrainRecord>) -> String {
+    let mut text = node.name.clone();
+    if let Some(noticed) = node.noticed {
+        let _ = write!(text, ": notice at {noticed:.2} s");
+    }
+    if let Some(drain) = drain {
+        let _ = write!(text, ", {} held, {} moved", bytes(drain.bytes), bytes(drain.moved_bytes));
+        if drain.promoted_bytes > 0 {
+            let _ = write!(text, ", {} had a copy", bytes(drain.promoted_bytes));
+        }
+        if let Some(seconds) = drain.seconds {
+            let _ = write!(text, ", empty after {seconds:.2} s");
+        }
+        let _ = write!(text, ", {} lost", bytes(drain.lost_bytes));
+    }
+    if let (Some(noticed), Some(killed)) = (node.noticed, node.killed) {
+        let _ = write!(text, ", killed after {:.2} s", killed - noticed);
+    }
+    text
+}
