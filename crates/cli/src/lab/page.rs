@@ -123,6 +123,7 @@ fn table(columns: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Strin
             let class = match cell.as_str() {
                 "reached" | "fits" => " class=yes",
                 "not reached" | "does not fit" => " class=no",
+                "not measured" => " class=unknown",
                 _ => class(at),
             };
             text.push_str(&format!("<td{class}>{}</td>", escaped(cell)));

@@ -18,9 +18,9 @@ pub(super) fn section(lab: &LabRecord) -> Option<Section> {
          another machine when the notice comes, and only the rest has to move.",
     );
     body += &timeline::colours();
-    for run in all.iter().filter_map(|(_, runs)| runs.first()) {
-        body += &timeline::picture(run);
-    }
+    let firsts: Vec<&RunRecord> =
+        all.iter().filter_map(|(_, runs)| runs.first().copied()).collect();
+    body += &timeline::pictures(&firsts);
     let columns =
         ["policy", "#rounds", "#notices", "#held at notices", "#moved", "#had a copy", "#lost"];
     let rows = all.iter().filter(|(_, runs)| !runs.is_empty());

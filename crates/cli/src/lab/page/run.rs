@@ -101,17 +101,15 @@ fn taken(lab: &LabRecord) -> Option<Section> {
         .into_iter()
         .find(|kind| lab.runs.iter().any(|run| run.kind == *kind && run.is_preempted))?;
     let mut body = timeline::colours();
-    for policy in POLICIES {
-        if let Some(run) = lab.runs_of(kind, policy, true).next() {
-            body += &timeline::picture(run);
-        }
-    }
+    let first = |policy| lab.runs_of(kind, policy, true).next();
+    let runs: Vec<&RunRecord> = POLICIES.into_iter().filter_map(first).collect();
+    body += &timeline::pictures(&runs);
     let notice = units::duration(std::time::Duration::from_millis(lab.setup.notice_millis));
     body += &paragraph(&format!(
         "The first round of the {kind} experiment: every machine of the fleet, the same notices \
          under both policies. A notice gives {notice}; then the machine is killed with SIGKILL, \
-         and a new one takes its place. The number before a notice is what the machine held and \
-         sent away, or lost."
+         and a new one takes its place. Where a bar of data ends before SIGKILL the \
+         machine was empty."
     ));
     Some(Section { title: "Machines, from notice to gone".to_owned(), body })
 }
@@ -158,3 +156,6 @@ fn measured(setup: &Setup) -> Section {
     body += &rerun("sanderling lab all --out D");
     Section { title: "How it was measured".to_owned(), body }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,9 @@
 //! What was to be reached, and whether it was, both policies side by side.
 
 use super::csv::{Csv, optional};
-use super::{Section, paragraph, table};
+use super::{POLICIES, Section, paragraph, table};
 use crate::lab::record::{Kind, LabRecord, PolicyName, TargetRecord};
+use crate::units::bytes;
 
 /// Returns the part of the page about targets; `None` without any.
 pub(super) fn section(lab: &LabRecord) -> Option<Section> {
@@ -19,56 +20,60 @@ pub(super) fn section(lab: &LabRecord) -> Option<Section> {
         let is_it = |it: &&TargetRecord| it.kind == kind && it.name == name && it.policy == policy;
         lab.targets.iter().find(is_it)
     };
-    let columns = [
-        "experiment",
-        "what",
-        "#at most",
-        "#sanderling",
-        "#least to most",
-        "sanderling",
-        "#seed",
-        "#least to most",
-        "seed",
-    ];
+    let is_measured = |policy: &PolicyName| lab.targets.iter().any(|it| it.policy == *policy);
+    let policies: Vec<PolicyName> = POLICIES.into_iter().filter(is_measured).collect();
+    let mut columns = vec!["experiment".to_owned(), "what".to_owned(), "#at most".to_owned()];
+    columns.extend(policies.iter().flat_map(|policy| [format!("#{policy}"), String::new()]));
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let rows = rows.into_iter().map(|(kind, name)| {
-        let ours = find(kind, name, PolicyName::Sanderling);
-        let theirs = find(kind, name, PolicyName::Seed);
-        let known = ours.or(theirs).expect("the row comes from a target");
-        let mut cells = vec![kind.to_string(), known.about.clone(), short(known.limit)];
-        cells.extend(measured(ours));
-        cells.extend(measured(theirs));
+        let one = |policy: &PolicyName| find(kind, name, *policy);
+        let known = policies.iter().find_map(one).expect("the row comes from a target");
+        let mut cells = vec![kind.to_string(), known.about.clone(), said(name, known.limit)];
+        cells.extend(policies.iter().flat_map(|policy| measured(one(policy))));
         cells
     });
     let mut body = paragraph(
-        "The median over all measurements counts; beside it the least and the most. Both policies \
-         had the same traces.",
+        "The median over all measurements counts; in brackets the least and the most. Both \
+         policies had the same traces.",
     );
     body += &table(&columns, rows);
     Some(Section { title: "Targets".to_owned(), body })
 }
 
-fn measured(target: Option<&TargetRecord>) -> [String; 3] {
-    let none = || "–".to_owned();
-    let Some(spread) = target.and_then(|target| target.spread) else {
-        return [none(), none(), "not measured".to_owned()];
+/// Returns the median with the least and the most, and whether it is within the limit.
+fn measured(target: Option<&TargetRecord>) -> [String; 2] {
+    let Some((target, spread)) = target.and_then(|it| Some((it, it.spread?))) else {
+        return ["–".to_owned(), "not measured".to_owned()];
     };
-    let range = format!("{} to {} of {}", short(spread.min), short(spread.max), spread.count);
-    let reached = match target.and_then(|target| target.is_reached) {
+    let say = |value| said(&target.name, value);
+    let figure = if spread.min == spread.max {
+        format!("{} (all {})", say(spread.median), spread.count)
+    } else {
+        let (least, most) = (say(spread.min), say(spread.max));
+        format!("{} ({least} to {most}, {} in all)", say(spread.median), spread.count)
+    };
+    let reached = match target.is_reached {
         Some(true) => "reached",
         Some(false) => "not reached",
         None => "not measured",
     };
-    [short(spread.median), range, reached.to_owned()]
+    [figure, reached.to_owned()]
 }
 
-/// Writes a figure with as many decimals as it needs.
-fn short(value: f64) -> String {
+/// Writes a figure in the unit that its name asks for, with as many decimals as it needs.
+fn said(name: &str, value: f64) -> String {
+    if name == "slowdown" {
+        return format!("{:.1} %", value * 100.0);
+    }
+    if name.ends_with("_bytes") && value >= 0.0 {
+        return bytes(value as u64);
+    }
     if value.fract() == 0.0 && value.abs() < 1e15 {
         format!("{value:.0}")
     } else if value.abs() >= 100.0 {
         format!("{value:.1}")
     } else {
-        format!("{value:.3}")
+        format!("{value:.2}")
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::colour_of;
 use super::plot::{Axis, Plot, legend};
 use crate::lab::record::{DrainRecord, NodeRecord, PolicyName, RunRecord};
 use crate::units::bytes;
@@ -20,19 +21,25 @@ const LETTER: f64 = 5.9;
 pub(super) fn colours() -> String {
     legend([
         ("held", "a machine holds data"),
-        ("noticed", "from its notice to SIGKILL"),
-        ("moved", "its data leaves (sanderling)"),
+        ("held-next", "its replacement"),
+        ("window", "from its notice to SIGKILL"),
+        ("sanderling", "its data leaves (sanderling)"),
         ("seed", "its data leaves (seed)"),
-        ("lost", "the part of its data that was lost"),
+        ("lost", "the part that was lost"),
     ])
 }
 
-/// Returns the picture of one run.
-pub(super) fn picture(run: &RunRecord) -> String {
-    let places = run.nodes.iter().map(|node| node.slot + 1).max().unwrap_or(1);
+/// Returns the pictures of runs, on one scale of time.
+pub(super) fn pictures(runs: &[&RunRecord]) -> String {
+    let end = runs.iter().map(|run| end_of(run)).fold(1.0, f64::max);
+    runs.iter().map(|run| picture(run, end)).collect()
+}
+
+fn picture(run: &RunRecord, last: f64) -> String {
     let end = end_of(run);
+    let places = run.nodes.iter().map(|node| node.slot + 1).max().unwrap_or(1);
     let seconds = |at: f64| format!("{at:.0} s");
-    let x = Axis::linear("time since the work began", (0.0, end), 12, seconds);
+    let x = Axis::linear("time since the work began", (0.0, last), 12, seconds);
     let y = Axis::places((0..places).rev().map(|place| format!("machine {}", place + 1)));
     let mut plot = Plot::beside(NAMES, AROUND + LANE * f64::from(places), x, y);
     plot.title(&title(run));
@@ -40,10 +47,9 @@ pub(super) fn picture(run: &RunRecord) -> String {
         let row = f64::from(places - 1 - place);
         let mut nodes: Vec<&NodeRecord> = run.nodes.iter().filter(|it| it.slot == place).collect();
         nodes.sort_by(|one, other| one.served.total_cmp(&other.served));
-        let mut said_until = plot.x_of(0.0);
         for (at, node) in nodes.into_iter().enumerate() {
             let class = if at % 2 == 0 { "held" } else { "held-next" };
-            said_until = lane(&mut plot, run, node, (row, end), class, said_until);
+            lane(&mut plot, run, node, (row, end), class);
         }
     }
     plot.svg(&title(run))
@@ -75,61 +81,52 @@ fn end_of(run: &RunRecord) -> f64 {
     run.seconds.max(killed.min(last)).max(1.0)
 }
 
-/// Draws one machine; returns where its words end.
-fn lane(
-    plot: &mut Plot,
-    run: &RunRecord,
-    node: &NodeRecord,
-    (row, end): (f64, f64),
-    class: &str,
-    said_until: f64,
-) -> f64 {
+/// Draws one machine.
+fn lane(plot: &mut Plot, run: &RunRecord, node: &NodeRecord, (row, end): (f64, f64), class: &str) {
     let from = node.served.max(0.0);
     let to = node.killed.unwrap_or(end).min(end);
     if from >= end || to <= 0.0 {
-        return said_until;
+        return;
     }
     let drain = drain_of(run, node);
     let about = words(node, drain);
     plot.bar((from, to), (row + 0.08, row + 0.92), class, &about);
-    let Some(noticed) = node.noticed.filter(|at| *at < end) else { return said_until };
-    plot.bar((noticed, to), (row + 0.08, row + 0.92), "noticed", &about);
+    let Some(noticed) = node.noticed.filter(|at| *at < end) else { return };
+    plot.bar((noticed, to), (row + 0.08, row + 0.92), "window", &about);
     if let Some(drain) = drain {
-        let left = drain.seconds.map_or(to, |seconds| (noticed + seconds).min(to));
-        let colour = match run.policy {
-            PolicyName::Sanderling => "moved",
-            PolicyName::Seed => "seed",
-        };
-        plot.bar((noticed, left), (row + 0.08, row + 0.38), colour, &about);
-        if drain.lost_bytes > 0 {
-            let share = drain.lost_bytes as f64 / drain.bytes.max(drain.lost_bytes) as f64;
-            let lost = to - (to - noticed) * share;
-            plot.bar((lost, to), (row + 0.62, row + 0.92), "lost", &about);
-        }
+        leaving(plot, run.policy, drain, (noticed.max(0.0), to), row, &about);
     }
     if node.killed.is_some_and(|killed| killed <= end) {
         plot.upright_part(to, (row + 0.02, row + 0.98), "killed");
     }
-    let Some(drain) = drain else { return said_until };
-    say(plot, drain, (noticed, row), said_until)
 }
 
-/// Writes what became of a machine's data left of its notice, if there is room.
-fn say(plot: &mut Plot, drain: &DrainRecord, (noticed, row): (f64, f64), said_until: f64) -> f64 {
-    let lost = drain.lost_bytes > 0;
-    let text = if lost {
-        format!("{} lost", bytes(drain.lost_bytes))
+/// Draws how a machine's data leaves between its notice and its end.
+fn leaving(
+    plot: &mut Plot,
+    policy: PolicyName,
+    drain: &DrainRecord,
+    (noticed, to): (f64, f64),
+    row: f64,
+    about: &str,
+) {
+    let low = (row + 0.08, row + 0.34);
+    let lost = drain.lost_bytes as f64 / drain.bytes.max(drain.lost_bytes).max(1) as f64;
+    let lost_from = to - (to - noticed) * lost;
+    let left = drain.seconds.map_or(lost_from, |seconds| (noticed + seconds).min(to));
+    plot.bar((noticed, left), low, colour_of(policy), about);
+    let (class, text) = if drain.lost_bytes > 0 {
+        plot.bar((lost_from, to), low, "lost", about);
+        ("loss", format!("{} lost", bytes(drain.lost_bytes)))
     } else {
-        bytes(drain.moved_bytes + drain.promoted_bytes)
+        ("lane", format!("{} moved", bytes(drain.moved_bytes + drain.promoted_bytes)))
     };
-    let right = plot.x_of(noticed) - 4.0;
-    let left = right - text.chars().count() as f64 * LETTER;
-    if left < said_until {
-        return said_until;
+    let room = plot.x_of(to) - plot.x_of(noticed) - 8.0;
+    let short = text.rsplit_once(' ').map_or(text.as_str(), |(number, _)| number).to_owned();
+    let fits = |text: &String| text.chars().count() as f64 * LETTER <= room;
+    if let Some(text) = [text, short].into_iter().find(fits) {
+        plot.say((noticed, row + 0.5), (4.0, 1.0), "start", class, &text);
     }
-    let class = if lost { "loss" } else { "lane" };
-    plot.say((noticed, row + 0.5), (-4.0, 4.0), "end", class, &text);
-    plot.x_of(noticed)
 }
 
 /// Returns the drain of a machine.
