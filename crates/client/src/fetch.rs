@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream;
 use sanderling_protocol::checksum::crc32c;
-use sanderling_protocol::frame::{RangeReply, RangeRequest, decode_body};
+use sanderling_protocol::frame::{IS_LEAVING, RangeReply, RangeRequest, decode_body};
 use sanderling_protocol::limits::RANGES_MAX;
 use sanderling_protocol::message::Layout;
 use sanderling_protocol::refusal::ByteRange;
@@ -173,6 +173,13 @@ pub(crate) async fn fetch(
                 // Counted from when the frame is sent: those of a large read wait for each other.
                 let deadline = call_deadline.min(Instant::now() + shared.config.attempt_deadline);
                 let answer = read_batch(shared, address, node, &batch, deadline).await;
+                let answer = answer.map(|(ranges, flags)| {
+                    if flags & IS_LEAVING != 0 {
+                        // The next read asks where it is now, before this place is gone.
+                        shared.locations.lock().forget(layout.stat.object);
+                    }
+                    ranges
+                });
                 (node, batch, answer)
             }
         })
@@ -226,9 +233,10 @@ async fn read_batch(
     node: NodeId,
     batch: &[Piece],
     deadline: Instant,
-) -> Result<Ranges, CallError> {
+) -> Result<(Ranges, u16), CallError> {
     if let [piece] = batch {
-        return read_one(shared, address, node, &piece.range, deadline).await.map(|it| vec![it]);
+        let read = read_one(shared, address, node, &piece.range, deadline).await;
+        return read.map(|(bytes, flags)| (vec![bytes], flags));
     }
     let mut body = Vec::with_capacity(batch.len() * RangeRequest::BYTES);
     for piece in batch {
@@ -251,7 +259,7 @@ async fn read_batch(
             Err(decode_body::<Refusal>(&bytes).map_err(bad)?)
         });
     }
-    Ok(results)
+    Ok((results, frame.header.flags))
 }
 
 async fn read_one(
@@ -260,15 +268,18 @@ async fn read_one(
     node: NodeId,
     range: &RangeRequest,
     deadline: Instant,
-) -> Result<Result<Bytes, Refusal>, CallError> {
+) -> Result<(Result<Bytes, Refusal>, u16), CallError> {
     let mut header = Header::new(Op::Read, 0);
     header.block = range.block;
     header.epoch = range.epoch;
     header.offset = u64::from(range.offset);
     header.length = range.length;
     match shared.pool.call(address, Some(node), header, vec![], deadline).await {
-        Ok(frame) => Ok(checked(range.block, range.length, frame.body, frame.header.checksum)),
-        Err(CallError::Refused(refusal)) => Ok(Err(refusal)),
+        Ok(frame) => {
+            let Header { checksum, flags, .. } = frame.header;
+            Ok((checked(range.block, range.length, frame.body, checksum), flags))
+        }
+        Err(CallError::Refused(refusal)) => Ok((Err(refusal), 0)),
         Err(error) => Err(error),
     }
 }

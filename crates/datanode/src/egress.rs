@@ -14,6 +14,9 @@ use crate::node::Node;
 /// whole milliseconds; a depth of a few of them keeps the rate whole.
 const BURST: Duration = Duration::from_millis(4);
 
+/// Smaller answers, such as refusals, are not worth waiting for.
+const READ_BYTES_MIN: usize = 1 << 10;
+
 /// A token bucket over the bytes of blocks that the node sends: reads and pushes, first come first
 /// served, as one queue in front of one link.
 #[derive(Debug)]
@@ -48,28 +51,29 @@ impl Egress {
     }
 }
 
-/// Holds an answer back until its bytes would have left.
+/// Holds an answer back until its bytes would have left, and, on a node that is leaving, until the
+/// blocks that leave have had their part of the link.
 pub(crate) fn paced(node: &Arc<Node>, handled: Handled) -> Handled {
-    if node.egress.bytes_per_second.is_none() {
+    let is_leaving = node.leaving.is_busy() && node.store.is_fenced();
+    if node.egress.bytes_per_second.is_none() && !is_leaving {
         return handled;
     }
-    match handled {
-        Handled::Now(response) => match node.egress.queue(Instant::now(), body_bytes(&response)) {
-            None => Handled::Now(response),
-            Some(at) => Handled::Later(Box::pin(async move {
-                sleep_until(at).await;
-                response
-            })),
-        },
-        Handled::Later(answer) => {
-            let node = Arc::clone(node);
-            Handled::Later(Box::pin(async move {
-                let response = answer.await;
-                node.egress.leave(body_bytes(&response)).await;
-                response
-            }))
-        }
+    if matches!(&handled, Handled::Now(response) if body_bytes(response) == 0) {
+        return handled;
     }
+    let node = Arc::clone(node);
+    Handled::Later(Box::pin(async move {
+        let response = match handled {
+            Handled::Now(response) => response,
+            Handled::Later(answer) => answer.await,
+        };
+        let bytes = body_bytes(&response);
+        if is_leaving && bytes >= READ_BYTES_MIN {
+            node.leaving.read_turn(bytes).await;
+        }
+        node.egress.leave(bytes).await;
+        response
+    }))
 }
 
 fn body_bytes(response: &Response) -> usize {

@@ -15,6 +15,7 @@ mod egress;
 mod error;
 mod heartbeat;
 mod http;
+mod leaving;
 mod memory;
 mod metrics;
 mod node;

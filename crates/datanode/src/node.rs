@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use crate::egress::Egress;
+use crate::leaving::Leaving;
 use crate::metrics::Metrics;
 use crate::options::DatanodeOptions;
 use crate::push_rate::PushRate;
@@ -32,6 +33,7 @@ pub(crate) struct Node {
     /// Pushes under way, over all orders.
     pub(crate) pushes: Semaphore,
     pub(crate) egress: Egress,
+    pub(crate) leaving: Leaving,
     pub(crate) push_rate: PushRate,
     pub(crate) address: String,
     pub(crate) http_address: String,
@@ -84,6 +86,7 @@ impl Node {
         Self {
             pushes: Semaphore::new(options.pushes_in_flight_max),
             egress: Egress::new(options.egress_limit),
+            leaving: Leaving::new(),
             push_rate: PushRate::new(Instant::now()),
             options,
             store,
@@ -212,6 +215,7 @@ impl Node {
         }
         self.left();
         self.store.wipe();
+        self.leaving.forget();
         self.standing.send_replace(Standing { policy: Policy::Active, home_blocks: None });
     }
 

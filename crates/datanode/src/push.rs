@@ -43,6 +43,7 @@ async fn push(node: &Node, one: PushMove) -> Result<Pushed, Refusal> {
     header.flags = one.tier as u16;
     header.checksum = read.checksum;
     let mut pushing = node.push_rate.begin(length);
+    let leaving = node.leaving.begin();
     node.egress.leave(length as usize).await;
     let deadline = Instant::now() + node.options.push_time_max;
     let call = node.pool.call(&one.address, Some(one.to), header, read.slices, deadline);
@@ -52,6 +53,7 @@ async fn push(node: &Node, one: PushMove) -> Result<Pushed, Refusal> {
             if let Some(pushing) = &mut pushing {
                 pushing.arrived(u64::from(length));
             }
+            leaving.arrived(one.block, length);
             Ok(Pushed { length })
         }
         Err(CallError::Refused(refusal)) => Err(refusal),

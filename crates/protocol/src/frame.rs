@@ -72,6 +72,10 @@ impl Op {
     }
 }
 
+/// In the answer to a read: a block is leaving this node, or has left. The bytes are right; who reads
+/// it again should ask where it is now.
+pub const IS_LEAVING: u16 = 1 << 8;
+
 /// The fixed part of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
@@ -79,7 +83,8 @@ pub struct Header {
     pub op: Op,
     /// 0, or the number of the refusal in the body.
     pub status: u16,
-    /// `Write` and `Store`: the tier's number in the low byte. Otherwise 0.
+    /// `Write` and `Store`: the tier's number in the low byte. Answers to `Read` and `ReadMany`:
+    /// [`IS_LEAVING`] or 0. Otherwise 0.
     pub flags: u16,
     /// Chosen by the caller, repeated in the reply.
     pub request: u64,

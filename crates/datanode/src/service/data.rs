@@ -48,7 +48,14 @@ impl Node {
         reply.offset = header.offset;
         reply.length = header.length;
         reply.checksum = read.checksum;
+        reply.flags = self.read_flags(std::iter::once(header.block));
         Ok(Response { header: reply, body: read.slices })
+    }
+
+    /// Copies that were made ahead of a notice say nothing before it comes.
+    fn read_flags(&self, blocks: impl Iterator<Item = BlockId>) -> u16 {
+        let flags = self.leaving.flags(blocks);
+        if flags != 0 && self.store.is_fenced() { flags } else { 0 }
     }
 
     fn count_read(&self, bytes: u64) {
@@ -105,7 +112,10 @@ impl Node {
         }
         self.count_read(total);
         slices[0] = Bytes::from(heads);
-        Response { header: header.reply(), body: slices }
+        let blocks = admitted.iter().flatten().map(|(range, _)| range.block);
+        let mut reply = header.reply();
+        reply.flags = self.read_flags(blocks);
+        Response { header: reply, body: slices }
     }
 
     pub(super) fn write(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {

@@ -35,6 +35,7 @@ impl Node {
             // Files are deleted on the way.
             Order::Drop { blocks } => self.later(header, move |node| {
                 node.store.drop_blocks(&blocks);
+                node.leaving.dropped(blocks.iter().map(|(block, _)| *block));
                 Ok(answer(&header, &OrderReply::Done))
             }),
             Order::Adopt { .. } => {
