@@ -60,7 +60,7 @@ impl Catalog {
         let tiers = request
             .tiers
             .iter()
-            .map(|tier| TierState { tier: tier.tier, capacity: tier.bytes, used: 0 })
+            .map(|tier| TierState { tier: tier.tier, capacity: tier.bytes, used: 0, copied: 0 })
             .collect();
         let node = Node {
             nonce: request.nonce,

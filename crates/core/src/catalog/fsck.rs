@@ -186,10 +186,26 @@ impl Catalog {
                 }
             }
         }
+        self.check_copied(problems);
         for (id, job) in &self.jobs {
             let sum = by_job.get(id).copied().unwrap_or(0);
             if sum != job.used_bytes {
                 problems.push(format!("job {id} accounts {} bytes, holds {sum}", job.used_bytes));
+            }
+        }
+    }
+
+    /// Compares what each tier counts as copies with those that are there.
+    fn check_copied(&self, problems: &mut Vec<String>) {
+        let nodes = self.nodes.by_id.iter();
+        for (id, node, state) in
+            nodes.flat_map(|(id, node)| node.tiers.iter().map(move |state| (id, node, state)))
+        {
+            let copies = node.copies.values().filter(|(tier, _)| *tier == state.tier);
+            let sum: u64 = copies.map(|(_, bytes)| bytes).sum();
+            if sum != state.copied {
+                let (tier, have) = (state.tier, state.copied);
+                problems.push(format!("node {id} counts {have} copied bytes of {tier}, has {sum}"));
             }
         }
     }

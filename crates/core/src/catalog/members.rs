@@ -49,6 +49,8 @@ pub(crate) struct TierState {
     pub(crate) tier: Tier,
     pub(crate) capacity: u64,
     pub(crate) used: u64,
+    /// Bytes of it that copies of other nodes' blocks take.
+    pub(crate) copied: u64,
 }
 
 /// The course of a drain.
@@ -83,10 +85,11 @@ impl Node {
         state.map_or(0, |state| state.capacity.saturating_sub(state.used))
     }
 
-    /// Returns the bytes that copies of other nodes' blocks take in a tier.
-    pub(crate) fn copy_bytes(&self, tier: Tier) -> u64 {
-        let copies = self.copies.values().filter(|(kept, _)| *kept == tier);
-        copies.map(|(_, bytes)| bytes).sum()
+    fn account_copy(&mut self, tier: Tier, change: i64) {
+        self.account(tier, change);
+        if let Some(state) = self.tiers.iter_mut().find(|state| state.tier == tier) {
+            state.copied = state.copied.saturating_add_signed(change);
+        }
     }
 
     fn account(&mut self, tier: Tier, change: i64) {
@@ -188,7 +191,7 @@ impl Nodes {
         if let Some(node) = self.by_id.get_mut(&id) {
             node.copies.insert(block, (tier, bytes));
             node.left.remove(&block);
-            node.account(tier, bytes.cast_signed());
+            node.account_copy(tier, bytes.cast_signed());
         }
     }
 
@@ -196,7 +199,7 @@ impl Nodes {
         if let Some(node) = self.by_id.get_mut(&id)
             && let Some((tier, bytes)) = node.copies.remove(&block)
         {
-            node.account(tier, -bytes.cast_signed());
+            node.account_copy(tier, -bytes.cast_signed());
         }
     }
 

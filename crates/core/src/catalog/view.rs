@@ -155,7 +155,7 @@ impl Catalog {
             tier: state.tier,
             capacity_bytes: state.capacity,
             used_bytes: state.used,
-            copy_bytes: node.copy_bytes(state.tier),
+            copy_bytes: state.copied,
         });
         Some(NodeInfo {
             id,
@@ -170,7 +170,7 @@ impl Catalog {
             home_bytes: node.home_bytes,
             exposure_bytes: self.exposure(id),
             budget_bytes: 0,
-            copy_bytes: node.copies.values().map(|(_, bytes)| bytes).sum(),
+            copy_bytes: node.tiers.iter().map(|state| state.copied).sum(),
             notice_min: node.notice_min.unwrap_or(exposure::NOTICE_MIN),
             egress_bytes_per_second: node.egress_bytes_per_second.unwrap_or(0),
             is_at_risk: node.risk.is_some(),
