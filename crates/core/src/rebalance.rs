@@ -17,7 +17,7 @@ pub struct RebalanceConfig {
     pub begin_percent: u64,
     /// And when it ends.
     pub end_percent: u64,
-    /// Excess of the fullest node that is not worth a move: a few whole blocks.
+    /// Excess of the fullest node that is not worth a move: less than one whole block.
     pub excess_bytes_min: u64,
     /// Share of a tier that moves leave free at their target.
     pub reserve_percent: u64,
@@ -32,7 +32,7 @@ impl Default for RebalanceConfig {
             is_on: true,
             begin_percent: 110,
             end_percent: 105,
-            excess_bytes_min: 4 << 20,
+            excess_bytes_min: 1 << 20,
             reserve_percent: 5,
             exposure_percent: 100,
         }

@@ -20,6 +20,9 @@ pub struct PaceConfig {
     pub risk_percent: u64,
     /// Share of a target's link, of all its sources together.
     pub target_percent: u64,
+    /// Share of `target_percent` that is left while the target's clients keep it busy: half of it,
+    /// because links carry as much in either direction and most clients read.
+    pub busy_target_percent: u64,
     /// Clients' bytes, as a share of the link, at which a node counts as busy. Below it the
     /// background's share shrinks as theirs grows.
     pub busy_percent: u64,
@@ -43,6 +46,7 @@ impl PaceConfig {
             risk_percent: double,
             // Above a source's share, so that two sources at once are not held up by one target.
             target_percent: double,
+            busy_target_percent: 50,
             busy_percent: 50,
             busy_requests: 16,
             ramp: Millis::from_secs(60),

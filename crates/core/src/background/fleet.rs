@@ -93,29 +93,36 @@ impl Member {
         Self { info, is_copying: false, traffic, sent, stored, pushes: 0 }
     }
 
+    /// Returns how much of the node its clients leave alone, in percent.
+    fn quiet_percent(&self, pace: &PaceConfig) -> u64 {
+        if self.info.load.requests_in_flight >= pace.busy_requests {
+            return 0;
+        }
+        let busy_at = percent(self.info.egress_bytes_per_second, pace.busy_percent).max(1);
+        let left = busy_at - self.traffic.bytes_per_second.min(busy_at);
+        u64::try_from(u128::from(left) * 100 / u128::from(busy_at)).expect("a share")
+    }
+
     /// Returns the bytes per second that it may send: see [`PaceConfig`].
     pub(super) fn send_rate(&self, hurry: Hurry, is_waiting: bool, pace: &PaceConfig) -> u64 {
-        let egress = self.info.egress_bytes_per_second;
-        let busy_at = percent(egress, pace.busy_percent).max(1);
-        let is_busy = self.info.load.requests_in_flight >= pace.busy_requests;
-        let taken = if is_busy { busy_at } else { self.traffic.bytes_per_second.min(busy_at) };
-        let quiet = u128::from(pace.share_percent) * u128::from(busy_at - taken);
-        let quiet = u64::try_from(quiet / u128::from(busy_at)).expect("a share of a share");
+        let quiet = pace.share_percent * self.quiet_percent(pace) / 100;
         let ease = if is_waiting { 0 } else { quiet.max(pace.trickle_percent) };
         let share = match hurry {
             Hurry::None => ease,
             Hurry::Over => ease.max(pace.over_percent),
             Hurry::Risk => ease.max(pace.risk_percent),
         };
-        percent(egress, share)
+        percent(self.info.egress_bytes_per_second, share)
     }
 
-    /// Returns the bytes per second that it may store: few while it is new.
+    /// Returns the bytes per second that it may store: few while it is new or busy.
     fn store_rate(&self, pace: &PaceConfig) -> u64 {
         let (age, ramp) = (self.info.age.0, pace.ramp.0.max(1));
         let grown = (100 - pace.ramp_percent) * age.min(ramp) / ramp;
-        let share = percent(self.info.egress_bytes_per_second, pace.target_percent);
-        percent(share, pace.ramp_percent + grown)
+        let quiet = self.quiet_percent(pace).max(pace.busy_target_percent);
+        let share = pace.target_percent * quiet / 100;
+        let rate = percent(self.info.egress_bytes_per_second, share);
+        percent(rate, pace.ramp_percent + grown)
     }
 
     /// Returns when it may send something; `None` when not for now.
@@ -257,8 +264,8 @@ impl Fleet {
         })
     }
 
-    /// Returns the node that should get a block of a tier so that all are equally full: the one that
-    /// lacks most, if it lacks half of the block at least.
+    /// Returns the node that should get a block of a tier so that all are equally full: the one
+    /// that lacks most, if it lacks half of the block at least.
     pub(super) fn choose_home(
         &mut self,
         now: Instant,

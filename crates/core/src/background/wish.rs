@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use sanderling_protocol::message::MovePurpose;
+use sanderling_protocol::node::Availability;
 use sanderling_protocol::{NodeId, NodeInfo, Tier};
 
 use super::Background;
@@ -59,7 +60,9 @@ impl Background {
         for node in self.fleet.ids() {
             let on_way = self.under_way(node, MovePurpose::Precopy, None);
             let Some(member) = self.fleet.get_mut(node) else { continue };
-            if !member.info.policy.takes_blocks() {
+            // A node that is silent would not hear what it is to send.
+            let is_up = member.info.availability == Availability::Up;
+            if !member.info.policy.takes_blocks() || !is_up {
                 continue;
             }
             let need = self.config.exposure.need(&member.info, member.is_copying);
