@@ -192,11 +192,13 @@ pub(crate) fn path(text: &str) -> Path {
 /// Runs a future on threads enough for what it spawns. It is polled on the test's own thread, whose
 /// end is the servers'.
 pub(crate) fn block_on<F: Future>(work: F) -> F::Output {
+    block_on_within(Duration::from_secs(60), work)
+}
+
+/// The same for a test that takes longer than a minute.
+pub(crate) fn block_on_within<F: Future>(limit: Duration, work: F) -> F::Output {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(60), work)
-            .await
-            .expect("the test ends in a minute")
-    })
+    runtime
+        .block_on(async { tokio::time::timeout(limit, work).await.expect("the test ends in time") })
 }
