@@ -4,6 +4,7 @@ mod cluster;
 
 use std::time::{Duration, Instant};
 
+use cluster::http::{get, post};
 use cluster::{Cluster, SOON, Shape, block_on, bytes_of, path, until_drained, until_node};
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::message::ObjectKind;
@@ -175,7 +176,8 @@ fn decommission_empties_a_node_and_cancel_takes_it_back() {
 
 #[test]
 fn dry_run_moves_nothing() {
-    let cluster = Cluster::of(2);
+    let mut cluster = Cluster::of(2);
+    let n1 = cluster.datanode("n1").node;
     block_on(async {
         let client = cluster.client().await;
         fill(&client, 4).await;
@@ -189,7 +191,7 @@ fn dry_run_moves_nothing() {
         assert_eq!(late["fits"], false, "{late}");
         assert_eq!(late["forecast"]["late_bytes"], late["bytes"], "{late}");
         let ran = cluster.cli(&["node", "decommission", "n0", "--dry-run"]);
-        assert!(ran.stdout.contains("to node 2 (n1), dram:"), "{ran}");
+        assert!(ran.stdout.contains(&format!("to node {n1} (n1), dram:")), "{ran}");
         let nodes = client.nodes(false).await.expect("the namenode answers");
         assert!(nodes.iter().all(|node| node.policy == Policy::Active), "{nodes:?}");
     });
@@ -216,7 +218,7 @@ fn forecast_of_a_slow_drain_is_shown_while_it_runs() {
         let ran = cluster.cli(&["node", "ls"]);
         assert!(ran.stdout.contains("forecast: "), "{ran}");
         let answer = get(&cluster.namenode.http_address, "/v1/nodes/slow").await;
-        assert!(answer.contains("\"forecast\":{"), "{answer}");
+        assert!(answer["drain"]["forecast"]["left_bytes"].is_u64(), "{answer}");
         let ran = cluster.cli(&["events"]);
         assert!(ran.stdout.contains("node 1 forecast: "), "{ran}");
         until_drained(&client, "slow").await;
@@ -255,36 +257,13 @@ fn notice_by_http_drains_the_node() {
     });
 }
 
-/// Reads a page and returns the whole answer.
-async fn get(address: &str, target: &str) -> String {
-    exchange(address, format!("GET {target} HTTP/1.0\r\nhost: {address}\r\n\r\n")).await
-}
-
-/// Posts a body and returns the whole answer.
-async fn post(address: &str, target: &str, body: &str) -> String {
-    let request = format!(
-        "POST {target} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    exchange(address, request).await
-}
-
-async fn exchange(address: &str, request: String) -> String {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(address).await.expect("the HTTP door is open");
-    stream.write_all(request.as_bytes()).await.expect("sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.expect("answered");
-    answer
-}
-
 #[test]
 fn another_manager_takes_over_in_the_middle_of_a_drain() {
     let cluster = Cluster::start(Shape {
         datanodes: 3,
         dram: "160MiB",
         namenode: vec!["--no-manager".to_owned()],
+        ..Shape::default()
     });
     block_on(async {
         let client = cluster.client().await;

@@ -4,6 +4,8 @@
 //! the kernel (`--exit-with-parent`). Every wait has a limit and says what it waited for.
 #![allow(dead_code, reason = "each test program uses its part of the harness")]
 
+pub(crate) mod http;
+pub(crate) mod model;
 mod process;
 
 use std::path::{Path as LocalPath, PathBuf};
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use sanderling_client::{Client, ClientConfig};
 use sanderling_protocol::node::NodeInfo;
-use sanderling_protocol::{Path, Policy};
+use sanderling_protocol::{NodeId, Path, Policy};
 use tempfile::TempDir;
 
 pub(crate) use process::{Ran, Server, run, sanderling};
@@ -26,11 +28,13 @@ pub(crate) struct Shape {
     pub(crate) dram: &'static str,
     /// Flags of the namenode beside the usual ones.
     pub(crate) namenode: Vec<String>,
+    /// Flags of the first datanodes beside the usual ones.
+    pub(crate) datanode: Vec<&'static str>,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { datanodes: 3, dram: "64MiB", namenode: Vec::new() }
+        Self { datanodes: 3, dram: "64MiB", namenode: Vec::new(), datanode: Vec::new() }
     }
 }
 
@@ -53,8 +57,10 @@ impl Cluster {
         let namenode = namenode(directory.path(), "127.0.0.1:0", &shape);
         let mut cluster = Self { namenode, datanodes: Vec::new(), shape, directory };
         // All at once, then wait for all.
-        let starting: Vec<_> =
-            (0..cluster.shape.datanodes).map(|at| cluster.spawn(&format!("n{at}"), &[])).collect();
+        let flags = cluster.shape.datanode.clone();
+        let starting: Vec<_> = (0..cluster.shape.datanodes)
+            .map(|at| cluster.spawn(&format!("n{at}"), &flags))
+            .collect();
         cluster.datanodes = starting.into_iter().map(process::Starting::serves).collect();
         cluster
     }
@@ -87,6 +93,12 @@ impl Cluster {
     pub(crate) fn datanode(&mut self, name: &str) -> &mut Server {
         let found = self.datanodes.iter_mut().find(|server| server.name == name);
         found.expect("the datanode was started")
+    }
+
+    /// Returns the name of a datanode's incarnation.
+    pub(crate) fn name_of(&self, node: NodeId) -> String {
+        let found = self.datanodes.iter().find(|server| server.node == node.0);
+        found.expect("the datanode was started").name.clone()
     }
 
     /// Starts the namenode again on the same directory and port.

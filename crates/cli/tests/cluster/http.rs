@@ -1,0 +1,27 @@
+//! Calls of the servers' HTTP doors.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Posts a body and returns the whole answer.
+pub(crate) async fn post(address: &str, target: &str, body: &str) -> String {
+    let headers = format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len());
+    call(address, &format!("POST {target} HTTP/1.1\r\n{headers}"), body).await
+}
+
+/// Gets a page that is JSON.
+pub(crate) async fn get(address: &str, target: &str) -> serde_json::Value {
+    let answer = call(address, &format!("GET {target} HTTP/1.0\r\n"), "").await;
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.contains(" 200 "), "{answer}");
+    serde_json::from_str(body).expect("the page is JSON")
+}
+
+async fn call(address: &str, head: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.expect("the HTTP door is open");
+    let request = format!("{head}host: {address}\r\nconnection: close\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("answered");
+    answer
+}

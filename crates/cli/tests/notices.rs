@@ -1,0 +1,326 @@
+//! Notices as clouds give them: many at once, in waves, late, twice, taken back, to the manager's
+//! own machine.
+
+mod cluster;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use cluster::model::{Losses, Model};
+use cluster::{Cluster, Shape, block_on, bytes_of, path, until_drained, until_gone, until_node};
+use sanderling_client::{Client, PutOptions};
+use sanderling_protocol::node::NodeInfo;
+use sanderling_protocol::{EventKind, Millis, NodeId, NodeSelector, Policy};
+use tokio_util::sync::CancellationToken;
+
+fn node(name: &str) -> NodeSelector {
+    NodeSelector(name.to_owned())
+}
+
+async fn notice(client: &Client, name: &str, deadline: Duration) {
+    let millis = i64::try_from(deadline.as_millis()).expect("seconds");
+    client.notice(&node(name), millis, "test").await.expect("taken");
+}
+
+async fn info(client: &Client, name: &str) -> NodeInfo {
+    until_node(client, name, "known", |_| true).await
+}
+
+/// Clients at work: one reads everything again and again, one appends and flushes.
+struct Work {
+    stop: CancellationToken,
+    reader: tokio::task::JoinHandle<u64>,
+    writer: tokio::task::JoinHandle<u64>,
+}
+
+/// Bytes of one flushed write.
+const PIECE_BYTES: usize = 100_000;
+
+impl Work {
+    async fn start(cluster: &Cluster, model: &Model) -> Self {
+        let stop = CancellationToken::new();
+        let (client, model, stopped) = (cluster.client().await, model.clone(), stop.clone());
+        let reader = tokio::spawn(async move {
+            let mut reads = 0;
+            while !stopped.is_cancelled() {
+                for (object, (_, bytes)) in &model.objects {
+                    let read = client.get(object).await.expect("a reader goes on");
+                    assert_eq!(read.len(), *bytes, "{object}");
+                    reads += 1;
+                }
+            }
+            reads
+        });
+        let (client, stopped) = (cluster.client().await, stop.clone());
+        let writer = tokio::spawn(async move {
+            let options = PutOptions::default();
+            let mut writer = client.create(&path("/written"), &options).await.expect("created");
+            let mut pieces = 0;
+            while !stopped.is_cancelled() && pieces < 300 {
+                let piece = bytes_of(10_000 + pieces, PIECE_BYTES);
+                writer.write_bytes(piece).await.expect("a writer goes on");
+                writer.flush().await.expect("a flush goes on");
+                pieces += 1;
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            writer.close().await.expect("closed");
+            pieces
+        });
+        Self { stop, reader, writer }
+    }
+
+    /// Ends the work: no call has failed, and what was written can be read.
+    async fn end(self, client: &Client) {
+        self.stop.cancel();
+        let pieces = self.writer.await.expect("the writer did not fail");
+        let reads = self.reader.await.expect("the reader did not fail");
+        let whole: Vec<u8> =
+            (0..pieces).flat_map(|at| bytes_of(10_000 + at, PIECE_BYTES)).collect();
+        let read = client.get(&path("/written")).await.expect("readable");
+        assert!(read == whole, "other bytes came back");
+        client.delete(&path("/written"), false).await.expect("deleted");
+        eprintln!("{reads} reads and {pieces} flushed writes, none failed");
+    }
+}
+
+#[test]
+fn half_of_the_fleet_noticed_within_a_second_loses_nothing_and_fails_no_call() {
+    let mut cluster = Cluster::of(6);
+    block_on(async {
+        let client = cluster.client().await;
+        let model = Model::fill(&client, 72).await;
+        let work = Work::start(&cluster, &model).await;
+        let (began, deadline) = (Instant::now(), Duration::from_secs(6));
+        for name in ["n0", "n1", "n2"] {
+            notice(&client, name, deadline).await;
+        }
+        assert!(began.elapsed() < Duration::from_secs(1), "notices took {:?}", began.elapsed());
+        for name in ["n0", "n1", "n2"] {
+            let drained = until_drained(&client, name).await;
+            let drain = drained.drain.expect("it drained");
+            assert!(drain.moved_blocks > 0, "{name} held nothing: the test shows nothing");
+        }
+        println!("three nodes of six are empty after {:?}", began.elapsed());
+        tokio::time::sleep((began + deadline).saturating_duration_since(Instant::now())).await;
+        for name in ["n0", "n1", "n2"] {
+            cluster.datanode(name).kill();
+        }
+        work.end(&client).await;
+        model.check_whole(&cluster, &client).await;
+        for name in ["n0", "n1", "n2"] {
+            until_gone(&client, name).await;
+        }
+        model.check_once(&cluster);
+    });
+}
+
+/// Returns the bytes that moved from these nodes, by where they went.
+async fn moved_to(client: &Client, from: &[NodeId]) -> BTreeMap<NodeId, u64> {
+    let events = client.events(0, 1000, Millis(0)).await.expect("the namenode answers");
+    let mut moved = BTreeMap::new();
+    for event in events {
+        if let EventKind::BlocksMoved { from: source, to, bytes, .. } = event.kind
+            && from.contains(&source)
+        {
+            *moved.entry(to).or_default() += bytes;
+        }
+    }
+    moved
+}
+
+#[test]
+fn second_wave_that_hits_the_targets_of_the_first_loses_nothing() {
+    let mut cluster = Cluster::start(Shape {
+        datanodes: 6,
+        dram: "96MiB",
+        datanode: vec!["--egress-limit", "12MB"],
+        ..Shape::default()
+    });
+    block_on(async {
+        let client = cluster.client().await;
+        let model = Model::fill(&client, 60).await;
+        let first = [cluster.datanode("n0").node, cluster.datanode("n1").node].map(NodeId);
+        for name in ["n0", "n1"] {
+            notice(&client, name, Duration::from_secs(20)).await;
+        }
+        let limit = Instant::now() + cluster::SOON;
+        let targets = loop {
+            let moved = moved_to(&client, &first).await;
+            if moved.len() >= 3 {
+                break moved;
+            }
+            assert!(Instant::now() < limit, "the first wave moves nothing: {moved:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        let left = info(&client, "n0").await.drain.map_or(0, |drain| drain.left_blocks);
+        assert!(left > 0, "the first wave is over before the second comes");
+        let mut targets: Vec<(u64, NodeId)> =
+            targets.into_iter().map(|(to, bytes)| (bytes, to)).collect();
+        targets.sort_unstable();
+        let hit: Vec<String> =
+            (targets.iter().rev().take(2)).map(|(_, to)| cluster.name_of(*to)).collect();
+        println!("the second wave hits {hit:?}, {left} blocks are left on n0");
+        for name in &hit {
+            notice(&client, name, Duration::from_secs(20)).await;
+        }
+        let noticed: Vec<&str> =
+            ["n0", "n1"].into_iter().chain(hit.iter().map(String::as_str)).collect();
+        for name in &noticed {
+            until_drained(&client, name).await;
+        }
+        for name in &noticed {
+            cluster.datanode(name).kill();
+        }
+        model.check_whole(&cluster, &client).await;
+        for name in &noticed {
+            until_gone(&client, name).await;
+        }
+        model.check_once(&cluster);
+    });
+}
+
+#[test]
+fn manager_that_dies_with_its_own_noticed_machine_leaves_the_other_drain_to_the_next() {
+    let mut cluster = Cluster::start(Shape {
+        datanodes: 4,
+        dram: "128MiB",
+        namenode: vec!["--no-manager".to_owned()],
+        datanode: vec!["--egress-limit", "8MB"],
+    });
+    block_on(async {
+        let client = cluster.client().await;
+        let mut first = cluster.manager("first");
+        let _second = cluster.manager("second");
+        let model = Model::fill(&client, 80).await;
+        notice(&client, "n0", Duration::from_secs(20)).await;
+        until_drained(&client, "n0").await;
+        notice(&client, "n1", Duration::from_secs(25)).await;
+        let moving = |node: &NodeInfo| node.drain.is_some_and(|drain| drain.moved_blocks > 0);
+        let left = until_node(&client, "n1", "moving", moving).await;
+        // The machine of n0 and of the first manager goes.
+        first.kill();
+        cluster.datanode("n0").kill();
+        let left = left.drain.map_or(0, |drain| drain.left_blocks);
+        assert!(left > 0, "the other drain is over before the machine goes");
+        println!("the machine goes, about {left} blocks are left on n1");
+        until_drained(&client, "n1").await;
+        cluster.datanode("n1").kill();
+        model.check_whole(&cluster, &client).await;
+        notice(&client, "n2", Duration::from_secs(25)).await;
+        until_drained(&client, "n2").await;
+        cluster.datanode("n2").kill();
+        model.check_whole(&cluster, &client).await;
+    });
+}
+
+#[test]
+fn late_notice_saves_what_it_can_and_says_the_rest() {
+    let mut cluster = Cluster::start(Shape {
+        dram: "96MiB",
+        datanode: vec!["--egress-limit", "16MB"],
+        ..Shape::default()
+    });
+    block_on(async {
+        let client = cluster.client().await;
+        let model = Model::fill(&client, 90).await;
+        let n0 = NodeId(cluster.datanode("n0").node);
+        let before = model.at_home(&client, n0).await;
+        notice(&client, "n0", Duration::from_millis(600)).await;
+        let gone = until_gone(&client, "n0").await;
+        cluster.datanode("n0").kill();
+        let drain = gone.drain.expect("it drained");
+        let lost = Losses::reported(&client).await;
+        assert!(lost.blocks.is_subset(&before.blocks), "what was not there is lost: {lost:?}");
+        assert!(drain.lost_blocks > 0, "everything was in time: the test shows nothing");
+        assert!(drain.moved_blocks > 0, "nothing was in time: {drain:?}");
+        let (moved, lost_blocks) = (drain.moved_blocks, lost.blocks.len() as u64);
+        assert_eq!(drain.lost_blocks, lost_blocks);
+        assert_eq!(moved + lost_blocks, before.blocks.len() as u64, "{drain:?}");
+        println!("{moved} blocks were moved in 600 ms, {lost_blocks} are lost");
+        model.check(&client, &lost).await;
+        let fsck = client.fsck().await.expect("the namenode answers");
+        assert_eq!((fsck.lost_blocks, fsck.lost_bytes), (lost_blocks, lost.bytes()));
+        assert!(fsck.problems.is_empty(), "{fsck:?}");
+    });
+}
+
+#[test]
+fn notice_that_comes_twice_can_only_bring_the_deadline_nearer() {
+    let mut cluster = Cluster::of(3);
+    block_on(async {
+        let client = cluster.client().await;
+        let model = Model::fill(&client, 12).await;
+        notice(&client, "n0", Duration::from_secs(600)).await;
+        let first = info(&client, "n0").await;
+        assert!(first.deadline_in > Some(Millis(590_000)), "{first:?}");
+        let began = Instant::now();
+        notice(&client, "n0", Duration::from_secs(3)).await;
+        notice(&client, "n0", Duration::from_secs(900)).await;
+        let nearer = info(&client, "n0").await;
+        assert!(nearer.deadline_in <= Some(Millis(3000)), "{nearer:?}");
+        let gone = until_gone(&client, "n0").await;
+        assert!(began.elapsed() >= Duration::from_secs(3), "{:?}: {gone:?}", began.elapsed());
+        assert_eq!(gone.drain.map(|drain| drain.lost_blocks), Some(0));
+        assert_eq!(client.report().await.expect("the namenode answers").notices, 1);
+        cluster.datanode("n0").kill();
+        model.check_whole(&cluster, &client).await;
+    });
+}
+
+#[test]
+fn cancelled_notice_leaves_a_node_that_takes_blocks_and_writes_again() {
+    let cluster = Cluster::start(Shape {
+        datanodes: 2,
+        datanode: vec!["--egress-limit", "8MB"],
+        ..Shape::default()
+    });
+    block_on(async {
+        let client = cluster.client().await;
+        let model = Model::fill(&client, 40).await;
+        let mut writers = Vec::new();
+        for at in 0..4 {
+            let to = path(&format!("/open-{at}"));
+            let mut writer = client.create(&to, &PutOptions::default()).await.expect("created");
+            writer.write_bytes(bytes_of(at, PIECE_BYTES)).await.expect("written");
+            writer.flush().await.expect("flushed");
+            writers.push((at, to, writer));
+        }
+        notice(&client, "n0", Duration::from_secs(4)).await;
+        let noticed = Instant::now();
+        let fenced = |node: &NodeInfo| node.drain.is_some_and(|drain| drain.is_fenced);
+        until_node(&client, "n0", "fenced", fenced).await;
+        for (at, to, writer) in &mut writers {
+            writer.write_bytes(bytes_of(100 + *at, PIECE_BYTES)).await.expect("written elsewhere");
+            writer.flush().await.expect("flushed elsewhere");
+            let blocks = Model::blocks(&client, to).await;
+            let last = blocks.last().expect("it has bytes").home;
+            assert_ne!(last.map(|node| cluster.name_of(node)), Some("n0".to_owned()), "{to}");
+        }
+        let cancelled = client.cancel(&node("n0")).await.expect("taken back");
+        assert_eq!((cancelled.policy, cancelled.deadline_in), (Policy::Active, None));
+        // It takes blocks and writes again: objects whose only block is there can be flushed.
+        let n0 = cancelled.id;
+        let before = info(&client, "n0").await.blocks;
+        for at in 0..12 {
+            let to = path(&format!("/again-{at}"));
+            let put = client.put(&to, bytes_of(500 + at, 300_000), &PutOptions::default()).await;
+            put.expect("stored");
+        }
+        let after = info(&client, "n0").await;
+        assert!(after.blocks > before, "{before} blocks before, {after:?}");
+        for (at, to, mut writer) in writers {
+            writer.write_bytes(bytes_of(200 + at, PIECE_BYTES)).await.expect("written");
+            writer.close().await.expect("closed");
+            let whole: Vec<u8> =
+                [at, 100 + at, 200 + at].iter().flat_map(|at| bytes_of(*at, PIECE_BYTES)).collect();
+            assert!(client.get(&to).await.expect("readable") == whole, "{to} has other bytes");
+        }
+        let deadline = Duration::from_millis(4500);
+        tokio::time::sleep(deadline.saturating_sub(noticed.elapsed())).await;
+        let after = info(&client, "n0").await;
+        assert_eq!((after.id, after.policy), (n0, Policy::Active), "its deadline was forgotten");
+        model.check(&client, &Losses::default()).await;
+        assert_eq!(Losses::reported(&client).await, Losses::default());
+        model.check_once(&cluster);
+    });
+}
