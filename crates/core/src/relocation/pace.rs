@@ -88,7 +88,8 @@ impl Pace {
     /// Learns from a push of `bytes` that began at `mark` and took `micros`.
     pub(super) fn record(&mut self, bytes: u64, mark: Mark, micros: u64) {
         self.delivered += bytes;
-        let delivered = self.delivered - mark.0;
+        // A push that began in an earlier drain of the node, taken back since, teaches nothing.
+        let delivered = self.delivered.saturating_sub(mark.0);
         if delivered < Self::PUSH_BYTES_MIN {
             return;
         }
@@ -223,6 +224,14 @@ mod tests {
         assert!(pace.push_bytes(None, 8 * MIB) > first);
         assert!(pace.push_bytes(Some(Millis(80)), 8 * MIB) >= MIB);
         assert_eq!(pace.push_bytes(Some(Millis(0)), 8 * MIB), 64 << 10);
+    }
+
+    #[test]
+    fn push_that_began_in_an_earlier_drain_teaches_nothing() {
+        let mark = measured(100 * MIB).mark();
+        let mut pace = Pace::new();
+        pace.record(8 * MIB, mark, 1);
+        assert_eq!(pace.link_bytes_per_second(), 0);
     }
 
     #[test]
