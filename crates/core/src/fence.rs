@@ -19,7 +19,7 @@
 //!   an order or by a push stays so, because its length has been told.
 //! - **A stored block is sealed**: no writer ever goes on in a copy.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
 use sanderling_protocol::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_PAGE_MAX};
@@ -337,7 +337,8 @@ impl<B: Clone> BlockTable<B> {
     ///
     /// # Errors
     /// [`Refusal::Moved`]: this node is fenced; choose another target. [`Refusal::StaleEpoch`]: the
-    /// block is here at this epoch or a later one and was not stored. [`Refusal::StillOpen`]: an
+    /// block is here at this epoch or a later one and was not stored, or such a one was dropped
+    /// here. [`Refusal::StillOpen`]: an
     /// older copy here still takes writes. [`Refusal::NotAtEnd`]: stored before with another
     /// length. [`Refusal::TooLarge`], [`Refusal::BadRequest`]: nothing to store, or more than a
     /// block holds.
@@ -345,6 +346,10 @@ impl<B: Clone> BlockTable<B> {
         let block = store.block;
         check_bytes(u64::from(store.bytes))?;
         let Some(held) = self.blocks.get(&block) else {
+            // A push that was under way when its move was given up: nobody wants it any more.
+            if let Some(last) = self.tombstones.last(block).filter(|last| *last >= store.epoch) {
+                return Err(stale(block, last, store.epoch));
+            }
             return if self.is_fenced {
                 Err(Refusal::Moved { block, length: 0 })
             } else {
@@ -434,7 +439,7 @@ impl<B: Clone> BlockTable<B> {
         if self.blocks.get(&block).is_some_and(|held| held.epoch > last) {
             return None;
         }
-        self.tombstones.insert(block);
+        self.tombstones.insert(block, last);
         let held = self.blocks.remove(&block)?;
         self.bytes -= u64::from(held.length);
         held.bytes
@@ -515,22 +520,28 @@ impl<B> Held<B> {
     }
 }
 
-/// The blocks that were dropped lately.
+/// The blocks that were dropped lately, and up to which epoch.
 #[derive(Debug, Clone, Default)]
 struct Tombstones {
-    blocks: BTreeSet<BlockId>,
+    blocks: BTreeMap<BlockId, Epoch>,
     order: VecDeque<BlockId>,
 }
 
 impl Tombstones {
     fn contains(&self, block: BlockId) -> bool {
-        self.blocks.contains(&block)
+        self.blocks.contains_key(&block)
     }
 
-    fn insert(&mut self, block: BlockId) {
-        if !self.blocks.insert(block) {
+    fn last(&self, block: BlockId) -> Option<Epoch> {
+        self.blocks.get(&block).copied()
+    }
+
+    fn insert(&mut self, block: BlockId, last: Epoch) {
+        if let Some(known) = self.blocks.get_mut(&block) {
+            *known = last.max(*known);
             return;
         }
+        self.blocks.insert(block, last);
         self.order.push_back(block);
         if self.order.len() > TOMBSTONES_MAX
             && let Some(oldest) = self.order.pop_front()

@@ -278,8 +278,25 @@ fn dropped_block_stays_away_but_may_be_stored_again() {
     assert_eq!(table.admit_push(BLOCK, ONE), Err(Refusal::UnknownBlock { block: BLOCK }));
     assert_eq!(table.fence_block(BLOCK, TWO), 0);
     assert_eq!(table.blocks(), 0);
-    table.stored(&store(TWO, 3), b"abc".to_vec()).unwrap();
-    assert_eq!(read(&table, TWO, 3).unwrap(), b"abc");
+    let later = Epoch(3);
+    table.stored(&store(later, 3), b"abc".to_vec()).unwrap();
+    assert_eq!(read(&table, later, 3).unwrap(), b"abc");
+}
+
+#[test]
+fn push_that_arrives_after_its_move_was_given_up_is_refused() {
+    let mut table = Table::default();
+    assert_eq!(table.admit_store(&store(TWO, 3)), Ok(StoreAdmission::Copy));
+    assert_eq!(table.drop_block(BLOCK, TWO), None);
+    let refused = table.stored(&store(TWO, 3), b"abc".to_vec());
+    assert_eq!(refused, Err(Refusal::StaleEpoch { block: BLOCK, here: TWO, asked: TWO }));
+    assert_eq!((table.blocks(), table.bytes()), (0, 0));
+    // Reserved again it has another epoch. A drop of before that comes again changes nothing.
+    table.drop_block(BLOCK, ONE);
+    assert!(table.stored(&store(TWO, 3), b"abc".to_vec()).is_err());
+    table.stored(&store(Epoch(3), 3), b"abc".to_vec()).unwrap();
+    assert_eq!(table.drop_block(BLOCK, TWO), None);
+    assert_eq!(table.blocks(), 1);
 }
 
 #[test]
