@@ -19,6 +19,7 @@ fn baseline() -> Cluster {
         datanodes: 0,
         dram: "128MiB",
         namenode: SEED.map(str::to_owned).to_vec(),
+        ..Shape::default()
     });
     cluster.add("n0", &SEED);
     cluster.add("n1", &SEED);
