@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn push_that_began_in_an_earlier_drain_teaches_nothing() {
         let mark = measured(100 * MIB).mark();
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(u64::MAX);
         pace.record(8 * MIB, mark, 1);
         assert_eq!(pace.link_bytes_per_second(), 0);
     }
