@@ -108,7 +108,7 @@ impl RebalanceConfig {
     pub fn room_bytes(&self, node: &NodeInfo, tier: Tier) -> u64 {
         let Some(usage) = node.tiers.iter().find(|usage| usage.tier == tier) else { return 0 };
         let kept = percent(usage.capacity_bytes, self.reserve_percent);
-        let free = usage.capacity_bytes.saturating_sub(usage.used_bytes + kept);
+        let free = usage.capacity_bytes.saturating_sub(usage.used_bytes.saturating_add(kept));
         let budget = percent(node.budget_bytes, self.exposure_percent);
         free.min(budget.saturating_sub(node.exposure_bytes))
     }

@@ -196,8 +196,9 @@ impl Fleet {
 
     /// Notes that a tier has no room until the next view.
     pub(super) fn fill(&mut self, node: NodeId, tier: Tier) {
-        if let Some(member) = self.members.get_mut(&node) {
-            member.add_used(tier, u64::MAX / 4);
+        let tiers = self.members.get_mut(&node).map(|member| &mut member.info.tiers);
+        for usage in tiers.into_iter().flatten().filter(|usage| usage.tier == tier) {
+            usage.used_bytes = usage.used_bytes.max(usage.capacity_bytes);
         }
     }
 

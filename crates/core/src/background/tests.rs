@@ -337,3 +337,18 @@ fn block_that_would_only_change_which_node_is_fuller_stays() {
     assert_eq!((world.home_blocks(0), world.home_blocks(1)), (2, 1));
     assert_eq!(world.sent.len(), 1, "and none goes back");
 }
+
+#[test]
+fn tier_that_writers_filled_since_the_view_is_left_alone_until_the_next() {
+    let mut world = exposed(90);
+    world.config(|_| ());
+    let (drains, nodes) = (Vec::new(), world.view());
+    for id in 1000..1399 {
+        world.put(1, id, |_| ());
+    }
+    world.give(Input::Drains { drains, nodes });
+    world.run(MINUTE);
+    assert!(world.exposed_blocks(0) <= 30);
+    let refused = world.machine.counts().failed_moves;
+    assert!((1..20).contains(&refused), "{refused} refused");
+}
