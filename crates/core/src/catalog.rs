@@ -10,6 +10,7 @@ mod copies;
 mod drain;
 mod due;
 mod fsck;
+mod heirs;
 mod inspect;
 mod jobs;
 pub mod log;

@@ -396,6 +396,47 @@ impl<B: Clone> BlockTable<B> {
         Ok(())
     }
 
+    /// Serves a block from now on whose bytes are elsewhere already, behind the node's fence too:
+    /// it takes no writes. An older copy here gives way, as does the memory of a block without
+    /// bytes. Returns the bytes that are not needed: the older copy's, or these when the block is
+    /// here at this epoch.
+    ///
+    /// # Errors
+    /// [`Refusal::StaleEpoch`]: it is here at a later epoch. [`Refusal::StillOpen`]: an older copy
+    /// here still takes writes. [`Refusal::TooLarge`], [`Refusal::BadRequest`]: no block's length.
+    pub fn adopt(&mut self, store: &StoreRequest, bytes: B) -> Result<Option<B>, Refusal> {
+        let block = store.block;
+        check_bytes(u64::from(store.bytes))?;
+        if let Some(held) = self.blocks.get(&block) {
+            if held.epoch > store.epoch {
+                return Err(stale(block, held.epoch, store.epoch));
+            }
+            if held.epoch == store.epoch && held.length > 0 {
+                return Ok(Some(bytes));
+            }
+            if held.stage == Stage::Open {
+                return Err(Refusal::StillOpen { block });
+            }
+        }
+        let held = Held {
+            length: store.bytes,
+            bytes: Some(bytes),
+            ..Held::empty(store.epoch, store.tier, Stage::Sealed)
+        };
+        self.bytes += u64::from(store.bytes);
+        let older = self.blocks.insert(block, held);
+        Ok(older.and_then(|older| {
+            self.bytes -= u64::from(older.length);
+            older.bytes
+        }))
+    }
+
+    /// Tells whether a block is here with bytes, at this epoch or a later one.
+    #[must_use]
+    pub fn holds(&self, block: BlockId, epoch: Epoch) -> bool {
+        self.blocks.get(&block).is_some_and(|held| held.epoch >= epoch && held.length > 0)
+    }
+
     /// Fences a block for good and raises its epoch, never lowers it. Returns its final length: 0
     /// for a block that was never written here, and then none ever will be.
     pub fn fence_block(&mut self, block: BlockId, epoch: Epoch) -> u32 {

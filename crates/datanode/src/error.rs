@@ -8,6 +8,7 @@ use sanderling_transport::ListenError;
 use thiserror::Error;
 
 pub use crate::disk::DiskError;
+use crate::object::ObjectTierError;
 
 /// Why a datanode does not start.
 #[derive(Debug, Error)]
@@ -48,6 +49,9 @@ pub enum StartError {
     /// The disk tier cannot be used.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// The object tier cannot be used.
+    #[error(transparent)]
+    Object(#[from] ObjectTierError),
     /// The namenode could not be reached in time.
     #[error("the namenode at {namenode} cannot be reached for {seconds} s: {why}")]
     Unreachable {

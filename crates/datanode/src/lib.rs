@@ -2,13 +2,14 @@
 //!
 //! [`DatanodeServer`] is the whole of it. What may be read, written and moved is decided by
 //! [`sanderling_core::fence::BlockTable`]; this crate keeps the bytes, in memory
-//! ([`DatanodeOptions`]'s `dram_bytes`) and in a directory, and talks to the namenode and to other
-//! datanodes.
+//! ([`DatanodeOptions`]'s `dram_bytes`), in a directory and in an object store, and talks to the
+//! namenode and to other datanodes.
 
 mod agent;
 mod allocator;
 mod arena;
 mod blocking;
+mod capacity;
 mod disk;
 mod dram;
 mod egress;
@@ -19,6 +20,7 @@ mod leaving;
 mod memory;
 mod metrics;
 mod node;
+mod object;
 mod options;
 mod push;
 mod push_rate;
@@ -31,5 +33,6 @@ mod turns;
 
 pub use agent::{Acknowledge, NoticeOptions, NoticeSource};
 pub use error::{DatanodeFailure, DiskError, DrainEnd, StartError};
+pub use object::{ObjectOptions, ObjectTierError};
 pub use options::{DatanodeOptions, DiskOptions};
 pub use server::DatanodeServer;

@@ -65,6 +65,8 @@ pub(crate) struct Metrics {
     notices: Family<SourceLabel, Counter>,
     pub(crate) heartbeats_failed: Counter,
     pub(crate) registrations: Counter,
+    pub(crate) objects_deleted: Counter,
+    objects_unwanted: Gauge64,
 }
 
 impl Metrics {
@@ -89,6 +91,8 @@ impl Metrics {
             notices: Family::default(),
             heartbeats_failed: Counter::default(),
             registrations: Counter::default(),
+            objects_deleted: Counter::default(),
+            objects_unwanted: Gauge64::default(),
         };
         for number in 1..metrics.requests_by_op.len() {
             let op = u8::try_from(number).ok().and_then(Op::from_wire);
@@ -132,6 +136,10 @@ impl Metrics {
         registry.register("heartbeats_failed", help, self.heartbeats_failed.clone());
         let help = "Registrations with the namenode";
         registry.register("registrations", help, self.registrations.clone());
+        let help = "Objects deleted from the object tier because no node serves them";
+        registry.register("objects_deleted", help, self.objects_deleted.clone());
+        let help = "Objects that may be of no use and of which the namenode was not asked yet";
+        registry.register("objects_unwanted", help, self.objects_unwanted.clone());
     }
 
     /// Says whether a source of notices answered.
@@ -162,7 +170,7 @@ impl Metrics {
             let used = match capacity.tier {
                 Tier::Dram => load.dram_used_bytes,
                 Tier::Disk => load.disk_used_bytes,
-                Tier::Object => 0,
+                Tier::Object => store.object_used_bytes(),
             };
             self.tier_used.get_or_create(&label).set(used);
         }
@@ -181,6 +189,8 @@ impl Metrics {
         self.in_flight.set(u64::from(load.requests_in_flight));
         self.fenced.set(u64::from(store.is_fenced()));
         self.home_blocks.set(home_blocks);
+        let unwanted = store.objects.as_ref().map_or(0, |objects| objects.garbage.len());
+        self.objects_unwanted.set(unwanted as u64);
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a string takes everything written to it");
         text

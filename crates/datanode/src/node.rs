@@ -122,6 +122,9 @@ impl Node {
             identity.node = Some(registered.node);
         }
         self.pool.set_cluster(Some(registered.cluster));
+        if let Some(objects) = &self.store.objects {
+            objects.join(registered.cluster);
+        }
         self.metrics.registrations.inc();
         self.take_policy(registered.policy, None, self.fence_orders());
     }

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::agent::NoticeOptions;
-
 use sanderling_core::Mechanism;
+
+use crate::agent::NoticeOptions;
+use crate::object::ObjectOptions;
 
 /// The disk tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub struct DatanodeOptions {
     /// Bytes per second that the network card may send, for the exposure bound; `None` to go by
     /// what is measured.
     pub egress_bytes_per_second: Option<u64>,
+    /// The object tier, if there is to be one.
+    pub object: Option<ObjectOptions>,
     /// Listen beyond loopback although nobody is asked who he is.
     pub allow_unauthenticated: bool,
     /// How notices are met.
@@ -86,6 +89,7 @@ impl Default for DatanodeOptions {
             posted_notice: Duration::from_secs(30),
             notice_min: None,
             egress_bytes_per_second: None,
+            object: None,
             allow_unauthenticated: false,
             mechanism: Mechanism::default(),
             // A namenode that reads a long journal takes seconds.

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::blocking::on_thread;
 use crate::node::Node;
+use crate::object::fetched;
 use crate::store::{BlockBytes, ReadBytes};
 
 /// When to try a target again that could not be reached, or rather another one.
@@ -32,6 +33,12 @@ async fn push(node: &Node, one: PushMove) -> Result<Pushed, Refusal> {
         return Err(Refusal::WrongState { node: one.to, why });
     }
     let _permit = node.pushes.acquire().await.expect("the semaphore is never closed");
+    if node.store.objects.is_some()
+        && let Err(refusal) = node.store.adopt_all(&[(one.block, one.from_epoch)]).await
+    {
+        // It goes as empty if it is not here; the namenode, which knows better, then refuses it.
+        tracing::debug!(block = %one.block, %refusal, "not looked for in the object tier");
+    }
     let admitted = node.store.admit_push(one.block, one.from_epoch)?;
     let length = admitted.length;
     let Some(bytes) = admitted.bytes else { return Ok(Pushed { length }) };
@@ -66,6 +73,7 @@ async fn push(node: &Node, one: PushMove) -> Result<Pushed, Refusal> {
 }
 
 async fn verified(bytes: BlockBytes, block: BlockId, length: u32) -> Result<ReadBytes, Refusal> {
+    let bytes = fetched(bytes).await?;
     if !bytes.is_on_disk() {
         return bytes.read_verified(block, length);
     }

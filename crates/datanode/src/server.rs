@@ -24,6 +24,7 @@ use crate::heartbeat::{End, stay};
 use crate::http::router;
 use crate::memory::available_bytes;
 use crate::node::Node;
+use crate::object::{ObjectTier, collect};
 use crate::options::DatanodeOptions;
 use crate::register::{ATTEMPT_EVERY, is_final, register, register_at_start};
 use crate::store::BlockStore;
@@ -60,7 +61,11 @@ impl DatanodeServer {
             Some(disk) => Some(Arc::new(DiskTier::open(&disk.directory, disk.bytes)?)),
             None => None,
         };
-        let store = BlockStore::new(Arc::clone(&arena), disk);
+        let objects = match options.object.clone() {
+            Some(object) => Some(ObjectTier::open(object).await?),
+            None => None,
+        };
+        let store = BlockStore::new(Arc::clone(&arena), disk, objects);
         let pool = Pool::new(PoolOptions { role: Role::Datanode, ..PoolOptions::default() });
         let options = with_host(options);
         let node = Arc::new(Node::new(options, store, pool, advertised, http_advertised));
@@ -86,6 +91,9 @@ impl DatanodeServer {
             vec![tokio::spawn(life.run(registered)), tokio::spawn(fault(arena, stop.clone()))];
         for notices in node.options.notices.clone() {
             tasks.push(tokio::spawn(follow(Arc::clone(&node), notices, stop.clone())));
+        }
+        if let Some(objects) = node.store.objects.clone() {
+            tasks.push(tokio::spawn(collect(Arc::clone(&node), objects, stop.clone())));
         }
         if let Some(http) = http {
             tasks.push(tokio::spawn(serve_http(http, Arc::clone(&node), stop.clone())));

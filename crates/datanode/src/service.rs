@@ -1,5 +1,6 @@
 //! The frames that a datanode serves.
 
+mod away;
 mod data;
 mod orders;
 

@@ -18,7 +18,7 @@ use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
 use crate::arena::Arena;
 use crate::disk::{DiskBytes, DiskTier};
 use crate::dram::DramBytes;
-use crate::runs::Runs;
+use crate::object::{Fetched, ObjectBytes, ObjectTier};
 use crate::turns::Turns;
 
 /// The bytes of one block at one length.
@@ -26,6 +26,9 @@ use crate::turns::Turns;
 pub(crate) enum BlockBytes {
     Dram(Arc<DramBytes>),
     Disk(Arc<DiskBytes>),
+    /// Not here: [`BlockStore::fetched`] makes a [`Self::Fetched`] of it.
+    Object(Arc<ObjectBytes>),
+    Fetched(Arc<Fetched>),
 }
 
 /// A run of a block that was read, in order, with its checksum.
@@ -68,17 +71,22 @@ pub(crate) enum WriteStep {
 /// The blocks of the node.
 #[derive(Debug)]
 pub(crate) struct BlockStore {
-    table: RwLock<BlockTable<BlockBytes>>,
+    pub(crate) table: RwLock<BlockTable<BlockBytes>>,
     arena: Arc<Arena>,
     disk: Option<Arc<DiskTier>>,
+    pub(crate) objects: Option<Arc<ObjectTier>>,
     pub(crate) turns: Arc<Turns>,
     pub(crate) traffic: Traffic,
 }
 
 impl BlockStore {
-    pub(crate) fn new(arena: Arc<Arena>, disk: Option<Arc<DiskTier>>) -> Self {
+    pub(crate) fn new(
+        arena: Arc<Arena>,
+        disk: Option<Arc<DiskTier>>,
+        objects: Option<Arc<ObjectTier>>,
+    ) -> Self {
         let table = RwLock::new(BlockTable::default());
-        Self { table, arena, disk, turns: Arc::default(), traffic: Traffic::default() }
+        Self { table, arena, disk, objects, turns: Arc::default(), traffic: Traffic::default() }
     }
 
     pub(crate) const fn arena(&self) -> &Arc<Arena> {
@@ -89,7 +97,17 @@ impl BlockStore {
     pub(crate) fn tiers(&self) -> Vec<TierCapacity> {
         let dram = TierCapacity { tier: Tier::Dram, bytes: self.arena.bytes() };
         let disk = |disk: &Arc<DiskTier>| TierCapacity { tier: Tier::Disk, bytes: disk.bytes() };
-        [dram].into_iter().chain(self.disk.as_ref().map(disk)).collect()
+        let object = |object: &Arc<ObjectTier>| TierCapacity {
+            tier: Tier::Object,
+            bytes: object.capacity.bytes(),
+        };
+        let others = self.disk.as_ref().map(disk).into_iter();
+        [dram].into_iter().chain(others).chain(self.objects.as_ref().map(object)).collect()
+    }
+
+    /// Returns the bytes that this node's blocks take in the object tier.
+    pub(crate) fn object_used_bytes(&self) -> u64 {
+        self.objects.as_ref().map_or(0, |objects| objects.capacity.used_bytes())
     }
 
     /// Returns the load as far as the blocks make it.
@@ -149,7 +167,7 @@ impl BlockStore {
         let is_unwanted = |held: &&HeldBlock| unwanted.contains(&held.block);
         for held in reported.iter().filter(is_unwanted) {
             let bytes = self.table.write().drop_block_at(held.block, held.epoch);
-            drop(bytes);
+            self.let_go(bytes);
         }
     }
 
@@ -158,7 +176,15 @@ impl BlockStore {
         for (block, last) in blocks {
             let bytes = self.table.write().drop_block(*block, *last);
             // Deleting a file takes its time, and the table is free again by now.
-            drop(bytes);
+            self.let_go(bytes);
+        }
+    }
+
+    /// Frees what a dropped block took. An object is deleted later, once the namenode has said that
+    /// nobody serves it.
+    fn let_go(&self, bytes: Option<BlockBytes>) {
+        if let (Some(BlockBytes::Object(held)), Some(objects)) = (&bytes, &self.objects) {
+            objects.garbage.add_now(held.key());
         }
     }
 
@@ -210,7 +236,9 @@ impl BlockStore {
                 BlockBytes::Dram(_) => {
                     self.compare_write(&request, &held, length, &bytes).map(WriteStep::Done)
                 }
-                BlockBytes::Disk(_) => Ok(WriteStep::Compare { request, held, length, bytes }),
+                BlockBytes::Disk(_) | BlockBytes::Object(_) | BlockBytes::Fetched(_) => {
+                    Ok(WriteStep::Compare { request, held, length, bytes })
+                }
             },
         }
     }
@@ -291,7 +319,7 @@ impl BlockStore {
         let admission = self.table.read().admit_store(request)?;
         if let StoreAdmission::AlreadyThere { bytes: held } = admission {
             let same = held.has(0, bytes)?;
-            let computed = held.runs().checksum(0, request.bytes).unwrap_or_default();
+            let computed = held.checksum(0, request.bytes).unwrap_or_default();
             let block = request.block;
             let mismatch = Refusal::ChecksumMismatch { block, expected: checksum, computed };
             return if same { Ok(()) } else { Err(mismatch) };
@@ -320,6 +348,7 @@ impl BlockStore {
                 BlockBytes::Dram(Arc::new(before.with(bytes, checksum).ok_or_else(full)?))
             }
             BlockBytes::Disk(before) => BlockBytes::Disk(Arc::new(before.with(bytes, checksum)?)),
+            BlockBytes::Object(_) | BlockBytes::Fetched(_) => return Err(not_fetched()),
         })
     }
 
@@ -345,10 +374,20 @@ impl BlockBytes {
         matches!(self, Self::Disk(_))
     }
 
-    fn runs(&self) -> &Runs {
+    /// Tells whether the bytes have to be fetched before they can be read.
+    pub(crate) const fn is_away(&self) -> bool {
+        matches!(self, Self::Object(_))
+    }
+
+    /// Returns the checksum of a range as it came with the bytes; `None` if it has to be computed.
+    fn checksum(&self, start: u32, end: u32) -> Option<u32> {
         match self {
-            Self::Dram(bytes) => bytes.runs(),
-            Self::Disk(bytes) => bytes.runs(),
+            Self::Dram(bytes) => bytes.runs().checksum(start, end),
+            Self::Disk(bytes) => bytes.runs().checksum(start, end),
+            Self::Object(_) => None,
+            Self::Fetched(held) => {
+                (start == 0 && end as usize == held.bytes.len()).then_some(held.checksum)
+            }
         }
     }
 
@@ -357,13 +396,19 @@ impl BlockBytes {
     /// when the block is on disk.
     ///
     /// # Errors
-    /// [`Refusal::TierFailed`] when the disk fails.
+    /// [`Refusal::TierFailed`] when the disk fails, or an object is shorter than the block.
     pub(crate) fn read(&self, offset: u32, bytes: u32) -> Result<ReadBytes, Refusal> {
         let slices = match self {
             Self::Dram(held) => held.lend(offset, bytes),
             Self::Disk(held) => vec![Bytes::from(held.read(offset, bytes)?)],
+            Self::Object(_) => return Err(not_fetched()),
+            Self::Fetched(held) => {
+                let end = offset as usize + bytes as usize;
+                let range = held.bytes.get(offset as usize..end).ok_or_else(not_fetched)?;
+                vec![held.bytes.slice_ref(range)]
+            }
         };
-        let stored = self.runs().checksum(offset, offset + bytes);
+        let stored = self.checksum(offset, offset + bytes);
         let checksum = stored.unwrap_or_else(|| computed(&slices));
         Ok(ReadBytes { slices, checksum })
     }
@@ -387,6 +432,9 @@ impl BlockBytes {
         match self {
             Self::Dram(held) => Ok(held.has(offset, bytes)),
             Self::Disk(held) => Ok(held.read(offset, bytes.len() as u32)? == bytes),
+            Self::Object(_) | Self::Fetched(_) => {
+                Ok(self.read(offset, bytes.len() as u32)?.slices.concat() == bytes)
+            }
         }
     }
 }
@@ -400,7 +448,12 @@ fn computed(slices: &[Bytes]) -> u32 {
     running.value()
 }
 
-fn check(block: BlockId, bytes: &[u8], expected: u32) -> Result<(), Refusal> {
+fn not_fetched() -> Refusal {
+    let why = "the bytes of the object are not here".to_owned();
+    Refusal::TierFailed { tier: Tier::Object.to_string(), why }
+}
+
+pub(crate) fn check(block: BlockId, bytes: &[u8], expected: u32) -> Result<(), Refusal> {
     let computed = crc32c(bytes);
     if computed == expected {
         return Ok(());

@@ -145,6 +145,14 @@ pub(crate) struct Datanode {
     /// The directory of the disk tier
     #[arg(long, value_name = "D", requires = "disk")]
     pub(crate) disk_dir: Option<PathBuf>,
+    /// A store that outlives the node, the same for all nodes that have one: `file:///directory` or
+    /// `s3://bucket/prefix`, for which `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID` and their kin are
+    /// read from the environment
+    #[arg(long, value_name = "URL", requires = "object_bytes")]
+    pub(crate) object: Option<String>,
+    /// Most bytes that this node puts there
+    #[arg(long, value_name = "SIZE", requires = "object")]
+    pub(crate) object_bytes: Option<Size>,
     /// Send at most this many bytes per second, reads and pushes together: for several nodes on one
     /// machine [default: what the network takes]
     #[arg(long, value_name = "RATE")]

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use sanderling_datanode::{
     Acknowledge, DatanodeOptions, DatanodeServer, DiskOptions, DrainEnd, NoticeOptions,
+    ObjectOptions,
 };
 
 use super::ready::Ready;
@@ -40,6 +41,7 @@ fn options(namenode: &str, args: &Datanode) -> Result<DatanodeOptions, Failure> 
         host: args.host.clone().unwrap_or_default(),
         dram_bytes: args.dram.0,
         disk,
+        object: object(&args)?,
         egress_limit: args.egress_limit.map(|rate| rate.0),
         mechanism: args.policy.into(),
         notices: notices(args),
@@ -65,6 +67,20 @@ fn notices(args: &Datanode) -> Vec<NoticeOptions> {
         ..NoticeOptions::new(source.0.clone())
     };
     args.notice_source.iter().map(options).collect()
+}
+
+fn object(args: &Datanode) -> Result<Option<ObjectOptions>, Failure> {
+    let (Some(url), Some(size)) = (&args.object, &args.object_bytes) else { return Ok(None) };
+    if let Some(directory) = url.strip_prefix("file://").filter(|it| it.starts_with('/')) {
+        let directory = std::path::Path::new(directory);
+        std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
+    }
+    let is_setting = |(name, _): &(String, String)| name.starts_with("AWS_");
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    let settings = std::env::vars_os().filter_map(text).filter(is_setting).collect();
+    Ok(Some(ObjectOptions { url: url.clone(), bytes: size.0, settings, ..Default::default() }))
 }
 
 fn address(text: &str) -> Result<SocketAddr, Failure> {

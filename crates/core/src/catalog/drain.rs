@@ -4,7 +4,7 @@ use sanderling_protocol::limits::TEXT_BYTES_MAX;
 use sanderling_protocol::message::{Forecast, Register, Registered};
 use sanderling_protocol::node::Policy;
 use sanderling_protocol::{
-    BlockId, Epoch, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply,
+    BlockId, Epoch, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply, Tier,
 };
 
 use super::Catalog;
@@ -80,12 +80,17 @@ impl Catalog {
             left: std::collections::BTreeSet::new(),
             safe_bytes: 0,
             copied: std::collections::BTreeSet::new(),
+            stored: std::collections::BTreeSet::new(),
             copies: std::collections::BTreeMap::new(),
             notice_min: request.notice_min,
             egress_bytes_per_second: request.egress_bytes_per_second,
             risk: None,
         };
+        let is_heir = node.tiers.iter().any(|state| state.tier == Tier::Object);
         self.nodes.by_id.insert(id, node);
+        if is_heir {
+            self.heir_came();
+        }
         self.emit(EventKind::NodeRegistered { node: id, name, address: request.address });
         id
     }
@@ -161,7 +166,7 @@ impl Catalog {
         for block in incoming {
             self.void_move(block, orders);
         }
-        self.leave_copies(id);
+        self.leave_copies(id, orders);
         self.exposure(id)
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct Node {
     pub(crate) safe_bytes: u64,
     /// Those of the homes that have a copy elsewhere.
     pub(crate) copied: BTreeSet<BlockId>,
+    /// Those of the homes that are in the object tier.
+    pub(crate) stored: BTreeSet<BlockId>,
     /// Copies here of blocks whose home is elsewhere, with the tier and bytes they take.
     pub(crate) copies: BTreeMap<BlockId, (Tier, u64)>,
     /// Moves that end here, with the tier and bytes reserved.
@@ -154,6 +156,9 @@ impl Nodes {
             if block.copy.is_some() {
                 node.copied.insert(id);
             }
+            if block.tier == Tier::Object {
+                node.stored.insert(id);
+            }
             node.left.remove(&id);
             node.account(block.tier, i64::from(block.reserved));
         }
@@ -176,6 +181,7 @@ impl Nodes {
                 node.safe_bytes -= u64::from(block.length);
             }
             node.copied.remove(&id);
+            node.stored.remove(&id);
             node.account(block.tier, -i64::from(block.reserved));
         }
     }

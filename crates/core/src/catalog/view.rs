@@ -294,11 +294,15 @@ impl Catalog {
     }
 
     /// Returns those of a datanode's blocks that nobody wants there: deleted while it could not be
-    /// told, stored by a move that was given up, or moved away from a node that stays.
+    /// told, stored by a move that was given up, or moved away from a node that stays. An object of
+    /// the object tier is wanted as long as any node wants it: what is unwanted can be deleted.
     pub(crate) fn unwanted(&self, id: NodeId, held: &[HeldBlock]) -> Result<Reply, Refusal> {
         let node = self.nodes.get(id).filter(|node| node.policy != Policy::Gone);
         let node = node.ok_or(Refusal::NodeGone { node: id })?;
         let is_wanted = |block: &HeldBlock| {
+            if block.tier == Tier::Object {
+                return self.is_stored_object(block);
+            }
             node.homes.contains(&block.block)
                 || node.incoming.contains_key(&block.block)
                 || node.left.contains(&block.block)

@@ -6,7 +6,7 @@
 use sanderling_protocol::message::{BlockLength, Grant, GrantedBlock, ObjectKind};
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{
-    BlockId, Epoch, LeaseId, Millis, NodeId, Nonce, ObjectId, Path, Refusal, Reply,
+    BlockId, Epoch, LeaseId, Millis, NodeId, Nonce, ObjectId, Path, Refusal, Reply, Tier,
 };
 
 use super::Catalog;
@@ -377,9 +377,12 @@ impl Catalog {
         self.void_move(block_id, orders);
         let block = self.blocks.get_mut(&block_id).expect("just read");
         if !is_again {
-            block.epoch_last = block.epoch_last.next();
-            block.epoch = block.epoch_last;
             block.state = BlockState::Fenced;
+            // A block in the object tier takes no writes, and is found there under its epoch.
+            if block.tier != Tier::Object {
+                block.epoch_last = block.epoch_last.next();
+                block.epoch = block.epoch_last;
+            }
         }
         if let Some(home) = block.home {
             orders.fences.entry(home).or_default().push((block_id, block.epoch));

@@ -22,7 +22,7 @@ const RANGE_OVERHEAD_BYTES: u64 = 256;
 const DISK_TURN_MAX: Duration = Duration::from_secs(5);
 
 /// One range of a vectored read after its admission.
-type Admitted = Result<(RangeRequest, Option<BlockBytes>), Refusal>;
+type Admitted = (RangeRequest, Result<Option<BlockBytes>, Refusal>);
 
 impl Node {
     pub(super) fn read(self: &Arc<Self>, header: Header) -> Handled {
@@ -30,8 +30,12 @@ impl Node {
         let bytes = match self.store.admit_read(block, epoch, offset, length) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Handled::Now(Response { header: header.reply(), body: Vec::new() }),
+            Err(refusal) if self.store.may_adopt(epoch, &refusal) => return self.read_away(header),
             Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
         };
+        if bytes.is_away() {
+            return self.read_away(header);
+        }
         if bytes.is_on_disk() {
             return self.later(header, move |node| node.read_answer(&header, &bytes));
         }
@@ -43,13 +47,17 @@ impl Node {
     fn read_answer(&self, header: &Header, bytes: &BlockBytes) -> Result<Response, Refusal> {
         let offset = u32::try_from(header.offset).expect("admitted below a block's length");
         let read = bytes.read(offset, header.length)?;
+        Ok(self.read_reply(header, read))
+    }
+
+    pub(super) fn read_reply(&self, header: &Header, read: ReadBytes) -> Response {
         self.count_read(u64::from(header.length));
         let mut reply = header.reply();
         reply.offset = header.offset;
         reply.length = header.length;
         reply.checksum = read.checksum;
         reply.flags = self.read_flags(std::iter::once(header.block));
-        Ok(Response { header: reply, body: read.slices })
+        Response { header: reply, body: read.slices }
     }
 
     /// Copies that were made ahead of a notice say nothing before it comes.
@@ -67,32 +75,36 @@ impl Node {
             Ok(ranges) => ranges,
             Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
         };
-        let admit = |range: RangeRequest| {
-            let RangeRequest { block, epoch, offset, length } = range;
-            let bytes = self.store.admit_read(block, epoch, u64::from(offset), length)?;
-            Ok((range, bytes))
+        let admit = |range: &RangeRequest| {
+            let RangeRequest { block, epoch, offset, length } = *range;
+            (*range, self.store.admit_read(block, epoch, u64::from(offset), length))
         };
-        let admitted: Vec<Admitted> = ranges.into_iter().map(admit).collect();
-        let is_on_disk = |one: &Admitted| {
-            one.as_ref().is_ok_and(|(_, bytes)| bytes.as_ref().is_some_and(BlockBytes::is_on_disk))
+        let admitted: Vec<Admitted> = ranges.iter().map(admit).collect();
+        let is_away = |(range, admitted): &Admitted| match admitted {
+            Ok(bytes) => bytes.as_ref().is_some_and(BlockBytes::is_away),
+            Err(refusal) => self.store.may_adopt(range.epoch, refusal),
         };
+        if admitted.iter().any(is_away) {
+            return self.read_many_away(header, ranges);
+        }
         if admitted.iter().any(is_on_disk) {
-            return self.later(header, move |node| Ok(node.many_answer(&header, &admitted)));
+            let read = move |node: &Self| Ok(node.many_answer(&header, admitted.iter().map(read)));
+            return self.later(header, read);
         }
         let _in_flight = self.enter();
-        Handled::Now(self.many_answer(&header, &admitted))
+        Handled::Now(self.many_answer(&header, admitted.iter().map(read)))
     }
 
-    fn many_answer(&self, header: &Header, admitted: &[Admitted]) -> Response {
-        let mut heads = Vec::with_capacity(admitted.len() * RangeReply::BYTES);
+    pub(super) fn many_answer<I>(&self, header: &Header, reads: I) -> Response
+    where
+        I: IntoIterator<Item = (BlockId, Result<ReadBytes, Refusal>)>,
+    {
+        let mut heads = Vec::new();
+        let mut blocks = Vec::new();
         let mut slices = vec![Bytes::new()];
         let mut total = 0;
-        for one in admitted {
-            let read = match one {
-                Ok((range, Some(bytes))) => bytes.read(range.offset, range.length),
-                Ok((_, None)) => Ok(ReadBytes { slices: Vec::new(), checksum: 0 }),
-                Err(refusal) => Err(refusal.clone()),
-            };
+        for (block, read) in reads {
+            blocks.push(block);
             let head = match read {
                 Ok(read) => {
                     let length = read.slices.iter().map(Bytes::len).sum::<usize>() as u32;
@@ -112,14 +124,13 @@ impl Node {
         }
         self.count_read(total);
         slices[0] = Bytes::from(heads);
-        let blocks = admitted.iter().flatten().map(|(range, _)| range.block);
         let mut reply = header.reply();
-        reply.flags = self.read_flags(blocks);
+        reply.flags = self.read_flags(blocks.into_iter());
         Response { header: reply, body: slices }
     }
 
     pub(super) fn write(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
-        let request = match tier(&header) {
+        let request = match write_tier(&header) {
             Ok(tier) => WriteRequest {
                 block: header.block,
                 epoch: header.epoch,
@@ -195,6 +206,9 @@ impl Node {
             Ok(request) => request,
             Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
         };
+        if request.tier == Tier::Object {
+            return self.store_away(header, request, body);
+        }
         let store = move |node: &Self| {
             node.store.store(&request, &body, header.checksum)?;
             Ok(acknowledged(&header, request.bytes))
@@ -207,7 +221,20 @@ impl Node {
     }
 }
 
-fn acknowledged(header: &Header, length: u32) -> Response {
+fn read((range, admitted): &Admitted) -> (BlockId, Result<ReadBytes, Refusal>) {
+    let read = match admitted {
+        Ok(Some(bytes)) => bytes.read(range.offset, range.length),
+        Ok(None) => Ok(ReadBytes { slices: Vec::new(), checksum: 0 }),
+        Err(refusal) => Err(refusal.clone()),
+    };
+    (range.block, read)
+}
+
+fn is_on_disk((_, admitted): &Admitted) -> bool {
+    matches!(admitted, Ok(Some(bytes)) if bytes.is_on_disk())
+}
+
+pub(super) fn acknowledged(header: &Header, length: u32) -> Response {
     let mut reply = header.reply();
     reply.length = length;
     Response { header: reply, body: Vec::new() }
@@ -218,6 +245,15 @@ fn tier(header: &Header) -> Result<Tier, Refusal> {
         return Err(Refusal::BadFrame { why: "block 0 does not exist".to_owned() });
     }
     header.tier().ok_or_else(|| Refusal::BadFrame { why: format!("no tier {}", header.flags) })
+}
+
+fn write_tier(header: &Header) -> Result<Tier, Refusal> {
+    let tier = tier(header)?;
+    if tier == Tier::Object {
+        let why = "blocks come to the object tier whole, from other nodes".to_owned();
+        return Err(Refusal::BadRequest { why });
+    }
+    Ok(tier)
 }
 
 fn store_request(header: &Header, body: &[u8]) -> Result<StoreRequest, Refusal> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sanderling_protocol::frame::decode_body;
-use sanderling_protocol::{Header, Order, OrderReply, Refusal};
+use sanderling_protocol::{BlockId, Epoch, Header, Order, OrderReply, Refusal};
 use sanderling_transport::{Handled, Response};
 
 use crate::node::Node;
@@ -26,6 +26,9 @@ impl Node {
                 self.order_fence(false);
                 done(&OrderReply::Done)
             }
+            Order::FenceBlocks { blocks } if self.store.objects.is_some() => {
+                self.fence_away(header, blocks)
+            }
             Order::FenceBlocks { blocks } => {
                 done(&OrderReply::Fenced(self.store.fence_blocks(&blocks)))
             }
@@ -38,9 +41,17 @@ impl Node {
                 node.leaving.dropped(blocks.iter().map(|(block, _)| *block));
                 Ok(answer(&header, &OrderReply::Done))
             }),
-            Order::Adopt { .. } => {
-                let why = "it has no object tier".to_owned();
-                done(&OrderReply::Refused(Refusal::WrongState { node: self.id(), why }))
+            Order::Adopt { blocks } => {
+                let node = Arc::clone(self);
+                Handled::Later(Box::pin(async move {
+                    let _in_flight = node.enter();
+                    tracing::info!(node = %node.id(), blocks = blocks.len(), "ordered to adopt");
+                    let keys: Vec<_> = blocks.iter().map(|it| (it.0, it.1)).collect();
+                    match node.store.adopt_all(&keys).await {
+                        Ok(()) => answer(&header, &OrderReply::Done),
+                        Err(refusal) => answer(&header, &OrderReply::Refused(refusal)),
+                    }
+                }))
             }
             Order::Push { moves } => {
                 let node = Arc::clone(self);
@@ -53,6 +64,21 @@ impl Node {
                 }))
             }
         }
+    }
+}
+
+impl Node {
+    /// Fences blocks some of which may be in the object tier, unknown to the table: the length of
+    /// such a one must not be told as 0.
+    fn fence_away(self: &Arc<Self>, header: Header, blocks: Vec<(BlockId, Epoch)>) -> Handled {
+        let node = Arc::clone(self);
+        Handled::Later(Box::pin(async move {
+            let _in_flight = node.enter();
+            match node.store.adopt_all(&blocks).await {
+                Ok(()) => answer(&header, &OrderReply::Fenced(node.store.fence_blocks(&blocks))),
+                Err(refusal) => answer(&header, &OrderReply::Refused(refusal)),
+            }
+        }))
     }
 }
 

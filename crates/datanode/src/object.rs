@@ -1,0 +1,311 @@
+//! Blocks in a store outside of the fleet: a directory that all nodes see, or an S3 bucket.
+//!
+//! An object is a block as it was when it was put there, followed by a trailer that says which
+//! block it is and what its checksum is, so that nothing depends on what a store keeps beside the
+//! bytes. An object is written once and never changes: its name has the epoch, and the namenode
+//! gives each epoch of a block to one copy only. It outlives the node that wrote it; any node with
+//! the tier can serve it from its name alone.
+
+mod blocks;
+mod garbage;
+mod options;
+mod reader;
+mod trailer;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload};
+use parking_lot::Mutex;
+use sanderling_protocol::{BlockId, ClusterId, Epoch, Millis, Refusal, Tier};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+pub(crate) use self::blocks::fetched;
+use self::garbage::Garbage;
+pub(crate) use self::garbage::collect;
+pub use self::options::{ObjectOptions, ObjectTierError};
+use self::reader::Reader;
+use self::trailer::Trailer;
+use crate::capacity::Capacity;
+
+/// Operations on the store at once: 64 MiB of blocks on the way.
+const OPERATIONS_MAX: usize = 64;
+
+/// Most operations that wait for their turn; the next one is refused.
+const OPERATIONS_WAITING_MAX: usize = 1024;
+
+/// When a caller that was one too many may ask again.
+const BUSY_RETRY: Millis = Millis(100);
+
+/// One object of the tier: a block at one epoch.
+pub(crate) type Key = (BlockId, Epoch);
+
+/// The object tier.
+#[derive(Debug)]
+pub(crate) struct ObjectTier {
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+    /// Set when the node has joined; a node never changes its cluster.
+    cluster: OnceLock<ClusterId>,
+    pub(crate) capacity: Arc<Capacity>,
+    pub(crate) options: ObjectOptions,
+    pub(crate) garbage: Garbage,
+    operations: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+    reader: Mutex<Reader>,
+}
+
+/// A block that this node serves from the object tier. What becomes of the object is not decided
+/// here: it stays when this value goes.
+#[derive(Debug)]
+pub(crate) struct ObjectBytes {
+    tier: Arc<ObjectTier>,
+    key: Key,
+    accounted_bytes: u64,
+}
+
+/// The bytes of an object, verified, with their checksum.
+#[derive(Debug, Clone)]
+pub(crate) struct Fetched {
+    pub(crate) bytes: Bytes,
+    pub(crate) checksum: u32,
+}
+
+impl ObjectTier {
+    /// Opens the store and looks whether it answers.
+    ///
+    /// # Errors
+    /// [`ObjectTierError`]: the URL or the store's configuration is wrong, or it does not answer.
+    pub(crate) async fn open(options: ObjectOptions) -> Result<Arc<Self>, ObjectTierError> {
+        let (store, prefix) = options.store()?;
+        let url = options.url.clone();
+        let first = timeout(options.time_max, store.list(Some(&prefix)).next()).await;
+        match first {
+            Ok(None | Some(Ok(_))) => {}
+            Ok(Some(Err(error))) => {
+                return Err(ObjectTierError::Unusable { url, why: short(&error) });
+            }
+            Err(_) => {
+                let why = format!("no answer within {:?}", options.time_max);
+                return Err(ObjectTierError::Unusable { url, why });
+            }
+        }
+        Ok(Arc::new(Self {
+            store,
+            prefix,
+            cluster: OnceLock::new(),
+            capacity: Arc::new(Capacity::new(Tier::Object, options.bytes)),
+            options,
+            garbage: Garbage::default(),
+            operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
+            waiting: Arc::new(Semaphore::new(OPERATIONS_WAITING_MAX)),
+            reader: Mutex::default(),
+        }))
+    }
+
+    /// Learns the cluster, without which no object has a name.
+    pub(crate) fn join(&self, cluster: ClusterId) {
+        self.cluster.get_or_init(|| cluster);
+    }
+
+    /// Returns the name of everything that the cluster keeps in the store.
+    fn directory(&self) -> Result<Path, Refusal> {
+        let cluster = self.cluster.get().ok_or_else(|| failed("the node has not joined yet"))?;
+        Ok(self.prefix.clone().join(cluster.to_string()))
+    }
+
+    fn path(&self, (block, epoch): Key) -> Result<Path, Refusal> {
+        Ok(self.directory()?.join(format!("{:016x}-{}", block.0, epoch.0)))
+    }
+
+    /// Puts a whole block there. When this returns the store has it for good.
+    ///
+    /// # Errors
+    /// [`Refusal::NodeFull`]: the tier's limit, or the disk under a directory, is reached.
+    /// [`Refusal::TierFailed`], [`Refusal::RetryAfter`]: the store failed, is slow or busy. Whether
+    /// the object is there or comes to be is then unknown.
+    pub(crate) async fn put(
+        self: &Arc<Self>,
+        key: Key,
+        bytes: Bytes,
+        checksum: u32,
+    ) -> Result<ObjectBytes, Refusal> {
+        let length = bytes.len() as u32;
+        let held = self.reserved(key, length)?;
+        let trailer = Trailer { block: key.0, epoch: key.1, length, checksum };
+        let path = self.path(key)?;
+        let payload = PutPayload::from_iter([bytes, Bytes::copy_from_slice(&trailer.encode())]);
+        let store = Arc::clone(&self.store);
+        let put = async move { store.put(&path, payload).await };
+        let done = match self.operate(put).await {
+            Ok(done) => done.map_err(|error| self.refusal(&error, u64::from(length))),
+            Err(refusal) => Err(refusal),
+        };
+        match done {
+            Ok(_) => {
+                self.reader.lock().appeared(key);
+                Ok(held)
+            }
+            Err(refusal) => {
+                self.garbage.add_later(key);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Accounts for a block that is there already.
+    pub(crate) fn adopted(self: &Arc<Self>, key: Key, length: u32) -> ObjectBytes {
+        let accounted_bytes = self.capacity.take(length);
+        ObjectBytes { tier: Arc::clone(self), key, accounted_bytes }
+    }
+
+    fn reserved(self: &Arc<Self>, key: Key, length: u32) -> Result<ObjectBytes, Refusal> {
+        let accounted_bytes = self.capacity.reserve(length)?;
+        Ok(ObjectBytes { tier: Arc::clone(self), key, accounted_bytes })
+    }
+
+    /// Returns the length of the block in an object; `None` when there is no such object.
+    ///
+    /// # Errors
+    /// As [`Self::fetch`].
+    pub(crate) async fn length(self: &Arc<Self>, key: Key) -> Result<Option<u32>, Refusal> {
+        let path = self.path(key)?;
+        let store = Arc::clone(&self.store);
+        let found = self.operate(async move { store.head(&path).await }).await?;
+        match found {
+            Ok(meta) => Trailer::length_within(meta.size).map(Some).map_err(failed),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.refusal(&error, 0)),
+        }
+    }
+
+    /// Removes an object; one that is not there has been removed.
+    ///
+    /// # Errors
+    /// As [`Self::fetch`].
+    pub(crate) async fn remove(self: &Arc<Self>, key: Key) -> Result<(), Refusal> {
+        let path = self.path(key)?;
+        let store = Arc::clone(&self.store);
+        self.reader.lock().forget(key);
+        let removed = self.operate(async move { store.delete(&path).await }).await?;
+        match removed {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(self.refusal(&error, 0)),
+        }
+    }
+
+    /// Lists the cluster's objects that are at least so old, and hands them over page by page.
+    ///
+    /// # Errors
+    /// As [`Self::fetch`].
+    pub(crate) fn list(&self) -> Result<impl futures_util::Stream<Item = Listed> + use<>, Refusal> {
+        let listed = self.store.list(Some(&self.directory()?));
+        Ok(listed.map(|found| match found {
+            Ok(meta) => Ok(key_of(&meta).map(|key| (key, age_of(&meta)))),
+            Err(error) => Err(failed(short(&error))),
+        }))
+    }
+
+    /// Does one operation on the store, within the deadline and the bounds of the tier. One that
+    /// does not end in time keeps its place until it ends: a store that hangs is not given more and
+    /// more to do.
+    async fn operate<T, F>(&self, operation: F) -> Result<T, Refusal>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let Ok(place) = Arc::clone(&self.waiting).try_acquire_owned() else {
+            let why = "the object tier has too much to do".to_owned();
+            return Err(Refusal::RetryAfter { after: BUSY_RETRY, why });
+        };
+        let operations = Arc::clone(&self.operations);
+        let working = tokio::spawn(async move {
+            let turn = operations.acquire_owned().await.expect("the semaphore is never closed");
+            let done = operation.await;
+            drop((turn, place));
+            done
+        });
+        match timeout(self.options.time_max, working).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) => Err(failed(error.to_string())),
+            Err(_) => {
+                tracing::warn!(url = %self.options.url, "the object tier does not answer");
+                Err(failed(format!("no answer within {:?}", self.options.time_max)))
+            }
+        }
+    }
+
+    fn refusal(&self, error: &object_store::Error, bytes: u64) -> Refusal {
+        if is_full(error) {
+            return Refusal::NodeFull { tier: Tier::Object.to_string(), bytes };
+        }
+        tracing::error!(url = %self.options.url, %error, "the object tier failed");
+        failed(short(error))
+    }
+}
+
+/// One entry of the store: `None` when it is none of ours.
+pub(crate) type Listed = Result<Option<(Key, Duration)>, Refusal>;
+
+impl ObjectBytes {
+    pub(crate) const fn key(&self) -> Key {
+        self.key
+    }
+
+    /// Fetches the whole block, verified.
+    ///
+    /// # Errors
+    /// As [`ObjectTier::fetch`]; [`Refusal::TierFailed`] also when the object is not there.
+    pub(crate) async fn fetch(&self) -> Result<Fetched, Refusal> {
+        let found = self.tier.fetch(self.key).await?;
+        found.ok_or_else(|| failed(format!("block {} at {} is missing", self.key.0, self.key.1)))
+    }
+}
+
+impl Drop for ObjectBytes {
+    fn drop(&mut self) {
+        self.tier.capacity.release(self.accounted_bytes);
+    }
+}
+
+fn key_of(meta: &ObjectMeta) -> Option<Key> {
+    let (block, epoch) = meta.location.filename()?.split_once('-')?;
+    let block = (block.len() == 16).then(|| u64::from_str_radix(block, 16).ok())??;
+    Some((BlockId(block), Epoch(epoch.parse().ok()?)))
+}
+
+fn age_of(meta: &ObjectMeta) -> Duration {
+    let modified = std::time::SystemTime::from(meta.last_modified);
+    modified.elapsed().unwrap_or_default()
+}
+
+/// Tells whether the disk under a directory is full, which the store says only in its causes.
+fn is_full(error: &object_store::Error) -> bool {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<std::io::Error>()
+            && matches!(error.kind(), StorageFull | QuotaExceeded)
+        {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+fn failed(why: impl Into<String>) -> Refusal {
+    Refusal::TierFailed { tier: Tier::Object.to_string(), why: why.into() }
+}
+
+/// What a store says of its errors may be pages of XML.
+fn short(error: &object_store::Error) -> String {
+    error.to_string().chars().take(300).collect()
+}
+
+#[cfg(test)]
+mod tests;

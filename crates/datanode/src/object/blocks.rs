@@ -1,0 +1,146 @@
+//! The node's blocks in the object tier: taking, adopting and fetching them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use sanderling_core::fence::{StoreAdmission, StoreRequest};
+use sanderling_protocol::frame::RangeRequest;
+use sanderling_protocol::{Epoch, Refusal, Tier};
+
+use super::{Key, ObjectTier, failed};
+use crate::store::{BlockBytes, BlockStore, check};
+
+/// Blocks looked up at once in the object tier for one order.
+const LOOKUPS_AT_ONCE: usize = 16;
+
+impl BlockStore {
+    /// Takes a whole block from another datanode into the object tier; returns when it is there for
+    /// good.
+    ///
+    /// # Errors
+    /// The table's refusals, [`Refusal::ChecksumMismatch`], and those of [`ObjectTier::put`].
+    pub(crate) async fn store_object(
+        &self,
+        request: StoreRequest,
+        bytes: Bytes,
+        checksum: u32,
+    ) -> Result<(), Refusal> {
+        check(request.block, &bytes, checksum)?;
+        let objects = self.objects.as_ref();
+        let objects = objects.ok_or_else(|| failed("this node has no object tier"))?;
+        let admission = self.table.read().admit_store(&request)?;
+        if let StoreAdmission::AlreadyThere { bytes: held } = admission {
+            return self.compare_object(&request, held, checksum).await;
+        }
+        let key = (request.block, request.epoch);
+        let count = u64::from(request.bytes);
+        let held = objects.put(key, bytes, checksum).await?;
+        let stored = self.table.write().stored(&request, BlockBytes::Object(Arc::new(held)));
+        stored.inspect_err(|_| objects.garbage.add_later(key))?;
+        self.traffic.stored_bytes.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Acknowledges a block that was stored before if it is the same.
+    async fn compare_object(
+        &self,
+        request: &StoreRequest,
+        held: BlockBytes,
+        expected: u32,
+    ) -> Result<(), Refusal> {
+        let block = request.block;
+        let computed = fetched(held).await?.read(0, request.bytes)?.checksum;
+        let mismatch = Refusal::ChecksumMismatch { block, expected, computed };
+        if computed == expected { Ok(()) } else { Err(mismatch) }
+    }
+
+    /// Tells whether a read that the table refuses may be of a block that this node should serve
+    /// from the object tier and has not been told of: the order may have been lost.
+    pub(crate) fn may_adopt(&self, epoch: Epoch, refusal: &Refusal) -> bool {
+        self.objects.is_some()
+            && match refusal {
+                Refusal::UnknownBlock { .. } => true,
+                Refusal::StaleEpoch { here, .. } => *here < epoch,
+                // Fenced before it was adopted.
+                Refusal::OutOfRange { end, .. } => *end == 0,
+                _ => false,
+            }
+    }
+
+    /// Finds a range to read, in the object tier if nowhere else, and fetches its block if it is
+    /// there; `None` when it is empty.
+    ///
+    /// # Errors
+    /// Those of [`Self::admit_read`] and of [`ObjectTier::fetch`].
+    pub(crate) async fn fetched(&self, range: RangeRequest) -> Result<Option<BlockBytes>, Refusal> {
+        let RangeRequest { block, epoch, offset, length } = range;
+        let admit = || self.admit_read(block, epoch, u64::from(offset), length);
+        let admitted = match admit() {
+            Err(refusal) if self.may_adopt(epoch, &refusal) => {
+                if !self.adopt_by_fetch((block, epoch)).await? {
+                    return Err(refusal);
+                }
+                admit()?
+            }
+            admitted => admitted?,
+        };
+        match admitted {
+            Some(bytes) => fetched(bytes).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Serves a block from now on if its object is there; tells whether it is.
+    async fn adopt_by_fetch(&self, key: Key) -> Result<bool, Refusal> {
+        let Some(objects) = self.objects.as_ref().filter(|it| !it.is_known_absent(key)) else {
+            return Ok(false);
+        };
+        let Some(found) = objects.fetch(key).await? else { return Ok(false) };
+        self.adopt(objects, key, found.bytes.len() as u32)?;
+        Ok(true)
+    }
+
+    /// Serves these blocks from now on, as far as their objects are there and they are not served
+    /// already. What is not found is found by the first read.
+    ///
+    /// # Errors
+    /// The last error of the store; the other blocks are served.
+    pub(crate) async fn adopt_all(&self, blocks: &[Key]) -> Result<(), Refusal> {
+        let Some(objects) = &self.objects else { return Err(failed("it has no object tier")) };
+        let missing: Vec<Key> = {
+            let table = self.table.read();
+            blocks.iter().copied().filter(|key| !table.holds(key.0, key.1)).collect()
+        };
+        let adopt = |key: Key| async move {
+            match objects.length(key).await? {
+                Some(length) => self.adopt(objects, key, length),
+                None => Ok(()),
+            }
+        };
+        let adopted = futures_util::stream::iter(missing.into_iter().map(adopt));
+        let adopted = adopted.buffer_unordered(LOOKUPS_AT_ONCE);
+        adopted.fold(Ok(()), |all, one| async move { one.and(all) }).await
+    }
+
+    fn adopt(&self, objects: &Arc<ObjectTier>, key: Key, length: u32) -> Result<(), Refusal> {
+        let (block, epoch) = key;
+        let request = StoreRequest { block, epoch, tier: Tier::Object, bytes: length };
+        let held = BlockBytes::Object(Arc::new(objects.adopted(key, length)));
+        let before = self.table.write().adopt(&request, held)?;
+        drop(before);
+        tracing::debug!(%block, %epoch, "adopted from the object tier");
+        Ok(())
+    }
+}
+
+/// Brings a block's bytes here if they are in the object tier.
+///
+/// # Errors
+/// Those of [`ObjectTier::fetch`].
+pub(crate) async fn fetched(bytes: BlockBytes) -> Result<BlockBytes, Refusal> {
+    match bytes {
+        BlockBytes::Object(held) => Ok(BlockBytes::Fetched(Arc::new(held.fetch().await?))),
+        here => Ok(here),
+    }
+}

@@ -1,0 +1,142 @@
+//! Where the object tier is, and how it is opened.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{ClientOptions, ObjectStore, RetryConfig};
+use thiserror::Error;
+
+/// Attempts after the first one, within the deadline.
+const RETRIES_MAX: usize = 3;
+
+/// The object tier. All nodes of a cluster that have one must name the same store: a node that dies
+/// leaves its objects to the others.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ObjectOptions {
+    /// `file:///directory`, which must exist, or `s3://bucket/prefix`.
+    pub url: String,
+    /// Most bytes of blocks that this node is the home of there.
+    pub bytes: u64,
+    /// Settings of an S3 store by the names of its environment variables (`AWS_ENDPOINT_URL`,
+    /// `AWS_ACCESS_KEY_ID` and others); names that it does not know are passed over. They are
+    /// secret.
+    pub settings: Vec<(String, String)>,
+    /// Longest time for one operation on the store.
+    pub time_max: Duration,
+    /// Time between two searches for objects that nobody wants.
+    pub sweep_every: Duration,
+    /// Objects younger than this are left alone by the search.
+    pub sweep_age_min: Duration,
+}
+
+/// Why there is no object tier.
+#[derive(Debug, Error)]
+pub enum ObjectTierError {
+    /// The URL names no store that is known.
+    #[error("the object tier is at file:///directory or s3://bucket/prefix, not at {url:?}")]
+    UnknownUrl {
+        /// The URL.
+        url: String,
+    },
+    /// The store cannot be opened or does not answer.
+    #[error("the object tier at {url} cannot be used: {why}")]
+    Unusable {
+        /// The URL.
+        url: String,
+        /// What the store said.
+        why: String,
+    },
+}
+
+impl Default for ObjectOptions {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            bytes: 0,
+            settings: Vec::new(),
+            // A block is at most 1 MiB: slower than this the store is of no use in a notice.
+            time_max: Duration::from_secs(5),
+            // Only nodes that died in the middle of a deletion leave anything behind.
+            sweep_every: Duration::from_secs(6 * 3600),
+            // What is being moved right now is none of the search's business.
+            sweep_age_min: Duration::from_secs(3600),
+        }
+    }
+}
+
+impl fmt::Debug for ObjectOptions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.settings.iter().map(|(name, _)| name.as_str()).collect();
+        formatter
+            .debug_struct("ObjectOptions")
+            .field("url", &self.url)
+            .field("bytes", &self.bytes)
+            .field("settings", &names)
+            .field("time_max", &self.time_max)
+            .field("sweep_every", &self.sweep_every)
+            .field("sweep_age_min", &self.sweep_age_min)
+            .finish()
+    }
+}
+
+impl ObjectOptions {
+    /// Returns the store and the prefix of all names in it.
+    pub(super) fn store(&self) -> Result<(Arc<dyn ObjectStore>, Path), ObjectTierError> {
+        if let Some(directory) = self.url.strip_prefix("file://").filter(|it| it.starts_with('/')) {
+            // Acknowledged means there for good, as with a remote store.
+            let store = LocalFileSystem::new_with_prefix(directory)
+                .map_err(|error| self.unusable(&error))?
+                .with_fsync(true);
+            return Ok((Arc::new(store), Path::default()));
+        }
+        let place = self.url.strip_prefix("s3://").filter(|place| !place.is_empty());
+        let place = place.ok_or_else(|| ObjectTierError::UnknownUrl { url: self.url.clone() })?;
+        let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+        let prefix = Path::parse(prefix.trim_end_matches('/')).map_err(|error| {
+            ObjectTierError::Unusable { url: self.url.clone(), why: error.to_string() }
+        })?;
+        Ok((self.bucket(bucket)?, prefix))
+    }
+
+    fn bucket(&self, bucket: &str) -> Result<Arc<dyn ObjectStore>, ObjectTierError> {
+        // Several crates of the process may use TLS; the first one chooses, and all choose ring.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = ClientOptions::new()
+            .with_timeout(self.time_max)
+            .with_connect_timeout(self.time_max.min(Duration::from_secs(2)))
+            .with_allow_http(self.is_endpoint_plain());
+        let retry = RetryConfig {
+            max_retries: RETRIES_MAX,
+            retry_timeout: self.time_max,
+            ..RetryConfig::default()
+        };
+        let builder = AmazonS3Builder::new()
+            .with_client_options(client)
+            .with_retry(retry)
+            .with_bucket_name(bucket);
+        let with = |builder: AmazonS3Builder, (name, value): &(String, String)| match name
+            .to_ascii_lowercase()
+            .parse::<AmazonS3ConfigKey>()
+        {
+            Ok(key) => builder.with_config(key, value),
+            Err(_) => builder,
+        };
+        let store = self.settings.iter().fold(builder, with).build();
+        Ok(Arc::new(store.map_err(|error| self.unusable(&error))?))
+    }
+
+    /// Whoever names an endpoint without TLS means it.
+    fn is_endpoint_plain(&self) -> bool {
+        self.settings.iter().any(|(name, value)| {
+            name.starts_with("AWS_ENDPOINT") && value.to_ascii_lowercase().starts_with("http://")
+        })
+    }
+
+    fn unusable(&self, error: &object_store::Error) -> ObjectTierError {
+        ObjectTierError::Unusable { url: self.url.clone(), why: super::short(error) }
+    }
+}

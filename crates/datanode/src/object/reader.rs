@@ -1,0 +1,164 @@
+//! Fetching objects: one fetch at a time of each, the last ones kept, absent ones remembered.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use object_store::{GetResult, ObjectStoreExt};
+use sanderling_protocol::checksum::crc32c;
+use sanderling_protocol::{Refusal, Tier};
+
+use super::trailer::Trailer;
+use super::{Fetched, Key, ObjectTier, failed};
+
+/// Bytes of blocks kept for the next read: small reads of one block follow each other, and each
+/// would fetch it whole.
+const KEPT_BYTES_MAX: usize = 32 << 20;
+
+/// Blocks kept, small as they may be.
+const KEPT_MAX: usize = 4096;
+
+/// How long an object that was not found is not looked for again.
+const ABSENT_FOR: Duration = Duration::from_secs(1);
+
+/// Most objects remembered as absent.
+const ABSENT_MAX: usize = 4096;
+
+type Fetch = Shared<BoxFuture<'static, Result<Option<Fetched>, Refusal>>>;
+
+/// What was fetched, is being fetched, and was not there.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    under_way: BTreeMap<Key, Fetch>,
+    kept: BTreeMap<Key, Fetched>,
+    order: VecDeque<Key>,
+    kept_bytes: usize,
+    absent: BTreeMap<Key, Instant>,
+}
+
+impl Reader {
+    /// Notes that an object is there now.
+    pub(super) fn appeared(&mut self, key: Key) {
+        self.absent.remove(&key);
+    }
+
+    /// Forgets what is known of an object.
+    pub(super) fn forget(&mut self, key: Key) {
+        if let Some(fetched) = self.kept.remove(&key) {
+            self.kept_bytes -= fetched.bytes.len();
+            self.order.retain(|kept| *kept != key);
+        }
+    }
+
+    fn ended(&mut self, key: Key, found: &Result<Option<Fetched>, Refusal>) {
+        self.under_way.remove(&key);
+        match found {
+            Ok(Some(fetched)) => self.keep(key, fetched.clone()),
+            Ok(None) => {
+                self.absent.retain(|_, at| at.elapsed() < ABSENT_FOR);
+                if self.absent.len() < ABSENT_MAX {
+                    self.absent.insert(key, Instant::now());
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn keep(&mut self, key: Key, fetched: Fetched) {
+        let bytes = fetched.bytes.len();
+        if self.kept.insert(key, fetched).is_some() {
+            return;
+        }
+        self.order.push_back(key);
+        self.kept_bytes += bytes;
+        while self.kept_bytes > KEPT_BYTES_MAX || self.order.len() > KEPT_MAX {
+            let Some(oldest) = self.order.pop_front() else { break };
+            let gone = self.kept.remove(&oldest).map_or(0, |gone| gone.bytes.len());
+            self.kept_bytes -= gone;
+        }
+    }
+}
+
+impl ObjectTier {
+    /// Tells whether an object was looked for and not found a moment ago.
+    pub(crate) fn is_known_absent(&self, key: Key) -> bool {
+        self.reader.lock().absent.get(&key).is_some_and(|at| at.elapsed() < ABSENT_FOR)
+    }
+
+    /// Fetches a whole block and verifies it; `None` when there is no such object. Callers that
+    /// want the same one share one fetch.
+    ///
+    /// # Errors
+    /// [`Refusal::ChecksumMismatch`]: the bytes are not those that were put there.
+    /// [`Refusal::TierFailed`]: the store failed or is slow, or this is another object.
+    /// [`Refusal::RetryAfter`]: too much is being fetched.
+    pub(crate) async fn fetch(self: &Arc<Self>, key: Key) -> Result<Option<Fetched>, Refusal> {
+        let fetch = {
+            let mut reader = self.reader.lock();
+            if let Some(kept) = reader.kept.get(&key) {
+                return Ok(Some(kept.clone()));
+            }
+            if let Some(fetch) = reader.under_way.get(&key) {
+                fetch.clone()
+            } else {
+                let fetch = self.fetching(key);
+                reader.under_way.insert(key, fetch.clone());
+                fetch
+            }
+        };
+        fetch.await
+    }
+
+    /// Fetches on a task of its own: whoever began it may go away, and others wait for it.
+    fn fetching(self: &Arc<Self>, key: Key) -> Fetch {
+        let tier = Arc::clone(self);
+        let working = tokio::spawn(async move {
+            let found = tier.load(key).await;
+            tier.reader.lock().ended(key, &found);
+            found
+        });
+        let done = async { working.await.unwrap_or_else(|error| Err(failed(error.to_string()))) };
+        done.boxed().shared()
+    }
+
+    async fn load(&self, key: Key) -> Result<Option<Fetched>, Refusal> {
+        let path = self.path(key)?;
+        let store = Arc::clone(&self.store);
+        let get = async move {
+            let found: GetResult = store.get(&path).await?;
+            if Trailer::length_within(found.meta.size).is_err() {
+                // Not ours to load into memory.
+                return Ok(Bytes::new());
+            }
+            found.bytes().await
+        };
+        match self.operate(get).await? {
+            Ok(object) => verified(key, &object).map(Some),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.refusal(&error, 0)),
+        }
+    }
+}
+
+fn verified(key: Key, object: &Bytes) -> Result<Fetched, Refusal> {
+    let (block, epoch) = key;
+    let Some((trailer, length)) = Trailer::decode(object) else {
+        let bytes = object.len();
+        tracing::error!(%block, %epoch, bytes, "an object is damaged");
+        return Err(failed(format!("the object of block {block} at {epoch} is damaged")));
+    };
+    if (trailer.block, trailer.epoch) != key {
+        tracing::error!(%block, %epoch, found = %trailer.block, "an object is another block");
+        return Err(failed(format!("block {} is in the place of {block}", trailer.block)));
+    }
+    let bytes = object.slice(..length);
+    let computed = crc32c(&bytes);
+    if computed == trailer.checksum {
+        return Ok(Fetched { bytes, checksum: computed });
+    }
+    tracing::error!(%block, %epoch, tier = %Tier::Object, "the bytes of an object changed");
+    Err(Refusal::ChecksumMismatch { block, expected: trailer.checksum, computed })
+}

@@ -1,0 +1,130 @@
+use std::path::PathBuf;
+
+use sanderling_protocol::checksum::crc32c;
+
+use super::*;
+
+const KEY: Key = (BlockId(7), Epoch(3));
+
+async fn tier(bytes: u64) -> (tempfile::TempDir, Arc<ObjectTier>) {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", directory.path().display());
+    let options = ObjectOptions { url, bytes, ..ObjectOptions::default() };
+    let tier = ObjectTier::open(options).await.unwrap();
+    tier.join(ClusterId(0xc1));
+    (directory, tier)
+}
+
+async fn put(
+    tier: &Arc<ObjectTier>,
+    key: Key,
+    bytes: &'static [u8],
+) -> Result<ObjectBytes, Refusal> {
+    tier.put(key, Bytes::from_static(bytes), crc32c(bytes)).await
+}
+
+fn file(directory: &tempfile::TempDir, (block, epoch): Key) -> PathBuf {
+    let name = format!("{:016x}-{}", block.0, epoch.0);
+    directory.path().join(ClusterId(0xc1).to_string()).join(name)
+}
+
+#[tokio::test]
+async fn object_is_fetched_as_it_was_put_and_stays_when_its_node_forgets_it() {
+    let (directory, tier) = tier(1 << 20).await;
+    let held = put(&tier, KEY, b"some bytes").await.unwrap();
+    assert_eq!(tier.capacity.used_bytes(), 4096);
+    let fetched = held.fetch().await.unwrap();
+    assert_eq!((&fetched.bytes[..], fetched.checksum), (&b"some bytes"[..], crc32c(b"some bytes")));
+    drop(held);
+    assert_eq!(tier.capacity.used_bytes(), 0);
+    assert!(file(&directory, KEY).exists());
+    assert_eq!(tier.length(KEY).await, Ok(Some(10)));
+    tier.remove(KEY).await.unwrap();
+    tier.remove(KEY).await.unwrap();
+    assert!(!file(&directory, KEY).exists());
+    assert_eq!(tier.length(KEY).await, Ok(None));
+    assert!(tier.fetch(KEY).await.unwrap().is_none());
+    assert!(tier.is_known_absent(KEY));
+}
+
+#[tokio::test]
+async fn damaged_object_is_refused_and_never_read() {
+    let (directory, tier) = tier(1 << 20).await;
+    let held = put(&tier, KEY, b"some bytes").await.unwrap();
+    let whole = std::fs::read(file(&directory, KEY)).unwrap();
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x10;
+        std::fs::write(file(&directory, KEY), &damaged).unwrap();
+        let refused = held.fetch().await.unwrap_err();
+        match at {
+            0..10 => assert!(matches!(refused, Refusal::ChecksumMismatch { .. }), "{refused}"),
+            _ => assert!(matches!(refused, Refusal::TierFailed { .. }), "{refused}"),
+        }
+    }
+    for cut in 0..whole.len() {
+        std::fs::write(file(&directory, KEY), &whole[..cut]).unwrap();
+        assert!(matches!(held.fetch().await, Err(Refusal::TierFailed { .. })), "cut at {cut}");
+    }
+    std::fs::remove_file(file(&directory, KEY)).unwrap();
+    assert!(matches!(held.fetch().await, Err(Refusal::TierFailed { .. })));
+    std::fs::write(file(&directory, KEY), &whole).unwrap();
+    assert_eq!(held.fetch().await.unwrap().bytes, "some bytes");
+}
+
+#[tokio::test]
+async fn object_in_the_place_of_another_is_refused() {
+    let (directory, tier) = tier(1 << 20).await;
+    let other = (BlockId(8), Epoch(3));
+    let _held = put(&tier, KEY, b"some bytes").await.unwrap();
+    let _other = put(&tier, other, b"other ones").await.unwrap();
+    std::fs::copy(file(&directory, other), file(&directory, KEY)).unwrap();
+    assert!(matches!(tier.fetch(KEY).await, Err(Refusal::TierFailed { .. })));
+}
+
+#[tokio::test]
+async fn full_tier_refuses_and_takes_what_is_there_already() {
+    let (_directory, tier) = tier(8192).await;
+    let first = put(&tier, KEY, b"first").await.unwrap();
+    let second = tier.adopted((BlockId(8), Epoch(1)), 8192);
+    let refused = put(&tier, (BlockId(9), Epoch(1)), b"third").await;
+    assert!(matches!(refused, Err(Refusal::NodeFull { .. })), "{refused:?}");
+    drop((first, second));
+    put(&tier, (BlockId(9), Epoch(1)), b"third").await.unwrap();
+}
+
+#[tokio::test]
+async fn store_that_cannot_be_used_is_told_at_the_start() {
+    for url in ["ftp://host/place", "file://relative", "s3://", "/tmp"] {
+        let options = ObjectOptions { url: url.to_owned(), ..ObjectOptions::default() };
+        let refused = ObjectTier::open(options).await.unwrap_err();
+        assert!(matches!(refused, ObjectTierError::UnknownUrl { .. }), "{url}: {refused}");
+    }
+    let url = "file:///does/not/exist".to_owned();
+    let refused = ObjectTier::open(ObjectOptions { url, ..ObjectOptions::default() }).await;
+    assert!(matches!(refused, Err(ObjectTierError::Unusable { .. })));
+    let options = ObjectOptions {
+        url: "s3://bucket/prefix".to_owned(),
+        settings: vec![
+            ("AWS_ENDPOINT_URL".to_owned(), "http://127.0.0.1:1".to_owned()),
+            ("AWS_ACCESS_KEY_ID".to_owned(), "someone".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY".to_owned(), "the secret".to_owned()),
+        ],
+        time_max: Duration::from_secs(1),
+        ..ObjectOptions::default()
+    };
+    assert!(!format!("{options:?}").contains("the secret"));
+    let refused = ObjectTier::open(options).await.unwrap_err();
+    assert!(matches!(refused, ObjectTierError::Unusable { .. }), "{refused}");
+    assert!(!refused.to_string().contains("the secret"), "{refused}");
+}
+
+#[tokio::test]
+async fn readers_of_one_block_share_one_fetch_and_the_next_one_needs_none() {
+    let (directory, tier) = tier(1 << 20).await;
+    let held = put(&tier, KEY, b"some bytes").await.unwrap();
+    let both = tokio::join!(held.fetch(), tier.fetch(KEY));
+    assert_eq!(both.0.unwrap().bytes, both.1.unwrap().unwrap().bytes);
+    std::fs::remove_file(file(&directory, KEY)).unwrap();
+    assert_eq!(held.fetch().await.unwrap().bytes, "some bytes", "kept from the last fetch");
+}
