@@ -41,7 +41,7 @@ fn options(namenode: &str, args: &Datanode) -> Result<DatanodeOptions, Failure> 
         host: args.host.clone().unwrap_or_default(),
         dram_bytes: args.dram.0,
         disk,
-        object: object(&args)?,
+        object: object(args)?,
         egress_limit: args.egress_limit.map(|rate| rate.0),
         mechanism: args.policy.into(),
         notices: notices(args),

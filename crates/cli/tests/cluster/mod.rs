@@ -67,7 +67,9 @@ impl Cluster {
 
     fn spawn(&self, name: &str, flags: &[&str]) -> process::Starting {
         let mut words = vec!["datanode", "--namenode", &self.namenode.address, "--name", name];
-        words.extend(["--dram", self.shape.dram]);
+        if !flags.contains(&"--dram") {
+            words.extend(["--dram", self.shape.dram]);
+        }
         words.extend(flags);
         process::spawn(self.directory.path(), name, &words)
     }
