@@ -141,7 +141,7 @@ fn random_notices(count: u64, seed: u64) {
             until_gone(&client, &name).await;
             let report = client.report().await.expect("the namenode answers");
             assert_eq!((report.blocks, report.bytes), (0, 0), "notice {round}, {name}: {report:?}");
-            let host = format!("{name}x");
+            let host = format!("n{}", NODES as u64 + round);
             cluster.datanodes.retain(|server| server.name != name);
             cluster.add(&host, &flags(&host));
         }

@@ -72,6 +72,8 @@ pub struct Background {
     batches: BTreeMap<CallId, Batch>,
     /// Batches that call again at a time.
     waiting: BTreeMap<(Instant, CallId), Batch>,
+    /// How many batches each source has under way.
+    busy: BTreeMap<NodeId, usize>,
     /// When something can be done for a source.
     due: BTreeMap<NodeId, Instant>,
     /// Bytes of each source that should have a copy and for which there is no room.
@@ -101,6 +103,7 @@ impl Background {
             drops: BTreeMap::new(),
             batches: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            busy: BTreeMap::new(),
             due: BTreeMap::new(),
             unplaced: BTreeMap::new(),
             next_call: Self::CALLS_FROM.0,
@@ -133,6 +136,7 @@ impl Background {
             *unseen.entry((batch.target, batch.tier)).or_default() += batch.reserve_bytes();
         }
         self.fleet.replace(now, nodes, &unseen);
+        self.busy.retain(|_, batches| *batches > 0);
         self.wish();
         let wishes = &self.wishes;
         self.scans.retain(|node, scan| scan.is_reading() || wishes.contains_key(node));
@@ -314,12 +318,10 @@ impl Background {
     /// Ends a batch, and does what can be done for its source since.
     fn end(&mut self, now: Instant, batch: &Batch) {
         self.fleet.ended(batch.target);
+        if let Some(busy) = self.busy.get_mut(&batch.source) {
+            *busy -= 1;
+        }
         self.pump(now, batch.source);
-    }
-
-    fn batches_of(&self, source: NodeId) -> impl Iterator<Item = &Batch> {
-        let all = self.batches.values().chain(self.waiting.values());
-        all.filter(move |batch| batch.source == source)
     }
 
     /// Takes the answer of a call: a list of another length than asked for counts as no answer.

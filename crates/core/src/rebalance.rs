@@ -51,34 +51,30 @@ pub struct Balance {
 }
 
 /// Tells whether a node takes part: it stays, is well, and nobody expects its end.
-#[must_use]
-pub fn takes_part(node: &NodeInfo) -> bool {
+fn takes_part(node: &NodeInfo) -> bool {
     node.policy == Policy::Active && node.availability == Availability::Up && !node.is_at_risk
 }
 
 /// Returns the size of a node's tier and the bytes on it whose home it is, with those that writers
-/// and moves have reserved.
+/// and moves have reserved; `None` for a node that takes no part.
 #[must_use]
-pub fn home_load(node: &NodeInfo, tier: Tier) -> Option<(u64, u64)> {
+pub fn home_load(node: &NodeInfo, tier: Tier) -> Option<(NodeId, u64, u64)> {
     let usage = node.tiers.iter().find(|usage| usage.tier == tier)?;
     let load = usage.used_bytes.saturating_sub(usage.copy_bytes);
-    (usage.capacity_bytes > 0).then_some((usage.capacity_bytes, load))
+    let has_part = usage.capacity_bytes > 0 && takes_part(node);
+    has_part.then_some((node.id, usage.capacity_bytes, load))
 }
 
-/// Returns how one tier stands: each node's share grows with its size.
+/// Returns how one tier stands, from each node's size and load: its share grows with its size.
 #[must_use]
-pub fn balance<'a>(nodes: impl Iterator<Item = &'a NodeInfo>, tier: Tier) -> Balance {
-    let loads: Vec<(NodeId, u64, u64)> = nodes
-        .filter(|node| takes_part(node))
-        .filter_map(|node| home_load(node, tier).map(|(size, load)| (node.id, size, load)))
-        .collect();
+pub fn balance(loads: &[(NodeId, u64, u64)]) -> Balance {
     let size: u128 = loads.iter().map(|(_, size, _)| u128::from(*size)).sum();
     let load: u128 = loads.iter().map(|(_, _, load)| u128::from(*load)).sum();
     let mut balance = Balance { fullest_percent: 100, ..Balance::default() };
     if load == 0 {
         return balance;
     }
-    for (node, node_size, node_load) in loads {
+    for &(node, node_size, node_load) in loads {
         let share = load * u128::from(node_size) / size;
         let share = u64::try_from(share).unwrap_or(u64::MAX);
         if node_load > share {
@@ -164,6 +160,11 @@ mod tests {
         node
     }
 
+    fn dram(nodes: &[NodeInfo]) -> Balance {
+        let loads = nodes.iter().filter_map(|node| home_load(node, Tier::Dram));
+        balance(&loads.collect::<Vec<_>>())
+    }
+
     const CONFIG: fn() -> RebalanceConfig =
         || RebalanceConfig { excess_bytes_min: 1, ..RebalanceConfig::default() };
 
@@ -171,7 +172,7 @@ mod tests {
     fn empty_node_lacks_what_the_full_ones_have_too_much() {
         let nodes =
             [loaded(1, 1000, 400), loaded(2, 1000, 400), loaded(3, 1000, 400), loaded(4, 1000, 0)];
-        let balance = balance(nodes.iter(), Tier::Dram);
+        let balance = dram(&nodes);
         assert_eq!(balance.fullest_percent, 133);
         assert_eq!(balance.excess.values().copied().collect::<Vec<_>>(), [100, 100, 100]);
         assert_eq!(balance.lack, BTreeMap::from([(NodeId(4), 300)]));
@@ -182,7 +183,7 @@ mod tests {
     fn moving_begins_later_than_it_ends() {
         let at = |used: u64| {
             let nodes = [loaded(1, 10_000, used), loaded(2, 10_000, 2000 - used)];
-            balance(nodes.iter(), Tier::Dram)
+            dram(&nodes)
         };
         assert!(!CONFIG().is_wanted(&at(1100), false));
         assert!(CONFIG().is_wanted(&at(1110), false));
@@ -197,7 +198,7 @@ mod tests {
         let mut holder = loaded(2, 1000, 900);
         holder.tiers[0].copy_bytes = 700;
         let nodes = [loaded(1, 3000, 600), holder];
-        assert_eq!(balance(nodes.iter(), Tier::Dram).fullest_percent, 100);
+        assert_eq!(dram(&nodes).fullest_percent, 100);
     }
 
     #[test]
@@ -205,10 +206,10 @@ mod tests {
         let mut nodes = [loaded(1, 1000, 400), loaded(2, 1000, 0), loaded(3, 1000, 0)];
         nodes[1].policy = Policy::Draining;
         nodes[2].is_at_risk = true;
-        assert!(balance(nodes.iter(), Tier::Dram).lack.is_empty());
+        assert!(dram(&nodes).lack.is_empty());
         nodes[2].is_at_risk = false;
         nodes[2].availability = Availability::Suspect;
-        assert!(balance(nodes.iter(), Tier::Dram).lack.is_empty());
+        assert!(dram(&nodes).lack.is_empty());
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Background {
     pub(super) fn pump(&mut self, now: Instant, source: NodeId) {
         self.due.remove(&source);
         loop {
-            if self.batches_of(source).count() >= self.config.source_batches_max {
+            if self.busy.get(&source).copied().unwrap_or(0) >= self.config.source_batches_max {
                 return;
             }
             let mut due: Option<Instant> = None;
@@ -71,6 +71,7 @@ impl Background {
                 continue;
             }
             self.fleet.started(source, batch.target, batch.bytes());
+            *self.busy.entry(source).or_default() += 1;
             self.go_on(now, batch);
         }
     }

@@ -7,7 +7,6 @@ use sanderling_protocol::node::Availability;
 use sanderling_protocol::{NodeId, NodeInfo, Tier};
 
 use super::Background;
-use super::batch::Batch;
 use super::fleet::Hurry;
 use crate::exposure::plan::Need;
 use crate::rebalance;
@@ -49,16 +48,21 @@ impl Background {
         self.wishes.retain(|_, wish| !wish.is_empty());
     }
 
-    /// Returns what is under way from a node for a purpose, in bytes of its blocks.
-    fn under_way(&self, source: NodeId, purpose: MovePurpose, tier: Option<Tier>) -> u64 {
-        let batches = self.batches_of(source).filter(|batch| batch.purpose == purpose);
-        let batches = batches.filter(|batch| tier.is_none_or(|tier| batch.tier == tier));
-        batches.map(Batch::bytes).sum()
+    /// Returns what is under way from each node for a purpose, in bytes of its blocks.
+    fn under_way(&self, purpose: MovePurpose, tier: Option<Tier>) -> BTreeMap<NodeId, u64> {
+        let mut bytes = BTreeMap::new();
+        let all = self.batches.values().chain(self.waiting.values());
+        for batch in all.filter(|batch| batch.purpose == purpose) {
+            if tier.is_none_or(|tier| batch.tier == tier) {
+                *bytes.entry(batch.source).or_default() += batch.bytes();
+            }
+        }
+        bytes
     }
 
     fn wish_copies(&mut self) {
+        let under_way = self.under_way(MovePurpose::Precopy, None);
         for node in self.fleet.ids() {
-            let on_way = self.under_way(node, MovePurpose::Precopy, None);
             let Some(member) = self.fleet.get_mut(node) else { continue };
             // A node that is silent would not hear what it is to send.
             let is_up = member.info.availability == Availability::Up;
@@ -71,7 +75,8 @@ impl Background {
             match need {
                 Need::Nothing => {}
                 Need::Copy { bytes, is_over } => {
-                    wish.copy_bytes = bytes.saturating_sub(on_way);
+                    wish.copy_bytes =
+                        bytes.saturating_sub(under_way.get(&node).copied().unwrap_or(0));
                     wish.hurry = Some(match (member.info.is_at_risk, is_over) {
                         (true, _) => Hurry::Risk,
                         (false, true) => Hurry::Over,
@@ -110,19 +115,12 @@ impl Background {
     }
 
     fn wish_balance(&mut self, tier: Tier) {
-        let infos: Vec<NodeInfo> = self
-            .fleet
-            .infos()
-            .map(|info| {
-                let mut info = info.clone();
-                let leaving = self.under_way(info.id, MovePurpose::Rebalance, Some(tier));
-                for usage in info.tiers.iter_mut().filter(|usage| usage.tier == tier) {
-                    usage.used_bytes = usage.used_bytes.saturating_sub(leaving);
-                }
-                info
-            })
-            .collect();
-        let balance = rebalance::balance(infos.iter(), tier);
+        let leaving = self.under_way(MovePurpose::Rebalance, Some(tier));
+        let loads = self.fleet.infos().filter_map(|info| {
+            let (node, size, load) = rebalance::home_load(info, tier)?;
+            Some((node, size, load.saturating_sub(leaving.get(&node).copied().unwrap_or(0))))
+        });
+        let balance = rebalance::balance(&loads.collect::<Vec<_>>());
         let was_moving = self.balancing.remove(&tier);
         if !self.config.rebalance.is_wanted(&balance, was_moving) {
             return;
