@@ -35,8 +35,9 @@ pub(crate) fn section(figure: &Figure2) -> Section {
     );
     if has_data {
         body += "<p class=note>Dashed, in the colour of the fit to it: what was recorded. The \
-                 distance is the largest difference between two curves (Kolmogorov): 0 is \
-                 the same distribution. Where a fit is far from its data, experiments resample the data.</p>\n";
+                 distance is the largest difference between two curves (Kolmogorov): 0 is the \
+                 same distribution. Where a fit is far from its data, experiments resample the \
+                 data.</p>\n";
     }
     body += &rerun(if has_data {
         "sanderling lab figure2 --lifetimes FILE --out D"
