@@ -47,10 +47,14 @@ pub struct Writer {
     again: Vec<Bytes>,
     /// Pieces placed and not known to be in place, by number.
     kept: BTreeMap<u64, Bytes>,
-    under_way: JoinSet<(Placed, Result<(), CallError>)>,
+    under_way: JoinSet<Answered>,
     position: u64,
     /// Fences met since the last acknowledgement.
     moved: u32,
+    /// Since when the writer has been held up, and the first piece that was placed after that.
+    held_up: Option<(Instant, u64)>,
+    /// The number of the next piece.
+    next_piece: u64,
     closed: Option<&'static str>,
 }
 
@@ -114,6 +118,8 @@ impl Writer {
             under_way: JoinSet::new(),
             position: grant.bytes,
             moved: 0,
+            held_up: None,
+            next_piece: 0,
             closed: None,
         };
         writer.learn(grant);
@@ -332,15 +338,18 @@ impl Writer {
         let address = self.addresses.get(&placed.block.node).cloned().unwrap_or_default();
         let shared = Arc::clone(&self.client.shared);
         let give_up = Instant::now() + self.client.call_deadline();
+        self.next_piece = placed.piece + 1;
         self.under_way.spawn(async move {
-            let answer = write_piece(&shared, &address, &placed, piece, give_up).await;
-            (placed, answer)
+            let mut refused_at = None;
+            let answer =
+                write_piece(&shared, &address, &placed, piece, give_up, &mut refused_at).await;
+            Answered { placed, answer, refused_at }
         });
     }
 
     async fn take_answer(&mut self, attempts: &mut Attempts) -> Result<(), ClientError> {
         let Some(answered) = self.under_way.join_next().await else { return Ok(()) };
-        let Ok((placed, answer)) = answered else {
+        let Ok(Answered { placed, answer, refused_at }) = answered else {
             let (path, why) = (self.path.clone(), "a piece was given up".to_owned());
             return Err(ClientError::WriterClosed { path, why });
         };
@@ -349,11 +358,31 @@ impl Writer {
                 count(&self.client.shared.counters.written_bytes, u64::from(placed.length));
                 self.machine.acknowledged(placed.piece);
                 self.moved = 0;
+                self.goes_on(&placed, refused_at);
                 self.forget_settled();
                 self.client.succeeded(attempts);
                 Ok(())
             }
-            Err(error) => self.take_refusal(attempts, &placed, error).await,
+            Err(error) => {
+                let since = refused_at.unwrap_or_else(Instant::now);
+                self.held_up.get_or_insert((since, self.next_piece));
+                self.take_refusal(attempts, &placed, error).await
+            }
+        }
+    }
+
+    /// Counts how long the writer was held up, once a piece is in place that was placed after the
+    /// refusal, or that was itself refused for a while.
+    fn goes_on(&mut self, placed: &Placed, refused_at: Option<Instant>) {
+        let counters = &self.client.shared.counters;
+        if let Some(since) = refused_at {
+            counters.stalled(since.elapsed());
+        }
+        if let Some((since, first)) = self.held_up
+            && placed.piece >= first
+        {
+            counters.stalled(since.elapsed());
+            self.held_up = None;
         }
     }
 
@@ -443,6 +472,15 @@ impl Writer {
     }
 }
 
+/// What became of a piece.
+#[derive(Debug)]
+struct Answered {
+    placed: Placed,
+    answer: Result<(), CallError>,
+    /// When the datanode asked first to try the same again.
+    refused_at: Option<Instant>,
+}
+
 /// Writes one piece once, or as often as the datanode asks to try the same again until `give_up`.
 async fn write_piece(
     shared: &Shared,
@@ -450,6 +488,7 @@ async fn write_piece(
     placed: &Placed,
     piece: Bytes,
     give_up: Instant,
+    refused_at: &mut Option<Instant>,
 ) -> Result<(), CallError> {
     let mut header = Header::new(Op::Write, 0);
     header.flags = placed.block.tier as u16;
@@ -463,6 +502,7 @@ async fn write_piece(
         let deadline = Instant::now() + shared.config.attempt_deadline;
         match shared.pool.call(address, node, header, vec![piece.clone()], deadline).await {
             Err(CallError::Refused(Refusal::RetryAfter { after, why })) => {
+                refused_at.get_or_insert_with(Instant::now);
                 let pause = Duration::from(after);
                 if Instant::now() + pause >= give_up {
                     return Err(Refusal::RetryAfter { after, why }.into());
