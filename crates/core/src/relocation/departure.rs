@@ -57,12 +57,12 @@ pub(super) fn depart(
     config: &RelocatorConfig,
 ) -> Option<Batch> {
     let left = drain.left(now);
-    let is_full = under_way.batches >= config.source_batches_max;
-    if is_full || drain.stalled_until.is_some() || !drain.pace.has_room(now, left, under_way.bytes)
-    {
+    let force = drain.force(now);
+    let is_full = under_way.batches >= config.source_batches_max
+        || !drain.pace.has_room(now, left, force, under_way.bytes);
+    if is_full || drain.stalled_until.is_some() {
         return None;
     }
-    let force = drain.force(now);
     let bytes_in_time = drain.pace.bytes_in_time(left, under_way.bytes);
     let pushes_max = match force {
         Force::Full => config.target_batches_max,
