@@ -35,6 +35,9 @@ const WRITERS_PER_NODE: u32 = 2;
 /// Writers for each node that wait for each of their writes.
 const PROBES_PER_NODE: u32 = 2;
 
+/// How long a new node gets less than its share, by default, in the cloud's seconds.
+const RAMP_UP_SECONDS: f64 = 30.0;
+
 /// Time after the start in which nodes touch their memory and first heartbeats arrive.
 const SETTLE: Duration = Duration::from_secs(1);
 
@@ -88,7 +91,7 @@ impl Which {
             notices_min: plan.overlap_max(),
             busy: plan.work / 2,
         };
-        trace::draw(&plan.scaled_model(), &shape, plan.seed + u64::from(self.round))
+        trace::draw(&plan.model, &shape, plan.seed + u64::from(self.round))
     }
 
     /// Returns how long it is measured; `None` until the work is done.
@@ -150,8 +153,8 @@ pub(crate) async fn run(
         round: which.round,
         seconds,
         work_bytes: read_bytes + written_bytes,
-        capacity: aftermath::capacity(&records, nodes, seconds, |node| node.killed),
-        capacity_before_notices: aftermath::capacity(&records, nodes, seconds, |node| node.noticed),
+        capacity: aftermath::capacity(&records, nodes, seconds, |node| aftermath.gone(node)),
+        capacity_until_killed: aftermath::capacity(&records, nodes, seconds, |node| node.killed),
         client_errors: errors + probe_errors,
         first_error: first_error.or(first_probe_error),
         lost_bytes: aftermath.report.bytes,
@@ -175,13 +178,32 @@ fn fleet_options(plan: &Plan, which: Which) -> FleetOptions {
     FleetOptions {
         policy: which.policy,
         nodes: which.nodes(plan),
-        dram_bytes: plan.dram_bytes(),
+        dram_bytes: plan.dram_bytes(which.kind),
         notice: plan.notice,
         replace: plan.replace,
         directory: plan.out.join("logs").join(which.name()),
-        namenode_flags: Vec::new(),
-        datanode_flags: Vec::new(),
+        namenode_flags: namenode_flags(plan, which),
+        datanode_flags: datanode_flags(plan, which),
     }
+}
+
+/// What our mechanism is told of the lab's time; the other asks for nothing.
+fn namenode_flags(plan: &Plan, which: Which) -> Vec<String> {
+    if which.policy != PolicyName::Sanderling {
+        return Vec::new();
+    }
+    let ramp_up = format!("{}ms", plan.scaled(RAMP_UP_SECONDS).as_millis());
+    let model = plan.scaled_spec.to_string();
+    ["--preemption-model", &model, "--ramp-up", &ramp_up].map(str::to_owned).to_vec()
+}
+
+fn datanode_flags(plan: &Plan, which: Which) -> Vec<String> {
+    if which.policy != PolicyName::Sanderling {
+        return Vec::new();
+    }
+    let notice = format!("{}ms", plan.notice.as_millis());
+    let link = plan.link_bytes_per_second.to_string();
+    ["--notice-min", &notice, "--egress", &link].map(str::to_owned).to_vec()
 }
 
 /// What the clients do in a run.
@@ -199,7 +221,7 @@ impl Work<'_> {
         if self.which.kind == Kind::Write {
             return Ok(None);
         }
-        let bytes = self.plan.data_bytes * u64::from(self.nodes);
+        let bytes = self.plan.data_bytes(self.which.kind) * u64::from(self.nodes);
         DataSet::write(&self.client, bytes).await.map(Some)
     }
 
@@ -208,11 +230,11 @@ impl Work<'_> {
         data: Option<&Arc<DataSet>>,
         stopped: &CancellationToken,
     ) -> Result<JoinSet<()>, Failure> {
-        let Self { plan, nodes, client, meter, .. } = self;
+        let Self { plan, which, nodes, client, meter } = self;
         match data {
             Some(data) => Ok(data.read(nodes * READERS_PER_NODE, plan.seed, meter, stopped)),
             None => {
-                let live_bytes = plan.data_bytes * u64::from(*nodes);
+                let live_bytes = plan.data_bytes(which.kind) * u64::from(*nodes);
                 workload::write(client, nodes * WRITERS_PER_NODE, live_bytes, meter, stopped).await
             }
         }

@@ -107,7 +107,7 @@ fn setup(plan: &Plan, network: &Network) -> Setup {
         link_bytes_per_second: plan.link_bytes_per_second,
         notice_millis: millis(plan.notice),
         replace_millis: millis(plan.replace),
-        model: plan.model_words.clone(),
+        model: plan.spec.to_string(),
         time_scale: plan.time_scale,
         seed: plan.seed,
         rounds: plan.rounds,

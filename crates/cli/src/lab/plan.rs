@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sanderling_core::preemption::Model;
+use sanderling_core::preemption::{Model, Spec};
 
 use super::record::{Kind, PolicyName};
 use crate::args::lab::Options;
@@ -11,6 +11,17 @@ use crate::failure::{Exit, Failure};
 
 /// Seconds of Brodmann et al.'s experiments (section 4.1): about two hours each.
 const MODEL_SECONDS: f64 = 7200.0;
+
+/// Data of figures 3 and 4, in percent of what a link carries within a notice. A run stands for two
+/// hours and a notice for half a minute, but the one is compressed much more than the other: with
+/// more data, moving it would take a part of the run that it never takes in those hours.
+const FILL: u32 = 10;
+
+/// Data of figure 5: a drain long enough to be seen.
+const NOTICE_FILL: u32 = 40;
+
+/// Room for the objects of writers, however small the data.
+const DRAM_BYTES_MIN: u64 = 96 << 20;
 
 /// Memory of a node for one byte of data: room for what others leave behind, and for copies.
 const DRAM_PER_DATA: u64 = 4;
@@ -40,12 +51,15 @@ pub(crate) struct Plan {
     pub(crate) replace: Duration,
     /// How long all links together need for the work.
     pub(crate) work: Duration,
-    /// Bytes of data for each node.
-    pub(crate) data_bytes: u64,
-    /// Lifetimes, in the model's time.
+    /// Data of each node as a part of what its link carries within a notice, in percent; the
+    /// experiment's own where it is `None`.
+    fill: Option<u32>,
+    /// Lifetimes, in the lab's time.
     pub(crate) model: Model,
     /// The model, as it was asked for.
-    pub(crate) model_words: String,
+    pub(crate) spec: Spec,
+    /// The model in the lab's time.
+    pub(crate) scaled_spec: Spec,
     /// Seconds of the model in a second of the lab.
     pub(crate) time_scale: f64,
     /// The first round's trace.
@@ -69,7 +83,7 @@ impl Plan {
         };
         let link = options.link.map_or(if quick { 10_000_000 } else { 25_000_000 }, |it| it.0);
         let notice = span(options.notice, 3, 4);
-        let work = span(options.work, 6, 30);
+        let work = span(options.work, 6, 40);
         let time_scale = options.time_scale.unwrap_or(MODEL_SECONDS / work.as_secs_f64());
         if !(time_scale.is_finite() && time_scale > 0.0) || link == 0 || work.is_zero() {
             return Err(Failure::usage("a factor, a rate and a duration are positive numbers"));
@@ -83,9 +97,10 @@ impl Plan {
             notice,
             replace: options.replace_after.0,
             work,
-            data_bytes: bytes(link, notice) * u64::from(options.fill) / 100,
-            model: model(&options)?,
-            model_words: options.model.to_string(),
+            fill: options.fill,
+            model: model(&options)?.sped_up(time_scale),
+            scaled_spec: Spec { speed: options.model.speed * time_scale, ..options.model.clone() },
+            spec: options.model,
             time_scale,
             seed: options.seed,
             is_loopback: options.loopback,
@@ -99,29 +114,39 @@ impl Plan {
         bytes(self.link_bytes_per_second, self.work) * u64::from(self.nodes)
     }
 
+    /// Returns the bytes of data of each node.
+    #[must_use]
+    pub(crate) fn data_bytes(&self, kind: Kind) -> u64 {
+        let fill = self.fill.unwrap_or(match kind {
+            Kind::Read | Kind::Write => FILL,
+            Kind::Notice | Kind::Exposure => NOTICE_FILL,
+        });
+        bytes(self.link_bytes_per_second, self.notice) * u64::from(fill) / 100
+    }
+
     /// Returns the memory of a node.
     #[must_use]
-    pub(crate) const fn dram_bytes(&self) -> u64 {
-        self.data_bytes * DRAM_PER_DATA
+    pub(crate) fn dram_bytes(&self, kind: Kind) -> u64 {
+        (self.data_bytes(kind) * DRAM_PER_DATA).max(DRAM_BYTES_MIN)
     }
 
     /// Returns when loads have to be even again after the last change: two minutes, as much shorter
     /// as the lab's notice is shorter than the cloud's.
     #[must_use]
     pub(crate) fn even_within(&self) -> Duration {
-        self.notice.mul_f64(EVEN_WITHIN_SECONDS / CLOUD_NOTICE_SECONDS)
+        self.scaled(EVEN_WITHIN_SECONDS)
+    }
+
+    /// Returns a time of the cloud, as much shorter as the lab's notice is than the cloud's.
+    #[must_use]
+    pub(crate) fn scaled(&self, cloud_seconds: f64) -> Duration {
+        self.notice.mul_f64(cloud_seconds / CLOUD_NOTICE_SECONDS)
     }
 
     /// Returns how many machines may leave at a time.
     #[must_use]
     pub(crate) const fn overlap_max(&self) -> usize {
         if self.nodes < 8 { 1 } else { self.nodes as usize / 4 }
-    }
-
-    /// Returns the model in the lab's time.
-    #[must_use]
-    pub(crate) fn scaled_model(&self) -> Model {
-        self.model.clone().sped_up(self.time_scale)
     }
 }
 

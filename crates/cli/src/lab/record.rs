@@ -100,10 +100,12 @@ pub(crate) struct RunRecord {
     pub(crate) seconds: f64,
     /// Bytes of the work.
     pub(crate) work_bytes: u64,
-    /// Time-average of the links of living nodes, as a part of the whole fleet's.
+    /// Time-average of the links that were there, as a part of the whole fleet's. A node counts
+    /// from when it serves until it has been emptied, and at most until it is killed: how long a
+    /// drain takes, and that a new node is empty, is not excused; that a machine is away is.
     pub(crate) capacity: f64,
-    /// The same, where a node counts only until its notice.
-    pub(crate) capacity_before_notices: f64,
+    /// The same, where a node counts until it is killed, also while it is empty.
+    pub(crate) capacity_until_killed: f64,
     /// Calls that failed, without `DataUnavailable`, which is counted as recomputation.
     pub(crate) client_errors: u64,
     /// The first of those errors.

@@ -57,6 +57,15 @@ impl Aftermath {
     }
 }
 
+impl Aftermath {
+    /// Returns when a node held nothing any more or was killed.
+    pub(super) fn gone(&self, node: &NodeRecord) -> Option<f64> {
+        let drain = self.drains.iter().find(|drain| drain.name == node.name);
+        let empty = drain.and_then(|drain| Some(drain.noticed + drain.seconds?));
+        empty.into_iter().chain(node.killed).min_by(f64::total_cmp)
+    }
+}
+
 /// Returns largest over mean bytes of the nodes that take blocks; `None` where there is no data.
 #[expect(clippy::cast_precision_loss)]
 fn unevenness(nodes: &[NodeInfo]) -> Option<f64> {

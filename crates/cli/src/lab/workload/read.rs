@@ -16,8 +16,9 @@ use crate::failure::Failure;
 use crate::lab::trace::Chance;
 use crate::refused;
 
-/// Bytes of an object: one block, so that what is lost is a whole object, which can be put again.
-const OBJECT_BYTES: u64 = 1 << 20;
+/// Bytes of an object: one block, so that what is lost is a whole object, which can be put again;
+/// and read with one call.
+const OBJECT_BYTES: u64 = PIECE_BYTES;
 
 /// Objects that are written at once.
 const PUTS_AT_ONCE: usize = 16;
@@ -86,13 +87,12 @@ impl DataSet {
 
     async fn read_somewhere(&self, chance: &mut Chance, meter: &Meter) {
         let index = chance.below(self.objects.len() as u64);
-        let offset = chance.below(OBJECT_BYTES / PIECE_BYTES) * PIECE_BYTES;
         let object = &self.objects[usize::try_from(index).expect("an index")];
         let began = Instant::now();
-        let read = object.reader().read_range(offset, PIECE_BYTES).await;
+        let read = object.reader().read_range(0, OBJECT_BYTES).await;
         meter.took(began.elapsed());
         match read {
-            Ok(_) => meter.read(PIECE_BYTES),
+            Ok(_) => meter.read(OBJECT_BYTES),
             Err(ClientError::DataUnavailable { .. }) => self.recompute(index, meter).await,
             Err(error) => meter.failed("read", &error),
         }
