@@ -77,7 +77,7 @@ fn may_make_namespaces() -> bool {
     if is_allowed {
         ip("del").expect("what was made can be removed");
     } else {
-        println!("SKIPPED: no network namespaces here; this needs root and iproute2");
+        eprintln!("SKIPPED: no network namespaces here; this needs root and iproute2");
     }
     is_allowed
 }

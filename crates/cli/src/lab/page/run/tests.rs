@@ -22,7 +22,7 @@ fn run(kind: &str, policy: &str, is_preempted: bool, lost: u64) -> serde_json::V
     serde_json::json!({
         "kind": kind, "policy": policy, "is_preempted": is_preempted, "round": 0,
         "seconds": if is_preempted { 5.0 } else { 4.0 }, "work_bytes": 64 * MIB,
-        "capacity": 0.9, "capacity_before_notices": 0.8, "client_errors": 0, "first_error": null,
+        "capacity": 0.9, "capacity_until_killed": 0.8, "client_errors": 0, "first_error": null,
         "lost_bytes": lost, "recomputed_bytes": lost, "moved_bytes": 8 * MIB - lost,
         "promoted_bytes": 0, "copied_bytes": 0, "rebalanced_bytes": 0, "imbalance": 1.05,
         "writer_stall_millis": 3.0, "stall_millis": 4.0,
