@@ -102,6 +102,32 @@ fn copied_blocks_survive_a_kill_without_notice_and_the_rest_is_said() {
 }
 
 #[test]
+fn node_that_its_cloud_recommends_to_leave_is_copied_whole() {
+    let mut cluster = start();
+    block_on(async {
+        let client = cluster.client().await;
+        fill(&client).await;
+        let ran = cluster.cli(&["node", "recommend", "n2", "--reason", "test"]);
+        assert_eq!(ran.code, 0, "{ran}");
+        let limit = Instant::now() + PATIENCE;
+        loop {
+            let nodes = client.nodes(false).await.expect("the namenode answers");
+            let node = nodes.iter().find(|node| node.name == "n2").expect("n2");
+            if node.is_at_risk && node.exposure_bytes == 0 {
+                break;
+            }
+            assert!(Instant::now() < limit, "{node:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        cluster.datanode("n2").kill();
+        until_gone(&client, "n2").await;
+        let report = client.report().await.expect("the namenode answers");
+        assert_eq!((report.blocks, report.bytes), (0, 0), "{report:?}");
+        assert_eq!(whole(&client).await, OBJECTS);
+    });
+}
+
+#[test]
 fn notice_as_short_as_the_cloud_gives_loses_nothing() {
     random_notices(2, 1);
 }

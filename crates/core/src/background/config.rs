@@ -28,9 +28,9 @@ pub struct PaceConfig {
     pub busy_percent: u64,
     /// Requests under way at which it counts as busy, however few bytes they carry.
     pub busy_requests: u32,
-    /// Age at which a new node takes the whole of `target_percent`.
+    /// Age at which moves to a new node may take the whole of `target_percent`.
     pub ramp: Millis,
-    /// Share of `target_percent` with which it begins.
+    /// Share of `target_percent` with which they begin.
     pub ramp_percent: u64,
 }
 

@@ -6,6 +6,7 @@ use sanderling_protocol::message::MovePurpose;
 use sanderling_protocol::node::Availability;
 use sanderling_protocol::{Instant, NodeId, NodeInfo, Tier};
 
+use super::batch::Batch;
 use super::bucket::Bucket;
 use super::config::{BackgroundConfig, PaceConfig};
 use crate::exposure::plan::percent;
@@ -40,7 +41,10 @@ pub(super) struct Member {
     pub(super) is_copying: bool,
     traffic: Traffic,
     sent: Bucket,
+    /// What may be stored here, of any kind.
     stored: Bucket,
+    /// What may move here, of it: little while the node is new.
+    settled: Bucket,
     pushes: usize,
 }
 
@@ -89,8 +93,8 @@ const fn total(info: &NodeInfo) -> u64 {
 impl Member {
     fn new(now: Instant, info: NodeInfo) -> Self {
         let traffic = Traffic::begin(now, &info);
-        let (sent, stored) = (Bucket::new(now), Bucket::new(now));
-        Self { info, is_copying: false, traffic, sent, stored, pushes: 0 }
+        let (sent, stored, settled) = (Bucket::new(now), Bucket::new(now), Bucket::new(now));
+        Self { info, is_copying: false, traffic, sent, stored, settled, pushes: 0 }
     }
 
     /// Returns how much of the node its clients leave alone, in percent.
@@ -115,14 +119,19 @@ impl Member {
         percent(self.info.egress_bytes_per_second, share)
     }
 
-    /// Returns the bytes per second that it may store: few while it is new or busy.
-    fn store_rate(&self, pace: &PaceConfig) -> u64 {
-        let (age, ramp) = (self.info.age.0, pace.ramp.0.max(1));
-        let grown = (100 - pace.ramp_percent) * age.min(ramp) / ramp;
+    /// Returns when it may store something of a kind: a busy node less, a new one fewer moves.
+    /// Copies do not wait for it to grow up, because a notice does not either.
+    fn stores_at(&mut self, now: Instant, purpose: MovePurpose, pace: &PaceConfig) -> Instant {
         let quiet = self.quiet_percent(pace).max(pace.busy_target_percent);
         let share = pace.target_percent * quiet / 100;
         let rate = percent(self.info.egress_bytes_per_second, share);
-        percent(rate, pace.ramp_percent + grown)
+        let stored = self.stored.ready_at(now, rate).unwrap_or(now);
+        if purpose != MovePurpose::Rebalance {
+            return stored;
+        }
+        let (age, ramp) = (self.info.age.0, pace.ramp.0.max(1));
+        let grown = pace.ramp_percent + (100 - pace.ramp_percent) * age.min(ramp) / ramp;
+        self.settled.ready_at(now, percent(rate, grown)).map_or(stored, |at| at.max(stored))
     }
 
     /// Returns when it may send something; `None` when not for now.
@@ -203,12 +212,16 @@ impl Fleet {
     }
 
     /// Counts a batch that starts: what it sends and takes.
-    pub(super) fn started(&mut self, source: NodeId, target: NodeId, bytes: u64) {
-        if let Some(member) = self.members.get_mut(&source) {
+    pub(super) fn started(&mut self, batch: &Batch) {
+        let bytes = batch.bytes();
+        if let Some(member) = self.members.get_mut(&batch.source) {
             member.sent.take(bytes);
         }
-        if let Some(member) = self.members.get_mut(&target) {
+        if let Some(member) = self.members.get_mut(&batch.target) {
             member.stored.take(bytes);
+            if batch.purpose == MovePurpose::Rebalance {
+                member.settled.take(bytes);
+            }
             member.pushes += 1;
         }
     }
@@ -301,8 +314,7 @@ impl Fleet {
                 continue;
             }
             let Some(weight) = weigh(member) else { continue };
-            let rate = member.store_rate(&config.pace);
-            let ready_at = member.stored.ready_at(now, rate).unwrap_or(now);
+            let ready_at = member.stores_at(now, purpose, &config.pace);
             if member.pushes >= config.target_batches_max || ready_at > now {
                 let until = (ready_at > now).then_some(ready_at);
                 answer = match answer {

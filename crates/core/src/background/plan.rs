@@ -70,7 +70,7 @@ impl Background {
             if batch.moves.is_empty() {
                 continue;
             }
-            self.fleet.started(source, batch.target, batch.bytes());
+            self.fleet.started(&batch);
             *self.busy.entry(source).or_default() += 1;
             self.go_on(now, batch);
         }
