@@ -5,6 +5,7 @@ mod cluster;
 use std::time::{Duration, Instant};
 
 use cluster::{Cluster, Shape, block_on, block_on_within, bytes_of, path, until_gone};
+use futures_util::StreamExt;
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::message::ObjectKind;
 use sanderling_protocol::node::NodeInfo;
@@ -49,19 +50,22 @@ async fn fill(client: &Client) {
     }
 }
 
-/// Returns how many of the objects are whole; the others must be lost.
+/// Returns how many of the objects are whole; the others must be lost. A few are read at once: the
+/// links are slow.
 async fn whole(client: &Client) -> u64 {
-    let mut whole = 0;
-    for seed in 0..OBJECTS {
+    let reading = futures_util::stream::iter(0..OBJECTS).map(|seed| async move {
         match client.get(&path(&format!("/full/{seed}"))).await {
             Ok(bytes) => {
                 assert!(bytes == bytes_of(seed, 1 << 20), "/full/{seed} has other bytes");
-                whole += 1;
+                1
             }
-            Err(error) => assert!(error.to_string().contains("lost"), "{error}"),
+            Err(error) => {
+                assert!(error.to_string().contains("lost"), "{error}");
+                0
+            }
         }
-    }
-    whole
+    });
+    reading.buffer_unordered(4).fold(0, async |whole, one| whole + one).await
 }
 
 /// Waits until no node holds more alone than it could send within a notice.
