@@ -136,7 +136,7 @@ fn notice_as_short_as_the_cloud_gives_loses_nothing() {
     random_notices(2, 1);
 }
 
-/// The long one: `SANDERLING_NOTICES=100 cargo test -p sanderling-cli --test exposure -- --ignored`.
+/// The long one: `SANDERLING_NOTICES=100 cargo test --test exposure -- --ignored`.
 #[test]
 #[ignore = "minutes: as many notices as SANDERLING_NOTICES says"]
 fn many_notices_as_short_as_the_cloud_gives_lose_nothing() {
@@ -180,8 +180,8 @@ fn random_notices(count: u64, seed: u64) {
         assert_eq!(whole(&client).await, OBJECTS);
         let report = client.report().await.expect("the namenode answers");
         println!(
-            "{count} notices of {NOTICE:?}: {} B promoted, {} B relocated, {} B copied before, {} B \
-             rebalanced, {} B lost",
+            "{count} notices of {NOTICE:?}: {} B promoted, {} B relocated, {} B copied before, \
+             {} B rebalanced, {} B lost",
             report.promoted_bytes,
             report.moved_bytes,
             report.copied_bytes,
