@@ -1,5 +1,7 @@
 //! What is done next for a node: which batch, from which list, to which target.
 
+use std::collections::BTreeMap;
+
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::MovePurpose;
 use sanderling_protocol::{Instant, NodeId, Tier};
@@ -8,7 +10,7 @@ use super::Background;
 use super::batch::{Batch, Move, Step};
 use super::fleet::{Answer, Hurry};
 use super::scan::Scan;
-use crate::exposure::plan::copy_tiers;
+use crate::exposure::plan::{Coldness, copy_tiers};
 use crate::rebalance::Turn;
 use crate::relocation::Output;
 
@@ -135,18 +137,24 @@ impl Background {
     }
 
     fn plan_copies(&mut self, now: Instant, source: NodeId, bytes_max: u64) -> Next {
-        let head = self.scans[&source].coldest().expect("the caller saw one");
-        let bytes = u64::from(head.reserve_bytes);
-        for tier in copy_tiers(head.tier) {
-            match self.fleet.choose_copy(now, source, tier, bytes, &self.config) {
-                Answer::Go(target) => {
-                    self.unplaced.remove(&source);
-                    return self.gather(source, target, tier, MovePurpose::Precopy, bytes_max);
-                }
-                // A busy tier is waited for, not left.
-                Answer::Busy(until) => return until.map_or(Next::Nothing, Next::Wait),
-                Answer::NoRoom => {}
+        // A block that fits nowhere does not hold up those that do.
+        let mut misfits: BTreeMap<Tier, u64> = BTreeMap::new();
+        for (place, own, bytes) in self.scans[&source].coldest_places() {
+            if misfits.get(&own).is_some_and(|misfit| *misfit <= bytes) {
+                continue;
             }
+            for tier in copy_tiers(own) {
+                match self.fleet.choose_copy(now, source, tier, bytes, &self.config) {
+                    Answer::Go(target) => {
+                        self.unplaced.remove(&source);
+                        return self.gather_copies(source, (target, tier), place, bytes_max);
+                    }
+                    // A busy tier is waited for, not left.
+                    Answer::Busy(until) => return until.map_or(Next::Nothing, Next::Wait),
+                    Answer::NoRoom => {}
+                }
+            }
+            misfits.insert(own, bytes);
         }
         let wish = self.wishes.get_mut(&source).expect("the caller has it");
         self.unplaced.insert(source, std::mem::take(&mut wish.copy_bytes));
@@ -161,7 +169,7 @@ impl Background {
             let (length, bytes) = (u64::from(head.length), u64::from(head.reserve_bytes));
             match self.fleet.choose_home(now, tier, (length, bytes), &self.lack, &self.config) {
                 Answer::Go(target) => {
-                    return self.gather(source, target, tier, MovePurpose::Rebalance, bytes_max);
+                    return self.gather_moves(source, (target, tier), bytes_max);
                 }
                 Answer::Busy(until) => return until.map_or(Next::Nothing, Next::Wait),
                 Answer::NoRoom => {}
@@ -172,57 +180,79 @@ impl Background {
         Next::Nothing
     }
 
-    /// Takes the first block of a list and those that follow it into the same batch.
-    fn gather(
+    /// Takes the coldest block from a place on and those that follow it into the same batch.
+    fn gather_copies(
         &mut self,
         source: NodeId,
-        target: NodeId,
-        tier: Tier,
-        purpose: MovePurpose,
+        (target, tier): (NodeId, Tier),
+        place: Coldness,
         bytes_max: u64,
     ) -> Next {
-        let is_copy = purpose == MovePurpose::Precopy;
         let scan = self.scans.get_mut(&source).expect("the caller has it");
         let wish = self.wishes.get_mut(&source).expect("the caller has it");
-        let left = if is_copy { wish.copy_bytes } else { wish.move_bytes[&tier] };
-        let lack = self.lack.get(&(target, tier)).filter(|_| !is_copy);
-        let bytes_max = bytes_max.min(left).min(lack.copied().unwrap_or(u64::MAX));
+        let bytes_max = bytes_max.min(wish.copy_bytes);
+        let mut moves: Vec<Move> = Vec::new();
+        let mut bytes = 0;
+        while moves.len() < self.config.batch_blocks_max {
+            let Some(head) = scan.coldest_from(place) else { break };
+            let fits = moves.first().is_none_or(|first| {
+                first.candidate.tier == head.tier && bytes + u64::from(head.length) <= bytes_max
+            });
+            let reserve = u64::from(head.reserve_bytes);
+            let purpose = MovePurpose::Precopy;
+            if !fits || !self.fleet.take(purpose, target, tier, reserve, &self.config) {
+                break;
+            }
+            let candidate = scan.take_coldest_from(place).expect("it was looked at");
+            bytes += u64::from(candidate.length);
+            moves.push(Move::from(candidate));
+        }
+        if moves.is_empty() {
+            return Next::Nothing;
+        }
+        wish.copy_bytes = wish.copy_bytes.saturating_sub(bytes);
+        batch(MovePurpose::Precopy, source, (target, tier), moves)
+    }
+
+    /// Takes the next block to move and those that follow it into the same batch.
+    fn gather_moves(
+        &mut self,
+        source: NodeId,
+        (target, tier): (NodeId, Tier),
+        bytes_max: u64,
+    ) -> Next {
+        let scan = self.scans.get_mut(&source).expect("the caller has it");
+        let wish = self.wishes.get_mut(&source).expect("the caller has it");
+        let left = wish.move_bytes.get_mut(&tier).expect("the caller has it");
+        let lack = self.lack.get(&(target, tier)).copied().unwrap_or(u64::MAX);
+        let bytes_max = bytes_max.min(*left).min(lack);
         let first_max = left.saturating_mul(2);
         let mut moves: Vec<Move> = Vec::new();
         let mut bytes = 0;
         while moves.len() < self.config.batch_blocks_max {
             let below = if bytes == 0 { first_max } else { (bytes_max + 1).saturating_sub(bytes) };
-            let head = if is_copy { scan.coldest() } else { scan.next_move(tier, below) };
-            let Some(head) = head else { break };
-            let fits = moves.first().is_none_or(|first| {
-                first.candidate.tier == head.tier && bytes + u64::from(head.length) <= bytes_max
-            });
+            let Some(head) = scan.next_move(tier, below) else { break };
+            let fits = bytes == 0 || bytes + u64::from(head.length) <= bytes_max;
             let reserve = u64::from(head.reserve_bytes);
+            let purpose = MovePurpose::Rebalance;
             if !fits || !self.fleet.take(purpose, target, tier, reserve, &self.config) {
                 break;
             }
             let turn = Turn::from(head);
-            let taken = if is_copy { scan.take_coldest() } else { scan.take_move(tier, turn) };
-            let candidate = taken.expect("it was looked at");
+            let candidate = scan.take_move(tier, turn).expect("it was looked at");
             bytes += u64::from(candidate.length);
-            if is_copy || candidate.copy.is_none_or(|(holder, _)| holder != target) {
+            if candidate.copy.is_none_or(|(holder, _)| holder != target) {
                 moves.push(Move::from(candidate));
             }
         }
         if bytes == 0 {
             return Next::Nothing;
         }
-        if is_copy {
-            wish.copy_bytes = wish.copy_bytes.saturating_sub(bytes);
-        } else {
-            let left = wish.move_bytes.get_mut(&tier).expect("it was read above");
-            *left = left.saturating_sub(bytes);
-            if let Some(lack) = self.lack.get_mut(&(target, tier)) {
-                *lack = lack.saturating_sub(bytes);
-            }
+        *left = left.saturating_sub(bytes);
+        if let Some(lack) = self.lack.get_mut(&(target, tier)) {
+            *lack = lack.saturating_sub(bytes);
         }
-        let step = Step::Reserve;
-        Next::Batch(Batch { purpose, source, target, tier, moves, step, tries: 0 })
+        batch(MovePurpose::Rebalance, source, (target, tier), moves)
     }
 
     /// Uses a complete reading: drops the copies that are in the way. Tells whether it brought
@@ -262,4 +292,13 @@ impl Background {
         }
         has_copies || has_moves || has_dropped
     }
+}
+
+fn batch(
+    purpose: MovePurpose,
+    source: NodeId,
+    (target, tier): (NodeId, Tier),
+    moves: Vec<Move>,
+) -> Next {
+    Next::Batch(Batch { purpose, source, target, tier, moves, step: Step::Reserve, tries: 0 })
 }

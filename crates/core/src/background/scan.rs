@@ -132,9 +132,22 @@ impl Scan {
         self.copies.first_key_value().map(|(_, candidate)| candidate)
     }
 
-    /// Takes the coldest block without a copy.
-    pub(super) fn take_coldest(&mut self) -> Option<MoveCandidate> {
-        let (_, candidate) = self.copies.pop_first()?;
+    /// Returns the first blocks without a copy, the coldest first: their places, tiers and the
+    /// bytes that a copy takes.
+    pub(super) fn coldest_places(&self) -> Vec<(Coldness, Tier, u64)> {
+        let first = self.copies.iter().take(Self::LOOKED_AT_MAX);
+        first.map(|(place, it)| (*place, it.tier, u64::from(it.reserve_bytes))).collect()
+    }
+
+    /// Returns the coldest block without a copy from a place in the order on.
+    pub(super) fn coldest_from(&self, place: Coldness) -> Option<&MoveCandidate> {
+        self.copies.range(place..).next().map(|(_, candidate)| candidate)
+    }
+
+    /// Takes the coldest block without a copy from a place in the order on.
+    pub(super) fn take_coldest_from(&mut self, place: Coldness) -> Option<MoveCandidate> {
+        let place = *self.copies.range(place..).next()?.0;
+        let candidate = self.copies.remove(&place)?;
         if let Some(of_tier) = self.moves.get_mut(&candidate.tier) {
             of_tier.remove(&Turn::from(&candidate));
         }

@@ -111,6 +111,22 @@ fn copies_without_room_are_counted_and_made_once_there_is_some() {
 }
 
 #[test]
+fn block_that_fits_nowhere_does_not_hold_up_the_others() {
+    let mut world = exposed(90);
+    // The coldest of all, on a tier that no other node has; and one that is too long.
+    world.put(0, 1000, |candidate| candidate.tier = Tier::Disk);
+    world.put(0, 1001, |candidate| {
+        candidate.length = BLOCK * 350;
+        candidate.reserve_bytes = candidate.length;
+    });
+    world.nodes[0].budget_bytes = blocks(400);
+    world.run(MINUTE);
+    assert!(world.sent.iter().all(|sent| sent.block.0 <= 90), "{:?}", world.sent.first());
+    assert!(world.sent.len() as u64 == 90, "{}", world.sent.len());
+    assert!(world.machine.counts().unplaced_bytes > 0);
+}
+
+#[test]
 fn copies_go_when_their_holder_gets_full_and_come_back_elsewhere() {
     let mut world = exposed(90);
     world.nodes.truncate(2);
