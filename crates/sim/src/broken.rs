@@ -71,6 +71,44 @@ variants! {
         "a key-value is sealed and acknowledged, and is not there afterwards";
     SecondWriter, "second-writer", "lease",
         "a second writer's append is taken for a repetition of the first's";
+    PromotionKeepsEpoch, "promotion-keeps-epoch", "epochs-rise",
+        "a copy that becomes the home is told of at the epoch that the old home had";
+    StaleCopy, "stale-copy", "copies",
+        "a late commit of a copy is taken for one of the reservation that is there now";
+    GoneCopyCounts, "gone-copy-counts", "exposure",
+        "copies on nodes that drain or are gone count as if they saved their blocks";
+    CopyUnused, "copy-unused", "copy-saves",
+        "copies are dropped just before they are needed: at a notice and at a death";
+    CopyDropForgotten, "copy-drop-forgotten", "orphans",
+        "nodes are never told to drop the copies that they hold";
+    OpenBlockRebalanced, "open-block-rebalanced", "pushes",
+        "a manager is told that it may copy and rebalance blocks that are still written";
+    ReserveOnDraining, "reserve-on-draining", "placement",
+        "draining nodes are reserved as targets of moves and copies";
+    ReservationKept, "reservation-kept", "reservations",
+        "reservations without a drain are made again when they end by themselves";
+    LaterNoticeWins, "later-notice-wins", "deadline",
+        "of two notices to one node the later deadline holds";
+    NeverCopied, "never-copied", "exposure-bound",
+        "the manager makes no copies, however much a node has alone";
+    NeverRebalanced, "never-rebalanced", "balance",
+        "the manager leaves nodes as unequally full as they are";
+}
+
+impl Broken {
+    /// Tells whether the mistake is made around copies and what is moved without a notice.
+    pub(crate) const fn is_about_copies(self) -> bool {
+        matches!(
+            self,
+            Self::PromotionKeepsEpoch
+                | Self::GoneCopyCounts
+                | Self::CopyUnused
+                | Self::CopyDropForgotten
+                | Self::ReserveOnDraining
+                | Self::ReservationKept
+                | Self::LaterNoticeWins
+        )
+    }
 }
 
 /// No variant has this name.

@@ -1,11 +1,14 @@
 //! The checkers: what must hold at every moment, and what must hold at the end.
 
+mod background;
 pub(crate) mod blocks;
 pub(crate) mod bytes;
 pub(crate) mod copies;
 mod end;
 pub(crate) mod loss;
+pub(crate) mod losses;
 pub(crate) mod names;
+pub(crate) mod notices;
 
 use sanderling_core::catalog::{Action, Applied, Command};
 use sanderling_core::fence::WriteRequest;
@@ -18,7 +21,9 @@ use crate::world::World;
 use blocks::Blocks;
 use bytes::Bytes;
 use copies::Copies;
+use losses::Losses;
 use names::Names;
+use notices::Notices;
 
 /// What a checker found: its name and what it saw.
 pub(crate) type Found = Result<(), (&'static str, String)>;
@@ -30,6 +35,8 @@ pub(crate) struct Checks {
     pub(crate) names: Names,
     pub(crate) blocks: Blocks,
     pub(crate) copies: Copies,
+    pub(crate) losses: Losses,
+    pub(crate) notices: Notices,
     is_kind: bool,
     applied: u64,
 }
@@ -44,6 +51,8 @@ impl Checks {
             names: Names::default(),
             blocks: Blocks::default(),
             copies: Copies::default(),
+            losses: Losses::default(),
+            notices: Notices::default(),
             is_kind: plan.is_kind(),
             applied: 0,
         }
@@ -60,6 +69,8 @@ impl World {
             found.and_then(|()| self.checks.blocks.apply(command, &applied.result, catalog));
         let found =
             found.and_then(|()| self.checks.copies.apply(command, &applied.result, catalog));
+        let found =
+            found.and_then(|()| self.checks.notices.apply(command, &applied.result, catalog));
         self.expect(found);
         if let Ok(Reply::Grant(grant)) = &applied.result {
             self.checks.bytes.granted(grant);
@@ -67,6 +78,7 @@ impl World {
         if let Action::Recovered { lengths } = &command.action {
             self.checks.bytes.recovered(lengths);
         }
+        self.count_losses(command);
         self.check_deadlines(command);
         self.checks.applied += 1;
         if self.checks.applied.is_multiple_of(AUDIT_EVERY) {

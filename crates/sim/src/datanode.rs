@@ -566,7 +566,9 @@ impl World {
         let mut results = vec![None; moves.len()];
         let mut waiting = vec![None; moves.len()];
         let mut bytes_in_all = 0;
+        let mut found = Ok(());
         for (index, one) in moves.into_iter().enumerate() {
+            found = found.and_then(|()| self.checks.blocks.pushed(&one, self.namenode.catalog()));
             let before = datanode.is_fence_off.then(|| datanode.table.clone());
             match datanode.table.admit_push(one.block, one.from_epoch) {
                 Err(refusal) => results[index] = Some(Err(refusal)),
@@ -587,6 +589,8 @@ impl World {
         }
         datanode.next_number += 1;
         let number = datanode.next_number;
+        self.expect(found);
+        let datanode = &mut self.datanodes[usize::from(slot)];
         datanode.has_pushed |= bytes_in_all > 0;
         datanode.pushes.insert(number, PushJob { from, call, results, waiting });
         let rate = if self.is_calm { 1 << 30 } else { self.plan.link_bytes_per_second };

@@ -9,6 +9,7 @@ use sanderling_protocol::{
     Epoch, Millis, NodeId, Nonce, Order, OrderReply, Refusal, Reply, Request,
 };
 
+use crate::Broken;
 use crate::event::{ManagerCall, Purpose, Timer};
 use crate::plan::Plan;
 use crate::wire::{Answer, Ask, DataAnswer, DataAsk, Place, data, meta};
@@ -33,8 +34,10 @@ const POLL_MICROS: u64 = 200_000;
 const CALL_MILLIS: u64 = 1000;
 
 impl Manager {
-    pub(crate) fn new(plan: &Plan) -> Self {
-        let background = plan.background.config();
+    pub(crate) fn new(plan: &Plan, broken: Option<Broken>) -> Self {
+        let mut background = plan.background.config();
+        background.exposure.is_on &= broken != Some(Broken::NeverCopied);
+        background.rebalance.is_on &= broken != Some(Broken::NeverRebalanced);
         let decisions = Decisions::new(RelocatorConfig::default(), background);
         Self { holder: Nonce(0), is_acting: false, decisions, wake_at: None }
     }
@@ -43,7 +46,8 @@ impl Manager {
 impl World {
     pub(crate) fn manager_start(&mut self, number: u8) {
         let holder = Nonce(self.random.next());
-        self.managers[usize::from(number)] = Manager { holder, ..Manager::new(&self.plan) };
+        self.managers[usize::from(number)] =
+            Manager { holder, ..Manager::new(&self.plan, self.broken) };
         self.eagers[usize::from(number)].restart();
         let micros = self.random.below(POLL_MICROS);
         self.set_timer(Place::Manager(number), micros, Timer::Poll);
@@ -159,7 +163,7 @@ impl World {
         let manager = &mut self.managers[usize::from(number)];
         if manager.is_acting {
             let holder = manager.holder;
-            *manager = Manager { holder, ..Manager::new(&self.plan) };
+            *manager = Manager { holder, ..Manager::new(&self.plan, self.broken) };
         }
     }
 

@@ -3,6 +3,8 @@
 //! `core` is never changed. A mistake rewrites what goes into the machine or what comes out of it,
 //! or the journal between two processes.
 
+mod copies;
+
 use std::collections::BTreeMap;
 
 use sanderling_core::catalog::{Action, Applied, Command};
@@ -23,6 +25,7 @@ pub(crate) struct Mistakes {
     writers: BTreeMap<Path, Nonce>,
     /// The tier of every move that was ever reserved.
     tiers: BTreeMap<(BlockId, NodeId), Tier>,
+    copies: copies::CopyMistakes,
 }
 
 impl World {
@@ -40,6 +43,11 @@ impl World {
             && let Request::Commit { moves, .. } = &mut request
         {
             self.mistake_commit(moves);
+        }
+        if self.is_broken(Broken::StaleCopy)
+            && let Request::Commit { moves, .. } = &mut request
+        {
+            self.mistake_stale_copy(moves);
         }
         request
     }
@@ -131,7 +139,11 @@ impl World {
     pub(crate) fn mistake_around(&mut self, command: &Command) -> Applied {
         let is_draining = self.is_broken(Broken::PlaceOnDraining);
         let after = if is_draining { self.mistake_undrain(command) } else { Vec::new() };
-        let applied = self.namenode.machine.apply(command);
+        let applied = if self.broken.is_some_and(Broken::is_about_copies) {
+            self.mistake_copies(command)
+        } else {
+            self.namenode.machine.apply(command)
+        };
         for command in after {
             let _ = self.mistake_apply(command);
         }
@@ -157,6 +169,10 @@ impl World {
                 report.losses.pop();
                 Ok(Reply::Report(report))
             }
+            (request, Ok(mut reply)) => {
+                self.mistake_copy_answer(request, &mut reply);
+                Ok(reply)
+            }
             (_, answer) => answer,
         }
     }
@@ -176,6 +192,9 @@ impl World {
         }
         if self.is_broken(Broken::LeaseNotFenced) {
             self.mistake_fences(&mut applied);
+        }
+        if self.is_broken(Broken::CopyDropForgotten) {
+            self.mistake_drops(&mut applied);
         }
         if self.is_broken(Broken::KeyValueVanishes) {
             self.mistake_key_value(command, &applied);

@@ -186,6 +186,10 @@ impl World {
         // What changes nothing is answered beside the writer.
         if let Some(answer) = self.namenode.machine.read(now, &request) {
             let answer = self.mistake_answer(&request, answer);
+            if let Ok(Reply::Layout(layout)) = &answer {
+                let found = self.checks.blocks.told(layout);
+                self.expect(found);
+            }
             return self.reply(Place::Namenode, from, call, Answer::Meta(answer));
         }
         self.namenode.inbox.push(Work::Ask { from, call, request });

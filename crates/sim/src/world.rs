@@ -80,7 +80,7 @@ impl World {
             is_calm: false,
             namenode: NamenodeHost::new(&plan),
             datanodes: (0..plan.datanodes).map(|slot| Datanode::new(&plan, slot)).collect(),
-            managers: (0..plan.managers).map(|_| Manager::new(&plan)).collect(),
+            managers: (0..plan.managers).map(|_| Manager::new(&plan, broken)).collect(),
             eagers: (0..plan.managers).map(|number| Eager::new(&plan, number)).collect(),
             writers: (0..plan.writers).map(|number| Writer::new(&plan, number)).collect(),
             readers: (0..plan.readers).map(|number| Reader::new(&plan, number)).collect(),
@@ -353,8 +353,8 @@ impl World {
 /// Returns a message as one short line.
 fn show(message: &impl std::fmt::Debug) -> String {
     let mut text = format!("{message:?}");
-    if text.len() > 300 {
-        let cut = (0..=300).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    if text.len() > 9000 {
+        let cut = (0..=9000).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(cut);
         text.push_str("...");
     }

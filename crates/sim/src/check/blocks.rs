@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use sanderling_core::catalog::{Action, Catalog, Command};
-use sanderling_protocol::message::GrantedBlock;
-use sanderling_protocol::{BlockId, Epoch, Instant, NodeId, Nonce, Policy, Refusal, Reply};
+use sanderling_protocol::message::{GrantedBlock, Layout};
+use sanderling_protocol::order::PushMove;
+use sanderling_protocol::{BlockId, Epoch, Instant, NodeId, Nonce, Policy, Refusal, Reply, Tier};
 
 use super::Found;
 
@@ -12,6 +13,8 @@ use super::Found;
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     seen: BTreeMap<BlockId, Seen>,
+    /// The home that readers were told of, by block and epoch.
+    told: BTreeMap<(BlockId, Epoch), NodeId>,
     /// The manager that acts.
     pub(crate) holder: Option<Nonce>,
 }
@@ -20,6 +23,7 @@ pub(crate) struct Blocks {
 #[derive(Debug, Default)]
 struct Seen {
     epoch: Epoch,
+    home: Option<NodeId>,
     is_lost: bool,
     /// Every epoch that was given out for a move, with its target.
     given: BTreeMap<Epoch, NodeId>,
@@ -64,6 +68,33 @@ impl Blocks {
         Ok(())
     }
 
+    /// Readers are told of one home only for each epoch.
+    pub(crate) fn told(&mut self, layout: &Layout) -> Found {
+        for location in layout.blocks.iter().filter(|it| it.tier != Tier::Object) {
+            let Some(home) = location.home else { continue };
+            let (block, epoch) = (location.block, location.epoch);
+            let before = *self.told.entry((block, epoch)).or_insert(home);
+            if before != home {
+                let text =
+                    format!("epoch {epoch} of block {block} is at nodes {before} and {home}");
+                return Err(("epochs-rise", text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes leave a datanode for a place that was reserved for them only.
+    pub(crate) fn pushed(&self, one: &PushMove, catalog: &Catalog) -> Found {
+        let Some(seen) = self.seen.get(&one.block) else { return Ok(()) };
+        let is_known = catalog.block_facts(one.block).is_some();
+        if !is_known || seen.given.get(&one.to_epoch) == Some(&one.to) {
+            return Ok(());
+        }
+        let PushMove { block, to, to_epoch, .. } = one;
+        let text = format!("block {block} is pushed to node {to} at epoch {to_epoch}, unreserved");
+        Err(("pushes", text))
+    }
+
     fn reserved(&mut self, block: BlockId, epoch: Epoch, to: NodeId) -> Found {
         let seen = self.seen.entry(block).or_default();
         if let Some(before) = seen.given.insert(epoch, to)
@@ -106,7 +137,16 @@ impl Blocks {
                 let text = format!("block {block} went from epoch {before} to {epoch}");
                 return Err(("epochs-rise", text));
             }
-            seen.epoch = epoch;
+            let is_stored = |id| catalog.block_facts(id).is_some_and(|it| it.tier == Tier::Object);
+            if let (Some(from), Some(to)) = (seen.home, home)
+                && from != to
+                && epoch == seen.epoch
+                && !is_stored(*block)
+            {
+                let text = format!("block {block} went from node {from} to {to} at epoch {epoch}");
+                return Err(("epochs-rise", text));
+            }
+            (seen.epoch, seen.home) = (epoch, home);
         }
         Ok(())
     }

@@ -29,6 +29,7 @@ pub(super) fn check(world: &mut World) -> Found {
         let text = format!("{objects} losses of {have} bytes, the list has {losses} of {bytes}");
         return Err(("loss-report", text));
     }
+    world.checks.losses.compare(&report)?;
     for object in world.checks.bytes.objects() {
         let Some(layout) = world.layout(object) else { continue };
         let lost = layout.lost_ranges();

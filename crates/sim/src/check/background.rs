@@ -1,0 +1,69 @@
+//! What the background must have brought about when the faults have stopped.
+
+use sanderling_core::exposure::plan::copy_tiers;
+use sanderling_core::rebalance;
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+use sanderling_protocol::{NodeInfo, Policy, Reply, Request, Tier};
+
+use crate::world::World;
+
+impl World {
+    /// Returns a node that has more alone than it may, or one that is too full, if anything could
+    /// be done about it.
+    pub(crate) fn unsettled_background(&self) -> Option<(&'static str, String)> {
+        let Ok(Reply::Nodes(nodes)) = self.peek(&Request::Nodes { all: false }) else {
+            return None;
+        };
+        let background = self.plan.background;
+        if background.has_copies {
+            let over = nodes.iter().find_map(|node| self.over_budget(node, &nodes));
+            if let Some(text) = over {
+                return Some(("exposure-bound", text));
+            }
+        }
+        // Where budgets are scarce they decide how much a node may take.
+        let total: u64 = nodes.iter().map(|node| node.home_bytes).sum();
+        let has_budgets = nodes.iter().all(|node| node.budget_bytes >= total);
+        if background.has_rebalancing && has_budgets {
+            let text =
+                [Tier::Dram, Tier::Disk].into_iter().find_map(|tier| self.unbalanced(&nodes, tier));
+            return text.map(|text| ("balance", text));
+        }
+        None
+    }
+
+    fn over_budget(&self, node: &NodeInfo, nodes: &[NodeInfo]) -> Option<String> {
+        let config = self.plan.background.config();
+        let budget = config.exposure.budget_bytes(node);
+        let may_hold = |other: &&NodeInfo| other.id != node.id && rebalance::takes_part(other);
+        let has_room = |tier: Tier| {
+            nodes.iter().filter(may_hold).flat_map(|other| &other.tiers).any(|usage| {
+                let room = (usage.tier, usage.capacity_bytes, usage.used_bytes);
+                let bytes = config.exposure.room_bytes(room.0, room.1, room.2);
+                usage.tier == tier && bytes >= u64::from(BLOCK_BYTES_MAX)
+            })
+        };
+        // Copies go to the same tier or to a slower one.
+        let homes = node.tiers.iter().filter(|usage| usage.used_bytes > usage.copy_bytes);
+        let has_room = homes.map(|usage| usage.tier).all(|tier| copy_tiers(tier).any(&has_room));
+        if node.policy != Policy::Active || node.exposure_bytes <= budget || !has_room {
+            return None;
+        }
+        let (id, exposed) = (node.id, node.exposure_bytes);
+        Some(format!("node {id} has {exposed} bytes alone and may have {budget}"))
+    }
+
+    fn unbalanced(&self, nodes: &[NodeInfo], tier: Tier) -> Option<String> {
+        let config = self.plan.background.config();
+        let balance = rebalance::balance(nodes.iter(), tier);
+        let largest = balance.excess.values().max().copied().unwrap_or(0);
+        // Two of the largest blocks: smaller differences cannot always be made smaller.
+        if balance.fullest_percent <= config.rebalance.begin_percent || largest < 2 << 20 {
+            return None;
+        }
+        let percent = balance.fullest_percent;
+        Some(format!(
+            "{tier} of the fullest node is at {percent} % of the mean, by {largest} bytes"
+        ))
+    }
+}

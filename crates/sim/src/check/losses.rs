@@ -1,0 +1,122 @@
+//! A model of what is lost: counted from what each command did to each block.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sanderling_core::catalog::{Action, Command};
+use sanderling_protocol::event::LossReport;
+use sanderling_protocol::{BlockId, NodeId, ObjectId};
+
+use super::Found;
+use crate::world::World;
+
+/// The model.
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    known: BTreeMap<BlockId, Known>,
+    total: Total,
+}
+
+/// A block as it was after the last command.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    object: ObjectId,
+    home: Option<NodeId>,
+    length: u32,
+}
+
+/// Blocks, bytes, and objects once per cause.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Total {
+    blocks: u64,
+    bytes: u64,
+    objects: u64,
+}
+
+impl From<&LossReport> for Total {
+    fn from(report: &LossReport) -> Self {
+        Self { blocks: report.blocks, bytes: report.bytes, objects: report.objects }
+    }
+}
+
+impl World {
+    /// Counts what a command lost.
+    pub(super) fn count_losses(&mut self, command: &Command) {
+        if !touches_blocks(&command.action) {
+            return;
+        }
+        let mut known = BTreeMap::new();
+        // By object and the node that they were on; what was lost before its writer published it,
+        // by block.
+        let mut lost: BTreeMap<(ObjectId, Result<NodeId, BlockId>), (u64, u64)> = BTreeMap::new();
+        let catalog = self.namenode.catalog();
+        for id in catalog.block_ids() {
+            let Some(facts) = catalog.block_facts(id) else { continue };
+            let now = Known { object: facts.object, home: facts.home, length: facts.length };
+            known.insert(id, now);
+            let before = self.checks.losses.known.get(&id);
+            let counted = match before {
+                Some(before) if before.home.is_none() => before.length,
+                _ => 0,
+            };
+            if now.home.is_none() && now.length > counted {
+                let on = before.and_then(|before| before.home).ok_or(id);
+                let (blocks, bytes) = lost.entry((now.object, on)).or_default();
+                *blocks += 1;
+                *bytes += u64::from(now.length - counted);
+            }
+        }
+        let before = std::mem::replace(&mut self.checks.losses.known, known);
+        let known = &self.checks.losses.known;
+        let has_vanished = before.iter().any(|(id, was)| was.length > 0 && !known.contains_key(id));
+        let loses = matches!(command.action, Action::Tick)
+            || before.iter().any(|(id, was)| was.home.is_none() && !known.contains_key(id));
+        if has_vanished && loses {
+            // What was lost first and deleted then, within one command, cannot be told apart.
+            self.checks.losses.total = Total::from(catalog.report());
+            return;
+        }
+        // What has no path any more is missed by nobody.
+        let objects: BTreeSet<ObjectId> = lost.keys().map(|(object, _)| *object).collect();
+        let named: BTreeSet<ObjectId> =
+            objects.into_iter().filter(|object| self.layout(*object).is_some()).collect();
+        let total = &mut self.checks.losses.total;
+        for ((object, _), (blocks, bytes)) in lost {
+            if named.contains(&object) {
+                total.blocks += blocks;
+                total.bytes += bytes;
+                total.objects += 1;
+            }
+        }
+    }
+}
+
+impl Losses {
+    /// Compares a report with what was counted.
+    pub(super) fn compare(&self, report: &LossReport) -> Found {
+        let told = Total::from(report);
+        if told == self.total {
+            return Ok(());
+        }
+        Err(("loss-report", format!("the report says {told:?}, lost were {:?}", self.total)))
+    }
+}
+
+/// Tells whether a command may change a block's home or length.
+const fn touches_blocks(action: &Action) -> bool {
+    !matches!(
+        action,
+        Action::RenewLeases { .. }
+            | Action::Manage { .. }
+            | Action::Forecast { .. }
+            | Action::MakeDirectory { .. }
+            | Action::SetTtl { .. }
+            | Action::RegisterJob(_)
+            | Action::RenewJob { .. }
+            | Action::Fenced { .. }
+            | Action::Started { .. }
+            | Action::Recommend { .. }
+            | Action::Reserve { .. }
+            | Action::Abandon { .. }
+            | Action::DropCopies { .. }
+    )
+}

@@ -1,0 +1,213 @@
+//! The deliberate mistakes about copies, notices and what is moved without one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sanderling_core::catalog::{Action, Applied, BlockFacts, Catalog, Command};
+use sanderling_protocol::message::{Layout, MoveCommit, MoveProposal, MovePurpose};
+use sanderling_protocol::{
+    BlockId, Epoch, Instant, NodeId, NodeInfo, Order, Policy, Refusal, Reply, Request, Tier,
+};
+
+use crate::Broken;
+use crate::world::World;
+
+/// What these mistakes must remember.
+#[derive(Debug, Default)]
+pub(super) struct CopyMistakes {
+    /// Every copy that was ever made.
+    made: BTreeSet<(BlockId, NodeId)>,
+    /// Where the last copy of each block was made.
+    last: BTreeMap<BlockId, NodeId>,
+    /// Blocks whose copy became their home, and the epoch before.
+    promoted: BTreeMap<BlockId, (NodeId, Epoch)>,
+}
+
+fn facts(catalog: &Catalog) -> impl Iterator<Item = (BlockId, BlockFacts)> {
+    catalog.block_ids().filter_map(|id| Some((id, catalog.block_facts(id)?)))
+}
+
+fn is_active(catalog: &Catalog, node: NodeId) -> bool {
+    catalog.node_policy(node).is_some_and(|(policy, _)| policy == Policy::Active)
+}
+
+impl World {
+    /// Takes a late commit of a copy for one of the reservation that is there now.
+    pub(super) fn mistake_stale_copy(&self, moves: &mut [MoveCommit]) {
+        for one in moves {
+            let facts = self.namenode.catalog().block_facts(one.block);
+            if let Some((to, epoch, MovePurpose::Precopy)) = facts.and_then(|it| it.reserved)
+                && to == one.to
+            {
+                one.to_epoch = epoch;
+            }
+        }
+    }
+
+    /// Does what comes unseen before a command.
+    pub(super) fn mistake_before(&mut self, command: &Command) {
+        match (self.broken, &command.action) {
+            (Some(Broken::LaterNoticeWins), Action::Notice { node, deadline, .. }) => {
+                let (before, _) = self.namenode.catalog().node_deadline(*node);
+                if before.is_some_and(|before| before < *deadline) {
+                    self.mistake_do(command.at, Action::Cancel { node: *node });
+                }
+            }
+            (
+                Some(Broken::CopyUnused),
+                Action::NodeDead { node, .. } | Action::Notice { node, .. },
+            ) => {
+                let catalog = self.namenode.catalog();
+                let is_of = |it: &BlockFacts| it.home == Some(*node) && it.copy.is_some();
+                let blocks = facts(catalog).filter(|(_, it)| is_of(it)).map(|(id, _)| id).collect();
+                if let Some(holder) = self.checks.blocks.holder {
+                    self.mistake_do(command.at, Action::DropCopies { holder, blocks });
+                }
+            }
+            (Some(Broken::ReserveOnDraining), Action::Reserve { moves, .. }) => {
+                for node in self.draining(moves) {
+                    self.mistake_do(command.at, Action::Cancel { node });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the targets that drain.
+    fn draining(&self, moves: &[MoveProposal]) -> BTreeSet<NodeId> {
+        let catalog = self.namenode.catalog();
+        let drains = |node: &NodeId| {
+            catalog.node_policy(*node).is_some_and(|(policy, _)| policy.is_draining())
+        };
+        moves.iter().map(|one| one.to).filter(drains).collect()
+    }
+
+    fn mistake_do(&mut self, at: Instant, action: Action) {
+        let _ = self.mistake_apply(Command { at, action });
+    }
+
+    /// Applies a command with what is wrong around it.
+    pub(super) fn mistake_copies(&mut self, command: &Command) -> Applied {
+        let draining = match (self.broken, &command.action) {
+            (Some(Broken::ReserveOnDraining), Action::Reserve { moves, .. }) => {
+                self.draining(moves)
+            }
+            _ => BTreeSet::new(),
+        };
+        self.mistake_before(command);
+        let before: Vec<(BlockId, BlockFacts)> = facts(self.namenode.catalog()).collect();
+        let applied = self.namenode.machine.apply(command);
+        for node in draining {
+            let reason = String::new();
+            self.mistake_do(command.at, Action::Decommission { node, reason });
+        }
+        self.remember_copies(&before);
+        if self.broken == Some(Broken::ReservationKept) && command.action == Action::Tick {
+            self.reserve_again(command.at, &before);
+        }
+        applied
+    }
+
+    fn remember_copies(&mut self, before: &[(BlockId, BlockFacts)]) {
+        let now: Vec<(BlockId, BlockFacts)> = facts(self.namenode.catalog()).collect();
+        let mistakes = &mut self.namenode.mistakes.copies;
+        for (id, it) in now {
+            if let Some((node, ..)) = it.copy {
+                mistakes.made.insert((id, node));
+                mistakes.last.insert(id, node);
+            }
+        }
+        for (id, was) in before {
+            let now = self.namenode.machine.catalog().block_facts(*id).and_then(|it| it.home);
+            if let Some((node, ..)) = was.copy
+                && now == Some(node)
+            {
+                mistakes.promoted.insert(*id, (node, was.epoch));
+            }
+        }
+    }
+
+    /// Reserves again what has just ended by itself.
+    fn reserve_again(&mut self, at: Instant, before: &[(BlockId, BlockFacts)]) {
+        let Some(holder) = self.checks.blocks.holder else { return };
+        for (block, was) in before {
+            let Some((to, _, purpose)) = was.reserved else { continue };
+            let now = self.namenode.catalog().block_facts(*block);
+            let has_ended = now.is_some_and(|it| it.reserved.is_none() && it.home == was.home);
+            if purpose == MovePurpose::Relocate || !has_ended {
+                continue;
+            }
+            let (from_epoch, tier) = (was.epoch, was.tier);
+            let moves = vec![MoveProposal { block: *block, from_epoch, to, tier, purpose }];
+            self.mistake_do(at, Action::Reserve { holder, moves });
+        }
+    }
+
+    /// Leaves out the drops of copies.
+    pub(super) fn mistake_drops(&self, applied: &mut Applied) {
+        let made = &self.namenode.mistakes.copies.made;
+        for order in &mut applied.orders {
+            if let Order::Drop { blocks } = &mut order.order {
+                blocks.retain(|(block, _)| !made.contains(&(*block, order.node)));
+            }
+        }
+    }
+
+    pub(super) fn mistake_copy_answer(&self, request: &Request, reply: &mut Reply) {
+        let mistakes = &self.namenode.mistakes.copies;
+        match (self.broken, request, reply) {
+            (Some(Broken::PromotionKeepsEpoch), _, Reply::Layout(layout)) => {
+                self.mistake_epochs(layout);
+            }
+            (Some(Broken::GoneCopyCounts), _, Reply::Nodes(nodes)) => self.mistake_exposure(nodes),
+            (
+                Some(Broken::CopyDropForgotten),
+                Request::BlockReport { node, .. },
+                Reply::Drop { blocks },
+            ) => blocks.retain(|block| !mistakes.made.contains(&(*block, *node))),
+            (Some(Broken::OpenBlockRebalanced), Request::Reserve { moves, .. }, reply) => {
+                self.mistake_open_blocks(moves, reply);
+            }
+            _ => {}
+        }
+    }
+
+    fn mistake_epochs(&self, layout: &mut Layout) {
+        for block in &mut layout.blocks {
+            let promoted = self.namenode.mistakes.copies.promoted.get(&block.block);
+            if let Some((node, epoch)) = promoted
+                && block.home == Some(*node)
+            {
+                block.epoch = *epoch;
+            }
+        }
+    }
+
+    /// Counts copies on nodes that are gone or drain as if they saved anything.
+    fn mistake_exposure(&self, nodes: &mut [NodeInfo]) {
+        let catalog = self.namenode.catalog();
+        for (id, it) in facts(catalog) {
+            let Some(last) = self.namenode.mistakes.copies.last.get(&id) else { continue };
+            if it.copy.is_some() || is_active(catalog, *last) || it.home == Some(*last) {
+                continue;
+            }
+            for node in nodes.iter_mut().filter(|node| Some(node.id) == it.home) {
+                node.exposure_bytes = node.exposure_bytes.saturating_sub(u64::from(it.length));
+            }
+        }
+    }
+
+    /// Grants what was refused because the block is still written.
+    fn mistake_open_blocks(&self, moves: &[MoveProposal], reply: &mut Reply) {
+        let Reply::Epochs(epochs) = reply else { return };
+        for (one, epoch) in moves.iter().zip(epochs) {
+            let is_open = |it: BlockFacts| !it.is_ended && it.tier != Tier::Object;
+            let is_open = self.namenode.catalog().block_facts(one.block).is_some_and(is_open);
+            if let Err(Refusal::MoveVoid { from, .. }) = epoch
+                && one.purpose != MovePurpose::Relocate
+                && is_open
+            {
+                *epoch = Ok(from.next());
+            }
+        }
+    }
+}
