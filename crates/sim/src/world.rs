@@ -353,8 +353,8 @@ impl World {
 /// Returns a message as one short line.
 fn show(message: &impl std::fmt::Debug) -> String {
     let mut text = format!("{message:?}");
-    if text.len() > 9000 {
-        let cut = (0..=9000).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    if text.len() > 300 {
+        let cut = (0..=300).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(cut);
         text.push_str("...");
     }

@@ -3,6 +3,7 @@
 use sanderling_core::exposure::plan::copy_tiers;
 use sanderling_core::rebalance;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+use sanderling_protocol::node::Availability;
 use sanderling_protocol::{NodeInfo, Policy, Reply, Request, Tier};
 
 use crate::world::World;
@@ -35,7 +36,7 @@ impl World {
     fn over_budget(&self, node: &NodeInfo, nodes: &[NodeInfo]) -> Option<String> {
         let config = self.plan.background.config();
         let budget = config.exposure.budget_bytes(node);
-        let may_hold = |other: &&NodeInfo| other.id != node.id && rebalance::takes_part(other);
+        let may_hold = |other: &&NodeInfo| other.id != node.id && takes_part(other);
         let has_room = |tier: Tier| {
             nodes.iter().filter(may_hold).flat_map(|other| &other.tiers).any(|usage| {
                 let room = (usage.tier, usage.capacity_bytes, usage.used_bytes);
@@ -55,7 +56,8 @@ impl World {
 
     fn unbalanced(&self, nodes: &[NodeInfo], tier: Tier) -> Option<String> {
         let config = self.plan.background.config();
-        let balance = rebalance::balance(nodes.iter(), tier);
+        let loads = nodes.iter().filter_map(|node| rebalance::home_load(node, tier));
+        let balance = rebalance::balance(&loads.collect::<Vec<_>>());
         let largest = balance.excess.values().max().copied().unwrap_or(0);
         // Two of the largest blocks: smaller differences cannot always be made smaller.
         if balance.fullest_percent <= config.rebalance.begin_percent || largest < 2 << 20 {
@@ -66,4 +68,9 @@ impl World {
             "{tier} of the fullest node is at {percent} % of the mean, by {largest} bytes"
         ))
     }
+}
+
+/// Tells whether a node may be a target of what is moved without a notice.
+fn takes_part(node: &NodeInfo) -> bool {
+    node.policy == Policy::Active && node.availability == Availability::Up && !node.is_at_risk
 }
