@@ -1,6 +1,7 @@
 //! Writers that wait for each of their writes: what they see is a round trip, or a stall.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use sanderling_client::{Client, ClientError, PutOptions};
@@ -11,11 +12,15 @@ use tokio_util::sync::CancellationToken;
 use super::meter::Meter;
 use super::{path, spawn};
 
-/// Bytes of one write.
-const PIECE_BYTES: usize = 64 << 10;
+/// Bytes of one write. A block takes 512 of them, so that it is still open when its node hears of
+/// a notice, also where that takes a heartbeat.
+const PIECE_BYTES: usize = 2 << 10;
+
+/// Pause between two writes.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Writes to one object; then it is deleted and another one begun.
-const OBJECT_CALLS: u32 = 64;
+const OBJECT_CALLS: u32 = 2048;
 
 /// Starts writers that go on until they are stopped. The meter notes how long each write took,
 /// until it was acknowledged and could be read.
@@ -47,6 +52,7 @@ async fn object(client: &Client, index: u32, meter: &Meter) -> Result<(), Client
         writer.write_bytes(piece.clone()).await?;
         writer.flush().await?;
         meter.took(began.elapsed());
+        tokio::time::sleep(PAUSE).await;
     }
     writer.close().await?;
     client.delete(&path, false).await.map(|_| ())
