@@ -146,13 +146,12 @@ impl PyClient {
         name: &str,
         lease_millis: u64,
         quota_bytes: Option<u64>,
+        recompute_millis_per_mib: Option<u64>,
+        expected_reads: Option<u32>,
     ) -> PyResult<String> {
-        let request = RegisterJob {
-            path: path(py, name)?,
-            lease: Millis(lease_millis),
-            quota_bytes,
-            hints: JobHints::default(),
-        };
+        let hints = JobHints { recompute_millis_per_mib, expected_reads, ..JobHints::default() };
+        let request =
+            RegisterJob { path: path(py, name)?, lease: Millis(lease_millis), quota_bytes, hints };
         json(&wait(py, self.0.register_job(request))?)
     }
 

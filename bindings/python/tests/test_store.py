@@ -136,7 +136,11 @@ def test_last_create_of_a_key_wins(store, directory):
 
 
 def test_job_ends_with_its_subtree(store, directory):
-    job = store.register_job(f"{directory}/job", lease=30, quota_bytes=1 << 20)
+    job = store.register_job(
+        f"{directory}/job", lease=30, quota_bytes=1 << 20, recompute_per_mib=0.5, expected_reads=3
+    )
+    hints = (job.hints["recompute_millis_per_mib"], job.hints["expected_reads"])
+    assert hints == (500, 3)
     store.put(f"{directory}/job/o", b"x" * 1000)
     store.renew_job(job.job)
     assert [each.path for each in store.jobs() if each.job == job.job] == [f"{directory}/job"]

@@ -199,10 +199,23 @@ class Store:
     # Jobs
 
     def register_job(
-        self, path: str, *, lease: float = 60.0, quota_bytes: int | None = None
+        self,
+        path: str,
+        *,
+        lease: float = 60.0,
+        quota_bytes: int | None = None,
+        recompute_per_mib: float | None = None,
+        expected_reads: int | None = None,
     ) -> Job:
-        """Makes a subtree that goes when its lease, in seconds, is not renewed."""
-        raw = self._client.register_job(_text(path), round(lease * 1000), quota_bytes)
+        """Makes a subtree that goes when its lease, in seconds, is not renewed.
+
+        Two hints say what leaves a dying node first: `recompute_per_mib`, the seconds of work
+        that a MiB costs to compute again, and then `expected_reads`, how often it will be read.
+        """
+        cost = None if recompute_per_mib is None else round(recompute_per_mib * 1000)
+        raw = self._client.register_job(
+            _text(path), round(lease * 1000), quota_bytes, cost, expected_reads
+        )
         return Job.of(json.loads(raw))
 
     def renew_job(self, job: int) -> None:
