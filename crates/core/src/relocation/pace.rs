@@ -177,8 +177,8 @@ impl Pace {
         let calls = Millis((2 * self.round_micros).div_ceil(1000));
         let sendable = within(self.bytes_per_second, Millis(left.0.saturating_sub(calls.0)));
         if bytes == 0 {
-            // Nothing else is slowed down: the link may turn out to be twice as fast as thought.
-            return sendable.saturating_mul(2);
+            // Nothing else is slowed down: the link may turn out to be faster than thought.
+            return sendable.saturating_add(sendable / 4);
         }
         sendable.saturating_sub(bytes)
     }
@@ -342,7 +342,7 @@ mod tests {
         let left = Some(Millis(110));
         assert_eq!(pace.bytes_in_time(left, MIB / 2), MIB / 2);
         assert_eq!(pace.bytes_in_time(left, 2 * MIB), 0);
-        assert_eq!(pace.bytes_in_time(left, 0), 2 * MIB);
+        assert_eq!(pace.bytes_in_time(left, 0), MIB + MIB / 4);
         assert_eq!(pace.bytes_in_time(Some(Millis(5)), 0), 0);
     }
 }

@@ -1,0 +1,29 @@
+//! What is said of a drain while it runs.
+
+use sanderling_protocol::message::MoveCandidate;
+use sanderling_protocol::{Instant, Millis};
+
+use super::world::World;
+use super::{blocks, node};
+
+#[test]
+fn forecast_is_given_at_the_start_and_not_too_often() {
+    let mut world = World::new(blocks(500, 1 << 20), vec![node(1, 1 << 30)]);
+    world.run(30_000);
+    let (at, first) = world.forecasts[0];
+    assert_eq!((at, first.left_bytes, first.targets), (Instant(1_000_000), 500 << 20, 1));
+    assert_eq!((first.late_bytes, first.unplaced_bytes), (0, 0));
+    for pair in world.forecasts.windows(2) {
+        assert!(pair[0].0 + Millis(250) <= pair[1].0, "{pair:?}");
+    }
+}
+
+#[test]
+fn forecast_tells_of_bytes_without_room_and_of_bytes_that_expire() {
+    let mut all: Vec<MoveCandidate> = blocks(10, 1000).collect();
+    all[0].expires_in = Some(Millis(5_000));
+    let mut world = World::new(all, vec![node(1, 4_000)]);
+    world.run(2_000);
+    let (_, last) = world.forecasts.last().unwrap();
+    assert_eq!((last.left_bytes, last.unplaced_bytes, last.skipped_bytes), (5_000, 5_000, 1_000));
+}
