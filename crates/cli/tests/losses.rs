@@ -1,5 +1,5 @@
-//! Losses, told exactly: what the report, the events, the readers and fsck say, against a model that
-//! the test keeps by itself.
+//! Losses, told exactly: what the report, the events, the readers and fsck say, against a model of
+//! the data that the test keeps by itself.
 
 mod cluster;
 

@@ -185,13 +185,13 @@ fn manager_that_dies_with_its_own_noticed_machine_leaves_the_other_drain_to_the_
         datanodes: 4,
         dram: "128MiB",
         namenode: vec!["--no-manager".to_owned()],
-        datanode: vec!["--egress-limit", "8MB"],
+        datanode: vec!["--egress-limit", "10MB"],
     });
     block_on(async {
         let client = cluster.client().await;
         let mut first = cluster.manager("first");
         let _second = cluster.manager("second");
-        let model = Model::fill(&client, 80).await;
+        let model = Model::fill(&client, 48).await;
         notice(&client, "n0", Duration::from_secs(20)).await;
         until_drained(&client, "n0").await;
         notice(&client, "n1", Duration::from_secs(25)).await;
