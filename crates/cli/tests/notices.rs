@@ -139,6 +139,7 @@ fn second_wave_that_hits_the_targets_of_the_first_loses_nothing() {
     block_on(async {
         let client = cluster.client().await;
         let model = Model::fill(&client, 60).await;
+        let work = Work::start(&cluster, &model).await;
         let first = [cluster.datanode("n0").node, cluster.datanode("n1").node].map(NodeId);
         for name in ["n0", "n1"] {
             notice(&client, name, Duration::from_secs(20)).await;
@@ -171,6 +172,7 @@ fn second_wave_that_hits_the_targets_of_the_first_loses_nothing() {
         for name in &noticed {
             cluster.datanode(name).kill();
         }
+        work.end(&client).await;
         model.check_whole(&cluster, &client).await;
         for name in &noticed {
             until_gone(&client, name).await;

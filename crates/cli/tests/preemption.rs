@@ -23,8 +23,12 @@ fn expected_life_is_told_by_the_model() {
     assert_eq!(expected_life(&with_model("exponential:mean=12h")), 12 * HOUR);
     let bathtub = expected_life(&with_model("bathtub:n1-highcpu-16"));
     assert!((13 * HOUR..14 * HOUR).contains(&bathtub), "{bathtub}");
-    let unknown = Cluster::of(1).json(&["node", "ls"]);
-    assert!(unknown["nodes"][0]["expected_life"].is_null(), "{unknown}");
+    let shown = with_model("exponential:mean=12h").cli(&["node", "ls"]);
+    assert!(shown.stdout.contains("life") && shown.stdout.contains("12h"), "{shown}");
+    let unknown = Cluster::of(1);
+    let nodes = unknown.json(&["node", "ls"]);
+    assert!(nodes["nodes"][0]["expected_life"].is_null(), "{nodes}");
+    assert!(!unknown.cli(&["node", "ls"]).stdout.contains("life"));
 }
 
 #[test]

@@ -50,6 +50,8 @@ fn write(writer: &mut dyn Write, fleet: &Fleet) -> io::Result<()> {
         ("disk", Align::Left),
     ];
     columns.extend(has_store.then_some(("object", Align::Left)));
+    let has_life = fleet.nodes.iter().any(|node| node.expected_life.is_some());
+    columns.extend(has_life.then_some(("life", Align::Right)));
     let mut table = Table::new(&columns);
     for node in &fleet.nodes {
         let mut row = vec![
@@ -65,6 +67,8 @@ fn write(writer: &mut dyn Write, fleet: &Fleet) -> io::Result<()> {
             tier(node, Tier::Disk),
         ];
         row.extend(has_store.then(|| tier(node, Tier::Object)));
+        let life = || node.expected_life.map_or_else(|| "-".to_owned(), units::millis);
+        row.extend(has_life.then(life));
         table.row(row);
     }
     table.write(writer)?;
