@@ -326,3 +326,69 @@ fn cancelled_notice_leaves_a_node_that_takes_blocks_and_writes_again() {
         model.check_once(&cluster);
     });
 }
+
+#[test]
+fn node_killed_without_a_word_while_others_drain_costs_only_what_it_held() {
+    let mut cluster = Cluster::start(Shape {
+        datanodes: 5,
+        dram: "96MiB",
+        datanode: vec!["--egress-limit", "10MB"],
+        ..Shape::default()
+    });
+    block_on(async {
+        let client = cluster.client().await;
+        let model = Model::fill(&client, 50).await;
+        let n2 = NodeId(cluster.datanode("n2").node);
+        for name in ["n0", "n1"] {
+            notice(&client, name, Duration::from_secs(20)).await;
+        }
+        let moving = |node: &NodeInfo| node.drain.is_some_and(|drain| drain.moved_blocks > 0);
+        until_node(&client, "n0", "moving", moving).await;
+        cluster.datanode("n2").kill();
+        let gone = until_gone(&client, "n2").await;
+        assert_eq!(gone.deadline_in, None, "it never got a notice");
+        for name in ["n0", "n1"] {
+            let drained = until_drained(&client, name).await;
+            assert_eq!(drained.drain.map(|drain| drain.lost_blocks), Some(0), "{drained:?}");
+            cluster.datanode(name).kill();
+        }
+        let report = client.report().await.expect("the namenode answers");
+        assert!(report.losses.iter().all(|loss| loss.node == n2), "{report:?}");
+        let lost = Losses::reported(&client).await;
+        assert!(!lost.blocks.is_empty(), "the node held nothing: the test shows nothing");
+        model.check(&client, &lost).await;
+        let fsck = client.fsck().await.expect("the namenode answers");
+        assert_eq!((fsck.lost_blocks, fsck.lost_bytes), (lost.blocks.len() as u64, lost.bytes()));
+        assert!(fsck.problems.is_empty(), "{fsck:?}");
+    });
+}
+
+#[test]
+fn notice_to_a_node_that_hangs_ends_at_its_deadline_and_hangs_nobody() {
+    let mut cluster = Cluster::of(3);
+    block_on(async {
+        let client = cluster.client().await;
+        let model = Model::fill(&client, 24).await;
+        let n0 = NodeId(cluster.datanode("n0").node);
+        let held = model.at_home(&client, n0).await;
+        cluster.datanode("n0").pause();
+        let began = Instant::now();
+        notice(&client, "n0", Duration::from_secs(2)).await;
+        // Writers go on elsewhere at once: nobody waits for the fence of a node that hangs.
+        for at in 0..6 {
+            let to = path(&format!("/meanwhile-{at}"));
+            let put = client.put(&to, bytes_of(at, PIECE_BYTES), &PutOptions::default()).await;
+            put.expect("stored elsewhere");
+        }
+        until_gone(&client, "n0").await;
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(4), "gone after {took:?}");
+        assert_eq!(Losses::reported(&client).await, held);
+        model.check(&client, &held).await;
+        cluster.datanode("n0").resume();
+        let again = until_node(&client, "n0", "back", |node| node.policy == Policy::Active).await;
+        assert!(again.id > n0, "{again:?}");
+        assert_eq!(Losses::reported(&client).await, held, "what is lost stays lost");
+        model.check(&client, &held).await;
+    });
+}
