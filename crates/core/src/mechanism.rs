@@ -29,13 +29,16 @@ impl Mechanism {
         matches!(self, Self::Sanderling)
     }
 
-    /// Sets the times of the namenode that belong to the mechanism.
+    /// Sets what of the namenode's configuration belongs to the mechanism, over what was there.
     pub fn configure(self, config: &mut NamenodeConfig) {
         if self == Self::Seed {
             config.heartbeat = SEED_HEARTBEAT;
             // Three and four heartbeats. Clients that cannot reach a node say so earlier.
             config.membership.suspect_after = Millis(3 * SEED_HEARTBEAT.0);
             config.membership.dead_after = Millis(4 * SEED_HEARTBEAT.0);
+            // A new node gets its whole share of blocks, and nobody reckons with lifetimes.
+            config.ramp_up = Millis(0);
+            config.preemption = None;
         }
     }
 }
@@ -52,6 +55,7 @@ mod tests {
         assert!(Mechanism::default().pushes_fences());
         Mechanism::Seed.configure(&mut config);
         assert!(!Mechanism::Seed.pushes_fences());
+        assert_eq!(config.ramp_up, Millis(0));
         assert!(config.membership.suspect_after.0 >= 3 * config.heartbeat.0);
         assert!(config.membership.dead_after > config.membership.suspect_after);
     }

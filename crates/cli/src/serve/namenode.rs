@@ -35,9 +35,9 @@ async fn serve(args: Namenode) -> Result<(), Failure> {
         allow_unauthenticated: args.allow_unauthenticated,
         ..NamenodeOptions::default()
     };
-    mechanism.configure(&mut options.core);
     options.core.preemption = args.preemption_model.as_ref().map(model).transpose()?;
     options.core.ramp_up = Millis(u64::try_from(args.ramp_up.0.as_millis()).unwrap_or(u64::MAX));
+    mechanism.configure(&mut options.core);
     let server = NamenodeServer::start(options)
         .await
         .map_err(|error| not_started("namenode", &error, next(&error)))?;
