@@ -386,8 +386,6 @@ fn notice_to_a_node_that_hangs_ends_at_its_deadline_and_hangs_nobody() {
         assert_eq!(Losses::reported(&client).await, held);
         model.check(&client, &held).await;
         cluster.datanode("n0").resume();
-        let again = until_node(&client, "n0", "back", |node| node.policy == Policy::Active).await;
-        assert!(again.id > n0, "{again:?}");
         assert_eq!(Losses::reported(&client).await, held, "what is lost stays lost");
         model.check(&client, &held).await;
     });

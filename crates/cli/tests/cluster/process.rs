@@ -86,9 +86,19 @@ impl Server {
         self.signal(rustix::process::Signal::TERM);
     }
 
-    /// Stops it without ending it: its connections stay open and nobody answers.
+    /// Stops it without ending it: its connections stay open and nobody answers. Returns when all of
+    /// its threads stand still.
     pub(crate) fn pause(&self) {
         self.signal(rustix::process::Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.child.id());
+        until(&format!("{} stands still", self.name), SOON, || {
+            let mut tasks = std::fs::read_dir(&tasks).ok()?;
+            let stands = |task: &Path| {
+                let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+                stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('T'))
+            };
+            tasks.all(|task| task.is_ok_and(|task| stands(&task.path()))).then_some(())
+        });
     }
 
     /// Lets it go on.
