@@ -11,9 +11,11 @@ use super::queue;
 use super::targets::{Answer, Choice, Targets, Wish};
 
 /// What is under way from one source.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct UnderWay {
     pub(super) batches: usize,
+    /// Batches that may be under way.
+    pub(super) batches_max: usize,
     /// Bytes that are not at their targets yet.
     pub(super) bytes: u64,
     /// Published bytes that have their place, there or reserved.
@@ -21,6 +23,17 @@ pub(super) struct UnderWay {
 }
 
 impl UnderWay {
+    /// Fewest batches that a source may have under way, however many others there are.
+    const BATCHES_MIN: usize = 2;
+
+    /// Returns nothing under way, of one of so many drains that share so many targets: none may
+    /// take what all targets take together, because every source has a link of its own to fill.
+    pub(super) fn none(drains: usize, targets: usize, config: &RelocatorConfig) -> Self {
+        let share = (targets * config.target_batches_max).div_ceil(drains.max(1));
+        let batches_max = share.max(Self::BATCHES_MIN).min(config.source_batches_max);
+        Self { batches: 0, batches_max, bytes: 0, placed_bytes: 0 }
+    }
+
     /// Counts a batch.
     pub(super) fn add(&mut self, batch: &Batch) {
         self.batches += 1;
@@ -58,7 +71,7 @@ pub(super) fn depart(
 ) -> Option<Batch> {
     let left = drain.left(now);
     let force = drain.force(now);
-    let is_full = under_way.batches >= config.source_batches_max
+    let is_full = under_way.batches >= under_way.batches_max
         || !drain.pace.has_room(now, left, force, under_way.bytes);
     if is_full || drain.stalled_until.is_some() {
         return None;

@@ -22,13 +22,19 @@ pub(super) struct Facts {
 }
 
 impl Facts {
+    /// The part of the bytes left that may be late without being said to be.
+    const DOUBT: u64 = 50;
+
     /// Returns what follows from the facts.
     pub(super) fn forecast(&self) -> Forecast {
         let movable = self.left_bytes.saturating_sub(self.unplaced_bytes);
         let late_bytes = match (self.left, self.bytes_per_second) {
             (Some(left), Some(rate)) => {
                 let rate = rate.max(self.link_bytes_per_second);
-                movable.saturating_sub(within(rate, left))
+                let late = movable.saturating_sub(within(rate, left));
+                // A rate is not known that well: without this a drain that just makes it would be
+                // said to be late and not late in turns.
+                if late < movable / Self::DOUBT { 0 } else { late }
             }
             _ => 0,
         };
@@ -110,6 +116,12 @@ mod tests {
         assert_eq!(short.forecast().late_bytes, 6_000);
         let full = Facts { unplaced_bytes: 6_500, ..short };
         assert_eq!((full.forecast().late_bytes, full.forecast().unplaced_bytes), (0, 6_500));
+    }
+
+    #[test]
+    fn what_is_late_by_a_hair_is_not_said_to_be() {
+        let close = |millis| Facts { left: Some(Millis(millis)), ..FACTS }.forecast().late_bytes;
+        assert_eq!((close(9_900), close(9_700)), (0, 300));
     }
 
     #[test]

@@ -157,12 +157,18 @@ impl Relocator {
             self.drains.iter().map(|(node, drain)| (drain.deadline, *node)).collect();
         order.sort_by_key(|(deadline, node)| (deadline.unwrap_or(Instant(u64::MAX)), *node));
         let order: Vec<NodeId> = order.into_iter().map(|(_, node)| node).collect();
-        let mut under_way: BTreeMap<NodeId, UnderWay> = BTreeMap::new();
+        let (open, _) = self.targets.room(now);
+        let none = UnderWay::none(order.len(), open, &self.config);
+        let mut under_way: BTreeMap<NodeId, UnderWay> =
+            order.iter().map(|node| (*node, none)).collect();
         for batch in self.under_way() {
-            under_way.entry(batch.source).or_default().add(batch);
+            if let Some(under_way) = under_way.get_mut(&batch.source) {
+                under_way.add(batch);
+            }
         }
         for node in &order {
-            self.pump_drain(now, *node, under_way.entry(*node).or_default());
+            let under_way = under_way.get_mut(node).expect("every drain has an entry");
+            self.pump_drain(now, *node, under_way);
         }
         if self.drains.values().any(|drain| drain.said.may_say(now)) {
             self.forecast(now, &order, &under_way);

@@ -1,8 +1,10 @@
 //! What becomes of moves, whatever fails.
 
-use sanderling_protocol::message::MoveCandidate;
+use std::collections::BTreeMap;
+
+use sanderling_protocol::message::{DrainWork, MoveCandidate};
 use sanderling_protocol::order::Pushed;
-use sanderling_protocol::{BlockId, Epoch, Millis, Policy, Tier};
+use sanderling_protocol::{BlockId, Epoch, Instant, Millis, NodeId, Policy, Refusal, Tier};
 
 use super::super::*;
 use super::world::World;
@@ -91,6 +93,72 @@ fn target_that_dies_during_the_push_is_replanned_before_the_push_fails() {
     let late = Input::Pushed { call, outcomes: Some(vec![Ok(Pushed { length: 1000 })]) };
     world.relocator.handle(world.now, late);
     assert_eq!(world.poll(), None);
+}
+
+#[test]
+fn target_that_gets_a_notice_during_the_push_is_left_at_once() {
+    let mut world = World::new(blocks(1, 1000), vec![node(1, 1 << 30), node(2, 1 << 20)]);
+    world.view();
+    for _ in 0..2 {
+        let output = world.poll().unwrap();
+        let answer = world.answer(output);
+        world.relocator.handle(world.now, answer);
+    }
+    let Some(Output::Push { call, .. }) = world.poll() else { panic!() };
+    world.nodes[0].policy = Policy::Draining;
+    world.view();
+    let Some(Output::Reserve { moves, .. }) = world.poll() else { panic!() };
+    assert_eq!(moves[0].to, NodeId(2));
+    let late = Input::Pushed { call, outcomes: Some(vec![Ok(Pushed { length: 1000 })]) };
+    world.relocator.handle(world.now, late);
+    assert_eq!(world.poll(), None, "its copy was given up with its reservation");
+}
+
+#[test]
+fn commit_refused_because_its_target_drains_is_planned_again_at_once() {
+    let mut world = World::new(blocks(1, 1000), vec![node(1, 1 << 30), node(2, 1 << 20)]);
+    world.view();
+    for _ in 0..3 {
+        let output = world.poll().unwrap();
+        let answer = world.answer(output);
+        world.relocator.handle(world.now, answer);
+    }
+    let Some(Output::Commit { call, moves }) = world.poll() else { panic!() };
+    world.nodes[0].policy = Policy::Draining;
+    world.view();
+    let (block, from) = (moves[0].block, moves[0].from_epoch);
+    let void = Refusal::MoveVoid { block, from, why: "the move was given up".to_owned() };
+    world.relocator.handle(world.now, Input::Committed { call, epochs: Some(vec![Err(void)]) });
+    world.run(10);
+    assert_eq!(world.moved[&BlockId(1)], NodeId(2));
+}
+
+#[test]
+fn drains_share_the_targets_that_there_are() {
+    let mut relocator = Relocator::new(RelocatorConfig::default());
+    let now = Instant(1_000_000);
+    let work = |node| DrainWork {
+        node: NodeId(node),
+        address: format!("source-{node}:1"),
+        deadline_in: Some(Millis(10_000)),
+        left_blocks: 100,
+        left_bytes: 100 << 20,
+    };
+    let drains = (10..14).map(work).collect();
+    relocator.handle(now, Input::Drains { drains, nodes: vec![node(1, 1 << 40)] });
+    for source in 10..14_u32 {
+        let first = u64::from(source) * 100;
+        let page = (first..first + 100).map(|block| candidate(block, 64 << 10)).collect();
+        let page = Some((page, false));
+        relocator.handle(now, Input::Candidates { node: NodeId(source), page });
+    }
+    let mut batches = BTreeMap::new();
+    while let Some(output) = relocator.poll_output() {
+        if let Output::Reserve { moves, .. } = output {
+            *batches.entry(moves[0].block.0 / 100).or_insert(0) += 1;
+        }
+    }
+    assert_eq!(batches, BTreeMap::from([(10, 2), (11, 2), (12, 2), (13, 2)]));
 }
 
 #[test]
