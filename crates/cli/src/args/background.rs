@@ -22,8 +22,8 @@ pub(crate) struct Background {
 
 impl From<&Background> for BackgroundConfig {
     fn from(args: &Background) -> Self {
-        let mut config = Self::default();
-        config.pace = PaceConfig::of_share(args.background_share.0);
+        let pace = PaceConfig::of_share(args.background_share.0);
+        let mut config = Self { pace, ..Self::default() };
         config.exposure.is_on = !args.no_precopy;
         config.rebalance.is_on = !args.no_rebalance;
         config
