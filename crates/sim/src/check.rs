@@ -78,6 +78,8 @@ impl World {
         if let Action::Recovered { lengths } = &command.action {
             self.checks.bytes.recovered(lengths);
         }
+        let found = self.check_copied(command);
+        self.expect(found);
         self.count_losses(command);
         self.check_deadlines(command);
         self.checks.applied += 1;

@@ -36,7 +36,7 @@ pub(crate) struct Eager {
 pub(crate) enum EagerCall {
     Page(NodeId),
     Reserve(NodeId, Vec<MoveProposal>),
-    Push(Vec<MoveCommit>),
+    Push(Vec<(MoveProposal, MoveCommit)>),
     /// Nobody waits for what comes of it.
     Other,
 }
@@ -179,7 +179,7 @@ impl World {
             }
             let MoveProposal { block, from_epoch, to, tier, .. } = *one;
             pushes.push(PushMove { block, from_epoch, to_epoch, to, address, tier });
-            commits.push(MoveCommit { block, from_epoch, to_epoch, to, length: 0 });
+            commits.push((*one, MoveCommit { block, from_epoch, to_epoch, to, length: 0 }));
         }
         let Some(place) = self.place_of(source).filter(|_| !pushes.is_empty()) else { return };
         let ask = Ask::Data(source, DataAsk::Order(Order::Push { moves: pushes }));
@@ -190,14 +190,14 @@ impl World {
     fn eager_commit(
         &mut self,
         number: u8,
-        moves: Vec<MoveCommit>,
+        moves: Vec<(MoveProposal, MoveCommit)>,
         outcomes: Vec<Result<Pushed, Refusal>>,
     ) {
         let holder = self.manager_holder(number);
-        let arrived = moves.into_iter().zip(outcomes).filter_map(|(one, outcome)| {
-            outcome.ok().map(|pushed| MoveCommit { length: pushed.length, ..one })
+        let arrived = moves.into_iter().zip(outcomes).filter_map(|((asked, one), outcome)| {
+            outcome.ok().map(|pushed| (asked, MoveCommit { length: pushed.length, ..one }))
         });
-        let mut moves: Vec<MoveCommit> = arrived.collect();
+        let (asked, mut moves): (Vec<MoveProposal>, Vec<MoveCommit>) = arrived.unzip();
         if moves.is_empty() {
             return;
         }
@@ -211,12 +211,18 @@ impl World {
                 one.from_epoch = one.from_epoch.next();
             }
         }
-        let is_late = random.permille(200);
+        let is_late = random.permille(300);
         let is_twice = random.permille(150);
-        let is_given_up = random.permille(80);
+        let is_given_up = random.permille(150);
+        let is_wanted_again = random.permille(500);
         if is_given_up {
             let blocks = moves.iter().map(|one| one.block).collect();
             self.eager_ask(number, Request::Abandon { holder, blocks }, EagerCall::Other);
+            if is_wanted_again {
+                // The commit that follows speaks of bytes that were dropped meanwhile.
+                let request = Request::Reserve { holder, moves: asked };
+                self.eager_ask(number, request, EagerCall::Other);
+            }
         }
         if is_late || is_twice {
             self.eager_later(number, moves.clone());

@@ -23,7 +23,7 @@ const fn hint(broken: Broken) -> u64 {
         Broken::KeyValueVanishes => 0,
         Broken::SecondWriter => 300,
         Broken::PromotionKeepsEpoch => 102,
-        Broken::StaleCopy => 190,
+        Broken::StaleCopy => 13,
         Broken::GoneCopyCounts => 0,
         Broken::CopyUnused => 0,
         Broken::CopyDropForgotten => 0,

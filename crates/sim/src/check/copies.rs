@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use sanderling_core::catalog::{Action, BlockFacts, Catalog, Command};
 use sanderling_protocol::limits::BACKGROUND_MOVE_MILLIS_MAX;
-use sanderling_protocol::message::MovePurpose;
+use sanderling_protocol::message::{BlockLocation, MovePurpose};
 use sanderling_protocol::{
-    BlockId, Epoch, Instant, Millis, NodeId, Policy, Refusal, Reply, Request,
+    BlockId, Epoch, Instant, Millis, NodeId, ObjectId, Policy, Refusal, Reply, Request,
 };
 
 use super::Found;
@@ -180,31 +180,47 @@ fn check_copy(id: BlockId, facts: &BlockFacts, node: NodeId, epoch: Epoch) -> Fo
 impl World {
     /// Every copy is there, with the bytes that count of its block.
     pub(crate) fn check_copies_held(&self) -> Found {
-        let catalog = self.namenode.catalog();
         for object in self.checks.bytes.objects() {
             let Some(layout) = self.layout(object) else { continue };
-            for block in &layout.blocks {
-                let facts = catalog.block_facts(block.block);
-                let Some((node, _, epoch)) = facts.and_then(|facts| facts.copy) else { continue };
-                let Some(slot) = self.slot_of(node) else { continue };
-                let table = &self.datanodes[usize::from(slot)].table;
-                let (id, length) = (block.block, block.length);
-                let held = self.datanodes[usize::from(slot)].held(id).map(|held| held.epoch);
-                let whole = match table.admit_read(id, epoch, 0, length) {
-                    Ok(Some(whole)) if held == Some(epoch) => whole.part(0, length),
-                    other => {
-                        let text = format!(
-                            "host{slot} was to hold a copy of block {id} at epoch {epoch}: \
-                             {held:?}, {other:?}"
-                        );
-                        return Err(("copies", text));
-                    }
-                };
-                let found = self.checks.bytes.read(object, block.offset, length, &whole);
-                found.map_err(|(_, text)| ("copies", format!("copy of block {id}: {text}")))?;
+            for location in &layout.blocks {
+                self.check_copy_held(object, location)?;
             }
         }
         Ok(())
+    }
+
+    /// The copies that a command has just made are there.
+    pub(super) fn check_copied(&self, command: &Command) -> Found {
+        let Action::Commit { moves, .. } = &command.action else { return Ok(()) };
+        for one in moves.iter().filter(|one| self.checks.copies.is_safe(one.block)) {
+            let Some(facts) = self.namenode.catalog().block_facts(one.block) else { continue };
+            let Some(layout) = self.layout(facts.object) else { continue };
+            for location in layout.blocks.iter().filter(|it| it.block == one.block) {
+                self.check_copy_held(facts.object, location)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_copy_held(&self, object: ObjectId, location: &BlockLocation) -> Found {
+        let (id, length) = (location.block, location.length);
+        let facts = self.namenode.catalog().block_facts(id);
+        let Some((node, _, epoch)) = facts.and_then(|facts| facts.copy) else { return Ok(()) };
+        let Some(slot) = self.slot_of(node) else { return Ok(()) };
+        let table = &self.datanodes[usize::from(slot)].table;
+        let held = self.datanodes[usize::from(slot)].held(id).map(|held| held.epoch);
+        let whole = match table.admit_read(id, epoch, 0, length) {
+            Ok(Some(whole)) if held == Some(epoch) => whole.part(0, length),
+            other => {
+                let text = format!(
+                    "host{slot} was to hold a copy of block {id} at epoch {epoch}: {held:?}, \
+                     {other:?}"
+                );
+                return Err(("copies", text));
+            }
+        };
+        let found = self.checks.bytes.read(object, location.offset, length, &whole);
+        found.map_err(|(_, text)| ("copies", format!("copy of block {id}: {text}")))
     }
 
     /// Returns the place of the process that is a node, if it runs.
