@@ -1,7 +1,7 @@
 //! Copies beside the home: made ahead of a notice, they become homes when it comes.
 
 use sanderling_protocol::node::Policy;
-use sanderling_protocol::{BlockId, EventKind, NodeId, Nonce, Refusal, Reply};
+use sanderling_protocol::{BlockId, EventKind, Millis, NodeId, Nonce, Refusal, Reply, Tier};
 
 use super::Catalog;
 use super::block_map::{Copied, Orders, allocated_bytes};
@@ -10,6 +10,12 @@ use super::due::Due;
 /// Most copies that become homes by one command, so that a large node's notice does not stop the
 /// namenode for long; the next turn follows at once.
 const PROMOTED_PER_TURN_MAX: usize = 2000;
+
+/// The part of a tier that is freed of copies at once when a writer finds no room.
+const ROOM_MADE_SHARE: u64 = 25;
+
+/// When a writer asks again for whom copies were dropped: their datanodes are told meanwhile.
+const ROOM_IS_MADE: Millis = Millis(10);
 
 impl Catalog {
     /// Notes that a node holds the block's bytes beside its home.
@@ -61,6 +67,38 @@ impl Catalog {
             self.drop_copy(*block, orders);
         }
         Ok(Reply::Done)
+    }
+
+    /// Returns the copies that are to go so that blocks of so many bytes find room in a tier: a
+    /// little of each node's, so that not each block asks again; those of the newest blocks, which
+    /// are copied last.
+    pub(crate) fn copies_in_the_way(&self, tier: Tier, bytes: u64) -> Vec<BlockId> {
+        let nodes = self.nodes.by_id.values().filter(|node| node.policy.takes_blocks());
+        let mut blocks = Vec::new();
+        for node in nodes {
+            let size = node.tiers.iter().find(|state| state.tier == tier);
+            let wanted = bytes.max(size.map_or(0, |state| state.capacity / ROOM_MADE_SHARE));
+            let mut made = node.free_bytes(tier);
+            for (block, (of, taken)) in node.copies.iter().rev() {
+                if made >= wanted || blocks.len() >= PROMOTED_PER_TURN_MAX {
+                    break;
+                }
+                if *of == tier {
+                    made += taken;
+                    blocks.push(*block);
+                }
+            }
+        }
+        blocks
+    }
+
+    /// Gives copies up for a writer, who asks again when the datanodes have been told.
+    pub(super) fn make_room(&mut self, blocks: &[BlockId], orders: &mut Orders) -> Refusal {
+        for block in blocks {
+            self.drop_copy(*block, orders);
+        }
+        let why = format!("{} copies make room", blocks.len());
+        Refusal::RetryAfter { after: ROOM_IS_MADE, why }
     }
 
     /// Forgets the copies that a draining node holds of other nodes' blocks: they would die with

@@ -131,6 +131,10 @@ pub enum Action {
         holder: Nonce,
         blocks: Vec<BlockId>,
     },
+    /// A writer needs the room that these blocks' copies take.
+    MakeRoom {
+        blocks: Vec<BlockId>,
+    },
     Forecast {
         holder: Nonce,
         node: NodeId,

@@ -3,12 +3,12 @@
 use sanderling_protocol::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_GRANT_MAX, TEXT_BYTES_MAX};
 use sanderling_protocol::message::{Affinity, Create, Heartbeat, HeartbeatReply, Register};
 use sanderling_protocol::{
-    Instant, Millis, NodeId, NodeSelector, ObjectId, Path, Policy, Refusal, Reply, Request,
-    StorageClass, Tier,
+    BlockId, Instant, Millis, NodeId, NodeSelector, ObjectId, Path, Policy, Refusal, Reply,
+    Request, StorageClass, Tier, WhenFull,
 };
 
 use super::{Namenode, Prepared};
-use crate::catalog::{Action, Command, Placement};
+use crate::catalog::{Action, Command, Placement, allocated_bytes};
 use crate::placement::{Candidate, Wish, place, weight};
 
 /// The longest notice. A deadline further off is a mistake, or a decommission.
@@ -28,6 +28,7 @@ impl Namenode {
             }
             request => match self.action(now, request) {
                 Ok(action) => Prepared::Log(Command { at: now, action }),
+                Err(Answered::First(action)) => Prepared::Log(Command { at: now, action }),
                 Err(Answered::Refused(refusal)) => Prepared::Answer(Err(refusal)),
                 Err(Answered::Reply(reply)) => Prepared::Answer(Ok(*reply)),
             },
@@ -124,11 +125,11 @@ impl Namenode {
         object: ObjectId,
         count: u32,
         avoid: &[NodeId],
-    ) -> Result<Vec<Placement>, Refusal> {
+    ) -> Result<Vec<Placement>, Answered> {
         let limit = BLOCKS_PER_GRANT_MAX as u64;
         if u64::from(count) > limit {
             let (what, value) = ("blocks in one request".to_owned(), u64::from(count));
-            return Err(Refusal::TooLarge { what, value, limit });
+            return Err(Refusal::TooLarge { what, value, limit }.into());
         }
         let class = self.catalog.class_of(object).ok_or(Refusal::ObjectGone { object })?;
         self.place(now, &vec![BLOCK_BYTES_MAX; count as usize], class, avoid, None)
@@ -141,12 +142,31 @@ impl Namenode {
         class: StorageClass,
         avoid: &[NodeId],
         near_host: Option<&str>,
-    ) -> Result<Vec<Placement>, Refusal> {
+    ) -> Result<Vec<Placement>, Answered> {
         if sizes.is_empty() {
             return Ok(Vec::new());
         }
         let candidates = self.candidates(now);
-        place(&mut self.draw, candidates, &Wish { class, avoid, near_host }, sizes)
+        let has_nodes = !candidates.is_empty();
+        let placed = place(&mut self.draw, candidates, &Wish { class, avoid, near_host }, sizes);
+        placed.map_err(|refusal| {
+            let blocks = if has_nodes { self.copies_in_the_way(class, sizes) } else { Vec::new() };
+            if blocks.is_empty() {
+                refusal.into()
+            } else {
+                Answered::First(Action::MakeRoom { blocks })
+            }
+        })
+    }
+
+    /// Returns the copies that are to go so that blocks of a class find room.
+    fn copies_in_the_way(&self, class: StorageClass, sizes: &[u32]) -> Vec<BlockId> {
+        let bytes = sizes.iter().map(|size| u64::from(allocated_bytes(*size))).sum();
+        let falls_through = class.when_full == WhenFull::FallThrough;
+        let slower = class.tier.slower().filter(|_| falls_through);
+        let mut tiers = std::iter::once(class.tier).chain(slower);
+        let in_tier = |tier| Some(self.catalog.copies_in_the_way(tier, bytes));
+        tiers.find_map(|tier| in_tier(tier).filter(|blocks| !blocks.is_empty())).unwrap_or_default()
     }
 
     /// Returns the nodes that may get blocks: wanted, present and not suspected.
@@ -212,8 +232,10 @@ impl Namenode {
     }
 }
 
-/// Why there is no command.
+/// Why there is no command of what was asked.
 enum Answered {
+    /// This comes first, and then it is asked again.
+    First(Action),
     Refused(Refusal),
     Reply(Box<Reply>),
 }

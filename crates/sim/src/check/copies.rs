@@ -60,7 +60,7 @@ impl Copies {
                     }
                 }
             }
-            (Action::DropCopies { blocks, .. }, Ok(_)) => {
+            (Action::DropCopies { blocks, .. }, Ok(_)) | (Action::MakeRoom { blocks }, _) => {
                 self.copies.retain(|block, _| !blocks.contains(block));
             }
             (Action::Abandon { blocks, .. }, Ok(_)) => {

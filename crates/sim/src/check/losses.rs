@@ -118,5 +118,6 @@ const fn touches_blocks(action: &Action) -> bool {
             | Action::Reserve { .. }
             | Action::Abandon { .. }
             | Action::DropCopies { .. }
+            | Action::MakeRoom { .. }
     )
 }

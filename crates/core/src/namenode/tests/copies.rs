@@ -233,3 +233,45 @@ fn recommendation_marks_the_node_until_it_is_taken_back() {
     rig.ask(Request::Cancel { node: NodeId(1).into() }).unwrap();
     assert!(!rig.info(NodeId(1)).is_at_risk);
 }
+
+#[test]
+fn writers_get_all_the_room_that_copies_take() {
+    let mut rig = rig(2);
+    let (_, size) = rig.namenode.catalog().node_room(NodeId(1), Tier::Dram);
+    let mut copied = 0;
+    while rig.free_nodes() == 2 {
+        let location = rig.put(&format!("/{copied}"), 1 << 20).blocks[0];
+        let to = if location.home == Some(NodeId(1)) { NodeId(2) } else { NodeId(1) };
+        let epoch = rig.begin(location.block, location.epoch, to, MovePurpose::Precopy);
+        if let Ok(epoch) = epoch {
+            rig.end(location.block, (location.epoch, epoch), to, 1 << 20).unwrap();
+        }
+        copied += 1;
+    }
+    let mut files = 0;
+    let refused = loop {
+        match rig.create(&format!("/more-{files}")) {
+            Ok(grant) => rig.seal(&grant, &[1 << 20]).unwrap(),
+            Err(Refusal::RetryAfter { after, .. }) => {
+                rig.pass(after);
+                continue;
+            }
+            Err(refusal) => break refusal,
+        };
+        files += 1;
+    };
+    assert!(matches!(refused, Refusal::Full { .. }), "{refused}");
+    let used: u64 = [1, 2].map(|node| rig.info(NodeId(node)).home_bytes).iter().sum();
+    assert_eq!(used, size * 2, "all room is the writers'");
+    assert_eq!(rig.info(NodeId(1)).copy_bytes + rig.info(NodeId(2)).copy_bytes, 0);
+    let is_told = |order: &crate::catalog::DatanodeOrder| matches!(order.order, Order::Drop { .. });
+    assert!(rig.orders.iter().any(is_told));
+}
+
+impl Rig {
+    fn free_nodes(&self) -> usize {
+        let has_room =
+            |node: &u32| self.namenode.catalog().node_room(NodeId(*node), Tier::Dram).0 >= 1 << 20;
+        [1, 2].iter().filter(|node| has_room(node)).count()
+    }
+}
