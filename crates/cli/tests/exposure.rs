@@ -201,3 +201,40 @@ async fn read_for_ever(client: Client) {
         }
     }
 }
+
+#[test]
+fn writers_get_the_room_that_copies_took() {
+    let share = ["--background-share", "100%"].map(str::to_owned).to_vec();
+    let mut cluster = Cluster::start(Shape { datanodes: 0, namenode: share, ..Shape::default() });
+    for number in 0..NODES {
+        let name = format!("n{number}");
+        cluster.add(&name, &["--host", &name, "--notice-min", "260ms", "--egress", "1Gbit"]);
+    }
+    block_on(async {
+        let client = cluster.client().await;
+        // 256 MiB in all, of which copies may take three quarters together with their blocks.
+        let put = async |seed: u64| {
+            let to = path(&format!("/{seed}"));
+            client.put(&to, bytes_of(seed, 1 << 20), &PutOptions::default()).await
+        };
+        for seed in 0..100 {
+            put(seed).await.expect("stored");
+        }
+        let limit = Instant::now() + PATIENCE;
+        loop {
+            let nodes = client.nodes(false).await.expect("the namenode answers");
+            if nodes.iter().map(|node| node.copy_bytes).sum::<u64>() > 80 << 20 {
+                break;
+            }
+            assert!(Instant::now() < limit, "no copies: {nodes:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let mut longest = Duration::ZERO;
+        for seed in 100..220 {
+            let began = Instant::now();
+            put(seed).await.unwrap_or_else(|error| panic!("/{seed}: {error}"));
+            longest = longest.max(began.elapsed());
+        }
+        println!("longest put of 1 MiB while copies gave way: {longest:?}");
+    });
+}
