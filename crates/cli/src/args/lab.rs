@@ -83,9 +83,23 @@ pub(crate) struct Figure6 {
     pub(crate) written: Written,
 }
 
+/// A family of machine types whose memory and egress are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+pub(crate) enum Family {
+    /// Google Cloud: egress at most, as in the paper
+    #[serde(rename = "n2-standard")]
+    N2Standard,
+    /// Amazon EC2: the baseline bandwidth
+    #[serde(rename = "m6i")]
+    M6i,
+}
+
 /// `sanderling lab figure7`.
 #[derive(Debug, Args)]
 pub(crate) struct Figure7 {
+    /// Which machine types
+    #[arg(long, value_enum, value_name = "FAMILY", default_value_t = Family::N2Standard)]
+    pub(crate) family: Family,
     /// Lengths of a notice to compare with
     #[arg(
         long = "notice",

@@ -12,34 +12,51 @@ use sanderling_core::exposure::budget_bytes;
 use sanderling_protocol::Millis;
 use serde::Serialize;
 
-use crate::args::lab::Figure7 as Arguments;
+use crate::args::lab::{Family, Figure7 as Arguments};
 use crate::lab::figures::Figure;
 use crate::lab::page::csv::Csv;
 use crate::lab::page::{self, Section};
 use crate::output::{Align, Table};
 use crate::units::{bytes, duration};
 
-/// Name, virtual processors, GiB of memory, Gbit/s of egress at most.
-///
+/// A machine type: its name, virtual processors, GiB of memory, Mbit/s of egress.
+type Size = (&'static str, u32, u64, u64);
+
 /// Google Cloud, "General-purpose machine family for Compute Engine", N2 standard machine types,
-/// default egress: 2 Gbit/s per virtual processor, at most 32 Gbit/s, at least 10 Gbit/s. The size
-/// of 16 is that of Brodmann et al., table 1. Compute Engine counts memory in binary units.
-const N2_STANDARD: [(&str, u32, u64, u64); 10] = [
-    ("n2-standard-2", 2, 8, 10),
-    ("n2-standard-4", 4, 16, 10),
-    ("n2-standard-8", 8, 32, 16),
-    ("n2-standard-16", 16, 64, 32),
-    ("n2-standard-32", 32, 128, 32),
-    ("n2-standard-48", 48, 192, 32),
-    ("n2-standard-64", 64, 256, 32),
-    ("n2-standard-80", 80, 320, 32),
-    ("n2-standard-96", 96, 384, 32),
-    ("n2-standard-128", 128, 512, 32),
+/// default egress at most: 2 Gbit/s per virtual processor, at most 32 Gbit/s, at least 10 Gbit/s.
+/// The size of 16 is that of Brodmann et al., table 1. Compute Engine counts memory in binary units.
+const N2_STANDARD: [Size; 10] = [
+    ("n2-standard-2", 2, 8, 10_000),
+    ("n2-standard-4", 4, 16, 10_000),
+    ("n2-standard-8", 8, 32, 16_000),
+    ("n2-standard-16", 16, 64, 32_000),
+    ("n2-standard-32", 32, 128, 32_000),
+    ("n2-standard-48", 48, 192, 32_000),
+    ("n2-standard-64", 64, 256, 32_000),
+    ("n2-standard-80", 80, 320, 32_000),
+    ("n2-standard-96", 96, 384, 32_000),
+    ("n2-standard-128", 128, 512, 32_000),
+];
+
+/// Amazon EC2, "General purpose instances", M6i: the baseline bandwidth, which is what is sure; the
+/// smaller sizes send faster for minutes, as long as they have credits.
+const M6I: [Size; 9] = [
+    ("m6i.large", 2, 8, 781),
+    ("m6i.xlarge", 4, 16, 1_562),
+    ("m6i.2xlarge", 8, 32, 3_125),
+    ("m6i.4xlarge", 16, 64, 6_250),
+    ("m6i.8xlarge", 32, 128, 12_500),
+    ("m6i.12xlarge", 48, 192, 18_750),
+    ("m6i.16xlarge", 64, 256, 25_000),
+    ("m6i.24xlarge", 96, 384, 37_500),
+    ("m6i.32xlarge", 128, 512, 50_000),
 ];
 
 /// The whole figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Figure7 {
+    /// Which machine types.
+    pub(crate) family: Family,
     /// Seconds of each notice, in rising order.
     pub(crate) notice_seconds: Vec<f64>,
     /// Part of the link that background copies take, in percent.
@@ -90,8 +107,12 @@ pub(crate) struct NoticeRow {
 pub(crate) fn compute(arguments: &Arguments) -> Figure7 {
     let mut notices: Vec<Duration> = arguments.notices.iter().map(|notice| notice.0).collect();
     notices.sort_unstable();
-    let sizes = N2_STANDARD.iter().map(|(name, processors, memory, gigabits)| {
-        let limit = gigabits * 1_000_000_000 / 8;
+    let family: &[Size] = match arguments.family {
+        Family::N2Standard => &N2_STANDARD,
+        Family::M6i => &M6I,
+    };
+    let sizes = family.iter().map(|(name, processors, memory, megabits)| {
+        let limit = megabits * 1_000_000 / 8;
         let egress = arguments.egress.map_or(limit, |rate| rate.0.min(limit)).max(1);
         let memory_bytes = memory << 30;
         let of = |notice: &Duration| bound(memory_bytes, egress, *notice, arguments.background);
@@ -105,6 +126,7 @@ pub(crate) fn compute(arguments: &Arguments) -> Figure7 {
         }
     });
     Figure7 {
+        family: arguments.family,
         notice_seconds: notices.iter().map(Duration::as_secs_f64).collect(),
         background_percent: arguments.background,
         sizes: sizes.collect(),
@@ -211,7 +233,7 @@ fn row(size: &SizeRow, notice: &NoticeRow, is_first: bool) -> [String; 11] {
     [
         once(size.name.clone()),
         once(bytes(size.memory_bytes)),
-        once(format!("{gigabits:.3} Gbit/s").replace(".000", "")),
+        once(format!("{gigabits} Gbit/s")),
         once(seconds(size.seconds)),
         seconds(notice.notice_seconds),
         if notice.fits { "yes" } else { "no" }.to_owned(),
@@ -257,6 +279,15 @@ mod tests {
                 assert!(notice.bounded_seconds < notice.notice_seconds, "{notice:?}");
                 assert_eq!(notice.budget_bytes + notice.copied_bytes, size.memory_bytes);
             }
+        }
+    }
+
+    #[test]
+    fn family_whose_egress_grows_with_memory_fits_two_minutes_in_every_size() {
+        let figure = figure(&["--family", "m6i", "--notice", "30s,2m"]);
+        for size in &figure.sizes {
+            assert!((size.seconds - 88.0).abs() < 0.2, "{size:?}");
+            assert_eq!(size.notices.iter().map(|it| it.fits).collect::<Vec<_>>(), [false, true]);
         }
     }
 

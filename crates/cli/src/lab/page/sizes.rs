@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::plot::{Axis, Plot, legend};
 use super::{Section, paragraph, rerun, table};
+use crate::args::lab::Family;
 use crate::lab::figures::figure7::{Figure7, SizeRow};
 use crate::units::{bytes, duration};
 
@@ -16,8 +17,8 @@ const SHADES: [&str; 4] = ["sanderling", "sanderling pale", "third", "third pale
 /// Returns the part of the page about sizes of instances.
 pub(crate) fn section(figure: &Figure7) -> Section {
     let mut body = paragraph(
-        "How long everything in an instance's memory takes to leave it at its egress limit. Egress \
-         does not grow with memory, so a large instance cannot leave within a notice, and what \
+        "How long everything in an instance's memory takes to leave it at its egress limit. Where \
+         egress does not grow with memory, a large instance cannot leave within a notice, and what \
          does not fit is lost. With the exposure bound no instance ever holds more bytes that are \
          nowhere else than its link can send within the shortest notice: the excess gets a copy \
          on another node in the background, and every size fits.",
@@ -37,12 +38,29 @@ pub(crate) fn section(figure: &Figure7) -> Section {
          filled at once. Copies take that much room on other nodes.",
         figure.background_percent
     ));
-    body += "<p class=note>Memory and egress: Google Cloud, general-purpose machine family, N2 \
-             standard machine types (memory in GiB, default egress “up to”); the size of 16 as in \
-             Brodmann et al., table 1. The bound: notice minus a reaction of 0.25 s, times egress, \
-             times 0.7.</p>\n";
-    body += &rerun("sanderling lab figure7 --notice 15s,30s,2m --out D");
+    body += &format!("<p class=note>{}</p>\n", source(figure.family));
+    let family = match figure.family {
+        Family::N2Standard => "",
+        Family::M6i => " --family m6i",
+    };
+    body += &rerun(&format!("sanderling lab figure7{family} --out D"));
     Section { title: "Which sizes fit which notice (figure 7)".to_owned(), body }
+}
+
+/// Says where memory and egress of a family come from.
+const fn source(family: Family) -> &'static str {
+    match family {
+        Family::N2Standard => {
+            "Memory and egress: Google Cloud, general-purpose machine family, N2 standard machine \
+             types (memory in GiB, default egress “up to”); the size of 16 as in Brodmann et al., \
+             table 1. The bound: notice minus a reaction of 0.25 s, times egress, times 0.7."
+        }
+        Family::M6i => {
+            "Memory and egress: Amazon EC2, general purpose instances, M6i (memory in GiB, baseline \
+             bandwidth; the smaller sizes may send faster for some minutes). The bound: notice \
+             minus a reaction of 0.25 s, times egress, times 0.7."
+        }
+    }
 }
 
 fn shade(notice: usize) -> &'static str {

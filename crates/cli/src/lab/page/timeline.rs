@@ -14,6 +14,9 @@ const AROUND: f64 = 76.0;
 /// Space for the names of the places.
 const NAMES: f64 = 76.0;
 
+/// Most notices in one picture: the bars of more would be too short to read.
+const NOTICES_MAX: usize = 40;
+
 /// Width of a letter in a lane, about, in units of the picture.
 const LETTER: f64 = 5.9;
 
@@ -52,6 +55,9 @@ fn picture(run: &RunRecord, last: f64) -> String {
             lane(&mut plot, run, node, (row, end), class);
         }
     }
+    if run.seconds < end {
+        plot.upright(run.seconds, "mark", "work done");
+    }
     plot.svg(&title(run))
 }
 
@@ -74,11 +80,15 @@ fn title(run: &RunRecord) -> String {
     title
 }
 
-/// Returns when the picture of a run ends.
+/// Returns when the picture of a run ends: when its work was done and the machines that had their
+/// notice by then are gone, or after so many notices as can be told apart.
 fn end_of(run: &RunRecord) -> f64 {
-    let last = run.bandwidth.last().map_or(0.0, |sample| sample.at + sample.seconds);
-    let killed = run.nodes.iter().filter_map(|node| node.killed).fold(0.0, f64::max);
-    run.seconds.max(killed.min(last)).max(1.0)
+    let mut notices: Vec<f64> = run.drains.iter().map(|drain| drain.noticed).collect();
+    notices.sort_by(f64::total_cmp);
+    let until = notices.get(NOTICES_MAX).map_or(run.seconds, |next| next.min(run.seconds));
+    let was_noticed = |node: &&NodeRecord| node.noticed.is_some_and(|at| at < until);
+    let killed = run.nodes.iter().filter(was_noticed).filter_map(|node| node.killed);
+    killed.fold(until, f64::max).max(1.0)
 }
 
 /// Draws one machine.
