@@ -36,6 +36,7 @@ pub(crate) fn run(global: &Global, command: Lab) -> Result<(), Failure> {
         Lab::Read(options) => measure(&[Kind::Read], options),
         Lab::Write(options) => measure(&[Kind::Write], options),
         Lab::Notice(options) => measure(&[Kind::Notice], options),
+        Lab::Exposure(options) => measure(&[Kind::Exposure], options),
         Lab::All(options) => measure(&[Kind::Read, Kind::Write, Kind::Notice], options),
         Lab::Figure2(arguments) => {
             let figure = figure2::compute(&arguments)?;

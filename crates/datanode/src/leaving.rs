@@ -3,8 +3,8 @@
 //! While the blocks of a noticed node leave, every read of one of them takes its link from the
 //! blocks that would be lost. Nothing below knows that: TCP gives a connection that is always busy
 //! with reads most of a link that pushes of single blocks share with it. So reads are let through
-//! by what the pushes get: one byte for every [`PUSH_SHARE`] bytes that have arrived elsewhere. That
-//! needs no knowledge of the link's rate.
+//! by what the pushes get: one byte for every [`PUSH_SHARE`] bytes that have arrived elsewhere.
+//! That needs no knowledge of the link's rate.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,8 +32,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Longest time that a read is held back: within a client's patience with one attempt.
 const READ_WAIT_MAX: Duration = Duration::from_millis(1500);
 
-/// Blocks that are remembered as pushed: 16 MiB of memory. Beyond it, all are forgotten, and readers
-/// learn where those are when the node is gone.
+/// Blocks that are remembered as pushed: 16 MiB of memory. Beyond it, all are forgotten, and
+/// readers learn where those are when the node is gone.
 const PUSHED_MAX: usize = 1 << 20;
 
 /// How often is looked whether the pushes go on.

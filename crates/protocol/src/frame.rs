@@ -72,8 +72,8 @@ impl Op {
     }
 }
 
-/// In the answer to a read: a block is leaving this node, or has left. The bytes are right; who reads
-/// it again should ask where it is now.
+/// In the answer to a read: a block is leaving this node, or has left. The bytes are right; who
+/// reads it again should ask where it is now.
 pub const IS_LEAVING: u16 = 1 << 8;
 
 /// The fixed part of a frame.

@@ -17,7 +17,9 @@ pub(crate) enum Lab {
     Write(Options),
     /// Read around one notice to one of two nodes, and watch the bandwidth (figure 5)
     Notice(Options),
-    /// All of them
+    /// Give random notices to nodes that hold three times what a notice lets them move
+    Exposure(Options),
+    /// Read, write and notice, with all figures on one page
     All(Options),
     /// How long spot machines live: preemption models, and the data they were fitted to
     Figure2(Figure2),
@@ -127,16 +129,18 @@ pub(crate) struct Options {
     /// Measure this mechanism alone [default: both, in turn]
     #[arg(long, value_enum, value_name = "POLICY")]
     pub(crate) policy: Option<PolicyName>,
-    /// Rounds; each runs every policy on the same trace [default: 5; 1 with --quick]
+    /// Rounds; each runs every policy on the same trace [default: 5; 1 with --quick and for
+    /// `exposure`]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) repeat: Option<u32>,
-    /// Datanodes [default: 8; 4 with --quick]
+    /// Datanodes [default: 8; 4 with --quick and for `exposure`]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
     pub(crate) nodes: Option<u32>,
-    /// What each node may send, and may receive [default: 200Mbit; 80Mbit with --quick]
+    /// What each node may send, and may receive [default: 200Mbit; 80Mbit with --quick;
+    /// 40Mbit for `exposure`]
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
-    /// Time from a notice to SIGKILL [default: 4s; 3s with --quick]
+    /// Time from a notice to SIGKILL [default: 4s; 3s with --quick; 2s for `exposure`]
     #[arg(long, value_name = "DURATION")]
     pub(crate) notice: Option<Span>,
     /// Time from SIGKILL to the start of the replacement
@@ -146,8 +150,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DURATION")]
     pub(crate) work: Option<Span>,
     /// Data of each node: the part of what its link carries within a notice, in percent [default:
-    /// 10; 40 for `notice`]
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=90))]
+    /// 10; 40 for `notice`, 300 for `exposure`]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) fill: Option<u32>,
     /// How long the machines live, as of --preemption-model of the namenode
     #[arg(long, value_name = "MODEL", default_value = "bathtub:n1-highcpu-16")]
@@ -158,6 +162,9 @@ pub(crate) struct Options {
     /// The first round's trace; each round takes the next
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Notices of `exposure`, one after the other [default: 100; 3 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) notices: Option<u32>,
     /// A small run of about a minute that shows that everything works
     #[arg(long)]
     pub(crate) quick: bool,

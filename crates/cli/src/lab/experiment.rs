@@ -1,6 +1,7 @@
 //! One run: a fleet, a workload, a trace, and what came of it.
 
 mod aftermath;
+mod exposure;
 pub(crate) mod targets;
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::fleet::network::Network;
 use super::fleet::{Fleet, FleetOptions, play};
 use super::plan::Plan;
-use super::record::{Kind, PolicyName, RunRecord, Sample};
+use super::record::{Kind, NodeRecord, PolicyName, RunRecord, Sample};
 use super::trace::{self, Preemption, Shape};
 use super::workload::meter::{Meter, Sampler};
 use super::workload::{self, DataSet, PIECE_BYTES};
@@ -111,6 +112,9 @@ pub(crate) async fn run(
     network: &Network,
     which: Which,
 ) -> Result<RunRecord, Failure> {
+    if which.kind == Kind::Exposure {
+        return exposure::run(plan, network, which).await;
+    }
     let nodes = which.nodes(plan);
     let mut fleet = Fleet::start(network, fleet_options(plan, which)).await?;
     let (client, control) = (fleet.client().await?, fleet.client().await?);
@@ -138,40 +142,70 @@ pub(crate) async fn run(
     let (ended, played, samples) = tokio::join!(worked, played, sampled);
     let (ended, ()) = (ended?, played?);
     workload::finish(probes).await?;
-    let seconds = (ended - began).as_secs_f64();
-
     let aftermath = Aftermath::look(plan, which, &fleet, &control, began).await?;
-    let (errors, first_error) = meter.errors();
-    let (probe_errors, first_probe_error) = round_trips.errors();
-    let (read_bytes, written_bytes) = meter.bytes();
-    let records = fleet.records(began);
-    let stall = |client: &Client| client.metrics().longest_stall.as_secs_f64() * 1e3;
-    Ok(RunRecord {
-        kind: which.kind,
-        policy: which.policy,
-        is_preempted: which.is_preempted,
-        round: which.round,
-        seconds,
-        work_bytes: read_bytes + written_bytes,
-        capacity: aftermath::capacity(&records, nodes, seconds, |node| aftermath.gone(node)),
-        capacity_until_killed: aftermath::capacity(&records, nodes, seconds, |node| node.killed),
-        client_errors: errors + probe_errors,
-        first_error: first_error.or(first_probe_error),
-        lost_bytes: aftermath.report.bytes,
-        recomputed_bytes: meter.recomputed_bytes(),
-        moved_bytes: aftermath.report.moved_bytes,
-        promoted_bytes: aftermath.report.promoted_bytes,
-        copied_bytes: aftermath.report.copied_bytes,
-        rebalanced_bytes: aftermath.report.rebalanced_bytes,
-        writer_stall_millis: stall(&prober),
-        stall_millis: stall(&client),
-        calls: meter.latency(),
-        round_trips: round_trips.latency(),
-        imbalance: aftermath.imbalance,
-        drains: aftermath.drains,
-        bandwidth: with_nodes(samples, &records),
-        nodes: records,
-    })
+    let measured = Measured { began, ended, client, prober, meter, round_trips };
+    Ok(measured.record(plan, which, &fleet, aftermath, samples))
+}
+
+/// What a run has counted by its end.
+struct Measured {
+    began: Instant,
+    ended: Instant,
+    client: Client,
+    prober: Client,
+    meter: Arc<Meter>,
+    round_trips: Arc<Meter>,
+}
+
+impl Measured {
+    fn record(
+        self,
+        plan: &Plan,
+        which: Which,
+        fleet: &Fleet<'_>,
+        aftermath: Aftermath,
+        samples: Vec<Sample>,
+    ) -> RunRecord {
+        let Self { began, ended, client, prober, meter, round_trips } = self;
+        let (nodes, seconds) = (which.nodes(plan), (ended - began).as_secs_f64());
+        let (errors, first_error) = meter.errors();
+        let (probe_errors, first_probe_error) = round_trips.errors();
+        let (read_bytes, written_bytes) = meter.bytes();
+        let records = fleet.records(began);
+        let capacity = |gone: &dyn Fn(&NodeRecord) -> Option<f64>| {
+            aftermath::capacity(&records, nodes, seconds, gone)
+        };
+        RunRecord {
+            kind: which.kind,
+            policy: which.policy,
+            is_preempted: which.is_preempted,
+            round: which.round,
+            seconds,
+            work_bytes: read_bytes + written_bytes,
+            capacity: capacity(&|node| aftermath.gone(node)),
+            capacity_until_killed: capacity(&|node| node.killed),
+            client_errors: errors + probe_errors,
+            first_error: first_error.or(first_probe_error),
+            lost_bytes: aftermath.report.bytes,
+            recomputed_bytes: meter.recomputed_bytes(),
+            moved_bytes: aftermath.report.moved_bytes,
+            promoted_bytes: aftermath.report.promoted_bytes,
+            copied_bytes: aftermath.report.copied_bytes,
+            rebalanced_bytes: aftermath.report.rebalanced_bytes,
+            writer_stall_millis: stall_millis(&prober),
+            stall_millis: stall_millis(&client),
+            calls: meter.latency(),
+            round_trips: round_trips.latency(),
+            imbalance: aftermath.imbalance,
+            drains: aftermath.drains,
+            bandwidth: with_nodes(samples, &records),
+            nodes: records,
+        }
+    }
+}
+
+fn stall_millis(client: &Client) -> f64 {
+    client.metrics().longest_stall.as_secs_f64() * 1e3
 }
 
 fn fleet_options(plan: &Plan, which: Which) -> FleetOptions {
@@ -194,7 +228,12 @@ fn namenode_flags(plan: &Plan, which: Which) -> Vec<String> {
     }
     let ramp_up = format!("{}ms", plan.scaled(RAMP_UP_SECONDS).as_millis());
     let model = plan.scaled_spec.to_string();
-    ["--preemption-model", &model, "--ramp-up", &ramp_up].map(str::to_owned).to_vec()
+    let mut flags = vec!["--preemption-model", &model, "--ramp-up", &ramp_up];
+    if which.kind == Kind::Exposure {
+        // Nobody else uses the links, and the next notice waits for the copies.
+        flags.extend(["--background-share", "80%"]);
+    }
+    flags.into_iter().map(str::to_owned).collect()
 }
 
 fn datanode_flags(plan: &Plan, which: Which) -> Vec<String> {
@@ -270,9 +309,9 @@ async fn sample(meter: &Meter, began: Instant, over: &CancellationToken) -> Vec<
     sampler.finish()
 }
 
-fn with_nodes(mut samples: Vec<Sample>, nodes: &[super::record::NodeRecord]) -> Vec<Sample> {
+fn with_nodes(mut samples: Vec<Sample>, nodes: &[NodeRecord]) -> Vec<Sample> {
     for sample in &mut samples {
-        let is_alive = |node: &&super::record::NodeRecord| {
+        let is_alive = |node: &&NodeRecord| {
             node.served <= sample.at && node.killed.is_none_or(|killed| killed > sample.at)
         };
         sample.nodes = u32::try_from(nodes.iter().filter(is_alive).count()).unwrap_or(u32::MAX);

@@ -12,7 +12,8 @@ use super::plan::Plan;
 use super::record::{Kind, LabRecord, PolicyName, Setup};
 use super::report;
 
-/// Runs the experiments, and says and saves what they measured. It is polled on the program's main thread, with which its servers die.
+/// Runs the experiments, and says and saves what they measured. It is polled on the program's main
+/// thread, with which its servers die.
 ///
 /// # Errors
 /// Usage (2); a fleet that does not start; local files.
@@ -80,7 +81,7 @@ fn order(plan: &Plan) -> Vec<Which> {
             }
             for policy in policies {
                 let which = Which { kind: *kind, policy, is_preempted: true, round };
-                if *kind != Kind::Notice {
+                if matches!(kind, Kind::Read | Kind::Write) {
                     all.push(Which { is_preempted: false, ..which });
                 }
                 all.push(which);

@@ -20,6 +20,9 @@ const FILL: u32 = 10;
 /// Data of figure 5: a drain long enough to be seen.
 const NOTICE_FILL: u32 = 40;
 
+/// Data of the exposure experiment: three times what leaves within a notice.
+const EXPOSURE_FILL: u32 = 300;
+
 /// Room for the objects of writers, however small the data.
 const DRAM_BYTES_MIN: u64 = 96 << 20;
 
@@ -62,6 +65,8 @@ pub(crate) struct Plan {
     pub(crate) scaled_spec: Spec,
     /// Seconds of the model in a second of the lab.
     pub(crate) time_scale: f64,
+    /// Notices of the exposure experiment.
+    pub(crate) exposure_notices: u32,
     /// The first round's trace.
     pub(crate) seed: u64,
     /// Whether namespaces are not wanted.
@@ -70,20 +75,47 @@ pub(crate) struct Plan {
     pub(crate) out: PathBuf,
 }
 
+/// The sizes that are taken where none are given.
+struct Size {
+    rounds: u32,
+    nodes: u32,
+    link_bytes_per_second: u64,
+    notice: Duration,
+    work: Duration,
+    exposure_notices: u32,
+}
+
+impl Size {
+    /// Two processors carry the first; the second is a minute or two; nodes of the last hold three
+    /// times what a notice moves, several times over, in the memory of one machine.
+    fn of(kinds: &[Kind], is_quick: bool) -> Self {
+        let [rounds, nodes, link, notice, work, exposure_notices] = match (kinds, is_quick) {
+            ([Kind::Exposure], true) => [1, 4, 5_000_000, 2, 6, 3],
+            ([Kind::Exposure], false) => [1, 4, 5_000_000, 2, 40, 100],
+            (_, true) => [1, 4, 10_000_000, 3, 6, 3],
+            (_, false) => [5, 8, 25_000_000, 4, 40, 100],
+        };
+        Self {
+            rounds,
+            nodes,
+            link_bytes_per_second: u64::from(link),
+            notice: Duration::from_secs(u64::from(notice)),
+            work: Duration::from_secs(u64::from(work)),
+            exposure_notices,
+        }
+    }
+}
+
 impl Plan {
     /// Resolves what was asked for.
     ///
     /// # Errors
     /// Usage (2) for a model that cannot be read or a scale that is no factor.
     pub(crate) fn of(kinds: &[Kind], options: Options) -> Result<Self, Failure> {
-        let quick = options.quick;
-        let span = |given: Option<crate::units::Span>, quick_seconds, seconds| {
-            let default = Duration::from_secs(if quick { quick_seconds } else { seconds });
-            given.map_or(default, |span| span.0)
-        };
-        let link = options.link.map_or(if quick { 10_000_000 } else { 25_000_000 }, |it| it.0);
-        let notice = span(options.notice, 3, 4);
-        let work = span(options.work, 6, 40);
+        let size = Size::of(kinds, options.quick);
+        let link = options.link.map_or(size.link_bytes_per_second, |it| it.0);
+        let notice = options.notice.map_or(size.notice, |it| it.0);
+        let work = options.work.map_or(size.work, |it| it.0);
         let time_scale = options.time_scale.unwrap_or(MODEL_SECONDS / work.as_secs_f64());
         if !(time_scale.is_finite() && time_scale > 0.0) || link == 0 || work.is_zero() {
             return Err(Failure::usage("a factor, a rate and a duration are positive numbers"));
@@ -91,8 +123,8 @@ impl Plan {
         Ok(Self {
             kinds: kinds.to_vec(),
             policies: policies(&options),
-            rounds: options.repeat.unwrap_or(if quick { 1 } else { 5 }),
-            nodes: options.nodes.unwrap_or(if quick { 4 } else { 8 }),
+            rounds: options.repeat.unwrap_or(size.rounds),
+            nodes: options.nodes.unwrap_or(size.nodes),
             link_bytes_per_second: link,
             notice,
             replace: options.replace_after.0,
@@ -102,6 +134,7 @@ impl Plan {
             scaled_spec: Spec { speed: options.model.speed * time_scale, ..options.model.clone() },
             spec: options.model,
             time_scale,
+            exposure_notices: options.notices.unwrap_or(size.exposure_notices),
             seed: options.seed,
             is_loopback: options.loopback,
             out: options.out,
@@ -119,7 +152,8 @@ impl Plan {
     pub(crate) fn data_bytes(&self, kind: Kind) -> u64 {
         let fill = self.fill.unwrap_or(match kind {
             Kind::Read | Kind::Write => FILL,
-            Kind::Notice | Kind::Exposure => NOTICE_FILL,
+            Kind::Notice => NOTICE_FILL,
+            Kind::Exposure => EXPOSURE_FILL,
         });
         bytes(self.link_bytes_per_second, self.notice) * u64::from(fill) / 100
     }

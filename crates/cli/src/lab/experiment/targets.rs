@@ -57,6 +57,9 @@ const TARGETS: &[Target] = &[
     Target { kind: Kind::Notice, ..DRAIN },
     Target { kind: Kind::Notice, ..LOST },
     Target { kind: Kind::Notice, ..ERRORS },
+    Target { kind: Kind::Exposure, ..LOST },
+    Target { kind: Kind::Exposure, ..RECOMPUTED },
+    Target { kind: Kind::Exposure, ..ERRORS },
 ];
 
 const DRAIN: Target = Target {

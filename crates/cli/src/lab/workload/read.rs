@@ -85,8 +85,17 @@ impl DataSet {
         })
     }
 
+    /// Reads every object once; what is lost is written again.
+    pub(crate) async fn read_all(&self, meter: &Meter) {
+        let reads = (0..self.objects.len() as u64).map(|index| self.read_one(index, meter));
+        futures_util::stream::iter(reads).buffer_unordered(PUTS_AT_ONCE).collect::<Vec<_>>().await;
+    }
+
     async fn read_somewhere(&self, chance: &mut Chance, meter: &Meter) {
-        let index = chance.below(self.objects.len() as u64);
+        self.read_one(chance.below(self.objects.len() as u64), meter).await;
+    }
+
+    async fn read_one(&self, index: u64, meter: &Meter) {
         let object = &self.objects[usize::try_from(index).expect("an index")];
         let began = Instant::now();
         let read = object.reader().read_range(0, OBJECT_BYTES).await;
