@@ -86,8 +86,8 @@ impl Server {
         self.signal(rustix::process::Signal::TERM);
     }
 
-    /// Stops it without ending it: its connections stay open and nobody answers. Returns when all of
-    /// its threads stand still.
+    /// Stops it without ending it: its connections stay open and nobody answers. Returns when all
+    /// of its threads stand still.
     pub(crate) fn pause(&self) {
         self.signal(rustix::process::Signal::STOP);
         let tasks = format!("/proc/{}/task", self.child.id());
