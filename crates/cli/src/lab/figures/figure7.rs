@@ -24,7 +24,7 @@ type Size = (&'static str, u32, u64, u64);
 
 /// Google Cloud, "General-purpose machine family for Compute Engine", N2 standard machine types,
 /// default egress at most: 2 Gbit/s per virtual processor, at most 32 Gbit/s, at least 10 Gbit/s.
-/// The size of 16 is that of Brodmann et al., table 1. Compute Engine counts memory in binary units.
+/// The size of 16 is that of Brodmann et al., table 1. Memory is counted in binary units there.
 const N2_STANDARD: [Size; 10] = [
     ("n2-standard-2", 2, 8, 10_000),
     ("n2-standard-4", 4, 16, 10_000),

@@ -56,9 +56,9 @@ const fn source(family: Family) -> &'static str {
              table 1. The bound: notice minus a reaction of 0.25 s, times egress, times 0.7."
         }
         Family::M6i => {
-            "Memory and egress: Amazon EC2, general purpose instances, M6i (memory in GiB, baseline \
-             bandwidth; the smaller sizes may send faster for some minutes). The bound: notice \
-             minus a reaction of 0.25 s, times egress, times 0.7."
+            "Memory and egress: Amazon EC2, general purpose instances, M6i (memory in GiB, \
+             baseline bandwidth; the smaller sizes may send faster for some minutes). The bound: \
+             notice minus a reaction of 0.25 s, times egress, times 0.7."
         }
     }
 }
