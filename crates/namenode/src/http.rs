@@ -50,6 +50,7 @@ fn router(door: Door) -> Router {
         .route("/v1/nodes", get(nodes))
         .route("/v1/nodes/{node}", get(node))
         .route("/v1/nodes/{node}/notice", post(notice).delete(cancel))
+        .route("/v1/nodes/{node}/recommend", post(recommend).delete(cancel))
         .route("/v1/nodes/{node}/decommission", post(decommission).delete(cancel))
         .route("/v1/nodes/{node}/cancel", post(cancel))
         .route("/v1/events", get(events::stream))
@@ -175,22 +176,34 @@ async fn notice(State(door): State<Door>, node: NodeName, body: BodyBytes) -> An
     change(&door, Request::Notice { node, deadline_millis, reason: notice.reason }).await
 }
 
-/// The body of a decommission; it may be empty.
-#[derive(Deserialize, Default)]
+/// The body of a decommission or recommendation; it may be empty.
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Reason {
     #[serde(default)]
     reason: String,
 }
 
+impl Reason {
+    fn of(body: BodyBytes) -> Result<String, HttpRefusal> {
+        let body = body?;
+        if body.is_empty() {
+            return Ok(String::new());
+        }
+        let Self { reason } =
+            serde_json::from_slice(&body).map_err(|error| bad(&error.to_string()))?;
+        Ok(reason)
+    }
+}
+
 async fn decommission(State(door): State<Door>, node: NodeName, body: BodyBytes) -> Answer {
-    let body = body?;
-    let Reason { reason } = if body.is_empty() {
-        Reason::default()
-    } else {
-        serde_json::from_slice(&body).map_err(|error| bad(&error.to_string()))?
-    };
+    let reason = Reason::of(body)?;
     change(&door, Request::Decommission { node: selector(node)?, reason }).await
+}
+
+async fn recommend(State(door): State<Door>, node: NodeName, body: BodyBytes) -> Answer {
+    let reason = Reason::of(body)?;
+    change(&door, Request::Recommend { node: selector(node)?, reason }).await
 }
 
 async fn cancel(State(door): State<Door>, node: NodeName) -> Answer {

@@ -76,6 +76,10 @@ async fn notice_is_given_shown_and_taken_back() {
     assert_eq!((status, node["name"].as_str()), (200, Some("node-1")));
     let (status, _) = json(&asker, "DELETE", "/v1/nodes/1/notice", "").await;
     assert_eq!(status, 200);
+    let (status, node) = json(&asker, "POST", "/v1/nodes/1/recommend", "").await;
+    assert_eq!((status, node["is_at_risk"].as_bool()), (200, Some(true)));
+    let (status, node) = json(&asker, "DELETE", "/v1/nodes/1/recommend", "").await;
+    assert_eq!((status, node["is_at_risk"].as_bool()), (200, Some(false)));
     let (status, node) =
         json(&asker, "POST", &format!("/v1/nodes/{second}/decommission"), "").await;
     assert_eq!((status, node["id"].as_u64()), (200, Some(2)));
