@@ -165,7 +165,10 @@ impl Background {
     /// what one has too much would only change which of them is the fuller one.
     fn plan_moves(&mut self, now: Instant, source: NodeId, tier: Tier, bytes_max: u64) -> Next {
         let excess = self.wishes[&source].move_bytes[&tier];
-        if let Some(head) = self.scans[&source].next_move(tier, excess.saturating_mul(2)) {
+        // A block that is too long for every target does not hold up the shorter ones.
+        let lacks = self.lack.iter().filter(|((_, of), _)| *of == tier).map(|(_, lack)| *lack);
+        let longest = excess.min(lacks.max().unwrap_or(0)).saturating_mul(2);
+        if let Some(head) = self.scans[&source].next_move(tier, longest) {
             let (length, bytes) = (u64::from(head.length), u64::from(head.reserve_bytes));
             match self.fleet.choose_home(now, tier, (length, bytes), &self.lack, &self.config) {
                 Answer::Go(target) => {
@@ -226,7 +229,7 @@ impl Background {
         let left = wish.move_bytes.get_mut(&tier).expect("the caller has it");
         let lack = self.lack.get(&(target, tier)).copied().unwrap_or(u64::MAX);
         let bytes_max = bytes_max.min(*left).min(lack);
-        let first_max = left.saturating_mul(2);
+        let first_max = (*left).min(lack).saturating_mul(2);
         let mut moves: Vec<Move> = Vec::new();
         let mut bytes = 0;
         while moves.len() < self.config.batch_blocks_max {

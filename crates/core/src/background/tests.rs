@@ -4,8 +4,9 @@ use sanderling_protocol::{BlockId, Millis, NodeId, Policy, Tier};
 
 use self::world::{BLOCK, World};
 use crate::Machine;
+use crate::rebalance::Turn;
 use crate::relocation::Input;
-use crate::relocation::tests::tier;
+use crate::relocation::tests::{candidate, tier};
 
 mod world;
 
@@ -352,6 +353,24 @@ fn block_that_would_only_change_which_node_is_fuller_stays() {
     world.run(MINUTE);
     assert_eq!((world.home_blocks(0), world.home_blocks(1)), (2, 1));
     assert_eq!(world.sent.len(), 1, "and none goes back");
+}
+
+#[test]
+fn block_that_is_too_long_for_every_target_does_not_hold_up_the_others() {
+    let mut world = World::new(&[400, 400, 400, 400, 400]);
+    world.config(|config| config.rebalance.excess_bytes_min = 1);
+    let turn = |id: &u64| Turn::from(&candidate(*id, BLOCK));
+    let first = (1..200).filter(|id| ![100, 101].contains(id)).min_by_key(turn).unwrap();
+    for id in [first, 100, 101] {
+        let length = if id == first { BLOCK * 4 } else { BLOCK };
+        world.put(0, id, |candidate| {
+            (candidate.length, candidate.reserve_bytes) = (length, length);
+        });
+    }
+    world.run(MINUTE);
+    let moved: Vec<u64> = world.sent.iter().map(|sent| sent.block.0).collect();
+    assert_eq!(moved.len(), 2, "{moved:?}");
+    assert!(!moved.contains(&first), "{moved:?}");
 }
 
 #[test]
