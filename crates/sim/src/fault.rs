@@ -19,6 +19,9 @@ const SETTLE_MICROS: u64 = 500_000;
 /// deadline (9 s) one after the other, and some.
 const SETTLE_MICROS_MAX: u64 = 45_000_000;
 
+/// Time after which what is still the same goes on for ever: longer than a reservation lasts.
+const STUCK_MICROS: u64 = 30_000_000;
+
 /// Longest time until bytes are where they belong: what is moved in the background may take a
 /// fifth of the slowest links only.
 const BACKGROUND_MICROS_MAX: u64 = 300_000_000;
@@ -167,8 +170,14 @@ impl World {
             self.is_over = true;
             return;
         };
+        if self.unsettled.as_ref().is_none_or(|(_, before)| *before != what) {
+            self.unsettled = Some((self.now, what.clone()));
+        }
+        let since = self.unsettled.as_ref().map_or(self.now, |(since, _)| *since);
         let longest = match checker {
             "exposure-bound" | "balance" => BACKGROUND_MICROS_MAX,
+            // While the background works, some of its blocks are always just being dropped.
+            "orphans" | "reservations" if since + STUCK_MICROS > self.now => BACKGROUND_MICROS_MAX,
             _ => SETTLE_MICROS_MAX,
         };
         if self.now > self.plan.calm_at + longest {

@@ -49,6 +49,8 @@ pub(crate) struct World {
     pub(crate) statistics: Statistics,
     pub(crate) violation: Option<(&'static str, String)>,
     pub(crate) is_over: bool,
+    /// What has not come to rest, and since when it is the same.
+    pub(crate) unsettled: Option<(u64, String)>,
 }
 
 struct Pending {
@@ -90,6 +92,7 @@ impl World {
             statistics: Statistics::default(),
             violation: None,
             is_over: false,
+            unsettled: None,
             plan,
             broken,
         };

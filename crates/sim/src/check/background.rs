@@ -59,8 +59,10 @@ impl World {
         let loads = nodes.iter().filter_map(|node| rebalance::home_load(node, tier));
         let balance = rebalance::balance(&loads.collect::<Vec<_>>());
         let largest = balance.excess.values().max().copied().unwrap_or(0);
-        // Two of the largest blocks: smaller differences cannot always be made smaller.
-        if balance.fullest_percent <= config.rebalance.begin_percent || largest < 2 << 20 {
+        let lacking = balance.lack.values().max().copied().unwrap_or(0);
+        // Then any block moves to where it brings both nodes nearer to their share.
+        let is_movable = largest.min(lacking) > u64::from(BLOCK_BYTES_MAX);
+        if balance.fullest_percent <= config.rebalance.begin_percent || !is_movable {
             return None;
         }
         let percent = balance.fullest_percent;

@@ -67,10 +67,9 @@ impl World {
         }
         let before = std::mem::replace(&mut self.checks.losses.known, known);
         let known = &self.checks.losses.known;
-        let has_vanished = before.iter().any(|(id, was)| was.length > 0 && !known.contains_key(id));
-        let loses = matches!(command.action, Action::Tick)
-            || before.iter().any(|(id, was)| was.home.is_none() && !known.contains_key(id));
-        if has_vanished && loses {
+        let mut vanished = before.iter().filter(|(id, _)| !known.contains_key(id));
+        let is_tick = matches!(command.action, Action::Tick);
+        if vanished.any(|(_, was)| was.home.is_none() || (is_tick && was.length > 0)) {
             // What was lost first and deleted then, within one command, cannot be told apart.
             self.checks.losses.total = Total::from(catalog.report());
             return;
