@@ -17,12 +17,23 @@ pub(super) fn section(lab: &LabRecord) -> Option<Section> {
          two thirds of such a machine are lost. With it, what is beyond the bound has a copy on \
          another machine when the notice comes, and only the rest has to move.",
     );
-    body += &timeline::colours();
+    // Where there is no other experiment, its pictures lead the page already.
+    let leads = lab.runs.iter().all(|run| run.kind == Kind::Exposure || !run.is_preempted);
     let firsts: Vec<&RunRecord> =
-        all.iter().filter_map(|(_, runs)| runs.first().copied()).collect();
-    body += &timeline::pictures(&firsts);
-    let columns =
-        ["policy", "#rounds", "#notices", "#held at notices", "#moved", "#had a copy", "#lost"];
+        all.iter().filter(|_| !leads).filter_map(|(_, runs)| runs.first().copied()).collect();
+    if !firsts.is_empty() {
+        body += &timeline::colours();
+        body += &timeline::pictures(&firsts);
+    }
+    let columns = [
+        "policy",
+        "#rounds",
+        "#notices",
+        "#nowhere else at notices",
+        "#moved",
+        "#had a copy",
+        "#lost",
+    ];
     let rows = all.iter().filter(|(_, runs)| !runs.is_empty());
     body += &table(&columns, rows.map(|(policy, runs)| row(*policy, runs)));
     body += &rerun("sanderling lab exposure --out D");

@@ -104,7 +104,7 @@ fn lane(plot: &mut Plot, run: &RunRecord, node: &NodeRecord, (row, end): (f64, f
     let Some(noticed) = node.noticed.filter(|at| *at < end) else { return };
     plot.bar((noticed, to), (row + 0.08, row + 0.92), "window", &about);
     if let Some(drain) = drain {
-        leaving(plot, run.policy, drain, (noticed.max(0.0), to), row, &about);
+        leaving(plot, run.policy, drain, (from, noticed.max(0.0), to), row, &about);
     }
     if node.killed.is_some_and(|killed| killed <= end) {
         plot.upright_part(to, (row + 0.02, row + 0.98), "killed");
@@ -116,7 +116,7 @@ fn leaving(
     plot: &mut Plot,
     policy: PolicyName,
     drain: &DrainRecord,
-    (noticed, to): (f64, f64),
+    (from, noticed, to): (f64, f64, f64),
     row: f64,
     about: &str,
 ) {
@@ -129,13 +129,23 @@ fn leaving(
         plot.bar((lost_from, to), low, "lost", about);
         ("loss", format!("{} lost", bytes(drain.lost_bytes)))
     } else {
-        ("lane", format!("{} moved", bytes(drain.moved_bytes + drain.promoted_bytes)))
+        ("lane", format!("{} saved", bytes(drain.moved_bytes + drain.promoted_bytes)))
     };
-    let room = plot.x_of(to) - plot.x_of(noticed) - 8.0;
-    let short = text.rsplit_once(' ').map_or(text.as_str(), |(number, _)| number).to_owned();
-    let fits = |text: &String| text.chars().count() as f64 * LETTER <= room;
-    if let Some(text) = [text, short].into_iter().find(fits) {
-        plot.say((noticed, row + 0.5), (4.0, 1.0), "start", class, &text);
+    say(plot, (from, noticed, to), row, class, &text);
+}
+
+/// Writes what became of a machine's data: after its notice, or before it where that is too short.
+fn say(plot: &mut Plot, (from, noticed, to): (f64, f64, f64), row: f64, class: &str, text: &str) {
+    let short = text.rsplit_once(' ').map_or(text, |(number, _)| number);
+    let wide = |text: &str| text.chars().count() as f64 * LETTER + 8.0;
+    let between = |plot: &Plot, left: f64, right: f64| plot.x_of(right) - plot.x_of(left);
+    let (before, after) = (between(plot, from, noticed), between(plot, noticed, to));
+    if wide(text) <= after {
+        plot.say((noticed, row + 0.5), (4.0, 1.0), "start", class, text);
+    } else if wide(text) <= before {
+        plot.say((noticed, row + 0.5), (-4.0, 4.0), "end", class, text);
+    } else if wide(short) <= after {
+        plot.say((noticed, row + 0.5), (4.0, 1.0), "start", class, short);
     }
 }
 

@@ -88,7 +88,7 @@ fn page_shows_every_figure_and_both_policies() {
     ] {
         assert!(page.contains(&format!("<h2>{title}</h2>")), "{title}");
     }
-    assert!(page.contains("8.00 MiB moved") && page.contains("3.00 MiB lost"));
+    assert!(page.contains("8.00 MiB saved") && page.contains("3.00 MiB lost"));
     assert!(page.contains("+25.0 %"), "the slowdown is missing");
     assert!(page.contains("bytes &lt;lost&gt;") && !page.contains("<!--"));
     assert!(page.contains("spot, read-only, sanderling"), "the measured cost is missing");
