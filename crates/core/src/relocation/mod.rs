@@ -8,6 +8,12 @@
 //! The driver answers every output that carries a call, and every [`Output::Fetch`], exactly once,
 //! with `None` when the call failed or its time was over; an answer that comes twice is passed
 //! over.
+//!
+//! Where to look: `queue` says which block leaves next, `targets` where to, `pace` how much at once
+//! and whether clients go first, `departure` puts the three together into a `batch`, and `steps`
+//! leads it through its calls. `drain` is what is known of one node, from its `scan`; `forecast`
+//! says what is to be expected, by the `rate` so far; `clients` reads the heartbeats; `plan` plans
+//! without moving anything.
 
 mod batch;
 mod clients;
