@@ -146,11 +146,11 @@ pub(crate) struct Options {
     /// Time from SIGKILL to the start of the replacement
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     pub(crate) replace_after: Span,
-    /// Work that the fleet's links carry in this time [default: 40s; 6s with --quick]
+    /// Work that the fleet's links carry in this time [default: 60s; 6s with --quick]
     #[arg(long, value_name = "DURATION")]
     pub(crate) work: Option<Span>,
     /// Data of each node: the part of what its link carries within a notice, in percent [default:
-    /// 10; 40 for `notice`, 300 for `exposure`]
+    /// 5; 40 for `notice`, 300 for `exposure`]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) fill: Option<u32>,
     /// How long the machines live, as of --preemption-model of the namenode

@@ -228,12 +228,9 @@ fn namenode_flags(plan: &Plan, which: Which) -> Vec<String> {
     }
     let ramp_up = format!("{}ms", plan.scaled(RAMP_UP_SECONDS).as_millis());
     let model = plan.scaled_spec.to_string();
-    let mut flags = vec!["--preemption-model", &model, "--ramp-up", &ramp_up];
-    if which.kind == Kind::Exposure {
-        // Nobody else uses the links, and the next notice waits for the copies.
-        flags.extend(["--background-share", "80%"]);
-    }
-    flags.into_iter().map(str::to_owned).collect()
+    let share = format!("{}%", plan.background_share(which.kind));
+    let flags = ["--preemption-model", &model, "--ramp-up", &ramp_up, "--background-share", &share];
+    flags.map(str::to_owned).to_vec()
 }
 
 fn datanode_flags(plan: &Plan, which: Which) -> Vec<String> {

@@ -15,7 +15,17 @@ const MODEL_SECONDS: f64 = 7200.0;
 /// Data of figures 3 and 4, in percent of what a link carries within a notice. A run stands for two
 /// hours and a notice for half a minute, but the one is compressed much more than the other: with
 /// more data, moving it would take a part of the run that it never takes in those hours.
-const FILL: u32 = 10;
+const FILL: u32 = 5;
+
+/// What a machine of the paper's local cluster needs to send its memory: 64 GB at 32 Gbit/s (table
+/// 1, figure 7).
+const MEMORY_SECONDS: f64 = 16.0;
+
+/// The background's share of a link by default, in percent.
+const BACKGROUND_SHARE: f64 = 20.0;
+
+/// The largest share that leaves clients something.
+const BACKGROUND_SHARE_MAX: f64 = 90.0;
 
 /// Data of figure 5: a drain long enough to be seen.
 const NOTICE_FILL: u32 = 40;
@@ -93,7 +103,7 @@ impl Size {
             ([Kind::Exposure], true) => [1, 4, 5_000_000, 2, 6, 3],
             ([Kind::Exposure], false) => [1, 4, 5_000_000, 2, 40, 100],
             (_, true) => [1, 4, 10_000_000, 3, 6, 3],
-            (_, false) => [5, 8, 25_000_000, 4, 40, 100],
+            (_, false) => [5, 8, 25_000_000, 4, 60, 100],
         };
         Self {
             rounds,
@@ -122,6 +132,7 @@ impl Plan {
         }
         Ok(Self {
             kinds: kinds.to_vec(),
+            time_scale,
             policies: policies(&options),
             rounds: options.repeat.unwrap_or(size.rounds),
             nodes: options.nodes.unwrap_or(size.nodes),
@@ -133,7 +144,6 @@ impl Plan {
             model: model(&options)?.sped_up(time_scale),
             scaled_spec: Spec { speed: options.model.speed * time_scale, ..options.model.clone() },
             spec: options.model,
-            time_scale,
             exposure_notices: options.notices.unwrap_or(size.exposure_notices),
             seed: options.seed,
             is_loopback: options.loopback,
@@ -175,6 +185,19 @@ impl Plan {
     #[must_use]
     pub(crate) fn scaled(&self, cloud_seconds: f64) -> Duration {
         self.notice.mul_f64(cloud_seconds / CLOUD_NOTICE_SECONDS)
+    }
+
+    /// Returns the background's share of a link, in percent. A run is compressed more than the time
+    /// that its data needs to move, so that rebalancing at the default share would take a larger
+    /// part of it than of two hours: the share is larger by as much.
+    #[must_use]
+    pub(crate) fn background_share(&self, kind: Kind) -> u32 {
+        #[expect(clippy::cast_precision_loss)]
+        let move_seconds = self.data_bytes(kind) as f64 / self.link_bytes_per_second as f64;
+        let share = BACKGROUND_SHARE * self.time_scale * move_seconds / MEMORY_SECONDS;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let share = share.clamp(BACKGROUND_SHARE, BACKGROUND_SHARE_MAX) as u32;
+        share
     }
 
     /// Returns how many machines may leave at a time.

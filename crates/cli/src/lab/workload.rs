@@ -22,7 +22,7 @@ pub(crate) use write::write;
 const DIRECTORY: &str = "/lab";
 
 /// Bytes of one call.
-pub(crate) const PIECE_BYTES: u64 = 256 << 10;
+pub(crate) const PIECE_BYTES: u64 = 128 << 10;
 
 /// Returns a path below the lab's directory.
 fn path(name: &str) -> Path {

@@ -14,7 +14,7 @@ use super::{PIECE_BYTES, make_directory, path, spawn};
 use crate::failure::Failure;
 
 /// Calls that one object takes, each of a piece; 4 MiB, as a shuffle's partition may have.
-const OBJECT_CALLS: u64 = 16;
+const OBJECT_CALLS: u64 = 32;
 
 /// Starts writers that do the meter's calls together. Each keeps its newest objects up to its share
 /// of `live_bytes` and deletes the older ones.
