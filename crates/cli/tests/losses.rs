@@ -234,6 +234,7 @@ fn fsck_agrees_with_the_report_until_the_lost_objects_are_deleted_or_stored_anew
 
         // What an application does that can compute its data again.
         full.cluster.add("n3", &[]);
+        full.cluster.add("n4", &[]);
         for object in expected.ranges.keys() {
             full.client.delete(object, false).await.expect("deleted");
             let (seed, bytes) = full.model.objects[object];
