@@ -3,9 +3,9 @@
 //! Of two nodes drawn at random the one with the larger free share gets the block (Mitzenmacher,
 //! "The Power of Two Choices in Randomized Load Balancing", IEEE TPDS 2001): nearly as even as
 //! taking the emptiest, without sending every block to the node that joined last. A node is drawn
-//! by its [`weight`]: new ones seldom, and those that are expected to go before their blocks. The
-//! weight decides how often a node is asked, not which of two is fuller, so that a fleet of
-//! machines of all ages stays even. Nodes that their cloud recommends to leave come last.
+//! by its weight ([`weights`]): new ones seldom, and those that are expected to go before their
+//! blocks. The weight decides how often a node is asked, not which of two is fuller, so that a
+//! fleet of machines of all ages stays even. Nodes that their cloud recommends to leave come last.
 
 use std::collections::BTreeMap;
 
@@ -45,31 +45,41 @@ pub struct Candidate {
     pub host: String,
     /// Free bytes and size of each of its tiers.
     pub room: BTreeMap<Tier, (u64, u64)>,
-    /// How often it is drawn: see [`weight`].
+    /// How often it is drawn: see [`weights`].
     pub weight: u32,
     /// Whether its cloud recommended to leave it: it is passed over if there are others.
     pub is_at_risk: bool,
 }
 
-/// Returns how often a node of this age is drawn, from 1 to [`WEIGHT_MAX`].
+/// Returns how often nodes of these ages are drawn, each from 1 to [`WEIGHT_MAX`].
 ///
 /// A new node's weight grows from a tenth to the whole within `ramp_up`. With a model it is
 /// multiplied by the square of the share of the model's next hour that a machine of this age is
-/// expected to see.
+/// expected to see, as a part of the best one's share.
 #[must_use]
-pub fn weight(age: Millis, ramp_up: Millis, model: Option<&Model>) -> u32 {
-    let ramped = if age >= ramp_up {
-        WEIGHT_MAX
-    } else {
-        let grown = u64::from(WEIGHT_MAX - WEIGHT_NEW) * age.0 / ramp_up.0;
-        WEIGHT_NEW + u32::try_from(grown).expect("below the whole weight")
+pub fn weights(ages: &[Millis], ramp_up: Millis, model: Option<&Model>) -> Vec<u32> {
+    let seen = |age: &Millis| {
+        model.map_or(1.0, |model| {
+            let needed = Millis((NEEDED_HOURS_MILLIS / model.speed()).ceil() as u64);
+            model.expected_share(*age, needed)
+        })
     };
-    let seen = model.map_or(1.0, |model| {
-        let needed = Millis((NEEDED_HOURS_MILLIS / model.speed()).ceil() as u64);
-        model.expected_share(age, needed)
-    });
-    // Squared, because the emptier of two drawn nodes wins, and the one seldom drawn is that.
-    ((f64::from(ramped) * seen * seen).round() as u32).clamp(WEIGHT_MIN, WEIGHT_MAX)
+    let seen: Vec<f64> = ages.iter().map(seen).collect();
+    let best = seen.iter().copied().fold(0.0, f64::max);
+    let weight = |(age, seen): (&Millis, &f64)| {
+        let part = if best > 0.0 { seen / best } else { 1.0 };
+        // Squared, because the emptier of two drawn nodes wins, and the one seldom drawn is that.
+        ((f64::from(ramped(*age, ramp_up)) * part * part).round() as u32).max(WEIGHT_MIN)
+    };
+    ages.iter().zip(&seen).map(weight).collect()
+}
+
+fn ramped(age: Millis, ramp_up: Millis) -> u32 {
+    if age >= ramp_up {
+        return WEIGHT_MAX;
+    }
+    let grown = u64::from(WEIGHT_MAX - WEIGHT_NEW) * age.0 / ramp_up.0;
+    WEIGHT_NEW + u32::try_from(grown).expect("below the whole weight")
 }
 
 /// What is asked of the nodes.

@@ -9,7 +9,7 @@ use sanderling_protocol::{
 
 use super::{Namenode, Prepared};
 use crate::catalog::{Action, Command, Placement, allocated_bytes};
-use crate::placement::{Candidate, Wish, place, weight};
+use crate::placement::{Candidate, Wish, place, weights};
 
 /// The longest notice. A deadline further off is a mistake, or a decommission.
 const NOTICE_MILLIS_MAX: i64 = 7 * 24 * 3600 * 1000;
@@ -175,18 +175,21 @@ impl Namenode {
             let policy = self.catalog.node_policy(*node).map(|(policy, _)| policy);
             policy.is_some_and(Policy::takes_blocks) && self.membership.is_up(*node)
         };
-        let (ramp_up, model) = (self.config.ramp_up, self.config.preemption.as_ref());
-        let candidate = |node: NodeId| Candidate {
+        let nodes: Vec<NodeId> = self.catalog.node_ids(false).into_iter().filter(may).collect();
+        let ages: Vec<Millis> =
+            nodes.iter().map(|node| self.catalog.node_age(*node, now)).collect();
+        let weights = weights(&ages, self.config.ramp_up, self.config.preemption.as_ref());
+        let candidate = |(node, weight): (NodeId, u32)| Candidate {
             node,
             host: self.catalog.node_host(node).unwrap_or_default().to_owned(),
             // Writers do not append in the object tier.
             room: [Tier::Dram, Tier::Disk]
                 .map(|tier| (tier, self.catalog.node_room(node, tier)))
                 .into(),
-            weight: weight(self.catalog.node_age(node, now), ramp_up, model),
+            weight,
             is_at_risk: self.catalog.node_is_at_risk(node),
         };
-        self.catalog.node_ids(false).into_iter().filter(may).map(candidate).collect()
+        nodes.into_iter().zip(weights).map(candidate).collect()
     }
 
     /// Answers a node that registers again; a new one, or one that must hear of its drain, is

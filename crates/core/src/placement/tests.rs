@@ -62,6 +62,12 @@ fn new_empty_node_does_not_get_every_block() {
     assert!((300..420).contains(&on_new), "{on_new}");
 }
 
+/// Returns the weight of a node beside one that has settled and is there to stay.
+fn weight(age: Millis, ramp_up: Millis, model: Option<&Model>) -> u32 {
+    let settled = Millis(36_000_000 / model.map_or(1, |model| model.speed() as u64));
+    weights(&[age, settled], ramp_up, model)[0]
+}
+
 /// Tells how many of a thousand blocks of 4 KiB the last node gets, and the fill of all then.
 fn thousand(nodes: &mut [Candidate], draw: &mut Draw) -> u32 {
     let last = nodes.last().unwrap().node;
@@ -120,6 +126,17 @@ fn weight_grows_with_age_and_falls_before_the_end() {
         assert!(at(47) < 500 && at(46) < at(45), "{spec}: {} and {} late", at(46), at(47));
         assert_eq!(at(48), WEIGHT_MIN, "{spec}");
     }
+}
+
+#[test]
+fn lives_that_are_short_for_all_leave_the_ramp_as_it_is() {
+    let model = Model::load(&"exponential:mean=40s".parse().unwrap(), |_| Err(String::new()));
+    let ages = [Millis(0), Millis(15_000), Millis(60_000)];
+    let ramped = weights(&ages, Millis(30_000), Some(&model.unwrap()));
+    assert_eq!(ramped, [WEIGHT_NEW, 550, WEIGHT_MAX]);
+    let model = Model::load(&"bathtub:typical".parse().unwrap(), |_| Err(String::new())).unwrap();
+    let over = Millis(90_000_000);
+    assert_eq!(weights(&[over, over], Millis(0), Some(&model)), [WEIGHT_MAX; 2]);
 }
 
 #[test]

@@ -49,6 +49,8 @@ pub struct Lifetimes {
     ages: Vec<f64>,
     /// The share that ended at that age or before; the last is 1.
     shares: Vec<f64>,
+    /// The area under the share that is alive, from that age on, in hours.
+    areas: Vec<f64>,
     censored_rows: usize,
     skipped_rows: usize,
 }
@@ -129,7 +131,8 @@ impl Lifetimes {
         let ended: Vec<Millis> =
             ends.map(|one| Millis((one.hours * MILLIS_PER_HOUR).round() as u64)).collect();
         let censored_rows = observations.len() - ended.len();
-        Some(Self { ended, ages, shares, censored_rows, skipped_rows })
+        let areas = areas(&ages, &shares);
+        Some(Self { ended, ages, shares, areas, censored_rows, skipped_rows })
     }
 
     /// Returns the recorded lifetimes that ended, in rising order.
@@ -165,13 +168,9 @@ impl Lifetimes {
     }
 
     pub(super) fn survival_hours(&self, from: f64) -> f64 {
-        let first = self.ages.partition_point(|age| *age <= from);
-        let (mut area, mut at) = (0.0, from);
-        for index in first..self.ages.len() {
-            area += (self.ages[index] - at) * (1.0 - self.share(index));
-            at = self.ages[index];
-        }
-        area
+        let next = self.ages.partition_point(|age| *age <= from);
+        let Some(age) = self.ages.get(next) else { return 0.0 };
+        (age - from) * (1.0 - self.share(next)) + self.areas[next]
     }
 
     pub(super) fn quantile(&self, share: f64) -> f64 {
@@ -180,6 +179,16 @@ impl Lifetimes {
         let index = self.shares.partition_point(|known| *known <= share);
         self.ages[index.min(self.ages.len() - 1)]
     }
+}
+
+/// Returns the area under the share that is alive, from each age to the last.
+fn areas(ages: &[f64], shares: &[f64]) -> Vec<f64> {
+    let mut areas = vec![0.0; ages.len()];
+    for index in (1..ages.len()).rev() {
+        let alive = 1.0 - shares[index - 1];
+        areas[index - 1] = areas[index] + (ages[index] - ages[index - 1]) * alive;
+    }
+    areas
 }
 
 /// Where the columns of a file are.
