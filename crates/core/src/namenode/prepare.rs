@@ -28,7 +28,7 @@ impl Namenode {
             }
             request => match self.action(now, request) {
                 Ok(action) => Prepared::Log(Command { at: now, action }),
-                Err(Answered::First(action)) => Prepared::Log(Command { at: now, action }),
+                Err(Answered::First(action)) => Prepared::Log(Command { at: now, action: *action }),
                 Err(Answered::Refused(refusal)) => Prepared::Answer(Err(refusal)),
                 Err(Answered::Reply(reply)) => Prepared::Answer(Ok(*reply)),
             },
@@ -154,7 +154,7 @@ impl Namenode {
             if blocks.is_empty() {
                 refusal.into()
             } else {
-                Answered::First(Action::MakeRoom { blocks })
+                Answered::First(Box::new(Action::MakeRoom { blocks }))
             }
         })
     }
@@ -238,7 +238,7 @@ impl Namenode {
 /// Why there is no command of what was asked.
 enum Answered {
     /// This comes first, and then it is asked again.
-    First(Action),
+    First(Box<Action>),
     Refused(Refusal),
     Reply(Box<Reply>),
 }
