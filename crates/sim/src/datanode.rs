@@ -73,6 +73,9 @@ const PUSH_MILLIS: u64 = 2000;
 /// Time between two block reports: shorter than in real life, so that races with them show.
 const REPORT_MICROS: u64 = 1_500_000;
 
+/// How long a node whose notice has passed waits before it joins again.
+const REJOIN_MICROS: u64 = 3_000_000;
+
 const fn index(tier: Tier) -> usize {
     match tier {
         Tier::Dram => 0,
@@ -321,9 +324,15 @@ impl World {
     /// The namenode gave this incarnation up: another begins, unless the machine is about to go.
     fn datanode_gone(&mut self, slot: u8) {
         let datanode = &mut self.datanodes[usize::from(slot)];
+        let was_noticed = datanode.policy != Policy::Active || datanode.table.is_fenced();
         datanode.wipe();
         datanode.nonce = Nonce(datanode.random.next());
-        self.datanode_register(slot);
+        if was_noticed {
+            // What is placed on it now would go with it.
+            self.set_timer(Place::Datanode(slot), REJOIN_MICROS, Timer::Heartbeat);
+        } else {
+            self.datanode_register(slot);
+        }
     }
 
     fn datanode_drop_reported(&mut self, slot: u8, reported: &[HeldBlock], unwanted: &[BlockId]) {
