@@ -157,6 +157,11 @@ impl Datanode {
         }
     }
 
+    /// Returns the bytes that its blocks take of a tier.
+    pub(crate) fn used_bytes(&self, tier: Tier) -> u64 {
+        self.used.get(index(tier)).copied().unwrap_or(0)
+    }
+
     /// Returns how a block is held.
     pub(crate) fn held(&self, block: BlockId) -> Option<HeldBlock> {
         let found = self.table.list(BlockId(block.0 - 1), 1).pop();

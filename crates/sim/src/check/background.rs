@@ -38,10 +38,14 @@ impl World {
         let budget = config.exposure.budget_bytes(node);
         let may_hold = |other: &&NodeInfo| other.id != node.id && takes_part(other);
         let has_room = |tier: Tier| {
-            nodes.iter().filter(may_hold).flat_map(|other| &other.tiers).any(|usage| {
-                let room = (usage.tier, usage.capacity_bytes, usage.used_bytes);
-                let bytes = config.exposure.room_bytes(room.0, room.1, room.2);
-                usage.tier == tier && bytes >= u64::from(BLOCK_BYTES_MAX)
+            nodes.iter().filter(may_hold).any(|other| {
+                let usage = other.tiers.iter().find(|usage| usage.tier == tier);
+                usage.is_some_and(|usage| {
+                    // It may hold more of a block than its writer ever published.
+                    let used = usage.used_bytes.max(self.held_bytes(other, tier));
+                    let bytes = config.exposure.room_bytes(tier, usage.capacity_bytes, used);
+                    bytes >= u64::from(BLOCK_BYTES_MAX)
+                })
             })
         };
         // Copies go to the same tier or to a slower one.
@@ -52,6 +56,11 @@ impl World {
         }
         let (id, exposed) = (node.id, node.exposure_bytes);
         Some(format!("node {id} has {exposed} bytes alone and may have {budget}"))
+    }
+
+    fn held_bytes(&self, node: &NodeInfo, tier: Tier) -> u64 {
+        let slot = self.slot_of(node.id);
+        slot.map_or(0, |slot| self.datanodes[usize::from(slot)].used_bytes(tier))
     }
 
     fn unbalanced(&self, nodes: &[NodeInfo], tier: Tier) -> Option<String> {
