@@ -158,7 +158,7 @@ impl Background {
         }
         let wish = self.wishes.get_mut(&source).expect("the caller has it");
         self.unplaced.insert(source, std::mem::take(&mut wish.copy_bytes));
-        Next::Nothing
+        self.read_again(now, source)
     }
 
     /// Plans moves that bring both nodes nearer to their share: a block that is twice as long as
@@ -180,7 +180,16 @@ impl Background {
         }
         // The next view says whether it is otherwise then.
         self.wishes.get_mut(&source).expect("the caller has it").move_bytes.remove(&tier);
-        Next::Nothing
+        self.read_again(now, source)
+    }
+
+    /// Reads a node's blocks again after none of those that are known fits anywhere: it may have
+    /// others by now.
+    fn read_again(&mut self, now: Instant, source: NodeId) -> Next {
+        if let Some(scan) = self.scans.get_mut(&source) {
+            scan.stuck();
+        }
+        self.read(now, source)
     }
 
     /// Takes the coldest block from a place on and those that follow it into the same batch.

@@ -27,6 +27,8 @@ pub(super) struct Scan {
     is_reading: bool,
     next_at: Instant,
     wait: Millis,
+    /// Whether nothing of what is known fits anywhere.
+    is_stuck: bool,
     /// Blocks that may get a copy, the coldest first.
     copies: BTreeMap<Coldness, MoveCandidate>,
     /// Blocks that may move, tier by tier.
@@ -45,6 +47,7 @@ impl Scan {
             is_reading: false,
             next_at: now,
             wait: Millis(0),
+            is_stuck: false,
             copies: BTreeMap::new(),
             moves: BTreeMap::new(),
             held: Vec::new(),
@@ -122,9 +125,15 @@ impl Scan {
 
     /// Says when the next reading may begin: later and later while none brings what is wanted.
     pub(super) fn rest(&mut self, now: Instant, was_of_use: bool, config: &BackgroundConfig) {
+        let was_of_use = was_of_use && !std::mem::take(&mut self.is_stuck);
         let wait = if was_of_use { Millis(0) } else { Millis(self.wait.0 * 2) };
         self.wait = wait.clamp(config.scan_wait_min, config.scan_wait_max);
         self.next_at = now + self.wait;
+    }
+
+    /// Says that nothing of what is known fits anywhere: others may have come since it was read.
+    pub(super) const fn stuck(&mut self) {
+        self.is_stuck = true;
     }
 
     /// Returns the coldest block without a copy.

@@ -122,9 +122,16 @@ fn block_that_fits_nowhere_does_not_hold_up_the_others() {
     });
     world.nodes[0].budget_bytes = blocks(400);
     world.run(MINUTE);
+    let calls = world.calls;
     assert!(world.sent.iter().all(|sent| sent.block.0 <= 90), "{:?}", world.sent.first());
     assert!(world.sent.len() as u64 == 90, "{}", world.sent.len());
     assert!(world.machine.counts().unplaced_bytes > 0);
+    // What comes later is found, though what is known still fits nowhere.
+    world.put(0, 2000, |_| ());
+    world.run(MINUTE);
+    assert_eq!(world.sent.last().unwrap().block, BlockId(2000));
+    world.run(MINUTE);
+    assert!(world.calls - calls < 1000, "and it is not read all the time");
 }
 
 #[test]
