@@ -1,0 +1,236 @@
+//! The object tier over real sockets.
+#![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
+
+mod harness;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use harness::{CLUSTER, Caller, Served, bytes, refusal, until_answer, write_header};
+use sanderling_datanode::{DatanodeServer, ObjectOptions};
+use sanderling_protocol::frame::{RangeReply, RangeRequest};
+use sanderling_protocol::order::PushMove;
+use sanderling_protocol::{BlockId, Epoch, Header, Op, Order, OrderReply, Refusal, Tier};
+
+async fn datanode(served: &Served, directory: &Path) -> DatanodeServer {
+    with_store(served, directory, 8 << 20).await
+}
+
+async fn with_store(served: &Served, directory: &Path, bytes: u64) -> DatanodeServer {
+    let url = format!("file://{}", directory.display());
+    let mut options = served.options();
+    options.object = Some(ObjectOptions {
+        url,
+        bytes,
+        time_max: Duration::from_secs(2),
+        sweep_every: Duration::from_millis(50),
+        sweep_age_min: Duration::ZERO,
+        ..ObjectOptions::default()
+    });
+    DatanodeServer::start(options).await.unwrap()
+}
+
+async fn store(caller: &Caller, block: u64, epoch: u32, bytes: &[u8]) -> Result<u32, Refusal> {
+    let mut header = write_header(Op::Store, block, epoch, 0, bytes);
+    header.flags = Tier::Object as u16;
+    caller.write_with(header, bytes).await
+}
+
+fn object(directory: &Path, block: u64, epoch: u32) -> PathBuf {
+    directory.join(CLUSTER.to_string()).join(format!("{block:016x}-{epoch}"))
+}
+
+/// What the fake namenode says of it.
+fn unwanted(served: &Served, block: u64) {
+    served.namenode.state.lock().unwanted.insert(BlockId(block));
+}
+
+#[tokio::test]
+async fn block_is_there_when_it_is_acknowledged_and_is_read_in_ranges() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let server = datanode(&served, directory.path()).await;
+    let caller = Caller::new(&server);
+    let all = bytes(100_000, 9);
+    assert_eq!(store(&caller, 1, 4, &all).await, Ok(100_000));
+    assert!(object(directory.path(), 1, 4).exists());
+    assert_eq!(store(&caller, 1, 4, &all).await, Ok(100_000), "a push that is repeated");
+    let other = store(&caller, 1, 4, &bytes(100_000, 8)).await;
+    assert!(matches!(other, Err(Refusal::ChecksumMismatch { .. })), "{other:?}");
+    assert_eq!(caller.read(1, 4, 0, 100_000).await.unwrap(), all);
+    assert_eq!(caller.read(1, 4, 24_999, 2).await.unwrap(), all[24_999..25_001]);
+    assert_eq!(caller.read(1, 4, 7, 0).await.unwrap(), Vec::<u8>::new());
+    let past = caller.read(1, 4, 99_999, 2).await;
+    assert!(matches!(past, Err(Refusal::OutOfRange { .. })), "{past:?}");
+    assert_eq!(caller.held().await[0].tier, Tier::Object);
+    let mut damaged = write_header(Op::Store, 2, 1, 0, b"bytes");
+    (damaged.flags, damaged.checksum) = (Tier::Object as u16, 1);
+    let refused = caller.write_with(damaged, b"bytes").await;
+    assert!(matches!(refused, Err(Refusal::ChecksumMismatch { .. })), "{refused:?}");
+    assert!(!object(directory.path(), 2, 1).exists());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn writers_do_not_append_to_the_object_tier() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let server = datanode(&served, directory.path()).await;
+    let caller = Caller::new(&server);
+    let mut header = write_header(Op::Write, 1, 1, 0, b"bytes");
+    header.flags = Tier::Object as u16;
+    let refused = caller.write_with(header, b"bytes").await;
+    assert!(matches!(refused, Err(Refusal::BadRequest { .. })), "{refused:?}");
+    store(&caller, 2, 3, b"bytes").await.unwrap();
+    let refused = caller.write_with(write_header(Op::Write, 2, 3, 5, b"more"), b"more").await;
+    assert!(matches!(refused, Err(Refusal::Moved { .. })), "{refused:?}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn another_node_serves_a_block_of_which_it_was_never_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let first = datanode(&served, directory.path()).await;
+    let all = bytes(50_000, 3);
+    store(&Caller::new(&first), 1, 2, &all).await.unwrap();
+    first.stop().await;
+    let second = datanode(&served, directory.path()).await;
+    let caller = Caller::new(&second);
+    let absent = caller.read(2, 2, 0, 10).await;
+    assert_eq!(absent, Err(Refusal::UnknownBlock { block: BlockId(2) }));
+    let later = caller.read(1, 3, 0, 10).await;
+    assert_eq!(later, Err(Refusal::UnknownBlock { block: BlockId(1) }), "never put at this epoch");
+    let ranges = [(1, 10, 20), (2, 0, 5), (1, 49_990, 10)].map(|(block, offset, length)| {
+        let (block, epoch) = (BlockId(block), Epoch(2));
+        RangeRequest { block, epoch, offset, length }
+    });
+    let mut body = Vec::new();
+    ranges.iter().for_each(|range| range.encode(&mut body));
+    let mut header = Header::new(Op::ReadMany, 0);
+    header.length = body.len() as u32;
+    let frame = refusal(caller.call(header, &body).await).unwrap();
+    let heads = RangeReply::decode_all(&frame.body, 3).unwrap();
+    let unknown = Refusal::UnknownBlock { block: BlockId(2) }.code();
+    assert_eq!(heads.iter().map(|head| head.status).collect::<Vec<_>>(), [0, unknown, 0]);
+    let bodies = &frame.body[3 * RangeReply::BYTES..];
+    assert_eq!(bodies[..20], all[10..30]);
+    assert_eq!(bodies[bodies.len() - 10..], all[49_990..]);
+    assert_eq!(caller.held().await.len(), 1);
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn orders_to_adopt_fence_and_push_find_what_another_node_put_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let first = datanode(&served, directory.path()).await;
+    let all = bytes(5000, 3);
+    for block in 1..=3 {
+        store(&Caller::new(&first), block, 2, &all).await.unwrap();
+    }
+    first.stop().await;
+    let second = datanode(&served, directory.path()).await;
+    let caller = Caller::new(&second);
+    // The length that the namenode knows may be shorter than what is there.
+    let blocks = vec![(BlockId(1), Epoch(2), 4000), (BlockId(9), Epoch(2), 1)];
+    assert_eq!(caller.order(Order::Adopt { blocks }).await, OrderReply::Done);
+    let held = caller.held().await;
+    assert_eq!((held.len(), held[0].length), (1, 5000));
+    let blocks = vec![(BlockId(2), Epoch(2)), (BlockId(8), Epoch(2))];
+    let fenced = caller.order(Order::FenceBlocks { blocks }).await;
+    assert_eq!(fenced, OrderReply::Fenced(vec![5000, 0]), "a length that was acknowledged");
+    let third = served.datanode().await;
+    let moves = vec![PushMove {
+        block: BlockId(3),
+        from_epoch: Epoch(2),
+        to_epoch: Epoch(5),
+        to: third.node(),
+        address: third.address().to_string(),
+        tier: Tier::Dram,
+    }];
+    let pushed = caller.order(Order::Push { moves }).await;
+    assert!(matches!(&pushed, OrderReply::Pushed(all) if all[0].is_ok()), "{pushed:?}");
+    assert_eq!(Caller::new(&third).read(3, 5, 0, 5000).await.unwrap(), all);
+    third.stop().await;
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn object_goes_only_when_the_namenode_says_that_nobody_wants_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let server = datanode(&served, directory.path()).await;
+    let caller = Caller::new(&server);
+    for block in [1, 2] {
+        store(&caller, block, 2, &bytes(5000, 3)).await.unwrap();
+    }
+    let asked = || {
+        let state = served.namenode.state.lock();
+        state.reported.iter().filter(|held| held.length == 0).map(|held| held.block).collect()
+    };
+    let blocks = vec![(BlockId(1), Epoch(2)), (BlockId(2), Epoch(2))];
+    unwanted(&served, 2);
+    caller.order(Order::Drop { blocks }).await;
+    let gone = || async { !object(directory.path(), 2, 2).exists() };
+    until_answer("the unwanted object to go", gone).await;
+    until_answer("the namenode to be asked", || async {
+        let asked: Vec<BlockId> = asked();
+        asked.contains(&BlockId(1))
+    })
+    .await;
+    assert!(caller.held().await.is_empty());
+    assert!(object(directory.path(), 1, 2).exists(), "another node serves it");
+    assert_eq!(caller.read(1, 2, 0, 5000).await.unwrap(), bytes(5000, 3));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn search_finds_what_dead_nodes_left_and_touches_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let first = datanode(&served, directory.path()).await;
+    for block in [1, 2] {
+        store(&Caller::new(&first), block, 2, &bytes(5000, 3)).await.unwrap();
+    }
+    first.stop().await;
+    let foreign = directory.path().join(CLUSTER.to_string()).join("thesis");
+    std::fs::write(&foreign, b"years of work").unwrap();
+    let elsewhere = directory.path().join("00000000000000c2");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let elsewhere = elsewhere.join("0000000000000002-2");
+    std::fs::write(&elsewhere, b"another cluster's").unwrap();
+    unwanted(&served, 2);
+    let second = datanode(&served, directory.path()).await;
+    let gone = || async { !object(directory.path(), 2, 2).exists() };
+    until_answer("the search to find it", gone).await;
+    assert!(object(directory.path(), 1, 2).exists());
+    assert!(foreign.exists() && elsewhere.exists());
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn store_that_fails_or_is_full_refuses_and_the_node_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let server = with_store(&served, directory.path(), 16 << 10).await;
+    let caller = Caller::new(&server);
+    store(&caller, 1, 2, &bytes(5000, 3)).await.unwrap();
+    let full = store(&caller, 2, 2, &bytes(9000, 3)).await;
+    assert!(matches!(full, Err(Refusal::NodeFull { .. })), "{full:?}");
+    // Root may write everywhere, but not into a file as if it were a directory.
+    let ours = directory.path().join(CLUSTER.to_string());
+    std::fs::rename(&ours, directory.path().join("aside")).unwrap();
+    std::fs::write(&ours, b"in the way").unwrap();
+    let failed = store(&caller, 2, 2, &bytes(5000, 3)).await;
+    assert!(matches!(failed, Err(Refusal::TierFailed { .. })), "{failed:?}");
+    let failed = caller.read(1, 2, 0, 5000).await;
+    assert!(matches!(failed, Err(Refusal::TierFailed { .. })), "{failed:?}");
+    caller.write(7, 0, b"in memory").await.unwrap();
+    assert_eq!(caller.read(7, 1, 0, 9).await.unwrap(), b"in memory"[..]);
+    std::fs::remove_file(&ours).unwrap();
+    std::fs::rename(directory.path().join("aside"), &ours).unwrap();
+    store(&caller, 2, 2, &bytes(5000, 3)).await.unwrap();
+    assert_eq!(caller.read(1, 2, 0, 5000).await.unwrap(), bytes(5000, 3));
+    server.stop().await;
+}
