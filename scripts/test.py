@@ -195,6 +195,18 @@ def step_python(_options: argparse.Namespace) -> Counts:
     return counts
 
 
+def step_s3(_options: argparse.Namespace) -> Counts:
+    """Runs the object tier against an S3 server."""
+    if not SANDERLING.exists():
+        print(f"{SANDERLING} is not there: the step python makes it")
+        return Counts(failed=1)
+    if not run("venv-s3", ["scripts/venv.sh", "s3"]).is_fine:
+        return Counts(skipped=["moto, the S3 server, could not be installed: scripts/venv.sh s3"])
+    result = run("s3", [".venv-s3/bin/python", "scripts/s3_test.py"], seconds=600)
+    passed = len(re.findall(r"\.\.\. ok$", result.log, re.MULTILINE))
+    return Counts(passed=passed, failed=0 if result.is_fine and passed else 1)
+
+
 def step_simulation(options: argparse.Namespace) -> Counts:
     """Runs seeds for a while, then every broken variant, in which a checker must fail."""
     if not SANDERLING.exists():
@@ -241,6 +253,7 @@ STEPS = {
     "clippy": step_clippy,
     "rust": step_rust,
     "python": step_python,
+    "s3": step_s3,
     "simulation": step_simulation,
     "demo": step_demo,
 }

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Makes .venv, if it is not there, and installs one of the pinned sets: build, demo or test.
+# Makes .venv, if it is not there, and installs one of the pinned sets: build, demo or test. The set
+# s3 has an environment of its own, .venv-s3.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 kind=${1:-build}
 requirements=bindings/python/requirements-$kind.txt
-[ -f "$requirements" ] || { echo "usage: scripts/venv.sh build|demo|test" >&2; exit 2; }
+[ -f "$requirements" ] || { echo "usage: scripts/venv.sh build|demo|test|s3" >&2; exit 2; }
+venv=.venv
+[ "$kind" = s3 ] && venv=.venv-s3
 
 find_python() {
     for python in ${PYTHON:-} python3 python3.13 python3.12 python3.11; do
@@ -22,42 +25,42 @@ find_python() {
 make_venv() {
     local python
     python=$(find_python)
-    if "$python" -m venv .venv >.venv.log 2>&1; then
-        rm -f .venv.log
+    if "$python" -m venv $venv >$venv.log 2>&1; then
+        rm -f $venv.log
         return
     fi
-    rm -rf .venv
-    if "$python" -m virtualenv -q .venv >>.venv.log 2>&1; then
-        rm -f .venv.log
+    rm -rf $venv
+    if "$python" -m virtualenv -q $venv >>$venv.log 2>&1; then
+        rm -f $venv.log
         return
     fi
     # A pip outside can install one inside.
-    if "$python" -m venv --without-pip .venv >>.venv.log 2>&1 &&
-        "$python" -m pip --python .venv/bin/python install -q pip >>.venv.log 2>&1; then
-        rm -f .venv.log
+    if "$python" -m venv --without-pip $venv >>$venv.log 2>&1 &&
+        "$python" -m pip --python $venv/bin/python install -q pip >>$venv.log 2>&1; then
+        rm -f $venv.log
         return
     fi
-    rm -rf .venv
+    rm -rf $venv
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         echo "installing python3-venv" >&2
-        { apt-get update -qq && apt-get install -y -qq python3-venv; } >>.venv.log 2>&1 || true
-        if "$python" -m venv .venv >>.venv.log 2>&1; then
-            rm -f .venv.log
+        { apt-get update -qq && apt-get install -y -qq python3-venv; } >>$venv.log 2>&1 || true
+        if "$python" -m venv $venv >>$venv.log 2>&1; then
+            rm -f $venv.log
             return
         fi
     fi
-    cat .venv.log >&2
+    cat $venv.log >&2
     echo "no virtual environment could be made: install python3-venv" >&2
     exit 1
 }
 
-[ -x .venv/bin/python ] && .venv/bin/python -c 'import pip' 2>/dev/null || make_venv
+[ -x $venv/bin/python ] && $venv/bin/python -c 'import pip' 2>/dev/null || make_venv
 
 # The stamp holds the sets' texts, so an unchanged environment costs no network and no time.
-stamp=.venv/.sanderling-$kind
+stamp=$venv/.sanderling-$kind
 wanted=$(cat bindings/python/requirements-*.txt | sha256sum)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     echo "installing the Python packages of requirements-$kind.txt" >&2
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$requirements"
+    $venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$requirements"
     echo "$wanted" >"$stamp"
 fi
