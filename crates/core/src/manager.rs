@@ -82,3 +82,79 @@ impl Machine for Manager {
         self.relocator.poll_output().or_else(|| self.background.poll_output())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::message::{DrainWork, MovePurpose};
+    use sanderling_protocol::{Epoch, Millis, NodeId, NodeInfo, Policy};
+
+    use super::*;
+    use crate::relocation::CallId;
+    use crate::relocation::tests::{candidate, node};
+
+    const NOW: Instant = Instant(1_000_000);
+
+    /// Node 1 drains, node 2 is above its budget, node 3 is empty.
+    fn view() -> Input {
+        let mut nodes: Vec<NodeInfo> = (1..=3).map(|id| node(id, 1 << 30)).collect();
+        for info in &mut nodes {
+            (info.egress_bytes_per_second, info.budget_bytes) = (1 << 20, 100);
+        }
+        nodes[0].policy = Policy::Draining;
+        (nodes[1].home_bytes, nodes[1].exposure_bytes) = (1000, 1000);
+        let drain = DrainWork {
+            node: NodeId(1),
+            address: "host-1:1".to_owned(),
+            deadline_in: Some(Millis(30_000)),
+            left_blocks: 1,
+            left_bytes: 10,
+        };
+        Input::Drains { drains: vec![drain], nodes }
+    }
+
+    fn outputs(manager: &mut Manager) -> Vec<Output> {
+        std::iter::from_fn(|| manager.poll_output()).collect()
+    }
+
+    #[test]
+    fn pages_and_answers_go_to_who_asked() {
+        let config = BackgroundConfig::default();
+        let mut manager = Manager::new(RelocatorConfig::default(), config);
+        manager.handle(NOW, view());
+        let asked = outputs(&mut manager);
+        assert!(asked.iter().any(|it| matches!(it, Output::Fetch { node: NodeId(1), .. })));
+        let page = asked.iter().find_map(|it| match it {
+            Output::Page { call, node: NodeId(2), .. } => Some(*call),
+            _ => None,
+        });
+        let page = page.expect("node 2 is read for what to copy");
+        assert!(page >= Background::CALLS_FROM);
+        manager
+            .handle(NOW, Input::Page { call: page, page: Some((vec![candidate(7, 500)], false)) });
+        let candidates = Some((vec![candidate(8, 10)], false));
+        manager.handle(NOW, Input::Candidates { node: NodeId(1), page: candidates });
+        let mut reserved: Vec<(CallId, MovePurpose, u64)> = outputs(&mut manager)
+            .into_iter()
+            .filter_map(|it| match it {
+                Output::Reserve { call, moves } => Some((call, moves[0].purpose, moves[0].block.0)),
+                _ => None,
+            })
+            .collect();
+        reserved.sort();
+        let purposes: Vec<_> = reserved.iter().map(|it| (it.1, it.2)).collect();
+        assert_eq!(purposes, [(MovePurpose::Relocate, 8), (MovePurpose::Precopy, 7)]);
+        for (call, ..) in reserved {
+            manager.handle(NOW, Input::Reserved { call, epochs: Some(vec![Ok(Epoch(2))]) });
+        }
+        let pushes = outputs(&mut manager);
+        let sources: Vec<NodeId> = pushes
+            .iter()
+            .filter_map(|it| match it {
+                Output::Push { source, .. } => Some(*source),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(sources, [NodeId(1), NodeId(2)]);
+        assert!(!manager.is_idle());
+    }
+}
