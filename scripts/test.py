@@ -53,7 +53,7 @@ def main() -> int:
     """Runs the steps in order and returns the exit code."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("steps", nargs="*", help=f"only these of: {', '.join(STEPS)}")
-    arguments.add_argument("--sim-seconds", type=float, default=60.0, help="time for seeds")
+    arguments.add_argument("--sim-seconds", type=float, default=180.0, help="time for seeds")
     options = arguments.parse_args()
     unknown = [name for name in options.steps if name not in STEPS]
     if unknown:
