@@ -101,6 +101,36 @@ impl Catalog {
         Refusal::RetryAfter { after: ROOM_IS_MADE, why }
     }
 
+    /// Gives up as many copies on a node as a last copy of so many bytes needs room there: those of
+    /// the newest blocks. Those whose home leaves are about to become homes and stay.
+    pub(super) fn make_room_on(
+        &mut self,
+        node: NodeId,
+        tier: Tier,
+        bytes: u64,
+        orders: &mut Orders,
+    ) {
+        let Some(held) = self.nodes.get(node) else { return };
+        let mut made = held.free_bytes(tier);
+        let mut blocks = Vec::new();
+        for (block, (of, taken)) in held.copies.iter().rev() {
+            if made >= bytes {
+                break;
+            }
+            let home = self.blocks.get(block).and_then(|block| block.home);
+            let stays = home.and_then(|home| self.nodes.get(home));
+            if *of == tier && stays.is_some_and(|home| home.policy == Policy::Active) {
+                made += taken;
+                blocks.push(*block);
+            }
+        }
+        if made >= bytes {
+            for block in blocks {
+                self.drop_copy(block, orders);
+            }
+        }
+    }
+
     /// Forgets the copies that a draining node holds of other nodes' blocks: they would die with
     /// it, except those in the object tier, which others go on serving. It is told when the notice
     /// is taken back.

@@ -70,13 +70,16 @@ impl Catalog {
             self.schedule_end(id, planned.to_epoch, purpose);
             return Ok(planned.to_epoch);
         }
-        let target = self.nodes.get(to).filter(|node| node.policy.takes_blocks());
-        let target = target.ok_or_else(|| Refusal::WrongState {
-            node: to,
-            why: "it takes no blocks".to_owned(),
-        })?;
+        if self.nodes.get(to).is_none_or(|node| !node.policy.takes_blocks()) {
+            let why = "it takes no blocks".to_owned();
+            return Err(Refusal::WrongState { node: to, why });
+        }
         let bytes = u64::from(block.reserve_bytes());
-        if target.free_bytes(tier) < bytes {
+        if purpose == MovePurpose::Relocate {
+            // A second copy of another block is worth less than the last one of this.
+            self.make_room_on(to, tier, bytes, orders);
+        }
+        if self.nodes.get(to).is_none_or(|node| node.free_bytes(tier) < bytes) {
             return Err(Refusal::NodeFull { tier: tier.to_string(), bytes });
         }
         self.void_move(id, orders);

@@ -25,6 +25,8 @@ pub(super) struct Targets {
 struct Target {
     address: String,
     free_bytes: BTreeMap<Tier, u64>,
+    /// Bytes of copies of other blocks, which go when a last copy needs their room.
+    copy_bytes: BTreeMap<Tier, u64>,
     /// Bytes that it may hold beside those it has before its own notice would be too short.
     headroom_bytes: u64,
     /// Bytes per second that it is said to send, taken for what it receives until that is known.
@@ -70,6 +72,15 @@ impl Wish {
     pub(super) const fn of(candidate: &MoveCandidate, from: NodeId, pushes_max: usize) -> Self {
         Self { from, tier: candidate.tier, bytes: candidate.reserve_bytes, pushes_max }
     }
+}
+
+/// Which targets are looked at together.
+#[derive(Debug, Clone, Copy)]
+struct Pass {
+    tier: Tier,
+    /// Whether the room of copies is room.
+    takes_copies: bool,
+    is_at_risk: bool,
 }
 
 impl Targets {
@@ -122,8 +133,10 @@ impl Targets {
     /// Returns how many nodes may take blocks now, and the room that they have in all.
     pub(super) fn room(&self, now: Instant) -> (usize, u64) {
         let open = || self.nodes.iter().filter(|(node, _)| self.is_eligible(now, **node));
-        let free = open().flat_map(|(_, target)| target.free_bytes.values());
-        (open().count(), free.fold(0, |sum: u64, free| sum.saturating_add(*free)))
+        let room = open().flat_map(|(_, target)| {
+            target.free_bytes.values().chain(target.copy_bytes.values()).copied()
+        });
+        (open().count(), room.fold(0, u64::saturating_add))
     }
 
     /// Returns where a target serves blocks.
@@ -156,24 +169,30 @@ impl Targets {
     }
 
     /// Returns the best target of a block: in its own tier, else in a slower one, else in a faster
-    /// one, because a full tier is no reason to lose bytes. A busy tier is waited for, not left. A
-    /// node whose cloud recommends to leave it is only chosen when no other has room.
+    /// one, because a full tier is no reason to lose bytes. A busy tier is waited for, not left.
+    /// Where there is no room at all, that of other blocks' copies is taken. A node whose cloud
+    /// recommends to leave it is only chosen when no other has room.
     pub(super) fn choose(&self, now: Instant, wish: Wish) -> Answer {
         let slower = std::iter::successors(wish.tier.slower(), |tier| tier.slower());
         let faster = Tier::ALL.into_iter().rev().filter(|tier| *tier < wish.tier);
         let tiers = || std::iter::once(wish.tier).chain(slower.clone()).chain(faster.clone());
-        let calm = tiers().map(|tier| (tier, false));
-        calm.chain(tiers().map(|tier| (tier, true)))
-            .map(|(tier, is_at_risk)| self.choose_in(now, wish, tier, is_at_risk))
+        let pass = |takes_copies, is_at_risk| {
+            tiers().map(move |tier| Pass { tier, takes_copies, is_at_risk })
+        };
+        pass(false, false)
+            .chain(pass(true, false))
+            .chain(pass(false, true))
+            .chain(pass(true, true))
+            .map(|pass| self.choose_in(now, wish, pass))
             .find(|answer| *answer != Answer::NoRoom)
             .unwrap_or(Answer::NoRoom)
     }
 
-    fn choose_in(&self, now: Instant, wish: Wish, tier: Tier, is_at_risk: bool) -> Answer {
-        let host = self.hosts.get(&wish.from);
+    fn choose_in(&self, now: Instant, wish: Wish, pass: Pass) -> Answer {
+        let (host, tier) = (self.hosts.get(&wish.from), pass.tier);
         let with_room = self.nodes.iter().filter(|(node, target)| {
-            let has_room = target.free_bytes.get(&tier) >= Some(&u64::from(wish.bytes));
-            has_room && target.is_at_risk == is_at_risk && self.is_eligible(now, **node)
+            let has_room = target.has_room(tier, u64::from(wish.bytes), pass.takes_copies);
+            has_room && target.is_at_risk == pass.is_at_risk && self.is_eligible(now, **node)
         });
         let mut answer = Answer::NoRoom;
         let mut best = (false, 0);
@@ -198,14 +217,18 @@ impl Targets {
     /// Takes room for a move that was planned; tells whether there was enough.
     pub(super) fn take(&mut self, choice: Choice, bytes: u32) -> bool {
         let Some(target) = self.nodes.get_mut(&choice.node) else { return false };
-        match target.free_bytes.get_mut(&choice.tier) {
-            Some(free) if *free >= u64::from(bytes) => {
-                *free -= u64::from(bytes);
-                target.headroom_bytes = target.headroom_bytes.saturating_sub(u64::from(bytes));
-                true
-            }
-            _ => false,
+        let bytes = u64::from(bytes);
+        if !target.has_room(choice.tier, bytes, true) {
+            return false;
         }
+        let free = target.free_bytes.entry(choice.tier).or_default();
+        let from_copies = bytes.saturating_sub(*free);
+        *free -= bytes - from_copies;
+        if let Some(copies) = target.copy_bytes.get_mut(&choice.tier) {
+            *copies -= from_copies;
+        }
+        target.headroom_bytes = target.headroom_bytes.saturating_sub(bytes);
+        true
     }
 
     /// Notes that a tier has no room until the next view.
@@ -213,6 +236,9 @@ impl Targets {
         let target = self.nodes.get_mut(&choice.node);
         if let Some(free) = target.and_then(|target| target.free_bytes.get_mut(&choice.tier)) {
             *free = 0;
+        }
+        if let Some(target) = self.nodes.get_mut(&choice.node) {
+            target.copy_bytes.remove(&choice.tier);
         }
     }
 
@@ -248,6 +274,7 @@ impl Target {
         Self {
             address: node.address.clone(),
             free_bytes: node.tiers.iter().map(free).collect(),
+            copy_bytes: node.tiers.iter().map(|usage| (usage.tier, usage.copy_bytes)).collect(),
             headroom_bytes: node.budget_bytes.saturating_sub(node.exposure_bytes),
             egress_bytes_per_second: node.egress_bytes_per_second,
             written_bytes_per_second: 0,
@@ -258,11 +285,19 @@ impl Target {
         }
     }
 
+    fn has_room(&self, tier: Tier, bytes: u64, takes_copies: bool) -> bool {
+        let Some(free) = self.free_bytes.get(&tier) else { return false };
+        let copies = self.copy_bytes.get(&tier).filter(|_| takes_copies);
+        free.saturating_add(copies.copied().unwrap_or(0)) >= bytes
+    }
+
     /// Weighs a target against others. Shares of the pushes grow with what it has to give: room
     /// that its own notice would not be too short for, what its link achieves beside the clients'
     /// writes, and the time it will live; they shrink with what it is busy with.
     fn weight(&self, tier: Tier, link_bytes_per_second: u64) -> u128 {
         let free = self.free_bytes.get(&tier).copied().unwrap_or(0);
+        // Without room of its own, its copies are what it has to give.
+        let free = free.max(self.copy_bytes.get(&tier).copied().unwrap_or(0) / 8);
         // Beyond its budget it would have to make copies itself.
         let room =
             if tier == Tier::Object { free } else { free.min(self.headroom_bytes).max(free / 8) };
@@ -361,6 +396,21 @@ mod tests {
             targets.push_started(NodeId(2));
         }
         assert_eq!(targets.choose(NOW, wish(50)), Answer::Busy, "it is waited for");
+    }
+
+    #[test]
+    fn room_of_copies_is_taken_when_there_is_no_other() {
+        let mut nodes = [node(1, 100), node(2, 100)];
+        (nodes[0].tiers[0].used_bytes, nodes[0].tiers[0].copy_bytes) = (90, 80);
+        nodes[1].tiers[0].used_bytes = 90;
+        let mut targets = targets(&nodes);
+        assert_eq!(targets.room(NOW), (2, 100));
+        assert_eq!(targets.choose(NOW, wish(60)), go(1, Tier::Dram));
+        let first = Choice { node: NodeId(1), tier: Tier::Dram };
+        assert!(targets.take(first, 60) && !targets.take(first, 31) && targets.take(first, 30));
+        assert_eq!(targets.room(NOW), (2, 10));
+        assert_eq!(targets.choose(NOW, wish(5)), go(2, Tier::Dram));
+        assert_eq!(targets.choose(NOW, wish(11)), Answer::NoRoom);
     }
 
     #[test]

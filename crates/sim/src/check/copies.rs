@@ -49,6 +49,9 @@ impl Copies {
                     let (to, purpose, at) = (one.to, one.purpose, catalog.now());
                     self.reserved.insert(one.block, Reserved { to, epoch, purpose, at });
                     check_target(one.block, to, catalog)?;
+                    if purpose == MovePurpose::Relocate {
+                        self.gave_way(to, catalog);
+                    }
                 }
             }
             (Action::Commit { moves, .. }, Ok(Reply::Epochs(epochs))) => {
@@ -83,6 +86,12 @@ impl Copies {
             self.counts[2] += u64::from(reserved.purpose == MovePurpose::Rebalance);
             self.copies.remove(&block);
         }
+    }
+
+    /// Copies on a target give way to the last copies that need their room.
+    fn gave_way(&mut self, to: NodeId, catalog: &Catalog) {
+        let is_there = |id: &BlockId| catalog.block_facts(*id).is_some_and(|it| it.copy.is_some());
+        self.copies.retain(|id, (node, _)| *node != to || is_there(id));
     }
 
     /// Copies on nodes that go count no more; those of blocks whose home goes become homes.

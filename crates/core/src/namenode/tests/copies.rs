@@ -268,6 +268,35 @@ fn writers_get_all_the_room_that_copies_take() {
     assert!(rig.orders.iter().any(is_told));
 }
 
+#[test]
+fn copies_give_way_to_a_last_copy_that_must_leave() {
+    let mut rig = rig(3);
+    let room = |rig: &Rig| rig.namenode.catalog().node_room(NodeId(2), Tier::Dram).0;
+    let mut last = None;
+    // Node 2 fills up, with its own blocks and with copies of those of node 1.
+    for name in 0.. {
+        if room(&rig) < 1 << 20 {
+            break;
+        }
+        let location = rig.put(&format!("/{name}"), 1 << 20).blocks[0];
+        let from = location.epoch;
+        if location.home == Some(NodeId(3)) {
+            last = Some(location);
+        } else if location.home == Some(NodeId(1))
+            && let Ok(epoch) = rig.begin(location.block, from, NodeId(2), MovePurpose::Precopy)
+        {
+            rig.end(location.block, (from, epoch), NodeId(2), 1 << 20).unwrap();
+        }
+    }
+    let copies = rig.info(NodeId(2)).copy_bytes;
+    let last = last.expect("node 3 holds some");
+    let balance = rig.begin(last.block, last.epoch, NodeId(2), MovePurpose::Rebalance);
+    assert!(matches!(balance, Err(Refusal::NodeFull { .. })), "{balance:?}");
+    rig.give_notice(NodeId(3));
+    rig.begin(last.block, last.epoch, NodeId(2), MovePurpose::Relocate).unwrap();
+    assert_eq!(rig.info(NodeId(2)).copy_bytes, copies - (1 << 20), "one copy, and no more");
+}
+
 impl Rig {
     fn free_nodes(&self) -> usize {
         let has_room =
