@@ -234,3 +234,30 @@ async fn store_that_fails_or_is_full_refuses_and_the_node_goes_on() {
     assert_eq!(caller.read(1, 2, 0, 5000).await.unwrap(), bytes(5000, 3));
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn store_that_hangs_is_given_up_and_holds_nobody_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let first = datanode(&served, directory.path()).await;
+    store(&Caller::new(&first), 1, 2, &bytes(5000, 3)).await.unwrap();
+    first.stop().await;
+    let second = datanode(&served, directory.path()).await;
+    let caller = Caller::new(&second);
+    // Opening a pipe to read waits for somebody who writes.
+    let pipe = object(directory.path(), 1, 2);
+    std::fs::remove_file(&pipe).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let reading = {
+        let caller = caller.clone();
+        tokio::spawn(async move { caller.read(1, 2, 0, 100).await })
+    };
+    caller.write(7, 0, b"in memory").await.unwrap();
+    assert_eq!(caller.read(7, 1, 0, 9).await.unwrap(), b"in memory"[..]);
+    assert!(!reading.is_finished(), "served before the store answered");
+    let given_up = reading.await.unwrap();
+    assert!(matches!(given_up, Err(Refusal::TierFailed { .. })), "{given_up:?}");
+    drop(std::fs::OpenOptions::new().write(true).open(&pipe).unwrap());
+    second.stop().await;
+}

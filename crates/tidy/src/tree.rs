@@ -44,6 +44,7 @@ const BUILT: [&str; 9] = [
     "target",
     ".git",
     ".venv",
+    ".venv-s3",
     ".cache",
     "dist",
     "demo-out",
