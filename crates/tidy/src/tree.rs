@@ -40,7 +40,7 @@ pub struct SourceFile {
 }
 
 /// Directories that hold what was built or installed, not what was written.
-const BUILT: [&str; 9] = [
+const BUILT: [&str; 10] = [
     "target",
     ".git",
     ".venv",
