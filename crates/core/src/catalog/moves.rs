@@ -102,12 +102,13 @@ impl Catalog {
         let source = block.home.and_then(|home| self.nodes.get(home));
         let is_draining = source.is_some_and(|node| node.policy.is_draining());
         let why = match purpose {
+            // It would be dropped there when the move is given up.
+            _ if block.copy.is_some_and(|copy| copy.node == to) => "its copy is there",
             // A request that is late.
             MovePurpose::Relocate if !is_draining => "its home does not drain any more",
             MovePurpose::Relocate => return Ok(()),
             _ if source.is_none_or(|node| node.policy != Policy::Active) => "its home drains",
             _ if block.state != BlockState::Ended => "it is still written",
-            _ if block.copy.is_some_and(|copy| copy.node == to) => "its copy is there",
             MovePurpose::Precopy if block.copy.is_some() => "it has a copy",
             MovePurpose::Precopy if block.is_safe() => "it survives its home",
             _ => return Ok(()),

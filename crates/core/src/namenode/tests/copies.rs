@@ -1,6 +1,8 @@
 //! Copies made ahead of a notice: what they survive, and when they go.
 
-use sanderling_protocol::message::{MoveCommit, MoveProposal, MovePurpose};
+use sanderling_protocol::message::{
+    BlockLength, GrantedBlock, MoveCommit, MoveProposal, MovePurpose,
+};
 use sanderling_protocol::{
     BlockId, Epoch, EventKind, Millis, NodeId, NodeInfo, Nonce, Order, Policy, Refusal, Reply,
     Request, Tier,
@@ -172,6 +174,48 @@ fn precopy_that_a_notice_overtakes_becomes_the_move() {
     assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(to));
     assert_eq!(rig.info(home).policy, Policy::Drained);
     assert_eq!(rig.namenode.catalog().report().moved_bytes, 1000);
+}
+
+#[test]
+fn copy_that_is_not_the_home_yet_is_no_target_of_a_relocation() {
+    let mut rig = rig(2);
+    let grant = rig.create("/file").unwrap();
+    let (object, lease) = (grant.object, grant.lease);
+    let whole = |block: &GrantedBlock| BlockLength { block: block.block, length: 1 };
+    let mut blocks = grant.blocks;
+    let mut ended: Vec<BlockLength> = blocks.iter().map(whole).collect();
+    // More on the first node than become homes by one command.
+    while blocks.iter().filter(|block| block.node == NodeId(1)).count() <= 2000 {
+        let (count, avoid) = (16, Vec::new());
+        let request = Request::AddBlocks { object, lease, ended, count, avoid };
+        let Reply::Grant(more) = rig.ask(request).unwrap() else { panic!("blocks were asked for") };
+        ended = more.blocks.iter().map(whole).collect();
+        blocks.extend(more.blocks);
+    }
+    rig.ask(Request::Seal { object, lease, lengths: ended }).unwrap();
+    let (to, from_epoch, tier, purpose) = (NodeId(2), Epoch(1), Tier::Dram, MovePurpose::Precopy);
+    let of_first = blocks.iter().filter(|block| block.node == NodeId(1));
+    let moves: Vec<MoveProposal> = of_first
+        .map(|it| MoveProposal { block: it.block, from_epoch, to, tier, purpose })
+        .collect();
+    rig.ask(Request::Reserve { holder: MANAGER, moves: moves.clone() }).unwrap();
+    let commit = |it: &MoveProposal| MoveCommit {
+        block: it.block,
+        from_epoch,
+        to_epoch: Epoch(2),
+        to,
+        length: 1,
+    };
+    let commits = moves.iter().map(commit).collect();
+    rig.ask(Request::Commit { holder: MANAGER, moves: commits }).unwrap();
+    rig.give_notice(NodeId(1));
+    let home = |rig: &Rig, block| rig.namenode.catalog().block_home(block).unwrap().0;
+    let left = moves.iter().map(|it| it.block).find(|block| home(&rig, *block) == Some(NodeId(1)));
+    let block = left.expect("one is left for the next turn");
+    let refused = rig.begin(block, Epoch(1), to, MovePurpose::Relocate);
+    assert!(matches!(refused, Err(Refusal::MoveVoid { .. })), "{refused:?}");
+    rig.pass(Millis(1));
+    assert_eq!(home(&rig, block), Some(to));
 }
 
 #[test]
