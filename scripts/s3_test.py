@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Tests the object tier against an S3 server: moto, as a process, spoken to by real datanodes.
 
-Run with .venv-s3/bin/python, which scripts/venv.sh s3 makes. The program is SANDERLING_EXE, else the
-one in .venv, else the one that cargo built.
+Run with .venv-s3/bin/python, which scripts/venv.sh s3 makes. The program is SANDERLING_EXE, else
+the one in .venv, else the one that cargo built.
 """
 
 import hashlib

@@ -139,3 +139,35 @@ fn noticed_node_hands_its_objects_over_at_once() {
         assert_eq!(objects(&directory).len() as u64, count);
     });
 }
+
+#[test]
+fn damaged_object_is_told_and_the_others_are_read() {
+    let (mut cluster, directory) = fleet(1);
+    block_on(async {
+        let client = cluster.client().await;
+        let count = fill(&client, 2 * MIB).await;
+        notice(&client, "n0").await;
+        until_drained(&client, "n0").await;
+        cluster.datanode("n0").kill();
+        until_gone(&client, "n0").await;
+        let damaged = objects(&directory).into_iter().min().expect("there are objects");
+        let whole = std::fs::read(&damaged).expect("readable");
+        let mut other = whole.clone();
+        other[1000] ^= 1;
+        std::fs::write(&damaged, other).expect("written");
+        let mut refused = 0;
+        for seed in 0..count {
+            match client.get(&path(&format!("/full/{seed}"))).await {
+                Ok(read) => assert!(read == bytes_of(seed, 512 << 10), "/full/{seed} is wrong"),
+                Err(error) => {
+                    assert!(error.to_string().contains("checksum mismatch"), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        assert_eq!(refused, 1);
+        std::fs::write(&damaged, whole).expect("written");
+        assert_full(&client, count).await;
+        assert_nothing_lost(&client).await;
+    });
+}
