@@ -113,7 +113,8 @@ impl Member {
         let ease = if is_waiting { 0 } else { quiet.max(pace.trickle_percent) };
         let share = match hurry {
             Hurry::None => ease,
-            Hurry::Over => ease.max(pace.over_percent),
+            // What nobody uses shortens the time in which a notice could not be met.
+            Hurry::Over => (2 * quiet).min(100).max(pace.over_percent),
             Hurry::Risk => ease.max(pace.risk_percent),
         };
         percent(self.info.egress_bytes_per_second, share)

@@ -63,10 +63,25 @@ impl Catalog {
         orders: &mut Orders,
     ) -> Result<Reply, Refusal> {
         self.check_manager(holder, self.now)?;
-        for block in blocks {
-            self.drop_copy(*block, orders);
-        }
+        self.drop_spare(blocks, orders);
         Ok(Reply::Done)
+    }
+
+    /// Tells whether a copy may be done without: its home stays. That of a draining node is about
+    /// to become the home.
+    fn is_spare(&self, id: BlockId) -> bool {
+        let home = self.blocks.get(&id).and_then(|block| block.home);
+        let home = home.and_then(|home| self.nodes.get(home));
+        home.is_some_and(|home| home.policy == Policy::Active)
+    }
+
+    /// Gives copies up, but for those whose home began to drain since that was decided.
+    fn drop_spare(&mut self, blocks: &[BlockId], orders: &mut Orders) {
+        for block in blocks {
+            if self.is_spare(*block) {
+                self.drop_copy(*block, orders);
+            }
+        }
     }
 
     /// Returns the copies that are to go so that blocks of so many bytes find room in a tier: a
@@ -83,7 +98,7 @@ impl Catalog {
                 if made >= wanted || blocks.len() >= PROMOTED_PER_TURN_MAX {
                     break;
                 }
-                if *of == tier {
+                if *of == tier && self.is_spare(*block) {
                     made += taken;
                     blocks.push(*block);
                 }
@@ -94,9 +109,7 @@ impl Catalog {
 
     /// Gives copies up for a writer, who asks again when the datanodes have been told.
     pub(super) fn make_room(&mut self, blocks: &[BlockId], orders: &mut Orders) -> Refusal {
-        for block in blocks {
-            self.drop_copy(*block, orders);
-        }
+        self.drop_spare(blocks, orders);
         let why = format!("{} copies make room", blocks.len());
         Refusal::RetryAfter { after: ROOM_IS_MADE, why }
     }
@@ -117,9 +130,7 @@ impl Catalog {
             if made >= bytes {
                 break;
             }
-            let home = self.blocks.get(block).and_then(|block| block.home);
-            let stays = home.and_then(|home| self.nodes.get(home));
-            if *of == tier && stays.is_some_and(|home| home.policy == Policy::Active) {
+            if *of == tier && self.is_spare(*block) {
                 made += taken;
                 blocks.push(*block);
             }

@@ -348,3 +348,52 @@ impl Rig {
         [1, 2].iter().filter(|node| has_room(node)).count()
     }
 }
+
+#[test]
+fn copy_that_is_about_to_become_the_home_is_not_given_up() {
+    let mut rig = rig(1);
+    let blocks = many_blocks(&mut rig, 2003);
+    let to = rig.register("other").unwrap();
+    let moves = blocks.iter().map(|block| MoveProposal {
+        block: *block,
+        from_epoch: Epoch(1),
+        to,
+        tier: Tier::Dram,
+        purpose: MovePurpose::Precopy,
+    });
+    let moves = moves.collect();
+    rig.ask(Request::Reserve { holder: MANAGER, moves }).unwrap();
+    let (from_epoch, to_epoch) = (Epoch(1), Epoch(2));
+    let commit =
+        |block: &BlockId| MoveCommit { block: *block, from_epoch, to_epoch, to, length: 1 };
+    let moves = blocks.iter().map(commit).collect();
+    rig.ask(Request::Commit { holder: MANAGER, moves }).unwrap();
+    rig.give_notice(NodeId(1));
+    assert_eq!(rig.info(NodeId(1)).blocks, 3, "the rest waits for the next turn");
+    rig.ask(Request::DropCopies { holder: MANAGER, blocks }).unwrap();
+    rig.pass(Millis(0));
+    assert_eq!(rig.info(NodeId(1)).policy, Policy::Drained);
+    assert_eq!(rig.info(NodeId(1)).drain.unwrap().promoted_blocks, 2003);
+}
+
+/// Makes a sealed file of so many blocks of one byte.
+fn many_blocks(rig: &mut Rig, count: usize) -> Vec<BlockId> {
+    let mut grant = rig.create("/many").unwrap();
+    let mut blocks = Vec::new();
+    loop {
+        let wanted = grant.blocks.iter().map(|granted| granted.block);
+        let wanted: Vec<BlockId> = wanted.take(count - blocks.len()).collect();
+        if blocks.len() + wanted.len() == count {
+            let last = vec![1; wanted.len()];
+            blocks.extend(wanted);
+            rig.seal(&grant, &last).unwrap();
+            return blocks;
+        }
+        let (object, lease) = (grant.object, grant.lease);
+        let ended = wanted.iter().map(|block| super::length(*block, 1)).collect();
+        let request = Request::AddBlocks { object, lease, ended, count: 16, avoid: Vec::new() };
+        blocks.extend(wanted);
+        let Ok(Reply::Grant(next)) = rig.ask(request) else { panic!("there is room") };
+        grant = next;
+    }
+}
