@@ -179,7 +179,7 @@ fn random_notices(count: u64, seed: u64) {
         reading.abort();
         assert_eq!(whole(&client).await, OBJECTS);
         let report = client.report().await.expect("the namenode answers");
-        println!(
+        eprintln!(
             "{count} notices of {NOTICE:?}: {} B promoted, {} B relocated, {} B copied before, \
              {} B rebalanced, {} B lost",
             report.promoted_bytes,

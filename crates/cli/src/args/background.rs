@@ -4,6 +4,9 @@ use std::str::FromStr;
 
 use clap::Args;
 use sanderling_core::background::{BackgroundConfig, PaceConfig};
+use sanderling_protocol::Millis;
+
+use crate::units::Span;
 
 /// What moves in the background.
 #[derive(Debug, Clone, Args)]
@@ -12,6 +15,9 @@ pub(crate) struct Background {
     /// Share of a quiet node's link for copies and rebalancing; a quarter of it under load
     #[arg(long, value_name = "PERCENT", default_value = "20%")]
     pub(crate) background_share: Percent,
+    /// A new node gets less than its share of new blocks for this long, and of moves for twice as long
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    pub(crate) ramp_up: Span,
     /// Make no copies ahead of notices: what does not fit into a notice is lost
     #[arg(long)]
     pub(crate) no_precopy: bool,
@@ -20,9 +26,17 @@ pub(crate) struct Background {
     pub(crate) no_rebalance: bool,
 }
 
+impl Background {
+    /// Returns how long a new node gets less than its share.
+    pub(crate) fn ramp_up(&self) -> Millis {
+        Millis(u64::try_from(self.ramp_up.0.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
 impl From<&Background> for BackgroundConfig {
     fn from(args: &Background) -> Self {
-        let pace = PaceConfig::of_share(args.background_share.0);
+        let mut pace = PaceConfig::of_share(args.background_share.0);
+        pace.ramp = Millis(args.ramp_up().0.saturating_mul(2));
         let mut config = Self { pace, ..Self::default() };
         config.exposure.is_on = !args.no_precopy;
         config.rebalance.is_on = !args.no_rebalance;

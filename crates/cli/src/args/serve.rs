@@ -104,9 +104,6 @@ pub(crate) struct Namenode {
     /// exponential:mean=12h, lifetimes:FILE or trace:FILE [default: unknown]
     #[arg(long, value_name = "SPEC")]
     pub(crate) preemption_model: Option<Spec>,
-    /// A new node gets less than its share of new blocks for this long
-    #[arg(long, value_name = "DURATION", default_value = "30s")]
-    pub(crate) ramp_up: Span,
     /// Listen beyond loopback although nobody is asked who they are
     #[arg(long)]
     pub(crate) allow_unauthenticated: bool,

@@ -4,7 +4,7 @@ use sanderling_core::Mechanism;
 use sanderling_core::preemption::{Model, Spec};
 use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_namenode::{NamenodeOptions, NamenodeServer, StartError, Sync};
-use sanderling_protocol::{Millis, Nonce};
+use sanderling_protocol::Nonce;
 
 use super::ready::Ready;
 use super::{Signals, not_started, somewhere};
@@ -36,7 +36,7 @@ async fn serve(args: Namenode) -> Result<(), Failure> {
         ..NamenodeOptions::default()
     };
     options.core.preemption = args.preemption_model.as_ref().map(model).transpose()?;
-    options.core.ramp_up = Millis(u64::try_from(args.ramp_up.0.as_millis()).unwrap_or(u64::MAX));
+    options.core.ramp_up = args.background.ramp_up();
     mechanism.configure(&mut options.core);
     let server = NamenodeServer::start(options)
         .await
