@@ -14,8 +14,8 @@ pub struct PaceConfig {
     /// Share while they do not. Not zero, so that an imbalance ends under lasting load as well;
     /// what readers are promised is a slowdown of at most as much.
     pub trickle_percent: u64,
-    /// Share that a node above its budget has whatever its clients do: a notice may come. While they
-    /// leave it alone it has twice `share_percent`.
+    /// Share that a node above its budget has whatever its clients do: a notice may come. While
+    /// they leave it alone it has twice `share_percent`.
     pub over_percent: u64,
     /// The same for a node that its cloud recommended to leave.
     pub risk_percent: u64,
