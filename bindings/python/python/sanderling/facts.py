@@ -244,6 +244,8 @@ class Loss:
     object: int
     path: str
     job: int | None
+    blocks: list[int]
+    """Those of its blocks that are lost."""
     ranges: list[tuple[int, int]]
     """(offset, bytes)."""
 
