@@ -20,6 +20,9 @@ pub struct ClientConfig {
     pub read_window_frames: usize,
     /// Largest number of bytes that one frame of a read asks for.
     pub read_frame_bytes_max: u32,
+    /// Whether what datanodes answer is held against its checksum. Without, bytes that a network card
+    /// or a bad memory changed reach the caller unnoticed: for measuring what the check costs.
+    pub verify_checksums: bool,
     /// Bounds of each connection.
     pub connection: ConnectionOptions,
 }
@@ -37,6 +40,7 @@ impl Default for ClientConfig {
             write_window_blocks: 4,
             read_window_frames: 8,
             read_frame_bytes_max: 4 << 20,
+            verify_checksums: true,
             connection: ConnectionOptions::default(),
         }
     }

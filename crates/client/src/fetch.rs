@@ -11,7 +11,7 @@ use sanderling_protocol::frame::{IS_LEAVING, RangeReply, RangeRequest, decode_bo
 use sanderling_protocol::limits::RANGES_MAX;
 use sanderling_protocol::message::Layout;
 use sanderling_protocol::refusal::ByteRange;
-use sanderling_protocol::{BlockId, Header, NodeId, Op, Refusal};
+use sanderling_protocol::{Header, NodeId, Op, Refusal};
 use sanderling_transport::CallError;
 use tokio::time::Instant;
 
@@ -254,7 +254,7 @@ async fn read_batch(
     for (piece, reply) in batch.iter().zip(replies) {
         let bytes = rest.split_to(reply.length as usize);
         results.push(if reply.status == 0 {
-            checked(piece.range.block, piece.range.length, bytes, reply.checksum)
+            checked(shared, &piece.range, bytes, reply.checksum)
         } else {
             Err(decode_body::<Refusal>(&bytes).map_err(bad)?)
         });
@@ -277,21 +277,29 @@ async fn read_one(
     match shared.pool.call(address, Some(node), header, vec![], deadline).await {
         Ok(frame) => {
             let Header { checksum, flags, .. } = frame.header;
-            Ok((checked(range.block, range.length, frame.body, checksum), flags))
+            Ok((checked(shared, range, frame.body, checksum), flags))
         }
         Err(CallError::Refused(refusal)) => Ok((Err(refusal), 0)),
         Err(error) => Err(error),
     }
 }
 
-fn checked(block: BlockId, length: u32, bytes: Bytes, expected: u32) -> Result<Bytes, Refusal> {
-    let computed = crc32c(&bytes);
+fn checked(
+    shared: &Shared,
+    range: &RangeRequest,
+    bytes: Bytes,
+    expected: u32,
+) -> Result<Bytes, Refusal> {
+    let RangeRequest { block, length, .. } = *range;
     if bytes.len() != length as usize {
         let why = format!("{} bytes of block {block} where {length} were asked", bytes.len());
         return Err(Refusal::BadFrame { why });
     }
-    if computed != expected {
-        return Err(Refusal::ChecksumMismatch { block, expected, computed });
+    if shared.config.verify_checksums {
+        let computed = crc32c(&bytes);
+        if computed != expected {
+            return Err(Refusal::ChecksumMismatch { block, expected, computed });
+        }
     }
     Ok(bytes)
 }
@@ -299,7 +307,7 @@ fn checked(block: BlockId, length: u32, bytes: Bytes, expected: u32) -> Result<B
 #[cfg(test)]
 mod tests {
     use sanderling_protocol::message::{BlockLocation, ObjectKind, ObjectStat};
-    use sanderling_protocol::{Epoch, Instant, ObjectId, Path, StorageClass, Tier};
+    use sanderling_protocol::{BlockId, Epoch, Instant, ObjectId, Path, StorageClass, Tier};
 
     use super::*;
 
