@@ -3,20 +3,29 @@
 
 use std::slice;
 
-use pyo3::buffer::PyBuffer;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 
+/// Buffers that nobody reads any more. A thread of the client must not wait for Python's lock, so
+/// the next call that holds it lets them go.
+static DONE: Mutex<Vec<PyUntypedBuffer>> = Mutex::new(Vec::new());
+
 /// A buffer held open for reading.
-pub(crate) struct Source(PyBuffer<u8>);
+pub(crate) struct Source(PyUntypedBuffer);
+
+/// A [`Source`] that is let go by whichever call comes next, not by whoever drops it.
+struct Lender(Option<Source>);
 
 impl Source {
-    /// Opens any object with a contiguous buffer of bytes.
+    /// Opens any object with a contiguous buffer.
     ///
     /// # Errors
     /// `BufferError` when it has none.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let buffer = PyBuffer::get(object)?;
+        let buffer = PyUntypedBuffer::get(object)?;
         if buffer.is_c_contiguous() { Ok(Self(buffer)) } else { Err(not_contiguous()) }
     }
 
@@ -29,18 +38,48 @@ impl Source {
         // contiguous. A program that writes to it meanwhile races with itself, as with `os.write`.
         unsafe { slice::from_raw_parts(self.0.buf_ptr().cast(), self.0.len_bytes()) }
     }
+
+    /// Returns its bytes without copying them: the buffer stays open until the last use of them
+    /// has ended and [`let_go`] was called after that.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(Lender(Some(self)))
+    }
+
+    /// Closes it.
+    pub(crate) fn release(self, py: Python<'_>) {
+        self.0.release(py);
+    }
+}
+
+impl AsRef<[u8]> for Lender {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], Source::bytes)
+    }
+}
+
+impl Drop for Lender {
+    fn drop(&mut self) {
+        DONE.lock().extend(self.0.take().map(|source| source.0));
+    }
+}
+
+/// Closes the buffers that were lent and are not used any more.
+pub(crate) fn let_go(py: Python<'_>) {
+    // Closing one may run Python code, which may come back here.
+    let done = std::mem::take(&mut *DONE.lock());
+    done.into_iter().for_each(|buffer| buffer.release(py));
 }
 
 /// A buffer held open for writing.
-pub(crate) struct Target(PyBuffer<u8>);
+pub(crate) struct Target(PyUntypedBuffer);
 
 impl Target {
-    /// Opens any object with a contiguous, writable buffer of bytes.
+    /// Opens any object with a contiguous, writable buffer.
     ///
     /// # Errors
     /// `BufferError` when it has none, `ValueError` when it is read-only.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let buffer = PyBuffer::get(object)?;
+        let buffer = PyUntypedBuffer::get(object)?;
         if buffer.readonly() {
             return Err(PyValueError::new_err("the buffer is read-only"));
         }

@@ -3,18 +3,17 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use bytes::Bytes;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 use sanderling_client::{Client, ClientConfig};
 use sanderling_protocol::message::{JobHints, ObjectKind, RegisterJob};
 use sanderling_protocol::node::NodeSelector;
 use sanderling_protocol::{JobId, Millis};
 
-use crate::buffer::Source;
+use crate::buffer::{Source, let_go};
 use crate::error::{json, path};
 use crate::files::{PyReader, PyWriter, byte_ranges};
+use crate::lent::PyLent;
 use crate::options::NewObject;
 use crate::runtime::wait;
 
@@ -43,36 +42,31 @@ impl PyClient {
         options: NewObject,
     ) -> PyResult<String> {
         let (name, options) = (path(py, name)?, options.checked(py)?);
-        let source = Source::of(data)?;
-        let data = py.detach(|| Bytes::copy_from_slice(source.bytes()));
-        json(&wait(py, self.0.put(&name, data, &options))?)
+        let data = Source::of(data)?.into_bytes();
+        let stat = wait(py, self.0.put(&name, data, &options));
+        let_go(py);
+        json(&stat?)
     }
 
-    fn get<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyBytes>> {
+    fn get(&self, py: Python<'_>, name: &str) -> PyResult<PyLent> {
         let name = path(py, name)?;
-        Ok(PyBytes::new(py, &wait(py, self.0.get(&name))?))
+        wait(py, self.0.get(&name)).map(PyLent)
     }
 
-    fn get_range<'py>(
-        &self,
-        py: Python<'py>,
-        name: &str,
-        offset: u64,
-        length: u64,
-    ) -> PyResult<Bound<'py, PyBytes>> {
+    fn get_range(&self, py: Python<'_>, name: &str, offset: u64, length: u64) -> PyResult<PyLent> {
         let name = path(py, name)?;
-        Ok(PyBytes::new(py, &wait(py, self.0.get_range(&name, offset, length))?))
+        wait(py, self.0.get_range(&name, offset, length)).map(PyLent)
     }
 
-    fn get_ranges<'py>(
+    fn get_ranges(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         name: &str,
         ranges: Vec<(u64, u64)>,
-    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    ) -> PyResult<Vec<PyLent>> {
         let (name, ranges) = (path(py, name)?, byte_ranges(&ranges));
         let parts = wait(py, self.0.get_ranges(&name, &ranges))?;
-        Ok(parts.iter().map(|part| PyBytes::new(py, part)).collect())
+        Ok(parts.into_iter().map(PyLent).collect())
     }
 
     fn reader(&self, py: Python<'_>, name: &str) -> PyResult<PyReader> {

@@ -9,6 +9,7 @@ use sanderling_protocol::refusal::ByteRange;
 
 use crate::buffer::{Source, Target};
 use crate::error::json;
+use crate::lent::PyLent;
 use crate::runtime::{runtime, wait};
 
 /// An object opened for reading.
@@ -34,6 +35,10 @@ impl PyReader {
         length: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, &wait(py, self.0.read_range(offset, length))?))
+    }
+
+    fn view(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<PyLent> {
+        wait(py, self.0.read_range(offset, length)).map(PyLent)
     }
 
     fn read_into(&self, py: Python<'_>, offset: u64, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {

@@ -8,6 +8,7 @@ mod buffer;
 mod client;
 mod error;
 mod files;
+mod lent;
 mod options;
 mod runtime;
 
@@ -24,6 +25,8 @@ mod _sanderling {
     use crate::client::PyClient;
     #[pymodule_export]
     use crate::files::{PyReader, PyWriter};
+    #[pymodule_export]
+    use crate::lent::PyLent;
 
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");

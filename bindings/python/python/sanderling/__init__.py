@@ -11,6 +11,7 @@
 
 from sanderling import errors
 from sanderling._sanderling import VERSION as __version__
+from sanderling._sanderling import Buffer
 from sanderling.cluster import Cluster, ClusterError
 from sanderling.errors import (
     DataUnavailable,
@@ -40,6 +41,7 @@ from sanderling.files import ObjectReader, ObjectWriter
 from sanderling.store import Store, connect
 
 __all__ = [
+    "Buffer",
     "Cluster",
     "ClusterError",
     "DataUnavailable",

@@ -191,7 +191,7 @@ class SanderlingFileSystem(AbstractFileSystem):
     ) -> bytes:
         path = self._strip_protocol(path)
         if start is None and end is None:
-            return self.store.get(path)
+            return bytes(self.store.get(path))
         with self.store.open(path, buffer_bytes=0) as reader:
             begin, stop = _bounds(start, end, reader.size)
             reader.seek(begin)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sanderling import _sanderling
+from sanderling._sanderling import Buffer
 from sanderling.errors import Closed, NotFound
 from sanderling.facts import (
     Deleted,
@@ -28,7 +29,7 @@ ADDRESS_VARIABLE = "SANDERLING_NAMENODE"
 """The environment variable that holds the namenode's address."""
 
 # Inside the class, `list` is the method.
-Bytes = list[bytes]
+Buffers = list[Buffer]
 Entries = list[Entry]
 Jobs = list[Job]
 Nodes = list[Node]
@@ -91,27 +92,27 @@ class Store:
         affinity: str | None = None,
         kind: str = "file",
     ) -> Stat:
-        """Writes a whole object from anything with a buffer.
+        """Writes a whole object from anything with a contiguous buffer.
 
+        The buffer is not copied on this side: it must not change until the call returns.
         An older object is replaced at once when the new one is complete, or refused with `Exists`
         unless `replace`. `parents` makes missing directories; `ttl` is in seconds; `affinity` is an
         object's path to be near, or a host. `kind="key_value"` makes an entry of a table.
         """
-        view = memoryview(data).cast("B")
         options = _options(replace, parents, storage_class, ttl, delete_after_read, is_listed)
         options |= {"affinity": affinity, "is_key_value": kind == "key_value"}
-        options["expected_bytes"] = len(view)
-        return self._stat("write", len(view), self._client.put, _text(path), view, options)
+        size = memoryview(data).nbytes if self._observer else 0
+        return self._stat("write", size, self._client.put, _text(path), data, options)
 
-    def get(self, path: str) -> bytes:
+    def get(self, path: str) -> Buffer:
         """Reads a whole object."""
         return self._timed("read", None, self._client.get, _text(path))
 
-    def get_range(self, path: str, offset: int, length: int) -> bytes:
+    def get_range(self, path: str, offset: int, length: int) -> Buffer:
         """Reads `length` bytes from `offset`; a range past the end is refused."""
         return self._timed("read", length, self._client.get_range, _text(path), offset, length)
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Bytes:
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Buffers:
         """Reads many ranges, (offset, bytes) each, in one call per datanode."""
         total = sum(length for _, length in ranges)
         return self._timed("read", total, self._client.get_ranges, _text(path), list(ranges))

@@ -1,0 +1,154 @@
+"""What `get` returns: bytes that lie where they were read."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import struct
+import weakref
+
+import numpy
+import pyarrow
+import pytest
+
+import sanderling
+
+SIZE = 3 * (1 << 20) + 12345
+"""More than three blocks."""
+
+DATA = bytes(index * 31 % 251 for index in range(1009)) * (SIZE // 1009 + 1)
+
+
+@pytest.fixture(params=[0, 5, 70_000, SIZE])
+def size(request) -> int:
+    return request.param
+
+
+@pytest.fixture
+def buffer(store, directory, size) -> sanderling.Buffer:
+    store.put(f"{directory}/o", DATA[:size])
+    return store.get(f"{directory}/o")
+
+
+def test_buffer_equals_its_bytes(buffer, size):
+    data = DATA[:size]
+    assert isinstance(buffer, sanderling.Buffer)
+    assert buffer == data and data == buffer and not buffer != data
+    assert buffer == bytearray(data) and buffer == memoryview(data)
+    assert buffer != data + b"x" and buffer != "text" and buffer is not None
+    assert (len(buffer), bool(buffer), hash(buffer)) == (size, size > 0, hash(data))
+    assert bytes(buffer) == buffer.tobytes() == data
+    assert {data: 1}[buffer] == 1
+    assert buffer < data + b"x" and buffer <= data and buffer >= data
+    with pytest.raises(TypeError):
+        _ = buffer < 1
+
+
+def test_buffer_is_cut_like_bytes(buffer, size):
+    data = DATA[:size]
+    for cut in (slice(None), slice(1, -1), slice(-3, None), slice(4, 1), slice(None, None, -7)):
+        assert buffer[cut] == data[cut]
+        assert isinstance(buffer[cut], sanderling.Buffer)
+    if size:
+        assert (buffer[0], buffer[-1]) == (data[0], data[-1])
+        assert list(buffer[:9]) == list(data[:9])
+    for index in (size, -size - 1):
+        with pytest.raises(IndexError):
+            _ = buffer[index]
+    with pytest.raises(TypeError):
+        _ = buffer["0"]
+
+
+def test_methods_of_bytes_work(store, directory):
+    store.put(f"{directory}/o", b"a b\n")
+    buffer = store.get(f"{directory}/o")
+    assert (buffer.decode(), buffer.split(), buffer.hex()) == ("a b\n", [b"a", b"b"], "6120620a")
+    assert b" b" in buffer and 10 in buffer and b"x" not in buffer
+    assert (buffer + b"c", b"c" + buffer, b"".join([buffer])) == (b"a b\nc", b"ca b\n", b"a b\n")
+    assert (str(buffer, "ascii"), struct.unpack("4s", buffer)) == ("a b\n", (b"a b\n",))
+    assert repr(buffer) == "<sanderling.Buffer of 4 bytes: b'a b\\n'>"
+    with pytest.raises(AttributeError):
+        _ = buffer.read
+
+
+def test_views_copy_nothing_and_are_read_only(buffer, size):
+    view = memoryview(buffer)
+    assert view.readonly and (view.format, view.nbytes, view.contiguous) == ("B", size, True)
+    array = numpy.frombuffer(buffer, dtype=numpy.uint8) if size else numpy.zeros(0)
+    wrapped = pyarrow.py_buffer(buffer)
+    assert wrapped.size == size and not wrapped.is_mutable
+    if size:
+        assert array.ctypes.data == wrapped.address
+        assert numpy.frombuffer(buffer[1:], dtype=numpy.uint8).ctypes.data == wrapped.address + 1
+    with pytest.raises((TypeError, ValueError)):
+        view[:] = bytes(size)
+    with pytest.raises(TypeError):
+        struct.pack_into("B", buffer, 0, 1)
+
+
+def test_bytes_stay_as_long_as_a_view_of_them(store, directory):
+    store.put(f"{directory}/o", DATA[:SIZE])
+    buffer = store.get(f"{directory}/o")
+    gone = weakref.ref(buffer)
+    array = numpy.frombuffer(buffer, dtype=numpy.uint8)
+    part = buffer[100:]
+    del buffer
+    store.delete(f"{directory}/o")
+    gc.collect()
+    assert gone() is not None
+    assert array.tobytes() == DATA[:SIZE]
+    del array
+    gc.collect()
+    assert gone() is None
+    assert part == DATA[100:SIZE]
+
+
+def test_buffer_is_pickled_as_bytes(buffer, size):
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        copy = pickle.loads(pickle.dumps(buffer, protocol))
+        assert type(copy) is bytes and copy == DATA[:size]
+    beside: list[pickle.PickleBuffer] = []
+    text = pickle.dumps(buffer, 5, buffer_callback=beside.append)
+    assert len(text) < 200
+    assert pickle.loads(text, buffers=beside) == DATA[:size]
+
+
+def test_ranges_and_views_of_files_are_buffers(store, directory):
+    store.put(f"{directory}/o", DATA[:SIZE])
+    for part in store.get_ranges(f"{directory}/o", [(0, 10), (5, 0)]):
+        assert isinstance(part, sanderling.Buffer)
+    assert isinstance(store.get_range(f"{directory}/o", 3, 4), sanderling.Buffer)
+    with store.open(f"{directory}/o") as file:
+        assert file.view() == DATA[:SIZE]
+        assert file.view(7, 9) == DATA[7:16]
+        assert file.tell() == 0
+        assert isinstance(file.read(10), bytes)
+        with pytest.raises(ValueError):
+            file.view(SIZE, 1)
+
+
+def test_any_contiguous_buffer_is_put(store, directory):
+    numbers = numpy.arange(300_000, dtype=numpy.float64).reshape(100, 3000)
+    text = bytes(numbers)
+    for data in (numbers, bytearray(text), memoryview(text), pyarrow.py_buffer(text)):
+        store.put(f"{directory}/o", data)
+        assert store.get(f"{directory}/o") == text
+    again = store.get(f"{directory}/o")
+    store.put(f"{directory}/again", again[8:])
+    assert store.get(f"{directory}/again") == text[8:]
+    store.put(f"{directory}/o", numbers[:0])
+    assert store.get(f"{directory}/o") == b""
+    for scattered in (numbers[:, ::2], numbers.T):
+        with pytest.raises(BufferError):
+            store.put(f"{directory}/o", scattered)
+
+
+def test_put_lets_its_buffer_go(store, directory):
+    data = bytearray(DATA[:SIZE])
+    store.put(f"{directory}/o", data)
+    # A bytearray that somebody still reads cannot be resized.
+    data.append(1)
+    with pytest.raises(sanderling.NotFound):
+        store.put(f"{directory}/none/o", data)
+    data.append(2)
+    assert len(data) == SIZE + 2
