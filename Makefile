@@ -33,6 +33,10 @@ sim: ## Runs SEEDS simulated clusters from seed SEED on.
 	cargo run --quiet --locked --release --package sanderling-cli -- \
 		sim --seed $(SEED) --seeds $(SEEDS) $(ARGS)
 
+.PHONY: bench
+bench: ## Compares with iperf3, Redis, memcached, Ray and fio; ARGS="--rows 1,2" for some rows.
+	@python3 bench/compare.py $(ARGS)
+
 .PHONY: lint
 lint: ## Checks format, lints and the repository's own rules.
 	cargo fmt --all --check

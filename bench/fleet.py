@@ -1,0 +1,92 @@
+"""Our side: a namenode, datanodes, and `sanderling bench` against them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import machine
+from server import Server
+from world import World, pinned, run_json
+
+
+class Fleet:
+    """A cluster of processes on loopback."""
+
+    def __init__(self, world: World, directory: Path, namenode: Server, address: str) -> None:
+        self.world = world
+        self.directory = directory
+        self.namenode = namenode
+        self.address = address
+        self.datanodes: list[Server] = []
+
+    def bench(self, kind: str, *flags: str, core: int | None = None) -> dict[str, Any]:
+        """Runs one benchmark and returns its JSON; with `core` on that core alone."""
+        words = [str(self.world.sanderling), "--namenode", self.address, "--json", "-q", "bench"]
+        command = [*words, kind, *flags]
+        return run_json(command if core is None else pinned(core, command))
+
+    def cli(self, *words: str) -> Any:
+        """Runs any other command that prints JSON."""
+        begin = [str(self.world.sanderling), "--namenode", self.address, "--json", "-q"]
+        return run_json([*begin, *words])
+
+    def wait_for_arenas(self) -> None:
+        """Waits until every arena is faulted in, so that no benchmark pays for it."""
+        for datanode in self.datanodes:
+            before, still = -1, 0
+            # An arena is the shared memory of its process: it is there when it grows no more.
+            while still < 5:
+                now = machine.resident_bytes(datanode.pid)["shared"]
+                still = still + 1 if now == before else 0
+                before = now
+                time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def fleet(
+    world: World,
+    datanodes: int = 1,
+    dram: str = "1GiB",
+    core: int | None = None,
+    datanode_flags: tuple[str, ...] = (),
+    namenode_flags: tuple[str, ...] = (),
+) -> Iterator[Fleet]:
+    """Starts a cluster and ends it; with `core` the datanodes run on that core alone."""
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=world.work)))
+        flags = ["--listen", "127.0.0.1:0", "--http", "none", "--dir", str(directory / "catalog")]
+        words = ["namenode", *flags, *namenode_flags]
+        namenode, ready = start(world, stack, directory, "namenode", words)
+        made = Fleet(world, directory, namenode, ready["address"])
+        for at in range(datanodes):
+            name = f"n{at}"
+            words = ["--namenode", made.address, "datanode", "--name", name, "--dram", dram]
+            words += ["--http", "none", *(flag.format(name=name) for flag in datanode_flags)]
+            server, _ = start(world, stack, directory, name, words, core)
+            made.datanodes.append(server)
+        made.wait_for_arenas()
+        yield made
+
+
+def start(
+    world: World,
+    stack: contextlib.ExitStack,
+    directory: Path,
+    name: str,
+    words: list[str],
+    core: int | None = None,
+) -> tuple[Server, dict[str, Any]]:
+    """Starts a server of ours and returns it with what its ready file says."""
+    file = directory / f"{name}.ready"
+    command = [str(world.sanderling), *words, "--exit-with-parent", "--ready-file", str(file)]
+    log = world.work / f"{name}.log"
+    made = Server(name, command if core is None else pinned(core, command), log)
+    server = stack.enter_context(made)
+    server.serves(file.exists)
+    return server, json.loads(file.read_text())

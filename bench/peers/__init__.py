@@ -1,0 +1,1 @@
+"""The other systems: how each is started and measured."""
