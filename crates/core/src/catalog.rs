@@ -9,6 +9,7 @@ mod block_map;
 mod copies;
 mod drain;
 mod due;
+mod events;
 mod fsck;
 mod heirs;
 mod inspect;
@@ -24,13 +25,10 @@ mod usage;
 mod view;
 mod writing;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::event::LossReport;
-use sanderling_protocol::limits::EVENTS_KEPT_MAX;
-use sanderling_protocol::{
-    BlockId, ClusterId, Event, EventKind, Instant, JobId, Millis, Nonce, ObjectId,
-};
+use sanderling_protocol::{BlockId, ClusterId, Instant, JobId, Millis, Nonce, ObjectId};
 use serde::{Deserialize, Serialize};
 
 pub use apply::{Applied, DatanodeOrder};
@@ -41,6 +39,7 @@ pub use object::ROOT;
 
 use block_map::Block;
 use due::Due;
+use events::Events;
 use jobs::Job;
 use members::Nodes;
 use object::{Body, Container, Object};
@@ -65,8 +64,7 @@ pub struct Catalog {
     manager: Option<Manager>,
     /// What becomes due, by time. Entries may be early: what they name knows better.
     due: BTreeSet<(Instant, Due)>,
-    events: VecDeque<Event>,
-    next_event: u64,
+    events: Events,
     report: LossReport,
 }
 
@@ -110,8 +108,7 @@ impl Catalog {
             jobs: BTreeMap::new(),
             manager: None,
             due: BTreeSet::new(),
-            events: VecDeque::new(),
-            next_event: 1,
+            events: Events::default(),
             report: LossReport::default(),
         }
     }
@@ -140,19 +137,6 @@ impl Catalog {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Returns the kept events after a sequence, the oldest first.
-    #[must_use]
-    pub fn events_after(&self, sequence: u64, limit: usize) -> Vec<Event> {
-        let first = self.events.partition_point(|event| event.sequence <= sequence);
-        self.events.range(first..).take(limit).cloned().collect()
-    }
-
-    /// Returns the last event's sequence, 0 before the first.
-    #[must_use]
-    pub const fn event_last(&self) -> u64 {
-        self.next_event - 1
-    }
-
     /// Returns everything that was ever declared lost.
     #[must_use]
     pub const fn report(&self) -> &LossReport {
@@ -169,14 +153,5 @@ impl Catalog {
     #[must_use]
     pub fn block_count(&self) -> usize {
         self.blocks.len()
-    }
-
-    fn emit(&mut self, kind: EventKind) {
-        let event = Event { sequence: self.next_event, at: self.now, kind };
-        self.next_event += 1;
-        self.events.push_back(event);
-        if self.events.len() > EVENTS_KEPT_MAX {
-            self.events.pop_front();
-        }
     }
 }

@@ -41,6 +41,10 @@ pub const BACKGROUND_MOVE_MILLIS_MAX: u64 = 20_000;
 /// Most events kept by the namenode for those who follow them.
 pub const EVENTS_KEPT_MAX: usize = 10_000;
 
+/// Most of them that tell of moved and copied blocks. They come by hundreds and are counted in the
+/// loss report as well, so most of the list is left to what is told nowhere else.
+pub const MOVE_EVENTS_KEPT_MAX: usize = 2_500;
+
 /// Most lost objects named in a loss report; beyond that only counts go on.
 pub const LOST_OBJECTS_KEPT_MAX: usize = 10_000;
 

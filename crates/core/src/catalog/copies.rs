@@ -1,11 +1,12 @@
 //! Copies beside the home: made ahead of a notice, they become homes when it comes.
 
 use sanderling_protocol::node::Policy;
-use sanderling_protocol::{BlockId, EventKind, Millis, NodeId, Nonce, Refusal, Reply, Tier};
+use sanderling_protocol::{BlockId, Millis, NodeId, Nonce, Refusal, Reply, Tier};
 
 use super::Catalog;
 use super::block_map::{Copied, Orders, allocated_bytes};
 use super::due::Due;
+use super::events::Gathered;
 
 /// Most copies that become homes by one command, so that a large node's notice does not stop the
 /// namenode for long; the next turn follows at once.
@@ -193,7 +194,7 @@ impl Catalog {
             drain.promoted_bytes += bytes;
         }
         self.report.promoted_bytes += bytes;
-        self.emit(EventKind::BlocksPromoted { from, blocks: count, bytes });
+        self.gather(Gathered::Promoted(from), count, bytes);
         self.check_drained(from);
     }
 

@@ -22,6 +22,8 @@ pub(super) enum Due {
     Move(BlockId, Epoch),
     /// More copies of a draining node's blocks become homes.
     Promote(NodeId),
+    /// Moves that were gathered are told.
+    Events,
 }
 
 /// Most things done by one tick, so that a million objects that expire at once do not stop the
@@ -49,6 +51,7 @@ impl Catalog {
                 Due::Node(node) => self.pass_deadline(node, orders),
                 Due::Move(block, epoch) => self.expire_move(block, epoch, orders),
                 Due::Promote(node) => self.promote_copies(node, orders),
+                Due::Events => self.tell_gathered(),
             }
         }
     }

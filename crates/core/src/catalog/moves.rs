@@ -11,6 +11,7 @@ use sanderling_protocol::{
 
 use super::block_map::{Block, BlockState, Copied, Move, Orders, allocated_bytes};
 use super::due::Due;
+use super::events::Gathered;
 use super::{Catalog, Manager};
 
 impl Catalog {
@@ -182,14 +183,14 @@ impl Catalog {
             drain.moved_blocks += blocks;
             drain.moved_bytes += bytes;
             self.report.moved_bytes += bytes;
-            self.emit(EventKind::BlocksMoved { from, to, blocks, bytes });
+            self.gather(Gathered::Moved(from, to), blocks, bytes);
             self.check_drained(from);
         } else if purpose == MovePurpose::Precopy {
             self.report.copied_bytes += bytes;
-            self.emit(EventKind::BlocksCopied { from, to, blocks, bytes });
+            self.gather(Gathered::Copied(from, to), blocks, bytes);
         } else {
             self.report.rebalanced_bytes += bytes;
-            self.emit(EventKind::BlocksRebalanced { from, to, blocks, bytes });
+            self.gather(Gathered::Rebalanced(from, to), blocks, bytes);
         }
     }
 

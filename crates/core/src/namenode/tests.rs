@@ -3,6 +3,7 @@
 
 mod cluster;
 mod copies;
+mod events;
 mod heirs;
 mod jobs;
 mod names;

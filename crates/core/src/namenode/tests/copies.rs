@@ -13,7 +13,7 @@ use super::Rig;
 const MANAGER: Nonce = Nonce(99);
 
 impl Rig {
-    fn begin(
+    pub(super) fn begin(
         &mut self,
         block: BlockId,
         from: Epoch,
@@ -27,7 +27,7 @@ impl Rig {
         }
     }
 
-    fn end(
+    pub(super) fn end(
         &mut self,
         block: BlockId,
         epochs: (Epoch, Epoch),
@@ -60,7 +60,7 @@ impl Rig {
         self.namenode.node_info(node, self.now).unwrap()
     }
 
-    fn give_notice(&mut self, node: NodeId) {
+    pub(super) fn give_notice(&mut self, node: NodeId) {
         let reason = "spot".to_owned();
         self.ask(Request::Notice { node: node.into(), deadline_millis: 1000, reason }).unwrap();
     }
@@ -70,7 +70,7 @@ impl Rig {
     }
 }
 
-fn rig(nodes: u32) -> Rig {
+pub(super) fn rig(nodes: u32) -> Rig {
     let mut rig = Rig::with_nodes(nodes);
     let (name, lease) = ("manager".to_owned(), Millis(600_000));
     rig.ask(Request::Manage { holder: MANAGER, name, lease }).unwrap();

@@ -1,0 +1,214 @@
+//! What happened, kept for those who follow it.
+//!
+//! Moves come in batches, hundreds a second in a busy fleet. Those from one node to another are
+//! told together, so that they do not push out of the list what an operator looks for: notices,
+//! losses, deaths. Each move is told once, so sums over the events are right.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use sanderling_protocol::limits::{EVENTS_KEPT_MAX, MOVE_EVENTS_KEPT_MAX};
+use sanderling_protocol::{Event, EventKind, Instant, Millis, NodeId};
+use serde::{Deserialize, Serialize};
+
+use super::Catalog;
+use super::due::Due;
+
+/// How long moves off a draining node are gathered into one event: people watch a drain.
+const DRAIN_GATHERED: Millis = Millis(1000);
+
+/// How long copies and moves for balance are gathered: they go on for hours.
+const BACKGROUND_GATHERED: Millis = Millis(10_000);
+
+/// Most sums that are gathered at once; beyond that they are told sooner.
+const GATHERED_MAX: usize = 4096;
+
+/// The kept events, and the moves that are not told yet.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Events {
+    last: u64,
+    /// All but the moves.
+    kept: VecDeque<Event>,
+    /// Moves, apart so that they push out nothing but each other.
+    moves: VecDeque<Event>,
+    /// Blocks and bytes that are told together.
+    gathered: BTreeMap<Gathered, (u64, u64)>,
+    /// When they are told.
+    drains_due: Option<Instant>,
+    background_due: Option<Instant>,
+}
+
+/// What is told together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) enum Gathered {
+    Promoted(NodeId),
+    Moved(NodeId, NodeId),
+    Copied(NodeId, NodeId),
+    Rebalanced(NodeId, NodeId),
+}
+
+impl Gathered {
+    const fn from(self) -> NodeId {
+        match self {
+            Self::Promoted(from)
+            | Self::Moved(from, _)
+            | Self::Copied(from, _)
+            | Self::Rebalanced(from, _) => from,
+        }
+    }
+
+    const fn is_of_a_drain(self) -> bool {
+        matches!(self, Self::Promoted(_) | Self::Moved(..))
+    }
+
+    const fn event(self, blocks: u64, bytes: u64) -> EventKind {
+        match self {
+            Self::Promoted(from) => EventKind::BlocksPromoted { from, blocks, bytes },
+            Self::Moved(from, to) => EventKind::BlocksMoved { from, to, blocks, bytes },
+            Self::Copied(from, to) => EventKind::BlocksCopied { from, to, blocks, bytes },
+            Self::Rebalanced(from, to) => EventKind::BlocksRebalanced { from, to, blocks, bytes },
+        }
+    }
+}
+
+impl Events {
+    pub(super) const fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Returns the kept events after a sequence, the oldest first.
+    pub(super) fn after(&self, sequence: u64, limit: usize) -> Vec<Event> {
+        let rest = |list: &VecDeque<Event>| list.partition_point(|it| it.sequence <= sequence);
+        let mut others = self.kept.range(rest(&self.kept)..).peekable();
+        let mut moves = self.moves.range(rest(&self.moves)..).peekable();
+        let mut events = Vec::new();
+        while events.len() < limit {
+            let is_other = match (others.peek(), moves.peek()) {
+                (Some(other), Some(one)) => other.sequence < one.sequence,
+                (other, _) => other.is_some(),
+            };
+            let next = if is_other { others.next() } else { moves.next() };
+            let Some(event) = next else { break };
+            events.push(event.clone());
+        }
+        events
+    }
+
+    fn push(&mut self, at: Instant, kind: EventKind) {
+        self.last += 1;
+        let is_move = matches!(
+            kind,
+            EventKind::BlocksMoved { .. }
+                | EventKind::BlocksCopied { .. }
+                | EventKind::BlocksRebalanced { .. }
+        );
+        let (list, max) = match is_move {
+            true => (&mut self.moves, MOVE_EVENTS_KEPT_MAX),
+            false => (&mut self.kept, EVENTS_KEPT_MAX - MOVE_EVENTS_KEPT_MAX),
+        };
+        list.push_back(Event { sequence: self.last, at, kind });
+        if list.len() > max {
+            list.pop_front();
+        }
+    }
+
+    /// Tells what was gathered and is meant, in the order of kinds and nodes.
+    fn tell(&mut self, at: Instant, is_meant: impl Fn(Gathered) -> bool) {
+        let told: Vec<(Gathered, (u64, u64))> =
+            self.gathered.extract_if(.., |gathered, _| is_meant(*gathered)).collect();
+        for (gathered, (blocks, bytes)) in told {
+            self.push(at, gathered.event(blocks, bytes));
+        }
+    }
+}
+
+impl Catalog {
+    /// Tells an event, after the moves of its node if it is the last word on them.
+    pub(super) fn emit(&mut self, kind: EventKind) {
+        if let EventKind::NodeDrained { node, .. }
+        | EventKind::NodeCancelled { node }
+        | EventKind::NodeGone { node, .. }
+        | EventKind::BlocksLost { node, .. } = kind
+        {
+            self.events.tell(self.now, |gathered| gathered.from() == node);
+        }
+        self.events.push(self.now, kind);
+    }
+
+    /// Counts blocks that have moved; they are told together with others of the same way.
+    pub(super) fn gather(&mut self, moved: Gathered, blocks: u64, bytes: u64) {
+        let events = &mut self.events;
+        let sum = events.gathered.entry(moved).or_default();
+        *sum = (sum.0 + blocks, sum.1 + bytes);
+        let (due, span) = match moved.is_of_a_drain() {
+            true => (&mut events.drains_due, DRAIN_GATHERED),
+            false => (&mut events.background_due, BACKGROUND_GATHERED),
+        };
+        if due.is_none() {
+            let at = self.now + span;
+            *due = Some(at);
+            self.schedule(at, Due::Events);
+        }
+        if self.events.gathered.len() > GATHERED_MAX {
+            self.events.tell(self.now, |_| true);
+        }
+    }
+
+    /// Tells what was gathered long enough.
+    pub(super) fn tell_gathered(&mut self) {
+        let now = self.now;
+        let events = &mut self.events;
+        let is_due = |due: &mut Option<Instant>| due.take_if(|at| *at <= now).is_some();
+        let (drains, background) =
+            (is_due(&mut events.drains_due), is_due(&mut events.background_due));
+        events.tell(now, |gathered| if gathered.is_of_a_drain() { drains } else { background });
+    }
+
+    /// Returns the kept events after a sequence, the oldest first.
+    #[must_use]
+    pub fn events_after(&self, sequence: u64, limit: usize) -> Vec<Event> {
+        self.events.after(sequence, limit)
+    }
+
+    /// Returns the last event's sequence, 0 before the first.
+    #[must_use]
+    pub const fn event_last(&self) -> u64 {
+        self.events.last()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::ClusterId;
+
+    use super::*;
+
+    #[test]
+    fn moves_push_out_each_other_and_nothing_else() {
+        let mut catalog = Catalog::new(ClusterId(1), Millis(1));
+        catalog.emit(EventKind::ManagerChanged { name: "first".to_owned() });
+        for turn in 0..EVENTS_KEPT_MAX as u64 {
+            catalog.now = catalog.now + BACKGROUND_GATHERED;
+            catalog.tell_gathered();
+            catalog.gather(Gathered::Copied(NodeId(1), NodeId(2)), 1, turn);
+        }
+        catalog.emit(EventKind::ManagerChanged { name: "last".to_owned() });
+        let events = catalog.events_after(0, usize::MAX);
+        assert_eq!(events.len(), MOVE_EVENTS_KEPT_MAX + 2);
+        assert_eq!(events[0].sequence, 1);
+        assert!(events.is_sorted_by_key(|event| event.sequence));
+        let page = catalog.events_after(events[7].sequence, 5);
+        assert_eq!(page, events[8..13]);
+        assert_eq!(catalog.event_last(), EVENTS_KEPT_MAX as u64 + 1);
+        assert!(catalog.events_after(catalog.event_last(), 5).is_empty());
+    }
+
+    #[test]
+    fn too_many_ways_at_once_are_told_sooner() {
+        let mut catalog = Catalog::new(ClusterId(1), Millis(1));
+        for number in 0..=GATHERED_MAX as u32 {
+            catalog.gather(Gathered::Moved(NodeId(number), NodeId(0)), 1, 10);
+        }
+        assert_eq!(catalog.event_last(), GATHERED_MAX as u64 + 1);
+        assert!(catalog.events.gathered.is_empty());
+    }
+}
