@@ -12,7 +12,7 @@ use sanderling_protocol::limits::RANGES_MAX;
 use sanderling_protocol::message::Layout;
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{Header, NodeId, Op, Refusal};
-use sanderling_transport::CallError;
+use sanderling_transport::{CallError, Patience};
 use tokio::time::Instant;
 
 use crate::client::Shared;
@@ -170,9 +170,10 @@ pub(crate) async fn fetch(
         .map(|(node, batch)| {
             let address = addresses.get(&node).copied().unwrap_or_default();
             async move {
-                // Counted from when the frame is sent: those of a large read wait for each other.
-                let deadline = call_deadline.min(Instant::now() + shared.config.attempt_deadline);
-                let answer = read_batch(shared, address, node, &batch, deadline).await;
+                // Answers wait for each other on a slow link: only silence ends an attempt early.
+                let silence_max = Some(shared.config.attempt_deadline);
+                let patience = Patience { deadline: call_deadline, silence_max };
+                let answer = read_batch(shared, address, node, &batch, patience).await;
                 let answer = answer.map(|(ranges, flags)| {
                     if flags & IS_LEAVING != 0 {
                         // The next read asks where it is now, before this place is gone.
@@ -232,10 +233,10 @@ async fn read_batch(
     address: &str,
     node: NodeId,
     batch: &[Piece],
-    deadline: Instant,
+    patience: Patience,
 ) -> Result<(Ranges, u16), CallError> {
     if let [piece] = batch {
-        let read = read_one(shared, address, node, &piece.range, deadline).await;
+        let read = read_one(shared, address, node, &piece.range, patience).await;
         return read.map(|(bytes, flags)| (vec![bytes], flags));
     }
     let mut body = Vec::with_capacity(batch.len() * RangeRequest::BYTES);
@@ -243,7 +244,7 @@ async fn read_batch(
         piece.range.encode(&mut body);
     }
     let header = Header::new(Op::ReadMany, 0);
-    let frame = shared.pool.call(address, Some(node), header, vec![body.into()], deadline).await?;
+    let frame = shared.pool.call(address, Some(node), header, vec![body.into()], patience).await?;
     let bad = |refusal: Refusal| CallError::BadReply {
         address: address.to_owned(),
         why: refusal.to_string(),
@@ -267,14 +268,14 @@ async fn read_one(
     address: &str,
     node: NodeId,
     range: &RangeRequest,
-    deadline: Instant,
+    patience: Patience,
 ) -> Result<(Result<Bytes, Refusal>, u16), CallError> {
     let mut header = Header::new(Op::Read, 0);
     header.block = range.block;
     header.epoch = range.epoch;
     header.offset = u64::from(range.offset);
     header.length = range.length;
-    match shared.pool.call(address, Some(node), header, vec![], deadline).await {
+    match shared.pool.call(address, Some(node), header, vec![], patience).await {
         Ok(frame) => {
             let Header { checksum, flags, .. } = frame.header;
             Ok((checked(shared, range, frame.body, checksum), flags))

@@ -13,7 +13,7 @@ use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::{Grant, ObjectStat};
 use sanderling_protocol::{Header, LeaseId, NodeId, ObjectId, Op, Path, Refusal, Reply, Request};
-use sanderling_transport::CallError;
+use sanderling_transport::{CallError, Patience};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -499,8 +499,10 @@ async fn write_piece(
     header.checksum = crc32c(&piece);
     let node = Some(placed.block.node);
     loop {
-        let deadline = Instant::now() + shared.config.attempt_deadline;
-        match shared.pool.call(address, node, header, vec![piece.clone()], deadline).await {
+        // Pieces wait for each other on a slow link: only silence ends an attempt early.
+        let silence_max = Some(shared.config.attempt_deadline);
+        let patience = Patience { deadline: give_up, silence_max };
+        match shared.pool.call(address, node, header, vec![piece.clone()], patience).await {
             Err(CallError::Refused(Refusal::RetryAfter { after, why })) => {
                 refused_at.get_or_insert_with(Instant::now);
                 let pause = Duration::from(after);

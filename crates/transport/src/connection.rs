@@ -1,41 +1,44 @@
 //! One connection to a peer, with many calls under way.
 
-use std::collections::HashMap;
-use std::io::IoSlice;
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use parking_lot::Mutex;
+use bytes::Bytes;
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Hello, HelloReply};
 use sanderling_protocol::{Frame, Header, Op, Refusal};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::buffers::Buffers;
+use crate::calls::{Answer, Begun, Calls, Ended, Patience};
 use crate::error::CallError;
-use crate::reader::FrameReader;
-use crate::socket::prepare;
+use crate::gather::length;
+use crate::outgoing::Outgoing;
+use crate::reader::{Arrived, FrameReader};
+use crate::stream::{ReadHalf, Stream};
 
 /// Bounds of one connection.
 #[derive(Debug, Clone)]
 pub struct ConnectionOptions {
     /// Most calls under way; further ones wait until their deadline.
     pub in_flight_max: usize,
+    /// Memory that long answers are received into; connections with clones of it share it.
+    pub buffers: Buffers,
 }
 
 impl Default for ConnectionOptions {
     fn default() -> Self {
         // Enough to hide the latency of small calls, and at most as many whole blocks in memory.
-        Self { in_flight_max: 256 }
+        Self { in_flight_max: 256, buffers: Buffers::default() }
     }
 }
 
-type Answer = Result<Frame<Bytes>, CallError>;
+/// Time after which a peer that takes no bytes is given up: longer than any call waits by default.
+const WRITE_WITHIN: Duration = Duration::from_secs(30);
 
 /// One connection to a peer. Clones share it; it closes with the last of them.
 #[derive(Debug, Clone)]
@@ -45,35 +48,25 @@ pub struct Connection {
 
 #[derive(Debug)]
 struct Shared {
-    address: String,
-    outgoing: mpsc::Sender<Vec<Bytes>>,
-    waiters: Arc<Mutex<Waiters>>,
-    next_request: AtomicU64,
+    wire: Arc<Wire>,
     permits: Semaphore,
-    tasks: [JoinHandle<()>; 2],
+    tasks: [JoinHandle<()>; 3],
+}
+
+/// What callers and the connection's own tasks share.
+#[derive(Debug)]
+struct Wire {
+    address: String,
+    calls: Calls,
+    outgoing: Outgoing,
+    /// A call ends before the timer's next look.
+    earlier: Notify,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Waiters {
-    by_request: HashMap<u64, oneshot::Sender<Answer>>,
-    /// Why the connection broke, once it has.
-    broken: Option<CallError>,
-}
-
-impl Waiters {
-    fn fail(&mut self, error: &CallError) {
-        self.broken.get_or_insert_with(|| error.clone());
-        for (_, waiter) in self.by_request.drain() {
-            // A waiter that has given up does not listen any more.
-            let _ = waiter.send(Err(error.clone()));
         }
     }
 }
@@ -104,11 +97,24 @@ impl Connection {
     ) -> Result<(Self, HelloReply), CallError> {
         let began = Instant::now();
         let dialled = timeout_at(deadline, TcpStream::connect(address)).await;
-        let stream = dialled.map_err(|_| timed_out(address, began))?.map_err(|error| {
-            CallError::Unreachable { address: address.to_owned(), cause: error.kind() }
-        })?;
-        prepare(&stream);
-        let connection = Self::over(address, stream, options);
+        let stream = dialled
+            .map_err(|_| timed_out(address, began.elapsed()))?
+            .map_err(|error| unreachable(address, &error))?;
+        Self::greet(address, stream, hello, deadline, options).await
+    }
+
+    /// Exchanges greetings over a stream that is connected already. The address is for messages.
+    ///
+    /// # Errors
+    /// [`CallError::Refused`] when the peer is not who was meant; [`CallError::Closed`].
+    pub async fn greet(
+        address: &str,
+        stream: impl Into<Stream>,
+        hello: Hello,
+        deadline: Instant,
+        options: &ConnectionOptions,
+    ) -> Result<(Self, HelloReply), CallError> {
+        let connection = Self::over(address, stream.into(), options);
         let frame = connection
             .call(Header::new(Op::Hello, 0), vec![Bytes::from(encode_body(&hello))], deadline)
             .await?;
@@ -117,23 +123,21 @@ impl Connection {
         Ok((connection, reply))
     }
 
-    fn over(address: &str, stream: TcpStream, options: &ConnectionOptions) -> Self {
-        let (read, write) = stream.into_split();
-        let waiters = Arc::new(Mutex::new(Waiters::default()));
-        let (outgoing, queue) = mpsc::channel(options.in_flight_max);
-        let tasks = [
-            tokio::spawn(receive(address.to_owned(), read, Arc::clone(&waiters))),
-            tokio::spawn(send(address.to_owned(), write, queue, Arc::clone(&waiters))),
-        ];
-        let shared = Shared {
+    fn over(address: &str, stream: Stream, options: &ConnectionOptions) -> Self {
+        let (read, write) = stream.prepared();
+        let wire = Arc::new(Wire {
             address: address.to_owned(),
-            outgoing,
-            waiters,
-            next_request: AtomicU64::new(1),
-            permits: Semaphore::new(options.in_flight_max),
-            tasks,
-        };
-        Self { shared: Arc::new(shared) }
+            calls: Calls::default(),
+            outgoing: Outgoing::new(write),
+            earlier: Notify::new(),
+        });
+        let tasks = [
+            tokio::spawn(receive(Arc::clone(&wire), read, options.buffers.clone())),
+            tokio::spawn(send(Arc::clone(&wire))),
+            tokio::spawn(end_late(Arc::clone(&wire))),
+        ];
+        let permits = Semaphore::new(options.in_flight_max);
+        Self { shared: Arc::new(Shared { wire, permits, tasks }) }
     }
 
     /// Sends a frame and waits for its answer. The header's `request` and `body_bytes` are filled
@@ -142,79 +146,81 @@ impl Connection {
     /// # Errors
     /// [`CallError`]: its `recovery` says what to do. After `TimedOut` and `Closed` the call may
     /// have been done.
-    pub async fn call(&self, header: Header, body: Vec<Bytes>, deadline: Instant) -> Answer {
-        let began = Instant::now();
-        let shared = &*self.shared;
-        let permit = timeout_at(deadline, shared.permits.acquire()).await;
-        let _permit = match permit {
-            Ok(permit) => permit.expect("the semaphore is never closed"),
-            Err(_) => return Err(CallError::TooBusy { address: shared.address.clone() }),
-        };
-        let request = shared.next_request.fetch_add(1, Ordering::Relaxed);
-        let (sender, receiver) = oneshot::channel();
-        {
-            let mut waiters = shared.waiters.lock();
-            if let Some(error) = &waiters.broken {
-                return Err(error.clone());
-            }
-            waiters.by_request.insert(request, sender);
+    pub async fn call(
+        &self,
+        mut header: Header,
+        body: Vec<Bytes>,
+        patience: impl Into<Patience>,
+    ) -> Answer {
+        let patience = patience.into();
+        let wire = &*self.shared.wire;
+        header.body_bytes = checked_length(&body)?;
+        let _permit = self.permit(patience.deadline).await?;
+        let Begun { request, is_alone, is_earliest } =
+            wire.calls.begin(patience, Instant::now())?;
+        let mut under_way = UnderWay { wire, request, is_answered: false };
+        if is_earliest {
+            wire.earlier.notify_one();
         }
-        let _forget = Forget { waiters: &shared.waiters, request };
-        let frame = framed(header, request, body)?;
-        let answered = timeout_at(deadline, async {
-            let closed = |_| self.broken_error();
-            shared.outgoing.send(frame).await.map_err(closed)?;
-            receiver.await.map_err(|_| self.broken_error())?
-        });
-        match answered.await {
-            Ok(answer) => check(&shared.address, answer?),
-            Err(_) => Err(timed_out(&shared.address, began)),
+        header.request = request;
+        if let Err(error) = wire.outgoing.send(header, body, is_alone) {
+            wire.calls.fail(&closed(&wire.address, &error.to_string()));
+        }
+        let answered = poll_fn(|context| wire.calls.poll(request, context.waker())).await;
+        under_way.is_answered = answered.is_ok();
+        match answered {
+            Ok(frame) => check(&wire.address, frame),
+            Err(Ended::Broken(error)) => Err(error),
+            Err(Ended::Late(waited)) => Err(timed_out(&wire.address, waited)),
+        }
+    }
+
+    async fn permit(&self, deadline: Instant) -> Result<SemaphorePermit<'_>, CallError> {
+        if let Ok(permit) = self.shared.permits.try_acquire() {
+            return Ok(permit);
+        }
+        match timeout_at(deadline, self.shared.permits.acquire()).await {
+            Ok(permit) => Ok(permit.expect("the semaphore is never closed")),
+            Err(_) => Err(CallError::TooBusy { address: self.shared.wire.address.clone() }),
         }
     }
 
     /// Tells whether the connection has broken: calls on it fail at once.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        self.shared.waiters.lock().broken.is_some()
+        self.shared.wire.calls.is_broken()
     }
 
     /// Returns the peer's address.
     #[must_use]
     pub fn address(&self) -> &str {
-        &self.shared.address
-    }
-
-    fn broken_error(&self) -> CallError {
-        let broken = self.shared.waiters.lock().broken.clone();
-        broken.unwrap_or_else(|| closed(&self.shared.address, "it was closed"))
+        &self.shared.wire.address
     }
 }
 
-/// Forgets a waiter however its call ends, so that a cancelled call leaves nothing behind.
-struct Forget<'a> {
-    waiters: &'a Mutex<Waiters>,
+/// Forgets a call however it ends, so that a cancelled one leaves nothing behind.
+struct UnderWay<'a> {
+    wire: &'a Wire,
     request: u64,
+    is_answered: bool,
 }
 
-impl Drop for Forget<'_> {
+impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.waiters.lock().by_request.remove(&self.request);
+        self.wire.calls.forget(self.request);
+        if !self.is_answered {
+            self.wire.outgoing.withdraw(self.request);
+        }
     }
 }
 
-fn framed(mut header: Header, request: u64, body: Vec<Bytes>) -> Result<Vec<Bytes>, CallError> {
-    let bytes: usize = body.iter().map(Bytes::len).sum();
+fn checked_length(body: &[Bytes]) -> Result<u32, CallError> {
+    let bytes = length(body);
     let limit = sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
-    header.body_bytes =
-        u32::try_from(bytes).ok().filter(|bytes| *bytes <= limit).ok_or_else(|| {
-            let (value, limit) = (bytes as u64, u64::from(limit));
-            Refusal::TooLarge { what: "frame body".to_owned(), value, limit }
-        })?;
-    header.request = request;
-    let mut frame = Vec::with_capacity(1 + body.len());
-    frame.push(Bytes::copy_from_slice(&header.encode()));
-    frame.extend(body);
-    Ok(frame)
+    u32::try_from(bytes).ok().filter(|bytes| *bytes <= limit).ok_or_else(|| {
+        let (value, limit) = (bytes as u64, u64::from(limit));
+        Refusal::TooLarge { what: "frame body".to_owned(), value, limit }.into()
+    })
 }
 
 fn check(address: &str, frame: Frame<Bytes>) -> Answer {
@@ -225,96 +231,58 @@ fn check(address: &str, frame: Frame<Bytes>) -> Answer {
     Err(refusal.map_or_else(|error| bad_reply(address, &error), CallError::Refused))
 }
 
-/// Hands each answer to its waiter until the connection breaks.
-async fn receive(
-    address: String,
-    mut stream: impl AsyncRead + Unpin,
-    waiters: Arc<Mutex<Waiters>>,
-) {
-    let mut reader = FrameReader::default();
-    let error = loop {
-        match reader.next(&mut stream).await {
-            Ok(frame) if frame.header.request == 0 => {
+/// Hands each answer to its caller until the connection breaks.
+async fn receive(wire: Arc<Wire>, mut stream: ReadHalf, buffers: Buffers) {
+    let mut reader = FrameReader::new(buffers);
+    let why = loop {
+        match reader.buffered(|_| None) {
+            Ok(None) => match reader.fill(&mut stream).await {
+                Ok(()) => wire.calls.progressed(Instant::now()),
+                Err(error) => break closed(&wire.address, &error.to_string()),
+            },
+            Ok(Some(Arrived::Frame(frame))) if frame.header.request == 0 => {
                 // A refusal of the connection itself.
-                break match check(&address, frame) {
+                break match check(&wire.address, frame) {
                     Err(error) => error,
-                    Ok(_) => closed(&address, "an answer to no request"),
+                    Ok(_) => closed(&wire.address, "an answer to no request"),
                 };
             }
-            Ok(frame) => {
-                let waiter = waiters.lock().by_request.remove(&frame.header.request);
-                if let Some(waiter) = waiter {
-                    // The caller may have given up meanwhile.
-                    let _ = waiter.send(Ok(frame));
-                }
-            }
-            Err(error) => break closed(&address, &error.to_string()),
+            Ok(Some(Arrived::Frame(frame))) => wire.calls.answer(frame),
+            Ok(Some(Arrived::Landed(..))) => unreachable!("no memory was offered"),
+            Err(error) => break closed(&wire.address, &error.to_string()),
         }
     };
-    waiters.lock().fail(&error);
+    wire.calls.fail(&why);
 }
-
-/// Time after which a peer that takes no bytes is given up: longer than any call waits by default.
-const WRITE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Writes queued frames, all that are there at once.
-async fn send(
-    address: String,
-    mut stream: impl AsyncWrite + Unpin,
-    mut queue: mpsc::Receiver<Vec<Bytes>>,
-    waiters: Arc<Mutex<Waiters>>,
-) {
-    let mut frames = Vec::new();
-    while queue.recv_many(&mut frames, 64).await > 0 {
-        let mut parts: Vec<Bytes> = frames.drain(..).flatten().collect();
-        if let Err(error) = write_all(&mut stream, &mut parts, WRITE_WITHIN).await {
-            waiters.lock().fail(&closed(&address, &error.to_string()));
-            return;
-        }
-    }
+async fn send(wire: Arc<Wire>) {
+    let error = wire.outgoing.run(WRITE_WITHIN, || wire.calls.progressed(Instant::now())).await;
+    wire.calls.fail(&closed(&wire.address, &error.to_string()));
 }
 
-/// Most parts given to one system call, as Linux takes no more (`UIO_MAXIOV`).
-const PARTS_PER_WRITE_MAX: usize = 1024;
-
-/// Writes all parts in order with gathered writes. Fails when the peer takes nothing for `within`.
-pub(crate) async fn write_all(
-    stream: &mut (impl AsyncWrite + Unpin),
-    parts: &mut Vec<Bytes>,
-    within: Duration,
-) -> std::io::Result<()> {
-    parts.retain(|part| !part.is_empty());
-    let mut first = 0;
-    while first < parts.len() {
-        let upto = parts.len().min(first + PARTS_PER_WRITE_MAX);
-        let slices: Vec<IoSlice<'_>> =
-            parts[first..upto].iter().map(|part| IoSlice::new(part)).collect();
-        // Each write has the whole time: many answers may take a slow link longer together.
-        let mut written = timeout(within, stream.write_vectored(&slices))
-            .await
-            .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))?;
-        if written == 0 {
-            return Err(std::io::ErrorKind::WriteZero.into());
-        }
-        while written > 0 {
-            let taken = written.min(parts[first].len());
-            parts[first].advance(taken);
-            written -= taken;
-            if parts[first].is_empty() {
-                first += 1;
-            }
+/// Ends calls that have waited long enough: one timer for all calls of the connection.
+async fn end_late(wire: Arc<Wire>) {
+    loop {
+        match wire.calls.end_late(Instant::now()) {
+            None => wire.earlier.notified().await,
+            Some(at) => tokio::select! {
+                () = sleep_until(at) => {}
+                () = wire.earlier.notified() => {}
+            },
         }
     }
-    parts.clear();
-    Ok(())
 }
 
 fn closed(address: &str, why: &str) -> CallError {
     CallError::Closed { address: address.to_owned(), why: why.to_owned() }
 }
 
-fn timed_out(address: &str, began: Instant) -> CallError {
-    let waited: Duration = began.elapsed();
+fn unreachable(address: &str, error: &std::io::Error) -> CallError {
+    CallError::Unreachable { address: address.to_owned(), cause: error.kind() }
+}
+
+fn timed_out(address: &str, waited: Duration) -> CallError {
     CallError::TimedOut { address: address.to_owned(), waited }
 }
 

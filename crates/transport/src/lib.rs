@@ -1,20 +1,31 @@
-//! Frames over TCP: listening, connecting, calling, with a deadline on everything.
+//! Frames over TCP and Unix sockets: listening, connecting, calling, with a deadline on everything.
 //!
 //! A [`Connection`] carries any number of calls at once; a [`Pool`] keeps one per peer. A server
 //! hands each complete frame of its buffer to a [`Service`] and answers them with one gathered
-//! write.
+//! write. Long bodies are received in place, into memory that is used again and again.
 
+mod buffers;
+mod calls;
 pub mod clock;
 mod connection;
 mod error;
+mod gather;
+mod landing;
 mod listen;
+mod outgoing;
 mod pool;
 mod reader;
 mod server;
-mod socket;
+mod session;
+mod stream;
 
+pub use buffers::Buffers;
+pub use calls::Patience;
 pub use connection::{Connection, ConnectionOptions};
 pub use error::CallError;
+pub use landing::Landing;
 pub use listen::{ListenError, listen};
 pub use pool::{Pool, PoolOptions};
 pub use server::{Handled, Response, ServeOptions, Service, serve};
+pub use session::attend;
+pub use stream::Stream;

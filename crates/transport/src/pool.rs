@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{
@@ -12,6 +12,7 @@ use sanderling_protocol::{
 };
 use tokio::time::{Instant, timeout_at};
 
+use crate::calls::Patience;
 use crate::connection::{Connection, ConnectionOptions, bad_reply};
 use crate::error::CallError;
 
@@ -43,6 +44,9 @@ impl Default for PoolOptions {
 type Key = (String, Option<NodeId>);
 type Slot = Arc<tokio::sync::Mutex<Option<Connection>>>;
 
+/// Connections that were found to work, by incarnation: found without waiting and without a key.
+type Ready = HashMap<Option<NodeId>, Vec<Connection>>;
+
 /// Keeps one connection for each address and incarnation.
 #[derive(Debug, Clone)]
 pub struct Pool {
@@ -54,6 +58,7 @@ struct Shared {
     options: PoolOptions,
     cluster: Mutex<Option<ClusterId>>,
     slots: Mutex<HashMap<Key, Slot>>,
+    ready: RwLock<Ready>,
 }
 
 impl Pool {
@@ -61,7 +66,8 @@ impl Pool {
     #[must_use]
     pub fn new(options: PoolOptions) -> Self {
         let cluster = Mutex::new(options.cluster);
-        Self { shared: Arc::new(Shared { options, cluster, slots: Mutex::default() }) }
+        let (slots, ready) = (Mutex::default(), RwLock::default());
+        Self { shared: Arc::new(Shared { options, cluster, slots, ready }) }
     }
 
     /// Says which cluster is meant by connections made from now on.
@@ -79,6 +85,9 @@ impl Pool {
         node: Option<NodeId>,
         deadline: Instant,
     ) -> Result<Connection, CallError> {
+        if let Some(connection) = self.ready(address, node) {
+            return Ok(connection);
+        }
         let slot = self.slot(address, node);
         // Many callers wait here for one connection to be made, each until its own deadline.
         let Ok(mut kept) = timeout_at(deadline, slot.lock()).await else {
@@ -93,7 +102,26 @@ impl Pool {
         let options = &self.shared.options.connection;
         let (connection, _) = Connection::connect_with(address, hello, deadline, options).await?;
         *kept = Some(connection.clone());
+        self.keep_ready(node, &connection);
         Ok(connection)
+    }
+
+    fn ready(&self, address: &str, node: Option<NodeId>) -> Option<Connection> {
+        let ready = self.shared.ready.read();
+        let is_meant = |it: &&Connection| it.address() == address && !it.is_broken();
+        ready.get(&node)?.iter().find(is_meant).cloned()
+    }
+
+    fn keep_ready(&self, node: Option<NodeId>, connection: &Connection) {
+        let mut ready = self.shared.ready.write();
+        let works = |it: &Connection| it.address() != connection.address() && !it.is_broken();
+        ready.retain(|_, connections| {
+            connections.retain(|it| !it.is_broken());
+            !connections.is_empty()
+        });
+        let connections = ready.entry(node).or_default();
+        connections.retain(works);
+        connections.push(connection.clone());
     }
 
     fn slot(&self, address: &str, node: Option<NodeId>) -> Slot {
@@ -107,6 +135,10 @@ impl Pool {
     /// Drops the connections to an address: what is under way on them fails.
     pub fn forget(&self, address: &str) {
         self.shared.slots.lock().retain(|(kept, _), _| kept != address);
+        self.shared.ready.write().retain(|_, connections| {
+            connections.retain(|it| it.address() != address);
+            !connections.is_empty()
+        });
     }
 
     /// Sends one frame and waits for its answer, connecting first if need be.
@@ -119,9 +151,14 @@ impl Pool {
         node: Option<NodeId>,
         header: Header,
         body: Vec<Bytes>,
-        deadline: Instant,
+        patience: impl Into<Patience>,
     ) -> Result<Frame<Bytes>, CallError> {
-        self.connection(address, node, deadline).await?.call(header, body, deadline).await
+        let patience = patience.into();
+        let connection = match self.ready(address, node) {
+            Some(connection) => connection,
+            None => self.connection(address, node, patience.soonest(Instant::now())).await?,
+        };
+        connection.call(header, body, patience).await
     }
 
     /// Asks the namenode, in one frame. The answers are in the order of the requests.

@@ -2,15 +2,26 @@
 
 use std::io;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use sanderling_protocol::frame::HEADER_BYTES;
 use sanderling_protocol::{Frame, FrameError, Header};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Bytes asked of the kernel at once when no large body is expected: several small frames, and
-/// little memory per idle connection.
-const READ_BYTES: usize = 64 << 10;
+use crate::buffers::{Buffer, Buffers};
+use crate::landing::Landing;
+
+/// First size of the buffer for headers and short bodies: little memory per idle connection.
+const CHUNK_BYTES_MIN: usize = 8 << 10;
+
+/// Largest size of it: several short frames with one system call.
+const CHUNK_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes asked for when a long body is likely to follow: what comes behind its header is copied.
+const PEEK_BYTES: usize = 4 << 10;
+
+/// Longer bodies are received in place, others copied out of the buffer.
+const COPIED_BYTES_MAX: usize = 16 << 10;
 
 /// Why no more frames come.
 #[derive(Debug, Error)]
@@ -23,24 +34,113 @@ pub(crate) enum ReadError {
     Closed,
 }
 
+/// A complete frame.
+#[derive(Debug)]
+pub(crate) enum Arrived {
+    Frame(Frame<Bytes>),
+    /// Its body is where [`FrameReader::buffered`] was told to put it.
+    Landed(Header, Box<dyn Landing>),
+}
+
+/// Where a long body goes.
+#[derive(Debug)]
+enum Target {
+    Buffer(Buffer),
+    Landing(Box<dyn Landing>),
+}
+
+/// A body of which some bytes are still to come.
+#[derive(Debug)]
+struct Partial {
+    header: Header,
+    target: Target,
+    filled: usize,
+}
+
 /// Collects bytes until a whole frame is there.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct FrameReader {
-    buffer: BytesMut,
+    buffers: Buffers,
+    chunk: Vec<u8>,
+    start: usize,
+    end: usize,
+    partial: Option<Partial>,
+    is_large_likely: bool,
 }
 
 impl FrameReader {
-    /// Returns the next complete frame of the buffer, without reading.
-    pub(crate) fn buffered(&mut self) -> Result<Option<Frame<Bytes>>, FrameError> {
-        let Some(start) = self.buffer.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
-        let header = Header::decode(start)?;
-        let whole = HEADER_BYTES + header.body_bytes as usize;
-        if self.buffer.len() < whole {
+    pub(crate) fn new(buffers: Buffers) -> Self {
+        Self {
+            buffers,
+            chunk: vec![0; CHUNK_BYTES_MIN],
+            start: 0,
+            end: 0,
+            partial: None,
+            is_large_likely: false,
+        }
+    }
+
+    /// Returns the next complete frame of the buffer, without reading. `land` may offer memory for
+    /// a long body, of which it sees the header.
+    pub(crate) fn buffered(
+        &mut self,
+        land: impl FnOnce(&Header) -> Option<Box<dyn Landing>>,
+    ) -> Result<Option<Arrived>, FrameError> {
+        if let Some(arrived) = self.landed() {
+            return Ok(Some(arrived));
+        }
+        if self.partial.is_some() {
             return Ok(None);
         }
-        let mut frame = self.buffer.split_to(whole);
-        let body = frame.split_off(HEADER_BYTES).freeze();
-        Ok(Some(Frame { header, body }))
+        let waiting = &self.chunk[self.start..self.end];
+        let Some((start, rest)) = waiting.split_first_chunk::<HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let header = Header::decode(start)?;
+        let bytes = header.body_bytes as usize;
+        self.is_large_likely = bytes > COPIED_BYTES_MAX;
+        if self.is_large_likely {
+            self.begin(header, land(&header));
+            return Ok(self.landed());
+        }
+        let Some(body) = rest.get(..bytes) else { return Ok(None) };
+        let body = Bytes::copy_from_slice(body);
+        self.start += HEADER_BYTES + bytes;
+        Ok(Some(Arrived::Frame(Frame { header, body })))
+    }
+
+    /// Begins a long body with what is there of it.
+    fn begin(&mut self, header: Header, landing: Option<Box<dyn Landing>>) {
+        let bytes = header.body_bytes as usize;
+        let target = match landing {
+            Some(landing) => Target::Landing(landing),
+            None => Target::Buffer(self.buffers.take(bytes)),
+        };
+        let mut partial = Partial { header, target, filled: 0 };
+        self.start += HEADER_BYTES;
+        let end = self.end.min(self.start + bytes);
+        while self.start < end {
+            let spare = partial.spare();
+            let taken = spare.len().min(end - self.start);
+            spare[..taken].copy_from_slice(&self.chunk[self.start..self.start + taken]);
+            self.start += taken;
+            partial.advance(taken);
+        }
+        self.partial = Some(partial);
+    }
+
+    fn landed(&mut self) -> Option<Arrived> {
+        let is_whole = |partial: &mut Partial| partial.left() == 0;
+        let Partial { header, target, .. } = self.partial.take_if(is_whole)?;
+        Some(match target {
+            Target::Buffer(buffer) => Arrived::Frame(Frame { header, body: buffer.freeze() }),
+            Target::Landing(landing) => Arrived::Landed(header, landing),
+        })
+    }
+
+    /// Tells whether a frame has begun and is not complete.
+    pub(crate) const fn is_amid_frame(&self) -> bool {
+        self.partial.is_some() || self.start < self.end
     }
 
     /// Reads once. Safe to drop half-way: what was read stays in the buffer.
@@ -48,18 +148,26 @@ impl FrameReader {
         &mut self,
         stream: &mut (impl AsyncRead + Unpin),
     ) -> Result<(), ReadError> {
-        // A body whose length is known is received in place: no later growing and copying.
-        let missing = match self.buffer.first_chunk::<HEADER_BYTES>() {
-            Some(start) => {
-                let whole = HEADER_BYTES + Header::decode(start)?.body_bytes as usize;
-                whole.saturating_sub(self.buffer.len())
-            }
-            None => 0,
-        };
-        self.buffer.reserve(missing.max(READ_BYTES));
-        match stream.read_buf(&mut self.buffer).await? {
-            0 => Err(ReadError::Closed),
-            _ => Ok(()),
+        if let Some(partial) = &mut self.partial {
+            let read = stream.read(partial.spare()).await?;
+            partial.advance(read);
+            return if read == 0 { Err(ReadError::Closed) } else { Ok(()) };
+        }
+        self.make_room();
+        let ahead = if self.is_large_likely { PEEK_BYTES } else { CHUNK_BYTES_MAX };
+        let upto = self.chunk.len().min(self.end + ahead);
+        let read = stream.read(&mut self.chunk[self.end..upto]).await?;
+        self.end += read;
+        if read == 0 { Err(ReadError::Closed) } else { Ok(()) }
+    }
+
+    /// Moves what waits to the buffer's start; lets the buffer grow once it was full.
+    fn make_room(&mut self) {
+        let was_full = self.end == self.chunk.len();
+        self.chunk.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        if was_full && self.chunk.len() < CHUNK_BYTES_MAX {
+            self.chunk.resize(CHUNK_BYTES_MAX, 0);
         }
     }
 
@@ -69,10 +177,38 @@ impl FrameReader {
         stream: &mut (impl AsyncRead + Unpin),
     ) -> Result<Frame<Bytes>, ReadError> {
         loop {
-            if let Some(frame) = self.buffered()? {
-                return Ok(frame);
+            match self.buffered(|_| None)? {
+                Some(Arrived::Frame(frame)) => return Ok(frame),
+                Some(Arrived::Landed(..)) => unreachable!("no memory was offered"),
+                None => self.fill(stream).await?,
             }
-            self.fill(stream).await?;
+        }
+    }
+}
+
+impl Partial {
+    fn left(&self) -> usize {
+        self.header.body_bytes as usize - self.filled
+    }
+
+    /// Returns memory for the next bytes of the body, never more than it has.
+    fn spare(&mut self) -> &mut [u8] {
+        let left = self.left();
+        match &mut self.target {
+            Target::Buffer(buffer) => &mut buffer.bytes_mut()[self.filled..],
+            Target::Landing(landing) => {
+                let spare = landing.spare();
+                let room = spare.len().min(left);
+                assert!(room > 0, "a landing has room for the whole body");
+                &mut spare[..room]
+            }
+        }
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.filled += bytes;
+        if let Target::Landing(landing) = &mut self.target {
+            landing.advance(bytes);
         }
     }
 }

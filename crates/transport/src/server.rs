@@ -1,4 +1,4 @@
-//! Serving: every complete frame in the buffer is handled, then all answers go out in one write.
+//! Serving: who listens, what a service is, and the bounds of both.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,21 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use sanderling_protocol::frame::{decode_body, encode_body};
+use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::message::{Hello, HelloReply};
-use sanderling_protocol::{Frame, FrameError, Header, Op, Refusal};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use sanderling_protocol::{Header, Refusal};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::write_all;
-use crate::reader::{FrameReader, ReadError};
-use crate::socket::prepare;
+use crate::buffers::Buffers;
+use crate::landing::Landing;
+use crate::session::attend;
 
 /// An answer. The header's `body_bytes` is filled in when it is sent.
 #[derive(Debug)]
@@ -65,6 +61,12 @@ pub trait Service: Send + Sync + 'static {
 
     /// Takes one frame. Must not block.
     fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled;
+
+    /// Offers memory for a long body whose header has come; then the memory takes the frame, and
+    /// [`Self::handle`] never sees it. Without an offer, `handle` gets the body in a buffer.
+    fn land(self: &Arc<Self>, _header: &Header) -> Option<Box<dyn Landing>> {
+        None
+    }
 }
 
 /// Bounds of a server.
@@ -78,6 +80,11 @@ pub struct ServeOptions {
     pub hello_within: Duration,
     /// A peer that takes no bytes for this long is given up.
     pub write_within: Duration,
+    /// A peer that sends nothing for this long in the middle of a frame is given up: the frame's
+    /// memory is somebody else's then.
+    pub read_within: Duration,
+    /// Memory that long bodies are received into, by all connections.
+    pub buffers: Buffers,
 }
 
 impl Default for ServeOptions {
@@ -89,6 +96,9 @@ impl Default for ServeOptions {
             in_flight_max: 256,
             hello_within: Duration::from_secs(10),
             write_within: Duration::from_secs(30),
+            read_within: Duration::from_secs(30),
+            // Most long bodies go elsewhere: little is worth keeping.
+            buffers: Buffers::new(8 << 20),
         }
     }
 }
@@ -125,127 +135,8 @@ pub async fn serve<S: Service>(
         let (service, options) = (Arc::clone(&service), Arc::clone(&options));
         connections.spawn(async move {
             let _permit = permit;
-            prepare(&stream);
             attend(stream, service, &options).await;
         });
     }
     connections.shutdown().await;
-}
-
-/// Attends one connection until it ends.
-async fn attend<S: Service>(stream: TcpStream, service: Arc<S>, options: &ServeOptions) {
-    let (mut read, mut write) = stream.into_split();
-    let mut reader = FrameReader::default();
-    let greeted = timeout(options.hello_within, reader.next(&mut read)).await;
-    let (reply, is_welcome) = match greeted {
-        Err(_) | Ok(Err(ReadError::Io(_) | ReadError::Closed)) => return,
-        Ok(Err(ReadError::Frame(error))) => (refuse_connection(&error.refusal()), false),
-        Ok(Ok(frame)) => greet(&*service, &frame),
-    };
-    if send(&mut write, vec![reply], options).await.is_err() || !is_welcome {
-        return;
-    }
-    let session = Session { service, options, later: FuturesUnordered::new() };
-    session.run(&mut reader, &mut read, &mut write).await;
-}
-
-fn greet<S: Service>(service: &S, frame: &Frame<Bytes>) -> (Response, bool) {
-    if frame.header.op != Op::Hello {
-        return (Response::refused(&frame.header, &Refusal::NoHello), false);
-    }
-    let answer = decode_body::<Hello>(&frame.body).and_then(|hello| service.hello(&hello));
-    match answer {
-        Ok(reply) => (Response::message(&frame.header, &reply), true),
-        Err(refusal) => (Response::refused(&frame.header, &refusal), false),
-    }
-}
-
-/// A refusal of the connection itself: it answers request 0, which nobody makes.
-fn refuse_connection(refusal: &Refusal) -> Response {
-    Response::refused(&Header::new(Op::Hello, 0), refusal)
-}
-
-struct Session<'a, S> {
-    service: Arc<S>,
-    options: &'a ServeOptions,
-    later: FuturesUnordered<Pin<Box<dyn Future<Output = Response> + Send>>>,
-}
-
-impl<S: Service> Session<'_, S> {
-    async fn run(
-        mut self,
-        reader: &mut FrameReader,
-        read: &mut (impl AsyncRead + Unpin),
-        write: &mut (impl AsyncWrite + Unpin),
-    ) {
-        loop {
-            let (responses, broken) = self.handle_buffered(reader);
-            if !responses.is_empty() && send(write, responses, self.options).await.is_err() {
-                return;
-            }
-            if let Some(error) = broken {
-                let goodbye = refuse_connection(&error.refusal());
-                let _ = send(write, vec![goodbye], self.options).await;
-                return;
-            }
-            let may_read = self.later.len() < self.options.in_flight_max;
-            tokio::select! {
-                filled = reader.fill(read), if may_read => match filled {
-                    Ok(()) => {}
-                    Err(ReadError::Frame(error)) => {
-                        let goodbye = refuse_connection(&error.refusal());
-                        let _ = send(write, vec![goodbye], self.options).await;
-                        return;
-                    }
-                    Err(ReadError::Io(_) | ReadError::Closed) => return,
-                },
-                Some(response) = self.later.next() => {
-                    let mut responses = vec![response];
-                    self.take_done(&mut responses);
-                    if send(write, responses, self.options).await.is_err() {
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Handles every complete frame of the buffer.
-    fn handle_buffered(&self, reader: &mut FrameReader) -> (Vec<Response>, Option<FrameError>) {
-        let mut responses = Vec::new();
-        while self.later.len() < self.options.in_flight_max {
-            match reader.buffered() {
-                Ok(None) => break,
-                Err(error) => return (responses, Some(error)),
-                Ok(Some(frame)) => match self.service.handle(frame.header, frame.body) {
-                    Handled::Now(response) => responses.push(response),
-                    Handled::Later(future) => self.later.push(future),
-                },
-            }
-        }
-        (responses, None)
-    }
-
-    /// Takes the answers that are ready by now, without waiting.
-    fn take_done(&mut self, responses: &mut Vec<Response>) {
-        while let Some(Some(response)) = futures_util::FutureExt::now_or_never(self.later.next()) {
-            responses.push(response);
-        }
-    }
-}
-
-async fn send(
-    write: &mut (impl AsyncWrite + Unpin),
-    responses: Vec<Response>,
-    options: &ServeOptions,
-) -> std::io::Result<()> {
-    let mut parts = Vec::with_capacity(2 * responses.len());
-    for response in responses {
-        let bytes: usize = response.body.iter().map(Bytes::len).sum();
-        let mut header = response.header;
-        header.body_bytes = u32::try_from(bytes).expect("a service keeps to the frame's limit");
-        parts.push(Bytes::copy_from_slice(&header.encode()));
-        parts.extend(response.body);
-    }
-    write_all(write, &mut parts, options.write_within).await
 }

@@ -244,7 +244,7 @@ async fn listening_beyond_loopback_needs_permission() {
 #[tokio::test]
 async fn calls_beyond_the_bound_wait_their_turn_until_their_deadline() {
     let server = server().await;
-    let options = ConnectionOptions { in_flight_max: 2 };
+    let options = ConnectionOptions { in_flight_max: 2, ..ConnectionOptions::default() };
     let connected =
         Connection::connect_with(&server.address, hello(None), soon(5000), &options).await;
     let connection = connected.unwrap().0;

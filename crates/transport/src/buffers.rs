@@ -1,0 +1,151 @@
+//! Memory that large bodies are received into, used again and again: the first touch of fresh
+//! memory costs many times a copy.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+/// Smallest buffer. Shorter bodies have memory of their own, which the allocator keeps at hand.
+const BUFFER_BYTES_MIN: usize = 32 << 10;
+
+/// Bytes of buffers kept for later that nobody uses now: a read of 16 MiB ahead, twice.
+const KEPT_BYTES_MAX: usize = 32 << 20;
+
+/// Buffers of powers of two. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Buffers {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    kept_bytes_max: usize,
+    free: Mutex<Free>,
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    bytes: usize,
+    by_class: Vec<Vec<Vec<u8>>>,
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        Self::new(KEPT_BYTES_MAX)
+    }
+}
+
+impl Buffers {
+    /// Returns an empty set that keeps at most so many bytes that are not in use.
+    #[must_use]
+    pub fn new(kept_bytes_max: usize) -> Self {
+        Self { shared: Arc::new(Shared { kept_bytes_max, free: Mutex::default() }) }
+    }
+
+    /// Takes a buffer for `bytes` bytes. It goes back when the last reader of them is gone.
+    pub(crate) fn take(&self, bytes: usize) -> Buffer {
+        let class = class(bytes);
+        let memory = self.shared.free.lock().take(class);
+        let memory = memory.unwrap_or_else(|| vec![0; BUFFER_BYTES_MIN << class]);
+        Buffer { memory, bytes, shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl Free {
+    fn take(&mut self, class: usize) -> Option<Vec<u8>> {
+        let memory = self.by_class.get_mut(class)?.pop()?;
+        self.bytes -= memory.len();
+        Some(memory)
+    }
+
+    fn give_back(&mut self, memory: Vec<u8>, kept_bytes_max: usize) -> Option<Vec<u8>> {
+        if self.bytes + memory.len() > kept_bytes_max {
+            return Some(memory);
+        }
+        let class = class(memory.len());
+        if self.by_class.len() <= class {
+            self.by_class.resize_with(class + 1, Vec::new);
+        }
+        self.bytes += memory.len();
+        self.by_class[class].push(memory);
+        None
+    }
+}
+
+fn class(bytes: usize) -> usize {
+    let units = bytes.div_ceil(BUFFER_BYTES_MIN).max(1);
+    units.next_power_of_two().trailing_zeros() as usize
+}
+
+/// Memory for one body.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    memory: Vec<u8>,
+    bytes: usize,
+    shared: Arc<Shared>,
+}
+
+impl Buffer {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[..self.bytes]
+    }
+
+    /// Returns the bytes to read; nobody writes them any more.
+    pub(crate) fn freeze(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.memory[..self.bytes]
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let memory = std::mem::take(&mut self.memory);
+        // Freed outside the lock.
+        let _too_much = self.shared.free.lock().give_back(memory, self.shared.kept_bytes_max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_used_again_once_nobody_reads_it() {
+        let buffers = Buffers::default();
+        let mut first = buffers.take(1 << 20);
+        first.bytes_mut().fill(7);
+        let address = first.as_ref().as_ptr();
+        let bytes = first.freeze();
+        let part = bytes.slice(5..10);
+        drop(bytes);
+        assert_ne!(buffers.take(1 << 20).as_ref().as_ptr(), address, "somebody reads it");
+        assert_eq!(part, [7; 5][..]);
+        drop(part);
+        let free = |buffers: &Buffers| buffers.shared.free.lock().bytes;
+        assert_eq!(free(&buffers), 2 << 20);
+        assert_eq!(buffers.take((1 << 20) - 1).as_ref().len(), (1 << 20) - 1);
+    }
+
+    #[test]
+    fn no_more_is_kept_than_the_bound() {
+        let buffers = Buffers::new(100 << 10);
+        let taken: Vec<Buffer> = (0..9).map(|_| buffers.take(40_000)).collect();
+        drop(taken);
+        let free = buffers.shared.free.lock();
+        assert_eq!((free.bytes, free.by_class[1].len()), (64 << 10, 1));
+    }
+
+    #[test]
+    fn classes_hold_what_they_are_asked_for() {
+        for bytes in [0, 1, 32 << 10, (32 << 10) + 1, 1 << 20, (16 << 20) + (64 << 10)] {
+            let mut buffer = Buffers::default().take(bytes);
+            assert_eq!(buffer.bytes_mut().len(), bytes);
+        }
+    }
+}

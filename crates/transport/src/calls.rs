@@ -1,0 +1,251 @@
+//! The calls of one connection that wait for their answers. Time comes from outside.
+
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sanderling_protocol::Frame;
+use tokio::time::Instant;
+
+use crate::error::CallError;
+
+pub(crate) type Answer = Result<Frame<Bytes>, CallError>;
+
+/// How long a call waits for its answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// The call ends by then, whatever happens.
+    pub deadline: Instant,
+    /// It ends before when the connection is silent for this long: neither did the peer send
+    /// anything, of whatever answer, nor did the kernel take anything to send. It also ends when a
+    /// call made that much later has its answer already: then the wait is not the connection's.
+    pub silence_max: Option<Duration>,
+}
+
+impl From<Instant> for Patience {
+    fn from(deadline: Instant) -> Self {
+        Self { deadline, silence_max: None }
+    }
+}
+
+impl Patience {
+    /// Returns when a call that begins now ends if nothing at all is heard.
+    #[must_use]
+    pub fn soonest(&self, now: Instant) -> Instant {
+        self.silence_max.map_or(self.deadline, |silence_max| self.deadline.min(now + silence_max))
+    }
+}
+
+/// The calls under way, by slot. No allocation per call and one timer for all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    under_way: usize,
+    /// Why the connection broke, once it has.
+    broken: Option<CallError>,
+    /// When bytes last passed in either direction.
+    progress: Option<Instant>,
+    /// When the latest of the calls began that have their answer.
+    answered_began: Option<Instant>,
+    /// When somebody looks for calls that have waited long enough.
+    look_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// Tells a late answer to an earlier call of the slot apart.
+    sequence: u32,
+    began: Instant,
+    patience: Patience,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Free,
+    Waiting(Option<Waker>),
+    Done(Answer),
+    /// It waited as long as it would.
+    Late,
+}
+
+/// Why a call ended without an answer.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    Broken(CallError),
+    Late(Duration),
+}
+
+/// What a new call is to know.
+pub(crate) struct Begun {
+    pub(crate) request: u64,
+    /// No other call was under way: nobody is about to write.
+    pub(crate) is_alone: bool,
+    /// The timer has to be set anew.
+    pub(crate) is_earliest: bool,
+}
+
+impl Slot {
+    /// Returns when the call has waited long enough, as far as is known now.
+    fn due(&self, progress: Option<Instant>, answered_began: Option<Instant>) -> Instant {
+        let Patience { deadline, silence_max } = self.patience;
+        let Some(silence_max) = silence_max else { return deadline };
+        let earliest = self.began + silence_max;
+        if answered_began.is_some_and(|began| began > earliest) {
+            return deadline.min(earliest);
+        }
+        deadline.min(progress.map_or(earliest, |at| earliest.max(at + silence_max)))
+    }
+}
+
+const fn index(request: u64) -> usize {
+    (request & 0xffff_ffff) as usize
+}
+
+impl State {
+    fn slot(&mut self, request: u64) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(index(request))?;
+        (u64::from(slot.sequence) == request >> 32).then_some(slot)
+    }
+
+    fn take_slot(&mut self, began: Instant, patience: Patience) -> u64 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            let slot = Slot { sequence: 0, began, patience, stage: Stage::Free };
+            self.slots.push(slot);
+            u32::try_from(self.slots.len() - 1).expect("calls are bounded")
+        });
+        let slot = &mut self.slots[index as usize];
+        // Never 0: request 0 is the connection itself.
+        slot.sequence = slot.sequence.wrapping_add(1).max(1);
+        (slot.began, slot.patience) = (began, patience);
+        slot.stage = Stage::Waiting(None);
+        u64::from(slot.sequence) << 32 | u64::from(index)
+    }
+}
+
+impl Calls {
+    /// Begins a call.
+    pub(crate) fn begin(&self, patience: Patience, began: Instant) -> Result<Begun, CallError> {
+        let mut state = self.state.lock();
+        if let Some(error) = &state.broken {
+            return Err(error.clone());
+        }
+        let request = state.take_slot(began, patience);
+        let is_alone = state.under_way == 0;
+        state.under_way += 1;
+        let due = patience
+            .silence_max
+            .map_or(patience.deadline, |silence_max| patience.deadline.min(began + silence_max));
+        let is_earliest = state.look_at.is_none_or(|at| due < at);
+        if is_earliest {
+            state.look_at = Some(due);
+        }
+        Ok(Begun { request, is_alone, is_earliest })
+    }
+
+    /// Takes the answer, or keeps the waker until there is one.
+    pub(crate) fn poll(&self, request: u64, waker: &Waker) -> Poll<Result<Frame<Bytes>, Ended>> {
+        let mut state = self.state.lock();
+        let slot = state.slot(request).expect("a call keeps its slot until it is forgotten");
+        match std::mem::replace(&mut slot.stage, Stage::Waiting(None)) {
+            Stage::Done(Ok(frame)) => Poll::Ready(Ok(frame)),
+            Stage::Done(Err(error)) => Poll::Ready(Err(Ended::Broken(error))),
+            Stage::Late => Poll::Ready(Err(Ended::Late(slot.began.elapsed()))),
+            Stage::Waiting(kept) => {
+                let kept = kept.filter(|kept| kept.will_wake(waker));
+                slot.stage = Stage::Waiting(Some(kept.unwrap_or_else(|| waker.clone())));
+                Poll::Pending
+            }
+            Stage::Free => unreachable!("a call keeps its slot until it is forgotten"),
+        }
+    }
+
+    /// Forgets a call, however it ended. Its slot is free.
+    pub(crate) fn forget(&self, request: u64) {
+        let mut state = self.state.lock();
+        let Some(slot) = state.slot(request) else { return };
+        let stage = std::mem::replace(&mut slot.stage, Stage::Free);
+        // The number is no longer anybody's.
+        slot.sequence = slot.sequence.wrapping_add(1);
+        state.free.push(index(request) as u32);
+        state.under_way -= 1;
+        drop(state);
+        drop(stage);
+    }
+
+    /// Gives an answer to whoever waits for it: nobody, if the call was given up.
+    pub(crate) fn answer(&self, frame: Frame<Bytes>) {
+        let mut state = self.state.lock();
+        let Some(slot) = state.slot(frame.header.request) else { return };
+        let began = slot.began;
+        let Stage::Waiting(waker) = &mut slot.stage else { return };
+        let waker = waker.take();
+        slot.stage = Stage::Done(Ok(frame));
+        state.answered_began = state.answered_began.max(Some(began));
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Notes that bytes passed.
+    pub(crate) fn progressed(&self, now: Instant) {
+        self.state.lock().progress = Some(now);
+    }
+
+    /// Fails every call, and those to come.
+    pub(crate) fn fail(&self, error: &CallError) {
+        let mut state = self.state.lock();
+        state.broken.get_or_insert_with(|| error.clone());
+        let wakers = state.end(|_| true, |_| Stage::Done(Err(error.clone())));
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.state.lock().broken.is_some()
+    }
+
+    /// Ends the calls that have waited long enough; returns when to look again.
+    pub(crate) fn end_late(&self, now: Instant) -> Option<Instant> {
+        let mut state = self.state.lock();
+        let (progress, answered_began) = (state.progress, state.answered_began);
+        let wakers = state.end(|slot| slot.due(progress, answered_began) <= now, |_| Stage::Late);
+        let waiting = state.slots.iter().filter(|slot| matches!(slot.stage, Stage::Waiting(_)));
+        let next = waiting.map(|slot| slot.due(progress, answered_began)).min();
+        state.look_at = next;
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        next
+    }
+}
+
+impl State {
+    fn end(
+        &mut self,
+        is_meant: impl Fn(&Slot) -> bool,
+        stage: impl Fn(&Slot) -> Stage,
+    ) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        for slot in &mut self.slots {
+            if !matches!(slot.stage, Stage::Waiting(_)) || !is_meant(slot) {
+                continue;
+            }
+            let ended = stage(slot);
+            if let Stage::Waiting(Some(waker)) = std::mem::replace(&mut slot.stage, ended) {
+                wakers.push(waker);
+            }
+        }
+        wakers
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! Frames on their way into a socket: many of them in one system call.
+
+use std::io::{self, IoSlice};
+use std::time::Duration;
+
+use bytes::Bytes;
+use sanderling_protocol::Header;
+use sanderling_protocol::frame::HEADER_BYTES;
+use tokio::time::timeout;
+
+use crate::stream::WriteHalf;
+
+/// Shorter bodies are copied beside their headers: a slice of its own costs the kernel and the
+/// allocator more than so many bytes.
+const COPIED_BYTES_MAX: usize = 1 << 10;
+
+/// Slices given to one system call. Linux takes up to 1024 (`UIO_MAXIOV`); the list is on the
+/// stack.
+const SLICES_MAX: usize = 128;
+
+/// Bytes of headers after which the memory for them is given back once they are written.
+const COPIED_BYTES_KEPT_MAX: usize = 256 << 10;
+
+#[derive(Debug)]
+enum Part {
+    /// So many bytes of what was copied.
+    Copied(usize),
+    Own(Bytes),
+}
+
+/// Bytes to write, in order: headers and short bodies copied together, others where they are.
+#[derive(Debug, Default)]
+pub(crate) struct Gather {
+    copied: Vec<u8>,
+    parts: Vec<Part>,
+    /// Where the first unwritten part begins, and how much of what was copied is written.
+    first: usize,
+    skip: usize,
+    copied_written: usize,
+}
+
+impl Gather {
+    /// Adds a frame. The header says how long the body is.
+    pub(crate) fn push<I>(&mut self, header: &Header, body: I)
+    where
+        I: IntoIterator<Item = Bytes>,
+    {
+        self.copy(&header.encode());
+        for bytes in body {
+            if bytes.len() <= COPIED_BYTES_MAX {
+                self.copy(&bytes);
+            } else {
+                self.parts.push(Part::Own(bytes));
+            }
+        }
+    }
+
+    fn copy(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.copied.extend_from_slice(bytes);
+        match self.parts.last_mut() {
+            Some(Part::Copied(length)) => *length += bytes.len(),
+            _ => self.parts.push(Part::Copied(bytes.len())),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first == self.parts.len()
+    }
+
+    /// Writes what the kernel takes at once and returns how much that was.
+    pub(crate) fn write_now(&mut self, socket: &WriteHalf) -> io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let (mut count, mut skip, mut copied) = (0, self.skip, self.copied_written);
+        for part in self.parts[self.first..].iter().take(SLICES_MAX) {
+            let whole = match part {
+                Part::Copied(length) => {
+                    let start = copied - skip;
+                    copied = start + length;
+                    &self.copied[start..copied]
+                }
+                Part::Own(bytes) => bytes,
+            };
+            slices[count] = IoSlice::new(&whole[skip..]);
+            count += 1;
+            skip = 0;
+        }
+        let written = socket.write_now(&slices[..count])?;
+        self.advance(written);
+        Ok(written)
+    }
+
+    fn advance(&mut self, mut written: usize) {
+        while written > 0 {
+            let (length, is_copied) = match &self.parts[self.first] {
+                Part::Copied(length) => (*length, true),
+                Part::Own(bytes) => (bytes.len(), false),
+            };
+            let taken = written.min(length - self.skip);
+            written -= taken;
+            self.skip += taken;
+            if is_copied {
+                self.copied_written += taken;
+            }
+            if self.skip == length {
+                // The memory of what is written is free at once.
+                self.parts[self.first] = Part::Copied(0);
+                self.first += 1;
+                self.skip = 0;
+            }
+        }
+        if self.is_empty() {
+            self.clear();
+        }
+    }
+
+    fn clear(&mut self) {
+        self.parts.clear();
+        self.copied.clear();
+        if self.copied.capacity() > COPIED_BYTES_KEPT_MAX {
+            self.copied = Vec::new();
+        }
+        (self.first, self.skip, self.copied_written) = (0, 0, 0);
+    }
+
+    /// Writes everything. Fails when the peer takes nothing for `within`; each write has the whole
+    /// time, since many frames may take a slow link longer together.
+    pub(crate) async fn write_all(
+        &mut self,
+        socket: &WriteHalf,
+        within: Duration,
+        mut progress: impl FnMut(),
+    ) -> io::Result<()> {
+        while !self.is_empty() {
+            if self.write_now(socket)? > 0 {
+                progress();
+                continue;
+            }
+            timeout(within, socket.writable())
+                .await
+                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the bytes of a body in pieces.
+pub(crate) fn length(body: &[Bytes]) -> usize {
+    body.iter().map(Bytes::len).sum()
+}
+
+const _: () = assert!(HEADER_BYTES < COPIED_BYTES_MAX);
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::Op;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::stream::Stream;
+
+    fn frame(number: u64, bytes: usize) -> (Header, Vec<Bytes>, Vec<u8>) {
+        let body: Vec<u8> = (0..bytes).map(|at| (at as u64 * 31 + number) as u8).collect();
+        let mut header = Header::new(Op::Read, number);
+        header.body_bytes = bytes as u32;
+        let whole = [&header.encode()[..], &body].concat();
+        let (first, second) = body.split_at(bytes / 3);
+        (header, vec![Bytes::copy_from_slice(first), Bytes::copy_from_slice(second)], whole)
+    }
+
+    #[tokio::test]
+    async fn frames_of_all_sizes_arrive_in_order_whatever_the_kernel_takes() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (_read, write) = Stream::from(ours).prepared();
+        let mut gather = Gather::default();
+        let mut expected = Vec::new();
+        for round in 0..3 {
+            for number in 0..60 {
+                let bytes = [0, 1, 700, 5000, 3 << 19][(number % 5) as usize] / (1 + round);
+                let (header, body, whole) = frame(number, bytes);
+                gather.push(&header, body);
+                expected.extend(whole);
+            }
+            let mut got = vec![0; expected.len()];
+            let within = Duration::from_secs(20);
+            let (written, read) =
+                tokio::join!(gather.write_all(&write, within, || ()), theirs.read_exact(&mut got));
+            written.unwrap();
+            read.unwrap();
+            assert!(got == expected);
+            assert!(gather.is_empty());
+            expected.clear();
+        }
+    }
+
+    #[tokio::test]
+    async fn peer_that_takes_nothing_is_given_up() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (_read, write) = Stream::from(ours).prepared();
+        let mut gather = Gather::default();
+        let (header, body, _) = frame(1, 8 << 20);
+        gather.push(&header, body);
+        let stuck = gather.write_all(&write, Duration::from_millis(50), || ()).await;
+        assert_eq!(stuck.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(theirs);
+    }
+}

@@ -1,0 +1,124 @@
+//! The streams that carry frames: TCP between machines, Unix sockets within one.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::{TcpStream, UnixStream, tcp, unix};
+
+/// Silence after which the kernel asks whether the peer's machine is still there.
+const PROBE_AFTER: Duration = Duration::from_secs(15);
+
+/// Time between two such questions.
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+
+/// Unanswered questions after which the connection breaks.
+const PROBES_MAX: u32 = 3;
+
+/// A connected socket. Everything above it is the same for both kinds.
+#[derive(Debug)]
+pub enum Stream {
+    /// To any machine.
+    Tcp(TcpStream),
+    /// Within this machine.
+    Unix(UnixStream),
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Self {
+        Self::Tcp(stream)
+    }
+}
+
+impl From<UnixStream> for Stream {
+    fn from(stream: UnixStream) -> Self {
+        Self::Unix(stream)
+    }
+}
+
+impl Stream {
+    /// Sets the options that every connection has, and splits it.
+    pub(crate) fn prepared(self) -> (ReadHalf, WriteHalf) {
+        match self {
+            Self::Tcp(stream) => {
+                prepare(&stream);
+                let (read, write) = stream.into_split();
+                (ReadHalf::Tcp(read), WriteHalf::Tcp(write))
+            }
+            Self::Unix(stream) => {
+                let (read, write) = stream.into_split();
+                (ReadHalf::Unix(read), WriteHalf::Unix(write))
+            }
+        }
+    }
+}
+
+/// Sets what every TCP connection has.
+///
+/// Machines taken back by the cloud say no goodbye: without probes their connections would stay
+/// open for ever and in the end use up all that a server accepts.
+fn prepare(stream: &TcpStream) {
+    // Frames are gathered before they are written: waiting for more would only add latency.
+    let _ = stream.set_nodelay(true);
+    let keepalive = TcpKeepalive::new()
+        .with_time(PROBE_AFTER)
+        .with_interval(PROBE_EVERY)
+        .with_retries(PROBES_MAX);
+    if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keepalive) {
+        tracing::debug!(%error, "a connection goes without probes");
+    }
+}
+
+/// The half of a stream that is read.
+#[derive(Debug)]
+pub(crate) enum ReadHalf {
+    Tcp(tcp::OwnedReadHalf),
+    Unix(unix::OwnedReadHalf),
+}
+
+impl AsyncRead for ReadHalf {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(half) => Pin::new(half).poll_read(context, buffer),
+            Self::Unix(half) => Pin::new(half).poll_read(context, buffer),
+        }
+    }
+}
+
+/// The half of a stream that is written. Whoever drops it shuts the stream down in this direction.
+#[derive(Debug)]
+pub(crate) enum WriteHalf {
+    Tcp(tcp::OwnedWriteHalf),
+    Unix(unix::OwnedWriteHalf),
+}
+
+impl WriteHalf {
+    /// Writes what the kernel takes at once; 0 when it takes nothing now.
+    pub(crate) fn write_now(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let written = match self {
+            Self::Tcp(half) => half.try_write_vectored(slices),
+            Self::Unix(half) => half.try_write_vectored(slices),
+        };
+        match written {
+            Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            written => written,
+        }
+    }
+
+    /// Waits until the kernel takes more.
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(half) => half.writable().await,
+            Self::Unix(half) => half.writable().await,
+        }
+    }
+}
