@@ -6,6 +6,7 @@ pub(crate) mod fs;
 pub(crate) mod lab;
 pub(crate) mod local;
 pub(crate) mod node;
+pub(crate) mod scale;
 pub(crate) mod serve;
 pub(crate) mod tools;
 
@@ -115,7 +116,7 @@ pub(crate) enum Command {
     /// Check the catalog, and say what is lost
     Fsck(tools::Fsck),
     /// Measure the store
-    Bench(bench::Bench),
+    Bench(scale::Benches),
     /// Run the cluster's decisions in a simulated, faulty world
     Sim(tools::Sim),
     /// Experiments: what preemptions cost, and the figures of the paper

@@ -1,6 +1,7 @@
 //! `sanderling bench`: one table of types, one way to run and to report them.
 
 mod report;
+pub(crate) mod scale;
 mod scenario;
 
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 
 mod experiment;
 mod figures;
-mod fleet;
+pub(crate) mod fleet;
 mod measure;
 mod page;
 mod plan;

@@ -83,7 +83,7 @@ fn run(global: &Global, command: Command) -> Result<(), Failure> {
         Command::Node(command) => session::run(global, |session| node::run(session, command)),
         Command::Events(args) => session::run(global, |session| events::run(session, args)),
         Command::Fsck(args) => session::run(global, |session| fsck::run(session, args)),
-        Command::Bench(args) => session::run(global, |session| bench::run(session, args)),
+        Command::Bench(args) => session::run(global, |session| bench::scale::either(session, args)),
         Command::Sim(args) => {
             let global = global.clone();
             session::run_blocking(move || sim::run(&global, args))

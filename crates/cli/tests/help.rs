@@ -37,6 +37,7 @@ const COMMANDS: &[&[&str]] = &[
     &["events"],
     &["fsck"],
     &["bench"],
+    &["bench", "scale"],
     &["sim"],
     &["lab"],
     &["lab", "read"],

@@ -2,7 +2,7 @@
 
 pub(crate) mod network;
 mod player;
-mod server;
+pub(crate) mod server;
 
 use std::path::PathBuf;
 use std::process::Command;

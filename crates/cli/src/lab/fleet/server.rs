@@ -50,6 +50,12 @@ impl Server {
         &self.name
     }
 
+    /// Returns its process's id.
+    #[must_use]
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Returns what it said when it began to serve; `None` before.
     ///
     /// # Errors

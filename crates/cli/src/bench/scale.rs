@@ -1,0 +1,79 @@
+//! `sanderling bench scale`: what one namenode carries.
+//!
+//! A namenode runs in a process of its own; datanodes that hold no bytes speak to it as real ones
+//! do. What is measured is the namenode's: its processor time, memory, journal, and how long its
+//! answers take. Cost per unit must not grow with the number of units.
+
+mod ask;
+mod fill;
+mod fleet;
+mod namenode;
+mod phases;
+mod probe;
+mod record;
+mod report;
+mod speaker;
+
+use std::path::{Path, PathBuf};
+
+use crate::args::scale::{Benches, Scale, Tool};
+use crate::failure::{Exit, Failure};
+use crate::session::Session;
+
+use record::Point;
+
+/// Runs the tool that was asked for, or one type of operation.
+///
+/// # Errors
+/// Theirs.
+pub(crate) async fn either(session: Session, args: Benches) -> Result<(), Failure> {
+    match (args.tool, args.types) {
+        (Some(Tool::Scale(args)), _) => run(session, args).await,
+        (None, Some(args)) => super::run(session, args).await,
+        (None, None) => Err(Failure::usage("name what to measure")),
+    }
+}
+
+/// Measures every point and prints the table.
+///
+/// # Errors
+/// The namenode's that does not start, or the first request that was refused.
+async fn run(session: Session, args: Scale) -> Result<(), Failure> {
+    let place = Place::make(args.directory.as_deref())?;
+    let mut points: Vec<Point> = Vec::new();
+    for (at, (objects, nodes)) in grid(&args).enumerate() {
+        session.output.note(format_args!("{objects} objects, {nodes} nodes"));
+        let directory = place.0.join(format!("point-{at}"));
+        let point = tokio::select! {
+            point = phases::measure(&session, &args, (objects, nodes), &directory) => point?,
+            () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
+        };
+        // The next catalog finds the disk as this one did.
+        std::fs::remove_dir_all(&directory).map_err(|error| Failure::file(&directory, &error))?;
+        points.push(point);
+    }
+    report::print(&session, &args, points)
+}
+
+fn grid(args: &Scale) -> impl Iterator<Item = (u64, u32)> + '_ {
+    args.objects.iter().flat_map(|objects| args.nodes.iter().map(|nodes| (*objects, *nodes)))
+}
+
+/// The directory of a run, deleted when it ends.
+struct Place(PathBuf);
+
+impl Place {
+    fn make(directory: Option<&Path>) -> Result<Self, Failure> {
+        let name = format!("sanderling-scale-{}", std::process::id());
+        let path = directory.map_or_else(std::env::temp_dir, Path::to_owned).join(name);
+        std::fs::create_dir_all(&path).map_err(|error| Failure::file(&path, &error))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Nothing can be done about one that stays.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,155 @@
+//! All nodes of one measurement.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use sanderling_protocol::NodeId;
+use sanderling_protocol::message::Role;
+use sanderling_transport::{ServeOptions, serve};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::failure::Failure;
+
+use super::ask::{Meta, failed};
+use super::speaker::Speaker;
+
+/// Nodes that report their blocks at once: they register at different times, so that reports are
+/// spread as well.
+const REPORTS_AT_ONCE: usize = 4;
+
+/// What all nodes count and know together.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) namenode: String,
+    by_id: Mutex<BTreeMap<NodeId, Arc<Speaker>>>,
+    came_back: AtomicU64,
+    beats: Mutex<Histogram<u64>>,
+}
+
+/// Nodes that speak, until this is dropped.
+pub(super) struct Fleet {
+    pub(super) shared: Arc<Shared>,
+    pub(super) speakers: Vec<Arc<Speaker>>,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Shared {
+    pub(super) fn speaker(&self, node: NodeId) -> Option<Arc<Speaker>> {
+        self.by_id.lock().expect("nobody panics with it").get(&node).cloned()
+    }
+
+    /// Counts a heartbeat that was answered.
+    pub(super) fn beaten(&self, after: Duration) {
+        take(&mut self.beats.lock().expect("nobody panics with it"), after);
+    }
+
+    /// Takes the microseconds of the heartbeats that were answered since this was last called.
+    pub(super) fn take_beats(&self) -> Histogram<u64> {
+        let mut beats = self.beats.lock().expect("nobody panics with it");
+        std::mem::replace(&mut *beats, micros())
+    }
+
+    pub(super) fn came_back(&self) {
+        self.came_back.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how often a node has registered again.
+    pub(super) fn comebacks(&self) -> u64 {
+        self.came_back.load(Ordering::Relaxed)
+    }
+}
+
+impl Fleet {
+    /// Lets nodes register, one after the other, and begin to live.
+    pub(super) async fn register(namenode: &str, count: u32) -> Result<Self, Failure> {
+        let shared = Arc::new(Shared {
+            namenode: namenode.to_owned(),
+            by_id: Mutex::default(),
+            came_back: AtomicU64::new(0),
+            beats: Mutex::new(micros()),
+        });
+        let (stop, tasks) = (CancellationToken::new(), JoinSet::new());
+        let mut fleet = Self { shared, speakers: Vec::new(), stop, tasks };
+        for at in 0..count {
+            // Heartbeats are spread as those of nodes that started at any time are.
+            let offset = Duration::from_millis(500) * at / count;
+            fleet.add(u64::from(at) + 1, offset).await?;
+        }
+        Ok(fleet)
+    }
+
+    async fn add(&mut self, nonce: u64, offset: Duration) -> Result<(), Failure> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?.to_string();
+        let speaker = Arc::new(Speaker::new(nonce, address, Arc::clone(&self.shared)));
+        let options = ServeOptions::default();
+        self.tasks.spawn(serve(listener, Arc::clone(&speaker), options, self.stop.clone()));
+        let meta = Meta::connect(&self.shared.namenode, Role::Datanode).await.map_err(failed)?;
+        speaker.register(&meta).await.map_err(failed)?;
+        let mut by_id = self.shared.by_id.lock().expect("nobody panics with it");
+        by_id.insert(speaker.id(), Arc::clone(&speaker));
+        drop(by_id);
+        self.speakers.push(Arc::clone(&speaker));
+        self.tasks.spawn(async move { speaker.live(meta, offset).await });
+        Ok(())
+    }
+
+    /// Lets every node report all of its blocks. Returns how many blocks were told, and how many of
+    /// them the namenode did not want.
+    pub(super) async fn report(&self) -> Result<(u64, u64), Failure> {
+        let (mut told, mut unwanted) = (0, 0);
+        let mut waiting = self.speakers.iter();
+        let mut reports = JoinSet::new();
+        loop {
+            while reports.len() < REPORTS_AT_ONCE
+                && let Some(speaker) = waiting.next()
+            {
+                let (speaker, shared) = (Arc::clone(speaker), Arc::clone(&self.shared));
+                reports.spawn(async move {
+                    let meta = Meta::connect(&shared.namenode, Role::Datanode).await?;
+                    speaker.report(&meta).await
+                });
+            }
+            let Some(ended) = reports.join_next().await else { return Ok((told, unwanted)) };
+            let (one, dropped) = ended.expect("a report does not panic").map_err(failed)?;
+            told += one;
+            unwanted += dropped;
+        }
+    }
+
+    /// Returns the blocks that all nodes hold.
+    pub(super) fn held(&self) -> u64 {
+        self.speakers.iter().map(|speaker| speaker.held().len() as u64).sum()
+    }
+
+    /// Returns the node that holds most blocks, and how many.
+    pub(super) fn fullest(&self) -> Option<(NodeId, u64)> {
+        let held = |speaker: &Arc<Speaker>| (speaker.held().len() as u64, speaker.id());
+        self.speakers.iter().map(held).max().map(|(blocks, node)| (node, blocks))
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.tasks.abort_all();
+    }
+}
+
+/// Returns a histogram of microseconds.
+pub(super) fn micros() -> Histogram<u64> {
+    Histogram::new(3).expect("three digits are allowed")
+}
+
+/// Counts one call that took so long.
+pub(super) fn take(taken: &mut Histogram<u64>, after: Duration) {
+    let micros = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
+    // It grows with what it takes, up to more years than any call lasts.
+    let _ = taken.record(micros);
+}
