@@ -66,7 +66,7 @@ fn ended(result: Result<(), Failure>, output: Output) -> i32 {
     }
 }
 
-/// Returns the names of the types that `sanderling bench` measures.
+/// Returns the names of the types that `sanderling bench` has.
 pub fn benchmarks() -> impl Iterator<Item = &'static str> {
     bench::TYPES.iter().map(|kind| kind.name)
 }
@@ -83,7 +83,7 @@ fn run(global: &Global, command: Command) -> Result<(), Failure> {
         Command::Node(command) => session::run(global, |session| node::run(session, command)),
         Command::Events(args) => session::run(global, |session| events::run(session, args)),
         Command::Fsck(args) => session::run(global, |session| fsck::run(session, args)),
-        Command::Bench(args) => session::run(global, |session| bench::scale::either(session, args)),
+        Command::Bench(args) => bench::main(global, args),
         Command::Sim(args) => {
             let global = global.clone();
             session::run_blocking(move || sim::run(&global, args))

@@ -40,10 +40,10 @@ impl Progress {
         Self::of(Unit::Bytes, output, label, total)
     }
 
-    /// Starts to count steps.
+    /// Starts to count steps; `total` is `None` when nobody knows.
     #[must_use]
-    pub(crate) fn steps(output: Output, label: &str, total: u64) -> Self {
-        Self::of(Unit::Steps, output, label, Some(total))
+    pub(crate) fn steps(output: Output, label: &str, total: impl Into<Option<u64>>) -> Self {
+        Self::of(Unit::Steps, output, label, total.into())
     }
 
     fn of(unit: Unit, output: Output, label: &str, total: Option<u64>) -> Self {
@@ -135,6 +135,10 @@ fn bar(unit: Unit, label: &str, total: Option<u64>) -> ProgressBar {
         Some(total) => (
             ProgressBar::with_draw_target(Some(total), target),
             "{msg} {bar:30} {binary_bytes}/{binary_total} {binary_bytes_per_sec} {eta}",
+        ),
+        None if unit == Unit::Steps => (
+            ProgressBar::with_draw_target(None, target),
+            "{msg} {spinner} {human_pos} {per_sec} {elapsed}",
         ),
         None => (
             ProgressBar::with_draw_target(None, target),

@@ -43,12 +43,20 @@ impl Session {
     /// # Errors
     /// Unavailable (4) when nobody answers there.
     pub(crate) async fn client(&self) -> Result<Client, Failure> {
+        self.client_of(ClientConfig::default()).await
+    }
+
+    /// The same with another configuration than the default.
+    ///
+    /// # Errors
+    /// As [`Session::client`].
+    pub(crate) async fn client_of(&self, config: ClientConfig) -> Result<Client, Failure> {
         let hello = Hello { role: Role::Client, cluster: None, node: None };
         let deadline = tokio::time::Instant::now() + KNOCK;
         if let Err(error) = Connection::connect(&self.namenode, hello, deadline).await {
             return Err(refused::unreachable(&self.namenode, &error));
         }
-        let mut config = ClientConfig::default();
+        let mut config = config;
         // Whoever gives more time than the default means it to be waited.
         config.call_deadline = config.call_deadline.max(self.limit.unwrap_or_default());
         Client::connect(&self.namenode, config)

@@ -1,4 +1,4 @@
-//! `local`, `fs` and `bench` as a stranger uses them.
+//! `local` and `fs` as a stranger uses them.
 
 mod cluster;
 
@@ -221,17 +221,4 @@ fn standard_input_and_output_are_streams() {
     assert_eq!(cluster.cli(&["fs", "get", "/stream", "-"]).stdout, text);
     let part = cluster.cli(&["fs", "cat", "/stream", "--offset", "7", "--bytes", "6"]);
     assert_eq!(part.stdout, "line 1");
-}
-
-#[test]
-fn every_benchmark_runs_and_leaves_nothing_behind() {
-    let cluster = Cluster::of(2);
-    for kind in sanderling_cli::benchmarks() {
-        let words = ["bench", kind, "--size", "4KiB", "--count", "20", "--threads", "2"];
-        let report = cluster.json(&[&words[..], &["--warmup", "2", "--depth", "4"]].concat());
-        assert_eq!(report["operations"], 40, "{report}");
-        assert!(report["latency_micros"]["p99"].as_f64() > Some(1.0), "{report}");
-    }
-    let usage = cluster.json(&["fs", "du", "/"]);
-    assert_eq!(usage["subtrees"][0]["files"], 0, "{usage}");
 }

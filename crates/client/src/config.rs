@@ -20,8 +20,8 @@ pub struct ClientConfig {
     pub read_window_frames: usize,
     /// Largest number of bytes that one frame of a read asks for.
     pub read_frame_bytes_max: u32,
-    /// Whether what datanodes answer is held against its checksum. Without, bytes that a network card
-    /// or a bad memory changed reach the caller unnoticed: for measuring what the check costs.
+    /// Whether what datanodes answer is held against its checksum. Without, bytes that a network
+    /// card or a bad memory changed reach the caller unnoticed: for measuring what it costs.
     pub verify_checksums: bool,
     /// Bounds of each connection.
     pub connection: ConnectionOptions,

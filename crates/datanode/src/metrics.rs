@@ -1,16 +1,17 @@
 //! What a datanode tells of itself to Prometheus.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use sanderling_protocol::node::Load;
 use sanderling_protocol::{Op, Refusal, Tier};
+use sanderling_transport::process;
 
 use crate::store::BlockStore;
 
@@ -67,6 +68,34 @@ pub(crate) struct Metrics {
     pub(crate) registrations: Counter,
     pub(crate) objects_deleted: Counter,
     objects_unwanted: Gauge64,
+    process: Process,
+}
+
+/// What every program tells of its process, under the names that every program uses.
+#[derive(Debug)]
+struct Process {
+    registry: Registry,
+    cpu: Counter<f64, AtomicU64>,
+    resident_bytes: Gauge64,
+}
+
+impl Process {
+    fn new() -> Self {
+        let (cpu, resident_bytes) = (Counter::default(), Gauge64::default());
+        let mut registry = Registry::default();
+        let help = "CPU time in user and system mode";
+        registry.register("process_cpu_seconds", help, Counter::clone(&cpu));
+        let help = "Memory that is mapped in, the faulted part of the arena included";
+        let resident = Gauge64::clone(&resident_bytes);
+        registry.register("process_resident_memory_bytes", help, resident);
+        Self { registry, cpu, resident_bytes }
+    }
+
+    fn look(&self) {
+        let seconds = process::cpu_time().as_secs_f64();
+        self.cpu.inner().store(seconds.to_bits(), Ordering::Relaxed);
+        self.resident_bytes.set(process::resident_bytes().unwrap_or_default());
+    }
 }
 
 impl Metrics {
@@ -93,6 +122,7 @@ impl Metrics {
             registrations: Counter::default(),
             objects_deleted: Counter::default(),
             objects_unwanted: Gauge64::default(),
+            process: Process::new(),
         };
         for number in 1..metrics.requests_by_op.len() {
             let op = u8::try_from(number).ok().and_then(Op::from_wire);
@@ -192,7 +222,10 @@ impl Metrics {
         let unwanted = store.objects.as_ref().map_or(0, |objects| objects.garbage.len());
         self.objects_unwanted.set(unwanted as u64);
         let mut text = String::new();
-        encode(&mut text, &self.registry).expect("a string takes everything written to it");
+        self.process.look();
+        encode_registry(&mut text, &self.registry)
+            .and_then(|()| encode(&mut text, &self.process.registry))
+            .expect("a string takes everything written to it");
         text
     }
 }

@@ -1,7 +1,7 @@
 //! The namenode's metrics.
 
 use std::fmt::Write;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use prometheus_client::encoding::{EncodeLabelSet, text};
@@ -14,6 +14,7 @@ use sanderling_core::namenode::Namenode;
 use sanderling_protocol::message::Forecast;
 use sanderling_protocol::node::Availability;
 use sanderling_protocol::{Instant, Policy, Reply, Request};
+use sanderling_transport::process;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Kind {
@@ -55,6 +56,36 @@ pub(crate) struct Metrics {
     tier_bytes: Labelled<TierState>,
     gauges: Gauges,
     journal_bytes: Gauge<i64>,
+    process: Process,
+}
+
+/// What every program tells of its process, under the names that every program uses.
+#[derive(Debug)]
+struct Process {
+    registry: Registry,
+    cpu: Counter<f64, AtomicU64>,
+    resident_bytes: Gauge<i64>,
+}
+
+impl Default for Process {
+    fn default() -> Self {
+        let (cpu, resident_bytes) = (Counter::default(), Gauge::default());
+        let mut registry = Registry::default();
+        let help = "CPU time in user and system mode";
+        registry.register_with_unit("process_cpu", help, Unit::Seconds, Counter::clone(&cpu));
+        let help = "Memory that is mapped in";
+        let resident = Gauge::clone(&resident_bytes);
+        registry.register_with_unit("process_resident_memory", help, Unit::Bytes, resident);
+        Self { registry, cpu, resident_bytes }
+    }
+}
+
+impl Process {
+    fn look(&self) {
+        let seconds = process::cpu_time().as_secs_f64();
+        self.cpu.inner().store(seconds.to_bits(), Ordering::Relaxed);
+        self.resident_bytes.set(signed(process::resident_bytes().unwrap_or_default()));
+    }
 }
 
 /// Numbers of the catalog.
@@ -95,6 +126,7 @@ impl Default for Metrics {
             tier_bytes: Family::default(),
             gauges: Gauges::default(),
             journal_bytes: Gauge::default(),
+            process: Process::default(),
         };
         metrics.register_counters();
         metrics.register_gauges();
@@ -174,8 +206,11 @@ impl Metrics {
     /// Writes everything in the text format of `OpenMetrics`.
     pub(crate) fn text(&self, namenode: &Namenode, now: Instant) -> String {
         self.look(namenode, now);
+        self.process.look();
         let mut out = String::new();
-        if text::encode(&mut out, &self.registry.read()).is_err() {
+        let encoded = text::encode_registry(&mut out, &self.registry.read())
+            .and_then(|()| text::encode(&mut out, &self.process.registry));
+        if encoded.is_err() {
             // Writing to a string does not fail; a half-written page would be worse than none.
             out.clear();
             let _ = writeln!(out, "# EOF");
@@ -187,7 +222,7 @@ impl Metrics {
         let (catalog, gauges) = (namenode.catalog(), &self.gauges);
         gauges.objects.set(signed(catalog.object_count() as u64));
         gauges.blocks.set(signed(catalog.block_count() as u64));
-        gauges.commands.inner().store(catalog.index(), std::sync::atomic::Ordering::Relaxed);
+        gauges.commands.inner().store(catalog.index(), Ordering::Relaxed);
         gauges.events.set(signed(catalog.event_last()));
         let report = catalog.report();
         gauges.lost_blocks.set(signed(report.blocks));

@@ -14,6 +14,7 @@ mod landing;
 mod listen;
 mod outgoing;
 mod pool;
+pub mod process;
 mod reader;
 mod server;
 mod session;

@@ -16,29 +16,17 @@ mod speaker;
 
 use std::path::{Path, PathBuf};
 
-use crate::args::scale::{Benches, Scale, Tool};
+use crate::args::scale::Scale;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
 
 use record::Point;
 
-/// Runs the tool that was asked for, or one type of operation.
-///
-/// # Errors
-/// Theirs.
-pub(crate) async fn either(session: Session, args: Benches) -> Result<(), Failure> {
-    match (args.tool, args.types) {
-        (Some(Tool::Scale(args)), _) => run(session, args).await,
-        (None, Some(args)) => super::run(session, args).await,
-        (None, None) => Err(Failure::usage("name what to measure")),
-    }
-}
-
 /// Measures every point and prints the table.
 ///
 /// # Errors
 /// The namenode's that does not start, or the first request that was refused.
-async fn run(session: Session, args: Scale) -> Result<(), Failure> {
+pub(super) async fn run(session: Session, args: Scale) -> Result<(), Failure> {
     let place = Place::make(args.directory.as_deref())?;
     let mut points: Vec<Point> = Vec::new();
     for (at, (objects, nodes)) in grid(&args).enumerate() {

@@ -112,6 +112,8 @@ fn namenode_words(directory: &Path, args: &Start) -> Vec<OsString> {
 fn datanode_words(directory: &Path, args: &Start, namenode: &str, name: &str) -> Vec<OsString> {
     let dram = args.dram.0.to_string();
     let mut list = words(&["datanode", "--namenode", namenode, "--name", name, "--dram", &dram]);
+    // Their metrics; the namenode's list of nodes says at which port.
+    list.extend(words(&["--http", "127.0.0.1:0"]));
     if let Some(disk) = args.disk {
         list.extend(words(&["--disk", &disk.0.to_string(), "--disk-dir"]));
         list.push(directory.join("disk").join(name).into());

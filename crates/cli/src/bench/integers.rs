@@ -1,0 +1,129 @@
+//! Types that write and read integers one by one: what a stream costs beside its bytes.
+
+use sanderling_client::Reader;
+use sanderling_protocol::message::ObjectKind;
+
+use super::error::BenchError;
+use super::lanes::{Moved, Scenario};
+use super::streams::{Buffered, Growing, MultiBuffered, PARTS, part_of};
+use super::work::{INTEGER_BYTES, Work, check_integer, encoded, scattered};
+
+/// `write-int`.
+pub(super) struct WriteIntegers {
+    work: Work,
+}
+
+impl Scenario for WriteIntegers {
+    type Lane = Growing;
+
+    async fn prepare(work: Work) -> Result<Self, BenchError> {
+        work.make(ObjectKind::Directory).await?;
+        Ok(Self { work })
+    }
+
+    async fn lane(&self) -> Result<Growing, BenchError> {
+        Growing::open(&self.work).await
+    }
+
+    async fn operation(&self, file: &mut Growing, index: u64) -> Result<Moved, BenchError> {
+        file.writer(INTEGER_BYTES).await?.write(&encoded(index)).await?;
+        Ok(Moved::bytes(INTEGER_BYTES))
+    }
+
+    async fn finish(&self, file: Growing) -> Result<(), BenchError> {
+        file.close().await
+    }
+}
+
+/// `read-int`.
+pub(super) struct ReadIntegers {
+    reader: Reader,
+    integers: u64,
+}
+
+impl ReadIntegers {
+    async fn fill(work: Work) -> Result<Self, BenchError> {
+        work.make(ObjectKind::Directory).await?;
+        let (path, integers) = (work.path("read")?, work.pieces());
+        work.fill_integers(&path, 0..integers).await?;
+        Ok(Self { reader: work.client.open(&path).await?, integers })
+    }
+}
+
+/// The next bytes of a stream, and which integer they should be.
+pub(super) struct Next<S> {
+    stream: S,
+    integer: u64,
+}
+
+impl Scenario for ReadIntegers {
+    type Lane = Next<Buffered>;
+
+    async fn prepare(work: Work) -> Result<Self, BenchError> {
+        Self::fill(work).await
+    }
+
+    async fn lane(&self) -> Result<Next<Buffered>, BenchError> {
+        Ok(Next { stream: Buffered::of(&self.reader, INTEGER_BYTES), integer: 0 })
+    }
+
+    async fn operation(&self, next: &mut Next<Buffered>, _: u64) -> Result<Moved, BenchError> {
+        let bytes = next.stream.next(INTEGER_BYTES).await?;
+        check_integer(&bytes, next.integer % self.integers)?;
+        next.integer += 1;
+        Ok(Moved::bytes(INTEGER_BYTES))
+    }
+}
+
+/// `seek-int`.
+pub(super) struct SeekIntegers(ReadIntegers);
+
+impl Scenario for SeekIntegers {
+    type Lane = ();
+
+    async fn prepare(work: Work) -> Result<Self, BenchError> {
+        ReadIntegers::fill(work).await.map(Self)
+    }
+
+    async fn lane(&self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+        let integer = scattered(index) % self.0.integers;
+        let bytes = self.0.reader.read_range(integer * INTEGER_BYTES, INTEGER_BYTES).await?;
+        check_integer(&bytes, integer)?;
+        Ok(Moved::bytes(INTEGER_BYTES))
+    }
+}
+
+/// `read-multi-stream-int`.
+pub(super) struct ReadIntegerStream {
+    work: Work,
+    integers: u64,
+}
+
+impl Scenario for ReadIntegerStream {
+    type Lane = Next<MultiBuffered>;
+
+    async fn prepare(work: Work) -> Result<Self, BenchError> {
+        work.make(ObjectKind::Multifile).await?;
+        let each = work.pieces().div_ceil(PARTS);
+        for part in 0..PARTS {
+            let integers = part * each..(part + 1) * each;
+            work.fill_integers(&part_of(&work, part)?, integers).await?;
+        }
+        Ok(Self { work, integers: PARTS * each })
+    }
+
+    async fn lane(&self) -> Result<Next<MultiBuffered>, BenchError> {
+        Ok(Next { stream: MultiBuffered::open(&self.work).await?, integer: 0 })
+    }
+
+    async fn operation(&self, next: &mut Next<MultiBuffered>, _: u64) -> Result<Moved, BenchError> {
+        let bytes = next.stream.next(INTEGER_BYTES).await?;
+        check_integer(&bytes, next.integer % self.integers)?;
+        next.integer += 1;
+        Ok(Moved::bytes(INTEGER_BYTES))
+    }
+}

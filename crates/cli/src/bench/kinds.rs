@@ -1,0 +1,296 @@
+//! The table of types. A new type is a line in [`TYPES`] and a [`Scenario`].
+
+use std::future::Future;
+use std::pin::Pin;
+
+use super::error::BenchError;
+use super::integers::{ReadIntegerStream, ReadIntegers, SeekIntegers, WriteIntegers};
+use super::lanes::{Measured, Scenario};
+use super::names::{Browse, CreateAndClose, CreateFile, CreateMultifile, Enumerate, LookUpFile};
+use super::streams::{Append, AppendAndFlush, ReadMultiStream, ReadRandom, ReadSequential};
+use super::threads::{Thread, measure};
+use super::tree::LookUpMany;
+use super::values::{GetKey, GetObject, PutKey, PutObject};
+
+/// One thread's whole run.
+pub(super) type Run = Pin<Box<dyn Future<Output = Result<Measured, BenchError>> + Send>>;
+
+/// One type of benchmark.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    /// Its name on the command line.
+    pub(crate) name: &'static str,
+    /// The name that Crail's iobench gives it; empty where it has none.
+    pub(crate) crail: &'static str,
+    /// One line of help.
+    pub(crate) about: &'static str,
+    pub(super) depth: Depth,
+    pub(super) size: Bytes,
+    /// Whether it may be direct or buffered.
+    pub(super) has_stream: bool,
+    pub(super) way: Way,
+}
+
+/// How many operations of a thread are in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Depth {
+    /// One: they keep an order.
+    One,
+    /// `--depth` operations at once; this many without the flag.
+    Lanes(u32),
+    /// One after the other, each done when it is on its way: `--depth` of them.
+    Window(u32),
+}
+
+/// How many bytes an operation moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bytes {
+    /// None: it is about names.
+    None,
+    /// Always so many.
+    Always(u64),
+    /// `--size`, or so many without the flag.
+    Or(u64),
+}
+
+/// How it is run.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Way {
+    /// By threads with clients.
+    Cluster(fn(Thread) -> Run),
+    /// By threads with bare connections.
+    PingPong,
+    /// By looking at the cluster once.
+    LocationClass,
+}
+
+/// `--size` of the types that move blocks of data.
+const PIECE: Bytes = Bytes::Or(64 << 10);
+
+/// `--size` of the types for key-values.
+const VALUE: Bytes = Bytes::Or(1 << 10);
+
+/// `--size` of the types for small objects.
+const SMALL: Bytes = Bytes::Or(64);
+
+/// Bytes of an integer, as in Crail.
+const INTEGER: Bytes = Bytes::Always(4);
+
+/// `--depth` of the types that Crail calls asynchronous.
+const ASYNC: u32 = 16;
+
+use Depth::{Lanes, One, Window};
+
+const fn cluster<S: Scenario>() -> Way {
+    Way::Cluster(|thread| Box::pin(measure::<S>(thread)))
+}
+
+const fn kind(
+    (name, crail): (&'static str, &'static str),
+    depth: Depth,
+    size: Bytes,
+    way: Way,
+    about: &'static str,
+) -> Kind {
+    Kind { name, crail, about, depth, size, has_stream: false, way }
+}
+
+impl Kind {
+    const fn streamed(self) -> Self {
+        Self { has_stream: true, ..self }
+    }
+
+    /// Finds a type by its name or Crail's.
+    pub(super) fn named(name: &str) -> Option<&'static Self> {
+        TYPES.iter().find(|kind| kind.name == name || (kind.crail == name && !name.is_empty()))
+    }
+}
+
+/// Every type of benchmark.
+pub(crate) const TYPES: &[Kind] = &[
+    kind(("write", ""), One, PIECE, cluster::<Append>(), "append --size bytes to a file")
+        .streamed(),
+    kind(
+        ("write-async", "writeAsync"),
+        Window(ASYNC),
+        PIECE,
+        cluster::<Append>(),
+        "the same, --depth of them under way",
+    ),
+    kind(
+        ("write-flush", ""),
+        One,
+        PIECE,
+        cluster::<AppendAndFlush>(),
+        "append --size bytes and make them readable by others",
+    ),
+    kind(
+        ("read-sequential", "readSequential"),
+        One,
+        PIECE,
+        cluster::<ReadSequential>(),
+        "read the next --size bytes of a file",
+    )
+    .streamed(),
+    kind(
+        ("read-sequential-async", "readSequentialAsync"),
+        Lanes(ASYNC),
+        PIECE,
+        cluster::<ReadSequential>(),
+        "the same, --depth reads at once",
+    ),
+    kind(
+        ("read-random", "readRandom"),
+        Lanes(1),
+        PIECE,
+        cluster::<ReadRandom>(),
+        "read --size bytes anywhere in a file",
+    ),
+    kind(
+        ("read-random-async", "readRandomAsync"),
+        Lanes(ASYNC),
+        PIECE,
+        cluster::<ReadRandom>(),
+        "the same, --depth reads at once",
+    ),
+    kind(
+        ("read-multi-stream", "readMultiStream"),
+        One,
+        PIECE,
+        cluster::<ReadMultiStream>(),
+        "read the next --size bytes of a multifile as one stream",
+    ),
+    kind(
+        ("create-file", "createFile"),
+        Lanes(1),
+        Bytes::None,
+        cluster::<CreateFile>(),
+        "create an empty file",
+    ),
+    kind(
+        ("create-file-async", "createFileAsync"),
+        Lanes(ASYNC),
+        Bytes::None,
+        cluster::<CreateFile>(),
+        "the same, --depth at once",
+    ),
+    kind(
+        ("create-close", ""),
+        Lanes(1),
+        Bytes::None,
+        cluster::<CreateAndClose>(),
+        "create a file to be written, and close it",
+    ),
+    kind(
+        ("create-multi-file", "createMultiFile"),
+        Lanes(1),
+        Bytes::None,
+        cluster::<CreateMultifile>(),
+        "make a multifile",
+    ),
+    kind(
+        ("put-key", ""),
+        Lanes(1),
+        VALUE,
+        cluster::<PutKey>(),
+        "set a key's value of --size bytes",
+    ),
+    kind(
+        ("get-key", "getKey"),
+        Lanes(1),
+        VALUE,
+        cluster::<GetKey>(),
+        "get a key's value of --size bytes",
+    ),
+    kind(
+        ("put-small", ""),
+        Lanes(1),
+        SMALL,
+        cluster::<PutObject>(),
+        "put a whole object of --size bytes",
+    ),
+    kind(
+        ("get-small", ""),
+        Lanes(1),
+        SMALL,
+        cluster::<GetObject>(),
+        "get a whole object of --size bytes by its name",
+    ),
+    kind(
+        ("get-file", "getFile"),
+        Lanes(1),
+        Bytes::None,
+        cluster::<LookUpFile>(),
+        "look a file up by its name",
+    ),
+    kind(
+        ("get-file-async", "getFileAsync"),
+        Lanes(ASYNC),
+        Bytes::None,
+        cluster::<LookUpFile>(),
+        "the same, --depth at once",
+    ),
+    kind(
+        ("lookup-many", ""),
+        Lanes(1),
+        Bytes::None,
+        cluster::<LookUpMany>(),
+        "look --batch files of --paths up in one frame",
+    ),
+    kind(
+        ("enumerate-dir", "enumerateDir"),
+        Lanes(1),
+        Bytes::None,
+        cluster::<Enumerate>(),
+        "list a directory of 1000 files",
+    ),
+    kind(
+        ("browse-dir", "browseDir"),
+        Lanes(1),
+        Bytes::None,
+        cluster::<Browse>(),
+        "list a directory of 1000 files and look 100 of them up",
+    ),
+    kind(
+        ("write-int", "writeInt"),
+        One,
+        INTEGER,
+        cluster::<WriteIntegers>(),
+        "write an integer into a buffered stream",
+    ),
+    kind(
+        ("read-int", "readInt"),
+        One,
+        INTEGER,
+        cluster::<ReadIntegers>(),
+        "read the next integer of a stream that reads ahead, and check it",
+    ),
+    kind(
+        ("seek-int", "seekInt"),
+        Lanes(1),
+        INTEGER,
+        cluster::<SeekIntegers>(),
+        "read an integer anywhere in a file, and check it",
+    ),
+    kind(
+        ("read-multi-stream-int", "readMultiStreamInt"),
+        One,
+        INTEGER,
+        cluster::<ReadIntegerStream>(),
+        "read the next integer of a multifile as one stream, and check it",
+    ),
+    kind(
+        ("print-locationclass", "printLocationclass"),
+        One,
+        Bytes::None,
+        Way::LocationClass,
+        "measure nothing; say which nodes are on which hosts",
+    ),
+    kind(
+        ("ping-pong", ""),
+        One,
+        SMALL,
+        Way::PingPong,
+        "--size bytes there and back over bare TCP, without the store",
+    ),
+];

@@ -1,0 +1,178 @@
+//! Types about names: create, look up, list.
+
+use bytes::Bytes;
+use sanderling_client::PutOptions;
+use sanderling_protocol::Path;
+use sanderling_protocol::message::ObjectKind;
+
+use super::error::BenchError;
+use super::lanes::{Moved, Scenario};
+use super::work::{Work, scattered};
+
+/// Files of a directory that is looked at.
+const FILES: u64 = 1000;
+
+/// Files looked up by one `browse-dir`.
+const BROWSED: usize = 100;
+
+/// What the types that create need.
+struct Directory {
+    work: Work,
+    options: PutOptions,
+}
+
+impl Directory {
+    async fn make(work: Work) -> Result<Self, BenchError> {
+        work.make(ObjectKind::Directory).await?;
+        let options = work.options();
+        Ok(Self { work, options })
+    }
+
+    fn path(&self, index: u64) -> Result<Path, BenchError> {
+        self.work.path(&format!("new-{index}"))
+    }
+}
+
+/// `create-file`, `create-file-async`.
+pub(super) struct CreateFile(Directory);
+
+impl Scenario for CreateFile {
+    type Lane = ();
+
+    async fn prepare(work: Work) -> Result<Self, BenchError> {
+        Directory::make(work).await.map(Self)
+    }
+
+    async fn lane(&self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+        let Self(Directory { work, options }) = self;
+        work.client.put(&self.0.path(index)?, Bytes::new(), options).await?;
+        Ok(Moved::items(1))
+    }
+}
+
+/// `create-close`.
+pub(super) struct CreateAndClose(Directory);
+
+impl Scenario for CreateAndClose {
+    type Lane = ();
+
+    async fn prepare(work: Work) -> Result<Self, BenchError> {
+        Directory::make(work).await.map(Self)
+    }
+
+    async fn lane(&self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+        let Self(Directory { work, options }) = self;
+        work.client.create(&self.0.path(index)?, options).await?.close().await?;
+        Ok(Moved::items(1))
+    }
+}
+
+/// `create-multi-file`.
+pub(super) struct CreateMultifile(Directory);
+
+impl Scenario for CreateMultifile {
+    type Lane = ();
+
+    async fn prepare(work: Work) -> Result<Self, BenchError> {
+        Directory::make(work).await.map(Self)
+    }
+
+    async fn lane(&self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+        self.0.work.client.make_multifile(&self.0.path(index)?).await?;
+        Ok(Moved::items(1))
+    }
+}
+
+/// A directory with files in it.
+struct Full {
+    work: Work,
+    files: Vec<Path>,
+}
+
+impl Full {
+    async fn fill(work: Work) -> Result<Self, BenchError> {
+        work.make(ObjectKind::Directory).await?;
+        let names = (0..FILES).map(|file| work.path(&format!("file-{file}")));
+        let files = names.collect::<Result<Vec<Path>, BenchError>>()?;
+        let options = work.options();
+        work.put_all(&files, &Bytes::new(), &options).await?;
+        Ok(Self { work, files })
+    }
+}
+
+/// `get-file`, `get-file-async`.
+pub(super) struct LookUpFile(Full);
+
+impl Scenario for LookUpFile {
+    type Lane = ();
+
+    async fn prepare(work: Work) -> Result<Self, BenchError> {
+        Full::fill(work).await.map(Self)
+    }
+
+    async fn lane(&self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+        let path = &self.0.files[(scattered(index) % FILES) as usize];
+        self.0.work.client.open(path).await?;
+        Ok(Moved::items(1))
+    }
+}
+
+/// `enumerate-dir`.
+pub(super) struct Enumerate(Full);
+
+impl Scenario for Enumerate {
+    type Lane = ();
+
+    async fn prepare(work: Work) -> Result<Self, BenchError> {
+        Full::fill(work).await.map(Self)
+    }
+
+    async fn lane(&self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    async fn operation(&self, (): &mut (), _: u64) -> Result<Moved, BenchError> {
+        let entries = self.0.work.client.list_all(&self.0.work.directory).await?;
+        Ok(Moved::items(entries.len() as u64))
+    }
+}
+
+/// `browse-dir`.
+pub(super) struct Browse(Full);
+
+impl Scenario for Browse {
+    type Lane = ();
+
+    async fn prepare(work: Work) -> Result<Self, BenchError> {
+        Full::fill(work).await.map(Self)
+    }
+
+    async fn lane(&self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    async fn operation(&self, (): &mut (), _: u64) -> Result<Moved, BenchError> {
+        let Full { work, .. } = &self.0;
+        let entries = work.client.list_all(&work.directory).await?;
+        for entry in entries.iter().take(BROWSED) {
+            work.client.open(&work.path(&entry.name)?).await?;
+        }
+        Ok(Moved::items(entries.len() as u64))
+    }
+}

@@ -1,0 +1,143 @@
+//! Types about small values: keys of a table, whole objects by name.
+
+use bytes::Bytes;
+use sanderling_client::PutOptions;
+use sanderling_protocol::Path;
+use sanderling_protocol::message::{CreateKind, ObjectKind};
+
+use super::error::BenchError;
+use super::lanes::{Moved, Scenario};
+use super::work::{Work, scattered};
+
+/// Values that are prepared to be got, or that a put of keys goes round.
+const VALUES: u64 = 1000;
+
+/// Names that a put of objects goes round at least: two in flight must not have the same.
+const ROUND_MIN: u64 = 2048;
+
+/// Values of one thread, in a table or a directory.
+struct Values {
+    work: Work,
+    piece: Bytes,
+    paths: Vec<Path>,
+    options: PutOptions,
+}
+
+impl Values {
+    async fn make(work: Work, kind: ObjectKind) -> Result<Self, BenchError> {
+        work.make(kind).await?;
+        let paths =
+            (0..VALUES.min(work.pieces())).map(|value| work.path(&format!("value-{value}")));
+        let paths = paths.collect::<Result<Vec<Path>, BenchError>>()?;
+        let kind = match kind {
+            ObjectKind::Table => CreateKind::KeyValue,
+            _ => CreateKind::File,
+        };
+        let options = PutOptions { kind, ..work.replacing() };
+        Ok(Self { piece: work.piece(), paths, options, work })
+    }
+
+    async fn filled(work: Work, kind: ObjectKind) -> Result<Self, BenchError> {
+        let values = Self::make(work, kind).await?;
+        let Self { work, paths, piece, options } = &values;
+        work.put_all(paths, piece, options).await?;
+        Ok(values)
+    }
+
+    async fn put(&self, path: &Path) -> Result<Moved, BenchError> {
+        self.work.client.put(path, self.piece.clone(), &self.options).await?;
+        Ok(Moved::bytes(self.piece.len() as u64))
+    }
+
+    async fn get_any(&self, index: u64) -> Result<Moved, BenchError> {
+        let path = &self.paths[(scattered(index) % self.paths.len() as u64) as usize];
+        let value = self.work.client.get(path).await?;
+        if value.len() != self.piece.len() {
+            let (found, expected) = (value.len() as u64, self.piece.len() as u64);
+            return Err(BenchError::Wrong { what: "bytes of a value", found, expected });
+        }
+        Ok(Moved::bytes(value.len() as u64))
+    }
+}
+
+/// `put-key`.
+pub(super) struct PutKey(Values);
+
+impl Scenario for PutKey {
+    type Lane = ();
+
+    async fn prepare(work: Work) -> Result<Self, BenchError> {
+        Values::make(work, ObjectKind::Table).await.map(Self)
+    }
+
+    async fn lane(&self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+        self.0.put(&self.0.paths[(index % self.0.paths.len() as u64) as usize]).await
+    }
+}
+
+/// `get-key`.
+pub(super) struct GetKey(Values);
+
+impl Scenario for GetKey {
+    type Lane = ();
+
+    async fn prepare(work: Work) -> Result<Self, BenchError> {
+        Values::filled(work, ObjectKind::Table).await.map(Self)
+    }
+
+    async fn lane(&self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+        self.0.get_any(index).await
+    }
+}
+
+/// `put-small`.
+pub(super) struct PutObject {
+    values: Values,
+    round: u64,
+}
+
+impl Scenario for PutObject {
+    type Lane = ();
+
+    async fn prepare(work: Work) -> Result<Self, BenchError> {
+        let round = (work.share() / work.plan.size.max(1)).max(ROUND_MIN);
+        let values = Values::make(work, ObjectKind::Directory).await?;
+        Ok(Self { values, round })
+    }
+
+    async fn lane(&self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+        let path = self.values.work.path(&format!("new-{}", index % self.round))?;
+        self.values.put(&path).await
+    }
+}
+
+/// `get-small`.
+pub(super) struct GetObject(Values);
+
+impl Scenario for GetObject {
+    type Lane = ();
+
+    async fn prepare(work: Work) -> Result<Self, BenchError> {
+        Values::filled(work, ObjectKind::Directory).await.map(Self)
+    }
+
+    async fn lane(&self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+        self.0.get_any(index).await
+    }
+}
