@@ -15,7 +15,7 @@ pub(crate) struct Background {
     /// Share of a quiet node's link for copies and rebalancing; a quarter of it under load
     #[arg(long, value_name = "PERCENT", default_value = "20%")]
     pub(crate) background_share: Percent,
-    /// A new node gets less than its share of new blocks for this long, and of moves for twice as
+    /// A new node is drawn less often for new blocks for this long, and for moves for twice as
     /// long
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     pub(crate) ramp_up: Span,

@@ -29,8 +29,9 @@ pub(crate) async fn write(
     ended: &CancellationToken,
 ) -> Result<JoinSet<()>, Failure> {
     make_directory(client).await?;
-    let keep = live_bytes / u64::from(writers) / (OBJECT_CALLS * PIECE_BYTES);
-    let keep = usize::try_from(keep).unwrap_or(usize::MAX).max(1);
+    // The object that is being written is live, too: with the experiment's own data none is kept.
+    let keep = (live_bytes / u64::from(writers) / (OBJECT_CALLS * PIECE_BYTES)).saturating_sub(1);
+    let keep = usize::try_from(keep).unwrap_or(usize::MAX);
     Ok(spawn(writers, ended, |index| {
         let (client, meter) = (client.clone(), Arc::clone(meter));
         let writer = Writing { client, meter, index, keep, live: VecDeque::new(), count: 0 };
