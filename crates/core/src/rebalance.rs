@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sanderling_protocol::message::MoveCandidate;
 use sanderling_protocol::node::Availability;
-use sanderling_protocol::{BlockId, NodeId, NodeInfo, Policy, Tier};
+use sanderling_protocol::{BlockId, Millis, NodeId, NodeInfo, Policy, Tier};
 
 use crate::exposure::plan::percent;
 
@@ -24,6 +24,9 @@ pub struct RebalanceConfig {
     /// Share of a target's budget up to which its exposure may grow by moves: beyond where copying
     /// begins, so that its copies make room for more.
     pub exposure_percent: u64,
+    /// How long a block must have been left as it is: most of what jobs write is gone by then, and
+    /// need not have moved. Writers of a fleet whose links were busy took 1 % longer without it.
+    pub idle_min: Millis,
 }
 
 impl Default for RebalanceConfig {
@@ -35,6 +38,7 @@ impl Default for RebalanceConfig {
             excess_bytes_min: 1 << 20,
             reserve_percent: 5,
             exposure_percent: 100,
+            idle_min: Millis::from_secs(5),
         }
     }
 }
@@ -110,13 +114,16 @@ impl RebalanceConfig {
     }
 }
 
-/// Tells whether a block may be moved between nodes that stay.
-#[must_use]
-pub fn may_move(candidate: &MoveCandidate) -> bool {
-    !candidate.is_open
-        && candidate.length > 0
-        && candidate.reserved_to.is_none()
-        && candidate.tier != Tier::Object
+impl RebalanceConfig {
+    /// Tells whether a block may be moved between nodes that stay.
+    #[must_use]
+    pub fn may_move(&self, candidate: &MoveCandidate) -> bool {
+        !candidate.is_open
+            && candidate.length > 0
+            && candidate.reserved_to.is_none()
+            && candidate.tier != Tier::Object
+            && candidate.idle >= self.idle_min
+    }
 }
 
 /// A block's place in the order in which blocks move: those without a copy first, whose copy would

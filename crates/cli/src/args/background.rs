@@ -16,7 +16,7 @@ pub(crate) struct Background {
     #[arg(long, value_name = "PERCENT", default_value = "20%")]
     pub(crate) background_share: Percent,
     /// A new node is drawn less often for new blocks for this long, and for moves for twice as
-    /// long
+    /// long; no block that changed so shortly ago, or 5 s, is moved for balance
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     pub(crate) ramp_up: Span,
     /// Make no copies ahead of notices: what does not fit into a notice is lost
@@ -41,6 +41,8 @@ impl From<&Background> for BackgroundConfig {
         let mut config = Self { pace, ..Self::default() };
         config.exposure.is_on = !args.no_precopy;
         config.rebalance.is_on = !args.no_rebalance;
+        // Whoever shortens the one lives in shorter times altogether.
+        config.rebalance.idle_min = config.rebalance.idle_min.min(args.ramp_up());
         config
     }
 }

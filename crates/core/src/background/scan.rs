@@ -7,7 +7,7 @@ use sanderling_protocol::{BlockId, Instant, Millis, NodeId, Tier};
 
 use super::config::BackgroundConfig;
 use crate::exposure::plan::Coldness;
-use crate::rebalance::{self, Turn};
+use crate::rebalance::Turn;
 
 /// A block's copy that may be dropped.
 #[derive(Debug, Clone, Copy)]
@@ -103,7 +103,7 @@ impl Scan {
             let MoveCandidate { idle, block, length, reserve_bytes: bytes, .. } = candidate;
             self.held.push(Held { idle, block, length, bytes, holder, tier });
         }
-        if rebalance::may_move(&candidate) {
+        if config.rebalance.may_move(&candidate) {
             let of_tier = self.moves.entry(candidate.tier).or_default();
             of_tier.insert(Turn::from(&candidate), candidate.clone());
             if of_tier.len() > known_max {

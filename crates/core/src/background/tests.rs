@@ -350,6 +350,21 @@ fn both_can_be_switched_off() {
 }
 
 #[test]
+fn block_that_has_just_changed_is_not_moved_for_balance() {
+    let mut world = World::new(&[400, 400]);
+    for id in 1..=40 {
+        world.put(0, id, |block| block.idle = Millis(4_000));
+    }
+    world.run(MINUTE);
+    assert!(world.sent.is_empty());
+    for id in 41..=60 {
+        world.put(0, id, |block| block.idle = Millis(5_000));
+    }
+    world.run(MINUTE);
+    assert!(!world.sent.is_empty() && world.sent.iter().all(|sent| sent.block.0 > 40));
+}
+
+#[test]
 fn block_that_would_only_change_which_node_is_fuller_stays() {
     let mut world = World::new(&[400, 400]);
     world.config(|config| config.rebalance.excess_bytes_min = 1);

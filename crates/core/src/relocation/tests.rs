@@ -56,7 +56,7 @@ pub(crate) fn candidate(block: u64, bytes: u32) -> MoveCandidate {
         reserved_to: None,
         copy: None,
         expected_reads: 1,
-        idle: Millis(0),
+        idle: Millis(60_000),
     }
 }
 

@@ -97,7 +97,7 @@ impl World {
         change: impl FnOnce(&mut MoveCandidate),
     ) -> BlockId {
         let mut candidate = candidate(id, BLOCK);
-        candidate.idle = Millis(id * 1000);
+        candidate.idle = Millis(10_000 + id * 1000);
         change(&mut candidate);
         self.blocks.insert(BlockId(id), Kept { home: NodeId(home), candidate });
         BlockId(id)
