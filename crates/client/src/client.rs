@@ -4,8 +4,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use sanderling_core::location_cache::LocationCache;
 use sanderling_core::retry::{Retry, Verdict};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::refusal::Recovery;
@@ -17,6 +15,7 @@ use crate::ask::Asker;
 use crate::config::ClientConfig;
 use crate::error::ClientError;
 use crate::leases::Leases;
+use crate::locations::Locations;
 use crate::metrics::{ClientMetrics, Counters, count};
 
 /// A connection to a cluster. Clones share everything.
@@ -35,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) pool: Pool,
     pub(crate) asker: Asker,
     pub(crate) leases: Leases,
-    pub(crate) locations: Mutex<LocationCache>,
+    pub(crate) locations: Locations,
     pub(crate) counters: Counters,
 }
 
@@ -82,7 +81,7 @@ impl Client {
             pool,
             asker,
             leases,
-            locations: Mutex::default(),
+            locations: Locations::default(),
             counters: Counters::default(),
         });
         shared.leases.start(&shared);
@@ -177,11 +176,16 @@ impl Client {
     }
 
     pub(crate) fn attempts(&self, what: impl Into<String>) -> Attempts {
+        self.attempts_since(Instant::now(), what)
+    }
+
+    /// The same for a call that began before.
+    pub(crate) fn attempts_since(&self, began: Instant, what: impl Into<String>) -> Attempts {
         let config = &self.shared.config;
         Attempts {
             what: what.into(),
-            deadline: Instant::now() + self.call_deadline,
-            began: Instant::now(),
+            deadline: began + self.call_deadline,
+            began,
             failed_at: None,
             // Counted from the call's start: the wall clock may step.
             retry: Retry::new(config.retry, machine_time(self.call_deadline)),
@@ -238,7 +242,7 @@ impl Client {
     /// Tells the namenode that a node could not be reached, without waiting for an answer, and
     /// forgets what is cached about the node.
     pub(crate) fn suspect(&self, node: NodeId) {
-        self.shared.locations.lock().forget_node(node);
+        self.shared.locations.forget_node(node);
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
             let deadline = Instant::now() + shared.config.attempt_deadline;

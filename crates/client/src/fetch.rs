@@ -148,6 +148,47 @@ pub(crate) fn joined(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
     joined
 }
 
+/// Reads a range that is part of one block, with one call and nothing to plan or to gather: what
+/// most reads are. `None` when the range is not, or its bytes are elsewhere.
+pub(crate) async fn fetch_one(
+    shared: &Shared,
+    layout: &Layout,
+    wanted: ByteRange,
+    deadline: Instant,
+) -> Option<Result<Bytes, Failure>> {
+    let ByteRange { offset, bytes } = wanted;
+    let index = layout.blocks.partition_point(|block| block.offset <= offset).checked_sub(1)?;
+    let block = &layout.blocks[index];
+    let start = offset - block.offset;
+    if bytes == 0 || start + bytes > u64::from(block.length) {
+        return None;
+    }
+    let node = block.home?;
+    let address = &layout.places.iter().find(|place| place.node == node)?.address;
+    let (offset, length) = (start as u32, bytes as u32);
+    let range = RangeRequest { block: block.block, epoch: block.epoch, offset, length };
+    let patience = Patience { deadline, silence_max: Some(shared.config.attempt_deadline) };
+    let read = read_one(shared, address, node, &range, patience).await;
+    let read = read.and_then(|(read, flags)| {
+        forget_leaving(shared, layout, flags);
+        read.map_err(CallError::Refused)
+    });
+    Some(match read {
+        Ok(read) => {
+            count(&shared.counters.read_bytes, bytes);
+            Ok(read)
+        }
+        Err(error) => Err(Failure { node, error }),
+    })
+}
+
+/// The next read asks where the object is now, before this place is gone.
+fn forget_leaving(shared: &Shared, layout: &Layout, flags: u16) {
+    if flags & IS_LEAVING != 0 {
+        shared.locations.forget(layout.stat.object);
+    }
+}
+
 /// How a frame of a read failed.
 pub(crate) struct Failure {
     pub(crate) node: NodeId,
@@ -175,10 +216,7 @@ pub(crate) async fn fetch(
                 let patience = Patience { deadline: call_deadline, silence_max };
                 let answer = read_batch(shared, address, node, &batch, patience).await;
                 let answer = answer.map(|(ranges, flags)| {
-                    if flags & IS_LEAVING != 0 {
-                        // The next read asks where it is now, before this place is gone.
-                        shared.locations.lock().forget(layout.stat.object);
-                    }
+                    forget_leaving(shared, layout, flags);
                     ranges
                 });
                 (node, batch, answer)
@@ -306,14 +344,14 @@ fn checked(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use sanderling_protocol::message::{BlockLocation, ObjectKind, ObjectStat};
     use sanderling_protocol::{BlockId, Epoch, Instant, ObjectId, Path, StorageClass, Tier};
 
     use super::*;
 
     /// A layout of blocks of those lengths; `None` at the home of a lost one.
-    fn layout(blocks: &[(u32, Option<u32>)]) -> Layout {
+    pub(crate) fn layout(blocks: &[(u32, Option<u32>)]) -> Layout {
         let mut offset = 0;
         let locate = |(index, (length, home)): (usize, &(u32, Option<u32>))| {
             let start = offset;

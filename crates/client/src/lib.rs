@@ -20,6 +20,7 @@ mod error;
 mod fetch;
 mod jobs;
 mod leases;
+mod locations;
 mod metrics;
 mod multifile;
 mod namespace;

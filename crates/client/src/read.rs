@@ -9,10 +9,12 @@ use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{Millis, Path, Refusal, Reply, Request};
 use sanderling_transport::CallError;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::client::{Attempts, Client};
 use crate::error::ClientError;
-use crate::fetch::{Filling, fetch};
+use crate::fetch::{Failure, Filling, fetch, fetch_one};
+use crate::locations::Known;
 use crate::metrics::count;
 
 /// Reads one object, as it was when it was opened. Locations are cached, for all readers of the
@@ -20,7 +22,7 @@ use crate::metrics::count;
 #[derive(Debug, Clone)]
 pub struct Reader {
     client: Client,
-    layout: Arc<RwLock<Arc<Layout>>>,
+    known: Arc<RwLock<Known>>,
 }
 
 impl Client {
@@ -39,15 +41,14 @@ impl Client {
         path: &Path,
     ) -> Result<Reader, ClientError> {
         let request = Request::Lookup { path: path.clone(), offset: 0, bytes: u64::MAX };
+        let asked = self.shared.locations.forgotten();
         match self.request_within(attempts, request).await? {
             Reply::Layout(layout) if layout.stat.kind.is_container() => {
                 Err(ClientError::Refused(Refusal::IsADirectory { path: path.clone() }))
             }
             Reply::Layout(layout) => {
-                let layout = Arc::new(layout);
-                self.shared.locations.lock().insert(Arc::clone(&layout));
-                let layout = Arc::new(RwLock::new(layout));
-                Ok(Reader { client: self.clone(), layout })
+                let known = self.shared.locations.insert(asked, layout);
+                Ok(Reader { client: self.clone(), known: Arc::new(RwLock::new(known)) })
             }
             _ => Err(ClientError::BadReply { what: attempts.what.clone() }),
         }
@@ -58,13 +59,13 @@ impl Reader {
     /// Returns the object's facts as last looked up.
     #[must_use]
     pub fn stat(&self) -> ObjectStat {
-        self.layout.read().stat.clone()
+        self.known.read().layout.stat.clone()
     }
 
     /// Returns how many bytes can be read.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.layout.read().stat.bytes
+        self.known.read().layout.stat.bytes
     }
 
     /// Looks the object up again: what was published meanwhile can be read then.
@@ -77,14 +78,14 @@ impl Reader {
     }
 
     async fn look_up(&self, attempts: &mut Attempts) -> Result<(), ClientError> {
-        let object = self.layout.read().stat.object;
+        let object = self.known.read().layout.stat.object;
         let request = Request::LookupObject { object, offset: 0, bytes: u64::MAX };
-        count(&self.client.shared.counters.refreshed, 1);
+        let shared = &self.client.shared;
+        count(&shared.counters.refreshed, 1);
+        let asked = shared.locations.forgotten();
         match self.client.request_within(attempts, request).await? {
             Reply::Layout(layout) => {
-                let layout = Arc::new(layout);
-                self.client.shared.locations.lock().insert(Arc::clone(&layout));
-                *self.layout.write() = layout;
+                *self.known.write() = shared.locations.insert(asked, layout);
                 Ok(())
             }
             _ => Err(ClientError::BadReply { what: attempts.what.clone() }),
@@ -97,8 +98,35 @@ impl Reader {
     /// [`Refusal::OutOfRange`] when the range passes the end; [`ClientError::DataUnavailable`] with
     /// the lost ranges.
     pub async fn read_range(&self, offset: u64, bytes: u64) -> Result<Bytes, ClientError> {
-        let mut ranges = self.read_ranges(&[ByteRange { offset, bytes }]).await?;
+        let range = ByteRange { offset, bytes };
+        let began = Instant::now();
+        let failed = match self.read_at_once(range, began).await? {
+            Some(Ok(read)) => return Ok(read),
+            Some(Err(failure)) => Some(failure),
+            None => None,
+        };
+        let mut attempts = self.client.attempts_since(began, format!("read {}", self.stat().path));
+        if let Some(failure) = failed {
+            self.again(&mut attempts, failure).await?;
+        }
+        let mut ranges = self.read_within(&mut attempts, &[range]).await?;
         Ok(ranges.pop().expect("one answer to one range"))
+    }
+
+    /// Reads a range of one block whose place is known, once. `None` when it is not such a range.
+    async fn read_at_once(
+        &self,
+        range: ByteRange,
+        began: Instant,
+    ) -> Result<Option<Result<Bytes, Failure>>, ClientError> {
+        let known = self.known.read().clone();
+        check(&known.layout, &[range])?;
+        let shared = &self.client.shared;
+        if !shared.locations.is_current(&known) {
+            return Ok(None);
+        }
+        let deadline = began + self.client.call_deadline();
+        Ok(fetch_one(shared, &known.layout, range, deadline).await)
     }
 
     /// Reads into `buffer` from `offset` and returns how many bytes there were: fewer only at the
@@ -131,7 +159,7 @@ impl Reader {
         attempts: &mut Attempts,
         ranges: &[ByteRange],
     ) -> Result<Vec<Bytes>, ClientError> {
-        self.check(ranges)?;
+        check(&self.known.read().layout, ranges)?;
         let mut filling = Filling::new(ranges);
         loop {
             let layout = self.locations(attempts).await?;
@@ -150,47 +178,48 @@ impl Reader {
                     return Ok(filling.finish());
                 }
                 // The layout is older than the length that was promised.
-                shared.locations.lock().forget(layout.stat.object);
+                shared.locations.forget(layout.stat.object);
                 let (after, why) = (Millis(1), "the layout ends before the range".to_owned());
                 self.client.again(attempts, Refusal::RetryAfter { after, why }.into()).await?;
                 continue;
             };
-            let is_silent = matches!(
-                failure.error,
-                CallError::Unreachable { .. }
-                    | CallError::Closed { .. }
-                    | CallError::TimedOut { .. }
-                    | CallError::Refused(Refusal::WrongNode { .. })
-            );
-            if is_silent {
-                self.client.suspect(failure.node);
-            }
-            // Forgotten before the pause: other readers need not try what has just been refused.
-            self.client.shared.locations.lock().forget(layout.stat.object);
-            self.client.again(attempts, failure.error).await?;
+            self.again(attempts, failure).await?;
         }
+    }
+
+    /// Forgets what a failure has proved wrong, and waits until the next attempt.
+    async fn again(&self, attempts: &mut Attempts, failure: Failure) -> Result<(), ClientError> {
+        let Failure { node, error } = failure;
+        let is_silent = matches!(
+            error,
+            CallError::Unreachable { .. }
+                | CallError::Closed { .. }
+                | CallError::TimedOut { .. }
+                | CallError::Refused(Refusal::WrongNode { .. })
+        );
+        if is_silent {
+            self.client.suspect(node);
+        }
+        // Forgotten before the pause: other readers need not try what has just been refused.
+        self.client.shared.locations.forget(self.known.read().layout.stat.object);
+        self.client.again(attempts, error).await.map(|_| ())
     }
 
     /// Returns where the blocks are: what any reader of the object heard last, else what the
     /// namenode says now because what was heard has been proved wrong.
     async fn locations(&self, attempts: &mut Attempts) -> Result<Arc<Layout>, ClientError> {
-        let object = self.layout.read().stat.object;
-        if let Some(layout) = self.client.shared.locations.lock().layout(object) {
+        let object = self.known.read().layout.stat.object;
+        if let Some(known) = self.client.shared.locations.known(object) {
+            let layout = Arc::clone(&known.layout);
+            let mut mine = self.known.write();
+            // What others saw of a growing object is theirs until this reader asks.
+            if mine.layout.stat.bytes == layout.stat.bytes {
+                *mine = known;
+            }
             return Ok(layout);
         }
         self.look_up(attempts).await?;
-        Ok(Arc::clone(&self.layout.read()))
-    }
-
-    fn check(&self, ranges: &[ByteRange]) -> Result<(), ClientError> {
-        let end = self.bytes();
-        for ByteRange { offset, bytes } in ranges {
-            if offset.checked_add(*bytes).is_none_or(|last| last > end) {
-                let (offset, bytes) = (*offset, *bytes);
-                return Err(ClientError::Refused(Refusal::OutOfRange { offset, bytes, end }));
-            }
-        }
-        Ok(())
+        Ok(Arc::clone(&self.known.read().layout))
     }
 
     /// Reads the object from the start, buffered: `read_ahead` bytes at a time, the next of them on
@@ -201,6 +230,18 @@ impl Reader {
         let step = read_ahead.max(1);
         ReadStream { reader: self.clone(), offset: 0, end, step, current: None, ahead: None }
     }
+}
+
+/// Refuses ranges that pass the end.
+fn check(layout: &Layout, ranges: &[ByteRange]) -> Result<(), ClientError> {
+    let end = layout.stat.bytes;
+    for ByteRange { offset, bytes } in ranges {
+        if offset.checked_add(*bytes).is_none_or(|last| last > end) {
+            let (offset, bytes) = (*offset, *bytes);
+            return Err(ClientError::Refused(Refusal::OutOfRange { offset, bytes, end }));
+        }
+    }
+    Ok(())
 }
 
 type Ahead = JoinHandle<Result<Bytes, ClientError>>;
