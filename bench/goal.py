@@ -39,6 +39,7 @@ class Sample:
     ours: float
     peer: float | None = None
     unit: str = ""
+    beside: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def ratio(cls, ours: float, peer: float, unit: str) -> Sample:
@@ -89,7 +90,7 @@ class Outcome:
             return head | nothing | limits | {"reached": False, "why_not": self.why_not}
         numbers = {"ratio": self.median, "min": min(self.values), "max": max(self.values)}
         rounds = [
-            {"value": one.value, "ours": one.ours, "peer": one.peer, "unit": one.unit}
+            {"value": one.value, "ours": one.ours, "peer": one.peer, "unit": one.unit} | one.beside
             for one in self.samples
         ]
         return head | numbers | limits | {"reached": self.is_reached, "rounds": rounds}
