@@ -45,6 +45,7 @@ def main() -> int:
         world = World(
             sanderling=options.sanderling,
             peer=options.peer,
+            python=options.python,
             work=Path(work),
             rounds=1 if options.quick and not options.rounds else options.rounds or 5,
             is_quick=options.quick,
@@ -73,6 +74,8 @@ def arguments() -> argparse.Namespace:
                         help="the program to measure")
     parser.add_argument("--peer", type=Path, default=built / "examples" / "peer",
                         help="the other systems' clients")
+    parser.add_argument("--python", type=Path, default=ROOT / ".venv" / "bin" / "python",
+                        help="the Python that has the wheel")
     options = parser.parse_args()
     unknown = set(options.rows or []) - {row.number for row in ROWS}
     if unknown:

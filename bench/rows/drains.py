@@ -156,9 +156,8 @@ def stall(world: World) -> list[Sample]:
             wait_for_data(cluster, MIB)
             cluster.cli("node", "notice", "n0", "--deadline", "10s")
             said, _ = running.communicate(timeout=60)
-        found = json.loads(said)
-        if found["retries"]:
-            value = found["longest_stall_millis"]
+        value = json.loads(said)["longest_stall_millis"]
+        if value > 0:
             return [Sample(value, value, unit="ms")]
     raise Unavailable(f"no writer met the fence in {TRIES} tries")
 

@@ -117,10 +117,10 @@ def memory(world: World) -> list[Sample]:
         loaded.bench("read-random-async", *load, "--depth", "32")
         loaded.bench("write-async", *load, "--depth", "8")
     beyond = peak.bytes / MIB
-    said = tree(world)
+    tree(world)
     paths = MILLION // 50 if world.is_quick else MILLION
-    resident = next(one for one in said["cpu"]["servers"] if one["role"] == "namenode")
-    names = resident["resident_bytes"] / MIB * MILLION / paths
+    resident = machine.resident_bytes(cluster(world).namenode.pid)["all"]
+    names = resident / MIB * MILLION / paths
     return [Sample(beyond, beyond, unit="MiB"), Sample(names, names, unit="MiB")]
 
 

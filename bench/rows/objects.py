@@ -7,16 +7,15 @@ from goal import Goal, Sample
 from peers import packages
 from peers.plasma import Objects, objects
 from rows.row import Row
-from world import ROOT, World
+from world import World
 
 CALLS = 400
 
 
 def sides(world: World) -> tuple[Objects, Objects]:
     """Starts both sides once."""
-    python = str(ROOT / ".venv" / "bin" / "python")
     cluster = world.keep("fleet", lambda: fleet(world, dram="512MiB"))
-    ours = world.keep("ours", lambda: objects(world, python, "sanderling", cluster.address))
+    ours = world.keep("ours", lambda: objects(world, str(world.python), "sanderling", cluster.address))
     peer = world.keep("ray", lambda: objects(world, packages.ray_python(), "ray"))
     return ours, peer
 
