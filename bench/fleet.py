@@ -12,7 +12,7 @@ from typing import Any
 
 import machine
 from server import Server
-from world import World, pinned, run_json
+from world import World, pinned, run, run_json
 
 
 class Fleet:
@@ -58,16 +58,21 @@ def fleet(
     namenode_core: int | None = None,
     datanode_flags: tuple[str, ...] = (),
     datanode_prefix: tuple[str, ...] = (),
+    has_door: bool = False,
     namenode_flags: tuple[str, ...] = (),
 ) -> Iterator[Fleet]:
-    """Starts a cluster and ends it; with `core` the datanodes run on that core alone,
-    with `namenode_core` the namenode."""
+    """Starts a cluster and ends it; with `core` the datanodes run on that core alone.
+
+    With `namenode_core` the namenode does. Without a door clients on this machine use TCP.
+    """
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=world.work)))
         flags = ["--listen", listen, "--http", "none", "--dir", str(directory / "catalog")]
         words = ["namenode", *flags, *namenode_flags]
         namenode, ready = start(world, stack, directory, "namenode", words, namenode_core)
         made = Fleet(world, directory, namenode, ready["address"])
+        if not has_door and "--local-socket" in run([str(world.sanderling), "datanode", "--help"]):
+            datanode_flags = ("--local-socket", "none", *datanode_flags)
         for at in range(datanodes):
             name = f"n{at}"
             words = ["--namenode", made.address, "datanode", "--name", name, "--dram", dram]

@@ -61,6 +61,14 @@ class Outcome:
     samples: list[Sample] = field(default_factory=list)
     why_not: str = ""
 
+    @classmethod
+    def of(cls, record: dict[str, Any]) -> Outcome:
+        """Reads an outcome from what `record` returned."""
+        goal = Goal(record["name"], record["target"], record["is_limit"], record["unit"])
+        rounds = record.get("rounds", [])
+        samples = [Sample(one["value"], one["ours"], one["peer"], one["unit"]) for one in rounds]
+        return cls(record["row"], goal, samples, record.get("why_not", ""))
+
     @property
     def values(self) -> list[float]:
         return [sample.value for sample in self.samples]
@@ -94,6 +102,11 @@ class Outcome:
             for one in self.samples
         ]
         return head | numbers | limits | {"reached": self.is_reached, "rounds": rounds}
+
+
+def outcomes_of(rows: list[dict[str, Any]]) -> list[Outcome]:
+    """Reads the goals of all rows of a results file."""
+    return [Outcome.of(goal) for row in rows for goal in row.get("goals", [row])]
 
 
 def record_of_row(outcomes: list[Outcome]) -> dict[str, Any]:

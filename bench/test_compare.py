@@ -16,7 +16,7 @@ from pathlib import Path
 import compare
 import page
 import table
-from goal import Goal, Outcome, Sample, Unavailable, record_of_row
+from goal import Goal, Outcome, Sample, Unavailable, outcomes_of, record_of_row
 from rows import ROWS
 from world import ROOT, World
 
@@ -56,6 +56,11 @@ class Judged(unittest.TestCase):
         self.assertEqual((record["name"], record["reached"]), (AT_MOST.name, False))
         self.assertEqual([goal["reached"] for goal in record["goals"]], [True, False])
         self.assertTrue(record_of_row([good, outcome(AT_MOST, 0.5)])["reached"])
+
+    def test_records_are_read_back_as_they_were(self) -> None:
+        made = [outcome(AT_LEAST, 0.5, 2.0), outcome(AT_MOST, why_not="no fio here")]
+        self.assertEqual(outcomes_of([record_of_row([one]) for one in made]), made)
+        self.assertEqual(outcomes_of([record_of_row(made)]), made)
 
     def test_peer_that_measured_nothing_is_no_ratio(self) -> None:
         self.assertEqual(Sample.ratio(3.0, 2.0, "us").value, 1.5)
