@@ -41,6 +41,8 @@ pub(crate) struct Node {
     standing: watch::Sender<Standing>,
     fence_orders: Mutex<FenceOrders>,
     in_flight: AtomicU32,
+    /// Connections that peers have open.
+    pub(crate) connections: AtomicU32,
 }
 
 /// Who the node is at the moment.
@@ -98,6 +100,7 @@ impl Node {
             standing: watch::Sender::new(standing),
             fence_orders: Mutex::default(),
             in_flight: AtomicU32::new(0),
+            connections: AtomicU32::new(0),
         }
     }
 
@@ -225,7 +228,9 @@ impl Node {
     pub(crate) fn load(&self) -> Load {
         let requests_in_flight = self.in_flight.load(Ordering::Relaxed);
         let pushed_bytes_per_second = self.push_rate.bytes_per_second();
-        Load { requests_in_flight, pushed_bytes_per_second, ..self.store.load() }
+        let connections = self.connections.load(Ordering::Relaxed);
+        let store = self.store.load();
+        Load { requests_in_flight, connections, pushed_bytes_per_second, ..store }
     }
 
     pub(crate) fn enter(&self) -> InFlight<'_> {

@@ -5,6 +5,7 @@ mod data;
 mod orders;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use sanderling_protocol::message::{Hello, HelloReply};
@@ -34,6 +35,14 @@ impl Service for Node {
             }
         };
         paced(self, handled)
+    }
+
+    fn opened(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn closed(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -20,7 +20,8 @@ async fn node_introduces_itself_and_reports_its_load() {
     options.name = "tern".to_owned();
     options.host = "shore".to_owned();
     let server = DatanodeServer::start(options).await.unwrap();
-    Caller::new(&server).write(1, 0, b"abc").await.unwrap();
+    let caller = Caller::new(&server);
+    caller.write(1, 0, b"abc").await.unwrap();
     served.namenode.next_beat(server.node()).await;
     let state = served.namenode.state.lock();
     let register = &state.registers[0];
@@ -30,6 +31,8 @@ async fn node_introduces_itself_and_reports_its_load() {
     assert_eq!((register.tiers.len(), register.tiers[0].bytes), (1, 8 << 20));
     let load = state.heartbeats[&server.node()].1;
     assert_eq!((load.blocks, load.dram_used_bytes, load.written_bytes_total), (1, 4096, 3));
+    assert_eq!(load.connections, 1);
+    drop(caller);
 }
 
 #[tokio::test]

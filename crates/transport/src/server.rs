@@ -62,6 +62,12 @@ pub trait Service: Send + Sync + 'static {
     /// Takes one frame. Must not block.
     fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled;
 
+    /// Hears that a connection was accepted.
+    fn opened(&self) {}
+
+    /// Hears that it has ended.
+    fn closed(&self) {}
+
     /// Offers memory for a long body whose header has come; then the memory takes the frame, and
     /// [`Self::handle`] never sees it. Without an offer, `handle` gets the body in a buffer.
     fn land(self: &Arc<Self>, _header: &Header) -> Option<Box<dyn Landing>> {
@@ -103,6 +109,22 @@ impl Default for ServeOptions {
     }
 }
 
+/// A connection, from its start to its end however that comes.
+struct Open<S: Service>(Arc<S>);
+
+impl<S: Service> Open<S> {
+    fn new(service: Arc<S>) -> Self {
+        service.opened();
+        Self(service)
+    }
+}
+
+impl<S: Service> Drop for Open<S> {
+    fn drop(&mut self) {
+        self.0.closed();
+    }
+}
+
 /// Serves until `shutdown`, then ends every connection.
 pub async fn serve<S: Service>(
     listener: TcpListener,
@@ -133,8 +155,9 @@ pub async fn serve<S: Service>(
             continue;
         };
         let (service, options) = (Arc::clone(&service), Arc::clone(&options));
+        let open = Open::new(Arc::clone(&service));
         connections.spawn(async move {
-            let _permit = permit;
+            let _held = (permit, open);
             attend(stream, service, &options).await;
         });
     }
