@@ -19,7 +19,7 @@ use crate::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
 use crate::exposure;
 pub use crate::membership::Probe;
 use crate::membership::{Membership, MembershipConfig};
-use crate::placement::Draw;
+use crate::placement::{Candidate, Draw};
 use crate::preemption::Model;
 
 /// Times and seeds of a namenode.
@@ -63,6 +63,15 @@ pub enum Prepared {
     Log(Command),
 }
 
+/// Who may get blocks at a moment.
+#[derive(Debug)]
+struct Fleet {
+    /// The catalog's place in the log.
+    index: u64,
+    now: Instant,
+    candidates: Vec<Candidate>,
+}
+
 /// The namenode as a machine.
 #[derive(Debug)]
 pub struct Namenode {
@@ -70,6 +79,8 @@ pub struct Namenode {
     catalog: Catalog,
     membership: Membership,
     draw: Draw,
+    /// The nodes that may get blocks, as long as nothing changes: many creates come together.
+    fleet: Option<Fleet>,
 }
 
 impl Namenode {
@@ -80,7 +91,7 @@ impl Namenode {
         Self::restore(config, catalog, Instant(0))
     }
 
-    /// Returns a namenode that goes on with a catalog. Every node in it is taken for alive from
+    /// Returns a namenode that goes on with a catalog, or with an image of one. Every node in it is taken for alive from
     /// `now` on.
     #[must_use]
     pub fn restore(config: NamenodeConfig, catalog: Catalog, now: Instant) -> Self {
@@ -89,11 +100,13 @@ impl Namenode {
             membership.joined(now, node);
         }
         let draw = Draw::new(config.placement_seed);
-        Self { config, catalog, membership, draw }
+        let catalog = catalog.restored();
+        Self { config, catalog, membership, draw, fleet: None }
     }
 
     /// Gives every node the whole time again to show itself. Called when a replayed log ends.
     pub fn resume(&mut self, now: Instant) {
+        self.fleet = None;
         for node in self.catalog.node_ids(false) {
             self.membership.joined(now, node);
         }
@@ -145,6 +158,7 @@ impl Namenode {
 
     /// Returns the commands that time makes necessary.
     pub fn tick(&mut self, now: Instant) -> Vec<Command> {
+        self.fleet = None;
         let mut commands = Vec::new();
         // What is due by the log comes first: a node whose deadline has passed is lost by its
         // deadline.
@@ -160,6 +174,7 @@ impl Namenode {
 
     /// Returns nodes that must be dialled now, with their addresses.
     pub fn to_probe(&mut self, now: Instant) -> Vec<(NodeId, String)> {
+        self.fleet = None;
         let address = |node: NodeId| {
             let (_, address) = self.catalog.node_policy(node)?;
             Some((node, address.to_owned()))
@@ -169,6 +184,7 @@ impl Namenode {
 
     /// Takes the outcome of dialling a node.
     pub fn probed(&mut self, now: Instant, node: NodeId, outcome: Probe) -> Vec<Command> {
+        self.fleet = None;
         if !self.membership.probed(now, node, outcome) {
             return Vec::new();
         }
@@ -188,6 +204,7 @@ impl Namenode {
     ) -> Vec<Command> {
         let action = match (&order.order, reply) {
             (_, None) => {
+                self.fleet = None;
                 self.membership.suspected(now, order.node);
                 return Vec::new();
             }

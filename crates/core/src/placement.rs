@@ -136,6 +136,34 @@ pub fn place(
     wish: &Wish<'_>,
     sizes: &[u32],
 ) -> Result<Vec<Placement>, Refusal> {
+    place_among(draw, &mut candidates, wish, sizes)
+}
+
+/// The same among candidates that are used again: they are left as they were.
+pub(crate) fn place_among(
+    draw: &mut Draw,
+    candidates: &mut [Candidate],
+    wish: &Wish<'_>,
+    sizes: &[u32],
+) -> Result<Vec<Placement>, Refusal> {
+    let mut taken = Vec::with_capacity(sizes.len());
+    let placed = take(draw, candidates, wish, sizes, &mut taken);
+    for (index, tier, bytes) in taken {
+        if let Some((free, _)) = candidates[index].room.get_mut(&tier) {
+            *free += bytes;
+        }
+    }
+    placed
+}
+
+/// Chooses homes and takes their room; notes what it took.
+fn take(
+    draw: &mut Draw,
+    candidates: &mut [Candidate],
+    wish: &Wish<'_>,
+    sizes: &[u32],
+    taken: &mut Vec<(usize, Tier, u64)>,
+) -> Result<Vec<Placement>, Refusal> {
     if candidates.is_empty() && !sizes.is_empty() {
         let why = "no datanode takes blocks".to_owned();
         return Err(Refusal::RetryAfter { after: WAIT_FOR_NODES, why });
@@ -143,12 +171,13 @@ pub fn place(
     let mut placed = Vec::with_capacity(sizes.len());
     for bytes_max in sizes {
         let bytes = u64::from(allocated_bytes(*bytes_max));
-        let Some((index, tier)) = choose(draw, &candidates, wish, bytes) else {
+        let Some((index, tier)) = choose(draw, candidates, wish, bytes) else {
             return Err(no_room(wish.class, bytes));
         };
         let candidate = &mut candidates[index];
         if let Some((free, _)) = candidate.room.get_mut(&tier) {
             *free -= bytes;
+            taken.push((index, tier, bytes));
         }
         placed.push(Placement { node: candidate.node, tier, bytes_max: *bytes_max });
     }

@@ -7,9 +7,9 @@ use sanderling_protocol::{
     Request, StorageClass, Tier, WhenFull,
 };
 
-use super::{Namenode, Prepared};
+use super::{Fleet, Namenode, Prepared};
 use crate::catalog::{Action, Command, Placement, allocated_bytes};
-use crate::placement::{Candidate, Wish, place, weights};
+use crate::placement::{Candidate, Wish, place_among, weights};
 
 /// The longest notice. A deadline further off is a mistake, or a decommission.
 const NOTICE_MILLIS_MAX: i64 = 7 * 24 * 3600 * 1000;
@@ -23,6 +23,7 @@ impl Namenode {
         match request {
             Request::Heartbeat(heartbeat) => Prepared::Answer(self.heartbeat(now, &heartbeat)),
             Request::Suspect { node } => {
+                self.fleet = None;
                 self.membership.suspected(now, node);
                 Prepared::Answer(Ok(Reply::Done))
             }
@@ -146,9 +147,14 @@ impl Namenode {
         if sizes.is_empty() {
             return Ok(Vec::new());
         }
-        let candidates = self.candidates(now);
+        let index = self.catalog.index();
+        let mut fleet = self.fleet.take().filter(|it| (it.index, it.now) == (index, now));
+        let candidates = || Fleet { index, now, candidates: self.candidates(now) };
+        let candidates = &mut fleet.get_or_insert_with(candidates).candidates;
         let has_nodes = !candidates.is_empty();
-        let placed = place(&mut self.draw, candidates, &Wish { class, avoid, near_host }, sizes);
+        let wish = Wish { class, avoid, near_host };
+        let placed = place_among(&mut self.draw, candidates, &wish, sizes);
+        self.fleet = fleet;
         placed.map_err(|refusal| {
             let blocks = if has_nodes { self.copies_in_the_way(class, sizes) } else { Vec::new() };
             if blocks.is_empty() {
@@ -203,6 +209,7 @@ impl Namenode {
             Some((node, Policy::Gone)) => Err(Refusal::NodeGone { node }.into()),
             Some((node, policy)) if !policy.is_draining() => {
                 self.membership.joined(now, node);
+                self.fleet = None;
                 Err(Answered::Reply(Box::new(self.catalog.welcome(
                     node,
                     policy,
@@ -221,6 +228,7 @@ impl Namenode {
             .filter(|policy| is_same && *policy != Policy::Gone)
             .ok_or(Refusal::NodeGone { node })?;
         self.membership.heartbeat(now, node, heartbeat.load);
+        self.fleet = None;
         let (deadline, home_blocks) = self.catalog.node_deadline(node);
         let deadline_in = deadline.map(|at| now.until(at));
         Ok(Reply::Heartbeat(HeartbeatReply { policy, deadline_in, home_blocks }))
