@@ -383,7 +383,7 @@ pub(crate) mod tests {
             entries: 0,
             job: None,
         };
-        Layout { stat, inline: None, blocks, places: Vec::new() }
+        Layout { stat, inline: None, blocks, places: Vec::new(), next_offset: None }
     }
 
     fn fill_all(filling: &mut Filling, layout: &Layout) {

@@ -40,17 +40,64 @@ impl Client {
         attempts: &mut Attempts,
         path: &Path,
     ) -> Result<Reader, ClientError> {
-        let request = Request::Lookup { path: path.clone(), offset: 0, bytes: u64::MAX };
         let asked = self.shared.locations.forgotten();
-        match self.request_within(attempts, request).await? {
-            Reply::Layout(layout) if layout.stat.kind.is_container() => {
-                Err(ClientError::Refused(Refusal::IsADirectory { path: path.clone() }))
+        let layout = self.data_layout(attempts, path).await?;
+        Ok(self.reader(asked, layout))
+    }
+
+    /// Returns the reader of a layout; `asked` counts what was forgotten before it was asked for.
+    pub(crate) fn reader(&self, asked: u64, layout: Layout) -> Reader {
+        let known = self.shared.locations.insert(asked, layout);
+        Reader { client: self.clone(), known: Arc::new(RwLock::new(known)) }
+    }
+
+    /// Looks up where the bytes of a file or key-value are.
+    pub(crate) async fn data_layout(
+        &self,
+        attempts: &mut Attempts,
+        path: &Path,
+    ) -> Result<Layout, ClientError> {
+        let request = Request::Lookup { path: path.clone(), offset: 0, bytes: u64::MAX };
+        let layout = self.layout(attempts, request).await?;
+        if layout.stat.kind.is_container() {
+            return Err(ClientError::Refused(Refusal::IsADirectory { path: path.clone() }));
+        }
+        Ok(layout)
+    }
+
+    /// Looks up where all bytes of an object are, page by page.
+    async fn layout(
+        &self,
+        attempts: &mut Attempts,
+        request: Request,
+    ) -> Result<Layout, ClientError> {
+        let mut whole: Option<Layout> = None;
+        let mut request = request;
+        loop {
+            let reply = self.request_within(attempts, request).await?;
+            let Reply::Layout(page) = reply else {
+                return Err(ClientError::BadReply { what: attempts.what.clone() });
+            };
+            let (object, next) = (page.stat.object, page.next_offset);
+            let layout = match &mut whole {
+                None => whole.insert(page),
+                Some(layout) => {
+                    layout.blocks.extend(page.blocks);
+                    layout.places.extend(page.places);
+                    layout.places.sort_unstable_by_key(|place| place.node);
+                    layout.places.dedup_by_key(|place| place.node);
+                    layout
+                }
+            };
+            layout.next_offset = None;
+            let end = layout.blocks.last().map_or(0, |it| it.offset + u64::from(it.length));
+            match next {
+                Some(offset) if offset >= end => {
+                    request = Request::LookupObject { object, offset, bytes: u64::MAX };
+                }
+                Some(_) => return Err(ClientError::BadReply { what: attempts.what.clone() }),
+                None => return Ok(whole.expect("just kept")),
             }
-            Reply::Layout(layout) => {
-                let known = self.shared.locations.insert(asked, layout);
-                Ok(Reader { client: self.clone(), known: Arc::new(RwLock::new(known)) })
-            }
-            _ => Err(ClientError::BadReply { what: attempts.what.clone() }),
         }
     }
 }
@@ -83,13 +130,9 @@ impl Reader {
         let shared = &self.client.shared;
         count(&shared.counters.refreshed, 1);
         let asked = shared.locations.forgotten();
-        match self.client.request_within(attempts, request).await? {
-            Reply::Layout(layout) => {
-                *self.known.write() = shared.locations.insert(asked, layout);
-                Ok(())
-            }
-            _ => Err(ClientError::BadReply { what: attempts.what.clone() }),
-        }
+        let layout = self.client.layout(attempts, request).await?;
+        *self.known.write() = shared.locations.insert(asked, layout);
+        Ok(())
     }
 
     /// Reads `bytes` bytes from `offset`.

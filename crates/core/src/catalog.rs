@@ -5,6 +5,7 @@
 //! the catalog and answers, or refuses and changes nothing but the clock.
 
 mod apply;
+mod block_list;
 mod block_map;
 mod copies;
 mod drain;
@@ -12,12 +13,17 @@ mod due;
 mod events;
 mod fsck;
 mod heirs;
+mod id_map;
+mod index;
 mod inspect;
 mod jobs;
 pub mod log;
+mod lookup;
 mod loss;
 mod members;
 mod moves;
+mod name;
+mod names;
 mod namespace;
 mod object;
 mod tree;
@@ -28,6 +34,7 @@ mod writing;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::event::LossReport;
+use sanderling_protocol::message::ObjectKind;
 use sanderling_protocol::{BlockId, ClusterId, Instant, JobId, Millis, Nonce, ObjectId};
 use serde::{Deserialize, Serialize};
 
@@ -40,8 +47,11 @@ pub use object::ROOT;
 use block_map::Block;
 use due::Due;
 use events::Events;
+use id_map::IdMap;
 use jobs::Job;
 use members::Nodes;
+use name::Name;
+use names::Names;
 use object::{Body, Container, Object};
 
 /// Everything that the namenode must remember. A snapshot is this structure, serialised.
@@ -57,8 +67,8 @@ pub struct Catalog {
     next_block: u64,
     next_lease: u64,
     next_job: u64,
-    objects: BTreeMap<ObjectId, Object>,
-    blocks: BTreeMap<BlockId, Block>,
+    objects: IdMap<ObjectId, Object>,
+    blocks: IdMap<BlockId, Block>,
     nodes: Nodes,
     jobs: BTreeMap<JobId, Job>,
     manager: Option<Manager>,
@@ -66,6 +76,14 @@ pub struct Catalog {
     due: BTreeSet<(Instant, Due)>,
     events: Events,
     report: LossReport,
+    /// Made anew from the objects when a snapshot is read.
+    #[serde(skip, default = "no_names")]
+    names: Names,
+}
+
+/// The names of a catalog that was just read.
+const fn no_names() -> Names {
+    Names::new(0)
 }
 
 /// The manager that acts at the moment.
@@ -82,17 +100,17 @@ impl Catalog {
     pub fn new(cluster: ClusterId, lease: Millis) -> Self {
         let root = Object {
             parent: ROOT,
-            name: Box::from(""),
+            name: Name::from(""),
             is_bound: true,
             is_listed: true,
             created_at: Instant(0),
             modified_at: Instant(0),
             expires_at: None,
             job: None,
-            body: Body::Container(Container::new(
-                sanderling_protocol::message::ObjectKind::Directory,
-            )),
+            body: Body::Container(Container { kind: ObjectKind::Directory }),
         };
+        let mut objects = IdMap::new();
+        objects.insert(ROOT, root);
         Self {
             cluster,
             index: 0,
@@ -102,15 +120,42 @@ impl Catalog {
             next_block: 1,
             next_lease: 1,
             next_job: 1,
-            objects: BTreeMap::from([(ROOT, root)]),
-            blocks: BTreeMap::new(),
+            objects,
+            blocks: IdMap::new(),
             nodes: Nodes { by_id: BTreeMap::new(), next_id: 1 },
             jobs: BTreeMap::new(),
             manager: None,
             due: BTreeSet::new(),
             events: Events::default(),
             report: LossReport::default(),
+            names: Names::new(cluster.0),
         }
+    }
+
+    /// Returns what a snapshot holds: this catalog without what follows from the rest. It shares
+    /// the memory of objects and blocks until one of the two changes them. Cost: a sixty-fourth of
+    /// their number, and the blocks that nodes hold.
+    #[must_use]
+    pub fn image(&self) -> Self {
+        Self {
+            objects: self.objects.clone(),
+            blocks: self.blocks.clone(),
+            nodes: self.nodes.clone(),
+            jobs: self.jobs.clone(),
+            manager: self.manager.clone(),
+            due: self.due.clone(),
+            events: self.events.clone(),
+            report: self.report.clone(),
+            names: no_names(),
+            ..*self
+        }
+    }
+
+    /// Makes what an image leaves out.
+    #[must_use]
+    pub fn restored(mut self) -> Self {
+        self.names = Names::of(self.cluster.0, &self.objects, ROOT);
+        self
     }
 
     /// Returns the cluster's id.

@@ -150,7 +150,13 @@ mod tests {
             tier: Tier::Dram,
         };
         let blocks = nodes.iter().map(block).collect();
-        Arc::new(Layout { stat, inline: None, blocks, places: nodes.iter().map(place).collect() })
+        Arc::new(Layout {
+            stat,
+            inline: None,
+            blocks,
+            places: nodes.iter().map(place).collect(),
+            next_offset: None,
+        })
     }
 
     #[test]

@@ -13,8 +13,13 @@ use prometheus_client::registry::{Registry, Unit};
 use sanderling_core::namenode::Namenode;
 use sanderling_protocol::message::Forecast;
 use sanderling_protocol::node::Availability;
-use sanderling_protocol::{Instant, Policy, Reply, Request};
+use sanderling_protocol::{Instant, Policy, Refusal, Reply, Request};
 use sanderling_transport::process;
+
+use crate::writer::Answers;
+
+/// The kind of a request, and how many requests it is worth.
+pub(crate) type Counted = (&'static str, u64);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Kind {
@@ -181,16 +186,36 @@ impl Metrics {
         all.register_with_unit("journal", help, Unit::Bytes, self.journal_bytes.clone());
     }
 
-    /// Counts a request and its answer.
-    pub(crate) fn answered(
-        &self,
-        kind: &'static str,
-        answer: &Result<Reply, sanderling_protocol::Refusal>,
-    ) {
-        self.requests.get_or_create(&Kind { kind }).inc();
-        if let Err(refusal) = answer {
-            self.refusals.get_or_create(&Refused { refusal: refusal.name() }).inc();
+    /// Counts the requests of a frame and their answers. Most frames are of one kind: each run of
+    /// a kind is counted at once.
+    pub(crate) fn answered(&self, kinds: impl Iterator<Item = Counted>, answers: &Answers) {
+        let mut run: Option<Counted> = None;
+        for (kind, count) in kinds {
+            match &mut run {
+                Some((last, sum)) if *last == kind => *sum += count,
+                _ => self.count(run.replace((kind, count))),
+            }
         }
+        self.count(run);
+        for answer in answers {
+            match answer {
+                Ok(Reply::Found(lookups)) => {
+                    lookups.refusals.iter().for_each(|it| self.refused(it))
+                }
+                Ok(_) => {}
+                Err(refusal) => self.refused(refusal),
+            }
+        }
+    }
+
+    fn count(&self, run: Option<Counted>) {
+        if let Some((kind, count)) = run {
+            self.requests.get_or_create(&Kind { kind }).inc_by(count);
+        }
+    }
+
+    fn refused(&self, refusal: &Refusal) {
+        self.refusals.get_or_create(&Refused { refusal: refusal.name() }).inc();
     }
 
     /// Takes the time that a frame took.
@@ -287,52 +312,4 @@ const fn policy(policy: Policy) -> &'static str {
 
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// Returns the kind of a request as metrics name it.
-pub(crate) const fn kind(request: &Request) -> &'static str {
-    match request {
-        Request::Create(_) => "create",
-        Request::MakeDirectory { .. } => "make_directory",
-        Request::Append { .. } => "append",
-        Request::AddBlocks { .. } => "add_blocks",
-        Request::Publish { .. } => "publish",
-        Request::Seal { .. } => "seal",
-        Request::Abort { .. } => "abort",
-        Request::RenewLeases { .. } => "renew_leases",
-        Request::Lookup { .. } => "lookup",
-        Request::LookupObject { .. } => "lookup_object",
-        Request::List { .. } => "list",
-        Request::Stat { .. } => "stat",
-        Request::Rename { .. } => "rename",
-        Request::Delete { .. } => "delete",
-        Request::SetTtl { .. } => "set_ttl",
-        Request::Usage { .. } => "usage",
-        Request::RegisterJob(_) => "register_job",
-        Request::RenewJob { .. } => "renew_job",
-        Request::EndJob { .. } => "end_job",
-        Request::Jobs => "jobs",
-        Request::Register(_) => "register",
-        Request::Heartbeat(_) => "heartbeat",
-        Request::BlockReport { .. } => "block_report",
-        Request::Suspect { .. } => "suspect",
-        Request::Nodes { .. } => "nodes",
-        Request::Notice { .. } => "notice",
-        Request::Decommission { .. } => "decommission",
-        Request::Cancel { .. } => "cancel",
-        Request::Fenced { .. } => "fenced",
-        Request::Manage { .. } => "manage",
-        Request::Drains { .. } => "drains",
-        Request::DrainBlocks { .. } => "drain_blocks",
-        Request::NodeBlocks { .. } => "node_blocks",
-        Request::Reserve { .. } => "reserve",
-        Request::Commit { .. } => "commit",
-        Request::Abandon { .. } => "abandon",
-        Request::DropCopies { .. } => "drop_copies",
-        Request::Forecast { .. } => "forecast",
-        Request::Recommend { .. } => "recommend",
-        Request::Events { .. } => "events",
-        Request::Report => "report",
-        Request::Fsck => "fsck",
-    }
 }

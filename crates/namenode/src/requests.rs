@@ -8,7 +8,7 @@ use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
 use sanderling_protocol::{Millis, Refusal, Reply, Request};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::metrics::kind;
+use crate::metrics::Counted;
 use crate::state::State;
 use crate::weight::Weight;
 use crate::writer::{Answers, Work};
@@ -31,7 +31,7 @@ pub(crate) enum Asked {
     /// Answered by a check of the whole catalog, which takes its time.
     Check,
     /// Answered by the writer.
-    Later { answers: oneshot::Receiver<Answers>, _room: OwnedSemaphorePermit },
+    Later { answers: oneshot::Receiver<Answers>, kinds: Vec<Counted>, _room: OwnedSemaphorePermit },
 }
 
 impl Requests {
@@ -59,6 +59,7 @@ impl Requests {
         if let Some(answers) = self.read_all(&requests) {
             return Asked::Now(answers);
         }
+        let kinds: Vec<Counted> = requests.iter().map(counted).collect();
         let (reply, answers) = oneshot::channel();
         let count = requests.len();
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -66,7 +67,7 @@ impl Requests {
             return Asked::Now(vec![Err(busy()); count]);
         };
         match self.work.try_send(Work::Frame { requests, reply }) {
-            Ok(()) => Asked::Later { answers, _room },
+            Ok(()) => Asked::Later { answers, kinds, _room },
             Err(TrySendError::Full(_)) => Asked::Now(vec![Err(busy()); count]),
             Err(TrySendError::Disconnected(_)) => Asked::Now(vec![Err(stopping()); count]),
         }
@@ -81,38 +82,36 @@ impl Requests {
         let answers: Option<Answers> = requests.iter().map(read).collect();
         drop(namenode);
         let answers = answers?;
-        for (request, answer) in requests.iter().zip(&answers) {
-            self.state.metrics.answered(kind(request), answer);
-        }
+        self.state.metrics.answered(requests.iter().map(counted), &answers);
         Some(answers)
     }
 
     /// Answers requests that were asked.
-    pub(crate) async fn answer(&self, asked: Asked, kinds: &[&'static str]) -> Answers {
-        let answers = match asked {
+    pub(crate) async fn answer(&self, asked: Asked) -> Answers {
+        let (answers, kinds) = match asked {
             Asked::Now(answers) => return answers,
-            Asked::Events { after, limit, wait } => vec![self.events(after, limit, wait).await],
+            Asked::Events { after, limit, wait } => {
+                (vec![self.events(after, limit, wait).await], vec![("events", 1)])
+            }
             Asked::Check => {
                 let state = Arc::clone(&self.state);
                 let check = move || state.read(&Request::Fsck);
                 let answer = tokio::task::spawn_blocking(check).await;
-                vec![answer.ok().flatten().unwrap_or_else(|| Err(stopping()))]
+                (vec![answer.ok().flatten().unwrap_or_else(|| Err(stopping()))], vec![("fsck", 1)])
             }
-            Asked::Later { answers, _room } => {
-                answers.await.unwrap_or_else(|_| vec![Err(stopping()); kinds.len()])
+            Asked::Later { answers, kinds, _room } => {
+                let none = |_| vec![Err(stopping()); kinds.len()];
+                (answers.await.unwrap_or_else(none), kinds)
             }
         };
-        for (kind, answer) in kinds.iter().zip(&answers) {
-            self.state.metrics.answered(kind, answer);
-        }
+        self.state.metrics.answered(kinds.into_iter(), &answers);
         answers
     }
 
     /// Answers one request.
     pub(crate) async fn one(&self, request: Request) -> Result<Reply, Refusal> {
-        let kinds = [kind(&request)];
         let asked = self.ask(vec![request], 0);
-        self.answer(asked, &kinds).await.pop().unwrap_or_else(|| Err(stopping()))
+        self.answer(asked).await.pop().unwrap_or_else(|| Err(stopping()))
     }
 
     async fn events(&self, after: u64, limit: u32, wait: Duration) -> Result<Reply, Refusal> {
@@ -122,6 +121,10 @@ impl Requests {
         let request = Request::Events { after, limit, wait: Millis(0) };
         self.state.read(&request).unwrap_or_else(|| Err(stopping()))
     }
+}
+
+const fn counted(request: &Request) -> Counted {
+    (request.kind(), request.count())
 }
 
 /// Refuses a list of requests that is too long.

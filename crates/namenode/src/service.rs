@@ -10,7 +10,6 @@ use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::{Header, Op, Refusal, Request};
 use sanderling_transport::{Handled, Response, Service};
 
-use crate::metrics::kind;
 use crate::requests::{Asked, Requests, check_count};
 use crate::writer::Answers;
 
@@ -43,7 +42,6 @@ impl Service for MetaService {
             Ok(requests) => requests,
             Err(refusal) => return Handled::Now(Response::refused(&header, &refusal)),
         };
-        let kinds: Vec<&'static str> = requests.iter().map(kind).collect();
         match self.requests.ask(requests, body.len()) {
             Asked::Now(answers) => {
                 self.requests.state.metrics.took(true, began.elapsed());
@@ -53,7 +51,7 @@ impl Service for MetaService {
                 let is_change = matches!(asked, Asked::Later { .. });
                 let service = Arc::clone(self);
                 Handled::Later(Box::pin(async move {
-                    let answers = service.requests.answer(asked, &kinds).await;
+                    let answers = service.requests.answer(asked).await;
                     if is_change {
                         service.requests.state.metrics.took(false, began.elapsed());
                     }

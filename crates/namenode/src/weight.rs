@@ -30,6 +30,7 @@ impl Weight {
 const fn entries(answer: &Result<Reply, Refusal>) -> usize {
     match answer {
         Ok(Reply::Entries { entries, .. }) => entries.len(),
+        Ok(Reply::Found(lookups)) => lookups.found.len() + lookups.blocks.len(),
         Ok(Reply::Layout(layout)) => layout.blocks.len() + layout.places.len(),
         Ok(Reply::Candidates { candidates, .. }) => candidates.len(),
         Ok(Reply::Nodes(nodes) | Reply::Drains { nodes, .. }) => nodes.len(),

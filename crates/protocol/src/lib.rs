@@ -9,6 +9,7 @@ pub mod ids;
 pub mod limits;
 pub mod message;
 pub mod node;
+mod octets;
 pub mod order;
 pub mod path;
 pub mod refusal;

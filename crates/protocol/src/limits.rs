@@ -18,6 +18,13 @@ pub const FRAME_BODY_BYTES_MAX: u32 = (16 << 20) + (64 << 10);
 /// Most ranges in one vectored read.
 pub const RANGES_MAX: usize = 1024;
 
+/// Most paths in one request that looks many up: as many as there may be requests in one frame.
+pub const LOOKUPS_MAX: usize = REQUESTS_PER_FRAME_MAX;
+
+/// Most blocks in one answer to a look-up: 64 GiB of whole blocks in a megabyte. A longer file is
+/// told page by page.
+pub const BLOCKS_PER_LAYOUT_MAX: usize = 1 << 16;
+
 /// Most requests in one metadata frame.
 pub const REQUESTS_PER_FRAME_MAX: usize = 512;
 

@@ -2,6 +2,8 @@
 
 mod cluster;
 mod job;
+mod kind;
+mod lookups;
 mod manage;
 mod namespace;
 
@@ -9,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cluster::{Heartbeat, HeartbeatReply, Hello, HelloReply, Register, Registered, Role};
 pub use job::{JobHints, JobInfo, RegisterJob};
+pub use lookups::{Found, LookedUp, Lookups, Paths};
 pub use manage::{
     DrainWork, Forecast, FsckReport, MoveCandidate, MoveCommit, MoveProposal, MovePurpose, Usage,
 };
@@ -96,7 +99,8 @@ pub enum Request {
         /// Objects and leases.
         leases: Vec<(ObjectId, LeaseId)>,
     },
-    /// Finds an object and the places of a range of its bytes. Reply: `Layout`.
+    /// Finds an object and the places of a range of its bytes, or of the first of them: a huge file
+    /// is told page by page. Reply: `Layout`.
     Lookup {
         /// The object.
         path: Path,
@@ -113,6 +117,11 @@ pub enum Request {
         offset: u64,
         /// Bytes of interest; `u64::MAX` for all.
         bytes: u64,
+    },
+    /// Finds many objects and the places of all their bytes. Reply: `Found`.
+    LookupMany {
+        /// The objects, at most `LOOKUPS_MAX`.
+        paths: Paths,
     },
     /// One page of a directory, multifile or table in the order of names. Reply: `Entries`.
     List {
@@ -324,6 +333,7 @@ pub enum Reply {
     Grant(Grant),
     Stat(ObjectStat),
     Layout(Layout),
+    Found(Lookups),
     Entries { entries: Vec<Entry>, is_more: bool },
     Renewed { ended: Vec<ObjectId> },
     Deleted { objects: u64, freed_bytes: u64 },

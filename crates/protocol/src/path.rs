@@ -23,6 +23,17 @@ impl Path {
         Self("/".to_owned())
     }
 
+    /// Returns the path of components that come from checked paths, root first.
+    #[must_use]
+    pub fn of_components<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+        let mut text = String::new();
+        for name in names {
+            text.push('/');
+            text.push_str(name);
+        }
+        if text.is_empty() { Self::root() } else { Self(text) }
+    }
+
     /// Returns the path as text, with the leading `/`.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -50,35 +50,36 @@ impl Catalog {
         heartbeat: Millis,
         orders: &mut Orders,
     ) -> Result<Reply, Refusal> {
-        match action.clone() {
-            Action::Register(request) => self.register(request, heartbeat, orders),
+        match action {
+            Action::Register(request) => self.register(request.clone(), heartbeat, orders),
             Action::Notice { .. }
             | Action::Decommission { .. }
             | Action::Recommend { .. }
             | Action::Cancel { .. }
             | Action::Fenced { .. }
             | Action::NodeDead { .. } => self.act_on_node(action, orders),
-            Action::RegisterJob(request) => self.register_job(request),
-            Action::RenewJob { job } => self.renew_job(job),
+            Action::RegisterJob(request) => self.register_job(request.clone()),
+            Action::RenewJob { job } => self.renew_job(*job),
             Action::EndJob { job } => {
-                if !self.jobs.contains_key(&job) {
-                    return Err(Refusal::UnknownJob { job });
+                if !self.jobs.contains_key(job) {
+                    return Err(Refusal::UnknownJob { job: *job });
                 }
-                self.end_job(job, false, orders);
+                self.end_job(*job, false, orders);
                 Ok(Reply::Done)
             }
-            Action::Manage { holder, name, lease } => self.manage(holder, name, lease),
-            Action::Reserve { holder, moves } => self.reserve_all(holder, &moves, orders),
-            Action::Commit { holder, moves } => self.commit_all(holder, &moves, orders),
-            Action::Abandon { holder, blocks } => self.abandon(holder, &blocks, orders),
-            Action::DropCopies { holder, blocks } => self.drop_copies(holder, &blocks, orders),
-            Action::MakeRoom { blocks } => Err(self.make_room(&blocks, orders)),
-            Action::Forecast { holder, node, forecast } => self.forecast(holder, node, forecast),
+            Action::Manage { holder, name, lease } => self.manage(*holder, name.clone(), *lease),
+            Action::Reserve { holder, moves } => self.reserve_all(*holder, moves, orders),
+            Action::Commit { holder, moves } => self.commit_all(*holder, moves, orders),
+            Action::Abandon { holder, blocks } => self.abandon(*holder, blocks, orders),
+            Action::DropCopies { holder, blocks } => self.drop_copies(*holder, blocks, orders),
+            Action::MakeRoom { blocks } => Err(self.make_room(blocks, orders)),
+            Action::Forecast { holder, node, forecast } => self.forecast(*holder, *node, *forecast),
             Action::Recovered { lengths } => {
-                self.recovered(&lengths, orders);
+                self.recovered(lengths, orders);
                 Ok(Reply::Done)
             }
             Action::Started { commands, cut_bytes } => {
+                let (commands, cut_bytes) = (*commands, *cut_bytes);
                 self.emit(EventKind::NamenodeStarted { commands, cut_bytes });
                 Ok(Reply::Done)
             }
@@ -91,22 +92,22 @@ impl Catalog {
     }
 
     fn act_on_object(&mut self, action: &Action, orders: &mut Orders) -> Result<Reply, Refusal> {
-        match action.clone() {
-            Action::Create { request, placed } => self.create(request, &placed, orders),
+        match action {
+            Action::Create { request, placed } => self.create(request, placed, orders),
             Action::MakeDirectory { path, kind, parents, is_listed } => {
-                self.make_directory(&path, kind, parents, is_listed)
+                self.make_directory(path, *kind, *parents, *is_listed)
             }
-            Action::Append { path, writer, placed } => self.append(&path, writer, &placed),
+            Action::Append { path, writer, placed } => self.append(path, *writer, placed),
             Action::AddBlocks { object, lease, ended, placed } => {
-                self.add_blocks(object, lease, &ended, &placed, orders)
+                self.add_blocks(*object, *lease, ended, placed, orders)
             }
-            Action::Publish { object, lease, lengths } => self.publish(object, lease, &lengths),
-            Action::Seal { object, lease, lengths } => self.seal(object, lease, &lengths, orders),
-            Action::Abort { object, lease } => self.abort(object, lease, orders),
-            Action::RenewLeases { leases } => Ok(self.renew_leases(&leases)),
-            Action::Rename { from, to, replace } => self.rename(&from, &to, replace, orders),
-            Action::Delete { path, recursive } => self.delete(&path, recursive, orders),
-            Action::SetTtl { path, ttl } => self.set_ttl(&path, ttl),
+            Action::Publish { object, lease, lengths } => self.publish(*object, *lease, lengths),
+            Action::Seal { object, lease, lengths } => self.seal(*object, *lease, lengths, orders),
+            Action::Abort { object, lease } => self.abort(*object, *lease, orders),
+            Action::RenewLeases { leases } => Ok(self.renew_leases(leases)),
+            Action::Rename { from, to, replace } => self.rename(from, to, *replace, orders),
+            Action::Delete { path, recursive } => self.delete(path, *recursive, orders),
+            Action::SetTtl { path, ttl } => self.set_ttl(path, *ttl),
             other => unreachable!("{other:?} is not about an object"),
         }
     }

@@ -18,16 +18,16 @@ impl Catalog {
     pub fn fsck(&self) -> FsckReport {
         let mut report = FsckReport { open_blocks: self.open_blocks(), ..FsckReport::default() };
         let mut problems = Vec::new();
-        for (id, object) in &self.objects {
-            self.check_place(*id, object, &mut problems);
+        for (id, object) in self.objects.iter() {
+            self.check_place(id, object, &mut problems);
             match &object.body {
                 Body::Container(_) => report.directories += 1,
                 Body::Data(data) => {
                     report.files += 1;
                     report.bytes += data.bytes;
-                    self.check_data(*id, data, &mut problems);
+                    self.check_data(id, data, &mut problems);
                     if data.lost_bytes > 0 && report.lost_objects.len() < LOST_OBJECTS_KEPT_MAX {
-                        report.lost_objects.extend(self.path_of(*id));
+                        report.lost_objects.extend(self.path_of(id));
                     }
                 }
             }
@@ -41,6 +41,11 @@ impl Catalog {
             }
             report.copied_blocks += u64::from(block.copy.is_some());
         }
+        let bound = self.objects.iter().filter(|(id, object)| object.is_bound && *id != ROOT);
+        let (bound, names) = (bound.count(), self.names.len());
+        if bound != names {
+            problems.push(format!("{bound} objects have a name, {names} names are known"));
+        }
         self.check_blocks(&mut problems);
         self.check_accounts(&mut problems);
         problems.truncate(PROBLEMS_MAX);
@@ -49,12 +54,11 @@ impl Catalog {
     }
 
     fn check_place(&self, id: ObjectId, object: &Object, problems: &mut Vec<String>) {
-        let named = self.container_child(object.parent, &object.name) == Some(id);
+        let named = self.container_child(object.parent, object.name.as_str()) == Some(id);
         if id != ROOT && named != object.is_bound {
             problems.push(format!("object {id} and its container disagree about its name"));
         }
-        let Some(container) = object.container() else { return };
-        for child in container.children() {
+        for child in self.names.children(id) {
             if self.objects.get(&child).is_none_or(|child| child.parent != id) {
                 problems.push(format!("container {id} names object {child}, which is not in it"));
             }
@@ -64,7 +68,7 @@ impl Catalog {
     fn check_data(&self, id: ObjectId, data: &Data, problems: &mut Vec<String>) {
         let mut bytes = data.inline.as_ref().map_or(0, |inline| inline.len() as u64);
         let mut lost = 0;
-        for block_id in &data.blocks {
+        for block_id in data.blocks.iter() {
             match self.blocks.get(block_id) {
                 Some(block) if block.object == id => {
                     bytes += u64::from(block.length);
@@ -86,9 +90,9 @@ impl Catalog {
 
     fn check_blocks(&self, problems: &mut Vec<String>) {
         let mut named: BTreeMap<BlockId, ObjectId> = BTreeMap::new();
-        for (id, object) in &self.objects {
+        for (id, object) in self.objects.iter() {
             let blocks = object.data().map(|data| data.blocks.as_slice()).unwrap_or_default();
-            named.extend(blocks.iter().map(|block| (*block, *id)));
+            named.extend(blocks.iter().map(|block| (*block, id)));
         }
         let mut homes: BTreeMap<BlockId, Vec<NodeId>> = BTreeMap::new();
         for (id, node) in &self.nodes.by_id {
@@ -96,7 +100,8 @@ impl Catalog {
                 homes.entry(*block).or_default().push(*id);
             }
         }
-        for (id, block) in &self.blocks {
+        for (id, block) in self.blocks.iter() {
+            let id = &id;
             if named.get(id) != Some(&block.object) {
                 problems.push(format!("block {id} belongs to no object"));
             }

@@ -46,6 +46,6 @@ impl Catalog {
 
     /// Returns the ids of all blocks, lost ones among them, in their order.
     pub fn block_ids(&self) -> impl Iterator<Item = BlockId> {
-        self.blocks.keys().copied()
+        self.blocks.keys()
     }
 }

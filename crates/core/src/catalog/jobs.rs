@@ -43,7 +43,7 @@ impl Catalog {
         self.make_directory(&path, ObjectKind::Directory, true, true)?;
         let root = self.resolve(&path)?;
         let object = &self.objects[&root];
-        let is_empty = object.container().is_some_and(|container| container.len() == 0);
+        let is_empty = object.container().is_some() && self.names.count(root) == 0;
         if object.job.is_some() || !is_empty {
             let why = "a job's subtree starts empty and outside other jobs' subtrees".to_owned();
             return Err(Refusal::WrongKind { path, why });
@@ -89,8 +89,8 @@ impl Catalog {
             let Some(object) = self.objects.get_mut(&id) else { continue };
             object.job = None;
             let blocks = object.data().map(|data| data.blocks.clone()).unwrap_or_default();
-            for block in blocks {
-                if let Some(block) = self.blocks.get_mut(&block) {
+            for block in blocks.iter() {
+                if let Some(block) = self.blocks.get_mut(block) {
                     block.job = None;
                 }
             }

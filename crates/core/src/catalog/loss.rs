@@ -138,7 +138,7 @@ impl Catalog {
         };
         let mut ranges: Vec<ByteRange> = Vec::new();
         let mut offset = 0;
-        for id in &data.blocks {
+        for id in data.blocks.iter() {
             let bytes = u64::from(self.blocks[id].length);
             if bytes > 0 && blocks.contains(id) {
                 match ranges.last_mut() {

@@ -5,9 +5,11 @@ use sanderling_protocol::message::{Create, CreateKind, CreateMode, ObjectKind};
 use sanderling_protocol::{Instant, LeaseId, Millis, Nonce, ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
+use super::block_list::BlockList;
 use super::block_map::Orders;
 use super::due::Due;
 use super::log::Placement;
+use super::name::Name;
 use super::object::{Body, Container, Data, Object, ROOT};
 
 impl Catalog {
@@ -15,7 +17,7 @@ impl Catalog {
     /// directories made on the way stay.
     pub(super) fn create(
         &mut self,
-        request: Create,
+        request: &Create,
         placed: &[Placement],
         orders: &mut Orders,
     ) -> Result<Reply, Refusal> {
@@ -34,7 +36,7 @@ impl Catalog {
                 return self.repeat_create(existing, request.writer);
             }
             if request.mode == CreateMode::New && kind == ObjectKind::File {
-                return Err(Refusal::Exists { path: request.path });
+                return Err(Refusal::Exists { path: request.path.clone() });
             }
         }
         let job = self.objects[&parent].job;
@@ -51,16 +53,14 @@ impl Catalog {
         }
         let is_new_name = existing.is_none() && kind == ObjectKind::File;
         let is_bound_now = is_new_name && request.mode == CreateMode::New;
-        let inline = request.inline.clone();
-        let writer = request.writer;
-        let id = self.insert_data(&request, kind, parent, &name);
+        let id = self.insert_data(request, kind, parent, &name);
         if is_bound_now {
             self.bind(id, parent, &name);
         }
-        if let Some(inline) = inline {
+        if let Some(inline) = &request.inline {
             return self.seal_inline(id, inline, orders);
         }
-        self.grant_lease(id, writer);
+        self.grant_lease(id, request.writer);
         let blocks = placed.iter().map(|place| self.add_block(id, *place)).collect::<Vec<_>>();
         Ok(Reply::Grant(self.grant(id, &blocks)))
     }
@@ -86,14 +86,14 @@ impl Catalog {
             bytes: 0,
             lost_bytes: 0,
             inline: None,
-            blocks: Vec::new(),
+            blocks: BlockList::default(),
             created_by: request.writer,
             lease: None,
             sealed_by: LeaseId(0),
         };
         let object = Object {
             parent,
-            name: Box::from(name),
+            name: Name::from(name),
             is_bound: false,
             is_listed: request.is_listed,
             created_at: self.now,
@@ -113,9 +113,9 @@ impl Catalog {
     /// lease ended, the object may be another writer's by now.
     fn repeat_create(&self, id: ObjectId, writer: Nonce) -> Result<Reply, Refusal> {
         let data = self.objects[&id].data().expect("only data is created by a writer");
-        match data.lease {
+        match &data.lease {
             Some(lease) if lease.writer == writer && !lease.is_recovering => {
-                Ok(Reply::Grant(self.grant(id, &data.blocks)))
+                Ok(Reply::Grant(self.grant(id, data.blocks.as_slice())))
             }
             None if data.inline.is_some() => Ok(Reply::Stat(self.stat_of(id, self.now)?)),
             _ => Err(Refusal::LeaseEnded { object: id }),
@@ -160,14 +160,14 @@ impl Catalog {
         self.next_object += 1;
         let object = Object {
             parent,
-            name: Box::from(name),
+            name: Name::from(name),
             is_bound: false,
             is_listed,
             created_at: self.now,
             modified_at: self.now,
             expires_at: None,
             job: self.objects[&parent].job,
-            body: Body::Container(Container::new(kind)),
+            body: Body::Container(Container { kind }),
         };
         self.objects.insert(id, object);
         self.bind(id, parent, name);
@@ -221,7 +221,7 @@ impl Catalog {
     }
 
     pub(super) fn container_child(&self, container: ObjectId, name: &str) -> Option<ObjectId> {
-        self.objects.get(&container)?.container()?.child(name)
+        self.names.find(&self.objects, container, name.as_bytes())
     }
 
     /// Moves an object to another name at once, with everything in it.
@@ -268,8 +268,7 @@ impl Catalog {
                 let (value, limit) = (depth as u64, limit as u64);
                 return Err(Refusal::TooLarge { what: "path depth".to_owned(), value, limit });
             }
-            let containers = level.iter().filter_map(|id| self.objects[id].container());
-            level = containers.flat_map(Container::children).collect();
+            level = level.iter().flat_map(|id| self.names.children(*id)).collect();
             depth += 1;
         }
         Ok(())
@@ -286,8 +285,7 @@ impl Catalog {
             let why = "the root directory cannot be deleted".to_owned();
             return Err(Refusal::BadPath { path: path.to_string(), why });
         }
-        let is_full = self.objects[&id].container().is_some_and(|container| container.len() > 0);
-        if is_full && !recursive {
+        if self.names.count(id) > 0 && !recursive {
             return Err(Refusal::NotEmpty { path: path.clone() });
         }
         let (objects, freed_bytes) = self.remove_tree(id, orders);

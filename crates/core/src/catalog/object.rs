@@ -1,10 +1,11 @@
 //! Objects of the namespace.
 
-use std::collections::BTreeMap;
-
 use sanderling_protocol::message::ObjectKind;
-use sanderling_protocol::{BlockId, Instant, JobId, LeaseId, Nonce, ObjectId, StorageClass};
+use sanderling_protocol::{Instant, JobId, LeaseId, Nonce, ObjectId, StorageClass};
 use serde::{Deserialize, Serialize};
+
+use super::block_list::BlockList;
+use super::name::Name;
 
 /// The root directory.
 pub const ROOT: ObjectId = ObjectId(1);
@@ -15,7 +16,7 @@ pub(crate) struct Object {
     /// The container that names it. The root is its own.
     pub(crate) parent: ObjectId,
     /// Its name there.
-    pub(crate) name: Box<str>,
+    pub(crate) name: Name,
     /// Whether the container's entries hold it. An object that will replace another is bound by its
     /// seal.
     pub(crate) is_bound: bool,
@@ -35,12 +36,10 @@ pub(crate) enum Body {
     Data(Data),
 }
 
-/// A directory, multifile or table.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A directory, multifile or table. What it holds is in [`super::names::Names`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Container {
     pub(crate) kind: ObjectKind,
-    pub(crate) listed: BTreeMap<Box<str>, ObjectId>,
-    pub(crate) unlisted: BTreeMap<Box<str>, ObjectId>,
 }
 
 /// A file or key-value.
@@ -57,10 +56,10 @@ pub(crate) struct Data {
     /// The whole value, if it lives here.
     pub(crate) inline: Option<Box<[u8]>>,
     /// In the order of the bytes. Some may have none.
-    pub(crate) blocks: Vec<BlockId>,
+    pub(crate) blocks: BlockList,
     /// Drawn by the writer that created it, so that a repeated create is told from another's.
     pub(crate) created_by: Nonce,
-    pub(crate) lease: Option<Lease>,
+    pub(crate) lease: Option<Box<Lease>>,
     /// The lease under which it was sealed last, so that a repeated seal is answered alike.
     pub(crate) sealed_by: LeaseId,
 }
@@ -76,33 +75,6 @@ pub(crate) struct Lease {
 }
 
 impl Container {
-    pub(crate) const fn new(kind: ObjectKind) -> Self {
-        Self { kind, listed: BTreeMap::new(), unlisted: BTreeMap::new() }
-    }
-
-    pub(crate) fn child(&self, name: &str) -> Option<ObjectId> {
-        self.listed.get(name).or_else(|| self.unlisted.get(name)).copied()
-    }
-
-    pub(crate) fn bind(&mut self, name: Box<str>, object: ObjectId, is_listed: bool) {
-        let entries = if is_listed { &mut self.listed } else { &mut self.unlisted };
-        entries.insert(name, object);
-    }
-
-    pub(crate) fn unbind(&mut self, name: &str) {
-        if self.listed.remove(name).is_none() {
-            self.unlisted.remove(name);
-        }
-    }
-
-    pub(crate) fn children(&self) -> impl Iterator<Item = ObjectId> {
-        self.listed.values().chain(self.unlisted.values()).copied()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.listed.len() + self.unlisted.len()
-    }
-
     /// Tells whether an object of that kind may live here.
     pub(crate) const fn accepts(&self, kind: ObjectKind) -> bool {
         match self.kind {
@@ -141,11 +113,15 @@ impl Object {
             Body::Data(_) => None,
         }
     }
+}
 
-    pub(crate) const fn container_mut(&mut self) -> Option<&mut Container> {
-        match &mut self.body {
-            Body::Container(container) => Some(container),
-            Body::Data(_) => None,
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A million objects are to fit half a gibibyte with everything that is kept about them.
+    #[test]
+    fn an_object_takes_little_more_than_two_cache_lines() {
+        assert!(size_of::<Object>() <= 168, "{}", size_of::<Object>());
     }
 }

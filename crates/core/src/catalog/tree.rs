@@ -4,6 +4,7 @@ use sanderling_protocol::{ObjectId, Path, Refusal};
 
 use super::Catalog;
 use super::block_map::Orders;
+use super::name::Name;
 use super::object::{Body, Object, ROOT};
 
 impl Catalog {
@@ -11,10 +12,13 @@ impl Catalog {
     pub(crate) fn resolve(&self, path: &Path) -> Result<ObjectId, Refusal> {
         let mut at = ROOT;
         for name in path.components() {
-            let Some(container) = self.objects[&at].container() else {
-                return Err(Refusal::NotADirectory { path: self.path_or_root(at) });
+            let Some(child) = self.container_child(at, name) else {
+                if self.objects[&at].container().is_none() {
+                    return Err(Refusal::NotADirectory { path: self.path_or_root(at) });
+                }
+                return Err(Refusal::NotFound { path: path.clone() });
             };
-            at = container.child(name).ok_or_else(|| Refusal::NotFound { path: path.clone() })?;
+            at = child;
         }
         Ok(at)
     }
@@ -26,18 +30,10 @@ impl Catalog {
         let mut at = object;
         while at != ROOT {
             let object = self.objects.get(&at)?;
-            names.push(&*object.name);
+            names.push(object.name.as_str());
             at = object.parent;
         }
-        if names.is_empty() {
-            return Some(Path::root());
-        }
-        let mut text = String::new();
-        for name in names.iter().rev() {
-            text.push('/');
-            text.push_str(name);
-        }
-        text.parse().ok()
+        Some(Path::of_components(names.into_iter().rev()))
     }
 
     pub(super) fn path_or_root(&self, object: ObjectId) -> Path {
@@ -49,11 +45,7 @@ impl Catalog {
         let mut found = vec![root];
         let mut next = 0;
         while next < found.len() {
-            if let Some(container) =
-                self.objects.get(&found[next]).and_then(|object| object.container())
-            {
-                found.extend(container.children());
-            }
+            found.extend(self.names.children(found[next]));
             next += 1;
         }
         found
@@ -61,17 +53,12 @@ impl Catalog {
 
     /// Takes an object out of its container.
     pub(super) fn unbind(&mut self, id: ObjectId) {
-        let Some(object) = self.objects.get_mut(&id) else { return };
-        if !std::mem::take(&mut object.is_bound) {
-            return;
-        }
-        let (parent, name) = (object.parent, object.name.clone());
-        let now = self.now;
+        let Some(object) = self.objects.get(&id).filter(|object| object.is_bound) else { return };
+        self.names.unbind(&self.objects, id, object);
+        let (parent, now) = (object.parent, self.now);
+        self.objects.get_mut(&id).expect("just found").is_bound = false;
         if let Some(parent) = self.objects.get_mut(&parent) {
             parent.modified_at = now;
-            if let Some(container) = parent.container_mut() {
-                container.unbind(&name);
-            }
         }
     }
 
@@ -80,13 +67,10 @@ impl Catalog {
         let now = self.now;
         let object = self.objects.get_mut(&id).expect("a present object is bound");
         object.parent = parent;
-        object.name = Box::from(name);
+        object.name = Name::from(name);
         object.is_bound = true;
-        let is_listed = object.is_listed;
-        let parent = self.objects.get_mut(&parent).expect("the container was resolved");
-        parent.modified_at = now;
-        let container = parent.container_mut().expect("objects are bound to containers");
-        container.bind(Box::from(name), id, is_listed);
+        self.objects.get_mut(&parent).expect("the container was resolved").modified_at = now;
+        self.names.bind(&self.objects, id, &self.objects[&id]);
     }
 
     /// Removes an object with everything in it. Returns how many objects and how many published
@@ -96,6 +80,10 @@ impl Catalog {
         let (mut objects, mut bytes) = (0, 0);
         for id in self.subtree(root) {
             let Some(object) = self.objects.remove(&id) else { continue };
+            if object.is_bound {
+                self.names.forget(id, &object);
+            }
+            self.names.close(id);
             objects += 1;
             bytes += self.free(id, object, orders);
         }
@@ -113,8 +101,8 @@ impl Catalog {
         if let Some(inline) = &data.inline {
             self.charge(object.job, -(inline.len() as i64));
         }
-        for block in data.blocks {
-            self.remove_block(block, orders);
+        for block in data.blocks.iter() {
+            self.remove_block(*block, orders);
         }
         data.bytes
     }

@@ -1,9 +1,8 @@
 //! Reading the catalog.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
 
-use sanderling_protocol::limits::LIST_PAGE_MAX;
+use sanderling_protocol::limits::{BLOCKS_PER_LAYOUT_MAX, LIST_PAGE_MAX};
 use sanderling_protocol::message::{
     BlockLocation, DrainWork, Entry, JobInfo, Layout, ObjectStat, Place,
 };
@@ -27,13 +26,18 @@ impl Catalog {
         let gone = Refusal::ObjectGone { object: id };
         let object = self.objects.get(&id).ok_or(gone.clone())?;
         let path = self.path_of(id).ok_or(gone)?;
-        let (bytes, lost_bytes) = self.bytes_of(object);
+        Ok(self.stat_named(id, object, path, now))
+    }
+
+    /// The same of an object whose path is known.
+    fn stat_named(&self, id: ObjectId, object: &Object, path: Path, now: Instant) -> ObjectStat {
+        let (bytes, lost_bytes) = self.bytes_of(id, object);
         let data = object.data();
         let with_bytes = |data: &Data| {
             let blocks = data.blocks.iter().filter(|block| self.blocks[block].length > 0);
             u32::try_from(blocks.count()).unwrap_or(u32::MAX)
         };
-        Ok(ObjectStat {
+        ObjectStat {
             path,
             object: id,
             kind: object.kind(),
@@ -47,19 +51,20 @@ impl Catalog {
             modified_at: object.modified_at,
             expires_in: object.expires_at.map(|at| now.until(at)),
             blocks: data.map_or(0, with_bytes),
-            entries: object.container().map_or(0, |container| container.len() as u64),
+            entries: self.names.count(id) as u64,
             job: object.job,
-        })
+        }
     }
 
     /// Returns published and lost bytes; of multifiles and tables the sums of their parts.
-    fn bytes_of(&self, object: &Object) -> (u64, u64) {
+    fn bytes_of(&self, id: ObjectId, object: &Object) -> (u64, u64) {
         use sanderling_protocol::message::ObjectKind::Directory;
         match &object.body {
             Body::Data(data) => (data.bytes, data.lost_bytes),
             Body::Container(container) if container.kind == Directory => (0, 0),
-            Body::Container(container) => {
-                let parts = container.children().filter_map(|part| self.objects[&part].data());
+            Body::Container(_) => {
+                let parts = self.names.children(id);
+                let parts = parts.filter_map(|part| self.objects.get(&part)?.data());
                 parts.fold((0, 0), |(bytes, lost), data| {
                     (bytes + data.bytes, lost + data.lost_bytes)
                 })
@@ -75,18 +80,39 @@ impl Catalog {
         now: Instant,
     ) -> Result<Reply, Refusal> {
         let stat = self.stat_of(id, now)?;
-        let Some(data) = self.objects[&id].data() else {
-            return Ok(Reply::Layout(Layout {
-                stat,
-                inline: None,
-                blocks: vec![],
-                places: vec![],
-            }));
+        Ok(Reply::Layout(self.layout_of(stat, from, bytes)))
+    }
+
+    pub(crate) fn lookup(
+        &self,
+        path: &Path,
+        from: u64,
+        bytes: u64,
+        now: Instant,
+    ) -> Result<Reply, Refusal> {
+        Ok(Reply::Layout(self.layout_of(self.stat(path, now)?, from, bytes)))
+    }
+
+    /// Returns facts about an object.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] and [`Refusal::NotADirectory`], as any call that takes a path.
+    pub fn stat(&self, path: &Path, now: Instant) -> Result<ObjectStat, Refusal> {
+        let id = self.resolve(path)?;
+        Ok(self.stat_named(id, &self.objects[&id], path.clone(), now))
+    }
+
+    /// Returns where the bytes of an object are, or the first of them.
+    fn layout_of(&self, stat: ObjectStat, from: u64, bytes: u64) -> Layout {
+        let Some(data) = self.objects[&stat.object].data() else {
+            let (blocks, places) = (Vec::new(), Vec::new());
+            return Layout { stat, inline: None, blocks, places, next_offset: None };
         };
         let end = from.saturating_add(bytes);
         let mut offset = data.inline.as_ref().map_or(0, |inline| inline.len() as u64);
         let mut blocks = Vec::new();
-        for block_id in &data.blocks {
+        let mut next_offset = None;
+        for block_id in data.blocks.iter() {
             let block = &self.blocks[block_id];
             let start = offset;
             offset += u64::from(block.length);
@@ -96,6 +122,10 @@ impl Catalog {
             if start >= end {
                 break;
             }
+            if blocks.len() == BLOCKS_PER_LAYOUT_MAX {
+                next_offset = Some(start);
+                break;
+            }
             let (epoch, length, home, tier) = (block.epoch, block.length, block.home, block.tier);
             let location =
                 BlockLocation { block: *block_id, epoch, offset: start, length, home, tier };
@@ -103,7 +133,7 @@ impl Catalog {
         }
         let places = self.places(blocks.iter().filter_map(|block| block.home));
         let inline = data.inline.as_ref().map(|inline| inline.to_vec());
-        Ok(Reply::Layout(Layout { stat, inline, blocks, places }))
+        Layout { stat, inline, blocks, places, next_offset }
     }
 
     /// Returns the addresses of nodes, each once.
@@ -118,21 +148,20 @@ impl Catalog {
 
     pub(crate) fn list(&self, path: &Path, after: &str, limit: u32) -> Result<Reply, Refusal> {
         let id = self.resolve(path)?;
-        let Some(container) = self.objects[&id].container() else {
+        if self.objects[&id].container().is_none() {
             return Err(Refusal::NotADirectory { path: path.clone() });
-        };
+        }
         let limit = (limit as usize).clamp(1, LIST_PAGE_MAX);
-        let start = if after.is_empty() { Bound::Unbounded } else { Bound::Excluded(after) };
-        let mut page = container.listed.range::<str, _>((start, Bound::Unbounded));
-        let entries = page.by_ref().take(limit).map(|(name, id)| self.entry(name, *id)).collect();
+        let mut page = self.names.listed_after(&self.objects, id, after);
+        let entries = page.by_ref().take(limit).map(|id| self.entry(id)).collect();
         Ok(Reply::Entries { entries, is_more: page.next().is_some() })
     }
 
-    fn entry(&self, name: &str, id: ObjectId) -> Entry {
+    fn entry(&self, id: ObjectId) -> Entry {
         let object = &self.objects[&id];
-        let (bytes, lost_bytes) = self.bytes_of(object);
+        let (bytes, lost_bytes) = self.bytes_of(id, object);
         Entry {
-            name: name.to_owned(),
+            name: object.name.as_str().to_owned(),
             kind: object.kind(),
             object: id,
             bytes,

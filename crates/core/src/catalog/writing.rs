@@ -25,7 +25,7 @@ impl Catalog {
         self.next_lease += 1;
         let until = self.now + self.lease;
         let data = self.data_mut(id);
-        data.lease = Some(Lease { id: lease, writer, until, is_recovering: false });
+        data.lease = Some(Box::new(Lease { id: lease, writer, until, is_recovering: false }));
         data.is_sealed = false;
         self.schedule(until, Due::Lease(id));
     }
@@ -43,7 +43,7 @@ impl Catalog {
             })
             .collect();
         let places = self.places(granted.iter().map(|block| block.node));
-        let lease = data.lease.map_or(LeaseId(0), |lease| lease.id);
+        let lease = data.lease.as_ref().map_or(LeaseId(0), |lease| lease.id);
         Grant {
             object: id,
             lease,
@@ -67,9 +67,9 @@ impl Catalog {
             let why = "only files are appended to".to_owned();
             return Err(Refusal::WrongKind { path: path.clone(), why });
         }
-        match data.lease {
+        match &data.lease {
             Some(lease) if lease.writer == writer && !lease.is_recovering => {
-                return Ok(Reply::Grant(self.grant(id, &data.blocks)));
+                return Ok(Reply::Grant(self.grant(id, data.blocks.as_slice())));
             }
             Some(lease) if lease.until > self.now && !lease.is_recovering => {
                 let remaining = self.now.until(lease.until);
@@ -152,7 +152,7 @@ impl Catalog {
     pub(super) fn seal_inline(
         &mut self,
         id: ObjectId,
-        inline: Vec<u8>,
+        inline: &[u8],
         orders: &mut Orders,
     ) -> Result<Reply, Refusal> {
         let bytes = inline.len() as u64;
@@ -160,7 +160,7 @@ impl Catalog {
         self.charge(job, bytes.cast_signed());
         let data = self.data_mut(id);
         data.bytes = bytes;
-        data.inline = Some(inline.into_boxed_slice());
+        data.inline = Some(Box::from(inline));
         data.is_sealed = true;
         self.bind_sealed(id, orders)
     }
@@ -177,7 +177,7 @@ impl Catalog {
             self.remove_tree(id, orders);
             return Err(Refusal::ObjectGone { object: id });
         }
-        match self.container_child(parent, &name) {
+        match self.container_child(parent, name.as_str()) {
             Some(existing) if self.objects[&existing].container().is_some() => {
                 let path = self.path_or_root(id);
                 self.remove_tree(id, orders);
@@ -193,7 +193,7 @@ impl Catalog {
             }
             None => {}
         }
-        self.bind(id, parent, &name);
+        self.bind(id, parent, name.as_str());
         Ok(Reply::Stat(self.stat_of(id, self.now)?))
     }
 
@@ -247,7 +247,8 @@ impl Catalog {
         let data = self.objects[&id].data().expect("the lease was checked");
         for BlockLength { block: asked, length } in lengths {
             let bad = |why: String| Err(Refusal::BadRequest { why });
-            let Some(place) = data.blocks.iter().rposition(|block| block == asked) else {
+            let Some(place) = data.blocks.as_slice().iter().rposition(|block| block == asked)
+            else {
                 if *length == 0 {
                     continue;
                 }
@@ -264,7 +265,7 @@ impl Catalog {
                 let limit = block.bytes_max;
                 return bad(format!("block {asked} holds {limit} bytes at most, not {length}"));
             }
-            let behind = &data.blocks[place + 1..];
+            let behind = &data.blocks.as_slice()[place + 1..];
             if behind.iter().any(|block| self.blocks[block].length > 0) {
                 return bad(format!("bytes behind block {asked} are published already"));
             }
@@ -284,7 +285,7 @@ impl Catalog {
         let Some(block) = self.blocks.get_mut(&block_id) else { return };
         let length = block.length;
         if length == 0 {
-            self.data_mut(id).blocks.retain(|block| *block != block_id);
+            self.data_mut(id).blocks.remove(block_id);
             self.remove_block(block_id, orders);
             return;
         }
@@ -321,9 +322,9 @@ impl Catalog {
     /// Ends writing with what is published.
     fn close(&mut self, id: ObjectId, orders: &mut Orders) {
         let blocks = self.objects[&id].data().map(|data| data.blocks.clone()).unwrap_or_default();
-        for block in blocks {
-            if self.blocks[&block].state != BlockState::Ended {
-                self.end_block(id, block, orders);
+        for block in blocks.iter() {
+            if self.blocks[block].state != BlockState::Ended {
+                self.end_block(id, *block, orders);
             }
         }
         let now = self.now;
@@ -338,7 +339,9 @@ impl Catalog {
     /// published.
     pub(super) fn expire_lease(&mut self, id: ObjectId, orders: &mut Orders) {
         let Some(object) = self.objects.get(&id) else { return };
-        let Some(lease) = object.data().and_then(|data| data.lease) else { return };
+        let Some(lease) = object.data().and_then(|data| data.lease.as_deref().copied()) else {
+            return;
+        };
         if lease.until > self.now && !lease.is_recovering {
             self.schedule(lease.until, Due::Lease(id));
             return;
@@ -350,8 +353,9 @@ impl Catalog {
         if let Some(lease) = &mut self.data_mut(id).lease {
             lease.is_recovering = true;
         }
-        for block in self.objects[&id].data().map(|data| data.blocks.clone()).unwrap_or_default() {
-            self.fence_block(id, block, lease.is_recovering, orders);
+        let blocks = self.objects[&id].data().map(|data| data.blocks.clone()).unwrap_or_default();
+        for block in blocks.iter() {
+            self.fence_block(id, *block, lease.is_recovering, orders);
         }
         self.finish_recovery(id, orders);
         if self.data_mut(id).lease.is_some() {
@@ -410,7 +414,7 @@ impl Catalog {
 
     fn finish_recovery(&mut self, id: ObjectId, orders: &mut Orders) {
         let Some(data) = self.objects.get(&id).and_then(|object| object.data()) else { return };
-        let is_recovering = data.lease.is_some_and(|lease| lease.is_recovering);
+        let is_recovering = data.lease.as_ref().is_some_and(|lease| lease.is_recovering);
         let is_known = |block: &BlockId| {
             let block = &self.blocks[block];
             block.state == BlockState::Ended || block.is_lost()

@@ -1,6 +1,6 @@
 //! Requests that change nothing: answered under a read lock.
 
-use sanderling_protocol::{Instant, Path, Refusal, Reply, Request};
+use sanderling_protocol::{Instant, Refusal, Reply, Request};
 
 use super::Namenode;
 
@@ -17,6 +17,7 @@ impl Namenode {
             Request::LookupObject { object, offset, bytes } => {
                 catalog.layout(*object, *offset, *bytes, now)
             }
+            Request::LookupMany { paths } => catalog.lookup_many(paths).map(Reply::Found),
             Request::List { path, after, limit } => catalog.list(path, after, *limit),
             Request::Stat { path } => catalog.stat(path, now).map(Reply::Stat),
             Request::Usage { path } => catalog.usage(path).map(Reply::Usage),
@@ -46,23 +47,5 @@ impl Namenode {
     fn node_infos(&self, all: bool, now: Instant) -> Vec<sanderling_protocol::NodeInfo> {
         let ids = self.catalog.node_ids(all);
         ids.into_iter().filter_map(|node| self.node_info(node, now)).collect()
-    }
-}
-
-impl crate::catalog::Catalog {
-    fn lookup(&self, path: &Path, from: u64, bytes: u64, now: Instant) -> Result<Reply, Refusal> {
-        self.layout(self.resolve(path)?, from, bytes, now)
-    }
-
-    /// Returns facts about an object.
-    ///
-    /// # Errors
-    /// [`Refusal::NotFound`] and [`Refusal::NotADirectory`], as any call that takes a path.
-    pub fn stat(
-        &self,
-        path: &Path,
-        now: Instant,
-    ) -> Result<sanderling_protocol::message::ObjectStat, Refusal> {
-        self.stat_of(self.resolve(path)?, now)
     }
 }

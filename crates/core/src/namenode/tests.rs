@@ -6,6 +6,7 @@ mod copies;
 mod events;
 mod heirs;
 mod jobs;
+mod lookups;
 mod names;
 mod writing;
 

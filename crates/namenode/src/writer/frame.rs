@@ -6,7 +6,7 @@ use sanderling_core::namenode::{Namenode, Prepared};
 use sanderling_protocol::{Instant, Refusal, Reply, Request};
 use tokio::sync::oneshot;
 
-use super::round::{Round, may_place};
+use super::round::{Round, is_change, may_place};
 use super::{Answers, Origin};
 use crate::weight::Weight;
 
@@ -43,7 +43,8 @@ impl OpenFrame {
             && let Some(request) = self.requests.pop_front()
         {
             // It may be answered or placed otherwise once the commands before it are applied.
-            let kept = (is_pending || may_place(&request)).then(|| request.clone());
+            let is_turned_away = may_place(&request) || (is_pending && !is_change(&request));
+            let kept = is_turned_away.then(|| request.clone());
             let is_taken = match namenode.prepare(now, request) {
                 Prepared::Log(command) => {
                     is_pending = true;

@@ -59,7 +59,27 @@ impl Round {
 
 /// Tells whether a request may be turned away by [`Round::push`].
 pub(super) const fn may_place(request: &Request) -> bool {
-    matches!(request, Request::Create(_) | Request::Append { .. } | Request::AddBlocks { .. })
+    match request {
+        Request::Create(request) => request.inline.is_none(),
+        Request::Append { .. } | Request::AddBlocks { .. } => true,
+        _ => false,
+    }
+}
+
+/// Tells whether a request becomes a command whatever the catalog says.
+pub(super) const fn is_change(request: &Request) -> bool {
+    match request {
+        Request::Create(request) => request.inline.is_some(),
+        Request::MakeDirectory { .. }
+        | Request::Publish { .. }
+        | Request::Seal { .. }
+        | Request::Abort { .. }
+        | Request::RenewLeases { .. }
+        | Request::Rename { .. }
+        | Request::Delete { .. }
+        | Request::SetTtl { .. } => true,
+        _ => false,
+    }
 }
 
 const fn placed(action: &Action) -> &[Placement] {

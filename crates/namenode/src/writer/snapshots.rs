@@ -79,17 +79,20 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Encodes the catalog and starts the next segment; a thread writes the snapshot.
+    /// Takes the catalog's image and starts the next segment; a thread writes the snapshot.
     fn begin(&mut self, state: &State, journal: &mut Journal) {
         let namenode = state.namenode.read();
         let index = namenode.catalog().index();
-        let body = snapshot::encode(namenode.catalog());
+        let image = namenode.catalog().image();
         drop(namenode);
         debug_assert_eq!(index, journal.index(), "only the writer applies, after the journal");
-        let started = body.and_then(|body| {
-            journal.rotate(&self.directory).map_err(|error| error.to_string())?;
+        let rotated = journal.rotate(&self.directory).map_err(|error| error.to_string());
+        let started = rotated.and_then(|()| {
             let directory = Arc::clone(&self.directory);
             let write = move || {
+                let body = snapshot::encode(&image)?;
+                // Every page that is written to meanwhile is copied for its sake.
+                drop(image);
                 snapshot::write(&directory, index, &body)
                     .and_then(|()| directory.prune(index))
                     .map_err(|error| error.to_string())

@@ -85,6 +85,7 @@ pub struct Create {
     /// Bytes that will be written, if known: that many blocks are reserved at once.
     pub expected_bytes: Option<u64>,
     /// The whole value, at most `INLINE_BYTES_MAX`: the object is sealed at once and has no blocks.
+    #[serde(with = "crate::octets::optional")]
     pub inline: Option<Vec<u8>>,
 }
 
@@ -163,11 +164,16 @@ pub struct Layout {
     /// The object.
     pub stat: ObjectStat,
     /// All its bytes, if it is small enough to live in the catalog.
+    #[serde(with = "crate::octets::optional")]
     pub inline: Option<Vec<u8>>,
-    /// The blocks that overlap the range asked for, in order. Blocks without bytes are left out.
+    /// The blocks that overlap the range asked for, in order, at most `BLOCKS_PER_LAYOUT_MAX`.
+    /// Blocks without bytes are left out.
     pub blocks: Vec<BlockLocation>,
     /// Where they are.
     pub places: Vec<Place>,
+    /// Where the object's bytes go on behind these blocks, when there are more in the range: what
+    /// to ask for next.
+    pub next_offset: Option<u64>,
 }
 
 impl Layout {

@@ -1,0 +1,171 @@
+//! Looking many names up at once.
+//!
+//! A look-up in a large tree is little work and several waits for memory. Here each wait is done
+//! for all names before the next one, in loops so short that the processor is on several names at
+//! the same time.
+
+use std::collections::BTreeSet;
+
+use sanderling_protocol::limits::{BLOCKS_PER_LAYOUT_MAX, LOOKUPS_MAX};
+use sanderling_protocol::message::{BlockLocation, Found, Lookups, Paths};
+use sanderling_protocol::{NodeId, ObjectId, Path, Refusal};
+
+use super::Catalog;
+use super::index::Hash;
+use super::object::{Body, Data, ROOT};
+
+/// A path on its way down the tree.
+struct Walk<'a> {
+    /// Where it is; `None` when it leads nowhere.
+    at: Option<ObjectId>,
+    /// The next name.
+    name: &'a str,
+    /// What follows that name.
+    rest: Option<&'a str>,
+    hash: Hash,
+    /// Who most likely has the name, by its hash.
+    guess: Option<ObjectId>,
+}
+
+impl Catalog {
+    /// Finds what is under many paths.
+    pub(crate) fn lookup_many(&self, paths: &Paths) -> Result<Lookups, Refusal> {
+        if paths.len() > LOOKUPS_MAX {
+            let (value, limit) = (paths.len() as u64, LOOKUPS_MAX as u64);
+            return Err(Refusal::TooLarge { what: "paths in one look-up".into(), value, limit });
+        }
+        let ids = self.resolve_many(paths);
+        self.touch(&ids);
+        let mut lookups = Lookups { found: Vec::with_capacity(paths.len()), ..Lookups::default() };
+        for (path, id) in paths.iter().zip(ids) {
+            match id {
+                Some(id) => self.add_found(id, &mut lookups),
+                None => {
+                    lookups.found.push(Found::nothing());
+                    lookups.refusals.push(self.why_not(path));
+                }
+            }
+        }
+        let mut nodes: BTreeSet<NodeId> = BTreeSet::new();
+        let mut last = None;
+        for home in lookups.blocks.iter().map(|block| block.home).filter(Option::is_some) {
+            if home != last {
+                nodes.extend(home);
+                last = home;
+            }
+        }
+        lookups.places = self.places(nodes.into_iter());
+        Ok(lookups)
+    }
+
+    /// Walks all paths down together, one component of each at a time.
+    fn resolve_many(&self, paths: &Paths) -> Vec<Option<ObjectId>> {
+        let mut walks: Vec<Walk<'_>> = paths.iter().map(|path| self.begin(path)).collect();
+        while walks.iter().any(|walk| walk.rest.is_some()) {
+            self.step(&mut walks);
+        }
+        walks.into_iter().map(|walk| walk.at).collect()
+    }
+
+    fn begin<'a>(&self, path: &'a str) -> Walk<'a> {
+        let rest = path.strip_prefix('/');
+        let at = rest.map(|_| ROOT);
+        let rest = rest.filter(|rest| !rest.is_empty());
+        Walk { at, name: "", rest, hash: self.names.hash(ROOT, &[]), guess: None }
+    }
+
+    fn step(&self, walks: &mut [Walk<'_>]) {
+        for walk in walks.iter_mut() {
+            let (Some(at), Some(rest)) = (walk.at, walk.rest) else {
+                walk.rest = None;
+                walk.guess = None;
+                walk.name = "";
+                continue;
+            };
+            (walk.name, walk.rest) = match rest.split_once('/') {
+                Some((name, rest)) => (name, Some(rest)),
+                None => (rest, None),
+            };
+            walk.hash = self.names.hash(at, walk.name.as_bytes());
+            // No object has an empty name: whoever is done is told from whoever walks on.
+            if walk.name.is_empty() {
+                walk.at = None;
+                walk.rest = None;
+            }
+        }
+        for walk in walks.iter_mut().filter(|walk| !walk.name.is_empty()) {
+            walk.guess = self.names.guess(walk.hash);
+        }
+        for walk in walks.iter_mut().filter(|walk| !walk.name.is_empty()) {
+            let (Some(at), name) = (walk.at, walk.name.as_bytes()) else { continue };
+            let is_it = |id: &ObjectId| {
+                let object = self.objects.get(id);
+                object.is_some_and(|it| it.parent == at && it.name.as_bytes() == name)
+            };
+            let found = walk.guess.filter(is_it);
+            walk.at = match (found, walk.guess) {
+                (None, Some(_)) => self.names.find_hashed(&self.objects, at, name, walk.hash),
+                (found, _) => found,
+            };
+        }
+    }
+
+    fn why_not(&self, path: &str) -> Refusal {
+        match path.parse::<Path>() {
+            Err(refusal) => refusal,
+            Ok(path) => self.resolve(&path).err().unwrap_or(Refusal::NotFound { path }),
+        }
+    }
+
+    /// Looks at the first of each object's bytes, or at its first block: the waits for them overlap
+    /// here, and later they are at hand.
+    fn touch(&self, ids: &[Option<ObjectId>]) {
+        let mut sum = 0_u64;
+        for data in ids.iter().flatten().filter_map(|id| self.objects[id].data()) {
+            if let Some(first) = data.inline.as_ref().and_then(|inline| inline.first()) {
+                sum += u64::from(*first);
+            }
+            if let Some(block) = data.blocks.as_slice().first() {
+                sum += u64::from(self.blocks[block].length);
+            }
+        }
+        std::hint::black_box(sum);
+    }
+
+    fn add_found(&self, id: ObjectId, lookups: &mut Lookups) {
+        let object = &self.objects[&id];
+        let mut found =
+            Found { object: id, kind: object.kind(), is_sealed: true, ..Found::nothing() };
+        if let Body::Data(data) = &object.body {
+            self.add_data(data, &mut found, lookups);
+        }
+        lookups.found.push(found);
+    }
+
+    fn add_data(&self, data: &Data, found: &mut Found, lookups: &mut Lookups) {
+        found.is_sealed = data.is_sealed;
+        found.delete_after_read = data.delete_after_read;
+        found.bytes = data.bytes;
+        found.lost_bytes = data.lost_bytes;
+        let mut offset = 0;
+        if let Some(inline) = &data.inline {
+            lookups.inline.extend_from_slice(inline);
+            found.inline_bytes = inline.len() as u32;
+            offset = inline.len() as u64;
+        }
+        for id in data.blocks.iter() {
+            let block = &self.blocks[id];
+            if block.length == 0 {
+                continue;
+            }
+            if lookups.blocks.len() == BLOCKS_PER_LAYOUT_MAX {
+                found.is_whole = false;
+                break;
+            }
+            let (epoch, length, home, tier) = (block.epoch, block.length, block.home, block.tier);
+            lookups.blocks.push(BlockLocation { block: *id, epoch, offset, length, home, tier });
+            offset += u64::from(length);
+            found.blocks += 1;
+        }
+    }
+}
