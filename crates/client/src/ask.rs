@@ -1,21 +1,34 @@
 //! Asking the namenode: requests that wait together travel together.
+//!
+//! Who asks first asks at once, without another task between him and the connection. While his
+//! frame is under way others gather and travel together in the next one, so frames grow with the
+//! load. When many gather, another lane with its own connection opens: more threads get more done.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
 use sanderling_protocol::{Refusal, Reply, Request};
 use sanderling_transport::{CallError, Pool};
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 /// Requests of one frame. A lookup in a batch costs a small part of one alone; beyond this the
 /// first of a batch would wait noticeably for the last.
 const BATCH_MAX: usize = 128;
 
-/// Requests that may wait for the task that sends them.
+/// Requests that may wait for a frame of one lane.
 const QUEUE_MAX: usize = 4096;
+
+/// Frames of a lane that are under way together: one is being answered while the next one is made.
+const FRAMES_MAX: usize = 2;
+
+/// Requests that wait in a lane before the next lane is used: half a batch.
+const CROWD: usize = BATCH_MAX / 2;
 
 type Answer = Result<Reply, CallError>;
 
@@ -29,122 +42,183 @@ struct Asked {
 /// Sends requests to one namenode.
 #[derive(Debug)]
 pub(crate) struct Asker {
-    pool: Pool,
-    namenode: String,
-    queue: mpsc::Sender<Asked>,
-    task: Mutex<Option<JoinHandle<()>>>,
+    lanes: Vec<Arc<Lane>>,
+    turn: AtomicUsize,
 }
 
-impl Drop for Asker {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.lock().take() {
-            task.abort();
-        }
-    }
+/// One connection, and who waits for it.
+#[derive(Debug)]
+struct Lane {
+    pool: Pool,
+    namenode: String,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    queue: VecDeque<Asked>,
+    /// Frames under way.
+    frames: usize,
 }
 
 impl Asker {
-    pub(crate) fn new(pool: Pool, namenode: String) -> Self {
-        let (queue, waiting) = mpsc::channel(QUEUE_MAX);
-        let task = tokio::spawn(send_batches(pool.clone(), namenode.clone(), waiting));
-        Self { pool, namenode, queue, task: Mutex::new(Some(task)) }
+    /// Returns who asks over these pools, each of which is one lane.
+    pub(crate) fn new(pools: Vec<Pool>, namenode: &str) -> Self {
+        let lane = |pool| {
+            let (namenode, waiting) = (namenode.to_owned(), Mutex::default());
+            Arc::new(Lane { pool, namenode, waiting })
+        };
+        Self { lanes: pools.into_iter().map(lane).collect(), turn: AtomicUsize::new(0) }
     }
 
     /// Asks once.
     pub(crate) async fn ask(&self, request: Request, deadline: Instant) -> Answer {
         if waits(&request) {
-            return self.alone(request, deadline).await;
+            return self.in_turn().alone(request, deadline).await;
         }
-        let began = Instant::now();
-        let (answer, answered) = oneshot::channel();
-        let asked = Asked { request, deadline, answer };
-        let closed = || CallError::Closed {
-            address: self.namenode.clone(),
-            why: "the client was shut down".to_owned(),
-        };
-        let whole = async {
-            self.queue.send(asked).await.map_err(|_| closed())?;
-            answered.await.map_err(|_| closed())?
-        };
-        timeout_at(deadline, whole).await.unwrap_or_else(|_| {
-            let (address, waited): (_, Duration) = (self.namenode.clone(), began.elapsed());
-            Err(CallError::TimedOut { address, waited })
-        })
+        let is_free = |lane: &&Arc<Lane>| lane.waiting.lock().queue.len() < CROWD;
+        let lane = self.lanes.iter().find(is_free).unwrap_or_else(|| self.in_turn());
+        lane.ask(request, deadline).await
     }
 
-    async fn alone(&self, request: Request, deadline: Instant) -> Answer {
-        one(&self.pool, &self.namenode, request, deadline).await
+    fn in_turn(&self) -> &Arc<Lane> {
+        &self.lanes[self.turn.fetch_add(1, Ordering::Relaxed) % self.lanes.len()]
     }
 }
 
-async fn one(pool: &Pool, namenode: &str, request: Request, deadline: Instant) -> Answer {
-    let mut answers = pool.meta(namenode, vec![request], deadline).await?;
-    answers.pop().expect("one answer to one request").map_err(CallError::Refused)
+impl Lane {
+    async fn ask(self: &Arc<Self>, request: Request, deadline: Instant) -> Answer {
+        let answered = {
+            let mut waiting = self.waiting.lock();
+            if waiting.frames < FRAMES_MAX && waiting.queue.is_empty() {
+                waiting.frames += 1;
+                None
+            } else if waiting.queue.len() >= QUEUE_MAX {
+                return Err(CallError::TooBusy { address: self.namenode.clone() });
+            } else {
+                let (answer, answered) = oneshot::channel();
+                waiting.queue.push_back(Asked { request: request.clone(), deadline, answer });
+                Some(answered)
+            }
+        };
+        let Some(answered) = answered else {
+            let _turn = Turn { lane: Arc::clone(self) };
+            return self.alone(request, deadline).await;
+        };
+        let began = Instant::now();
+        match timeout_at(deadline, answered).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(CallError::Closed {
+                address: self.namenode.clone(),
+                why: "the client was shut down".to_owned(),
+            }),
+            Err(_) => {
+                let (address, waited): (_, Duration) = (self.namenode.clone(), began.elapsed());
+                Err(CallError::TimedOut { address, waited })
+            }
+        }
+    }
+
+    async fn alone(&self, request: Request, deadline: Instant) -> Answer {
+        let mut answers = self.pool.meta(&self.namenode, vec![request], deadline).await?;
+        answers.pop().expect("one answer to one request").map_err(CallError::Refused)
+    }
+
+    /// Takes the requests of the next frame. Those whose callers have gone are left out.
+    fn next_batch(&self) -> Option<Vec<Asked>> {
+        let mut waiting = self.waiting.lock();
+        let mut batch = Vec::new();
+        while batch.len() < BATCH_MAX
+            && let Some(asked) = waiting.queue.pop_front()
+        {
+            if !asked.answer.is_closed() {
+                batch.push(asked);
+            }
+        }
+        if batch.is_empty() {
+            waiting.frames -= 1;
+            return None;
+        }
+        Some(batch)
+    }
+
+    async fn send(&self, batch: Vec<Asked>) {
+        debug_assert!(BATCH_MAX * 8192 < FRAME_BODY_BYTES_MAX as usize, "a batch fits a frame");
+        let deadline = batch.iter().map(|asked| asked.deadline).max().unwrap_or_else(Instant::now);
+        let mut waiters = Vec::with_capacity(batch.len());
+        let mut requests = Vec::with_capacity(batch.len());
+        for asked in batch {
+            // What may be asked again alone is kept.
+            let is_kept = only_reads(&asked.request);
+            waiters.push((asked.answer, is_kept.then(|| asked.request.clone())));
+            requests.push(asked.request);
+        }
+        match self.pool.meta(&self.namenode, requests, deadline).await {
+            Ok(answers) => {
+                for ((waiter, request), answer) in waiters.into_iter().zip(answers) {
+                    let answer = match (request, answer) {
+                        (Some(request), Err(Refusal::TooLarge { .. })) => {
+                            self.alone(request, deadline).await
+                        }
+                        (_, answer) => answer.map_err(CallError::Refused),
+                    };
+                    // The caller may have given up meanwhile.
+                    let _ = waiter.send(answer);
+                }
+            }
+            Err(error) => self.refuse(waiters, error, deadline).await,
+        }
+    }
+
+    /// Tells everybody that the frame failed. What was too large together is asked again alone.
+    async fn refuse(
+        &self,
+        waiters: Vec<(oneshot::Sender<Answer>, Option<Request>)>,
+        error: CallError,
+        deadline: Instant,
+    ) {
+        let is_too_large = matches!(error, CallError::Refused(Refusal::TooLarge { .. }));
+        for (waiter, request) in waiters {
+            let answer = match request.filter(|_| is_too_large) {
+                Some(request) => self.alone(request, deadline).await,
+                None => Err(error.clone()),
+            };
+            let _ = waiter.send(answer);
+        }
+    }
+}
+
+/// A frame under way. However it ends, cancelled or answered, the next one follows.
+struct Turn {
+    lane: Arc<Lane>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let Some(batch) = self.lane.next_batch() else { return };
+        let Ok(runtime) = Handle::try_current() else {
+            // Nobody runs any more; the waiters hear it when the batch is dropped.
+            self.lane.waiting.lock().frames -= 1;
+            return;
+        };
+        let turn = Self { lane: Arc::clone(&self.lane) };
+        runtime.spawn(async move {
+            turn.lane.send(batch).await;
+            drop(turn);
+        });
+    }
 }
 
 /// Tells whether a request may take long, or is long: others must not wait for it.
 fn waits(request: &Request) -> bool {
     match request {
         Request::Events { wait, .. } => wait.0 > 0,
-        Request::BlockReport { .. } | Request::Usage { .. } | Request::Fsck => true,
+        Request::BlockReport { .. }
+        | Request::LookupMany { .. }
+        | Request::Usage { .. }
+        | Request::Fsck => true,
         _ => false,
     }
-}
-
-async fn send_batches(pool: Pool, namenode: String, mut waiting: mpsc::Receiver<Asked>) {
-    let mut batch = Vec::new();
-    while waiting.recv_many(&mut batch, BATCH_MAX).await > 0 {
-        let (pool, namenode) = (pool.clone(), namenode.clone());
-        let batch = std::mem::take(&mut batch);
-        // The next batch is sent while this one is being answered; the number of callers, each of
-        // whom waits for its own answer, bounds how many there are.
-        tokio::spawn(async move { send_batch(&pool, &namenode, batch).await });
-    }
-}
-
-async fn send_batch(pool: &Pool, namenode: &str, batch: Vec<Asked>) {
-    debug_assert!(BATCH_MAX * 8192 < FRAME_BODY_BYTES_MAX as usize, "a batch fits a frame");
-    let deadline = batch.iter().map(|asked| asked.deadline).max().unwrap_or_else(Instant::now);
-    let mut waiters = Vec::with_capacity(batch.len());
-    let mut requests = Vec::with_capacity(batch.len());
-    for asked in batch {
-        waiters.push(asked.answer);
-        requests.push(asked.request);
-    }
-    let is_batch = requests.len() > 1;
-    match pool.meta(namenode, requests.clone(), deadline).await {
-        Ok(answers) => {
-            for ((waiter, request), answer) in waiters.into_iter().zip(requests).zip(answers) {
-                let answer = answer.map_err(CallError::Refused);
-                give(pool, namenode, request, deadline, (waiter, answer), is_batch).await;
-            }
-        }
-        Err(error) => {
-            for (waiter, request) in waiters.into_iter().zip(requests) {
-                let answer = Err(error.clone());
-                give(pool, namenode, request, deadline, (waiter, answer), is_batch).await;
-            }
-        }
-    }
-}
-
-/// Gives the caller, who may have given up meanwhile, the answer. What was too large together with
-/// the others' is asked again alone, if that changes nothing.
-async fn give(
-    pool: &Pool,
-    namenode: &str,
-    request: Request,
-    deadline: Instant,
-    (waiter, answer): (oneshot::Sender<Answer>, Answer),
-    is_batch: bool,
-) {
-    let is_too_large = matches!(answer, Err(CallError::Refused(Refusal::TooLarge { .. })));
-    let answer = if is_batch && is_too_large && only_reads(&request) {
-        one(pool, namenode, request, deadline).await
-    } else {
-        answer
-    };
-    let _ = waiter.send(answer);
 }
 
 const fn only_reads(request: &Request) -> bool {

@@ -60,7 +60,7 @@ impl Client {
             connection: config.connection.clone(),
             ..PoolOptions::default()
         };
-        let pool = Pool::new(options);
+        let pool = Pool::new(options.clone());
         let what = format!("connect to {namenode}");
         let hello = Hello { role: Role::Client, cluster: None, node: None };
         let deadline = Instant::now() + config.attempt_deadline;
@@ -72,7 +72,14 @@ impl Client {
             _ => return Err(ClientError::BadReply { what }),
         };
         pool.set_cluster(Some(cluster));
-        let asker = Asker::new(pool.clone(), namenode.to_owned());
+        // The first lane is the connection that everything else uses too; the others open when
+        // there is a crowd.
+        let lanes = (1..config.lanes_max.max(1)).map(|_| {
+            let pool = Pool::new(options.clone());
+            pool.set_cluster(Some(cluster));
+            pool
+        });
+        let asker = Asker::new(std::iter::once(pool.clone()).chain(lanes).collect(), namenode);
         let leases = Leases::default();
         let shared = Arc::new(Shared {
             namenode: namenode.to_owned(),
@@ -128,7 +135,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`]: its `recovery` says what to do.
     pub async fn request(&self, request: Request) -> Result<Reply, ClientError> {
-        let mut attempts = self.attempts(name_of(&request));
+        let mut attempts = self.attempts(request.kind());
         self.request_within(&mut attempts, request).await
     }
 
@@ -284,11 +291,4 @@ pub(crate) async fn named<T>(
     future: impl Future<Output = Result<T, CallError>>,
 ) -> Result<T, ClientError> {
     future.await.map_err(|error| ClientError::from_call(what, error))
-}
-
-/// Returns a request's name and object for messages.
-fn name_of(request: &Request) -> String {
-    let text = format!("{request:?}");
-    let end = text.find([' ', '(', '{']).unwrap_or(text.len());
-    text[..end].to_lowercase()
 }

@@ -23,6 +23,8 @@ pub struct ClientConfig {
     /// Whether what datanodes answer is held against its checksum. Without, bytes that a network
     /// card or a bad memory changed reach the caller unnoticed: for measuring what it costs.
     pub verify_checksums: bool,
+    /// Connections to the namenode at most. The second opens when many requests wait for the first.
+    pub lanes_max: usize,
     /// Bounds of each connection.
     pub connection: ConnectionOptions,
 }
@@ -38,6 +40,9 @@ impl Default for ClientConfig {
             retry: RetryPolicy::default(),
             // Hides one round trip at a gigabyte per second, in 4 MiB.
             write_window_blocks: 4,
+            // A namenode answers each connection on one core; more than four callers' worth of them
+            // it has better use for.
+            lanes_max: 4,
             read_window_frames: 8,
             read_frame_bytes_max: 4 << 20,
             verify_checksums: true,

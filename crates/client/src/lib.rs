@@ -21,6 +21,7 @@ mod fetch;
 mod jobs;
 mod leases;
 mod locations;
+mod many;
 mod metrics;
 mod multifile;
 mod namespace;

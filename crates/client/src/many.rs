@@ -1,0 +1,115 @@
+//! Many objects at once: one request for a hundred names, and small values in its answer.
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream;
+use sanderling_protocol::message::{Found, Lookups, ObjectStat, Paths};
+use sanderling_protocol::{Path, Refusal, Reply, Request};
+
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::metrics::count;
+use crate::namespace::reply_of;
+use crate::options::PutOptions;
+
+/// Paths of one request. With a kilobyte each, as the longest have, they are far below a frame.
+const PATHS_PER_REQUEST: usize = 128;
+
+/// Requests that are under way together: enough to keep every lane busy.
+const REQUESTS_MAX: usize = 8;
+
+/// Objects that are read or written together when they do not fit one answer.
+const OBJECTS_MAX: usize = 256;
+
+/// What became of each of many.
+type Each<T> = Vec<Result<T, ClientError>>;
+
+impl Client {
+    /// Finds many objects: what is under each path, in the order of the paths.
+    ///
+    /// # Errors
+    /// [`ClientError`] when the namenode cannot be asked; that a path names nothing is in the list.
+    pub async fn lookup_many(
+        &self,
+        paths: &[Path],
+    ) -> Result<Vec<Result<Found, Refusal>>, ClientError> {
+        let mut all = Vec::with_capacity(paths.len());
+        for lookups in self.look_up_all(paths).await? {
+            let mut refusals = lookups.refusals.into_iter();
+            for found in lookups.found {
+                let nothing = found.object.0 == 0;
+                let refusal = if nothing { refusals.next() } else { None };
+                all.push(refusal.map_or(Ok(found), Err));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Reads many whole objects, in the order of the paths. Small values come with the look-up.
+    ///
+    /// # Errors
+    /// As [`Client::lookup_many`]; errors of single objects are in the list, as [`Client::get`] has
+    /// them.
+    pub async fn get_many(&self, paths: &[Path]) -> Result<Each<Bytes>, ClientError> {
+        let mut all: Each<Option<Bytes>> = Vec::with_capacity(paths.len());
+        for lookups in self.look_up_all(paths).await? {
+            let inline = Bytes::from(lookups.inline);
+            let (mut offset, mut refusals) = (0, lookups.refusals.into_iter());
+            for found in lookups.found {
+                let end = (offset + found.inline_bytes as usize).min(inline.len());
+                let value = inline.slice(offset.min(end)..end);
+                offset = end;
+                all.push(match refusals.as_slice() {
+                    [_, ..] if found.object.0 == 0 => {
+                        Err(ClientError::Refused(refusals.next().expect("just seen")))
+                    }
+                    _ if is_whole_value(&found) => {
+                        count(&self.shared.counters.read_bytes, value.len() as u64);
+                        Ok(Some(value))
+                    }
+                    _ => Ok(None),
+                });
+            }
+        }
+        let rest = all.into_iter().zip(paths).map(async |(value, path)| match value? {
+            Some(value) => Ok(value),
+            None => self.get(path).await,
+        });
+        Ok(stream::iter(rest).buffered(OBJECTS_MAX).collect().await)
+    }
+
+    /// Creates many objects, in the order given. Small ones travel together in the requests.
+    /// Errors of single objects are in the list, as [`Client::put`] has them.
+    pub async fn create_many(
+        &self,
+        objects: Vec<(Path, Bytes)>,
+        options: &PutOptions,
+    ) -> Each<ObjectStat> {
+        let puts =
+            objects.into_iter().map(async |(path, bytes)| self.put(&path, bytes, options).await);
+        stream::iter(puts).buffered(OBJECTS_MAX).collect().await
+    }
+
+    /// Asks for all paths, many in a request.
+    async fn look_up_all(&self, paths: &[Path]) -> Result<Vec<Lookups>, ClientError> {
+        let asked = paths.chunks(PATHS_PER_REQUEST).map(async |paths| {
+            let request = Request::LookupMany { paths: paths.iter().collect::<Paths>() };
+            let reply = self.request(request).await?;
+            let lookups = reply_of!(reply, "lookup", Reply::Found(lookups) => lookups)?;
+            if lookups.found.len() != paths.len() || lookups.apart().is_none() {
+                return Err(ClientError::BadReply { what: "lookup".to_owned() });
+            }
+            Ok(lookups)
+        });
+        let answers: Vec<Result<Lookups, ClientError>> =
+            stream::iter(asked).buffered(REQUESTS_MAX).collect().await;
+        answers.into_iter().collect()
+    }
+}
+
+/// Tells whether an object is a value all of which came with its look-up, and nothing is to be
+/// done when it has been read.
+fn is_whole_value(found: &Found) -> bool {
+    let is_here = u64::from(found.inline_bytes) == found.bytes && found.blocks == 0;
+    !found.kind.is_container() && is_here && !found.delete_after_read
+}

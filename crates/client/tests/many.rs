@@ -1,0 +1,86 @@
+//! Many objects at once, and many callers of one client.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+mod cluster;
+
+use bytes::Bytes;
+use cluster::{Cluster, path, pattern};
+use sanderling_client::{ClientConfig, ClientError, PutOptions};
+use sanderling_protocol::{Path, Refusal};
+use tokio::task::JoinSet;
+
+fn paths(count: usize) -> Vec<Path> {
+    (0..count).map(|number| path(&format!("/many/d{}/f{number}", number % 7))).collect()
+}
+
+fn bytes(number: usize) -> Bytes {
+    // Every tenth does not fit the catalog and has a block.
+    pattern(if number.is_multiple_of(10) { 5000 } else { number % 200 }, number as u64)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_are_created_found_and_read_at_once() {
+    let cluster = Cluster::start(2).await;
+    let client = cluster.client().await;
+    let paths = paths(300);
+    let objects = paths.iter().cloned().enumerate().map(|(at, path)| (path, bytes(at)));
+    let created = client.create_many(objects.collect(), &PutOptions::replacing()).await;
+    let stats: Vec<_> = created.into_iter().map(Result::unwrap).collect();
+    let mut asked = paths.clone();
+    asked.insert(5, path("/many/missing"));
+    let found = client.lookup_many(&asked).await.unwrap();
+    assert!(matches!(found[5], Err(Refusal::NotFound { .. })));
+    let there: Vec<_> = found.into_iter().flatten().collect();
+    assert_eq!(there.len(), stats.len());
+    for (found, stat) in there.iter().zip(&stats) {
+        assert_eq!((found.object, found.bytes, found.is_sealed), (stat.object, stat.bytes, true));
+    }
+    let read = client.get_many(&asked).await.unwrap();
+    assert!(matches!(read[5], Err(ClientError::Refused(Refusal::NotFound { .. }))));
+    for (at, value) in read.into_iter().flatten().enumerate() {
+        assert_eq!(value, bytes(at), "{}", paths[at]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crowd_of_callers_gets_each_its_own_answer_over_every_lane() {
+    let cluster = Cluster::start(0).await;
+    let config = ClientConfig { lanes_max: 3, ..ClientConfig::default() };
+    let client = cluster.client_with(config).await;
+    let mut callers = JoinSet::new();
+    for number in 0..600_usize {
+        let client = client.clone();
+        callers.spawn(async move {
+            let path = path(&format!("/crowd/{number}"));
+            let value = pattern(100, number as u64);
+            client.put(&path, value.clone(), &PutOptions::replacing()).await.unwrap();
+            assert_eq!(client.get(&path).await.unwrap(), value);
+            assert_eq!(client.stat(&path).await.unwrap().path, path);
+        });
+    }
+    callers.join_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_that_give_up_hold_up_nobody() {
+    let cluster = Cluster::start(0).await;
+    let client = cluster.client().await;
+    client.put(&path("/a"), "a".into(), &PutOptions::default()).await.unwrap();
+    for _ in 0..50 {
+        let calls: Vec<_> = (0..20)
+            .map(|_| {
+                let client = client.clone();
+                tokio::spawn(async move { client.get(&path("/a")).await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        for (at, call) in calls.into_iter().enumerate() {
+            if at % 3 == 0 {
+                call.abort();
+            } else {
+                assert_eq!(call.await.unwrap().unwrap(), "a");
+            }
+        }
+    }
+}
