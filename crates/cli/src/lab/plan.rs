@@ -40,7 +40,7 @@ const DRAM_BYTES_MIN: u64 = 96 << 20;
 const DRAM_PER_DATA: u64 = 4;
 
 /// The shortest notice that clouds give, in seconds.
-const CLOUD_NOTICE_SECONDS: f64 = 30.0;
+pub(crate) const CLOUD_NOTICE_SECONDS: f64 = 30.0;
 
 /// When loads have to be even again after the last change, in the cloud's seconds.
 const EVEN_WITHIN_SECONDS: f64 = 120.0;

@@ -1,5 +1,6 @@
 //! What is to be reached, and whether it was.
 
+use crate::lab::plan::CLOUD_NOTICE_SECONDS;
 use crate::lab::record::{Kind, LabRecord, PolicyName, RunRecord, Spread, TargetRecord};
 
 /// What a writer may lose at a fence beside a round trip, in milliseconds.
@@ -27,6 +28,7 @@ const TARGETS: &[Target] = &[
         limit: 0.05,
         measure: |lab, run| lab.corrected_slowdown(run).into_iter().collect(),
     },
+    Target { kind: Kind::Read, limit: 0.05, ..SCALED_SLOWDOWN },
     Target {
         kind: Kind::Read,
         name: "imbalance",
@@ -45,6 +47,7 @@ const TARGETS: &[Target] = &[
         limit: 0.01,
         measure: |lab, run| lab.corrected_slowdown(run).into_iter().collect(),
     },
+    Target { kind: Kind::Write, limit: 0.01, ..SCALED_SLOWDOWN },
     Target {
         kind: Kind::Write,
         name: "writer_stall",
@@ -65,6 +68,22 @@ const TARGETS: &[Target] = &[
     Target { kind: Kind::Exposure, ..RECOMPUTED },
     Target { kind: Kind::Exposure, ..ERRORS },
 ];
+
+/// The slowdown where a notice takes no larger part of a run than in the cloud. A run is compressed
+/// more than a notice, and what a preemption costs belongs to the notice: moving the data, finding
+/// the new places, the first blocks on the replacement.
+const SCALED_SLOWDOWN: Target = Target {
+    kind: Kind::Read,
+    name: "scaled_slowdown",
+    about: "the same, with notices no larger a part of the run than in the cloud",
+    limit: 0.0,
+    measure: |lab, run| {
+        #[expect(clippy::cast_precision_loss)]
+        let notice = lab.setup.notice_millis as f64 / 1e3;
+        let part = CLOUD_NOTICE_SECONDS / notice / lab.setup.time_scale;
+        lab.corrected_slowdown(run).map(|it| it * part.min(1.0)).into_iter().collect()
+    },
+};
 
 const DRAIN: Target = Target {
     kind: Kind::Read,
