@@ -115,14 +115,15 @@ impl RebalanceConfig {
 }
 
 impl RebalanceConfig {
-    /// Tells whether a block may be moved between nodes that stay.
+    /// Returns in how long a block may be moved if it is left as it is; `None` for one that may not
+    /// for other reasons.
     #[must_use]
-    pub fn may_move(&self, candidate: &MoveCandidate) -> bool {
-        !candidate.is_open
+    pub fn moves_in(&self, candidate: &MoveCandidate) -> Option<Millis> {
+        let is_movable = !candidate.is_open
             && candidate.length > 0
             && candidate.reserved_to.is_none()
-            && candidate.tier != Tier::Object
-            && candidate.idle >= self.idle_min
+            && candidate.tier != Tier::Object;
+        is_movable.then(|| Millis(self.idle_min.0.saturating_sub(candidate.idle.0)))
     }
 }
 

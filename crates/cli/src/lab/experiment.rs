@@ -122,7 +122,7 @@ pub(crate) async fn run(
     let meter = Arc::new(Meter::of_calls(calls));
     let work = Work { plan, which, nodes, client: client.clone(), meter: Arc::clone(&meter) };
     let data = work.prepare().await?;
-    sleep(SETTLE).await;
+    sleep(settle(plan, which)).await;
 
     let began = Instant::now();
     let (stopped, over) = (CancellationToken::new(), CancellationToken::new());
@@ -145,6 +145,15 @@ pub(crate) async fn run(
     let aftermath = Aftermath::look(plan, which, &fleet, &control, began).await?;
     let measured = Measured { began, ended, client, prober, meter, round_trips };
     Ok(measured.record(plan, which, &fleet, aftermath, samples))
+}
+
+/// Returns how long a fleet stands before it is measured. Data that is read is old: it has been
+/// there for longer than a node is new.
+fn settle(plan: &Plan, which: Which) -> Duration {
+    match which.kind {
+        Kind::Read | Kind::Notice => SETTLE.max(plan.scaled(RAMP_UP_SECONDS)),
+        Kind::Write | Kind::Exposure => SETTLE,
+    }
 }
 
 /// What a run has counted by its end.

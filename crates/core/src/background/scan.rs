@@ -29,6 +29,8 @@ pub(super) struct Scan {
     wait: Millis,
     /// Whether nothing of what is known fits anywhere.
     is_stuck: bool,
+    /// In how long the first of the blocks may move that had changed too shortly ago.
+    ripe_in: Option<Millis>,
     /// Blocks that may get a copy, the coldest first.
     copies: BTreeMap<Coldness, MoveCandidate>,
     /// Blocks that may move, tier by tier.
@@ -48,6 +50,7 @@ impl Scan {
             next_at: now,
             wait: Millis(0),
             is_stuck: false,
+            ripe_in: None,
             copies: BTreeMap::new(),
             moves: BTreeMap::new(),
             held: Vec::new(),
@@ -67,6 +70,7 @@ impl Scan {
     pub(super) fn begin(&mut self) -> BlockId {
         self.after = BlockId::default();
         self.is_reading = true;
+        self.ripe_in = None;
         self.copies.clear();
         self.moves.clear();
         self.held.clear();
@@ -103,7 +107,10 @@ impl Scan {
             let MoveCandidate { idle, block, length, reserve_bytes: bytes, .. } = candidate;
             self.held.push(Held { idle, block, length, bytes, holder, tier });
         }
-        if config.rebalance.may_move(&candidate) {
+        let moves_in = config.rebalance.moves_in(&candidate);
+        self.ripe_in =
+            self.ripe_in.into_iter().chain(moves_in.filter(|wait| *wait > Millis(0))).min();
+        if moves_in == Some(Millis(0)) {
             let of_tier = self.moves.entry(candidate.tier).or_default();
             of_tier.insert(Turn::from(&candidate), candidate.clone());
             if of_tier.len() > known_max {
@@ -128,7 +135,8 @@ impl Scan {
         let was_of_use = was_of_use && !std::mem::take(&mut self.is_stuck);
         let wait = if was_of_use { Millis(0) } else { Millis(self.wait.0 * 2) };
         self.wait = wait.clamp(config.scan_wait_min, config.scan_wait_max);
-        self.next_at = now + self.wait;
+        let ripe_in = self.ripe_in.unwrap_or(self.wait).max(config.scan_wait_min);
+        self.next_at = now + self.wait.min(ripe_in);
     }
 
     /// Says that nothing of what is known fits anywhere: others may have come since it was read.
