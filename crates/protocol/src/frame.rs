@@ -53,6 +53,16 @@ pub enum Op {
     /// Stores a whole sealed block that another datanode pushes: like `Write` at offset 0 of a
     /// block that this node must not have at this epoch or a later one.
     Store = 7,
+    /// To a datanode over TCP: reply `Option<`[`crate::local::Door`]`>`, where a client of the same
+    /// machine finds it.
+    Door = 8,
+    /// Through the door: body [`crate::local::LeaseRequest`], reply [`crate::local::LeaseReply`]s.
+    Lease = 9,
+    /// Through the door: gives leases back; body their numbers as `u64`. Has no reply.
+    Return = 10,
+    /// Through the door: asks for the memory that bytes to write are put into. The reply comes with
+    /// its descriptor; `length` is its size.
+    Stage = 11,
 }
 
 impl Op {
@@ -67,6 +77,10 @@ impl Op {
             5 => Self::ReadMany,
             6 => Self::Write,
             7 => Self::Store,
+            8 => Self::Door,
+            9 => Self::Lease,
+            10 => Self::Return,
+            11 => Self::Stage,
             _ => return None,
         })
     }

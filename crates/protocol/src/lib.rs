@@ -7,6 +7,7 @@ pub mod event;
 pub mod frame;
 pub mod ids;
 pub mod limits;
+pub mod local;
 pub mod message;
 pub mod node;
 mod octets;

@@ -12,6 +12,7 @@ mod error;
 mod gather;
 mod landing;
 mod listen;
+pub mod local;
 mod outgoing;
 mod pool;
 pub mod process;

@@ -75,6 +75,12 @@ impl Pool {
         *self.shared.cluster.lock() = cluster;
     }
 
+    /// Returns which cluster is meant.
+    #[must_use]
+    pub fn cluster(&self) -> Option<ClusterId> {
+        *self.shared.cluster.lock()
+    }
+
     /// Returns a connection to that incarnation at that address, or to whoever is there.
     ///
     /// # Errors
