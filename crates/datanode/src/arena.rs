@@ -9,12 +9,13 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 use parking_lot::Mutex;
-use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::Advice;
 
 use crate::allocator::{Allocator, Run, UNIT_BYTES};
@@ -27,6 +28,7 @@ const FAULT_BYTES: usize = 16 << 20;
 pub(crate) struct Arena {
     map: MmapRaw,
     file: File,
+    is_sealed: bool,
     allocator: Mutex<Allocator>,
     bytes: u64,
     faulted_bytes: AtomicU64,
@@ -55,13 +57,19 @@ impl Arena {
         let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "larger than 16 TiB");
         let units = u32::try_from(bytes / u64::from(UNIT_BYTES)).map_err(|_| too_large())?;
         let bytes = u64::from(units) * u64::from(UNIT_BYTES);
-        let file = File::from(rustix::fs::memfd_create("sanderling-arena", MemfdFlags::CLOEXEC)?);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = File::from(rustix::fs::memfd_create("sanderling-arena", flags)?);
         file.set_len(bytes)?;
         let length = usize::try_from(bytes).map_err(|_| too_large())?;
         let map = MmapOptions::new().len(length).map_raw(&file)?;
+        // From here on nobody can map it to write, not even this process: a client that is handed
+        // the descriptor can only read. Linux knows the last of these seals since 5.1.
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+        let is_sealed = rustix::fs::fcntl_add_seals(&file, seals).is_ok();
         Ok(Self {
             map,
             file,
+            is_sealed,
             allocator: Mutex::new(Allocator::new(units)),
             bytes,
             faulted_bytes: AtomicU64::new(0),
@@ -89,6 +97,24 @@ impl Arena {
     /// Returns the bytes that were faulted so far.
     pub(crate) fn faulted_bytes(&self) -> u64 {
         self.faulted_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns what others map the arena by, to read it; `None` where the kernel cannot keep them
+    /// from writing.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.is_sealed.then(|| self.file.as_fd())
+    }
+
+    /// Returns the size of the mapping.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    /// Returns where in the arena bytes of it are; `None` when they are elsewhere.
+    pub(crate) fn place_of(&self, bytes: &[u8]) -> Option<u64> {
+        let place = (bytes.as_ptr() as usize).checked_sub(self.map.as_ptr() as usize)?;
+        let end = place.checked_add(bytes.len())?;
+        (end <= self.map.len()).then_some(place as u64)
     }
 
     /// Takes the whole memory from the kernel, piece by piece, until done or told to stop.
@@ -159,10 +185,9 @@ impl Extent {
         self.start() as usize
     }
 
-    /// Writes `bytes` at `at` and publishes them. Returns whether it did: not if they do not fit,
-    /// or if these bytes were claimed before.
-    pub(crate) fn append(&self, at: u32, bytes: &[u8]) -> bool {
-        let Ok(length) = u32::try_from(bytes.len()) else { return false };
+    /// Lets `fill` write `length` bytes at `at` and publishes them. Returns whether it did: not if
+    /// they do not fit, or if these bytes were claimed before; `fill` is not called then.
+    pub(crate) fn append(&self, at: u32, length: u32, fill: impl FnOnce(&mut [u8])) -> bool {
         let Some(end) = at.checked_add(length).filter(|end| *end <= self.capacity()) else {
             return false;
         };
@@ -172,12 +197,11 @@ impl Extent {
         }
         // SAFETY: `at..end` is inside the extent, and the extent inside the mapping. The exchange
         // above gave the bytes from `at` to `end` to this call alone, once; readers see only bytes
-        // below `published`, which is `at` or less until the store below. The source is another
-        // slice: it cannot overlap bytes that nobody may have a reference to.
-        unsafe {
-            let to = self.start().add(at as usize);
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
-        }
+        // below `published`, which is `at` or less until the store below.
+        let target = unsafe {
+            std::slice::from_raw_parts_mut(self.start().add(at as usize), length as usize)
+        };
+        fill(target);
         self.published.store(end, Ordering::Release);
         true
     }
@@ -239,16 +263,20 @@ mod tests {
         Arc::new(Arena::new(u64::from(units * UNIT_BYTES)).unwrap())
     }
 
+    fn append(extent: &Extent, at: u32, bytes: &[u8]) -> bool {
+        extent.append(at, bytes.len() as u32, |to| to.copy_from_slice(bytes))
+    }
+
     #[test]
     fn bytes_are_written_once_and_read_as_written() {
         let arena = arena(4);
         let extent = arena.take(5000, None).unwrap().remove(0);
-        assert!(extent.append(0, b"abc"));
-        assert!(!extent.append(0, b"xyz"));
-        assert!(!extent.append(4, b"xyz"));
-        assert!(extent.append(3, b"de"));
+        assert!(append(&extent, 0, b"abc"));
+        assert!(!append(&extent, 0, b"xyz"));
+        assert!(!append(&extent, 4, b"xyz"));
+        assert!(append(&extent, 3, b"de"));
         assert_eq!(extent.slice(1, 4), b"bcde");
-        assert!(!extent.append(5, &[0; 2 * UNIT_BYTES as usize]));
+        assert!(!append(&extent, 5, &[0; 2 * UNIT_BYTES as usize]));
     }
 
     #[test]
@@ -256,7 +284,7 @@ mod tests {
     fn unpublished_bytes_are_never_seen() {
         let arena = arena(4);
         let extent = arena.take(10, None).unwrap().remove(0);
-        extent.append(0, b"abc");
+        append(&extent, 0, b"abc");
         extent.slice(0, 4);
     }
 
@@ -276,17 +304,33 @@ mod tests {
         let arena = arena(4);
         let first = arena.take(UNIT_BYTES, None).unwrap().remove(0);
         let second = arena.take(UNIT_BYTES, Some(&first)).unwrap().remove(0);
-        assert!(first.append(0, &[1; UNIT_BYTES as usize]));
-        assert!(second.append(0, b"23"));
+        assert!(append(&first, 0, &[1; UNIT_BYTES as usize]));
+        assert!(append(&second, 0, b"23"));
         let joined = first.joined(UNIT_BYTES - 1, 1, &[(&second, 2)]);
         assert_eq!(joined, [1, b'2', b'3']);
+    }
+
+    #[test]
+    fn nobody_else_can_write_the_arena() {
+        let arena = arena(4);
+        let extent = arena.take(10, None).unwrap().remove(0);
+        append(&extent, 0, b"abc");
+        let file = File::from(arena.descriptor().unwrap().try_clone_to_owned().unwrap());
+        assert!(MmapOptions::new().map_raw(&file).is_err());
+        assert!(rustix::io::pwrite(&file, b"xyz", 0).is_err());
+        assert!(file.set_len(0).is_err());
+        assert!(MmapOptions::new().map_raw_read_only(&file).is_ok());
+        assert_eq!(extent.slice(0, 3), b"abc");
+        assert_eq!(arena.place_of(extent.slice(1, 2)), Some(1));
+        assert_eq!(arena.place_of(b"elsewhere"), None);
+        arena.fault().unwrap();
     }
 
     #[test]
     fn faulting_reaches_the_end_and_changes_nothing() {
         let arena = Arc::new(Arena::new(40 << 20).unwrap());
         let extent = arena.take(UNIT_BYTES, None).unwrap().remove(0);
-        extent.append(0, b"abc");
+        append(&extent, 0, b"abc");
         arena.fault().unwrap();
         assert_eq!(arena.faulted_bytes(), 40 << 20);
         assert_eq!(extent.slice(0, 3), b"abc");

@@ -1,9 +1,12 @@
 //! Blocks in memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use sanderling_protocol::checksum::Running;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+use sanderling_protocol::{BlockId, Refusal};
 
 use crate::arena::{Arena, Extent};
 use crate::runs::Runs;
@@ -16,6 +19,8 @@ pub(crate) struct DramBytes {
     pieces: Vec<Piece>,
     length: u32,
     runs: Runs,
+    /// Whether the bytes were seen to have their checksum where they are now.
+    is_verified: AtomicBool,
 }
 
 /// Bytes of an extent that are bytes of the block.
@@ -48,7 +53,8 @@ impl DramBytes {
     /// Begins an empty block.
     pub(crate) fn new(arena: &Arc<Arena>) -> Self {
         let arena = Arc::clone(arena);
-        Self { arena, pieces: Vec::new(), length: 0, runs: Runs::default() }
+        let is_verified = AtomicBool::new(true);
+        Self { arena, pieces: Vec::new(), length: 0, runs: Runs::default(), is_verified }
     }
 
     pub(crate) const fn runs(&self) -> &Runs {
@@ -56,22 +62,38 @@ impl DramBytes {
     }
 
     /// Returns the block with `bytes` after its end; `None` when the arena has no room.
+    pub(crate) fn with(&self, bytes: &[u8], checksum: u32) -> Option<Self> {
+        let mut rest = bytes;
+        self.filled(u32::try_from(bytes.len()).ok()?, checksum, |to| {
+            let (now, later) = rest.split_at(to.len());
+            to.copy_from_slice(now);
+            rest = later;
+        })
+    }
+
+    /// Returns the block with `added` bytes after its end, that `fill` writes piece by piece;
+    /// `None` when the arena has no room.
     ///
     /// The end of the last extent is used first. If another write used it, one that was then
     /// refused by a fence, the rest of that extent stays unused until the block goes.
-    pub(crate) fn with(&self, bytes: &[u8], checksum: u32) -> Option<Self> {
-        let added = u32::try_from(bytes.len()).ok().filter(|added| *added <= BLOCK_BYTES_MAX)?;
+    pub(crate) fn filled(
+        &self,
+        added: u32,
+        checksum: u32,
+        mut fill: impl FnMut(&mut [u8]),
+    ) -> Option<Self> {
+        if added > BLOCK_BYTES_MAX {
+            return None;
+        }
         let mut pieces = self.pieces.clone();
-        let in_place = pieces.last_mut().map_or(0, |last| last.grow(bytes));
-        let mut rest = &bytes[in_place..];
-        if !rest.is_empty() {
+        let mut left = added - pieces.last_mut().map_or(0, |last| last.grow(added, &mut fill));
+        if left > 0 {
             let near = pieces.last().map(|piece| piece.extent.as_ref());
-            for extent in self.arena.take(added - in_place as u32, near)? {
-                let (now, later) = rest.split_at(rest.len().min(extent.capacity() as usize));
-                assert!(extent.append(0, now), "a fresh extent takes what fits");
-                let bytes = now.len() as u32;
+            for extent in self.arena.take(left, near)? {
+                let bytes = left.min(extent.capacity());
+                assert!(extent.append(0, bytes, &mut fill), "a fresh extent takes what fits");
                 pieces.push(Piece { extent: Arc::new(extent), from: 0, bytes });
-                rest = later;
+                left -= bytes;
             }
         }
         Some(Self {
@@ -79,6 +101,7 @@ impl DramBytes {
             pieces,
             length: self.length + added,
             runs: self.runs.with(added, checksum),
+            is_verified: AtomicBool::new(false),
         })
     }
 
@@ -101,6 +124,42 @@ impl DramBytes {
             })
         };
         self.stretches(offset, bytes).into_iter().map(lend).collect()
+    }
+
+    /// Looks, once, whether the bytes have the checksum that came with them. Whoever is lent them
+    /// for longer than a copy takes does not look again.
+    ///
+    /// # Errors
+    /// [`Refusal::ChecksumMismatch`]: they changed in this machine's memory.
+    pub(crate) fn verify(self: &Arc<Self>, block: BlockId) -> Result<(), Refusal> {
+        if self.is_verified.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut running = Running::default();
+        self.lend(0, self.length).iter().for_each(|slice| running.update(slice));
+        let computed = running.value();
+        match self.runs.checksum(0, self.length) {
+            Some(expected) if expected != computed => {
+                Err(Refusal::ChecksumMismatch { block, expected, computed })
+            }
+            _ => {
+                self.is_verified.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    /// Notes that the bytes added last were verified where they are; says nothing of those before.
+    pub(crate) fn added_is_verified(&mut self, before: &Self) {
+        *self.is_verified.get_mut() = before.is_verified.load(Ordering::Relaxed);
+    }
+
+    /// Returns where in the arena a range is; `None` when it is in more than one place.
+    pub(crate) fn place(self: &Arc<Self>, offset: u32, bytes: u32) -> Option<u64> {
+        match self.lend(offset, bytes).as_slice() {
+            [slice] => self.arena.place_of(slice),
+            _ => None,
+        }
     }
 
     /// Tells whether the block has these bytes at `offset`.
@@ -143,15 +202,14 @@ impl DramBytes {
 }
 
 impl Piece {
-    /// Takes as much of `bytes` as the extent's end has room for; returns how much that was.
-    fn grow(&mut self, bytes: &[u8]) -> usize {
+    /// Takes as much of `added` bytes as the extent's end has room for; returns how much that was.
+    fn grow(&mut self, added: u32, fill: impl FnOnce(&mut [u8])) -> u32 {
         let at = self.from + self.bytes;
-        let room = (self.extent.capacity() - at) as usize;
-        let taken = room.min(bytes.len());
-        if taken == 0 || !self.extent.append(at, &bytes[..taken]) {
+        let taken = added.min(self.extent.capacity() - at);
+        if taken == 0 || !self.extent.append(at, taken, fill) {
             return 0;
         }
-        self.bytes += taken as u32;
+        self.bytes += taken;
         taken
     }
 

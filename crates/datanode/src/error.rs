@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use sanderling_protocol::Refusal;
 use sanderling_transport::ListenError;
@@ -43,6 +44,14 @@ pub enum StartError {
     Memory {
         /// Bytes asked for.
         bytes: u64,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The socket for clients on the same machine cannot be made where it was wanted.
+    #[error("cannot listen at {}: {cause}", socket.display())]
+    Local {
+        /// Its path.
+        socket: PathBuf,
         /// What the system said.
         cause: io::Error,
     },

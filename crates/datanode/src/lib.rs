@@ -17,6 +17,7 @@ mod error;
 mod heartbeat;
 mod http;
 mod leaving;
+mod local;
 mod memory;
 mod metrics;
 mod node;
@@ -33,6 +34,7 @@ mod turns;
 
 pub use agent::{Acknowledge, NoticeOptions, NoticeSource};
 pub use error::{DatanodeFailure, DiskError, DrainEnd, StartError};
+pub use local::LocalOptions;
 pub use object::{ObjectOptions, ObjectTierError};
 pub use options::{DatanodeOptions, DiskOptions};
 pub use server::DatanodeServer;

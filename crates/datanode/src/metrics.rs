@@ -13,6 +13,7 @@ use sanderling_protocol::node::Load;
 use sanderling_protocol::{Op, Refusal, Tier};
 use sanderling_transport::process;
 
+use crate::local::Local;
 use crate::store::BlockStore;
 
 type Gauge64 = Gauge<u64, AtomicU64>;
@@ -50,7 +51,7 @@ pub(crate) struct Metrics {
     scrape: Mutex<()>,
     requests: Family<OpLabel, Counter>,
     /// The counters of `requests` by number of operation: the family would take a lock each time.
-    requests_by_op: [Counter; 8],
+    requests_by_op: [Counter; 12],
     refusals: Family<KindLabel, Counter>,
     traffic: Family<DirectionLabel, Gauge64>,
     tier_capacity: Family<TierLabel, Gauge64>,
@@ -69,6 +70,12 @@ pub(crate) struct Metrics {
     pub(crate) objects_deleted: Counter,
     objects_unwanted: Gauge64,
     process: Process,
+    local_connections: Gauge64,
+    local_turned_away: Gauge64,
+    leases: Gauge64,
+    leased_bytes: Gauge64,
+    leases_refused: Gauge64,
+    oldest_lease: Gauge64,
 }
 
 /// What every program tells of its process, under the names that every program uses.
@@ -123,10 +130,16 @@ impl Metrics {
             objects_deleted: Counter::default(),
             objects_unwanted: Gauge64::default(),
             process: Process::new(),
+            local_connections: Gauge64::default(),
+            local_turned_away: Gauge64::default(),
+            leases: Gauge64::default(),
+            leased_bytes: Gauge64::default(),
+            leases_refused: Gauge64::default(),
+            oldest_lease: Gauge64::default(),
         };
         for number in 1..metrics.requests_by_op.len() {
             let op = u8::try_from(number).ok().and_then(Op::from_wire);
-            let op = op.expect("operations are numbered from 1 to 7");
+            let op = op.expect("operations are numbered from 1 to 11");
             let label = OpLabel { op: op_name(op) };
             metrics.requests_by_op[number] = metrics.requests.get_or_create_owned(&label);
         }
@@ -170,6 +183,32 @@ impl Metrics {
         registry.register("objects_deleted", help, self.objects_deleted.clone());
         let help = "Objects that may be of no use and of which the namenode was not asked yet";
         registry.register("objects_unwanted", help, self.objects_unwanted.clone());
+        self.register_local();
+    }
+
+    fn register_local(&mut self) {
+        let registry = &mut self.registry;
+        let help = "Connections of clients on the same machine";
+        registry.register("local_connections", help, self.local_connections.clone());
+        let help = "Connections of this machine that were turned away: other users, or too many";
+        registry.register("local_connections_turned_away", help, self.local_turned_away.clone());
+        let help = "Ranges of the arena that clients on the same machine look at";
+        registry.register("leases", help, self.leases.clone());
+        let help = "Bytes of those ranges; a block that is gone keeps its memory as long";
+        registry.register("leased_bytes", help, self.leased_bytes.clone());
+        let help = "Leases not given because too much was held; the bytes were copied";
+        registry.register("leases_refused", help, self.leases_refused.clone());
+        let help = "Age of the oldest lease at the last word of its holder";
+        registry.register("oldest_lease_seconds", help, self.oldest_lease.clone());
+    }
+
+    fn set_local(&self, local: &Local) {
+        self.local_connections.set(local.connections() as u64);
+        self.local_turned_away.set(local.turned_away());
+        self.leases.set(local.leases.count());
+        self.leased_bytes.set(local.leases.bytes());
+        self.leases_refused.set(local.leases.refused());
+        self.oldest_lease.set(local.oldest_lease().as_secs());
     }
 
     /// Says whether a source of notices answered.
@@ -192,8 +231,17 @@ impl Metrics {
     }
 
     /// Returns all figures in the text format of OpenMetrics.
-    pub(crate) fn text(&self, store: &BlockStore, load: &Load, home_blocks: u64) -> String {
+    pub(crate) fn text(
+        &self,
+        store: &BlockStore,
+        load: &Load,
+        home_blocks: u64,
+        local: Option<&Local>,
+    ) -> String {
         let _scrape = self.scrape.lock();
+        if let Some(local) = local {
+            self.set_local(local);
+        }
         for capacity in store.tiers() {
             let label = TierLabel { tier: capacity.tier.to_string() };
             self.tier_capacity.get_or_create(&label).set(capacity.bytes);
@@ -239,5 +287,9 @@ const fn op_name(op: Op) -> &'static str {
         Op::ReadMany => "read_many",
         Op::Write => "write",
         Op::Store => "store",
+        Op::Door => "door",
+        Op::Lease => "lease",
+        Op::Return => "return",
+        Op::Stage => "stage",
     }
 }

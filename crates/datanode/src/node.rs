@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use sanderling_core::Mechanism;
+use sanderling_protocol::local::Door;
 use sanderling_protocol::message::{HeartbeatReply, Hello, HelloReply, Registered, Role};
 use sanderling_protocol::node::Load;
 use sanderling_protocol::{
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::egress::Egress;
 use crate::leaving::Leaving;
+use crate::local::Local;
 use crate::metrics::Metrics;
 use crate::options::DatanodeOptions;
 use crate::push_rate::PushRate;
@@ -37,6 +39,7 @@ pub(crate) struct Node {
     pub(crate) push_rate: PushRate,
     pub(crate) address: String,
     pub(crate) http_address: String,
+    pub(crate) local: Option<Local>,
     identity: RwLock<Identity>,
     standing: watch::Sender<Standing>,
     fence_orders: Mutex<FenceOrders>,
@@ -96,6 +99,7 @@ impl Node {
             pool,
             address,
             http_address,
+            local: None,
             identity: RwLock::new(identity),
             standing: watch::Sender::new(standing),
             fence_orders: Mutex::default(),
@@ -240,7 +244,7 @@ impl Node {
 
     pub(crate) fn metrics_text(&self) -> String {
         let home_blocks = self.standing.borrow().home_blocks.unwrap_or_default();
-        self.metrics.text(&self.store, &self.load(), home_blocks)
+        self.metrics.text(&self.store, &self.load(), home_blocks, self.local.as_ref())
     }
 
     /// Returns the pool's connection to the namenode, to see when it breaks; `None` when there is
@@ -268,6 +272,11 @@ impl Node {
         let deadline_millis = i64::try_from(left.0).unwrap_or(i64::MAX);
         let node = NodeSelector::from(self.id());
         self.ask(Request::Notice { node, deadline_millis, reason: reason.to_owned() }).await
+    }
+
+    /// Returns where clients of the same machine find the node; `None` when they do not.
+    pub(crate) fn door(&self) -> Option<Door> {
+        self.local.as_ref().map(|local| local.door.clone())
     }
 
     /// Answers the greeting of a connection.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sanderling_core::Mechanism;
 
 use crate::agent::NoticeOptions;
+use crate::local::LocalOptions;
 use crate::object::ObjectOptions;
 
 /// The disk tier.
@@ -49,6 +50,9 @@ pub struct DatanodeOptions {
     pub egress_bytes_per_second: Option<u64>,
     /// The object tier, if there is to be one.
     pub object: Option<ObjectOptions>,
+    /// The door for clients on the same machine, if there is to be one. A node whose sending is
+    /// limited has none: it stands for a machine of its own.
+    pub local: Option<LocalOptions>,
     /// Listen beyond loopback although nobody is asked who he is.
     pub allow_unauthenticated: bool,
     /// How notices are met.
@@ -90,6 +94,7 @@ impl Default for DatanodeOptions {
             notice_min: None,
             egress_bytes_per_second: None,
             object: None,
+            local: Some(LocalOptions::default()),
             allow_unauthenticated: false,
             mechanism: Mechanism::default(),
             // A namenode that reads a long journal takes seconds.

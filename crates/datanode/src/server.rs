@@ -22,6 +22,7 @@ use crate::disk::DiskTier;
 use crate::error::{DatanodeFailure, DrainEnd, StartError};
 use crate::heartbeat::{End, stay};
 use crate::http::router;
+use crate::local::{Local, attend_door};
 use crate::memory::available_bytes;
 use crate::node::Node;
 use crate::object::{ObjectTier, collect};
@@ -67,8 +68,11 @@ impl DatanodeServer {
         };
         let store = BlockStore::new(Arc::clone(&arena), disk, objects);
         let pool = Pool::new(PoolOptions { role: Role::Datanode, ..PoolOptions::default() });
+        let local = Local::open(&options, &arena)?;
         let options = with_host(options);
-        let node = Arc::new(Node::new(options, store, pool, advertised, http_advertised));
+        let mut node = Node::new(options, store, pool, advertised, http_advertised);
+        node.local = local;
+        let node = Arc::new(node);
         let registered = register_at_start(&node).await?;
         node.joined(&registered);
         tracing::info!(node = %registered.node, cluster = %registered.cluster, %address, "joined");
@@ -95,6 +99,7 @@ impl DatanodeServer {
         if let Some(objects) = node.store.objects.clone() {
             tasks.push(tokio::spawn(collect(Arc::clone(&node), objects, stop.clone())));
         }
+        tasks.push(tokio::spawn(attend_door(Arc::clone(&node), stop.clone())));
         if let Some(http) = http {
             tasks.push(tokio::spawn(serve_http(http, Arc::clone(&node), stop.clone())));
         }

@@ -12,6 +12,8 @@ use sanderling_protocol::message::{Hello, HelloReply};
 use sanderling_protocol::{Header, Op, Refusal};
 use sanderling_transport::{Handled, Response, Service};
 
+pub(crate) use data::write_tier;
+
 use crate::blocking::on_thread;
 use crate::egress::paced;
 use crate::node::Node;
@@ -29,7 +31,8 @@ impl Service for Node {
             Op::Write => self.write(header, body),
             Op::Store => self.store_block(header, body),
             Op::Order => self.order(header, &body),
-            Op::Hello | Op::Meta => {
+            Op::Door => Handled::Now(Response::message(&header, &self.door())),
+            Op::Hello | Op::Meta | Op::Lease | Op::Return | Op::Stage => {
                 let why = format!("a datanode does not serve {:?}", header.op);
                 Handled::Now(self.refused(&header, &Refusal::BadFrame { why }))
             }

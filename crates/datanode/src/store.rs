@@ -293,7 +293,7 @@ impl BlockStore {
     ///
     /// # Errors
     /// [`Refusal::NotAtEnd`] when the bytes differ.
-    fn compare_write(
+    pub(crate) fn compare_write(
         &self,
         request: &WriteRequest,
         held: &BlockBytes,

@@ -154,6 +154,14 @@ pub(crate) struct Datanode {
     /// machine [default: what the network takes]
     #[arg(long, value_name = "RATE")]
     pub(crate) egress_limit: Option<Rate>,
+    /// Where clients on the same machine come in: the path of a Unix socket, or `none`; a node with
+    /// --egress-limit has none [default: a new one that only this user can open]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) local_socket: Option<String>,
+    /// A user, by number, who may come in there beside this one, and read the memory for blocks;
+    /// repeat it for more than one
+    #[arg(long, value_name = "UID")]
+    pub(crate) local_uid: Vec<u32>,
     /// How notices are met: the same for all servers of a cluster
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyName::Sanderling)]
     pub(crate) policy: PolicyName,

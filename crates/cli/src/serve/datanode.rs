@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use sanderling_datanode::{
-    Acknowledge, DatanodeOptions, DatanodeServer, DiskOptions, DrainEnd, NoticeOptions,
-    ObjectOptions,
+    Acknowledge, DatanodeOptions, DatanodeServer, DiskOptions, DrainEnd, LocalOptions,
+    NoticeOptions, ObjectOptions,
 };
 
 use super::ready::Ready;
@@ -42,6 +42,7 @@ fn options(namenode: &str, args: &Datanode) -> Result<DatanodeOptions, Failure> 
         dram_bytes: args.dram.0,
         disk,
         object: object(args)?,
+        local: local(args),
         egress_limit: args.egress_limit.map(|rate| rate.0),
         mechanism: args.policy.into(),
         notices: notices(args),
@@ -51,6 +52,14 @@ fn options(namenode: &str, args: &Datanode) -> Result<DatanodeOptions, Failure> 
         allow_unauthenticated: args.allow_unauthenticated,
         ..DatanodeOptions::default()
     })
+}
+
+fn local(args: &Datanode) -> Option<LocalOptions> {
+    let socket = match args.local_socket.as_deref() {
+        Some("none") => return None,
+        path => path.map(std::path::PathBuf::from),
+    };
+    Some(LocalOptions { socket, uids: args.local_uid.clone(), ..LocalOptions::default() })
 }
 
 fn notices(args: &Datanode) -> Vec<NoticeOptions> {

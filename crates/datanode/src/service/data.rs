@@ -61,12 +61,12 @@ impl Node {
     }
 
     /// Copies that were made ahead of a notice say nothing before it comes.
-    fn read_flags(&self, blocks: impl Iterator<Item = BlockId>) -> u16 {
+    pub(crate) fn read_flags(&self, blocks: impl Iterator<Item = BlockId>) -> u16 {
         let flags = self.leaving.flags(blocks);
         if flags != 0 && self.store.is_fenced() { flags } else { 0 }
     }
 
-    fn count_read(&self, bytes: u64) {
+    pub(crate) fn count_read(&self, bytes: u64) {
         self.store.traffic.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -247,7 +247,7 @@ fn tier(header: &Header) -> Result<Tier, Refusal> {
     header.tier().ok_or_else(|| Refusal::BadFrame { why: format!("no tier {}", header.flags) })
 }
 
-fn write_tier(header: &Header) -> Result<Tier, Refusal> {
+pub(crate) fn write_tier(header: &Header) -> Result<Tier, Refusal> {
     let tier = tier(header)?;
     if tier == Tier::Object {
         let why = "blocks come to the object tier whole, from other nodes".to_owned();

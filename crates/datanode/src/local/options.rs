@@ -1,0 +1,30 @@
+//! Bounds of the door.
+
+use std::path::PathBuf;
+
+/// The door for clients on the same machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalOptions {
+    /// The path of its socket; `None` for a new one in `/run/user/UID/sanderling`, or
+    /// `/tmp/sanderling-UID` where the former cannot be had.
+    pub socket: Option<PathBuf>,
+    /// Users beside the datanode's own who may come in. They can read the whole arena.
+    pub uids: Vec<u32>,
+    /// Most connections; further clients go by TCP.
+    pub connections_max: usize,
+    /// Most bytes of memory in which clients put what they write.
+    pub staging_bytes_max: u64,
+}
+
+impl Default for LocalOptions {
+    fn default() -> Self {
+        Self {
+            socket: None,
+            uids: Vec::new(),
+            // Each has a thread, of some 16 KiB: two for each core of a large machine.
+            connections_max: 256,
+            // One block for each of so many connections that write; it counts as the node's memory.
+            staging_bytes_max: 16 << 20,
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! One connection of a client on the same machine. It has a thread of its own: a lease takes less
+//! time than handing the request from the thread that waits for sockets to another.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sanderling_core::fence::WriteRequest;
+use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+use sanderling_protocol::local::{
+    COPIED_BYTES_MAX, LeaseReply, LeaseRequest, PACKET_BYTES_MAX, WANTS_ARENA, Welcome,
+    decode_returns,
+};
+use sanderling_protocol::message::Hello;
+use sanderling_protocol::{Header, NodeId, Op, Refusal};
+use sanderling_transport::local::{Memory, PacketSocket};
+
+use super::door::Local;
+use super::leases::Held;
+use crate::node::Node;
+use crate::service::write_tier;
+use crate::store::BlockBytes;
+
+/// Bytes of a reply that copied ranges may take: what is more is leased.
+const COPIES_BYTES_MAX: usize = PACKET_BYTES_MAX / 4;
+
+/// Bytes of a reply after which refusals are not spelt out: the ranges are asked for over TCP.
+const REFUSALS_BYTES_MAX: usize = PACKET_BYTES_MAX / 2;
+
+/// A connection.
+pub(super) struct Session {
+    node: Arc<Node>,
+    socket: Arc<PacketSocket>,
+    /// The incarnation that the client has greeted.
+    greeted: Option<NodeId>,
+    held: Held,
+    staging: Option<Memory>,
+    oldest_millis: Arc<AtomicU64>,
+}
+
+/// What is answered: a packet, and the descriptor of the arena or of another memory.
+struct Answer {
+    header: Header,
+    body: Vec<u8>,
+    file: Option<OwnedFd>,
+}
+
+impl Answer {
+    const fn of(header: Header, body: Vec<u8>) -> Self {
+        Self { header, body, file: None }
+    }
+
+    fn refused(header: &Header, refusal: &Refusal) -> Self {
+        let mut reply = header.reply();
+        reply.status = refusal.code();
+        Self::of(reply, encode_body(refusal))
+    }
+}
+
+impl Session {
+    pub(super) fn new(
+        node: Arc<Node>,
+        socket: Arc<PacketSocket>,
+        oldest_millis: Arc<AtomicU64>,
+    ) -> Self {
+        let leases = &local(&node).leases;
+        let held = Held::new(Arc::clone(leases));
+        Self { node, socket, greeted: None, held, staging: None, oldest_millis }
+    }
+
+    /// Serves until the client is gone, or the node stops.
+    pub(super) fn run(mut self) {
+        let mut packet = vec![0; PACKET_BYTES_MAX];
+        let is_gone = loop {
+            match self.socket.receive(&mut packet) {
+                Ok(0) => break true,
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break true,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection of this machine broke");
+                    break false;
+                }
+                Ok(bytes) => self.serve(&packet[..bytes]),
+            }
+            let oldest = u64::try_from(self.held.oldest().as_millis()).unwrap_or(u64::MAX);
+            self.oldest_millis.store(oldest, Ordering::Relaxed);
+        };
+        if !is_gone || local(&self.node).is_stopping.load(Ordering::SeqCst) {
+            // This side ended it: the client may live, and look at what it leased.
+            self.held.park();
+        }
+    }
+
+    fn serve(&mut self, packet: &[u8]) {
+        let Some(mut answer) = self.answer(packet) else { return };
+        answer.header.body_bytes = u32::try_from(answer.body.len()).expect("a packet is short");
+        let header = answer.header.encode();
+        let parts = [IoSlice::new(&header), IoSlice::new(&answer.body)];
+        let file = answer.file.as_ref().map(AsFd::as_fd);
+        if let Err(error) = self.socket.send(&parts, file) {
+            // Whether the client is gone is seen where the next packet is waited for.
+            tracing::debug!(%error, "an answer was not taken");
+        }
+    }
+
+    fn answer(&mut self, packet: &[u8]) -> Option<Answer> {
+        let (header, body) = match read_packet(packet) {
+            Ok(read) => read,
+            Err(refusal) => {
+                self.node.metrics.count_refusal(&refusal);
+                return Some(Answer::refused(&Header::new(Op::Hello, 0), &refusal));
+            }
+        };
+        self.node.metrics.count_request(header.op);
+        let answered = match header.op {
+            Op::Hello => self.greet(&header, body),
+            Op::Return => {
+                // A list that cannot be read gives nothing back; the end of the connection does.
+                if let Ok(numbers) = decode_returns(body) {
+                    self.held.take_back(&numbers);
+                }
+                return None;
+            }
+            Op::Lease => self.lease(&header, body),
+            Op::Stage => self.stage(&header),
+            Op::Write => self.write(&header),
+            other => Err(Refusal::BadFrame { why: format!("{other:?} is served over TCP") }),
+        };
+        Some(answered.unwrap_or_else(|refusal| {
+            self.node.metrics.count_refusal(&refusal);
+            tracing::debug!(op = ?header.op, block = %header.block, %refusal, "refused");
+            Answer::refused(&header, &refusal)
+        }))
+    }
+
+    fn greet(&mut self, header: &Header, body: &[u8]) -> Result<Answer, Refusal> {
+        let hello: Hello = decode_body(body)?;
+        let reply = self.node.greet(&hello)?;
+        let asked = hello.node.unwrap_or_default();
+        let node = reply.node.ok_or(Refusal::WrongNode { here: NodeId::default(), asked })?;
+        self.greeted = Some(node);
+        let arena = self.node.store.arena();
+        let welcome = Welcome { node, arena_bytes: arena.mapped_bytes() };
+        let mut answer = Answer::of(header.reply(), encode_body(&welcome));
+        if header.flags & WANTS_ARENA != 0 {
+            let file = arena.descriptor().expect("a node that cannot share has no door");
+            answer.file = Some(file.try_clone_to_owned().map_err(|error| no_memory(&error))?);
+        }
+        Ok(answer)
+    }
+
+    /// Refuses what is meant for another incarnation.
+    fn check_greeted(&self) -> Result<(), Refusal> {
+        let asked = self.greeted.ok_or(Refusal::NoHello)?;
+        let here = self.node.identity().node;
+        if here == Some(asked) {
+            return Ok(());
+        }
+        Err(Refusal::WrongNode { here: here.unwrap_or_default(), asked })
+    }
+
+    fn lease(&mut self, header: &Header, body: &[u8]) -> Result<Answer, Refusal> {
+        let request = LeaseRequest::decode(body)?;
+        self.held.take_back(&request.returned);
+        self.check_greeted()?;
+        let node = Arc::clone(&self.node);
+        let _in_flight = node.enter();
+        let mut heads = Vec::with_capacity(request.ranges.len() * LeaseReply::BYTES);
+        let mut tail = Vec::new();
+        for (number, range) in (header.request..).zip(&request.ranges) {
+            let length = u64::from(range.length);
+            let reply = match self.lease_one(number, range, &mut tail) {
+                Ok(reply) => {
+                    if !matches!(reply, LeaseReply::Elsewhere) {
+                        self.node.count_read(length);
+                    }
+                    reply
+                }
+                Err(refusal) => {
+                    self.node.metrics.count_refusal(&refusal);
+                    refuse(&refusal, &mut tail)
+                }
+            };
+            reply.encode(&mut heads);
+        }
+        heads.extend_from_slice(&tail);
+        let mut reply = header.reply();
+        reply.flags = self.node.read_flags(request.ranges.iter().map(|range| range.block));
+        Ok(Answer::of(reply, heads))
+    }
+
+    fn lease_one(
+        &mut self,
+        number: u64,
+        range: &RangeRequest,
+        tail: &mut Vec<u8>,
+    ) -> Result<LeaseReply, Refusal> {
+        let RangeRequest { block, epoch, offset, length } = *range;
+        let store = &self.node.store;
+        let held = match store.admit_read(block, epoch, u64::from(offset), length) {
+            Ok(Some(BlockBytes::Dram(held))) => held,
+            Ok(None) => return Ok(LeaseReply::Copied { length: 0, checksum: 0 }),
+            Ok(Some(_)) => return Ok(LeaseReply::Elsewhere),
+            Err(refusal) if store.may_adopt(epoch, &refusal) => return Ok(LeaseReply::Elsewhere),
+            Err(refusal) => return Err(refusal),
+        };
+        if length <= COPIED_BYTES_MAX && tail.len() + length as usize <= COPIES_BYTES_MAX {
+            let read = BlockBytes::Dram(held).read(offset, length)?;
+            read.slices.iter().for_each(|slice| tail.extend_from_slice(slice));
+            return Ok(LeaseReply::Copied { length, checksum: read.checksum });
+        }
+        held.verify(block)?;
+        let Some(place) = held.place(offset, length) else { return Ok(LeaseReply::Elsewhere) };
+        if self.held.give(number, held, length) {
+            Ok(LeaseReply::Leased { place, length })
+        } else {
+            Ok(LeaseReply::Elsewhere)
+        }
+    }
+
+    /// Hands out the memory into which this client puts what it writes, made with the first call.
+    fn stage(&mut self, header: &Header) -> Result<Answer, Refusal> {
+        self.check_greeted()?;
+        let bytes = u64::from(BLOCK_BYTES_MAX);
+        let local = local(&self.node);
+        let too_much = || Refusal::BadRequest { why: "no more staging memory".to_owned() };
+        if self.staging.is_some() {
+            return Err(too_much());
+        }
+        let taken = local.staging_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if taken + bytes > local.options.staging_bytes_max {
+            local.staging_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(too_much());
+        }
+        match Memory::create("sanderling-staging", BLOCK_BYTES_MAX as usize) {
+            Ok((memory, file)) => {
+                self.staging = Some(memory);
+                let mut reply = header.reply();
+                reply.length = BLOCK_BYTES_MAX;
+                let mut answer = Answer::of(reply, Vec::new());
+                answer.file = Some(file);
+                Ok(answer)
+            }
+            Err(error) => {
+                local.staging_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                Err(no_memory(&error))
+            }
+        }
+    }
+
+    fn write(&self, header: &Header) -> Result<Answer, Refusal> {
+        self.check_greeted()?;
+        let tier = write_tier(header)?;
+        let bad = || Refusal::BadFrame { why: "more than was staged".to_owned() };
+        let staged = self.staging.as_ref().ok_or_else(bad)?;
+        if header.length as usize > staged.bytes() {
+            return Err(bad());
+        }
+        if let Some(refusal) = self.node.withheld() {
+            return Err(refusal);
+        }
+        let Header { block, epoch, offset, length, .. } = *header;
+        let request = WriteRequest { block, epoch, tier, offset, bytes: length };
+        let _in_flight = self.node.enter();
+        let length = self.node.store.write_staged(request, staged, header.checksum)?;
+        let mut reply = header.reply();
+        reply.length = length;
+        Ok(Answer::of(reply, Vec::new()))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(staging) = &self.staging {
+            let bytes = staging.bytes() as u64;
+            local(&self.node).staging_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+fn local(node: &Node) -> &Local {
+    node.local.as_ref().expect("a connection came through the door")
+}
+
+fn read_packet(packet: &[u8]) -> Result<(Header, &[u8]), Refusal> {
+    let bad = || Refusal::BadFrame { why: format!("a packet of {} bytes", packet.len()) };
+    let (head, body) = packet.split_first_chunk::<HEADER_BYTES>().ok_or_else(bad)?;
+    let header = Header::decode(head).map_err(|error| error.refusal())?;
+    if header.body_bytes as usize != body.len() {
+        return Err(bad());
+    }
+    Ok((header, body))
+}
+
+fn refuse(refusal: &Refusal, tail: &mut Vec<u8>) -> LeaseReply {
+    let body = encode_body(refusal);
+    if tail.len() + body.len() > REFUSALS_BYTES_MAX {
+        return LeaseReply::Elsewhere;
+    }
+    tail.extend_from_slice(&body);
+    LeaseReply::Refused { length: body.len() as u32 }
+}
+
+fn no_memory(error: &std::io::Error) -> Refusal {
+    Refusal::BadRequest { why: format!("memory cannot be shared: {error}") }
+}
