@@ -12,7 +12,7 @@ from typing import Any
 
 import machine
 from server import Server
-from world import World, pinned, run, run_json
+from world import World, pinned, run_json
 
 
 class Fleet:
@@ -53,31 +53,22 @@ def fleet(
     world: World,
     datanodes: int = 1,
     dram: str = "1GiB",
-    listen: str = "127.0.0.1:0",
     core: int | None = None,
-    namenode_core: int | None = None,
     datanode_flags: tuple[str, ...] = (),
-    datanode_prefix: tuple[str, ...] = (),
-    has_door: bool = False,
     namenode_flags: tuple[str, ...] = (),
 ) -> Iterator[Fleet]:
-    """Starts a cluster and ends it; with `core` the datanodes run on that core alone.
-
-    With `namenode_core` the namenode does. Without a door clients on this machine use TCP.
-    """
+    """Starts a cluster and ends it; with `core` the datanodes run on that core alone."""
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=world.work)))
-        flags = ["--listen", listen, "--http", "none", "--dir", str(directory / "catalog")]
+        flags = ["--listen", "127.0.0.1:0", "--http", "none", "--dir", str(directory / "catalog")]
         words = ["namenode", *flags, *namenode_flags]
-        namenode, ready = start(world, stack, directory, "namenode", words, namenode_core)
+        namenode, ready = start(world, stack, directory, "namenode", words)
         made = Fleet(world, directory, namenode, ready["address"])
-        if not has_door and "--local-socket" in run([str(world.sanderling), "datanode", "--help"]):
-            datanode_flags = ("--local-socket", "none", *datanode_flags)
         for at in range(datanodes):
             name = f"n{at}"
             words = ["--namenode", made.address, "datanode", "--name", name, "--dram", dram]
             words += ["--http", "none", *(flag.format(name=name) for flag in datanode_flags)]
-            server, _ = start(world, stack, directory, name, words, core, datanode_prefix)
+            server, _ = start(world, stack, directory, name, words, core)
             made.datanodes.append(server)
         made.wait_for_arenas()
         yield made
@@ -90,14 +81,12 @@ def start(
     name: str,
     words: list[str],
     core: int | None = None,
-    prefix: tuple[str, ...] = (),
 ) -> tuple[Server, dict[str, Any]]:
     """Starts a server of ours and returns it with what its ready file says."""
     file = directory / f"{name}.ready"
     command = [str(world.sanderling), *words, "--exit-with-parent", "--ready-file", str(file)]
     log = world.work / f"{name}.log"
-    command = [*prefix, *(command if core is None else pinned(core, command))]
-    made = Server(name, command, log)
+    made = Server(name, command if core is None else pinned(core, command), log)
     server = stack.enter_context(made)
     server.serves(file.exists)
     return server, json.loads(file.read_text())

@@ -25,7 +25,6 @@ class World:
 
     sanderling: Path
     peer: Path
-    python: Path
     work: Path
     rounds: int = 5
     is_quick: bool = False

@@ -207,6 +207,8 @@ impl PyClient {
             ("failed", metrics.failed as f64),
             ("read_bytes", metrics.read_bytes as f64),
             ("written_bytes", metrics.written_bytes as f64),
+            ("same_host_read_bytes", metrics.same_host_read_bytes as f64),
+            ("same_host_written_bytes", metrics.same_host_written_bytes as f64),
             ("longest_stall_seconds", metrics.longest_stall.as_secs_f64()),
         ])
     }

@@ -15,6 +15,7 @@ use crate::ask::Asker;
 use crate::config::ClientConfig;
 use crate::error::ClientError;
 use crate::leases::Leases;
+use crate::local::LocalNodes;
 use crate::locations::Locations;
 use crate::metrics::{ClientMetrics, Counters, count};
 
@@ -34,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) pool: Pool,
     pub(crate) asker: Asker,
     pub(crate) leases: Leases,
+    pub(crate) local: Arc<LocalNodes>,
     pub(crate) locations: Locations,
     pub(crate) counters: Counters,
 }
@@ -81,6 +83,7 @@ impl Client {
         });
         let asker = Asker::new(std::iter::once(pool.clone()).chain(lanes).collect(), namenode);
         let leases = Leases::default();
+        let local = LocalNodes::new(config.same_host);
         let shared = Arc::new(Shared {
             namenode: namenode.to_owned(),
             cluster,
@@ -88,6 +91,7 @@ impl Client {
             pool,
             asker,
             leases,
+            local,
             locations: Locations::default(),
             counters: Counters::default(),
         });

@@ -25,6 +25,9 @@ pub struct ClientConfig {
     pub verify_checksums: bool,
     /// Connections to the namenode at most. The second opens when many requests wait for the first.
     pub lanes_max: usize,
+    /// Whether datanodes of the same machine are looked for, to read their memory where it lies.
+    /// Bytes that are read so were held against their checksum there by the datanode, once.
+    pub same_host: bool,
     /// Bounds of each connection.
     pub connection: ConnectionOptions,
 }
@@ -46,6 +49,7 @@ impl Default for ClientConfig {
             read_window_frames: 8,
             read_frame_bytes_max: 4 << 20,
             verify_checksums: true,
+            same_host: true,
             connection: ConnectionOptions::default(),
         }
     }

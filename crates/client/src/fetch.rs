@@ -1,6 +1,7 @@
 //! Reading ranges: which datanode is asked for what, in as few frames as possible.
 
 use std::collections::BTreeMap;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -266,6 +267,7 @@ fn batches(pieces: Vec<Piece>, bytes_max: u32) -> Vec<(NodeId, Vec<Piece>)> {
 
 type Ranges = Vec<Result<Bytes, Refusal>>;
 
+/// Reads pieces of one node where they lie, if it is on this machine, and the rest over TCP.
 async fn read_batch(
     shared: &Shared,
     address: &str,
@@ -273,8 +275,34 @@ async fn read_batch(
     batch: &[Piece],
     patience: Patience,
 ) -> Result<(Ranges, u16), CallError> {
+    let ranges: Vec<RangeRequest> = batch.iter().map(|piece| piece.range).collect();
+    let read = shared.local.read(&shared.pool, node, address, &ranges, patience.deadline).await;
+    let Some((here, flags)) = read else {
+        return read_remote(shared, address, node, batch, patience).await;
+    };
+    let bytes: usize = here.iter().flatten().flatten().map(Bytes::len).sum();
+    count(&shared.counters.same_host_read_bytes, bytes as u64);
+    let is_missing = |(piece, read): (&Piece, &Option<_>)| read.is_none().then_some(*piece);
+    let missing: Vec<Piece> = batch.iter().zip(&here).filter_map(is_missing).collect();
+    let (mut rest, mut all_flags) = (Vec::new().into_iter(), flags);
+    if !missing.is_empty() {
+        let (read, flags) = read_remote(shared, address, node, &missing, patience).await?;
+        rest = read.into_iter();
+        all_flags |= flags;
+    }
+    let next = |read: Option<_>| read.or_else(|| rest.next()).expect("one answer to each piece");
+    Ok((here.into_iter().map(next).collect(), all_flags))
+}
+
+async fn read_remote(
+    shared: &Shared,
+    address: &str,
+    node: NodeId,
+    batch: &[Piece],
+    patience: Patience,
+) -> Result<(Ranges, u16), CallError> {
     if let [piece] = batch {
-        let read = read_one(shared, address, node, &piece.range, patience).await;
+        let read = read_one_remote(shared, address, node, &piece.range, patience).await;
         return read.map(|(bytes, flags)| (vec![bytes], flags));
     }
     let mut body = Vec::with_capacity(batch.len() * RangeRequest::BYTES);
@@ -301,7 +329,26 @@ async fn read_batch(
     Ok((results, frame.header.flags))
 }
 
+/// Reads a range where it lies, if its node is on this machine, else over TCP.
 async fn read_one(
+    shared: &Shared,
+    address: &str,
+    node: NodeId,
+    range: &RangeRequest,
+    patience: Patience,
+) -> Result<(Result<Bytes, Refusal>, u16), CallError> {
+    let local = &shared.local;
+    let read = local.read(&shared.pool, node, address, from_ref(range), patience.deadline).await;
+    let here = read.and_then(|(mut read, flags)| Some((read.pop()??, flags)));
+    if let Some((read, flags)) = here {
+        let bytes = read.as_ref().map_or(0, Bytes::len);
+        count(&shared.counters.same_host_read_bytes, bytes as u64);
+        return Ok((read, flags));
+    }
+    read_one_remote(shared, address, node, range, patience).await
+}
+
+async fn read_one_remote(
     shared: &Shared,
     address: &str,
     node: NodeId,

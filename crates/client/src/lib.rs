@@ -20,6 +20,7 @@ mod error;
 mod fetch;
 mod jobs;
 mod leases;
+mod local;
 mod locations;
 mod many;
 mod metrics;

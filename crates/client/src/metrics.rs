@@ -18,6 +18,10 @@ pub struct ClientMetrics {
     pub read_bytes: u64,
     /// Bytes acknowledged by datanodes and the catalog.
     pub written_bytes: u64,
+    /// Bytes of them that were read in the memory of a datanode on the same machine.
+    pub same_host_read_bytes: u64,
+    /// Bytes of them that were handed to a datanode on the same machine in shared memory.
+    pub same_host_written_bytes: u64,
     /// Longest time from a call's first failed attempt to its success.
     pub longest_stall: Duration,
 }
@@ -30,6 +34,8 @@ pub(crate) struct Counters {
     pub(crate) failed: AtomicU64,
     pub(crate) read_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
+    pub(crate) same_host_read_bytes: AtomicU64,
+    pub(crate) same_host_written_bytes: AtomicU64,
     longest_stall_micros: AtomicU64,
 }
 
@@ -52,6 +58,8 @@ impl Counters {
             failed: read(&self.failed),
             read_bytes: read(&self.read_bytes),
             written_bytes: read(&self.written_bytes),
+            same_host_read_bytes: read(&self.same_host_read_bytes),
+            same_host_written_bytes: read(&self.same_host_written_bytes),
             longest_stall: Duration::from_micros(read(&self.longest_stall_micros)),
         }
     }

@@ -496,13 +496,26 @@ async fn write_piece(
     header.epoch = placed.block.epoch;
     header.offset = u64::from(placed.offset);
     header.length = placed.length;
-    header.checksum = crc32c(&piece);
+    let mut checksum = None;
     let node = Some(placed.block.node);
     loop {
         // Pieces wait for each other on a slow link: only silence ends an attempt early.
         let silence_max = Some(shared.config.attempt_deadline);
         let patience = Patience { deadline: give_up, silence_max };
-        match shared.pool.call(address, node, header, vec![piece.clone()], patience).await {
+        let (pool, local) = (&shared.pool, &shared.local);
+        let answer = match local.write(pool, address, placed, &piece, give_up).await {
+            Some(Ok(())) => {
+                count(&shared.counters.same_host_written_bytes, piece.len() as u64);
+                Ok(())
+            }
+            Some(Err(refusal)) => Err(CallError::Refused(refusal)),
+            None => {
+                header.checksum = *checksum.get_or_insert_with(|| crc32c(&piece));
+                let call = pool.call(address, node, header, vec![piece.clone()], patience);
+                call.await.map(|_| ())
+            }
+        };
+        match answer {
             Err(CallError::Refused(Refusal::RetryAfter { after, why })) => {
                 refused_at.get_or_insert_with(Instant::now);
                 let pause = Duration::from(after);
@@ -512,7 +525,7 @@ async fn write_piece(
                 count(&shared.counters.retries, 1);
                 tokio::time::sleep(pause).await;
             }
-            answer => return answer.map(|_| ()),
+            answer => return answer,
         }
     }
 }

@@ -1,0 +1,170 @@
+//! Datanodes on the client's own machine: their memory is read where it lies, under leases, and
+//! what is written is put where they take it from.
+//!
+//! Nothing here is needed: where a datanode cannot be reached this way, or not now, its bytes come
+//! and go over TCP.
+
+mod connection;
+mod line;
+mod peer;
+mod probe;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sanderling_core::write::Placed;
+use sanderling_protocol::frame::RangeRequest;
+use sanderling_protocol::{NodeId, Refusal, Tier};
+use sanderling_transport::{CallError, Pool};
+use tokio::time::Instant;
+
+use self::peer::Peer;
+use self::probe::{ABSENT_FOR, BROKEN_FOR, probe};
+
+/// Nodes that are remembered: a fleet of a thousand, and incarnations that came and went.
+const NODES_MAX: usize = 4096;
+
+/// Shorter writes go over TCP, where many of them share a system call.
+const WRITE_BYTES_MIN: usize = 16 << 10;
+
+/// Longest time that a node on this machine is waited for. After it the call goes on over TCP.
+const WITHIN: Duration = Duration::from_secs(1);
+
+/// One range of a read: its bytes, a refusal, or nothing when it has to be asked for over TCP.
+pub(crate) type Ranges = Vec<Option<Result<Bytes, Refusal>>>;
+
+/// The datanodes that were looked for on this machine.
+#[derive(Debug, Default)]
+pub(crate) struct LocalNodes {
+    is_on: bool,
+    nodes: Mutex<HashMap<NodeId, Standing>>,
+}
+
+/// What is known of a node.
+#[derive(Debug)]
+enum Standing {
+    /// It is being looked for.
+    Sought,
+    /// It is elsewhere, or could not be reached; not looked for again before that time.
+    Absent { until: Instant },
+    /// It is here.
+    Here(Arc<Peer>),
+}
+
+impl LocalNodes {
+    pub(crate) fn new(is_on: bool) -> Arc<Self> {
+        Arc::new(Self { is_on, nodes: Mutex::default() })
+    }
+
+    /// Returns the node if it is known to be here; else looks for it in the background, once.
+    fn peer(self: &Arc<Self>, pool: &Pool, node: NodeId, address: &str) -> Option<Arc<Peer>> {
+        if !self.is_on {
+            return None;
+        }
+        let mut nodes = self.nodes.lock();
+        match nodes.get(&node) {
+            Some(Standing::Here(peer)) => return Some(Arc::clone(peer)),
+            Some(Standing::Sought) => return None,
+            Some(Standing::Absent { until }) if Instant::now() < *until => return None,
+            Some(Standing::Absent { .. }) | None => {}
+        }
+        if nodes.len() >= NODES_MAX {
+            nodes.retain(|_, standing| !matches!(standing, Standing::Absent { .. }));
+        }
+        nodes.insert(node, Standing::Sought);
+        let (seeker, pool, address) = (Arc::clone(self), pool.clone(), address.to_owned());
+        tokio::spawn(async move {
+            let mut sought = Sought { nodes: &seeker, node, found: None };
+            sought.found = Some(match probe(&pool, node, &address).await {
+                Ok(Some(peer)) => Standing::Here(peer),
+                Ok(None) => Standing::Absent { until: Instant::now() + ABSENT_FOR },
+                Err(why) => {
+                    tracing::debug!(%node, why, "not reached on this machine");
+                    Standing::Absent { until: Instant::now() + BROKEN_FOR }
+                }
+            });
+        });
+        None
+    }
+
+    /// Forgets a peer whose connection broke, for a while. What was leased from it stays.
+    fn broke(&self, peer: &Arc<Peer>) {
+        let mut nodes = self.nodes.lock();
+        if let Some(standing) = nodes.get_mut(&peer.node)
+            && matches!(standing, Standing::Here(known) if Arc::ptr_eq(known, peer))
+        {
+            *standing = Standing::Absent { until: Instant::now() + BROKEN_FOR };
+        }
+    }
+
+    /// Reads ranges of one node; `None` when all of them have to be asked for over TCP. Returns the
+    /// flags of the answer too.
+    pub(crate) async fn read(
+        self: &Arc<Self>,
+        pool: &Pool,
+        node: NodeId,
+        address: &str,
+        ranges: &[RangeRequest],
+        deadline: Instant,
+    ) -> Option<(Ranges, u16)> {
+        let peer = self.peer(pool, node, address)?;
+        match peer.lease(ranges, deadline.min(Instant::now() + WITHIN)).await {
+            Ok(read) => read,
+            Err(error) => {
+                self.went_wrong(&peer, &error);
+                None
+            }
+        }
+    }
+
+    /// Writes a piece; `None` when it has to go over TCP, where doing it twice is noticed.
+    pub(crate) async fn write(
+        self: &Arc<Self>,
+        pool: &Pool,
+        address: &str,
+        placed: &Placed,
+        piece: &[u8],
+        deadline: Instant,
+    ) -> Option<Result<(), Refusal>> {
+        if placed.block.tier != Tier::Dram || piece.len() < WRITE_BYTES_MIN {
+            return None;
+        }
+        let peer = self.peer(pool, placed.block.node, address)?;
+        match peer.write(placed, piece, deadline.min(Instant::now() + WITHIN)).await {
+            Ok(written) => written,
+            Err(error) => {
+                self.went_wrong(&peer, &error);
+                None
+            }
+        }
+    }
+
+    fn went_wrong(&self, peer: &Arc<Peer>, error: &CallError) {
+        tracing::debug!(node = %peer.node, %error, "going on over TCP");
+        self.broke(peer);
+    }
+}
+
+/// A node that is being looked for; a search that is given up leaves no trace.
+struct Sought<'a> {
+    nodes: &'a LocalNodes,
+    node: NodeId,
+    found: Option<Standing>,
+}
+
+impl Drop for Sought<'_> {
+    fn drop(&mut self) {
+        let mut nodes = self.nodes.nodes.lock();
+        match self.found.take() {
+            Some(found) => nodes.insert(self.node, found),
+            None => nodes.remove(&self.node),
+        };
+    }
+}
+
+/// Where a peer's socket is.
+type Socket = PathBuf;

@@ -1,0 +1,258 @@
+//! A connection to a datanode on this machine, with one request under way at a time.
+
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sanderling_core::write::Placed;
+use sanderling_protocol::checksum::{Running, crc32c};
+use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
+use sanderling_protocol::local::{
+    LeaseReply, LeaseRequest, PACKET_BYTES_MAX, WANTS_ARENA, Welcome,
+};
+use sanderling_protocol::message::{Hello, Role};
+use sanderling_protocol::{ClusterId, Header, NodeId, Op, Refusal};
+use sanderling_transport::CallError;
+use sanderling_transport::local::{Memory, PacketSocket};
+use tokio::time::{Instant, timeout_at};
+
+use super::Ranges;
+use super::line::{Line, Returning};
+
+/// Longest time that a thread waits for an answer in place. Most come sooner than a task can be put
+/// to sleep and woken; the checksum of a block, or its copy, takes the node this long.
+const IN_PLACE_MAX: Duration = Duration::from_micros(500);
+
+/// Bytes copied before their checksum goes on: they are still in the first cache then.
+const STEP_BYTES: usize = 16 << 10;
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    line: Arc<Line>,
+    name: String,
+    next_lease: u64,
+    staging: Option<Memory>,
+    packet: Vec<u8>,
+    body: Vec<u8>,
+}
+
+/// An answer: its header, the length of its body, and the descriptor that it brought.
+struct Answer {
+    header: Header,
+    body_bytes: usize,
+    file: Option<OwnedFd>,
+}
+
+impl Connection {
+    /// Connects and greets. Returns the arena, mapped, if it was wanted.
+    pub(super) async fn open(
+        socket: &Path,
+        cluster: Option<ClusterId>,
+        node: NodeId,
+        returning: Arc<Returning>,
+        wants_arena: bool,
+        deadline: Instant,
+    ) -> Result<(Self, Option<Memory>), CallError> {
+        let name = socket.display().to_string();
+        let connected = PacketSocket::connect(socket).map_err(|error| CallError::Unreachable {
+            address: name.clone(),
+            cause: error.kind(),
+        })?;
+        let mut connection = Self {
+            line: Line::new(connected, returning),
+            name,
+            next_lease: 1,
+            staging: None,
+            packet: vec![0; PACKET_BYTES_MAX],
+            body: Vec::new(),
+        };
+        let hello = Hello { role: Role::Client, cluster, node: Some(node) };
+        connection.body = encode_body(&hello);
+        let mut header = Header::new(Op::Hello, 0);
+        header.flags = if wants_arena { WANTS_ARENA } else { 0 };
+        let answer = connection.exchange(header, deadline).await?;
+        let welcome: Welcome = decode_body(connection.body_of(&answer))
+            .map_err(|_| connection.bad_reply("the welcome"))?;
+        if !wants_arena {
+            return Ok((connection, None));
+        }
+        let file = answer.file.ok_or_else(|| connection.bad_reply("no arena"))?;
+        let memory = Memory::read_only(file, welcome.arena_bytes);
+        let memory = memory.map_err(|error| connection.closed(&error))?;
+        Ok((connection, Some(memory)))
+    }
+
+    /// Leases ranges of the arena; `memory` is its mapping.
+    pub(super) async fn lease(
+        &mut self,
+        memory: &Arc<Memory>,
+        ranges: &[RangeRequest],
+        deadline: Instant,
+    ) -> Result<(Ranges, u16), CallError> {
+        let mut returned = Vec::new();
+        self.line.take_returned(&mut returned);
+        self.body.clear();
+        LeaseRequest::encode(&returned, ranges, &mut self.body);
+        let mut header = Header::new(Op::Lease, self.next_lease);
+        let first = header.request;
+        header.length = ranges.len() as u32;
+        self.next_lease += ranges.len() as u64;
+        let answer = self.exchange(header, deadline).await?;
+        let bad = || self.bad_reply("leases");
+        let (replies, mut rest) =
+            LeaseReply::decode_all(self.body_of(&answer), ranges.len()).map_err(|_| bad())?;
+        let mut results = Vec::with_capacity(ranges.len());
+        for ((number, range), reply) in (first..).zip(ranges).zip(replies) {
+            let (bytes, later) = rest.split_at(reply.follows() as usize);
+            rest = later;
+            let result = match reply {
+                LeaseReply::Elsewhere => None,
+                LeaseReply::Refused { .. } => Some(Err(decode_body(bytes).map_err(|_| bad())?)),
+                LeaseReply::Copied { checksum, .. } => Some(copied(range, bytes, checksum)),
+                LeaseReply::Leased { place, length } => {
+                    let lease = self.line.lease(number);
+                    let view = memory.view(place, length, lease).ok_or_else(bad)?;
+                    if length != range.length {
+                        return Err(bad());
+                    }
+                    Some(Ok(Bytes::from_owner(view)))
+                }
+            };
+            results.push(result);
+        }
+        Ok((results, answer.header.flags))
+    }
+
+    /// Writes a piece of a block. `None` when the node has no memory to take it from.
+    pub(super) async fn write(
+        &mut self,
+        placed: &Placed,
+        piece: &[u8],
+        deadline: Instant,
+    ) -> Result<Option<Result<(), Refusal>>, CallError> {
+        if self.staging.is_none() {
+            self.body.clear();
+            let answer = match self.exchange(Header::new(Op::Stage, 0), deadline).await {
+                Err(CallError::Refused(Refusal::BadRequest { .. })) => return Ok(None),
+                answer => answer?,
+            };
+            let file = answer.file.ok_or_else(|| self.bad_reply("no memory"))?;
+            let memory = Memory::writable(file, u64::from(answer.header.length));
+            self.staging = Some(memory.map_err(|error| self.closed(&error))?);
+        }
+        let staging = self.staging.as_ref().expect("it was just made");
+        if piece.len() > staging.bytes() {
+            return Ok(None);
+        }
+        let mut header = Header::new(Op::Write, 0);
+        header.flags = placed.block.tier as u16;
+        header.block = placed.block.block;
+        header.epoch = placed.block.epoch;
+        header.offset = u64::from(placed.offset);
+        header.length = placed.length;
+        let mut running = Running::default();
+        for (index, step) in piece.chunks(STEP_BYTES).enumerate() {
+            staging.put(index * STEP_BYTES, step);
+            running.update(step);
+        }
+        header.checksum = running.value();
+        self.body.clear();
+        match self.exchange(header, deadline).await {
+            Ok(_) => Ok(Some(Ok(()))),
+            Err(CallError::Refused(refusal)) => Ok(Some(Err(refusal))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a request with the body that was prepared and waits for its answer. After an error
+    /// other than a refusal, or when it is given up, the connection must not be used again.
+    async fn exchange(&mut self, header: Header, deadline: Instant) -> Result<Answer, CallError> {
+        let began = Instant::now();
+        let mut header = header;
+        header.body_bytes = self.body.len() as u32;
+        let head = header.encode();
+        let parts = [IoSlice::new(&head), IoSlice::new(&self.body)];
+        self.line.socket.send_now(&parts).map_err(|error| self.closed(&error))?;
+        let answer = match self.answer_in_place()? {
+            Some(answer) => answer,
+            None => loop {
+                let ready = timeout_at(deadline, self.line.socket.ready()).await;
+                let timed_out = |_| {
+                    let (address, waited) = (self.name.clone(), began.elapsed());
+                    CallError::TimedOut { address, waited }
+                };
+                ready.map_err(timed_out)?.map_err(|error| self.closed(&error))?;
+                if let Some(answer) = self.receive()? {
+                    break answer;
+                }
+            },
+        };
+        if answer.header.op != header.op || answer.header.request != header.request {
+            return Err(self.bad_reply("another question"));
+        }
+        if answer.header.status == 0 {
+            return Ok(answer);
+        }
+        let refusal = decode_body(self.body_of(&answer));
+        Err(refusal.map_or_else(|_| self.bad_reply("a refusal"), CallError::Refused))
+    }
+
+    fn answer_in_place(&mut self) -> Result<Option<Answer>, CallError> {
+        if self.line.socket.wait(IN_PLACE_MAX).map_err(|error| self.closed(&error))? {
+            return self.receive();
+        }
+        Ok(None)
+    }
+
+    fn receive(&mut self) -> Result<Option<Answer>, CallError> {
+        let received = self.line.socket.receive_now(&mut self.packet);
+        let Some((bytes, file)) = received.map_err(|error| self.closed(&error))? else {
+            return Ok(None);
+        };
+        if bytes == 0 {
+            return Err(self.closed(&std::io::ErrorKind::UnexpectedEof.into()));
+        }
+        let bad = || self.bad_reply("no frame");
+        let head = self.packet[..bytes].first_chunk::<HEADER_BYTES>().ok_or_else(bad)?;
+        let header = Header::decode(head).map_err(|_| bad())?;
+        let body_bytes = bytes - HEADER_BYTES;
+        if header.body_bytes as usize != body_bytes {
+            return Err(bad());
+        }
+        Ok(Some(Answer { header, body_bytes, file }))
+    }
+
+    fn body_of(&self, answer: &Answer) -> &[u8] {
+        &self.packet[HEADER_BYTES..HEADER_BYTES + answer.body_bytes]
+    }
+
+    /// Tells whether this process made it.
+    pub(super) fn is_own(&self) -> bool {
+        self.line.is_own()
+    }
+
+    fn closed(&self, error: &std::io::Error) -> CallError {
+        CallError::Closed { address: self.name.clone(), why: error.to_string() }
+    }
+
+    fn bad_reply(&self, what: &str) -> CallError {
+        CallError::BadReply { address: self.name.clone(), why: what.to_owned() }
+    }
+}
+
+fn copied(range: &RangeRequest, bytes: &[u8], expected: u32) -> Result<Bytes, Refusal> {
+    let RangeRequest { block, length, .. } = *range;
+    if bytes.len() != length as usize {
+        let why = format!("{} bytes of block {block} where {length} were asked", bytes.len());
+        return Err(Refusal::BadFrame { why });
+    }
+    let computed = crc32c(bytes);
+    if computed != expected {
+        return Err(Refusal::ChecksumMismatch { block, expected, computed });
+    }
+    Ok(Bytes::copy_from_slice(bytes))
+}

@@ -1,0 +1,41 @@
+//! Finding out whether a datanode is on this machine.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sanderling_protocol::frame::decode_body;
+use sanderling_protocol::local::Door;
+use sanderling_protocol::{Header, NodeId, Op};
+use sanderling_transport::Pool;
+use sanderling_transport::local::boot_id;
+use tokio::time::Instant;
+
+use super::peer::Peer;
+
+/// Time after which a node that is elsewhere is asked again: it may never come, and asking is one
+/// small call.
+pub(super) const ABSENT_FOR: Duration = Duration::from_secs(300);
+
+/// Time after which a node that is here but could not be reached is tried again.
+pub(super) const BROKEN_FOR: Duration = Duration::from_secs(5);
+
+/// Longest time of the whole search. Calls go over TCP meanwhile.
+const WITHIN: Duration = Duration::from_secs(3);
+
+/// Asks the node for its door and goes through it. `None` when it is elsewhere or has none.
+pub(super) async fn probe(
+    pool: &Pool,
+    node: NodeId,
+    address: &str,
+) -> Result<Option<Arc<Peer>>, String> {
+    let Some(here) = boot_id() else { return Ok(None) };
+    let deadline = Instant::now() + WITHIN;
+    let header = Header::new(Op::Door, 0);
+    let answer = pool.call(address, Some(node), header, Vec::new(), deadline).await;
+    let answer = answer.map_err(|error| error.to_string())?;
+    let door: Option<Door> = decode_body(&answer.body).map_err(|refusal| refusal.to_string())?;
+    let Some(door) = door.filter(|door| door.boot_id == here) else { return Ok(None) };
+    let peer = Peer::open(PathBuf::from(door.socket), pool.cluster(), node, deadline).await;
+    peer.map(Some).map_err(|error| error.to_string())
+}
