@@ -153,6 +153,8 @@ impl<'a> Fleet<'a> {
         command.args(["datanode", "--http", "none", "--namenode", &self.namenode_address]);
         command.args(["--listen", &format!("{address}:0"), "--name", &name, "--host", &name]);
         command.args(["--dram", &self.options.dram_bytes.to_string()]);
+        // Each stands for a machine of its own: its clients come over the network that is measured.
+        command.args(["--local-socket", "none"]);
         command.args(["--policy", &self.options.policy.to_string()]);
         command.args(self.network.datanode_flags()).args(&self.options.datanode_flags);
         let server = Server::spawn(command, &self.options.directory, &name)?;
