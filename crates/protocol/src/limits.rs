@@ -52,7 +52,8 @@ pub const EVENTS_KEPT_MAX: usize = 10_000;
 /// loss report as well, so most of the list is left to what is told nowhere else.
 pub const MOVE_EVENTS_KEPT_MAX: usize = 2_500;
 
-/// Most lost objects named in a loss report; beyond that only counts go on.
+/// Most lost objects named in a loss report; beyond that the oldest are forgotten, a tenth of them
+/// at a time, and only counted.
 pub const LOST_OBJECTS_KEPT_MAX: usize = 10_000;
 
 /// Longest free text (reasons, names of nodes) in bytes.

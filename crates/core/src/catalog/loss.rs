@@ -11,6 +11,9 @@ use sanderling_protocol::{BlockId, EventKind, JobId, NodeId, ObjectId};
 use super::Catalog;
 use super::block_map::Orders;
 
+/// Losses that are forgotten together when there are too many to be named.
+const LOSSES_FORGOTTEN: usize = LOST_OBJECTS_KEPT_MAX / 10;
+
 impl Catalog {
     /// Ends a node for good: what it still held is lost, what was on its way to it is not.
     pub(super) fn bury(&mut self, id: NodeId, why: &str, orders: &mut Orders) {
@@ -36,6 +39,7 @@ impl Catalog {
         self.lose_blocks(id, &homes, why, orders);
         // Nobody is there to take them.
         orders.drops.remove(&id);
+        orders.gone.push(id);
         if let Some(node) = self.nodes.get_mut(id) {
             node.left.clear();
         }
@@ -125,7 +129,8 @@ impl Catalog {
         let (at, why, blocks) = (self.now, why.to_owned(), blocks.to_vec());
         self.report.losses.push(Loss { at, node, why, object, path, job, blocks, ranges });
         if self.report.losses.len() > LOST_OBJECTS_KEPT_MAX {
-            self.report.losses.remove(0);
+            // Many at once, so that those that stay are not moved for each that goes.
+            self.report.losses.drain(..LOSSES_FORGOTTEN);
             self.report.is_truncated = true;
         }
         bytes
@@ -136,6 +141,7 @@ impl Catalog {
         let Some(data) = self.objects.get(&object).and_then(|object| object.data()) else {
             return Vec::new();
         };
+        let blocks: BTreeSet<&BlockId> = blocks.iter().collect();
         let mut ranges: Vec<ByteRange> = Vec::new();
         let mut offset = 0;
         for id in data.blocks.iter() {
