@@ -50,6 +50,16 @@ struct Member {
     is_suspected: bool,
     probe_at: Option<Instant>,
     load: Load,
+    /// Silence that does not count since it was heard last: nobody listened.
+    excused: Millis,
+}
+
+impl Member {
+    /// Returns when it is to be dialled or is dead.
+    fn due(&self, config: &MembershipConfig) -> Instant {
+        let silence = self.seen_at + config.suspect_after;
+        self.probe_at.unwrap_or(silence).min(self.seen_at + config.dead_after)
+    }
 }
 
 /// The nodes that the catalog knows and that are not gone.
@@ -57,22 +67,44 @@ struct Member {
 pub struct Membership {
     config: MembershipConfig,
     members: BTreeMap<NodeId, Member>,
+    /// Nothing is due before. Heartbeats only put things off, so this stays true without a look at
+    /// every node for each of them; it is early at most, and made exact when it has come.
+    due: Option<Instant>,
+    /// Grows when [`Membership::is_up`] may say something else of a node.
+    version: u64,
 }
 
 impl Membership {
     /// Returns the membership without nodes.
     #[must_use]
     pub const fn new(config: MembershipConfig) -> Self {
-        Self { config, members: BTreeMap::new() }
+        Self { config, members: BTreeMap::new(), due: None, version: 0 }
+    }
+
+    /// Returns a number that grows when [`Membership::is_up`] may say something else of a node.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn bring_forward(&mut self, due: Instant) {
+        self.due = Some(self.due.map_or(due, |before| before.min(due)));
     }
 
     /// Takes a node in, or hears of it.
     pub fn joined(&mut self, now: Instant, node: NodeId) {
-        let member =
-            Member { seen_at: now, is_suspected: false, probe_at: None, load: Load::default() };
-        let member = self.members.entry(node).or_insert(member);
+        let Some(member) = self.members.get_mut(&node) else {
+            let load = Load::default();
+            let (is_suspected, probe_at, excused) = (false, None, Millis(0));
+            let member = Member { seen_at: now, is_suspected, probe_at, load, excused };
+            self.version += 1;
+            self.bring_forward(member.due(&self.config));
+            self.members.insert(node, member);
+            return;
+        };
         member.seen_at = member.seen_at.max(now);
-        member.is_suspected = false;
+        member.excused = Millis(0);
+        self.version += u64::from(std::mem::take(&mut member.is_suspected));
     }
 
     /// Takes a heartbeat.
@@ -84,25 +116,44 @@ impl Membership {
         }
     }
 
+    /// Does not count a time as silence in which nobody listened: the namenode stood still, and
+    /// what was sent meanwhile waits to be read. Once the time after which a node is dead has been
+    /// excused, no more is before it is heard.
+    pub fn was_away(&mut self, now: Instant, away: Millis) {
+        for member in self.members.values_mut() {
+            if member.excused < self.config.dead_after {
+                member.excused = Millis(member.excused.0.saturating_add(away.0));
+                member.seen_at = (member.seen_at + away).min(now);
+            }
+        }
+    }
+
     /// Forgets a node that is gone.
     pub fn left(&mut self, node: NodeId) {
-        self.members.remove(&node);
+        self.version += u64::from(self.members.remove(&node).is_some());
     }
 
     /// Takes a peer's word that a node could not be reached: it is dialled at once.
     pub fn suspected(&mut self, now: Instant, node: NodeId) {
         if let Some(member) = self.members.get_mut(&node) {
-            member.is_suspected = true;
+            self.version += u64::from(!std::mem::replace(&mut member.is_suspected, true));
             member.probe_at.get_or_insert(now);
+            let due = member.due(&self.config);
+            self.bring_forward(due);
         }
     }
 
-    /// Returns the nodes to dial now; each comes again after a pause while it stays silent.
+    /// Returns the nodes to dial now; each comes again after a pause while it stays silent. Cost:
+    /// linear in the nodes, when something may be due.
     pub fn to_probe(&mut self, now: Instant) -> Vec<NodeId> {
         let mut probes = Vec::new();
+        if self.due.is_none_or(|due| due > now) {
+            return probes;
+        }
+        let mut next: Option<Instant> = None;
         for (node, member) in &mut self.members {
             if member.seen_at + self.config.suspect_after <= now {
-                member.is_suspected = true;
+                self.version += u64::from(!std::mem::replace(&mut member.is_suspected, true));
                 member.probe_at.get_or_insert(now);
             }
             if let Some(at) = member.probe_at
@@ -111,7 +162,10 @@ impl Membership {
                 member.probe_at = Some(now + self.config.probe_every);
                 probes.push(*node);
             }
+            let due = member.due(&self.config);
+            next = Some(next.map_or(due, |before| before.min(due)));
         }
+        self.due = next;
         probes
     }
 
@@ -121,7 +175,8 @@ impl Membership {
         match outcome {
             Probe::Alive => {
                 member.seen_at = member.seen_at.max(now);
-                member.is_suspected = false;
+                member.excused = Millis(0);
+                self.version += u64::from(std::mem::take(&mut member.is_suspected));
                 member.probe_at = None;
                 false
             }
@@ -133,20 +188,19 @@ impl Membership {
     /// Returns the nodes that were silent for too long.
     #[must_use]
     pub fn dead(&self, now: Instant) -> Vec<NodeId> {
+        if self.due.is_none_or(|due| due > now) {
+            return Vec::new();
+        }
         let is_dead = |member: &Member| member.seen_at + self.config.dead_after <= now;
         let members = self.members.iter().filter(|(_, member)| is_dead(member));
         members.map(|(node, _)| *node).collect()
     }
 
-    /// Returns when [`Membership::to_probe`] or [`Membership::dead`] has something to say.
+    /// Returns when [`Membership::to_probe`] or [`Membership::dead`] may have something to say, or
+    /// a time before that.
     #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
-        let next = |member: &Member| {
-            let silence = member.seen_at + self.config.suspect_after;
-            let death = member.seen_at + self.config.dead_after;
-            member.probe_at.unwrap_or(silence).min(death)
-        };
-        self.members.values().map(next).min()
+    pub const fn deadline(&self) -> Option<Instant> {
+        self.due
     }
 
     /// Tells whether new blocks may be placed on a node.
@@ -195,6 +249,35 @@ mod tests {
         assert!(!membership.probed(at(1800), NodeId(1), Probe::Timeout));
         assert!(membership.dead(at(5999)).is_empty());
         assert_eq!(membership.dead(at(6000)), [NodeId(1)]);
+    }
+
+    #[test]
+    fn silence_while_nobody_listened_is_excused_once() {
+        let mut membership = with_node();
+        membership.was_away(at(60_000), Millis(60_000));
+        assert!(membership.dead(at(60_000)).is_empty(), "it had no chance to be heard");
+        membership.was_away(at(66_000), Millis(6_000));
+        assert_eq!(membership.dead(at(66_000)), [NodeId(1)], "it was not heard since either");
+        membership.heartbeat(at(66_000), NodeId(1), Load::default());
+        membership.was_away(at(71_000), Millis(5_000));
+        assert!(membership.to_probe(at(72_499)).is_empty());
+        assert_eq!(membership.to_probe(at(72_500)), [NodeId(1)]);
+    }
+
+    #[test]
+    fn deadline_is_never_late_and_becomes_exact() {
+        let mut membership = with_node();
+        for second in 1..5 {
+            membership.heartbeat(at(second * 1000), NodeId(1), Load::default());
+            assert!(membership.deadline() <= Some(at(second * 1000 + 1500)));
+        }
+        assert!(membership.to_probe(at(4000)).is_empty());
+        assert_eq!(membership.deadline(), Some(at(5500)));
+        membership.suspected(at(4100), NodeId(1));
+        assert_eq!(membership.deadline(), Some(at(4100)));
+        membership.left(NodeId(1));
+        assert!(membership.to_probe(at(9000)).is_empty());
+        assert_eq!(membership.deadline(), None);
     }
 
     #[test]

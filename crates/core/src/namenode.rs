@@ -19,7 +19,7 @@ use crate::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
 use crate::exposure;
 pub use crate::membership::Probe;
 use crate::membership::{Membership, MembershipConfig};
-use crate::placement::{Candidate, Draw};
+use crate::placement::{Candidates, Draw};
 use crate::preemption::Model;
 
 /// Times and seeds of a namenode.
@@ -63,15 +63,6 @@ pub enum Prepared {
     Log(Command),
 }
 
-/// Who may get blocks at a moment.
-#[derive(Debug)]
-struct Fleet {
-    /// The catalog's place in the log.
-    index: u64,
-    now: Instant,
-    candidates: Vec<Candidate>,
-}
-
 /// The namenode as a machine.
 #[derive(Debug)]
 pub struct Namenode {
@@ -79,8 +70,17 @@ pub struct Namenode {
     catalog: Catalog,
     membership: Membership,
     draw: Draw,
-    /// The nodes that may get blocks, as long as nothing changes: many creates come together.
-    fleet: Option<Fleet>,
+    candidates: KnownCandidates,
+}
+
+/// The nodes that may get blocks, as they were found last.
+#[derive(Debug, Default)]
+struct KnownCandidates {
+    nodes: Candidates,
+    /// The membership's version then; `None` when the catalog's nodes have changed since.
+    version: Option<u64>,
+    /// When their weights are another, as they have grown older.
+    until: Instant,
 }
 
 impl Namenode {
@@ -91,8 +91,8 @@ impl Namenode {
         Self::restore(config, catalog, Instant(0))
     }
 
-    /// Returns a namenode that goes on with a catalog, or with an image of one. Every node in it is taken for alive from
-    /// `now` on.
+    /// Returns a namenode that goes on with a catalog, or with an image of one. Every node in it is
+    /// taken for alive from `now` on.
     #[must_use]
     pub fn restore(config: NamenodeConfig, catalog: Catalog, now: Instant) -> Self {
         let mut membership = Membership::new(config.membership.clone());
@@ -100,13 +100,12 @@ impl Namenode {
             membership.joined(now, node);
         }
         let draw = Draw::new(config.placement_seed);
-        let catalog = catalog.restored();
-        Self { config, catalog, membership, draw, fleet: None }
+        let (candidates, catalog) = (KnownCandidates::default(), catalog.restored());
+        Self { config, catalog, membership, draw, candidates }
     }
 
     /// Gives every node the whole time again to show itself. Called when a replayed log ends.
     pub fn resume(&mut self, now: Instant) {
-        self.fleet = None;
         for node in self.catalog.node_ids(false) {
             self.membership.joined(now, node);
         }
@@ -130,21 +129,17 @@ impl Namenode {
         match (&command.action, &mut applied.result) {
             (Action::Register(_), Ok(Reply::Registered(registered))) => {
                 self.membership.joined(self.catalog.now(), registered.node);
-                self.forget_gone();
             }
-            (Action::NodeDead { .. } | Action::Tick, _) => self.forget_gone(),
             (_, Ok(Reply::Node(info))) => self.add_heartbeat(info, command.at),
             _ => {}
         }
-        applied
-    }
-
-    fn forget_gone(&mut self) {
-        for node in self.catalog.node_ids(true) {
-            if self.catalog.node_policy(node).is_some_and(|(policy, _)| policy == Policy::Gone) {
-                self.membership.left(node);
-            }
+        for node in &applied.gone {
+            self.membership.left(*node);
         }
+        if !applied.gone.is_empty() || command.action.changes_nodes() {
+            self.candidates.version = None;
+        }
+        applied
     }
 
     /// Returns when [`Namenode::tick`] or [`Namenode::to_probe`] has something to do.
@@ -156,9 +151,13 @@ impl Namenode {
         }
     }
 
+    /// Says that nobody listened to nodes for some time before `now`: that is not their silence.
+    pub fn was_away(&mut self, now: Instant, away: Millis) {
+        self.membership.was_away(now, away);
+    }
+
     /// Returns the commands that time makes necessary.
     pub fn tick(&mut self, now: Instant) -> Vec<Command> {
-        self.fleet = None;
         let mut commands = Vec::new();
         // What is due by the log comes first: a node whose deadline has passed is lost by its
         // deadline.
@@ -174,7 +173,6 @@ impl Namenode {
 
     /// Returns nodes that must be dialled now, with their addresses.
     pub fn to_probe(&mut self, now: Instant) -> Vec<(NodeId, String)> {
-        self.fleet = None;
         let address = |node: NodeId| {
             let (_, address) = self.catalog.node_policy(node)?;
             Some((node, address.to_owned()))
@@ -184,7 +182,6 @@ impl Namenode {
 
     /// Takes the outcome of dialling a node.
     pub fn probed(&mut self, now: Instant, node: NodeId, outcome: Probe) -> Vec<Command> {
-        self.fleet = None;
         if !self.membership.probed(now, node, outcome) {
             return Vec::new();
         }
@@ -204,7 +201,6 @@ impl Namenode {
     ) -> Vec<Command> {
         let action = match (&order.order, reply) {
             (_, None) => {
-                self.fleet = None;
                 self.membership.suspected(now, order.node);
                 return Vec::new();
             }

@@ -14,9 +14,6 @@ use sanderling_protocol::{Millis, NodeId, Refusal, StorageClass, Tier, WhenFull}
 use crate::catalog::{Placement, allocated_bytes};
 use crate::preemption::Model;
 
-#[cfg(test)]
-mod tests;
-
 /// How long a writer waits before it asks again when its class says to wait for room.
 const WAIT_FOR_ROOM: Millis = Millis(50);
 
@@ -39,6 +36,10 @@ const WEIGHT_MIN: u32 = 1;
 /// by then.
 const NEEDED_HOURS_MILLIS: f64 = 3_600_000.0;
 
+/// Draws of a node before all are looked at: where a quarter of them suits, one draw in a hundred
+/// is not answered by so many.
+const DRAWS_MAX: usize = 16;
+
 /// A node that may get blocks.
 #[derive(Debug, Clone)]
 pub struct Candidate {
@@ -46,12 +47,55 @@ pub struct Candidate {
     pub node: NodeId,
     /// Its machine.
     pub host: String,
-    /// Free bytes and size of each of its tiers.
-    pub room: BTreeMap<Tier, (u64, u64)>,
     /// How often it is drawn: see [`weights`].
     pub weight: u32,
     /// Whether its cloud recommended to leave it: it is passed over if there are others.
     pub is_at_risk: bool,
+}
+
+/// The nodes that may get blocks, ready to be drawn from: a draw costs the logarithm of their
+/// number.
+#[derive(Debug, Clone, Default)]
+pub struct Candidates {
+    all: Vec<Candidate>,
+    /// For each one the sum of the weights up to it, its own included.
+    sums: Vec<u64>,
+    by_host: BTreeMap<String, Vec<usize>>,
+}
+
+impl Candidates {
+    /// Takes the nodes that may get blocks.
+    #[must_use]
+    pub fn new(all: Vec<Candidate>) -> Self {
+        let mut total = 0;
+        let weigh = |candidate: &Candidate| {
+            total += u64::from(candidate.weight);
+            total
+        };
+        let sums = all.iter().map(weigh).collect();
+        let mut by_host: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (index, candidate) in all.iter().enumerate() {
+            by_host.entry(candidate.host.clone()).or_default().push(index);
+        }
+        Self { all, sums, by_host }
+    }
+
+    /// Tells whether no node may get blocks.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    fn on_host(&self, host: &str) -> &[usize] {
+        self.by_host.get(host).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Draws one by the weights.
+    fn draw(&self, draw: &mut Draw) -> Option<usize> {
+        let total = self.sums.last().copied().filter(|total| *total > 0)?;
+        let drawn = draw.next() % total;
+        Some(self.sums.partition_point(|sum| *sum <= drawn))
+    }
 }
 
 /// Returns how often nodes of these ages are drawn, each from 1 to [`WEIGHT_MAX`].
@@ -125,61 +169,61 @@ impl Draw {
     }
 }
 
-/// Chooses homes for blocks of these sizes.
+/// Free bytes and size of a node's tier.
+type Room = (u64, u64);
+
+/// What one request has been given so far, on top of what its nodes hold.
+struct Places<'a, R> {
+    candidates: &'a Candidates,
+    room: R,
+    taken: Vec<(usize, Tier, u64)>,
+}
+
+impl<R: Fn(NodeId, Tier) -> Room> Places<'_, R> {
+    fn room(&self, index: usize, tier: Tier) -> Room {
+        let (free, size) = (self.room)(self.candidates.all[index].node, tier);
+        let taken = self.taken.iter().filter(|(of, in_tier, _)| (*of, *in_tier) == (index, tier));
+        (free.saturating_sub(taken.map(|(_, _, bytes)| bytes).sum()), size)
+    }
+
+    /// Returns that of two with the larger free share.
+    fn emptier(&self, (first, second): (usize, usize), tier: Tier) -> usize {
+        let share = |index: usize| {
+            let (free, size) = self.room(index, tier);
+            u128::from(free) * 1_000_000 / u128::from(size.max(1))
+        };
+        if share(second) > share(first) { second } else { first }
+    }
+}
+
+/// Chooses homes for blocks of these sizes. `room` tells the free bytes and the size of a node's
+/// tier. Cost of one block: a few draws, unless most nodes have no room for it or are not wanted;
+/// then all are looked at.
 ///
 /// # Errors
 /// [`Refusal::Full`] when the class allows no tier with room; [`Refusal::RetryAfter`] when it says
 /// to wait, or when there is no node at all.
 pub fn place(
     draw: &mut Draw,
-    mut candidates: Vec<Candidate>,
+    candidates: &Candidates,
+    room: impl Fn(NodeId, Tier) -> (u64, u64),
     wish: &Wish<'_>,
     sizes: &[u32],
-) -> Result<Vec<Placement>, Refusal> {
-    place_among(draw, &mut candidates, wish, sizes)
-}
-
-/// The same among candidates that are used again: they are left as they were.
-pub(crate) fn place_among(
-    draw: &mut Draw,
-    candidates: &mut [Candidate],
-    wish: &Wish<'_>,
-    sizes: &[u32],
-) -> Result<Vec<Placement>, Refusal> {
-    let mut taken = Vec::with_capacity(sizes.len());
-    let placed = take(draw, candidates, wish, sizes, &mut taken);
-    for (index, tier, bytes) in taken {
-        if let Some((free, _)) = candidates[index].room.get_mut(&tier) {
-            *free += bytes;
-        }
-    }
-    placed
-}
-
-/// Chooses homes and takes their room; notes what it took.
-fn take(
-    draw: &mut Draw,
-    candidates: &mut [Candidate],
-    wish: &Wish<'_>,
-    sizes: &[u32],
-    taken: &mut Vec<(usize, Tier, u64)>,
 ) -> Result<Vec<Placement>, Refusal> {
     if candidates.is_empty() && !sizes.is_empty() {
         let why = "no datanode takes blocks".to_owned();
         return Err(Refusal::RetryAfter { after: WAIT_FOR_NODES, why });
     }
+    let mut places = Places { candidates, room, taken: Vec::new() };
     let mut placed = Vec::with_capacity(sizes.len());
     for bytes_max in sizes {
         let bytes = u64::from(allocated_bytes(*bytes_max));
-        let Some((index, tier)) = choose(draw, candidates, wish, bytes) else {
+        let Some((index, tier)) = choose(draw, &places, wish, bytes) else {
             return Err(no_room(wish.class, bytes));
         };
-        let candidate = &mut candidates[index];
-        if let Some((free, _)) = candidate.room.get_mut(&tier) {
-            *free -= bytes;
-            taken.push((index, tier, bytes));
-        }
-        placed.push(Placement { node: candidate.node, tier, bytes_max: *bytes_max });
+        places.taken.push((index, tier, bytes));
+        let node = candidates.all[index].node;
+        placed.push(Placement { node, tier, bytes_max: *bytes_max });
     }
     Ok(placed)
 }
@@ -196,60 +240,71 @@ fn no_room(class: StorageClass, bytes: u64) -> Refusal {
     }
 }
 
-fn choose(
+fn choose<R: Fn(NodeId, Tier) -> Room>(
     draw: &mut Draw,
-    candidates: &[Candidate],
+    places: &Places<'_, R>,
     wish: &Wish<'_>,
     bytes: u64,
 ) -> Option<(usize, Tier)> {
+    let all = &places.candidates.all;
+    let near = wish.near_host.map(|host| places.candidates.on_host(host)).unwrap_or_default();
+    let wanted = |index: usize| !wish.avoid.contains(&all[index].node);
+    let safe = |index: usize| wanted(index) && !all[index].is_at_risk;
+    let every = || 0..all.len();
     let mut tier = Some(wish.class.tier);
     while let Some(asked) = tier {
-        let fits = |candidate: &Candidate| {
-            candidate.room.get(&asked).is_some_and(|(free, _)| *free >= bytes)
-        };
-        let wanted = |candidate: &Candidate| !wish.avoid.contains(&candidate.node);
-        let safe = |candidate: &Candidate| wanted(candidate) && !candidate.is_at_risk;
-        let near = |candidate: &Candidate| wish.near_host == Some(candidate.host.as_str());
-        let found = draw_two(draw, candidates, asked, |it| fits(it) && safe(it) && near(it))
-            .or_else(|| draw_two(draw, candidates, asked, |it| fits(it) && safe(it)))
-            .or_else(|| draw_two(draw, candidates, asked, |it| fits(it) && wanted(it)))
-            .or_else(|| draw_two(draw, candidates, asked, fits));
-        if let Some(index) = found {
-            return Some((index, asked));
+        let fits = |index: usize| places.room(index, asked).0 >= bytes;
+        let best = |two: (usize, usize)| places.emptier(two, asked);
+        let found = draw_among(draw, all, near.iter().copied().filter(|it| fits(*it) && safe(*it)))
+            .or_else(|| draw_any(draw, places.candidates, |it| safe(it) && fits(it)))
+            .or_else(|| draw_among(draw, all, every().filter(|it| fits(*it) && safe(*it))))
+            .or_else(|| draw_among(draw, all, every().filter(|it| fits(*it) && wanted(*it))))
+            .or_else(|| draw_among(draw, all, every().filter(|it| fits(*it))));
+        if let Some(two) = found {
+            return Some((best(two), asked));
         }
         tier = if wish.class.when_full == WhenFull::FallThrough { asked.slower() } else { None };
     }
     None
 }
 
-/// Draws two of the fitting candidates by their weights and returns the one with the larger free
-/// share.
-fn draw_two(
+/// Draws two of all candidates by their weights until they suit: as likely each as if only those
+/// that do had been drawn from. `None` when few of them seem to suit.
+fn draw_any(
     draw: &mut Draw,
-    candidates: &[Candidate],
-    tier: Tier,
-    fits: impl Fn(&Candidate) -> bool,
-) -> Option<usize> {
-    let fitting: Vec<usize> =
-        (0..candidates.len()).filter(|index| fits(&candidates[*index])).collect();
-    let total: u64 = fitting.iter().map(|index| u64::from(candidates[*index].weight)).sum();
+    candidates: &Candidates,
+    suits: impl Fn(usize) -> bool,
+) -> Option<(usize, usize)> {
+    let mut one = || {
+        let mut drawn = (0..DRAWS_MAX).map_while(|_| candidates.draw(draw));
+        drawn.find(|index| suits(*index))
+    };
+    Some((one()?, one()?))
+}
+
+/// Draws two of the candidates that suit by their weights.
+fn draw_among(
+    draw: &mut Draw,
+    all: &[Candidate],
+    suiting: impl Iterator<Item = usize>,
+) -> Option<(usize, usize)> {
+    let suiting: Vec<usize> = suiting.collect();
+    let weight = |index: &usize| u64::from(all[*index].weight);
+    let total: u64 = suiting.iter().map(weight).sum();
     if total == 0 {
         return None;
     }
     let mut one = || {
         let mut left = draw.next() % total;
-        let drawn = fitting.iter().find(|index| {
-            let weight = u64::from(candidates[**index].weight);
-            let is_drawn = left < weight;
-            left = left.saturating_sub(weight);
+        let drawn = suiting.iter().find(|index| {
+            let is_drawn = left < weight(index);
+            left = left.saturating_sub(weight(index));
             is_drawn
         });
         *drawn.expect("what is left is below the sum of the weights")
     };
-    let (first, second) = (one(), one());
-    let share = |index: usize| {
-        let (free, size) = candidates[index].room[&tier];
-        u128::from(free) * 1_000_000 / u128::from(size.max(1))
-    };
-    Some(if share(second) > share(first) { second } else { first })
+    Some((one(), one()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,8 @@ pub struct Applied {
     /// What datanodes are to be told. Orders may get lost with the namenode: each of them is said
     /// again by another way (block reports, heartbeats, lease recovery).
     pub orders: Vec<DatanodeOrder>,
+    /// Nodes that have ended by it.
+    pub gone: Vec<NodeId>,
 }
 
 /// An order with its addressee.
@@ -41,7 +43,8 @@ impl Catalog {
         for node in touched {
             self.check_drained(node);
         }
-        Applied { result, orders: self.address(orders) }
+        let gone = std::mem::take(&mut orders.gone);
+        Applied { result, orders: self.address(orders), gone }
     }
 
     fn act(

@@ -75,6 +75,8 @@ pub(crate) struct Orders {
     pub(crate) fence_nodes: BTreeSet<NodeId>,
     pub(crate) unfence_nodes: BTreeSet<NodeId>,
     pub(crate) adopts: BTreeMap<NodeId, Vec<(BlockId, Epoch, u32)>>,
+    /// Nodes that ended: nobody is told, but whoever knew them forgets them.
+    pub(crate) gone: Vec<NodeId>,
 }
 
 impl Orders {

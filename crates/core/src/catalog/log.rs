@@ -156,3 +156,19 @@ pub enum Action {
     /// Time passed: whatever is due is done.
     Tick,
 }
+
+impl Action {
+    /// Tells whether it may change which nodes get blocks. A tick does so only by nodes that end.
+    #[must_use]
+    pub const fn changes_nodes(&self) -> bool {
+        matches!(
+            self,
+            Self::Register(_)
+                | Self::Notice { .. }
+                | Self::Decommission { .. }
+                | Self::Cancel { .. }
+                | Self::Recommend { .. }
+                | Self::NodeDead { .. }
+        )
+    }
+}

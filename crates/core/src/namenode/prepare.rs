@@ -7,12 +7,16 @@ use sanderling_protocol::{
     Request, StorageClass, Tier, WhenFull,
 };
 
-use super::{Fleet, Namenode, Prepared};
+use super::{KnownCandidates, Namenode, Prepared};
 use crate::catalog::{Action, Command, Placement, allocated_bytes};
-use crate::placement::{Candidate, Wish, place_among, weights};
+use crate::placement::{Candidate, Candidates, Wish, place, weights};
 
 /// The longest notice. A deadline further off is a mistake, or a decommission.
 const NOTICE_MILLIS_MAX: i64 = 7 * 24 * 3600 * 1000;
+
+/// How long the weights of nodes of an age hold: a small part of any ramp and of a life in a model
+/// that runs a thousand times faster.
+const AGES_HOLD: Millis = Millis(100);
 
 impl Namenode {
     /// Answers a request, or makes the command that will answer it.
@@ -23,7 +27,6 @@ impl Namenode {
         match request {
             Request::Heartbeat(heartbeat) => Prepared::Answer(self.heartbeat(now, &heartbeat)),
             Request::Suspect { node } => {
-                self.fleet = None;
                 self.membership.suspected(now, node);
                 Prepared::Answer(Ok(Reply::Done))
             }
@@ -147,14 +150,16 @@ impl Namenode {
         if sizes.is_empty() {
             return Ok(Vec::new());
         }
-        let index = self.catalog.index();
-        let mut fleet = self.fleet.take().filter(|it| (it.index, it.now) == (index, now));
-        let candidates = || Fleet { index, now, candidates: self.candidates(now) };
-        let candidates = &mut fleet.get_or_insert_with(candidates).candidates;
+        self.look_at_candidates(now);
+        let (candidates, catalog) = (&self.candidates.nodes, &self.catalog);
         let has_nodes = !candidates.is_empty();
+        let room = |node, tier| match tier {
+            // Writers do not append in the object tier.
+            Tier::Object => (0, 0),
+            Tier::Dram | Tier::Disk => catalog.node_room(node, tier),
+        };
         let wish = Wish { class, avoid, near_host };
-        let placed = place_among(&mut self.draw, candidates, &wish, sizes);
-        self.fleet = fleet;
+        let placed = place(&mut self.draw, candidates, room, &wish, sizes);
         placed.map_err(|refusal| {
             let blocks = if has_nodes { self.copies_in_the_way(class, sizes) } else { Vec::new() };
             if blocks.is_empty() {
@@ -175,8 +180,14 @@ impl Namenode {
         tiers.find_map(|tier| in_tier(tier).filter(|blocks| !blocks.is_empty())).unwrap_or_default()
     }
 
-    /// Returns the nodes that may get blocks: wanted, present and not suspected.
-    fn candidates(&self, now: Instant) -> Vec<Candidate> {
+    /// Sees to it that the nodes that may get blocks are those: wanted, present and not suspected.
+    /// Cost: linear in the nodes, but only after one of them changed or some time has passed.
+    fn look_at_candidates(&mut self, now: Instant) {
+        let version = self.membership.version();
+        let known = &self.candidates;
+        if known.version == Some(version) && now < known.until {
+            return;
+        }
         let may = |node: &NodeId| {
             let policy = self.catalog.node_policy(*node).map(|(policy, _)| policy);
             policy.is_some_and(Policy::takes_blocks) && self.membership.is_up(*node)
@@ -188,14 +199,11 @@ impl Namenode {
         let candidate = |(node, weight): (NodeId, u32)| Candidate {
             node,
             host: self.catalog.node_host(node).unwrap_or_default().to_owned(),
-            // Writers do not append in the object tier.
-            room: [Tier::Dram, Tier::Disk]
-                .map(|tier| (tier, self.catalog.node_room(node, tier)))
-                .into(),
             weight,
             is_at_risk: self.catalog.node_is_at_risk(node),
         };
-        nodes.into_iter().zip(weights).map(candidate).collect()
+        let nodes = Candidates::new(nodes.into_iter().zip(weights).map(candidate).collect());
+        self.candidates = KnownCandidates { nodes, version: Some(version), until: now + AGES_HOLD };
     }
 
     /// Answers a node that registers again; a new one, or one that must hear of its drain, is
@@ -209,7 +217,6 @@ impl Namenode {
             Some((node, Policy::Gone)) => Err(Refusal::NodeGone { node }.into()),
             Some((node, policy)) if !policy.is_draining() => {
                 self.membership.joined(now, node);
-                self.fleet = None;
                 Err(Answered::Reply(Box::new(self.catalog.welcome(
                     node,
                     policy,
@@ -228,7 +235,6 @@ impl Namenode {
             .filter(|policy| is_same && *policy != Policy::Gone)
             .ok_or(Refusal::NodeGone { node })?;
         self.membership.heartbeat(now, node, heartbeat.load);
-        self.fleet = None;
         let (deadline, home_blocks) = self.catalog.node_deadline(node);
         let deadline_in = deadline.map(|at| now.until(at));
         Ok(Reply::Heartbeat(HeartbeatReply { policy, deadline_in, home_blocks }))

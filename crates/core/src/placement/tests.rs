@@ -1,14 +1,35 @@
 use super::*;
 
-fn candidate(id: u32, dram: u64, disk: u64) -> Candidate {
+/// A candidate with what is free on it.
+#[derive(Debug, Clone)]
+struct Held {
+    node: NodeId,
+    room: BTreeMap<Tier, Room>,
+    weight: u32,
+    is_at_risk: bool,
+}
+
+fn candidate(id: u32, dram: u64, disk: u64) -> Held {
     let room = BTreeMap::from([(Tier::Dram, (dram, 1 << 20)), (Tier::Disk, (disk, 1 << 20))]);
-    Candidate {
-        node: NodeId(id),
-        host: format!("host-{id}"),
-        room,
-        weight: WEIGHT_MAX,
-        is_at_risk: false,
-    }
+    Held { node: NodeId(id), room, weight: WEIGHT_MAX, is_at_risk: false }
+}
+
+fn place(
+    draw: &mut Draw,
+    nodes: Vec<Held>,
+    wish: &Wish<'_>,
+    sizes: &[u32],
+) -> Result<Vec<Placement>, Refusal> {
+    let one = |held: &Held| Candidate {
+        node: held.node,
+        host: format!("host-{}", held.node),
+        weight: held.weight,
+        is_at_risk: held.is_at_risk,
+    };
+    let candidates = Candidates::new(nodes.iter().map(one).collect());
+    let rooms: BTreeMap<NodeId, Held> = nodes.into_iter().map(|it| (it.node, it)).collect();
+    let room = |node, tier| rooms[&node].room.get(&tier).copied().unwrap_or_default();
+    super::place(draw, &candidates, room, wish, sizes)
 }
 
 fn wish(class: &str) -> Wish<'static> {
@@ -37,7 +58,7 @@ fn one_request_never_promises_more_than_there_is() {
 
 #[test]
 fn wishes_are_followed_where_there_is_room() {
-    let nodes: Vec<Candidate> = (1..=5).map(|id| candidate(id, 1 << 20, 0)).collect();
+    let nodes: Vec<Held> = (1..=5).map(|id| candidate(id, 1 << 20, 0)).collect();
     let mut draw = Draw::new(1);
     let near = Wish { near_host: Some("host-3"), ..wish("dram") };
     let placed = place(&mut draw, nodes.clone(), &near, &[4096; 4]).unwrap();
@@ -49,8 +70,35 @@ fn wishes_are_followed_where_there_is_room() {
 }
 
 #[test]
+fn nodes_that_suit_get_equal_shares_whatever_the_others_are() {
+    // Four in five have no room: drawing goes on until two suit, and all are looked at if it takes
+    // too long. Neither prefers any of them.
+    let nodes: Vec<Held> =
+        (0..50).map(|id| candidate(id, if id % 5 == 0 { 1 << 20 } else { 0 }, 0)).collect();
+    let mut draw = Draw::new(3);
+    let mut counts: BTreeMap<NodeId, u32> = BTreeMap::new();
+    for _ in 0..10_000 {
+        let placed = place(&mut draw, nodes.clone(), &wish("dram:refuse"), &[4096]).unwrap();
+        *counts.entry(placed[0].node).or_default() += 1;
+    }
+    assert_eq!(counts.len(), 10);
+    // Four standard deviations around a thousand each.
+    assert!(counts.values().all(|count| (880..1120).contains(count)), "{counts:?}");
+}
+
+#[test]
+fn the_only_node_with_room_is_found_among_many() {
+    let mut nodes: Vec<Held> = (0..1000).map(|id| candidate(id, 0, 0)).collect();
+    nodes[777] = candidate(777, 8192, 0);
+    let mut draw = Draw::new(5);
+    let placed = place(&mut draw, nodes.clone(), &wish("dram:refuse"), &[4096; 2]).unwrap();
+    assert!(placed.iter().all(|placement| placement.node == NodeId(777)));
+    assert!(place(&mut draw, nodes, &wish("dram:refuse"), &[4096; 3]).is_err());
+}
+
+#[test]
 fn new_empty_node_does_not_get_every_block() {
-    let mut nodes: Vec<Candidate> = (1..=4).map(|id| candidate(id, 1 << 19, 0)).collect();
+    let mut nodes: Vec<Held> = (1..=4).map(|id| candidate(id, 1 << 19, 0)).collect();
     nodes.push(candidate(5, 1 << 20, 0));
     let mut draw = Draw::new(7);
     let mut on_new = 0;
@@ -69,7 +117,7 @@ fn weight(age: Millis, ramp_up: Millis, model: Option<&Model>) -> u32 {
 }
 
 /// Tells how many of a thousand blocks of 4 KiB the last node gets, and the fill of all then.
-fn thousand(nodes: &mut [Candidate], draw: &mut Draw) -> u32 {
+fn thousand(nodes: &mut [Held], draw: &mut Draw) -> u32 {
     let last = nodes.last().unwrap().node;
     let mut on_last = 0;
     for _ in 0..1000 {
@@ -84,14 +132,14 @@ fn thousand(nodes: &mut [Candidate], draw: &mut Draw) -> u32 {
 #[test]
 fn new_node_is_ramped_up_and_balances_later() {
     let ramp_up = Millis(30_000);
-    let mut nodes: Vec<Candidate> = (1..=4).map(|id| candidate(id, 1 << 20, 0)).collect();
+    let mut nodes: Vec<Held> = (1..=4).map(|id| candidate(id, 1 << 20, 0)).collect();
     for node in &mut nodes {
         node.room.insert(Tier::Dram, (40 << 20, 64 << 20));
     }
     nodes.push(candidate(5, 0, 0));
     nodes[4].room.insert(Tier::Dram, (64 << 20, 64 << 20));
     let mut draw = Draw::new(7);
-    let mut at_second = |nodes: &mut Vec<Candidate>, second: u64| {
+    let mut at_second = |nodes: &mut Vec<Held>, second: u64| {
         nodes[4].weight = weight(Millis::from_secs(second), ramp_up, None);
         thousand(nodes, &mut draw)
     };
@@ -106,7 +154,7 @@ fn new_node_is_ramped_up_and_balances_later() {
     for second in 31..60 {
         at_second(&mut nodes, second);
     }
-    let used = |node: &Candidate| (64 << 20) - node.room[&Tier::Dram].0;
+    let used = |node: &Held| (64 << 20) - node.room[&Tier::Dram].0;
     let mean = nodes.iter().map(used).sum::<u64>() / 5;
     let most = nodes.iter().map(used).max().unwrap();
     assert!(most * 100 < mean * 105, "{most} bytes at most, {mean} on average");
@@ -157,7 +205,7 @@ fn node_at_risk_is_passed_over_while_others_have_room() {
 #[test]
 fn node_about_to_end_gets_few_blocks_and_the_fleet_stays_even() {
     let model = Model::load(&"bathtub:typical".parse().unwrap(), |_| Err(String::new())).unwrap();
-    let mut nodes: Vec<Candidate> = (1..=5).map(|id| candidate(id, 1 << 20, 0)).collect();
+    let mut nodes: Vec<Held> = (1..=5).map(|id| candidate(id, 1 << 20, 0)).collect();
     for (node, half_hours) in nodes.iter_mut().zip([0, 2, 10, 40, 47]) {
         node.room.insert(Tier::Dram, (64 << 20, 64 << 20));
         node.weight = weight(Millis(half_hours * 1_800_000), Millis(0), Some(&model));

@@ -92,16 +92,7 @@ const fn placed(action: &Action) -> &[Placement] {
 }
 
 const fn changes_nodes(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::Register(_)
-            | Action::Notice { .. }
-            | Action::Decommission { .. }
-            | Action::Cancel { .. }
-            | Action::Recommend { .. }
-            | Action::NodeDead { .. }
-            | Action::Tick
-    )
+    action.changes_nodes() || matches!(action, Action::Tick)
 }
 
 #[cfg(test)]
