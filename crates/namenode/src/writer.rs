@@ -80,12 +80,16 @@ impl Writer {
     /// Longest sleep when nothing is due.
     const SLEEP_MAX: Duration = Duration::from_millis(100);
 
+    /// Longest time between two looks at what has come that is no absence: a heartbeat's period.
+    const AWAY_MIN: Millis = Millis(500);
+
     /// Pause of time-driven commands after the journal refused them.
     const TICK_PAUSE: Millis = Millis(200);
 
     /// Works until told to stop, or until nobody is left to give work.
     pub(crate) fn run(mut self) {
         let mut is_running = true;
+        let mut listened_at = self.state.now();
         while is_running {
             let mut batch = Vec::new();
             match self.work.recv_timeout(self.sleep()) {
@@ -93,6 +97,8 @@ impl Writer {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => is_running = false,
             }
+            self.excuse(listened_at);
+            listened_at = self.state.now();
             while batch.len() < Self::BATCH_MAX
                 && let Ok(work) = self.work.try_recv()
             {
@@ -103,6 +109,17 @@ impl Writer {
             self.house_keeping();
         }
         self.snapshots.finish(&self.journal);
+    }
+
+    /// Does not hold against the nodes that nobody listened to them since: a snapshot, a change of
+    /// millions of objects, or the machine has taken the time.
+    fn excuse(&self, listened_at: Instant) {
+        let now = self.state.now();
+        let away = now.since(listened_at);
+        if away > Self::AWAY_MIN {
+            warn!(millis = away.0, "the namenode stood still: silence of nodes is excused");
+            self.state.namenode.write().was_away(now, away);
+        }
     }
 
     fn sleep(&self) -> Duration {
