@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
-use crate::directory::Directory;
+use crate::directory::{Directory, Kind};
 use crate::journal::Journal;
 use crate::options::{NamenodeOptions, Sync};
 use crate::snapshot;
@@ -19,6 +19,9 @@ use crate::state::State;
 pub(crate) struct Snapshots {
     directory: Arc<Directory>,
     after_bytes: u64,
+    /// Bytes of the last snapshot.
+    last_bytes: u64,
+    journal_bytes_max: u64,
     running: Option<JoinHandle<Result<(), String>>>,
     /// After a snapshot that failed, when to try again.
     again_at: Instant,
@@ -47,8 +50,10 @@ impl Snapshots {
             Sync::Os => Some(Syncer::start(options.sync_every)?),
         };
         Ok(Self {
+            last_bytes: snapshot_bytes(&directory),
             directory,
             after_bytes: options.snapshot_after_bytes,
+            journal_bytes_max: options.journal_bytes_max,
             running: None,
             again_at: Instant::now(),
             syncer,
@@ -62,6 +67,13 @@ impl Snapshots {
         }
     }
 
+    /// Returns the bytes of journal at which the next snapshot is due: as many as the last one had
+    /// at least, so that snapshots cost in proportion to what changes and not to what there is.
+    fn due_bytes(&self) -> u64 {
+        let bytes = self.after_bytes.max(self.last_bytes);
+        bytes.min(self.after_bytes.max(self.journal_bytes_max / 2))
+    }
+
     /// Does what is due. An error means that the journal cannot be trusted any more.
     pub(crate) fn keep(&mut self, state: &State, journal: &mut Journal) -> Result<(), String> {
         if let Some(syncer) = &mut self.syncer
@@ -72,7 +84,7 @@ impl Snapshots {
         if let Some(running) = self.running.take_if(|running| running.is_finished()) {
             self.end(running, state, journal);
         }
-        let is_large = journal.bytes() > self.after_bytes && !journal.is_empty();
+        let is_large = journal.bytes() > self.due_bytes() && !journal.is_empty();
         if is_large && self.running.is_none() && self.again_at <= Instant::now() {
             self.begin(state, journal);
         }
@@ -115,6 +127,7 @@ impl Snapshots {
         match thread.join() {
             Ok(Ok(())) => {
                 journal.set_older_bytes(0);
+                self.last_bytes = snapshot_bytes(&self.directory);
                 state.metrics.snapshots.inc();
                 info!(journal_bytes = journal.bytes(), "snapshot taken");
             }
@@ -140,6 +153,13 @@ impl Snapshots {
             warn!(%error, "the journal could not be synced");
         }
     }
+}
+
+/// Returns the bytes of the newest snapshot, 0 without one.
+fn snapshot_bytes(directory: &Directory) -> u64 {
+    let newest = directory.list(Kind::Snapshot).ok().and_then(|list| list.last().copied());
+    let file = newest.and_then(|index| directory.file(Kind::Snapshot, index).metadata().ok());
+    file.map_or(0, |file| file.len())
 }
 
 impl Syncer {
