@@ -22,7 +22,7 @@ from pathlib import Path
 import machine
 import page
 import table
-from goal import Outcome, Unavailable, record_of_row
+from goal import Outcome, Unavailable, outcomes_of, record_of_row
 from peers import packages
 from rows import ROWS
 from rows.row import Row
@@ -34,6 +34,10 @@ RESULTS = ROOT / "bench" / "results"
 def main() -> int:
     """Runs the rows that were asked for and returns the exit code: 1 when one could not be."""
     options = arguments()
+    if options.show:
+        kept = json.loads(options.show.read_text())
+        print(table.markdown(outcomes_of(kept["rows"])))
+        return 0
     # A measurement that is cut short still ends its servers and namespaces.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rows = [row for row in ROWS if not options.rows or row.number in options.rows]
@@ -45,6 +49,7 @@ def main() -> int:
         world = World(
             sanderling=options.sanderling,
             peer=options.peer,
+            python=options.python,
             work=Path(work),
             rounds=1 if options.quick and not options.rounds else options.rounds or 5,
             is_quick=options.quick,
@@ -66,6 +71,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go")
     parser.add_argument("--add", action="store_true",
                         help="keep the other rows of today's file")
+    parser.add_argument("--show", type=Path, metavar="FILE",
+                        help="measure nothing; print a results file as a table of Markdown")
     parser.add_argument("--no-install", action="store_true", help="install no peers")
     parser.add_argument("--no-build", action="store_true", help="build nothing")
     built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
@@ -73,6 +80,8 @@ def arguments() -> argparse.Namespace:
                         help="the program to measure")
     parser.add_argument("--peer", type=Path, default=built / "examples" / "peer",
                         help="the other systems' clients")
+    parser.add_argument("--python", type=Path, default=ROOT / ".venv" / "bin" / "python",
+                        help="the Python that has the wheel")
     options = parser.parse_args()
     unknown = set(options.rows or []) - {row.number for row in ROWS}
     if unknown:
@@ -129,7 +138,7 @@ def write(options: argparse.Namespace, world: World, outcomes: list[Outcome]) ->
     by_row: dict[int, list[Outcome]] = {}
     for outcome in outcomes:
         by_row.setdefault(outcome.row, []).append(outcome)
-    measured = {"revision": machine.revision(ROOT), "rounds": world.rounds, "quick": world.is_quick}
+    measured = {"revision": machine.revision(ROOT), "quick": world.is_quick}
     rows = {number: record_of_row(found) | measured for number, found in by_row.items()}
     facts = machine.describe(world.versions)
     if options.add and file.exists():

@@ -53,22 +53,31 @@ def fleet(
     world: World,
     datanodes: int = 1,
     dram: str = "1GiB",
+    listen: str = "127.0.0.1:0",
     core: int | None = None,
+    namenode_core: int | None = None,
     datanode_flags: tuple[str, ...] = (),
+    datanode_prefix: tuple[str, ...] = (),
+    has_door: bool = False,
     namenode_flags: tuple[str, ...] = (),
 ) -> Iterator[Fleet]:
-    """Starts a cluster and ends it; with `core` the datanodes run on that core alone."""
+    """Starts a cluster and ends it; with `core` the datanodes run on that core alone.
+
+    With `namenode_core` the namenode does. Without a door clients on this machine use TCP.
+    """
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=world.work)))
-        flags = ["--listen", "127.0.0.1:0", "--http", "none", "--dir", str(directory / "catalog")]
+        flags = ["--listen", listen, "--http", "none", "--dir", str(directory / "catalog")]
         words = ["namenode", *flags, *namenode_flags]
-        namenode, ready = start(world, stack, directory, "namenode", words)
+        namenode, ready = start(world, stack, directory, "namenode", words, namenode_core)
         made = Fleet(world, directory, namenode, ready["address"])
+        if not has_door:
+            datanode_flags = ("--local-socket", "none", *datanode_flags)
         for at in range(datanodes):
             name = f"n{at}"
             words = ["--namenode", made.address, "datanode", "--name", name, "--dram", dram]
             words += ["--http", "none", *(flag.format(name=name) for flag in datanode_flags)]
-            server, _ = start(world, stack, directory, name, words, core)
+            server, _ = start(world, stack, directory, name, words, core, datanode_prefix)
             made.datanodes.append(server)
         made.wait_for_arenas()
         yield made
@@ -81,12 +90,14 @@ def start(
     name: str,
     words: list[str],
     core: int | None = None,
+    prefix: tuple[str, ...] = (),
 ) -> tuple[Server, dict[str, Any]]:
     """Starts a server of ours and returns it with what its ready file says."""
     file = directory / f"{name}.ready"
     command = [str(world.sanderling), *words, "--exit-with-parent", "--ready-file", str(file)]
     log = world.work / f"{name}.log"
-    made = Server(name, command if core is None else pinned(core, command), log)
+    command = [*prefix, *(command if core is None else pinned(core, command))]
+    made = Server(name, command, log)
     server = stack.enter_context(made)
     server.serves(file.exists)
     return server, json.loads(file.read_text())

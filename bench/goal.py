@@ -39,6 +39,7 @@ class Sample:
     ours: float
     peer: float | None = None
     unit: str = ""
+    beside: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def ratio(cls, ours: float, peer: float, unit: str) -> Sample:
@@ -59,6 +60,14 @@ class Outcome:
     goal: Goal
     samples: list[Sample] = field(default_factory=list)
     why_not: str = ""
+
+    @classmethod
+    def of(cls, record: dict[str, Any]) -> Outcome:
+        """Reads an outcome from what `record` returned."""
+        goal = Goal(record["name"], record["target"], record["is_limit"], record["unit"])
+        rounds = record.get("rounds", [])
+        samples = [Sample(one["value"], one["ours"], one["peer"], one["unit"]) for one in rounds]
+        return cls(record["row"], goal, samples, record.get("why_not", ""))
 
     @property
     def values(self) -> list[float]:
@@ -89,10 +98,15 @@ class Outcome:
             return head | nothing | limits | {"reached": False, "why_not": self.why_not}
         numbers = {"ratio": self.median, "min": min(self.values), "max": max(self.values)}
         rounds = [
-            {"value": one.value, "ours": one.ours, "peer": one.peer, "unit": one.unit}
+            {"value": one.value, "ours": one.ours, "peer": one.peer, "unit": one.unit} | one.beside
             for one in self.samples
         ]
         return head | numbers | limits | {"reached": self.is_reached, "rounds": rounds}
+
+
+def outcomes_of(rows: list[dict[str, Any]]) -> list[Outcome]:
+    """Reads the goals of all rows of a results file."""
+    return [Outcome.of(goal) for row in rows for goal in row.get("goals", [row])]
 
 
 def record_of_row(outcomes: list[Outcome]) -> dict[str, Any]:

@@ -75,16 +75,6 @@ class Peak:
                 return
 
 
-def drop_page_cache() -> bool:
-    """Writes out and forgets every page of files; returns whether it was allowed."""
-    os.sync()
-    try:
-        Path("/proc/sys/vm/drop_caches").write_text("1")
-    except OSError:
-        return False
-    return True
-
-
 def revision(root: Path) -> str:
     """Returns the commit that is measured, with a `+` when files differ from it."""
     def git(*words: str) -> str:

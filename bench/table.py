@@ -66,7 +66,7 @@ def markdown(outcomes: list[Outcome]) -> str:
     rule = [" --: " if at in RIGHT else " --- " for at in range(len(HEAD))]
     lines = [f"| {' | '.join(HEAD)} |", f"|{'|'.join(rule)}|"]
     lines += [f"| {' | '.join(cells(outcome))} |" for outcome in outcomes]
-    return "\n".join(lines)
+    return "\n".join([*lines, *("\n" + reason for reason in reasons(outcomes))])
 
 
 def reasons(outcomes: list[Outcome]) -> list[str]:

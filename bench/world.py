@@ -25,6 +25,7 @@ class World:
 
     sanderling: Path
     peer: Path
+    python: Path
     work: Path
     rounds: int = 5
     is_quick: bool = False

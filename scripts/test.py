@@ -207,6 +207,15 @@ def step_s3(_options: argparse.Namespace) -> Counts:
     return Counts(passed=passed, failed=0 if result.is_fine and passed else 1)
 
 
+def step_bench(_options: argparse.Namespace) -> Counts:
+    """Tests the comparison with other systems, and runs a row of it where iperf3 is there."""
+    result = run("bench", [sys.executable, "bench/test_compare.py"], seconds=600)
+    counts = Counts(passed=len(re.findall(r"\.\.\. ok$", result.log, re.MULTILINE)))
+    counts.skipped = re.findall(r"\.\.\. skipped '(.*)'$", result.log, re.MULTILINE)
+    counts.failed = 0 if result.is_fine and counts.passed else 1
+    return counts
+
+
 def step_simulation(options: argparse.Namespace) -> Counts:
     """Runs seeds for a while, then every broken variant, in which a checker must fail."""
     if not SANDERLING.exists():
@@ -254,6 +263,7 @@ STEPS = {
     "rust": step_rust,
     "python": step_python,
     "s3": step_s3,
+    "bench": step_bench,
     "simulation": step_simulation,
     "demo": step_demo,
 }

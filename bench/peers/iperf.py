@@ -14,7 +14,8 @@ from world import World, run_json
 def iperf(world: World, prefix: tuple[str, ...] = (), host: str = "127.0.0.1") -> Iterator[int]:
     """Runs an iperf3 server and yields its port; with `prefix` in a namespace."""
     port = server.free_port()
-    command = [*prefix, packages.program("iperf3"), "-s", "-p", str(port), "-B", host, "--forceflush"]
+    words = ["-s", "-p", str(port), "-B", host, "--forceflush"]
+    command = [*prefix, packages.program("iperf3"), *words]
     with server.Server("iperf3", command, world.work / "iperf3.log") as started:
         # A connection that says nothing would count as a test: ask the log, not the port.
         started.serves(lambda: "listening" in started.log.read_text())

@@ -4,6 +4,9 @@
 //! that they arrive in, and what many replies allow to be sent leaves in one write. What is left is
 //! the other system's server and the kernel.
 
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::error::Error;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +14,10 @@ use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
 use clap::{Args, Parser, Subcommand};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{Notify, oneshot};
 
 /// Keys that a client goes round; the server was filled with them.
 const KEYS: u64 = 256;
@@ -55,13 +61,12 @@ struct Load {
     warmup: u64,
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let report = match Peer::parse().role {
-        Role::Echo => tokio::task::spawn_blocking(echo).await?.map(|()| String::new())?,
-        Role::Ping(load) => tokio::task::spawn_blocking(move || ping(&load)).await??,
-        Role::Redis(load) => gets(&load, &REDIS).await?,
-        Role::Memcached(load) => gets(&load, &MEMCACHED).await?,
+        Role::Echo => echo().map(|()| String::new())?,
+        Role::Ping(load) => ping(&load)?,
+        Role::Redis(load) => gets(&load, &REDIS)?,
+        Role::Memcached(load) => gets(&load, &MEMCACHED)?,
     };
     writeln!(io::stdout(), "{report}")?;
     Ok(())
@@ -119,52 +124,127 @@ const MEMCACHED: Dialect = Dialect {
     tail: b"\r\nEND\r\n",
 };
 
-async fn gets(load: &Load, dialect: &Dialect) -> Result<String, Box<dyn Error>> {
-    let mut stream = tokio::net::TcpStream::connect(load.address).await?;
-    stream.set_nodelay(true)?;
-    let requests: Vec<_> = (0..KEYS).map(|key| (dialect.request)(key)).collect();
-    let heads: Vec<_> = (0..KEYS).map(|key| (dialect.head)(key, load.size)).collect();
-    let of = |at: u64| usize::try_from(at % KEYS).expect("a small number");
-    let total = load.warmup + load.count;
-    let (mut sent, mut done) = (0, 0);
-    let mut began = Instant::now();
-    let mut replies = BytesMut::with_capacity(4 * ROOM_BYTES);
-    let mut leaving = Vec::new();
-    while done < total {
-        leaving.clear();
-        while sent < total && sent < done + load.depth {
-            leaving.extend_from_slice(&requests[of(sent)]);
-            sent += 1;
+/// A connection on which many requests are under way.
+struct Connection<'a> {
+    load: &'a Load,
+    requests: Vec<Vec<u8>>,
+    heads: Vec<Vec<u8>>,
+    tail: &'a [u8],
+    /// Requests that were sent or are about to be.
+    sent: Cell<u64>,
+    leaving: RefCell<Vec<u8>>,
+    has_leaving: Notify,
+    waiting: RefCell<VecDeque<oneshot::Sender<()>>>,
+}
+
+/// Gets values in as many lanes as are to be in flight, as `sanderling bench` does: each lane asks,
+/// waits for its reply and asks again.
+fn gets(load: &Load, dialect: &Dialect) -> Result<String, Box<dyn Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(load.address).await?;
+        stream.set_nodelay(true)?;
+        let connection = Connection {
+            load,
+            requests: (0..KEYS).map(|key| (dialect.request)(key)).collect(),
+            heads: (0..KEYS).map(|key| (dialect.head)(key, load.size)).collect(),
+            tail: dialect.tail,
+            sent: Cell::new(0),
+            leaving: RefCell::new(Vec::new()),
+            has_leaving: Notify::new(),
+            waiting: RefCell::new(VecDeque::new()),
+        };
+        tokio::select! {
+            seconds = connection.lanes() => Ok(report(load, seconds)),
+            Err(error) = connection.drive(stream) => Err(error),
         }
-        if !leaving.is_empty() {
-            stream.write_all(&leaving).await?;
-        }
-        replies.reserve(ROOM_BYTES);
-        if stream.read_buf(&mut replies).await? == 0 {
-            return Err("the server hung up".into());
-        }
-        while done < sent {
-            let head = &heads[of(done)];
-            let bytes = head.len() + load.size + dialect.tail.len();
-            if replies.len() < bytes {
-                replies.reserve(bytes - replies.len());
-                break;
-            }
-            if !replies.starts_with(head) || !replies[..bytes].ends_with(dialect.tail) {
-                return Err("the reply is no value of that size".into());
-            }
-            replies.advance(bytes);
-            done += 1;
-            if done == load.warmup {
-                began = Instant::now();
+    })
+}
+
+impl Connection<'_> {
+    async fn lanes(&self) -> f64 {
+        self.phase(self.load.warmup).await;
+        let began = Instant::now();
+        self.phase(self.load.warmup + self.load.count).await;
+        began.elapsed().as_secs_f64()
+    }
+
+    /// Runs all lanes until so many requests were answered.
+    async fn phase(&self, until: u64) {
+        let mut lanes: FuturesUnordered<_> = (0..self.load.depth)
+            .map(|_| async {
+                while self.sent.get() < until {
+                    self.get().await;
+                }
+            })
+            .collect();
+        while lanes.next().await.is_some() {}
+    }
+
+    async fn get(&self) {
+        let (reply, replied) = oneshot::channel();
+        let request = &self.requests[self.key(self.sent.get())];
+        self.sent.set(self.sent.get() + 1);
+        self.leaving.borrow_mut().extend_from_slice(request);
+        self.waiting.borrow_mut().push_back(reply);
+        self.has_leaving.notify_one();
+        // Whoever drops the other end has failed, which ends everything.
+        let _ = replied.await;
+    }
+
+    /// Sends what is to leave in one write and hands out the replies, which come in order.
+    async fn drive(&self, stream: tokio::net::TcpStream) -> Result<Infallible, Box<dyn Error>> {
+        let (mut from, mut to) = stream.into_split();
+        let mut replies = BytesMut::with_capacity(4 * ROOM_BYTES);
+        let (mut leaving, mut done) = (Vec::new(), 0);
+        loop {
+            replies.reserve(ROOM_BYTES);
+            tokio::select! {
+                () = self.has_leaving.notified() => {
+                    std::mem::swap(&mut leaving, &mut self.leaving.borrow_mut());
+                    to.write_all(&leaving).await?;
+                    leaving.clear();
+                }
+                read = from.read_buf(&mut replies) => {
+                    if read? == 0 {
+                        return Err("the server hung up".into());
+                    }
+                    self.take(&mut replies, &mut done)?;
+                }
             }
         }
     }
-    let seconds = began.elapsed().as_secs_f64();
+
+    /// Takes every complete reply out of the buffer.
+    fn take(&self, replies: &mut BytesMut, done: &mut u64) -> Result<(), Box<dyn Error>> {
+        loop {
+            let head = &self.heads[self.key(*done)];
+            let bytes = head.len() + self.load.size + self.tail.len();
+            if replies.len() < bytes {
+                let missing = bytes - replies.len();
+                replies.reserve(missing);
+                return Ok(());
+            }
+            if !replies.starts_with(head) || !replies[..bytes].ends_with(self.tail) {
+                return Err("the reply is no value of that size".into());
+            }
+            replies.advance(bytes);
+            *done += 1;
+            let lane = self.waiting.borrow_mut().pop_front();
+            let _ = lane.ok_or("a reply that nobody asked for")?.send(());
+        }
+    }
+
+    fn key(&self, at: u64) -> usize {
+        usize::try_from(at % KEYS).expect("a small number")
+    }
+}
+
+fn report(load: &Load, seconds: f64) -> String {
     let report = serde_json::json!({
         "operations": load.count,
         "seconds": seconds,
         "operations_per_second": load.count as f64 / seconds,
     });
-    Ok(report.to_string())
+    report.to_string()
 }
