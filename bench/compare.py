@@ -55,8 +55,11 @@ def main() -> int:
             is_quick=options.quick,
             versions=packages.versions(set(wanted)),
         )
-        outcomes = [outcome for row in rows for outcome in run_row(world, row)]
-        write(options, world, outcomes)
+        outcomes: list[Outcome] = []
+        for row in rows:
+            outcomes += run_row(world, row)
+            # After each: what was measured is not lost with what comes after it.
+            write(options, world, outcomes)
     print(table.text(outcomes))
     return 0 if all(outcome.is_measured for outcome in outcomes) else 1
 
@@ -152,7 +155,6 @@ def write(options: argparse.Namespace, world: World, outcomes: list[Outcome]) ->
     }
     file.write_text(json.dumps(kept, indent=1) + "\n")
     file.with_suffix(".html").write_text(page.html(kept))
-    packages.say(f"wrote {file} and {file.with_suffix('.html').name}")
 
 
 if __name__ == "__main__":
