@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sanderling_client::ClientError;
+use sanderling_protocol::limits::LOOKUPS_MAX;
 use sanderling_protocol::message::{ObjectKind, Role};
 use sanderling_protocol::{Path, Refusal, Reply, Request};
 use sanderling_transport::{Pool, PoolOptions};
@@ -45,7 +46,12 @@ impl Scenario for LookUpMany {
 
     async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
         let batch = u64::from(self.work.plan.batch);
-        let requests = (index * batch..(index + 1) * batch).map(|at| self.look_up(at)).collect();
+        let indices: Vec<u64> = (index * batch..(index + 1) * batch).collect();
+        let requests = indices.chunks(LOOKUPS_MAX).map(|chunk| {
+            let paths = chunk.iter().map(|index| self.path(*index)).collect();
+            Request::LookupMany { paths }
+        });
+        let requests = requests.collect();
         let client = &self.work.client;
         let deadline = Instant::now() + client.config().attempt_deadline;
         let what = "look up";
@@ -54,7 +60,10 @@ impl Scenario for LookUpMany {
             answers.map_err(|cause| ClientError::Call { what: what.to_owned(), cause })?;
         for answer in &answers {
             match answer {
-                Ok(Reply::Layout(_)) => {}
+                Ok(Reply::Found(lookups)) => match lookups.refusals.first() {
+                    None => {}
+                    Some(refusal) => return Err(refusal.clone().into()),
+                },
                 Ok(_) => return Err(ClientError::BadReply { what: what.to_owned() }.into()),
                 Err(refusal) => return Err(refusal.clone().into()),
             }
@@ -64,9 +73,9 @@ impl Scenario for LookUpMany {
 }
 
 impl LookUpMany {
-    fn look_up(&self, index: u64) -> Request {
+    fn path(&self, index: u64) -> &Path {
         let any = scattered(index) % self.paths.len() as u64;
-        Request::Lookup { path: self.paths[any as usize].clone(), offset: 0, bytes: u64::MAX }
+        &self.paths[any as usize]
     }
 }
 
