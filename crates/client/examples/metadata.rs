@@ -39,7 +39,7 @@ async fn main() {
     if kind != "none" {
         fill(&pool, &address, paths, &kind, &meter).await;
     }
-    for round in 0..4 {
+    for round in 0..3 {
         let (together, draws) = (round > 0, round);
         let (began, cpu) = (Instant::now(), meter.cpu());
         let mut tasks = JoinSet::new();
@@ -73,8 +73,10 @@ async fn main() {
         let what = if together { "looked up together" } else { "looked up one by one" };
         meter.say(&format!("128 in a frame, {what}"), done, began, cpu);
     }
-    let client = Client::connect(&address, ClientConfig::default()).await.unwrap();
-    for flight in [1u64, 16, 64] {
+    for (flight, lane_frames_max) in [(1u64, 2), (16, 1), (16, 2), (16, 4), (64, 2)] {
+        println!("{lane_frames_max} frames under way on a connection:");
+        let config = ClientConfig { lane_frames_max, ..ClientConfig::default() };
+        let client = Client::connect(&address, config).await.unwrap();
         let (began, cpu) = (Instant::now(), meter.cpu());
         let mut tasks = JoinSet::new();
         for lane in 0..flight {
@@ -99,7 +101,9 @@ async fn main() {
                 let mut done = 0u64;
                 let options = PutOptions { ..PutOptions::replacing() };
                 while began.elapsed() < LAST / 2 {
-                    let path = format!("/new/d{flight}-{lane}/f{done:06}").parse().unwrap();
+                    let path = format!("/new/d{flight}-{lane}-{lane_frames_max}/f{done:06}")
+                        .parse()
+                        .unwrap();
                     client.put(&path, vec![7; 64].into(), &options).await.unwrap();
                     done += 1;
                 }

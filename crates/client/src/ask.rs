@@ -24,9 +24,6 @@ const BATCH_MAX: usize = 128;
 /// Requests that may wait for a frame of one lane.
 const QUEUE_MAX: usize = 4096;
 
-/// Frames of a lane that are under way together: one is being answered while the next one is made.
-const FRAMES_MAX: usize = 2;
-
 /// Requests that wait in a lane before the next lane is used: half a batch.
 const CROWD: usize = BATCH_MAX / 2;
 
@@ -51,6 +48,8 @@ pub(crate) struct Asker {
 struct Lane {
     pool: Pool,
     namenode: String,
+    /// Frames that may be under way together.
+    frames_max: usize,
     waiting: Mutex<Waiting>,
 }
 
@@ -62,11 +61,11 @@ struct Waiting {
 }
 
 impl Asker {
-    /// Returns who asks over these pools, each of which is one lane.
-    pub(crate) fn new(pools: Vec<Pool>, namenode: &str) -> Self {
+    /// Returns who asks over these pools, each of which is one lane with so many frames under way.
+    pub(crate) fn new(pools: Vec<Pool>, namenode: &str, frames_max: usize) -> Self {
         let lane = |pool| {
             let (namenode, waiting) = (namenode.to_owned(), Mutex::default());
-            Arc::new(Lane { pool, namenode, waiting })
+            Arc::new(Lane { pool, namenode, frames_max, waiting })
         };
         Self { lanes: pools.into_iter().map(lane).collect(), turn: AtomicUsize::new(0) }
     }
@@ -90,20 +89,23 @@ impl Lane {
     async fn ask(self: &Arc<Self>, request: Request, deadline: Instant) -> Answer {
         let answered = {
             let mut waiting = self.waiting.lock();
-            if waiting.frames < FRAMES_MAX && waiting.queue.is_empty() {
+            if waiting.frames < self.frames_max && waiting.queue.is_empty() {
                 waiting.frames += 1;
-                None
+                Err(request)
             } else if waiting.queue.len() >= QUEUE_MAX {
                 return Err(CallError::TooBusy { address: self.namenode.clone() });
             } else {
                 let (answer, answered) = oneshot::channel();
-                waiting.queue.push_back(Asked { request: request.clone(), deadline, answer });
-                Some(answered)
+                waiting.queue.push_back(Asked { request, deadline, answer });
+                Ok(answered)
             }
         };
-        let Some(answered) = answered else {
-            let _turn = Turn { lane: Arc::clone(self) };
-            return self.alone(request, deadline).await;
+        let answered = match answered {
+            Ok(answered) => answered,
+            Err(request) => {
+                let _turn = Turn { lane: Arc::clone(self) };
+                return self.alone(request, deadline).await;
+            }
         };
         let began = Instant::now();
         match timeout_at(deadline, answered).await {

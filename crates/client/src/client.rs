@@ -81,7 +81,8 @@ impl Client {
             pool.set_cluster(Some(cluster));
             pool
         });
-        let asker = Asker::new(std::iter::once(pool.clone()).chain(lanes).collect(), namenode);
+        let pools = std::iter::once(pool.clone()).chain(lanes).collect();
+        let asker = Asker::new(pools, namenode, config.lane_frames_max.max(1));
         let leases = Leases::default();
         let local = LocalNodes::new(config.same_host);
         let shared = Arc::new(Shared {

@@ -28,6 +28,9 @@ pub struct ClientConfig {
     /// Whether datanodes of the same machine are looked for, to read their memory where it lies.
     /// Bytes that are read so were held against their checksum there by the datanode, once.
     pub same_host: bool,
+    /// Frames with requests to the namenode that are under way on each of them. Requests gather
+    /// meanwhile and travel together.
+    pub lane_frames_max: usize,
     /// Bounds of each connection.
     pub connection: ConnectionOptions,
 }
@@ -46,6 +49,8 @@ impl Default for ClientConfig {
             // A namenode answers each connection on one core; more than four callers' worth of them
             // it has better use for.
             lanes_max: 4,
+            // One is being answered while the next one is made.
+            lane_frames_max: 2,
             read_window_frames: 8,
             read_frame_bytes_max: 4 << 20,
             verify_checksums: true,
