@@ -58,6 +58,9 @@ struct Waiting {
     queue: VecDeque<Asked>,
     /// Frames under way.
     frames: usize,
+    /// Whether the last frame carried several requests: then more come in a moment, from callers
+    /// that have just got their answers, and the next frame waits for them.
+    is_crowded: bool,
 }
 
 impl Asker {
@@ -89,7 +92,8 @@ impl Lane {
     async fn ask(self: &Arc<Self>, request: Request, deadline: Instant) -> Answer {
         let answered = {
             let mut waiting = self.waiting.lock();
-            if waiting.frames < self.frames_max && waiting.queue.is_empty() {
+            let may_begin = waiting.frames < self.frames_max && waiting.queue.is_empty();
+            if may_begin && !waiting.is_crowded {
                 waiting.frames += 1;
                 Err(request)
             } else if waiting.queue.len() >= QUEUE_MAX {
@@ -97,11 +101,21 @@ impl Lane {
             } else {
                 let (answer, answered) = oneshot::channel();
                 waiting.queue.push_back(Asked { request, deadline, answer });
-                Ok(answered)
+                waiting.frames += usize::from(may_begin);
+                Ok((answered, may_begin))
             }
         };
         let answered = match answered {
-            Ok(answered) => answered,
+            Ok((answered, false)) => answered,
+            Ok((answered, true)) => {
+                let turn = Turn { lane: Arc::clone(self) };
+                // Its end begins the frame, when all who are ready have had their say.
+                tokio::spawn(async move {
+                    tokio::task::yield_now().await;
+                    drop(turn);
+                });
+                answered
+            }
             Err(request) => {
                 let _turn = Turn { lane: Arc::clone(self) };
                 return self.alone(request, deadline).await;
@@ -141,6 +155,7 @@ impl Lane {
             waiting.frames -= 1;
             return None;
         }
+        waiting.is_crowded = batch.len() > 1;
         Some(batch)
     }
 

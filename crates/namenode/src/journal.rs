@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use sanderling_core::catalog::Command;
 use sanderling_protocol::ClusterId;
 use sanderling_protocol::checksum::crc32c;
+use sanderling_protocol::frame::encode_onto;
 use thiserror::Error;
 
 pub(crate) use read::{Segment, read_segment};
@@ -231,8 +232,7 @@ fn header(cluster: ClusterId, first: u64) -> [u8; HEADER_BYTES] {
 fn encode(command: &Command, out: &mut Vec<u8>) -> Result<(), String> {
     let start = out.len();
     out.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
-    let mut written = postcard::to_extend(command, std::mem::take(out))
-        .map_err(|error| format!("a command has no encoding: {error}"))?;
+    let mut written = encode_onto(command, std::mem::take(out));
     let payload = &written[start + RECORD_HEADER_BYTES..];
     if payload.len() > RECORD_BYTES_MAX {
         return Err(format!("a command of {} bytes is too long", payload.len()));

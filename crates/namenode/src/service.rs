@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use sanderling_protocol::frame::{decode_body, encode_body};
+use sanderling_protocol::frame::{decode_body, encode_onto};
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
 use sanderling_protocol::message::{Hello, HelloReply, Role};
-use sanderling_protocol::{Header, Op, Refusal, Request};
+use sanderling_protocol::{Header, Op, Refusal, Reply, Request};
 use sanderling_transport::{Handled, Response, Service};
 
 use crate::requests::{Asked, Requests, check_count};
@@ -63,11 +63,22 @@ impl Service for MetaService {
 }
 
 fn response(header: Header, answers: &Answers) -> Response {
-    let body = encode_body(answers);
+    let body = encode_onto(answers, Vec::with_capacity(likely_bytes(answers)));
     if body.len() > FRAME_BODY_BYTES_MAX as usize {
         let (value, limit) = (body.len() as u64, u64::from(FRAME_BODY_BYTES_MAX));
         let what = "the answer: ask for less at once".to_owned();
         return Response::refused(&header, &Refusal::TooLarge { what, value, limit });
     }
     Response { header: header.reply(), body: vec![body.into()] }
+}
+
+/// Returns about how long answers are that are long: those that look many names up.
+fn likely_bytes(answers: &Answers) -> usize {
+    let bytes = |answer: &Result<Reply, Refusal>| match answer {
+        Ok(Reply::Found(lookups)) => {
+            16 * lookups.found.len() + lookups.inline.len() + 24 * lookups.blocks.len()
+        }
+        _ => 64,
+    };
+    answers.iter().map(bytes).sum()
 }

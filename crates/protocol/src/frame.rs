@@ -11,6 +11,7 @@
 //! a [`Refusal`], which is then the body.
 
 use bytes_of::{u16_at, u32_at, u64_at};
+use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -340,8 +341,41 @@ impl RangeReply {
 /// # Panics
 /// Never for the messages of this crate: all of them have an encoding.
 #[must_use]
-pub fn encode_body<T: Serialize>(message: &T) -> Vec<u8> {
-    postcard::to_stdvec(message).expect("messages of this crate have an encoding")
+pub fn encode_body<T: Serialize + ?Sized>(message: &T) -> Vec<u8> {
+    encode_onto(message, Vec::new())
+}
+
+/// Encodes a message behind what is there already, or into memory that is large enough for it.
+///
+/// # Panics
+/// As [`encode_body`].
+#[must_use]
+pub fn encode_onto<T: Serialize + ?Sized>(message: &T, out: Vec<u8>) -> Vec<u8> {
+    let encoded = postcard::serialize_with_flavor(message, Onto(out));
+    encoded.expect("messages of this crate have an encoding")
+}
+
+/// Where encoded bytes go: behind others.
+struct Onto(Vec<u8>);
+
+impl Flavor for Onto {
+    type Output = Vec<u8>;
+
+    #[inline]
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    #[inline]
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<Vec<u8>> {
+        Ok(self.0)
+    }
 }
 
 /// Decodes a frame's body, all of it.
