@@ -25,12 +25,12 @@ pub struct ClientConfig {
     pub verify_checksums: bool,
     /// Connections to the namenode at most. The second opens when many requests wait for the first.
     pub lanes_max: usize,
-    /// Whether datanodes of the same machine are looked for, to read their memory where it lies.
-    /// Bytes that are read so were held against their checksum there by the datanode, once.
-    pub same_host: bool,
     /// Frames with requests to the namenode that are under way on each of them. Requests gather
     /// meanwhile and travel together.
     pub lane_frames_max: usize,
+    /// Whether datanodes of the same machine are looked for, to read their memory where it lies.
+    /// Bytes that are read so were held against their checksum there by the datanode, once.
+    pub same_host: bool,
     /// Bounds of each connection.
     pub connection: ConnectionOptions,
 }
@@ -46,14 +46,14 @@ impl Default for ClientConfig {
             retry: RetryPolicy::default(),
             // Hides one round trip at a gigabyte per second, in 4 MiB.
             write_window_blocks: 4,
+            read_window_frames: 8,
+            read_frame_bytes_max: 4 << 20,
             // A namenode answers each connection on one core; more than four callers' worth of them
             // it has better use for.
             lanes_max: 4,
             // Measured with 16 callers on two cores: a sixth more get done than with two, because
             // more of them travel together.
             lane_frames_max: 1,
-            read_window_frames: 8,
-            read_frame_bytes_max: 4 << 20,
             verify_checksums: true,
             same_host: true,
             connection: ConnectionOptions::default(),
