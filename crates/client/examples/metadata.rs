@@ -35,84 +35,97 @@ async fn main() {
     let kind = arguments.get(3).map_or("inline", String::as_str).to_owned();
     let meter = Meter { pid };
     let pool = Pool::new(PoolOptions::default());
-    let deadline = || tokio::time::Instant::now() + Duration::from_secs(60);
     if kind != "none" {
         fill(&pool, &address, paths, &kind, &meter).await;
     }
     for round in 0..3 {
-        let (together, draws) = (round > 0, round);
-        let (began, cpu) = (Instant::now(), meter.cpu());
-        let mut tasks = JoinSet::new();
-        for lane in 0..4u64 {
-            let (pool, address) = (pool.clone(), address.clone());
-            tasks.spawn(async move {
-                let (mut done, mut draw) = (0u64, lane + 1 + 4 * draws);
-                while began.elapsed() < LAST {
-                    let names = (0..BATCH).map(|_| {
-                        draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                        path((draw >> 33) % paths)
-                    });
-                    let requests = if together {
-                        let names: Vec<Path> = names.collect();
-                        vec![Request::LookupMany { paths: names.iter().collect() }]
-                    } else {
-                        let one = |path| Request::Lookup { path, offset: 0, bytes: u64::MAX };
-                        names.map(one).collect()
-                    };
-                    let answers = pool.meta(&address, requests, deadline()).await.unwrap();
-                    for answer in answers {
-                        let Reply::Found(lookups) = answer.unwrap() else { continue };
-                        assert!(lookups.refusals.is_empty());
-                    }
-                    done += BATCH;
-                }
-                done
-            });
-        }
-        let done: u64 = tasks.join_all().await.into_iter().sum();
-        let what = if together { "looked up together" } else { "looked up one by one" };
-        meter.say(&format!("128 in a frame, {what}"), done, began, cpu);
+        look_up(&pool, &address, paths, round, &meter).await;
     }
-    for (flight, lane_frames_max) in [(1u64, 1), (16, 1), (16, 2), (64, 1), (256, 1)] {
+    for (flight, lane_frames_max) in [(1_u64, 1), (16, 1), (16, 2), (64, 1), (256, 1)] {
         println!("{lane_frames_max} frames under way on a connection:");
         let config = ClientConfig { lane_frames_max, ..ClientConfig::default() };
         let client = Client::connect(&address, config).await.unwrap();
-        let (began, cpu) = (Instant::now(), meter.cpu());
-        let mut tasks = JoinSet::new();
-        for lane in 0..flight {
-            let client = client.clone();
-            tasks.spawn(async move {
-                let (mut done, mut draw) = (0u64, lane + 1);
-                while began.elapsed() < LAST / 2 {
-                    draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    client.stat(&path((draw >> 33) % paths)).await.unwrap();
-                    done += 1;
-                }
-                done
-            });
-        }
-        let done: u64 = tasks.join_all().await.into_iter().sum();
-        meter.say(&format!("single lookups, {flight} in flight"), done, began, cpu);
-        let (began, cpu) = (Instant::now(), meter.cpu());
-        let mut tasks = JoinSet::new();
-        for lane in 0..flight {
-            let client = client.clone();
-            tasks.spawn(async move {
-                let mut done = 0u64;
-                let options = PutOptions { ..PutOptions::replacing() };
-                while began.elapsed() < LAST / 2 {
-                    let path = format!("/new/d{flight}-{lane}-{lane_frames_max}/f{done:06}")
-                        .parse()
-                        .unwrap();
-                    client.put(&path, vec![7; 64].into(), &options).await.unwrap();
-                    done += 1;
-                }
-                done
-            });
-        }
-        let done: u64 = tasks.join_all().await.into_iter().sum();
-        meter.say(&format!("puts of 64 bytes, {flight} in flight"), done, began, cpu);
+        look_up_alone(&client, paths, flight, &meter).await;
+        put(&client, flight, &format!("/new/{flight}-{lane_frames_max}"), &meter).await;
     }
+}
+
+fn deadline() -> tokio::time::Instant {
+    tokio::time::Instant::now() + Duration::from_secs(60)
+}
+
+/// Returns a path of the tree by chance.
+fn any(draw: &mut u64, paths: u64) -> Path {
+    *draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    path((*draw >> 33) % paths)
+}
+
+/// Looks names up in frames of many: in the first round each by a request of its own.
+async fn look_up(pool: &Pool, address: &str, paths: u64, round: u64, meter: &Meter) {
+    let together = round > 0;
+    let (began, cpu) = (Instant::now(), meter.cpu());
+    let mut tasks = JoinSet::new();
+    for lane in 0..4_u64 {
+        let (pool, address) = (pool.clone(), address.to_owned());
+        tasks.spawn(async move {
+            let (mut done, mut draw) = (0_u64, lane + 1 + 4 * round);
+            while began.elapsed() < LAST {
+                let names: Vec<Path> = (0..BATCH).map(|_| any(&mut draw, paths)).collect();
+                let requests = if together {
+                    vec![Request::LookupMany { paths: names.iter().collect() }]
+                } else {
+                    let one = |path| Request::Lookup { path, offset: 0, bytes: u64::MAX };
+                    names.into_iter().map(one).collect()
+                };
+                for answer in pool.meta(&address, requests, deadline()).await.unwrap() {
+                    let Reply::Found(lookups) = answer.unwrap() else { continue };
+                    assert!(lookups.refusals.is_empty());
+                }
+                done += BATCH;
+            }
+            done
+        });
+    }
+    let done: u64 = tasks.join_all().await.into_iter().sum();
+    let what = if together { "looked up together" } else { "looked up one by one" };
+    meter.say(&format!("128 in a frame, {what}"), done, began, cpu);
+}
+
+async fn look_up_alone(client: &Client, paths: u64, flight: u64, meter: &Meter) {
+    let (began, cpu) = (Instant::now(), meter.cpu());
+    let mut tasks = JoinSet::new();
+    for lane in 0..flight {
+        let client = client.clone();
+        tasks.spawn(async move {
+            let (mut done, mut draw) = (0_u64, lane + 1);
+            while began.elapsed() < LAST / 2 {
+                client.stat(&any(&mut draw, paths)).await.unwrap();
+                done += 1;
+            }
+            done
+        });
+    }
+    let done: u64 = tasks.join_all().await.into_iter().sum();
+    meter.say(&format!("single lookups, {flight} in flight"), done, began, cpu);
+}
+
+async fn put(client: &Client, flight: u64, directory: &str, meter: &Meter) {
+    let (began, cpu) = (Instant::now(), meter.cpu());
+    let mut tasks = JoinSet::new();
+    for lane in 0..flight {
+        let (client, directory) = (client.clone(), directory.to_owned());
+        tasks.spawn(async move {
+            let mut done = 0_u64;
+            while began.elapsed() < LAST / 2 {
+                let path: Path = format!("{directory}/d{lane}/f{done:06}").parse().unwrap();
+                client.put(&path, vec![7; 64].into(), &PutOptions::replacing()).await.unwrap();
+                done += 1;
+            }
+            done
+        });
+    }
+    let done: u64 = tasks.join_all().await.into_iter().sum();
+    meter.say(&format!("puts of 64 bytes, {flight} in flight"), done, began, cpu);
 }
 
 async fn serve(address: &str, directory: &str) {
@@ -131,36 +144,40 @@ fn path(number: u64) -> Path {
     format!("/bench/d{directory:05}/f{file:06}").parse().unwrap()
 }
 
+/// Registers a node that only pretends to be there, and keeps it alive.
+async fn pretend_a_node(pool: &Pool, address: &str) {
+    let register = Register {
+        cluster: None,
+        nonce: Nonce(9),
+        name: "pretended".to_owned(),
+        address: "127.0.0.1:1".to_owned(),
+        http_address: String::new(),
+        host: "here".to_owned(),
+        tiers: vec![TierCapacity { tier: Tier::Dram, bytes: 1 << 50 }],
+        notice_min: None,
+        egress_bytes_per_second: None,
+    };
+    let made = pool.meta(address, vec![Request::Register(register)], deadline()).await;
+    let made = made.unwrap().pop().unwrap().unwrap();
+    let Reply::Registered(registered) = made else { panic!("{made:?}") };
+    let (pool, address) = (pool.clone(), address.to_owned());
+    tokio::spawn(async move {
+        loop {
+            let heartbeat = sanderling_protocol::message::Heartbeat {
+                node: registered.node,
+                nonce: Nonce(9),
+                load: sanderling_protocol::node::Load::default(),
+            };
+            let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
+            let _ = pool.meta(&address, vec![Request::Heartbeat(heartbeat)], deadline).await;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    });
+}
+
 async fn fill(pool: &Pool, address: &str, paths: u64, kind: &str, meter: &Meter) {
-    let deadline = || tokio::time::Instant::now() + Duration::from_secs(60);
     if kind == "block" {
-        let register = Register {
-            cluster: None,
-            nonce: Nonce(9),
-            name: "pretended".to_owned(),
-            address: "127.0.0.1:1".to_owned(),
-            http_address: String::new(),
-            host: "here".to_owned(),
-            tiers: vec![TierCapacity { tier: Tier::Dram, bytes: 1 << 50 }],
-            notice_min: None,
-            egress_bytes_per_second: None,
-        };
-        let made = pool.meta(address, vec![Request::Register(register)], deadline()).await;
-        let made = made.unwrap().pop().unwrap().unwrap();
-        let Reply::Registered(registered) = made else { panic!("{made:?}") };
-        let (pool, address) = (pool.clone(), address.to_owned());
-        tokio::spawn(async move {
-            loop {
-                let heartbeat = sanderling_protocol::message::Heartbeat {
-                    node: registered.node,
-                    nonce: Nonce(9),
-                    load: sanderling_protocol::node::Load::default(),
-                };
-                let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
-                let _ = pool.meta(&address, vec![Request::Heartbeat(heartbeat)], deadline).await;
-                tokio::time::sleep(Duration::from_millis(300)).await;
-            }
-        });
+        pretend_a_node(pool, address).await;
     }
     let before = meter.resident_bytes();
     let (began, cpu) = (Instant::now(), meter.cpu());
