@@ -70,7 +70,8 @@ fn name(object: u64) -> Path {
     path(&format!("/object-{object}"))
 }
 
-/// Puts, gets and deletes at random until `end`, keeps what it got, and looks at it again and again.
+/// Puts, gets and deletes at random until `end`, keeps what it got, and looks at it again and
+/// again.
 /// Returns how often it looked, and how many bytes it read without TCP.
 async fn work(client: Client, seed: u64, end: Instant) -> (u64, u64) {
     let mut chance = Chance(seed | 1);

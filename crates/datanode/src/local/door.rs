@@ -239,13 +239,13 @@ fn forget_dead(directory: &Path) {
 /// put something into it, and unless other users may come in, nobody else can look into it.
 fn directory(uid: u32, for_others: bool) -> io::Result<PathBuf> {
     let mode = if for_others { 0o711 } else { 0o700 };
-    let session = format!("/run/user/{uid}/sanderling");
-    let places = [session, format!("/tmp/sanderling-{uid}")];
+    let session = PathBuf::from(format!("/run/user/{uid}/sanderling"));
+    let places = [session, std::env::temp_dir().join(format!("sanderling-{uid}"))];
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     // The session's own directory is closed to others.
     for place in places.into_iter().skip(usize::from(for_others)) {
-        match own_directory(Path::new(&place), uid, mode) {
-            Ok(()) => return Ok(PathBuf::from(place)),
+        match own_directory(&place, uid, mode) {
+            Ok(()) => return Ok(place),
             Err(error) => last = error,
         }
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 /// The door for clients on the same machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalOptions {
-    /// The path of its socket; `None` for a new one in `/run/user/UID/sanderling`, or
-    /// `/tmp/sanderling-UID` where the former cannot be had.
+    /// The path of its socket; `None` for a new one in `/run/user/UID/sanderling`, or in
+    /// `sanderling-UID` among the temporary files where the former cannot be had.
     pub socket: Option<PathBuf>,
     /// Users beside the datanode's own who may come in. They can read the whole arena.
     pub uids: Vec<u32>,
