@@ -206,6 +206,29 @@ impl Extent {
         true
     }
 
+    /// Returns the memory of an extent that nobody has written to, to be written in place.
+    ///
+    /// # Panics
+    /// When somebody has.
+    pub(crate) fn fresh(&mut self) -> &mut [u8] {
+        assert_eq!(*self.claimed.get_mut(), 0, "bytes of an extent are written once");
+        // SAFETY: the range is inside the mapping. Nothing was published, so nobody has a reference
+        // to these bytes, and the exclusive borrow keeps it so. The kernel gives zeroed memory:
+        // every byte has a value.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.capacity() as usize) }
+    }
+
+    /// Publishes the first `bytes` bytes, which were written in place.
+    ///
+    /// # Panics
+    /// When it is not as large, or was published before.
+    pub(crate) fn publish(&mut self, bytes: u32) {
+        assert!(bytes <= self.capacity(), "more bytes were published than there are");
+        assert_eq!(*self.claimed.get_mut(), 0, "bytes of an extent are written once");
+        *self.claimed.get_mut() = bytes;
+        *self.published.get_mut() = bytes;
+    }
+
     /// Returns published bytes.
     ///
     /// # Panics

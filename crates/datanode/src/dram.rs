@@ -9,6 +9,7 @@ use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::{BlockId, Refusal};
 
 use crate::arena::{Arena, Extent};
+use crate::received::Received;
 use crate::runs::Runs;
 
 /// The bytes of a block as they were at one length. Appending makes another value that shares the
@@ -103,6 +104,24 @@ impl DramBytes {
             runs: self.runs.with(added, checksum),
             is_verified: AtomicBool::new(false),
         })
+    }
+
+    /// Returns the block with a body after its end that is in the arena already.
+    pub(crate) fn with_received(&self, received: Received, checksum: u32) -> Self {
+        let mut pieces = self.pieces.clone();
+        let mut added = 0;
+        for (extent, bytes) in received.into_extents() {
+            pieces.push(Piece { extent: Arc::new(extent), from: 0, bytes });
+            added += bytes;
+        }
+        Self {
+            arena: Arc::clone(&self.arena),
+            pieces,
+            length: self.length + added,
+            runs: self.runs.with(added, checksum),
+            // The checksum was computed from the bytes where they are.
+            is_verified: AtomicBool::new(self.is_verified.load(Ordering::Relaxed)),
+        }
     }
 
     /// Lends `bytes` bytes from `offset`, in as few slices as the memory allows.

@@ -25,6 +25,7 @@ mod object;
 mod options;
 mod push;
 mod push_rate;
+mod received;
 mod register;
 mod runs;
 mod server;

@@ -2,6 +2,7 @@
 
 mod away;
 mod data;
+mod landing;
 mod orders;
 
 use std::sync::Arc;
@@ -10,13 +11,14 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use sanderling_protocol::message::{Hello, HelloReply};
 use sanderling_protocol::{Header, Op, Refusal};
-use sanderling_transport::{Handled, Response, Service};
+use sanderling_transport::{Handled, Landing, Response, Service};
 
 pub(crate) use data::write_tier;
 
 use crate::blocking::on_thread;
 use crate::egress::paced;
 use crate::node::Node;
+use crate::received::Body;
 
 impl Service for Node {
     fn hello(&self, hello: &Hello) -> Result<HelloReply, Refusal> {
@@ -28,8 +30,8 @@ impl Service for Node {
         let handled = match header.op {
             Op::Read => self.read(header),
             Op::ReadMany => self.read_many(header, &body),
-            Op::Write => self.write(header, body),
-            Op::Store => self.store_block(header, body),
+            Op::Write => self.write(header, body.into()),
+            Op::Store => self.store_block(header, body.into()),
             Op::Order => self.order(header, &body),
             Op::Door => Handled::Now(Response::message(&header, &self.door())),
             Op::Hello | Op::Meta | Op::Lease | Op::Return | Op::Stage => {
@@ -38,6 +40,10 @@ impl Service for Node {
             }
         };
         paced(self, handled)
+    }
+
+    fn land(self: &Arc<Self>, header: &Header) -> Option<Box<dyn Landing>> {
+        landing::land(self, header)
     }
 
     fn opened(&self) {
@@ -50,6 +56,16 @@ impl Service for Node {
 }
 
 impl Node {
+    /// Takes the frame of a body that was received straight into the arena.
+    fn take(self: &Arc<Self>, header: Header, body: Body) -> Handled {
+        self.metrics.count_request(header.op);
+        let handled = match header.op {
+            Op::Store => self.store_block(header, body),
+            _ => self.write(header, body),
+        };
+        paced(self, handled)
+    }
+
     fn refused(&self, header: &Header, refusal: &Refusal) -> Response {
         self.metrics.count_refusal(refusal);
         tracing::debug!(op = ?header.op, block = %header.block, %refusal, "refused");

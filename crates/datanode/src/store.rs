@@ -19,6 +19,7 @@ use crate::arena::Arena;
 use crate::disk::{DiskBytes, DiskTier};
 use crate::dram::DramBytes;
 use crate::object::{Fetched, ObjectBytes, ObjectTier};
+use crate::received::Body;
 use crate::turns::Turns;
 
 /// The bytes of one block at one length.
@@ -53,7 +54,7 @@ pub(crate) struct PendingWrite {
     request: WriteRequest,
     ticket: WriteTicket,
     before: Option<BlockBytes>,
-    bytes: Bytes,
+    body: Body,
     checksum: u32,
 }
 
@@ -218,28 +219,31 @@ impl BlockStore {
     pub(crate) fn write(
         &self,
         request: WriteRequest,
-        bytes: Bytes,
+        mut body: Body,
         checksum: u32,
     ) -> Result<WriteStep, Refusal> {
-        check(request.block, &bytes, checksum)?;
+        check(request.block, body.checksum(), checksum)?;
         let admission = self.table.write().admit_write(&request)?;
         match admission {
             WriteAdmission::Append { ticket, bytes: before } => {
                 let is_disk = ticket.tier() == Tier::Disk;
-                let pending = PendingWrite { request, ticket, before, bytes, checksum };
+                let pending = PendingWrite { request, ticket, before, body, checksum };
                 if is_disk {
                     return Ok(WriteStep::Disk(pending));
                 }
                 self.finish_write(pending).map(WriteStep::Done)
             }
-            WriteAdmission::AlreadyThere { bytes: held, length } => match &held {
-                BlockBytes::Dram(_) => {
-                    self.compare_write(&request, &held, length, &bytes).map(WriteStep::Done)
+            WriteAdmission::AlreadyThere { bytes: held, length } => {
+                let bytes = body.into_bytes();
+                match &held {
+                    BlockBytes::Dram(_) => {
+                        self.compare_write(&request, &held, length, &bytes).map(WriteStep::Done)
+                    }
+                    BlockBytes::Disk(_) | BlockBytes::Object(_) | BlockBytes::Fetched(_) => {
+                        Ok(WriteStep::Compare { request, held, length, bytes })
+                    }
                 }
-                BlockBytes::Disk(_) | BlockBytes::Object(_) | BlockBytes::Fetched(_) => {
-                    Ok(WriteStep::Compare { request, held, length, bytes })
-                }
-            },
+            }
         }
     }
 
@@ -274,11 +278,12 @@ impl BlockStore {
     /// [`Refusal::NodeFull`], [`Refusal::TierFailed`], or [`Refusal::Moved`] when a fence came
     /// between; the block is as it was before.
     fn finish_write(&self, pending: PendingWrite) -> Result<u32, Refusal> {
-        let PendingWrite { request, ticket, before, bytes, checksum } = pending;
-        match self.grown(request.block, ticket.tier(), before, &bytes, checksum) {
+        let PendingWrite { request, ticket, before, body, checksum } = pending;
+        match self.grown(request.block, ticket.tier(), before, body, checksum) {
             Ok(grown) => {
                 let length = self.table.write().wrote(ticket, grown)?;
-                self.traffic.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                let bytes = u64::from(request.bytes);
+                self.traffic.written_bytes.fetch_add(bytes, Ordering::Relaxed);
                 Ok(length)
             }
             Err(refusal) => {
@@ -312,21 +317,21 @@ impl BlockStore {
     pub(crate) fn store(
         &self,
         request: &StoreRequest,
-        bytes: &[u8],
+        mut body: Body,
         checksum: u32,
     ) -> Result<(), Refusal> {
-        check(request.block, bytes, checksum)?;
+        check(request.block, body.checksum(), checksum)?;
         let admission = self.table.read().admit_store(request)?;
         if let StoreAdmission::AlreadyThere { bytes: held } = admission {
-            let same = held.has(0, bytes)?;
+            let same = held.has(0, &body.into_bytes())?;
             let computed = held.checksum(0, request.bytes).unwrap_or_default();
             let block = request.block;
             let mismatch = Refusal::ChecksumMismatch { block, expected: checksum, computed };
             return if same { Ok(()) } else { Err(mismatch) };
         }
-        let grown = self.grown(request.block, request.tier, None, bytes, checksum)?;
+        let grown = self.grown(request.block, request.tier, None, body, checksum)?;
         self.table.write().stored(request, grown)?;
-        self.traffic.stored_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.traffic.stored_bytes.fetch_add(u64::from(request.bytes), Ordering::Relaxed);
         Ok(())
     }
 
@@ -335,20 +340,26 @@ impl BlockStore {
         block: BlockId,
         tier: Tier,
         before: Option<BlockBytes>,
-        bytes: &[u8],
+        body: Body,
         checksum: u32,
     ) -> Result<BlockBytes, Refusal> {
-        let full = || Refusal::NodeFull { tier: tier.to_string(), bytes: bytes.len() as u64 };
+        let bytes = u64::from(body.len());
+        let full = || Refusal::NodeFull { tier: tier.to_string(), bytes };
         let before = match before {
             Some(before) => before,
             None => self.empty(block, tier).ok_or_else(full)?,
         };
-        Ok(match before {
-            BlockBytes::Dram(before) => {
-                BlockBytes::Dram(Arc::new(before.with(bytes, checksum).ok_or_else(full)?))
+        Ok(match (before, body) {
+            (BlockBytes::Dram(before), Body::Received(received)) => {
+                BlockBytes::Dram(Arc::new(before.with_received(received, checksum)))
             }
-            BlockBytes::Disk(before) => BlockBytes::Disk(Arc::new(before.with(bytes, checksum)?)),
-            BlockBytes::Object(_) | BlockBytes::Fetched(_) => return Err(not_fetched()),
+            (BlockBytes::Dram(before), Body::Bytes(bytes)) => {
+                BlockBytes::Dram(Arc::new(before.with(&bytes, checksum).ok_or_else(full)?))
+            }
+            (BlockBytes::Disk(before), body) => {
+                BlockBytes::Disk(Arc::new(before.with(&body.into_bytes(), checksum)?))
+            }
+            (BlockBytes::Object(_) | BlockBytes::Fetched(_), _) => return Err(not_fetched()),
         })
     }
 
@@ -453,8 +464,7 @@ fn not_fetched() -> Refusal {
     Refusal::TierFailed { tier: Tier::Object.to_string(), why }
 }
 
-pub(crate) fn check(block: BlockId, bytes: &[u8], expected: u32) -> Result<(), Refusal> {
-    let computed = crc32c(bytes);
+pub(crate) fn check(block: BlockId, computed: u32, expected: u32) -> Result<(), Refusal> {
     if computed == expected {
         return Ok(());
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use sanderling_core::fence::{WriteAdmission, WriteRequest};
-use sanderling_protocol::checksum::Running;
+use sanderling_protocol::checksum::{Running, crc32c};
 use sanderling_protocol::{Refusal, Tier};
 use sanderling_transport::local::Memory;
 
@@ -51,7 +51,7 @@ impl BlockStore {
             WriteAdmission::AlreadyThere { bytes: held, length } => {
                 let mut bytes = vec![0; request.bytes as usize];
                 staged.take(0, &mut bytes);
-                check(request.block, &bytes, checksum)?;
+                check(request.block, crc32c(&bytes), checksum)?;
                 self.compare_write(&request, &held, length, &bytes)
             }
         }

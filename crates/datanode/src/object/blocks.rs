@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use sanderling_core::fence::{StoreAdmission, StoreRequest};
+use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::RangeRequest;
 use sanderling_protocol::{Epoch, Refusal, Tier};
 
@@ -26,7 +27,7 @@ impl BlockStore {
         bytes: Bytes,
         checksum: u32,
     ) -> Result<(), Refusal> {
-        check(request.block, &bytes, checksum)?;
+        check(request.block, crc32c(&bytes), checksum)?;
         let objects = self.objects.as_ref();
         let objects = objects.ok_or_else(|| failed("this node has no object tier"))?;
         let admission = self.table.read().admit_store(&request)?;

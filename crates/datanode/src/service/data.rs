@@ -13,6 +13,7 @@ use sanderling_transport::{Handled, Response};
 
 use crate::blocking::on_thread;
 use crate::node::Node;
+use crate::received::Body;
 use crate::store::{BlockBytes, ReadBytes, WriteStep};
 
 /// Bytes kept free in a vectored reply for each range: its header and the longest refusal.
@@ -129,14 +130,14 @@ impl Node {
         Response { header: reply, body: slices }
     }
 
-    pub(super) fn write(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
+    pub(super) fn write(self: &Arc<Self>, header: Header, body: Body) -> Handled {
         let request = match write_tier(&header) {
             Ok(tier) => WriteRequest {
                 block: header.block,
                 epoch: header.epoch,
                 tier,
                 offset: header.offset,
-                bytes: body.len() as u32,
+                bytes: body.len(),
             },
             Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
         };
@@ -163,7 +164,7 @@ impl Node {
         self: &Arc<Self>,
         header: Header,
         request: WriteRequest,
-        body: Bytes,
+        body: Body,
     ) -> Handled {
         let node = Arc::clone(self);
         let turn = self.store.turns.queue(request.block, request.offset);
@@ -182,7 +183,7 @@ impl Node {
         self: &Arc<Self>,
         checksum: u32,
         request: WriteRequest,
-        body: Bytes,
+        body: Body,
     ) -> Result<u32, Refusal> {
         let give_up = tokio::time::Instant::now() + DISK_TURN_MAX;
         loop {
@@ -201,16 +202,16 @@ impl Node {
         }
     }
 
-    pub(super) fn store_block(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
+    pub(super) fn store_block(self: &Arc<Self>, header: Header, body: Body) -> Handled {
         let request = match store_request(&header, &body) {
             Ok(request) => request,
             Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
         };
         if request.tier == Tier::Object {
-            return self.store_away(header, request, body);
+            return self.store_away(header, request, body.into_bytes());
         }
         let store = move |node: &Self| {
-            node.store.store(&request, &body, header.checksum)?;
+            node.store.store(&request, body, header.checksum)?;
             Ok(acknowledged(&header, request.bytes))
         };
         if request.tier == Tier::Disk {
@@ -256,12 +257,12 @@ pub(crate) fn write_tier(header: &Header) -> Result<Tier, Refusal> {
     Ok(tier)
 }
 
-fn store_request(header: &Header, body: &[u8]) -> Result<StoreRequest, Refusal> {
+fn store_request(header: &Header, body: &Body) -> Result<StoreRequest, Refusal> {
     let tier = tier(header)?;
     if header.offset != 0 {
         return Err(Refusal::BadFrame { why: "a block is stored from its start".to_owned() });
     }
-    Ok(StoreRequest { block: header.block, epoch: header.epoch, tier, bytes: body.len() as u32 })
+    Ok(StoreRequest { block: header.block, epoch: header.epoch, tier, bytes: body.len() })
 }
 
 fn check_ranges(ranges: Vec<RangeRequest>) -> Result<Vec<RangeRequest>, Refusal> {

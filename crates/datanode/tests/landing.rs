@@ -1,0 +1,109 @@
+//! Bodies that are received straight into the arena: kept, refused, repeated, abandoned.
+#![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
+
+mod harness;
+
+use harness::{Caller, Served, bytes, until_answer, write_header};
+use sanderling_protocol::frame::{HEADER_BYTES, encode_body};
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+use sanderling_protocol::message::{Hello, Role};
+use sanderling_protocol::{BlockId, Header, Op, Refusal};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Whole blocks that the arena of the harness holds.
+const ARENA_BLOCKS: u64 = 8;
+
+#[tokio::test]
+async fn whole_blocks_are_kept_repeated_and_grown() {
+    let served = Served::start().await;
+    let server = served.datanode().await;
+    let caller = Caller::new(&server);
+    let all = bytes(BLOCK_BYTES_MAX as usize, 3);
+    let (begin, end) = all.split_at(500_001);
+    assert_eq!(caller.write(1, 0, &all).await, Ok(BLOCK_BYTES_MAX));
+    assert_eq!(caller.read(1, 1, 0, BLOCK_BYTES_MAX).await.unwrap(), all);
+    assert_eq!(caller.write(1, 0, &all).await, Ok(BLOCK_BYTES_MAX), "said twice");
+    assert_eq!(caller.write(2, 0, begin).await, Ok(500_001));
+    assert_eq!(caller.write(2, 500_001, end).await, Ok(BLOCK_BYTES_MAX));
+    assert_eq!(caller.read(2, 1, 0, BLOCK_BYTES_MAX).await.unwrap(), all);
+    let other = bytes(100_000, 9);
+    let refused = caller.write(1, 0, &other).await;
+    assert!(matches!(refused, Err(Refusal::NotAtEnd { .. })), "{refused:?}");
+    let store = write_header(Op::Store, 3, 1, 0, &all);
+    caller.write_with(store, &all).await.unwrap();
+    assert_eq!(caller.read(3, 1, 0, BLOCK_BYTES_MAX).await.unwrap(), all);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn damaged_body_leaves_nothing_behind() {
+    let served = Served::start().await;
+    let server = served.datanode().await;
+    let caller = Caller::new(&server);
+    let all = bytes(300_000, 3);
+    for op in [Op::Write, Op::Store] {
+        let mut header = write_header(op, 1, 1, 0, &all);
+        header.checksum ^= 1;
+        let refused = caller.write_with(header, &all).await;
+        assert!(matches!(refused, Err(Refusal::ChecksumMismatch { .. })), "{refused:?}");
+    }
+    assert_eq!(caller.held().await.len(), 0);
+    // All of the arena is free.
+    for block in 1..=ARENA_BLOCKS {
+        let all = bytes(BLOCK_BYTES_MAX as usize, block as u8);
+        assert_eq!(caller.write(block, 0, &all).await, Ok(BLOCK_BYTES_MAX));
+    }
+    let refused = caller.write(ARENA_BLOCKS + 1, 0, &all).await;
+    assert!(matches!(refused, Err(Refusal::NodeFull { .. })), "{refused:?}");
+    server.stop().await;
+}
+
+/// Begins a write of a whole block over a connection of its own.
+async fn half_a_write(address: std::net::SocketAddr, block: u64) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let greeting = encode_body(&Hello { role: Role::Client, cluster: None, node: None });
+    let mut hello = Header::new(Op::Hello, 1);
+    hello.body_bytes = greeting.len() as u32;
+    stream.write_all(&[&hello.encode()[..], &greeting].concat()).await.unwrap();
+    stream.read_exact(&mut [0; HEADER_BYTES]).await.unwrap();
+    let all = bytes(BLOCK_BYTES_MAX as usize, 1);
+    let mut header = write_header(Op::Write, block, 1, 0, &all);
+    (header.request, header.body_bytes) = (2, BLOCK_BYTES_MAX);
+    stream.write_all(&header.encode()).await.unwrap();
+    stream.write_all(&all[..1000]).await.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn writers_that_die_in_the_middle_of_a_body_give_their_room_back() {
+    let served = Served::start().await;
+    let server = served.datanode().await;
+    let caller = Caller::new(&server);
+    let mut dying = Vec::new();
+    for block in 1..=ARENA_BLOCKS {
+        dying.push(half_a_write(server.address(), block).await);
+    }
+    let caller = &caller;
+    let probe = bytes(20_000, 5);
+    let write = |block| {
+        let probe = &probe;
+        async move { caller.write(block, 0, probe).await }
+    };
+    let mut block = 100;
+    until_answer("a full arena", || {
+        block += 1;
+        let answer = write(block);
+        async move { matches!(answer.await, Err(Refusal::NodeFull { .. })) }
+    })
+    .await;
+    drop(dying);
+    until_answer("room again", || {
+        block += 1;
+        let answer = write(block);
+        async move { answer.await.is_ok() }
+    })
+    .await;
+    assert!(caller.held().await.iter().all(|held| held.block > BlockId(100)), "no half blocks");
+    server.stop().await;
+}
