@@ -32,7 +32,9 @@ pub(crate) async fn run(session: Session, command: Node) -> Result<(), Failure> 
         }
         Node::Recommend(args) => {
             let selector = NodeSelector(args.node);
-            recommend(&session, Request::Recommend { node: selector, reason: args.reason }).await
+            let (reason, is_withdrawn) = (args.reason, false);
+            let request = Request::Recommend { node: selector, reason, is_withdrawn };
+            recommend(&session, request).await
         }
         Node::Decommission(args) => {
             let selector = NodeSelector(args.node);

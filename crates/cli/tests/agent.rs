@@ -199,6 +199,11 @@ fn recommendation_marks_the_node_and_is_no_notice() {
         let client = rig.cluster.client().await;
         let node = until_node(&client, "spot", "at risk", |node| node.is_at_risk).await;
         assert_eq!((node.policy, node.deadline_in), (Policy::Active, None));
+        // Amazon shows it no more.
+        rig.tell("cancel", "");
+        until_node(&client, "spot", "not at risk", |node| !node.is_at_risk).await;
+        rig.tell("rebalance", "");
+        until_node(&client, "spot", "at risk again", |node| node.is_at_risk).await;
     });
 }
 

@@ -71,7 +71,8 @@ async fn notice(
             node.notice(left, &reason).await?
         }
         Posted::Recommendation { reason } => {
-            node.ask(Request::Recommend { node: NodeSelector::from(node.id()), reason }).await?
+            let (node_id, is_withdrawn) = (NodeSelector::from(node.id()), false);
+            node.ask(Request::Recommend { node: node_id, reason, is_withdrawn }).await?
         }
         Posted::Nothing { what } => return Ok(Json(json!({ "passed_over": what }))),
     };

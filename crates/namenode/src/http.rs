@@ -203,7 +203,8 @@ async fn decommission(State(door): State<Door>, node: NodeName, body: BodyBytes)
 
 async fn recommend(State(door): State<Door>, node: NodeName, body: BodyBytes) -> Answer {
     let reason = Reason::of(body)?;
-    change(&door, Request::Recommend { node: selector(node)?, reason }).await
+    let is_withdrawn = false;
+    change(&door, Request::Recommend { node: selector(node)?, reason, is_withdrawn }).await
 }
 
 async fn cancel(State(door): State<Door>, node: NodeName) -> Answer {

@@ -308,6 +308,8 @@ pub enum Request {
         node: NodeSelector,
         /// Why.
         reason: String,
+        /// Whether the recommendation with this reason is taken back; another one stays.
+        is_withdrawn: bool,
     },
 
     /// Events after a sequence; waits for one if there is none. Reply: `Events`.

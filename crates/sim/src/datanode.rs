@@ -677,7 +677,8 @@ impl World {
     pub(crate) fn datanode_own_risk(&mut self, slot: u8) {
         let Some(node) = self.datanodes[usize::from(slot)].node else { return };
         let (node, reason) = (NodeSelector::from(node), "rebalance recommendation".to_owned());
-        self.datanode_call(slot, Request::Recommend { node, reason }, DatanodeCall::Notice);
+        let request = Request::Recommend { node, reason, is_withdrawn: false };
+        self.datanode_call(slot, request, DatanodeCall::Notice);
     }
 }
 

@@ -58,7 +58,8 @@ impl World {
                 if is_own {
                     self.datanode_own_risk(slot);
                 } else {
-                    self.admin_must(Request::Recommend { node, reason: "forecast".to_owned() });
+                    let reason = "forecast".to_owned();
+                    self.admin_must(Request::Recommend { node, reason, is_withdrawn: false });
                 }
             }
             FaultKind::Join => self.join(None),

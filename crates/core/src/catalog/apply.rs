@@ -125,7 +125,11 @@ impl Catalog {
                 self.decommission(node, reason, orders)?;
                 node
             }
-            Action::Recommend { node, reason } => {
+            Action::Recommend { node, reason, is_withdrawn: true } => {
+                self.withdraw(node, &reason)?;
+                node
+            }
+            Action::Recommend { node, reason, is_withdrawn: false } => {
                 self.recommend(node, reason)?;
                 node
             }

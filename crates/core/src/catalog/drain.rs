@@ -187,6 +187,15 @@ impl Catalog {
         Ok(())
     }
 
+    /// Takes a recommendation back. One with another reason is somebody else's and stays.
+    pub(super) fn withdraw(&mut self, id: NodeId, reason: &str) -> Result<(), Refusal> {
+        let node = self.live_node(id)?;
+        if node.risk.take_if(|risk| risk == reason).is_some() && node.policy == Policy::Active {
+            self.emit(EventKind::NodeCancelled { node: id });
+        }
+        Ok(())
+    }
+
     /// Keeps what the manager expects of a drain; tells of it when it is news.
     pub(super) fn forecast(
         &mut self,

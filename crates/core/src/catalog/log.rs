@@ -143,6 +143,7 @@ pub enum Action {
     Recommend {
         node: NodeId,
         reason: String,
+        is_withdrawn: bool,
     },
     /// Lengths that a datanode acknowledged when it fenced blocks of a writer that is gone.
     Recovered {

@@ -80,8 +80,8 @@ impl Namenode {
             Request::Decommission { node, reason } => {
                 Action::Decommission { node: self.select(&node, &reason)?, reason }
             }
-            Request::Recommend { node, reason } => {
-                Action::Recommend { node: self.select(&node, &reason)?, reason }
+            Request::Recommend { node, reason, is_withdrawn } => {
+                Action::Recommend { node: self.select(&node, &reason)?, reason, is_withdrawn }
             }
             Request::Cancel { node } => Action::Cancel { node: self.select(&node, "")? },
             Request::Fenced { node } => Action::Fenced { node },

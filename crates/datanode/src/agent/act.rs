@@ -37,8 +37,8 @@ struct Watch {
     source: Source,
     /// The incarnation for which a notice was given, and its deadline.
     told: Option<(NodeId, Instant)>,
-    /// The incarnation that was said to be at risk.
-    recommended: Option<NodeId>,
+    /// The incarnation that was said to be at risk, and why.
+    recommended: Option<(NodeId, String)>,
     /// Whether the last look succeeded; `None` before the first.
     is_good: Option<bool>,
 }
@@ -84,8 +84,12 @@ impl Watch {
             Some(announced) => self.give(&announced).await,
             None => self.take_back().await,
         };
-        if let Some(reason) = seen.recommendation.filter(|_| !is_noticed) {
-            is_done &= self.recommend(reason).await;
+        // With a notice, what was recommended is of no consequence.
+        if !is_noticed {
+            is_done &= match seen.recommendation {
+                Some(reason) => self.recommend(reason).await,
+                None => self.withdraw().await,
+            };
         }
         if is_noticed && is_done {
             self.acknowledge().await;
@@ -152,14 +156,15 @@ impl Watch {
 
     async fn recommend(&mut self, reason: String) -> bool {
         let id = self.node.id();
-        if self.recommended == Some(id) {
+        if self.recommended.as_ref().is_some_and(|(node, _)| *node == id) {
             return true;
         }
         tracing::info!(source = %self.options.source, reason, node = %id, "recommended to leave");
-        let request = Request::Recommend { node: NodeSelector::from(id), reason };
+        let (node, is_withdrawn) = (NodeSelector::from(id), false);
+        let request = Request::Recommend { node, reason: reason.clone(), is_withdrawn };
         match self.node.ask(request).await {
             Ok(_) | Err(CallError::Refused(_)) => {
-                self.recommended = Some(id);
+                self.recommended = Some((id, reason));
                 true
             }
             Err(error) => {
@@ -167,6 +172,26 @@ impl Watch {
                 false
             }
         }
+    }
+
+    /// Takes back the recommendation that this source gave and shows no more.
+    async fn withdraw(&mut self) -> bool {
+        let Some((id, reason)) = self.recommended.clone() else { return true };
+        if id == self.node.id() {
+            let (node, is_withdrawn) = (NodeSelector::from(id), true);
+            match self.node.ask(Request::Recommend { node, reason, is_withdrawn }).await {
+                Ok(_) => tracing::info!(node = %id, "the recommendation was taken back"),
+                Err(CallError::Refused(refusal)) => {
+                    tracing::warn!(node = %id, %refusal, "the recommendation stays");
+                }
+                Err(error) => {
+                    tracing::warn!(node = %id, %error, "that it was taken back was not heard");
+                    return false;
+                }
+            }
+        }
+        self.recommended = None;
+        true
     }
 
     async fn acknowledge(&mut self) {

@@ -266,8 +266,11 @@ fn open_block_is_neither_copied_nor_rebalanced() {
 #[test]
 fn recommendation_marks_the_node_until_it_is_taken_back() {
     let mut rig = rig(2);
-    let recommend =
-        |reason: &str| Request::Recommend { node: NodeId(1).into(), reason: reason.to_owned() };
+    let recommend = |reason: &str| Request::Recommend {
+        node: NodeId(1).into(),
+        reason: reason.to_owned(),
+        is_withdrawn: false,
+    };
     rig.ask(recommend("the cloud said so")).unwrap();
     rig.ask(recommend("and again")).unwrap();
     assert!(rig.info(NodeId(1)).is_at_risk);
@@ -276,6 +279,23 @@ fn recommendation_marks_the_node_until_it_is_taken_back() {
     assert_eq!(marks.count(), 1);
     rig.ask(Request::Cancel { node: NodeId(1).into() }).unwrap();
     assert!(!rig.info(NodeId(1)).is_at_risk);
+}
+
+#[test]
+fn recommendation_is_withdrawn_by_who_gave_it() {
+    let mut rig = rig(2);
+    let ask = |rig: &mut Rig, reason: &str, is_withdrawn: bool| {
+        let (node, reason) = (NodeId(1).into(), reason.to_owned());
+        rig.ask(Request::Recommend { node, reason, is_withdrawn }).unwrap();
+        rig.info(NodeId(1)).is_at_risk
+    };
+    assert!(!ask(&mut rig, "cloud", true), "there was none");
+    assert!(ask(&mut rig, "a person", false));
+    assert!(ask(&mut rig, "cloud", false));
+    assert!(ask(&mut rig, "cloud", true), "the person's stays");
+    assert!(!ask(&mut rig, "a person", true));
+    assert!(rig.has_event(|kind| matches!(kind, EventKind::NodeCancelled { node: NodeId(1) })));
+    assert!(ask(&mut rig, "cloud", false));
 }
 
 #[test]
