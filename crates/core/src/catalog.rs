@@ -40,6 +40,7 @@ use serde::{Deserialize, Serialize};
 
 pub use apply::{Applied, DatanodeOrder};
 pub use block_map::allocated_bytes;
+pub(crate) use copies::InTheWay;
 pub use inspect::BlockFacts;
 pub use log::{Action, Command, Placement};
 pub use object::ROOT;

@@ -75,7 +75,7 @@ impl Catalog {
             Action::Commit { holder, moves } => self.commit_all(*holder, moves, orders),
             Action::Abandon { holder, blocks } => self.abandon(*holder, blocks, orders),
             Action::DropCopies { holder, blocks } => self.drop_copies(*holder, blocks, orders),
-            Action::MakeRoom { blocks } => Err(self.make_room(blocks, orders)),
+            Action::MakeRoom { copies, moves } => Err(self.make_room(copies, moves, orders)),
             Action::Forecast { holder, node, forecast } => self.forecast(*holder, *node, *forecast),
             Action::Recovered { lengths } => {
                 self.recovered(lengths, orders);

@@ -1,5 +1,6 @@
 //! Copies beside the home: made ahead of a notice, they become homes when it comes.
 
+use sanderling_protocol::message::MovePurpose;
 use sanderling_protocol::node::Policy;
 use sanderling_protocol::{BlockId, Millis, NodeId, Nonce, Refusal, Reply, Tier};
 
@@ -7,6 +8,7 @@ use super::Catalog;
 use super::block_map::{Copied, Orders, allocated_bytes};
 use super::due::Due;
 use super::events::Gathered;
+use super::members::Node;
 
 /// Most copies that become homes by one command, so that a large node's notice does not stop the
 /// namenode for long; the next turn follows at once.
@@ -17,6 +19,25 @@ const ROOM_MADE_SHARE: u64 = 25;
 
 /// When a writer asks again for whom copies were dropped: their datanodes are told meanwhile.
 const ROOM_IS_MADE: Millis = Millis(10);
+
+/// What takes room that others need more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct InTheWay {
+    /// Blocks whose copies it is.
+    pub(crate) copies: Vec<BlockId>,
+    /// Blocks for which room is reserved without a drain.
+    pub(crate) moves: Vec<BlockId>,
+}
+
+impl InTheWay {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    const fn len(&self) -> usize {
+        self.copies.len() + self.moves.len()
+    }
+}
 
 impl Catalog {
     /// Notes that a node holds the block's bytes beside its home.
@@ -85,38 +106,73 @@ impl Catalog {
         }
     }
 
-    /// Returns the copies that are to go so that blocks of so many bytes find room in a tier: a
-    /// little of each node's, so that not each block asks again; those of the newest blocks, which
-    /// are copied last.
-    pub(crate) fn copies_in_the_way(&self, tier: Tier, bytes: u64) -> Vec<BlockId> {
-        let nodes = self.nodes.by_id.values().filter(|node| node.policy.takes_blocks());
-        let mut blocks = Vec::new();
-        for node in nodes {
-            let size = node.tiers.iter().find(|state| state.tier == tier);
-            let wanted = bytes.max(size.map_or(0, |state| state.capacity / ROOM_MADE_SHARE));
-            let mut made = node.free_bytes(tier);
-            for (block, (of, taken)) in node.copies.iter().rev() {
-                if made >= wanted || blocks.len() >= PROMOTED_PER_TURN_MAX {
-                    break;
-                }
-                if *of == tier && self.is_spare(*block) {
-                    made += taken;
-                    blocks.push(*block);
-                }
-            }
-        }
-        blocks
+    /// Tells whether a reservation may be done without: no block must leave its node by it.
+    fn is_spare_move(&self, id: BlockId) -> bool {
+        let moving = self.blocks.get(&id).and_then(|block| block.moving);
+        moving.is_some_and(|planned| planned.purpose != MovePurpose::Relocate) && self.is_spare(id)
     }
 
-    /// Gives copies up for a writer, who asks again when the datanodes have been told.
-    pub(super) fn make_room(&mut self, blocks: &[BlockId], orders: &mut Orders) -> Refusal {
-        self.drop_spare(blocks, orders);
-        let why = format!("{} copies make room", blocks.len());
+    /// Adds to `way` what is to go from a node so that so many bytes are free in a tier:
+    /// reservations first, for which nothing was made yet, then the copies of the newest blocks,
+    /// which are copied last. Returns the bytes that are free then.
+    fn find_in_the_way(&self, node: &Node, tier: Tier, bytes: u64, way: &mut InTheWay) -> u64 {
+        let mut made = node.free_bytes(tier);
+        let moves = node.incoming.iter().filter(|(_, (of, _))| *of == tier);
+        for (block, (_, taken)) in moves.filter(|(block, _)| self.is_spare_move(**block)) {
+            if made >= bytes || way.len() >= PROMOTED_PER_TURN_MAX {
+                return made;
+            }
+            made += taken;
+            way.moves.push(*block);
+        }
+        let copies = node.copies.iter().rev().filter(|(_, (of, _))| *of == tier);
+        for (block, (_, taken)) in copies.filter(|(block, _)| self.is_spare(**block)) {
+            if made >= bytes || way.len() >= PROMOTED_PER_TURN_MAX {
+                return made;
+            }
+            made += taken;
+            way.copies.push(*block);
+        }
+        made
+    }
+
+    /// Returns what is to go so that blocks of so many bytes find room in a tier: a little of each
+    /// node's, so that not each block asks again.
+    pub(crate) fn in_the_way(&self, tier: Tier, bytes: u64) -> InTheWay {
+        let mut way = InTheWay::default();
+        for node in self.nodes.by_id.values().filter(|node| node.policy.takes_blocks()) {
+            let size = node.tiers.iter().find(|state| state.tier == tier);
+            let wanted = bytes.max(size.map_or(0, |state| state.capacity / ROOM_MADE_SHARE));
+            self.find_in_the_way(node, tier, wanted, &mut way);
+        }
+        way
+    }
+
+    /// Gives copies and reservations up for a writer, who asks again when the datanodes have been
+    /// told.
+    pub(super) fn make_room(
+        &mut self,
+        copies: &[BlockId],
+        moves: &[BlockId],
+        orders: &mut Orders,
+    ) -> Refusal {
+        let way = InTheWay { copies: copies.to_vec(), moves: moves.to_vec() };
+        self.give_way(&way, orders);
+        let why = format!("{} copies and {} moves make room", copies.len(), moves.len());
         Refusal::RetryAfter { after: ROOM_IS_MADE, why }
     }
 
-    /// Gives up as many copies on a node as a last copy of so many bytes needs room there: those of
-    /// the newest blocks. Those whose home leaves are about to become homes and stay.
+    fn give_way(&mut self, way: &InTheWay, orders: &mut Orders) {
+        for block in &way.moves {
+            if self.is_spare_move(*block) {
+                self.void_move(*block, orders);
+            }
+        }
+        self.drop_spare(&way.copies, orders);
+    }
+
+    /// Gives up as many copies and reservations on a node as a last copy of so many bytes needs
+    /// room there. Copies whose home leaves are about to become homes and stay.
     pub(super) fn make_room_on(
         &mut self,
         node: NodeId,
@@ -125,21 +181,9 @@ impl Catalog {
         orders: &mut Orders,
     ) {
         let Some(held) = self.nodes.get(node) else { return };
-        let mut made = held.free_bytes(tier);
-        let mut blocks = Vec::new();
-        for (block, (of, taken)) in held.copies.iter().rev() {
-            if made >= bytes {
-                break;
-            }
-            if *of == tier && self.is_spare(*block) {
-                made += taken;
-                blocks.push(*block);
-            }
-        }
-        if made >= bytes {
-            for block in blocks {
-                self.drop_copy(block, orders);
-            }
+        let mut way = InTheWay::default();
+        if self.find_in_the_way(held, tier, bytes, &mut way) >= bytes {
+            self.give_way(&way, orders);
         }
     }
 

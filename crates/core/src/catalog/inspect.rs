@@ -25,6 +25,8 @@ pub struct BlockFacts {
     pub copy: Option<(NodeId, Tier, Epoch)>,
     /// The future home that is reserved, with its epoch.
     pub reserved: Option<(NodeId, Epoch, MovePurpose)>,
+    /// Its tier.
+    pub reserved_tier: Option<Tier>,
 }
 
 impl Catalog {
@@ -41,6 +43,7 @@ impl Catalog {
             is_ended: block.state == BlockState::Ended,
             copy: block.copy.map(|copy| (copy.node, copy.tier, copy.epoch)),
             reserved: block.moving.map(|planned| (planned.to, planned.to_epoch, planned.purpose)),
+            reserved_tier: block.moving.map(|planned| planned.tier),
         })
     }
 

@@ -131,9 +131,11 @@ pub enum Action {
         holder: Nonce,
         blocks: Vec<BlockId>,
     },
-    /// A writer needs the room that these blocks' copies take.
+    /// A writer needs the room that these blocks' copies take, and what is reserved for moves of
+    /// those.
     MakeRoom {
-        blocks: Vec<BlockId>,
+        copies: Vec<BlockId>,
+        moves: Vec<BlockId>,
     },
     Forecast {
         holder: Nonce,

@@ -3,12 +3,12 @@
 use sanderling_protocol::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_GRANT_MAX, TEXT_BYTES_MAX};
 use sanderling_protocol::message::{Affinity, Create, Heartbeat, HeartbeatReply, Register};
 use sanderling_protocol::{
-    BlockId, Instant, Millis, NodeId, NodeSelector, ObjectId, Path, Policy, Refusal, Reply,
-    Request, StorageClass, Tier, WhenFull,
+    Instant, Millis, NodeId, NodeSelector, ObjectId, Path, Policy, Refusal, Reply, Request,
+    StorageClass, Tier, WhenFull,
 };
 
 use super::{KnownCandidates, Namenode, Prepared};
-use crate::catalog::{Action, Command, Placement, allocated_bytes};
+use crate::catalog::{Action, Command, InTheWay, Placement, allocated_bytes};
 use crate::placement::{Candidate, Candidates, Wish, place, weights};
 
 /// The longest notice. A deadline further off is a mistake, or a decommission.
@@ -161,23 +161,24 @@ impl Namenode {
         let wish = Wish { class, avoid, near_host };
         let placed = place(&mut self.draw, candidates, room, &wish, sizes);
         placed.map_err(|refusal| {
-            let blocks = if has_nodes { self.copies_in_the_way(class, sizes) } else { Vec::new() };
-            if blocks.is_empty() {
+            let way = if has_nodes { self.in_the_way(class, sizes) } else { InTheWay::default() };
+            if way.is_empty() {
                 refusal.into()
             } else {
-                Answered::First(Box::new(Action::MakeRoom { blocks }))
+                let InTheWay { copies, moves } = way;
+                Answered::First(Box::new(Action::MakeRoom { copies, moves }))
             }
         })
     }
 
-    /// Returns the copies that are to go so that blocks of a class find room.
-    fn copies_in_the_way(&self, class: StorageClass, sizes: &[u32]) -> Vec<BlockId> {
+    /// Returns the copies and reservations that are to go so that blocks of a class find room.
+    fn in_the_way(&self, class: StorageClass, sizes: &[u32]) -> InTheWay {
         let bytes = sizes.iter().map(|size| u64::from(allocated_bytes(*size))).sum();
         let falls_through = class.when_full == WhenFull::FallThrough;
         let slower = class.tier.slower().filter(|_| falls_through);
         let mut tiers = std::iter::once(class.tier).chain(slower);
-        let in_tier = |tier| Some(self.catalog.copies_in_the_way(tier, bytes));
-        tiers.find_map(|tier| in_tier(tier).filter(|blocks| !blocks.is_empty())).unwrap_or_default()
+        let found = |tier| Some(self.catalog.in_the_way(tier, bytes));
+        tiers.find_map(|tier| found(tier).filter(|way| !way.is_empty())).unwrap_or_default()
     }
 
     /// Sees to it that the nodes that may get blocks are those: wanted, present and not suspected.

@@ -63,7 +63,8 @@ impl Copies {
                     }
                 }
             }
-            (Action::DropCopies { blocks, .. }, Ok(_)) | (Action::MakeRoom { blocks }, _) => {
+            (Action::DropCopies { blocks, .. }, Ok(_))
+            | (Action::MakeRoom { copies: blocks, .. }, _) => {
                 self.copies.retain(|block, _| !blocks.contains(block));
             }
             (Action::Abandon { blocks, .. }, Ok(_)) => {

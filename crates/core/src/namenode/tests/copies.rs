@@ -417,3 +417,63 @@ fn many_blocks(rig: &mut Rig, count: usize) -> Vec<BlockId> {
         grant = next;
     }
 }
+
+#[test]
+fn writers_get_the_room_that_moves_without_a_drain_have_reserved() {
+    for purpose in [MovePurpose::Rebalance, MovePurpose::Precopy] {
+        let mut rig = rig(2);
+        let mut kept = Vec::new();
+        // Every second file makes room at its own node when it is moved: until then it takes twice.
+        while rig.free_nodes() == 2 {
+            let name = format!("/{}", kept.len());
+            let location = rig.put(&name, 1 << 20).blocks[0];
+            let to = if location.home == Some(NodeId(1)) { NodeId(2) } else { NodeId(1) };
+            let epoch = rig.begin(location.block, location.epoch, to, purpose);
+            kept.push((location, to, epoch));
+        }
+        let reserved = kept.iter().filter(|(.., epoch)| epoch.is_ok()).count();
+        assert!(reserved > 30, "{reserved} moves are reserved");
+        let mut files = 0;
+        let refused = loop {
+            match rig.create(&format!("/more-{files}")) {
+                Ok(grant) => rig.seal(&grant, &[1 << 20]).unwrap(),
+                Err(Refusal::RetryAfter { after, .. }) => {
+                    rig.pass(after);
+                    continue;
+                }
+                Err(refusal) => break refusal,
+            };
+            files += 1;
+        };
+        assert!(matches!(refused, Refusal::Full { .. }), "{refused}");
+        let used: u64 = [1, 2].map(|node| rig.info(NodeId(node)).home_bytes).iter().sum();
+        assert_eq!(used, 128 << 20, "all room is the writers'");
+        let (location, to, epoch) = kept.iter().find(|(.., epoch)| epoch.is_ok()).unwrap();
+        let epochs = (location.epoch, *epoch.as_ref().unwrap());
+        let late = rig.end(location.block, epochs, *to, 1 << 20);
+        assert!(matches!(late, Err(Refusal::MoveVoid { .. })), "{late:?}");
+    }
+}
+
+#[test]
+fn moves_for_balance_give_way_to_a_last_copy_that_must_leave() {
+    let mut rig = rig(3);
+    let mut last = None;
+    for name in 0.. {
+        if rig.namenode.catalog().node_room(NodeId(2), Tier::Dram).0 < 1 << 20 {
+            break;
+        }
+        let location = rig.put(&format!("/{name}"), 1 << 20).blocks[0];
+        match location.home {
+            Some(NodeId(3)) => last = Some(location),
+            Some(NodeId(1)) => {
+                let purpose = MovePurpose::Rebalance;
+                let _ = rig.begin(location.block, location.epoch, NodeId(2), purpose);
+            }
+            _ => {}
+        }
+    }
+    let last = last.expect("node 3 holds some");
+    rig.give_notice(NodeId(3));
+    rig.begin(last.block, last.epoch, NodeId(2), MovePurpose::Relocate).unwrap();
+}
