@@ -40,7 +40,7 @@ async fn push(node: &Node, one: PushMove) -> Result<Pushed, Refusal> {
         tracing::debug!(block = %one.block, %refusal, "not looked for in the object tier");
     }
     let admitted = node.store.admit_push(one.block, one.from_epoch)?;
-    let length = admitted.length;
+    let length = admitted.length.min(one.bytes_max);
     let Some(bytes) = admitted.bytes else { return Ok(Pushed { length }) };
     let read = verified(bytes, one.block, length).await?;
     let mut header = Header::new(Op::Store, 0);

@@ -128,6 +128,7 @@ async fn damage_on_disk_reaches_neither_reader_nor_target_unnoticed() {
         to: target.node(),
         address: target.address().to_string(),
         tier: Tier::Dram,
+        bytes_max: u32::MAX,
     };
     let OrderReply::Pushed(pushed) = caller.order(Order::Push { moves: vec![push] }).await else {
         panic!("a push is answered as such");
@@ -157,6 +158,7 @@ async fn blocks_move_from_memory_to_disk_and_are_read_with_others() {
         to: target.node(),
         address: target.address().to_string(),
         tier: Tier::Disk,
+        bytes_max: u32::MAX,
     };
     from.order(Order::Push { moves: vec![push] }).await;
     let mut body = Vec::new();

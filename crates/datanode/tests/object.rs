@@ -148,6 +148,7 @@ async fn orders_to_adopt_fence_and_push_find_what_another_node_put_there() {
         to: third.node(),
         address: third.address().to_string(),
         tier: Tier::Dram,
+        bytes_max: u32::MAX,
     }];
     let pushed = caller.order(Order::Push { moves }).await;
     assert!(matches!(&pushed, OrderReply::Pushed(all) if all[0].is_ok()), "{pushed:?}");

@@ -21,6 +21,7 @@ fn move_to(target: &DatanodeServer, block: u64, from: u32) -> PushMove {
         to: target.node(),
         address: target.address().to_string(),
         tier: Tier::Dram,
+        bytes_max: u32::MAX,
     }
 }
 
@@ -116,6 +117,20 @@ async fn pushed_blocks_are_whole_at_the_target_and_readable_at_both() {
     assert!(matches!(stale, Err(Refusal::StaleEpoch { .. })), "{stale:?}");
     let again = push(&from, moves[..40].to_vec()).await;
     assert!(again.iter().all(Result::is_ok), "a push is repeated by the next manager: {again:?}");
+    source.stop().await;
+    target.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_bytes_that_count_are_pushed() {
+    let served = Served::start().await;
+    let (source, target) = (served.datanode().await, served.datanode().await);
+    let (from, to) = (Caller::new(&source), Caller::new(&target));
+    from.write(1, 0, &bytes(70_000, 1)).await.unwrap();
+    let pushed = push(&from, vec![PushMove { bytes_max: 66_000, ..move_to(&target, 1, 1) }]).await;
+    assert_eq!(pushed, [Ok(Pushed { length: 66_000 })]);
+    assert_eq!(to.held().await[0].length, 66_000);
+    assert_eq!(to.read(1, 2, 0, 66_000).await.unwrap(), bytes(70_000, 1)[..66_000]);
     source.stop().await;
     target.stop().await;
 }

@@ -63,6 +63,9 @@ pub struct PushMove {
     pub address: String,
     /// The target's tier.
     pub tier: Tier,
+    /// Most bytes that are sent: of a block that has ended those that count. This node may hold
+    /// more, which nobody acknowledged and for which the target has no room.
+    pub bytes_max: u32,
 }
 
 /// What a push found and did.

@@ -591,6 +591,7 @@ impl World {
                     match admitted.bytes {
                         None => results[index] = Some(Ok(Pushed { length: admitted.length })),
                         Some(content) => {
+                            let content = content.part(0, content.bytes().min(one.bytes_max));
                             bytes_in_all += u64::from(content.bytes());
                             waiting[index] = Some((one, content));
                         }

@@ -178,7 +178,8 @@ impl World {
                 continue;
             }
             let MoveProposal { block, from_epoch, to, tier, .. } = *one;
-            pushes.push(PushMove { block, from_epoch, to_epoch, to, address, tier });
+            let bytes_max = u32::MAX;
+            pushes.push(PushMove { block, from_epoch, to_epoch, to, address, tier, bytes_max });
             commits.push((*one, MoveCommit { block, from_epoch, to_epoch, to, length: 0 }));
         }
         let Some(place) = self.place_of(source).filter(|_| !pushes.is_empty()) else { return };

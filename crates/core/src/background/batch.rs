@@ -81,6 +81,7 @@ impl Batch {
             to: self.target,
             address: address.to_owned(),
             tier: self.tier,
+            bytes_max: one.candidate.counted_bytes(),
         };
         self.moves.iter().map(push).collect()
     }

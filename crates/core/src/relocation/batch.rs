@@ -116,6 +116,7 @@ impl Batch {
             to: self.choice.node,
             address: address.to_owned(),
             tier: self.choice.tier,
+            bytes_max: one.queued.candidate.counted_bytes(),
         };
         self.moves.iter().map(push).collect()
     }

@@ -55,6 +55,15 @@ pub struct MoveCandidate {
     pub copy: Option<(NodeId, Tier)>,
 }
 
+impl MoveCandidate {
+    /// Returns the most bytes of it that may count: all that its datanode holds while a writer may
+    /// still say how many do, those that were published afterwards.
+    #[must_use]
+    pub const fn counted_bytes(&self) -> u32 {
+        if self.is_open { u32::MAX } else { self.length }
+    }
+}
+
 /// What a move is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
