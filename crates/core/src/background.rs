@@ -61,7 +61,8 @@ pub struct Background {
     scarce: BTreeMap<(NodeId, Tier), u64>,
     /// Tiers that are being made equally full.
     balancing: BTreeSet<Tier>,
-    /// Whether a drain with a deadline is under way: whatever can wait, waits.
+    /// Whether drains with a deadline may need all the room that there is: whatever can wait,
+    /// waits.
     is_waiting: bool,
     scans: BTreeMap<NodeId, Scan>,
     /// Pages under way.
@@ -112,6 +113,11 @@ impl Background {
         }
     }
 
+    /// Notes which nodes drains with a deadline use now: what can wait keeps off them.
+    pub fn engage(&mut self, nodes: BTreeSet<NodeId>) {
+        self.fleet.engage(if self.config.pace.yields_to_drains { nodes } else { BTreeSet::new() });
+    }
+
     /// Returns what was done so far.
     #[must_use]
     pub fn counts(&self) -> BackgroundCounts {
@@ -130,12 +136,15 @@ impl Background {
     }
 
     fn on_view(&mut self, now: Instant, drains: &[DrainWork], nodes: Vec<NodeInfo>) {
-        self.is_waiting = drains.iter().any(|drain| drain.deadline_in.is_some());
         let mut unseen: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
         for batch in self.batches.values().filter(|batch| batch.step == Step::Reserve) {
             *unseen.entry((batch.target, batch.tier)).or_default() += batch.reserve_bytes();
         }
         self.fleet.replace(now, nodes, &unseen);
+        let leaving = drains.iter().filter(|drain| drain.deadline_in.is_some());
+        let leaving: u64 = leaving.map(|drain| drain.left_bytes).sum();
+        // A move takes its room twice until it is committed.
+        self.is_waiting = leaving > 0 && self.fleet.free_bytes() / 2 < leaving;
         self.busy.retain(|_, batches| *batches > 0);
         self.wish();
         let wishes = &self.wishes;

@@ -36,6 +36,12 @@ impl Manager {
         self.background.counts()
     }
 
+    /// Tells the background which nodes drains use now: it keeps off them.
+    fn engage(&mut self) {
+        let engaged = self.relocator.engaged();
+        self.background.engage(engaged);
+    }
+
     /// Tells whether nothing is under way and nothing is left to do.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -51,6 +57,7 @@ impl Machine for Manager {
         let call = match &input {
             Input::Drains { .. } => {
                 self.relocator.handle(now, input.clone());
+                self.engage();
                 return self.background.handle(now, input);
             }
             Input::Candidates { .. } => return self.relocator.handle(now, input),
@@ -62,6 +69,7 @@ impl Machine for Manager {
             | Input::Dropped { call, .. } => *call,
         };
         if call >= Background::CALLS_FROM {
+            self.engage();
             self.background.handle(now, input);
         } else {
             self.relocator.handle(now, input);
@@ -74,6 +82,7 @@ impl Machine for Manager {
 
     fn handle_deadline(&mut self, now: Instant) {
         self.relocator.handle_deadline(now);
+        self.engage();
         self.background.handle_deadline(now);
     }
 
@@ -156,5 +165,47 @@ mod tests {
             .collect();
         assert_eq!(sources, [NodeId(1), NodeId(2)]);
         assert!(!manager.is_idle());
+    }
+
+    #[test]
+    fn balance_goes_on_beside_a_drain_on_nodes_that_it_does_not_use() {
+        let config = BackgroundConfig::default();
+        let mut manager = Manager::new(RelocatorConfig::default(), config);
+        let Input::Drains { drains, nodes } = view() else { panic!("a view") };
+        let mut nodes =
+            [&nodes[..1], &(2..=5).map(|id| node(id, 1 << 30)).collect::<Vec<_>>()].concat();
+        for (info, used) in nodes.iter_mut().zip([0, 0, 0, 0, 64 << 20]) {
+            (info.egress_bytes_per_second, info.budget_bytes) = (1 << 20, 1 << 40);
+            info.tiers[0].used_bytes = used;
+        }
+        let look = |manager: &mut Manager| {
+            let (drains, nodes) = (drains.clone(), nodes.clone());
+            manager.handle(NOW, Input::Drains { drains, nodes });
+        };
+        look(&mut manager);
+        let page = Some((vec![candidate(8, 10)], false));
+        manager.handle(NOW, Input::Candidates { node: NodeId(1), page });
+        let asked = outputs(&mut manager);
+        let used = asked.iter().find_map(|it| match it {
+            Output::Reserve { moves, .. } => Some(moves[0].to),
+            _ => None,
+        });
+        let used = used.expect("block 8 leaves node 1");
+        let page = asked.iter().find_map(|it| match it {
+            Output::Page { call, node: NodeId(5), .. } => Some(*call),
+            _ => None,
+        });
+        let blocks = (100..400).map(|id| candidate(id, 1 << 16)).collect();
+        let page =
+            Input::Page { call: page.expect("node 5 is too full"), page: Some((blocks, false)) };
+        manager.handle(NOW, page);
+        let targets: Vec<NodeId> = outputs(&mut manager)
+            .into_iter()
+            .filter_map(|it| match it {
+                Output::Reserve { moves, .. } => Some(moves[0].to),
+                _ => None,
+            })
+            .collect();
+        assert!(!targets.is_empty() && !targets.contains(&used), "{targets:?} beside {used}");
     }
 }

@@ -93,6 +93,12 @@ variants! {
         "the manager makes no copies, however much a node has alone";
     NeverRebalanced, "never-rebalanced", "balance",
         "the manager leaves nodes as unequally full as they are";
+    RoomKept, "room-kept", "room",
+        "writers are refused for want of room that copies and reservations take";
+    BalanceIntoDrain, "balance-into-drain", "drains-first",
+        "the manager moves bytes for balance over the links that a drain uses";
+    TailsUnseen, "tails-unseen", "futile",
+        "heartbeats do not tell of bytes that are held and that nobody published";
 }
 
 impl Broken {

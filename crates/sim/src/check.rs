@@ -5,6 +5,7 @@ pub(crate) mod blocks;
 pub(crate) mod bytes;
 pub(crate) mod copies;
 mod end;
+pub(crate) mod first;
 pub(crate) mod loss;
 pub(crate) mod losses;
 pub(crate) mod names;
@@ -21,6 +22,7 @@ use crate::world::World;
 use blocks::Blocks;
 use bytes::Bytes;
 use copies::Copies;
+use first::First;
 use losses::Losses;
 use names::Names;
 use notices::Notices;
@@ -37,6 +39,7 @@ pub(crate) struct Checks {
     pub(crate) copies: Copies,
     pub(crate) losses: Losses,
     pub(crate) notices: Notices,
+    pub(crate) first: First,
     is_kind: bool,
     applied: u64,
 }
@@ -53,6 +56,7 @@ impl Checks {
             copies: Copies::default(),
             losses: Losses::default(),
             notices: Notices::default(),
+            first: First::default(),
             is_kind: plan.is_kind(),
             applied: 0,
         }

@@ -10,6 +10,7 @@ use sanderling_protocol::{
 };
 
 use crate::Broken;
+use crate::check::first::UnderWay;
 use crate::event::{ManagerCall, Purpose, Timer};
 use crate::plan::Plan;
 use crate::wire::{Answer, Ask, DataAnswer, DataAsk, Place, data, meta};
@@ -21,6 +22,7 @@ pub(crate) struct Manager {
     holder: Nonce,
     is_acting: bool,
     decisions: Decisions,
+    under_way: UnderWay,
     wake_at: Option<u64>,
 }
 
@@ -38,8 +40,10 @@ impl Manager {
         let mut background = plan.background.config();
         background.exposure.is_on &= broken != Some(Broken::NeverCopied);
         background.rebalance.is_on &= broken != Some(Broken::NeverRebalanced);
+        background.pace.yields_to_drains = broken != Some(Broken::BalanceIntoDrain);
         let decisions = Decisions::new(RelocatorConfig::default(), background);
-        Self { holder: Nonce(0), is_acting: false, decisions, wake_at: None }
+        let under_way = UnderWay::default();
+        Self { holder: Nonce(0), is_acting: false, decisions, under_way, wake_at: None }
     }
 }
 
@@ -108,6 +112,7 @@ impl World {
             ManagerCall::Drains => match meta(answer) {
                 Some(Ok(Reply::Drains { drains, nodes })) => {
                     self.eagers[usize::from(number)].see(&nodes);
+                    self.managers[usize::from(number)].under_way.see(&drains);
                     Input::Drains { drains, nodes }
                 }
                 Some(Err(Refusal::NotManager { .. })) => return self.manager_stop(number),
@@ -130,6 +135,7 @@ impl World {
                 Input::Committed { call, epochs }
             }
             ManagerCall::Push(call) => {
+                self.managers[usize::from(number)].under_way.end(call);
                 let outcomes = match data(answer) {
                     Some(Ok(DataAnswer::Order(OrderReply::Pushed(outcomes)))) => Some(outcomes),
                     _ => None,
@@ -171,6 +177,10 @@ impl World {
     fn manager_act(&mut self, number: u8) {
         let holder = self.managers[usize::from(number)].holder;
         while let Some(output) = self.managers[usize::from(number)].decisions.poll_output() {
+            let mut under_way = std::mem::take(&mut self.managers[usize::from(number)].under_way);
+            under_way.begin(&output);
+            self.check_keeps_off(&under_way, &output);
+            self.managers[usize::from(number)].under_way = under_way;
             match output {
                 Output::Fetch { node, after, limit } => {
                     let request = Request::DrainBlocks { holder, node, after, limit };

@@ -8,6 +8,7 @@ mod copies;
 use std::collections::BTreeMap;
 
 use sanderling_core::catalog::{Action, Applied, Command};
+use sanderling_core::namenode::Prepared;
 use sanderling_protocol::message::{Create, MoveCommit, MoveProposal, MovePurpose, ObjectKind};
 use sanderling_protocol::{
     BlockId, NodeId, Nonce, Order, OrderReply, Path, Policy, Refusal, Reply, Request, Tier,
@@ -88,6 +89,18 @@ impl World {
     fn mistake_apply(&mut self, command: Command) -> Result<Reply, Refusal> {
         self.namenode.journal.push(command.clone());
         self.namenode.machine.apply(&command).result
+    }
+
+    /// Keeps the room that copies and reservations take.
+    pub(crate) fn mistake_prepared(&self, prepared: Prepared) -> Prepared {
+        match prepared {
+            Prepared::Log(Command { action: Action::MakeRoom { .. }, .. })
+                if self.is_broken(Broken::RoomKept) =>
+            {
+                Prepared::Answer(Err(Refusal::Full { bytes: 1, class: "dram".to_owned() }))
+            }
+            prepared => prepared,
+        }
     }
 
     pub(crate) fn mistake_command(&mut self, mut command: Command) -> Command {

@@ -259,8 +259,10 @@ impl World {
         for (from, call, request) in asked {
             let asked = request.clone();
             let request = self.mistake_request(request);
-            match self.namenode.machine.prepare(now, request) {
+            let prepared = self.namenode.machine.prepare(now, request);
+            match self.mistake_prepared(prepared) {
                 Prepared::Answer(answer) => {
+                    self.check_full(&asked, &answer);
                     self.reply(Place::Namenode, from, call, Answer::Meta(answer));
                 }
                 Prepared::Log(command) => {

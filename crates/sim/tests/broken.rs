@@ -33,6 +33,9 @@ const fn hint(broken: Broken) -> u64 {
         Broken::LaterNoticeWins => 124,
         Broken::NeverCopied => 12,
         Broken::NeverRebalanced => 111,
+        Broken::RoomKept => 0,
+        Broken::BalanceIntoDrain => 0,
+        Broken::TailsUnseen => 0,
     }
 }
 

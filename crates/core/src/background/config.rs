@@ -29,6 +29,8 @@ pub struct PaceConfig {
     pub busy_percent: u64,
     /// Requests under way at which it counts as busy, however few bytes they carry.
     pub busy_requests: u32,
+    /// Whether what can wait keeps off the nodes that a drain uses.
+    pub yields_to_drains: bool,
     /// Age at which moves to a new node may take the whole of `target_percent`.
     pub ramp: Millis,
     /// Share of `target_percent` with which they begin.
@@ -50,6 +52,7 @@ impl PaceConfig {
             busy_target_percent: 50,
             busy_percent: 50,
             busy_requests: 16,
+            yields_to_drains: true,
             ramp: Millis::from_secs(60),
             ramp_percent: 25,
         }

@@ -1,9 +1,9 @@
 //! The nodes as the last view showed them, less what was planned since.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::message::MovePurpose;
-use sanderling_protocol::node::Availability;
+use sanderling_protocol::node::{Availability, TierUsage};
 use sanderling_protocol::{Instant, NodeId, NodeInfo, Tier};
 
 use super::batch::Batch;
@@ -62,6 +62,8 @@ pub(super) struct Fleet {
     members: BTreeMap<NodeId, Member>,
     /// Nodes that refused or could not be reached, and until when they are left alone.
     avoided: BTreeMap<NodeId, Instant>,
+    /// Nodes that drains use now: those that leave, and those that take their blocks.
+    engaged: BTreeSet<NodeId>,
 }
 
 impl Traffic {
@@ -171,11 +173,35 @@ impl Fleet {
                 }
                 None => Member::new(now, info),
             };
+            let load = member.info.load;
             for usage in &mut member.info.tiers {
+                // It may hold bytes that nobody published: they are in nobody's account.
+                let held = match usage.tier {
+                    Tier::Dram => load.dram_used_bytes,
+                    Tier::Disk => load.disk_used_bytes,
+                    Tier::Object => 0,
+                };
+                usage.used_bytes = usage.used_bytes.max(held);
                 usage.used_bytes += unseen.get(&(id, usage.tier)).copied().unwrap_or(0);
             }
             self.members.insert(id, member);
         }
+    }
+
+    pub(super) fn engage(&mut self, nodes: BTreeSet<NodeId>) {
+        self.engaged = nodes;
+    }
+
+    /// Tells whether a drain uses a node now.
+    pub(super) fn is_engaged(&self, node: NodeId) -> bool {
+        self.engaged.contains(&node)
+    }
+
+    /// Returns the free bytes of the nodes that take blocks.
+    pub(super) fn free_bytes(&self) -> u64 {
+        let tiers = self.infos().filter(|info| takes(info)).flat_map(|info| &info.tiers);
+        let free = |usage: &TierUsage| usage.capacity_bytes.saturating_sub(usage.used_bytes);
+        tiers.map(free).fold(0, u64::saturating_add)
     }
 
     pub(super) fn get(&self, node: NodeId) -> Option<&Member> {
@@ -260,19 +286,19 @@ impl Fleet {
     }
 
     /// Returns the node that should hold a copy of `bytes` of a source's block in a tier: the one
-    /// with most room for what it is busy with.
+    /// with most room for what it is busy with. One that can wait keeps off drains.
     pub(super) fn choose_copy(
         &mut self,
         now: Instant,
         source: NodeId,
         tier: Tier,
-        bytes: u64,
+        (bytes, can_wait): (u64, bool),
         config: &BackgroundConfig,
     ) -> Answer {
         let host = self.members.get(&source).map_or("", |member| &member.info.host).to_owned();
         let elsewhere = self.has_other_host(&host);
         let life_min = config.exposure.life_min;
-        self.choose(now, MovePurpose::Precopy, tier, bytes, config, |member| {
+        self.choose(now, MovePurpose::Precopy, tier, (bytes, can_wait), config, |member| {
             let is_apart = member.info.id != source && !(elsewhere && member.info.host == host);
             let is_dying = member.info.expected_life.is_some_and(|life| life < life_min);
             is_apart.then_some(if is_dying { 1 } else { 2 })
@@ -289,7 +315,7 @@ impl Fleet {
         lack: &BTreeMap<(NodeId, Tier), u64>,
         config: &BackgroundConfig,
     ) -> Answer {
-        self.choose(now, MovePurpose::Rebalance, tier, bytes, config, |member| {
+        self.choose(now, MovePurpose::Rebalance, tier, (bytes, true), config, |member| {
             lack.get(&(member.info.id, tier))
                 .copied()
                 .filter(|lack| length < lack.saturating_mul(2))
@@ -303,7 +329,7 @@ impl Fleet {
         now: Instant,
         purpose: MovePurpose,
         tier: Tier,
-        bytes: u64,
+        (bytes, can_wait): (u64, bool),
         config: &BackgroundConfig,
         weigh: impl Fn(&Member) -> Option<u64>,
     ) -> Answer {
@@ -316,7 +342,8 @@ impl Fleet {
             }
             let Some(weight) = weigh(member) else { continue };
             let ready_at = member.stores_at(now, purpose, &config.pace);
-            if member.pushes >= config.target_batches_max || ready_at > now {
+            let is_engaged = can_wait && self.engaged.contains(id);
+            if is_engaged || member.pushes >= config.target_batches_max || ready_at > now {
                 let until = (ready_at > now).then_some(ready_at);
                 answer = match answer {
                     Answer::NoRoom => Answer::Busy(until),

@@ -102,7 +102,8 @@ impl Background {
         }
         let hurry = self.wishes[&source].hurry.filter(|_| task == Task::Copy);
         let hurry = hurry.unwrap_or(Hurry::None);
-        let (is_waiting, pace) = (self.is_waiting, &self.config.pace);
+        let is_waiting = self.is_waiting || self.fleet.is_engaged(source);
+        let pace = &self.config.pace;
         let Some(member) = self.fleet.get_mut(source) else { return Next::Nothing };
         let rate = member.send_rate(hurry, is_waiting, pace);
         match member.sends_at(now, rate) {
@@ -139,12 +140,13 @@ impl Background {
     fn plan_copies(&mut self, now: Instant, source: NodeId, bytes_max: u64) -> Next {
         // A block that fits nowhere does not hold up those that do.
         let mut misfits: BTreeMap<Tier, u64> = BTreeMap::new();
+        let can_wait = self.wishes[&source].hurry.is_none_or(|hurry| hurry == Hurry::None);
         for (place, own, bytes) in self.scans[&source].coldest_places() {
             if misfits.get(&own).is_some_and(|misfit| *misfit <= bytes) {
                 continue;
             }
             for tier in copy_tiers(own) {
-                match self.fleet.choose_copy(now, source, tier, bytes, &self.config) {
+                match self.fleet.choose_copy(now, source, tier, (bytes, can_wait), &self.config) {
                     Answer::Go(target) => {
                         self.unplaced.remove(&source);
                         return self.gather_copies(source, (target, tier), place, bytes_max);

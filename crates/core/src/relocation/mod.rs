@@ -224,6 +224,17 @@ impl Relocator {
         }
     }
 
+    /// Returns the nodes whose links drains with a deadline use now: those that leave and have
+    /// bytes left, and those that take blocks of them.
+    #[must_use]
+    pub fn engaged(&self) -> BTreeSet<NodeId> {
+        let has_deadline =
+            |node: &NodeId| self.drains.get(node).is_some_and(|drain| drain.deadline.is_some());
+        let sources = self.drains.keys().copied().filter(|node| has_deadline(node));
+        let moving = self.under_way().filter(|batch| has_deadline(&batch.source));
+        sources.chain(moving.map(|batch| batch.choice.node)).collect()
+    }
+
     /// Returns the batches with a call under way or about to be made again.
     fn under_way(&self) -> impl Iterator<Item = &Batch> {
         self.batches.values().chain(self.waiting.values())

@@ -1,0 +1,128 @@
+//! Who comes first: writers before copies, drains before balance; and what was refused for want of
+//! room is not tried for ever.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sanderling_core::background::Background;
+use sanderling_core::relocation::{CallId, Output};
+use sanderling_protocol::message::{DrainWork, MovePurpose};
+use sanderling_protocol::{BlockId, NodeId, Policy, Refusal, Reply, Request};
+
+use super::Found;
+use crate::world::World;
+
+/// What the checkers of precedence remember.
+#[derive(Debug, Default)]
+pub(crate) struct First {
+    /// How often each block was refused at a place for want of room, after the faults.
+    refused: BTreeMap<(u8, BlockId), u32>,
+}
+
+/// What one manager has under way for its drains.
+#[derive(Debug, Default)]
+pub(crate) struct UnderWay {
+    /// Nodes that drain with a deadline, as the manager saw them last.
+    leaving: BTreeSet<NodeId>,
+    /// Source and target of each push.
+    pushes: BTreeMap<CallId, (NodeId, NodeId)>,
+}
+
+/// Pushes of one block to one place that may be refused for want of room when nothing fails any
+/// more: some were under way before its heartbeat told what it holds.
+const REFUSED_MAX: u32 = 6;
+
+impl UnderWay {
+    pub(crate) fn see(&mut self, drains: &[DrainWork]) {
+        let leaving = drains.iter().filter(|drain| drain.deadline_in.is_some());
+        self.leaving = leaving.map(|drain| drain.node).collect();
+    }
+
+    pub(crate) fn begin(&mut self, output: &Output) {
+        if let Output::Push { call, source, moves, .. } = output
+            && *call < Background::CALLS_FROM
+            && let Some(first) = moves.first()
+        {
+            self.pushes.insert(*call, (*source, first.to));
+        }
+    }
+
+    pub(crate) fn end(&mut self, call: CallId) {
+        self.pushes.remove(&call);
+    }
+
+    fn uses(&self, node: NodeId) -> bool {
+        let of_drains = self.pushes.values().filter(|(source, _)| self.leaving.contains(source));
+        of_drains.flat_map(|(source, target)| [source, target]).any(|used| *used == node)
+    }
+}
+
+impl World {
+    /// Nothing moves for balance from or to a node that a drain of the same manager uses.
+    pub(crate) fn check_keeps_off(&mut self, under_way: &UnderWay, output: &Output) {
+        let Output::Reserve { moves, .. } = output else { return };
+        for one in moves.iter().filter(|one| one.purpose == MovePurpose::Rebalance) {
+            let home = self.namenode.catalog().block_home(one.block).and_then(|(home, _)| home);
+            let used = [home, Some(one.to)].into_iter().flatten();
+            if let Some(node) = used.into_iter().find(|node| under_way.uses(*node)) {
+                let block = one.block;
+                let text =
+                    format!("block {block} is to move for balance, a drain uses node {node}");
+                return self.violate("drains-first", text);
+            }
+        }
+    }
+
+    /// A writer is refused for want of room only where nothing is there that gives way.
+    pub(crate) fn check_full(&mut self, request: &Request, answer: &Result<Reply, Refusal>) {
+        if !matches!(answer, Err(Refusal::Full { .. })) {
+            return;
+        }
+        let found = self.find_spare(request);
+        self.expect(found);
+    }
+
+    fn find_spare(&self, request: &Request) -> Found {
+        let catalog = self.namenode.catalog();
+        let class = match request {
+            Request::Create(create) => Some(create.class),
+            Request::Append { path, .. } => catalog.class_at(path),
+            Request::AddBlocks { object, .. } => catalog.class_of(*object),
+            _ => None,
+        };
+        let Some(class) = class else { return Ok(()) };
+        let is_active = |node: NodeId| {
+            catalog.node_policy(node).is_some_and(|(policy, _)| policy == Policy::Active)
+        };
+        for id in catalog.block_ids() {
+            let Some(facts) = catalog.block_facts(id) else { continue };
+            if !facts.home.is_some_and(is_active) {
+                continue;
+            }
+            let copy = facts.copy.map(|(node, tier, _)| (node, tier));
+            let reserved = facts.reserved.filter(|it| it.2 != MovePurpose::Relocate);
+            let reserved = reserved.map(|it| it.0).zip(facts.reserved_tier);
+            let is_spare = |(node, tier)| is_active(node) && tier == class.tier;
+            if let Some((node, tier)) =
+                [copy, reserved].into_iter().flatten().find(|it| is_spare(*it))
+            {
+                let text = format!("a writer finds no {tier}, block {id} has some of node {node}");
+                return Err(("room", text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a push that was refused for want of room.
+    pub(crate) fn check_futile(&mut self, slot: u8, block: BlockId) {
+        if !self.is_calm {
+            return;
+        }
+        let refused = self.checks.first.refused.entry((slot, block)).or_default();
+        *refused += 1;
+        let refused = *refused;
+        if refused > REFUSED_MAX {
+            let text = format!("host{slot} refused block {block} {refused} times: it is full");
+            self.violate("futile", text);
+        }
+    }
+}
