@@ -97,8 +97,6 @@ variants! {
         "writers are refused for want of room that copies and reservations take";
     BalanceIntoDrain, "balance-into-drain", "drains-first",
         "the manager moves bytes for balance over the links that a drain uses";
-    TailsUnseen, "tails-unseen", "futile",
-        "heartbeats do not tell of bytes that are held and that nobody published";
 }
 
 impl Broken {

@@ -22,7 +22,6 @@ use crate::world::World;
 use blocks::Blocks;
 use bytes::Bytes;
 use copies::Copies;
-use first::First;
 use losses::Losses;
 use names::Names;
 use notices::Notices;
@@ -39,7 +38,6 @@ pub(crate) struct Checks {
     pub(crate) copies: Copies,
     pub(crate) losses: Losses,
     pub(crate) notices: Notices,
-    pub(crate) first: First,
     is_kind: bool,
     applied: u64,
 }
@@ -56,7 +54,6 @@ impl Checks {
             copies: Copies::default(),
             losses: Losses::default(),
             notices: Notices::default(),
-            first: First::default(),
             is_kind: plan.is_kind(),
             applied: 0,
         }

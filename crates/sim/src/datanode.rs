@@ -218,13 +218,11 @@ impl World {
         let datanode = &self.datanodes[usize::from(slot)];
         let Some(node) = datanode.node else { return self.datanode_register(slot) };
         let measured = if datanode.has_pushed { self.plan.link_bytes_per_second } else { 0 };
-        let are_tails_told = self.broken != Some(Broken::TailsUnseen);
-        let held = if are_tails_told { datanode.used } else { [0; 2] };
         let load = Load {
             blocks: datanode.table.blocks(),
             pushed_bytes_per_second: measured,
-            dram_used_bytes: held[0],
-            disk_used_bytes: held[1],
+            dram_used_bytes: datanode.used[0],
+            disk_used_bytes: datanode.used[1],
             ..Load::default()
         };
         let heartbeat = Heartbeat { node, nonce: datanode.nonce, load };
@@ -506,13 +504,9 @@ impl World {
             Work::Store { from, call, request, content } => {
                 let before = datanode.room.get(&request.block).copied();
                 let room = datanode.take_room(request.block, request.tier, request.bytes, is_any);
-                let is_full = room.is_err();
                 let result = room.and_then(|()| datanode.table.stored(&request, content));
                 if result.is_err() {
                     datanode.give_back(request.block, before);
-                }
-                if is_full {
-                    self.check_futile(slot, request.block);
                 }
                 (from, call, result.map(|()| DataAnswer::Stored))
             }

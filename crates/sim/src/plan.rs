@@ -77,6 +77,7 @@ impl Background {
         config.exposure.life_min = Millis(5000);
         config.rebalance.is_on = self.has_rebalancing;
         config.rebalance.excess_bytes_min = EXCESS_BYTES_MIN;
+        config.rebalance.idle_min = Millis(500);
         config.pace.share_percent = self.share_percent;
         config.pace.over_percent = self.share_percent;
         config.pace.risk_percent = self.share_percent;

@@ -35,7 +35,6 @@ const fn hint(broken: Broken) -> u64 {
         Broken::NeverRebalanced => 111,
         Broken::RoomKept => 0,
         Broken::BalanceIntoDrain => 0,
-        Broken::TailsUnseen => 0,
     }
 }
 

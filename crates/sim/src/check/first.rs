@@ -1,22 +1,14 @@
-//! Who comes first: writers before copies, drains before balance; and what was refused for want of
-//! room is not tried for ever.
+//! Who comes first: writers before copies, drains before balance.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_core::background::Background;
 use sanderling_core::relocation::{CallId, Output};
 use sanderling_protocol::message::{DrainWork, MovePurpose};
-use sanderling_protocol::{BlockId, NodeId, Policy, Refusal, Reply, Request};
+use sanderling_protocol::{NodeId, Policy, Refusal, Reply, Request};
 
 use super::Found;
 use crate::world::World;
-
-/// What the checkers of precedence remember.
-#[derive(Debug, Default)]
-pub(crate) struct First {
-    /// How often each block was refused at a place for want of room, after the faults.
-    refused: BTreeMap<(u8, BlockId), u32>,
-}
 
 /// What one manager has under way for its drains.
 #[derive(Debug, Default)]
@@ -26,10 +18,6 @@ pub(crate) struct UnderWay {
     /// Source and target of each push.
     pushes: BTreeMap<CallId, (NodeId, NodeId)>,
 }
-
-/// Pushes of one block to one place that may be refused for want of room when nothing fails any
-/// more: some were under way before its heartbeat told what it holds.
-const REFUSED_MAX: u32 = 6;
 
 impl UnderWay {
     pub(crate) fn see(&mut self, drains: &[DrainWork]) {
@@ -110,19 +98,5 @@ impl World {
             }
         }
         Ok(())
-    }
-
-    /// Counts a push that was refused for want of room.
-    pub(crate) fn check_futile(&mut self, slot: u8, block: BlockId) {
-        if !self.is_calm {
-            return;
-        }
-        let refused = self.checks.first.refused.entry((slot, block)).or_default();
-        *refused += 1;
-        let refused = *refused;
-        if refused > REFUSED_MAX {
-            let text = format!("host{slot} refused block {block} {refused} times: it is full");
-            self.violate("futile", text);
-        }
     }
 }
