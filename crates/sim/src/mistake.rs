@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use sanderling_core::catalog::{Action, Applied, Command};
 use sanderling_core::namenode::Prepared;
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::{Create, MoveCommit, MoveProposal, MovePurpose, ObjectKind};
 use sanderling_protocol::{
     BlockId, NodeId, Nonce, Order, OrderReply, Path, Policy, Refusal, Reply, Request, Tier,
@@ -97,7 +98,8 @@ impl World {
             Prepared::Log(Command { action: Action::MakeRoom { .. }, .. })
                 if self.is_broken(Broken::RoomKept) =>
             {
-                Prepared::Answer(Err(Refusal::Full { bytes: 1, class: "dram".to_owned() }))
+                let (bytes, class) = (u64::from(BLOCK_BYTES_MAX), "dram".to_owned());
+                Prepared::Answer(Err(Refusal::Full { bytes, class }))
             }
             prepared => prepared,
         }

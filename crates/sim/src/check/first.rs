@@ -62,14 +62,12 @@ impl World {
 
     /// A writer is refused for want of room only where nothing is there that gives way.
     pub(crate) fn check_full(&mut self, request: &Request, answer: &Result<Reply, Refusal>) {
-        if !matches!(answer, Err(Refusal::Full { .. })) {
-            return;
-        }
-        let found = self.find_spare(request);
+        let Err(Refusal::Full { bytes, .. }) = answer else { return };
+        let found = self.find_spare(request, *bytes);
         self.expect(found);
     }
 
-    fn find_spare(&self, request: &Request) -> Found {
+    fn find_spare(&self, request: &Request, bytes: u64) -> Found {
         let catalog = self.namenode.catalog();
         let class = match request {
             Request::Create(create) => Some(create.class),
@@ -89,7 +87,11 @@ impl World {
             let copy = facts.copy.map(|(node, tier, _)| (node, tier));
             let reserved = facts.reserved.filter(|it| it.2 != MovePurpose::Relocate);
             let reserved = reserved.map(|it| it.0).zip(facts.reserved_tier);
-            let is_spare = |(node, tier)| is_active(node) && tier == class.tier;
+            // A node that has room and gets no blocks is not heard of for the moment.
+            let is_spare = |(node, tier)| {
+                let is_full = catalog.node_room(node, tier).0 < bytes;
+                is_full && is_active(node) && tier == class.tier
+            };
             if let Some((node, tier)) =
                 [copy, reserved].into_iter().flatten().find(|it| is_spare(*it))
             {
