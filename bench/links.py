@@ -79,7 +79,10 @@ class Links:
         command(f"tc -n {where} qdisc add dev {device} root tbf {rate}")
 
     def remove(self) -> None:
-        """Removes everything; links go with their namespaces."""
+        """Removes everything; the other links go with their namespaces."""
+        # At once: the kernel removes a namespace, and what is in it, when it finds the time.
+        with contextlib.suppress(Unavailable):
+            ip(f"link del {link('r')}")
         for name in [*range(self.places), "switch"]:
             with contextlib.suppress(Unavailable):
                 ip(f"netns del {namespace(name)}")
