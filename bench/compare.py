@@ -77,7 +77,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--show", type=Path, metavar="FILE",
                         help="measure nothing; print a results file as a table of Markdown")
     parser.add_argument("--no-install", action="store_true", help="install no peers")
-    parser.add_argument("--no-build", action="store_true", help="build nothing")
+    parser.add_argument("--no-build", action="store_true",
+                        help="build nothing; results then name no revision")
     built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
     parser.add_argument("--sanderling", type=Path, default=built / "sanderling",
                         help="the program to measure")
@@ -141,7 +142,8 @@ def write(options: argparse.Namespace, world: World, outcomes: list[Outcome]) ->
     by_row: dict[int, list[Outcome]] = {}
     for outcome in outcomes:
         by_row.setdefault(outcome.row, []).append(outcome)
-    measured = {"revision": machine.revision(ROOT), "quick": world.is_quick}
+    revision = "unknown" if options.no_build else machine.revision(ROOT)
+    measured = {"revision": revision, "quick": world.is_quick}
     rows = {number: record_of_row(found) | measured for number, found in by_row.items()}
     facts = machine.describe(world.versions)
     if options.add and file.exists():
