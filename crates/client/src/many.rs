@@ -75,6 +75,8 @@ impl Client {
             Some(value) => Ok(value),
             None => self.get(path).await,
         });
+        // Made before the first of them is awaited: no task could wait for the whole otherwise.
+        let rest: Vec<_> = rest.collect();
         Ok(stream::iter(rest).buffered(OBJECTS_MAX).collect().await)
     }
 
@@ -101,6 +103,7 @@ impl Client {
             }
             Ok(lookups)
         });
+        let asked: Vec<_> = asked.collect();
         let answers: Vec<Result<Lookups, ClientError>> =
             stream::iter(asked).buffered(REQUESTS_MAX).collect().await;
         answers.into_iter().collect()
