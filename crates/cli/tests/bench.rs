@@ -85,6 +85,7 @@ fn assert_plausible(report: &Value, operations: u64) {
 fn flags(kind: &str) -> &'static [&'static str] {
     match kind {
         "lookup-many" => &["--paths", "1500", "--batch", "16"],
+        "get-many" | "create-many" => &["--batch", "16"],
         "write" | "read-sequential" => &["--size", "3000", "--direct"],
         "write-async" | "read-sequential-async" | "read-random-async" => {
             &["--size", "4KiB", "--depth", "4"]
@@ -110,7 +111,8 @@ fn every_benchmark_runs_and_leaves_nothing_behind() {
         let report = cluster.json(&[&words[..], flags(kind)].concat());
         assert_eq!(report["type"], kind);
         assert_plausible(&report, 40);
-        let bytes = report["size_bytes"].as_u64().map(|size| size * 40);
+        let objects = if kind.ends_with("-many") { 40 * 16 } else { 40 };
+        let bytes = report["size_bytes"].as_u64().map(|size| size * objects);
         assert_eq!(report["bytes"].as_u64(), bytes, "{report}");
         if kind != "ping-pong" {
             assert_eq!(report["cpu"]["servers"].as_array().map(Vec::len), Some(3), "{report}");
@@ -199,4 +201,14 @@ fn flag_without_a_use_is_refused() {
         let ran = run(sanderling().arg("bench").args(words));
         assert_eq!(ran.code, 2, "{words:?}: {ran}");
     }
+}
+
+#[test]
+fn first_failure_ends_all_threads_and_cleans_up() {
+    let cluster = Cluster::start(Shape { datanodes: 1, dram: "8MiB", ..Shape::default() });
+    let words = ["bench", "write", "--size", "1MiB", "--working-set", "1GiB", "--count", "100000"];
+    let ran = cluster.cli(&[&words[..], &["--threads", "2", "--class", "dram:refuse"]].concat());
+    assert_eq!(ran.code, 4, "{ran}");
+    let usage = cluster.json(&["fs", "du", "/"]);
+    assert_eq!(usage["subtrees"][0]["files"], 0, "{usage}");
 }

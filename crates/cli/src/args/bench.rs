@@ -50,7 +50,7 @@ pub(crate) struct Bench {
         hide_possible_values = true
     )]
     pub(crate) checksums: Switch,
-    /// Look-ups of one operation of lookup-many [default: 128]
+    /// Things of one operation of the types for many [default: 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
     pub(crate) batch: Option<u32>,
     /// Files of lookup-many's tree [default: 10000]

@@ -10,7 +10,7 @@ use super::names::{Browse, CreateAndClose, CreateFile, CreateMultifile, Enumerat
 use super::streams::{Append, AppendAndFlush, ReadMultiStream, ReadRandom, ReadSequential};
 use super::threads::{Thread, measure};
 use super::tree::LookUpMany;
-use super::values::{GetKey, GetObject, PutKey, PutObject};
+use super::values::{CreateMany, GetKey, GetMany, GetObject, PutKey, PutObject};
 
 /// One thread's whole run.
 pub(super) type Run = Pin<Box<dyn Future<Output = Result<Measured, BenchError>> + Send>>;
@@ -28,6 +28,10 @@ pub(crate) struct Kind {
     pub(super) size: Bytes,
     /// Whether it may be direct or buffered.
     pub(super) has_stream: bool,
+    /// Whether one operation is about `--batch` things.
+    pub(super) is_batched: bool,
+    /// Whether it is about a tree of `--paths` files.
+    pub(super) has_tree: bool,
     pub(super) way: Way,
 }
 
@@ -92,12 +96,21 @@ const fn kind(
     way: Way,
     about: &'static str,
 ) -> Kind {
-    Kind { name, crail, about, depth, size, has_stream: false, way }
+    let (has_stream, is_batched, has_tree) = (false, false, false);
+    Kind { name, crail, about, depth, size, has_stream, is_batched, has_tree, way }
 }
 
 impl Kind {
     const fn streamed(self) -> Self {
         Self { has_stream: true, ..self }
+    }
+
+    const fn batched(self) -> Self {
+        Self { is_batched: true, ..self }
+    }
+
+    const fn with_tree(self) -> Self {
+        Self { has_tree: true, ..self }
     }
 
     /// Finds a type by its name or Crail's.
@@ -235,8 +248,26 @@ pub(crate) const TYPES: &[Kind] = &[
         Lanes(1),
         Bytes::None,
         cluster::<LookUpMany>(),
-        "look --batch files of --paths up in one frame",
-    ),
+        "look --batch files of --paths up in one call",
+    )
+    .batched()
+    .with_tree(),
+    kind(
+        ("get-many", ""),
+        Lanes(1),
+        SMALL,
+        cluster::<GetMany>(),
+        "get --batch objects of --size bytes by their names in one call",
+    )
+    .batched(),
+    kind(
+        ("create-many", ""),
+        Lanes(1),
+        SMALL,
+        cluster::<CreateMany>(),
+        "put --batch objects of --size bytes in one call",
+    )
+    .batched(),
     kind(
         ("enumerate-dir", "enumerateDir"),
         Lanes(1),

@@ -17,9 +17,6 @@ const BATCH: u32 = 128;
 /// Files of the tree.
 const PATHS: u64 = 10_000;
 
-/// The one type that puts several things into an operation.
-const MANY: &str = "lookup-many";
-
 /// What is to be done.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -62,11 +59,13 @@ impl Plan {
         if (args.buffered || args.direct) && !kind.has_stream {
             return Err(no_use(kind, if args.buffered { "--buffered" } else { "--direct" }));
         }
-        let is_many = kind.name == MANY;
-        if !is_many && (args.batch.is_some() || args.paths.is_some()) {
-            return Err(no_use(kind, if args.batch.is_some() { "--batch" } else { "--paths" }));
+        if args.batch.is_some() && !kind.is_batched {
+            return Err(no_use(kind, "--batch"));
         }
-        let batch = if is_many { args.batch.unwrap_or(BATCH) } else { 1 };
+        if args.paths.is_some() && !kind.has_tree {
+            return Err(no_use(kind, "--paths"));
+        }
+        let batch = if kind.is_batched { args.batch.unwrap_or(BATCH) } else { 1 };
         // Two runs at once, or one that was killed, must not meet in one directory.
         let own = directory(&args.path, &format!("{}-{}", kind.name, std::process::id()))?;
         let tree = match args.keep {
@@ -109,12 +108,17 @@ impl Plan {
         }
     }
 
+    /// Returns how many files the tree has.
+    pub(super) fn files(&self) -> u64 {
+        self.args.paths.unwrap_or(PATHS)
+    }
+
     /// Returns the paths that are looked up, the same for all threads.
     pub(super) fn paths(&self) -> Result<Arc<Vec<Path>>, BenchError> {
         if let Some(paths) = self.paths.get() {
             return Ok(Arc::clone(paths));
         }
-        let paths = tree::paths(&self.tree, self.args.paths.unwrap_or(PATHS))?;
+        let paths = tree::mixed(&self.tree, self.files(), self.batch)?;
         Ok(Arc::clone(self.paths.get_or_init(|| Arc::new(paths))))
     }
 }

@@ -3,16 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sanderling_client::ClientError;
-use sanderling_protocol::limits::LOOKUPS_MAX;
-use sanderling_protocol::message::{ObjectKind, Role};
-use sanderling_protocol::{Path, Refusal, Reply, Request};
-use sanderling_transport::{Pool, PoolOptions};
-use tokio::time::Instant;
+use sanderling_protocol::message::ObjectKind;
+use sanderling_protocol::{Path, Refusal};
 
 use super::error::BenchError;
 use super::lanes::{Moved, Scenario};
-use super::work::{Work, scattered};
+use super::work::{Work, scattered, window};
 
 /// Files of one directory of the tree.
 const FILES: u64 = 1000;
@@ -23,7 +19,6 @@ const WHOLE: &str = "whole";
 /// `lookup-many`.
 pub(super) struct LookUpMany {
     work: Work,
-    pool: Pool,
     paths: Arc<Vec<Path>>,
 }
 
@@ -31,13 +26,11 @@ impl Scenario for LookUpMany {
     type Lane = ();
 
     async fn prepare(work: Work) -> Result<Self, BenchError> {
-        let paths = work.plan.paths()?;
         if work.thread == 0 {
-            make(&work, &paths).await?;
+            make(&work).await?;
         }
-        let pool = Pool::new(PoolOptions { role: Role::Client, ..PoolOptions::default() });
-        pool.set_cluster(Some(work.client.cluster()));
-        Ok(Self { work, pool, paths })
+        let paths = work.plan.paths()?;
+        Ok(Self { work, paths })
     }
 
     async fn lane(&self) -> Result<(), BenchError> {
@@ -45,42 +38,29 @@ impl Scenario for LookUpMany {
     }
 
     async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
-        let batch = u64::from(self.work.plan.batch);
-        let indices: Vec<u64> = (index * batch..(index + 1) * batch).collect();
-        let requests = indices.chunks(LOOKUPS_MAX).map(|chunk| {
-            let paths = chunk.iter().map(|index| self.path(*index)).collect();
-            Request::LookupMany { paths }
-        });
-        let requests = requests.collect();
-        let client = &self.work.client;
-        let deadline = Instant::now() + client.config().attempt_deadline;
-        let what = "look up";
-        let answers = self.pool.meta(client.namenode(), requests, deadline).await;
-        let answers =
-            answers.map_err(|cause| ClientError::Call { what: what.to_owned(), cause })?;
-        for answer in &answers {
-            match answer {
-                Ok(Reply::Found(lookups)) => match lookups.refusals.first() {
-                    None => {}
-                    Some(refusal) => return Err(refusal.clone().into()),
-                },
-                Ok(_) => return Err(ClientError::BadReply { what: what.to_owned() }.into()),
-                Err(refusal) => return Err(refusal.clone().into()),
-            }
+        let paths = window(&self.paths, self.work.plan.batch, index);
+        let all = self.work.client.lookup_many(paths).await?;
+        for found in &all {
+            found.as_ref().map_err(Clone::clone)?;
         }
-        Ok(Moved::items(batch))
+        Ok(Moved::items(all.len() as u64))
     }
 }
 
-impl LookUpMany {
-    fn path(&self, index: u64) -> &Path {
-        let any = scattered(index) % self.paths.len() as u64;
-        &self.paths[any as usize]
+/// Returns the paths of the tree's files in an order that follows nothing, so that neighbours here
+/// are none in the catalog, and at least `batch` of them.
+pub(super) fn mixed(root: &Path, files: u64, batch: u32) -> Result<Vec<Path>, Refusal> {
+    let mut mixed: Vec<(u64, Path)> = (0..).map(scattered).zip(paths(root, files)?).collect();
+    mixed.sort_unstable_by_key(|(order, _)| *order);
+    let mut mixed: Vec<Path> = mixed.into_iter().map(|(_, path)| path).collect();
+    while mixed.len() < batch as usize {
+        mixed.extend_from_within(..mixed.len().min(batch as usize - mixed.len()));
     }
+    Ok(mixed)
 }
 
 /// Returns the paths of the tree's files.
-pub(super) fn paths(root: &Path, files: u64) -> Result<Vec<Path>, Refusal> {
+fn paths(root: &Path, files: u64) -> Result<Vec<Path>, Refusal> {
     let mut paths = Vec::with_capacity(files as usize);
     for first in (0..files).step_by(FILES as usize) {
         let directory = directory(root, first)?;
@@ -96,14 +76,14 @@ fn directory(root: &Path, first: u64) -> Result<Path, Refusal> {
 }
 
 /// Makes the tree, unless a run before has left it.
-async fn make(work: &Work, paths: &[Path]) -> Result<(), BenchError> {
+async fn make(work: &Work) -> Result<(), BenchError> {
     let (client, root) = (&work.client, &work.plan.tree);
     let whole = root.join(WHOLE)?;
     if client.exists(&whole).await? {
         return Ok(());
     }
     let options = work.replacing();
-    for files in paths.chunks(FILES as usize) {
+    for files in paths(root, work.plan.files())?.chunks(FILES as usize) {
         let parent = files.first().and_then(Path::parent).unwrap_or_else(Path::root);
         client.make_directory(&parent, ObjectKind::Directory, true, true).await?;
         work.put_all(files, &Bytes::new(), &options).await?;
@@ -124,5 +104,14 @@ mod tests {
         assert_eq!(paths[2000].as_str(), "/tree/directory-2/file-2000");
         let distinct: std::collections::HashSet<&str> = paths.iter().map(Path::as_str).collect();
         assert_eq!(distinct.len(), 2001);
+    }
+
+    #[test]
+    fn few_paths_fill_a_batch_and_follow_no_order() {
+        let root: Path = "/tree".parse().unwrap();
+        assert_eq!(mixed(&root, 3, 128).unwrap().len(), 128);
+        let mixed = mixed(&root, 1000, 128).unwrap();
+        assert_eq!(mixed.len(), 1000);
+        assert_ne!(mixed, paths(&root, 1000).unwrap());
     }
 }

@@ -7,13 +7,10 @@ use sanderling_protocol::message::{CreateKind, ObjectKind};
 
 use super::error::BenchError;
 use super::lanes::{Moved, Scenario};
-use super::work::{Work, scattered};
+use super::work::{Work, scattered, window};
 
 /// Values that are prepared to be got, or that a put of keys goes round.
 const VALUES: u64 = 1000;
-
-/// Names that a put of objects goes round at least: two in flight must not have the same.
-const ROUND_MIN: u64 = 2048;
 
 /// Values of one thread, in a table or a directory.
 struct Values {
@@ -26,8 +23,8 @@ struct Values {
 impl Values {
     async fn make(work: Work, kind: ObjectKind) -> Result<Self, BenchError> {
         work.make(kind).await?;
-        let paths =
-            (0..VALUES.min(work.pieces())).map(|value| work.path(&format!("value-{value}")));
+        let values = VALUES.min(work.pieces()).max(u64::from(work.plan.batch));
+        let paths = (0..values).map(|value| work.path(&format!("value-{value}")));
         let paths = paths.collect::<Result<Vec<Path>, BenchError>>()?;
         let kind = match kind {
             ObjectKind::Table => CreateKind::KeyValue,
@@ -52,11 +49,16 @@ impl Values {
     async fn get_any(&self, index: u64) -> Result<Moved, BenchError> {
         let path = &self.paths[(scattered(index) % self.paths.len() as u64) as usize];
         let value = self.work.client.get(path).await?;
-        if value.len() != self.piece.len() {
-            let (found, expected) = (value.len() as u64, self.piece.len() as u64);
-            return Err(BenchError::Wrong { what: "bytes of a value", found, expected });
-        }
+        self.check(&value)?;
         Ok(Moved::bytes(value.len() as u64))
+    }
+
+    fn check(&self, value: &Bytes) -> Result<(), BenchError> {
+        if value.len() == self.piece.len() {
+            return Ok(());
+        }
+        let (found, expected) = (value.len() as u64, self.piece.len() as u64);
+        Err(BenchError::Wrong { what: "bytes of a value", found, expected })
     }
 }
 
@@ -101,6 +103,7 @@ impl Scenario for GetKey {
 /// `put-small`.
 pub(super) struct PutObject {
     values: Values,
+    /// Names that it goes round: two in flight must not have the same.
     round: u64,
 }
 
@@ -108,7 +111,8 @@ impl Scenario for PutObject {
     type Lane = ();
 
     async fn prepare(work: Work) -> Result<Self, BenchError> {
-        let round = (work.share() / work.plan.size.max(1)).max(ROUND_MIN);
+        let under_way = u64::from(work.plan.batch) * u64::from(work.plan.lanes());
+        let round = (work.share() / work.plan.size.max(1)).max(2 * under_way);
         let values = Values::make(work, ObjectKind::Directory).await?;
         Ok(Self { values, round })
     }
@@ -139,5 +143,61 @@ impl Scenario for GetObject {
 
     async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
         self.0.get_any(index).await
+    }
+}
+
+/// `get-many`.
+pub(super) struct GetMany(Values);
+
+impl Scenario for GetMany {
+    type Lane = ();
+
+    async fn prepare(work: Work) -> Result<Self, BenchError> {
+        Values::filled(work, ObjectKind::Directory).await.map(Self)
+    }
+
+    async fn lane(&self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+        let Self(values) = self;
+        let paths = window(&values.paths, values.work.plan.batch, index);
+        let mut moved = Moved::default();
+        for value in values.work.client.get_many(paths).await? {
+            let value = value?;
+            values.check(&value)?;
+            moved.bytes += value.len() as u64;
+            moved.items += 1;
+        }
+        Ok(moved)
+    }
+}
+
+/// `create-many`.
+pub(super) struct CreateMany(PutObject);
+
+impl Scenario for CreateMany {
+    type Lane = ();
+
+    async fn prepare(work: Work) -> Result<Self, BenchError> {
+        PutObject::prepare(work).await.map(Self)
+    }
+
+    async fn lane(&self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+        let Self(PutObject { values: Values { work, piece, options, .. }, round }) = self;
+        let batch = u64::from(work.plan.batch);
+        let mut objects = Vec::with_capacity(batch as usize);
+        for at in index * batch..(index + 1) * batch {
+            objects.push((work.path(&format!("new-{}", at % round))?, piece.clone()));
+        }
+        for put in work.client.create_many(objects, options).await {
+            put?;
+        }
+        Ok(Moved { bytes: batch * piece.len() as u64, items: batch })
     }
 }

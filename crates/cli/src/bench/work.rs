@@ -135,6 +135,13 @@ fn pattern(bytes: u64) -> Bytes {
     (0..bytes).map(|at| (at.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()[0]).collect()
 }
 
+/// Returns some neighbours of a list that has at least so many, others for each index.
+pub(super) fn window<T>(list: &[T], items: u32, index: u64) -> &[T] {
+    let items = items as usize;
+    let first = scattered(index) % (list.len() - items + 1) as u64;
+    &list[first as usize..][..items]
+}
+
 /// Spreads indices over 64 bits, the same way in every run (SplitMix64's finalizer).
 pub(super) const fn scattered(index: u64) -> u64 {
     let mut mixed = index.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -146,6 +153,15 @@ pub(super) const fn scattered(index: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn windows_lie_within_their_list() {
+        let list: Vec<u32> = (0..10).collect();
+        for index in 0..100 {
+            assert_eq!(window(&list, 4, index).len(), 4);
+        }
+        assert_eq!(window(&list, 10, 7), list);
+    }
 
     #[test]
     fn wrong_integer_is_told() {
