@@ -404,7 +404,7 @@ fn block_that_has_just_changed_is_not_moved_for_balance() {
     for id in 41..=60 {
         world.put(0, id, |block| block.idle = Millis(5_000));
     }
-    // Readings that find nothing are seconds apart, but not longer than until a block is old enough.
+    // Readings that find nothing are seconds apart, but no longer than until a block is ripe.
     world.run(Millis(2_000));
     assert!(!world.sent.is_empty() && world.sent.iter().all(|sent| sent.block.0 > 40));
 }

@@ -6,8 +6,8 @@ use crate::lab::record::{Kind, LabRecord, PolicyName, RunRecord, Spread, TargetR
 /// What a writer may lose at a fence beside a round trip, in milliseconds.
 const STALL_MILLIS: f64 = 10.0;
 
-/// Drains of less than this part of a second's bytes are not measured by them: they take a few round
-/// trips, whatever they move.
+/// Drains of less than this part of a second's bytes are not measured by them: they take a few
+/// round trips, whatever they move.
 const DRAIN_LINK_PART: u64 = 10;
 
 /// One figure to reach.
@@ -88,8 +88,8 @@ const SCALED_SLOWDOWN: Target = Target {
 const DRAIN: Target = Target {
     kind: Kind::Read,
     name: "drain",
-    about: "time from a notice to an empty node over (moved bytes / link rate), of drains that move \
-            what a link carries in a tenth of a second",
+    about: "time from a notice to an empty node over (moved bytes / link rate), of drains that \
+            move what a link carries in a tenth of a second",
     limit: 1.2,
     measure: |lab, run| {
         let bytes_min = lab.setup.link_bytes_per_second / DRAIN_LINK_PART;
