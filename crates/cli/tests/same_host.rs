@@ -41,7 +41,7 @@ fn content(object: u64, version: u64, words: u64) -> Bytes {
 fn wrong(object: u64, bytes: &[u8]) -> Option<String> {
     let read = |word: &[u8]| u64::from_le_bytes(word.try_into().expect("eight bytes"));
     let first = bytes.get(..8).map_or(0, read);
-    if first >> 56 != object || bytes.len() % 8 != 0 {
+    if first >> 56 != object || !bytes.len().is_multiple_of(8) {
         return Some(format!("object {object} of {} bytes begins with {first:#x}", bytes.len()));
     }
     let version = (first >> 32) & 0xff_ffff;
