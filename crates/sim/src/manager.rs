@@ -112,7 +112,7 @@ impl World {
             ManagerCall::Drains => match meta(answer) {
                 Some(Ok(Reply::Drains { drains, nodes })) => {
                     self.eagers[usize::from(number)].see(&nodes);
-                    self.managers[usize::from(number)].under_way.see(&drains);
+                    self.managers[usize::from(number)].under_way.see(&drains, &nodes);
                     Input::Drains { drains, nodes }
                 }
                 Some(Err(Refusal::NotManager { .. })) => return self.manager_stop(number),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sanderling_core::background::Background;
 use sanderling_core::relocation::{CallId, Output};
 use sanderling_protocol::message::{DrainWork, MovePurpose};
-use sanderling_protocol::{NodeId, Policy, Refusal, Reply, Request};
+use sanderling_protocol::{NodeId, NodeInfo, Policy, Refusal, Reply, Request};
 
 use super::Found;
 use crate::world::World;
@@ -20,7 +20,12 @@ pub(crate) struct UnderWay {
 }
 
 impl UnderWay {
-    pub(crate) fn see(&mut self, drains: &[DrainWork]) {
+    /// Takes a view. What is on its way to a node that is not there, perhaps because the view is an
+    /// old one, was given up: its block goes elsewhere.
+    pub(crate) fn see(&mut self, drains: &[DrainWork], nodes: &[NodeInfo]) {
+        let takes = |node: &&NodeInfo| node.policy.takes_blocks();
+        let there: BTreeSet<NodeId> = nodes.iter().filter(takes).map(|node| node.id).collect();
+        self.pushes.retain(|_, (_, target)| there.contains(target));
         let leaving = drains.iter().filter(|drain| drain.deadline_in.is_some());
         self.leaving = leaving.map(|drain| drain.node).collect();
     }
