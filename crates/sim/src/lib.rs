@@ -11,6 +11,7 @@ mod datanode;
 mod eager;
 mod event;
 mod fault;
+pub mod fleet;
 mod log;
 mod manager;
 mod mistake;

@@ -1,0 +1,47 @@
+//! A thousand datanodes: decisions are as right as among three, in a bounded number of steps.
+
+use sanderling_sim::fleet::Fleet;
+
+/// Half-seconds that a drain, or a rebalancing, may take when no link holds it up.
+const STEPS_MAX: u32 = 120;
+
+fn until(fleet: &mut Fleet, what: &str, is_done: impl Fn(&Fleet) -> bool) {
+    for _ in 0..STEPS_MAX {
+        if is_done(fleet) {
+            return;
+        }
+        fleet.step().expect("nothing is refused");
+    }
+    panic!("{what} takes more than {STEPS_MAX} steps: {:?} moved", fleet.moved());
+}
+
+#[test]
+fn thousand_nodes_are_filled_evenly_and_drained_without_loss() {
+    let mut fleet = Fleet::new(1000).expect("all may join");
+    fleet.write(20_000, None).expect("there is room");
+    let (most, mean) = fleet.fill();
+    assert_eq!(mean, 20);
+    assert!(most <= 2 * mean, "the fullest of two choices holds {most} of {mean}");
+    for node in [3, 500, 999] {
+        fleet.notice(node).expect("it is there");
+    }
+    until(&mut fleet, "the drain of three nodes", |fleet| {
+        [3, 500, 999].into_iter().all(|node| fleet.is_drained(node))
+    });
+    assert_eq!(fleet.problems(), (Vec::new(), 0));
+    assert!(fleet.moved().0 > 0);
+}
+
+#[test]
+fn what_one_of_a_thousand_holds_too_much_is_spread_over_all() {
+    let mut fleet = Fleet::new(1000).expect("all may join");
+    fleet.write(5000, None).expect("there is room");
+    fleet.write(3000, Some(7)).expect("there is room");
+    assert!(fleet.fill().0 >= 3000);
+    until(&mut fleet, "the spreading of one node's blocks", |fleet| {
+        let (most, mean) = fleet.fill();
+        most <= 3 * mean
+    });
+    assert_eq!(fleet.problems(), (Vec::new(), 0));
+    assert!(fleet.moved().1 >= 2900, "{:?}", fleet.moved());
+}
