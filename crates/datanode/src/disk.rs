@@ -3,6 +3,10 @@
 //! Nothing in the directory outlives the incarnation that wrote it: it is emptied at the start. A
 //! marker file, locked while the node runs, says that the directory is ours to empty.
 
+mod cached;
+mod memory;
+mod read;
+
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -10,10 +14,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use rustix::fs::FlockOperation;
 use sanderling_protocol::{BlockId, Refusal, Tier};
 use thiserror::Error;
 
+use self::read::Reading;
 use crate::runs::Runs;
 
 /// Says that the directory is a datanode's.
@@ -65,6 +71,7 @@ pub(crate) struct DiskTier {
     bytes: u64,
     used_bytes: AtomicU64,
     serial: AtomicU64,
+    reading: Reading,
     /// Holds the lock that keeps other datanodes away.
     _marker: File,
 }
@@ -113,6 +120,7 @@ impl DiskTier {
             bytes,
             used_bytes: AtomicU64::new(0),
             serial: AtomicU64::new(0),
+            reading: Reading::default(),
             _marker: marker,
         })
     }
@@ -177,12 +185,10 @@ impl DiskBytes {
     ///
     /// # Errors
     /// [`Refusal::TierFailed`] when the disk fails or the file is shorter than it was written.
-    pub(crate) fn read(&self, offset: u32, length: u32) -> Result<Vec<u8>, Refusal> {
-        let mut bytes = vec![0; length as usize];
+    pub(crate) fn read(&self, offset: u32, length: u32) -> Result<Bytes, Refusal> {
         File::open(&self.file.path)
-            .and_then(|file| file.read_exact_at(&mut bytes, u64::from(offset)))
-            .map_err(|error| refusal(&error, u64::from(length)))?;
-        Ok(bytes)
+            .and_then(|file| self.file.tier.reading.read(&file, offset, length))
+            .map_err(|error| refusal(&error, u64::from(length)))
     }
 }
 
@@ -259,7 +265,7 @@ mod tests {
         let first = append(&DiskBytes::new(&tier, BLOCK), &[1; 5000]).unwrap();
         let second = append(&first, &[2; 100]).unwrap();
         assert_eq!(tier.used_bytes(), 8192);
-        assert_eq!(second.read(4999, 2).unwrap(), [1, 2]);
+        assert_eq!(second.read(4999, 2).unwrap(), [1, 2][..]);
         assert_eq!(second.runs().checksum(5000, 5100), Some(crc32c(&[2; 100])));
         drop(second);
         assert_eq!(files(directory.path()).unwrap().len(), 2);

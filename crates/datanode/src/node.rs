@@ -20,6 +20,7 @@ use crate::local::Local;
 use crate::metrics::Metrics;
 use crate::options::DatanodeOptions;
 use crate::push_rate::PushRate;
+use crate::service::DiskRoom;
 use crate::store::BlockStore;
 
 /// When to try a write again that waits for the end of a relocation.
@@ -35,6 +36,7 @@ pub(crate) struct Node {
     /// Pushes under way, over all orders.
     pub(crate) pushes: Semaphore,
     pub(crate) egress: Egress,
+    pub(crate) disk_room: DiskRoom,
     pub(crate) leaving: Leaving,
     pub(crate) push_rate: PushRate,
     pub(crate) address: String,
@@ -91,6 +93,7 @@ impl Node {
         Self {
             pushes: Semaphore::new(options.pushes_in_flight_max),
             egress: Egress::new(options.egress_limit),
+            disk_room: DiskRoom::default(),
             leaving: Leaving::new(),
             push_rate: PushRate::new(Instant::now()),
             options,

@@ -2,6 +2,7 @@
 
 mod away;
 mod data;
+mod disk;
 mod landing;
 mod orders;
 
@@ -19,6 +20,8 @@ use crate::blocking::on_thread;
 use crate::egress::paced;
 use crate::node::Node;
 use crate::received::Body;
+
+pub(crate) use self::disk::DiskRoom;
 
 impl Service for Node {
     fn hello(&self, hello: &Hello) -> Result<HelloReply, Refusal> {

@@ -411,7 +411,7 @@ impl BlockBytes {
     pub(crate) fn read(&self, offset: u32, bytes: u32) -> Result<ReadBytes, Refusal> {
         let slices = match self {
             Self::Dram(held) => held.lend(offset, bytes),
-            Self::Disk(held) => vec![Bytes::from(held.read(offset, bytes)?)],
+            Self::Disk(held) => vec![held.read(offset, bytes)?],
             Self::Object(_) => return Err(not_fetched()),
             Self::Fetched(held) => {
                 let end = offset as usize + bytes as usize;

@@ -38,7 +38,9 @@ impl Node {
             return self.read_away(header);
         }
         if bytes.is_on_disk() {
-            return self.later(header, move |node| node.read_answer(&header, &bytes));
+            let room = u64::from(length);
+            return self
+                .later_from_disk(header, room, move |node| node.read_answer(&header, &bytes));
         }
         let _in_flight = self.enter();
         let answer = self.read_answer(&header, &bytes);
@@ -89,8 +91,10 @@ impl Node {
             return self.read_many_away(header, ranges);
         }
         if admitted.iter().any(is_on_disk) {
+            let on_disk = admitted.iter().filter(|range| is_on_disk(range));
+            let room = on_disk.map(|(range, _)| u64::from(range.length)).sum();
             let read = move |node: &Self| Ok(node.many_answer(&header, admitted.iter().map(read)));
-            return self.later(header, read);
+            return self.later_from_disk(header, room, read);
         }
         let _in_flight = self.enter();
         Handled::Now(self.many_answer(&header, admitted.iter().map(read)))

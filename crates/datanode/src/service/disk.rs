@@ -1,0 +1,143 @@
+//! Reads of blocks on disk: on threads that may block, within a bound on the memory that they and
+//! their answers take.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sanderling_protocol::{Header, Millis, Refusal};
+use sanderling_transport::{Handled, Response};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::blocking::on_thread;
+use crate::node::Node;
+
+/// Bytes read from the disk and not sent yet, of all connections together: many times what keeps a
+/// disk busy, and a part of the memory that a datanode takes beyond its arena.
+const ROOM_BYTES: u32 = 32 << 20;
+
+/// What a read is accounted at least. It bounds the threads that read at once.
+const READ_BYTES_MIN: u32 = 256 << 10;
+
+const UNIT_BYTES: u32 = 4096;
+
+/// Longest wait for room. Somebody takes the answers of others too slowly then.
+const ROOM_WITHIN: Duration = Duration::from_secs(5);
+
+/// When to come back after that.
+const COME_BACK: Millis = Millis(100);
+
+/// The memory for reads from the disk.
+#[derive(Debug)]
+pub(crate) struct DiskRoom(Arc<Semaphore>);
+
+/// Bytes of an answer together with their room.
+struct Roomed {
+    bytes: Bytes,
+    _room: Arc<OwnedSemaphorePermit>,
+}
+
+impl Default for DiskRoom {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new((ROOM_BYTES / UNIT_BYTES) as usize)))
+    }
+}
+
+impl DiskRoom {
+    fn units(bytes: u64) -> u32 {
+        let bytes = bytes.clamp(u64::from(READ_BYTES_MIN), u64::from(ROOM_BYTES));
+        (bytes as u32).div_ceil(UNIT_BYTES)
+    }
+
+    fn take_now(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0).try_acquire_many_owned(Self::units(bytes)).ok()
+    }
+
+    async fn take(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Refusal> {
+        let taking = Arc::clone(&self.0).acquire_many_owned(Self::units(bytes));
+        match tokio::time::timeout(ROOM_WITHIN, taking).await {
+            Ok(taken) => Ok(taken.expect("the semaphore is never closed")),
+            Err(_) => {
+                let why = "no memory for reads from the disk".to_owned();
+                Err(Refusal::RetryAfter { after: COME_BACK, why })
+            }
+        }
+    }
+}
+
+impl Node {
+    /// Reads up to `bytes` bytes from the disk on another thread, at once if there is room.
+    pub(super) fn later_from_disk<W>(
+        self: &Arc<Self>,
+        header: Header,
+        bytes: u64,
+        read: W,
+    ) -> Handled
+    where
+        W: FnOnce(&Self) -> Result<Response, Refusal> + Send + 'static,
+    {
+        let node = Arc::clone(self);
+        let start = move |room: OwnedSemaphorePermit| {
+            on_thread(move || {
+                let _in_flight = node.enter();
+                read(&node).map(|answer| roomed(answer, room))
+            })
+        };
+        let node = Arc::clone(self);
+        if let Some(room) = self.disk_room.take_now(bytes) {
+            // The disk works while the connection sends what was read before.
+            let reading = start(room);
+            return Handled::Later(Box::pin(async move {
+                reading.await.unwrap_or_else(|refusal| node.refused(&header, &refusal))
+            }));
+        }
+        Handled::Later(Box::pin(async move {
+            let read = match node.disk_room.take(bytes).await {
+                Ok(room) => start(room).await,
+                Err(refusal) => Err(refusal),
+            };
+            read.unwrap_or_else(|refusal| node.refused(&header, &refusal))
+        }))
+    }
+}
+
+/// Gives the room back when the last byte of an answer has been sent.
+fn roomed(answer: Response, room: OwnedSemaphorePermit) -> Response {
+    let room = Arc::new(room);
+    let keep = |bytes| Bytes::from_owner(Roomed { bytes, _room: Arc::clone(&room) });
+    Response { header: answer.header, body: answer.body.into_iter().map(keep).collect() }
+}
+
+impl AsRef<[u8]> for Roomed {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn room_is_bounded_and_comes_back_with_the_last_byte() {
+        let room = DiskRoom::default();
+        let all: Vec<_> = (0..32).map(|_| room.take_now(1 << 20).unwrap()).collect();
+        assert!(room.take_now(1).is_none());
+        assert!(room.take(1).now_or_never().is_none());
+        let mut answers: Vec<Response> = Vec::new();
+        for taken in all {
+            let header = Header::new(sanderling_protocol::Op::Read, 1);
+            let body = vec![Bytes::from_static(b"ab"), Bytes::from_static(b"cd")];
+            answers.push(roomed(Response { header, body }, taken));
+        }
+        let mut last = answers.pop().unwrap().body;
+        last.pop();
+        assert!(room.take_now(1).is_none());
+        drop(last);
+        assert!(room.take(1 << 20).await.is_ok());
+        drop(answers);
+        assert!(room.take(u64::MAX).await.is_ok());
+    }
+}
