@@ -232,7 +232,7 @@ def step_simulation(options: argparse.Namespace) -> Counts:
     if not names:
         counts.failed += 1
     for name in names:
-        command = [str(SANDERLING), "-q", "sim", "--seeds", "500", "--broken", name]
+        command = [str(SANDERLING), "-q", "sim", "--seeds", "4000", "--broken", name]
         broken = run(f"broken-{name}", command, seconds=300, passes=(1,))
         counts.passed += broken.is_fine
         counts.failed += not broken.is_fine

@@ -54,7 +54,11 @@ impl World {
     pub(crate) fn check_keeps_off(&mut self, under_way: &UnderWay, output: &Output) {
         let Output::Reserve { moves, .. } = output else { return };
         for one in moves.iter().filter(|one| one.purpose == MovePurpose::Rebalance) {
-            let home = self.namenode.catalog().block_home(one.block).and_then(|(home, _)| home);
+            // A proposal from an older epoch is refused: the block has moved since it was read.
+            let found = self.namenode.catalog().block_home(one.block);
+            let Some((home, _)) = found.filter(|(_, epoch)| *epoch == one.from_epoch) else {
+                continue;
+            };
             let used = [home, Some(one.to)].into_iter().flatten();
             if let Some(node) = used.into_iter().find(|node| under_way.uses(*node)) {
                 let block = one.block;
