@@ -2,7 +2,7 @@
 //! given back to the kernel while the node runs, since the first touch of fresh memory costs many
 //! times a copy.
 //!
-//! The only unsafe code of the datanode. Its safe surface is [`Extent`]: bytes of an extent are
+//! The only unsafe code that touches blocks. Its safe surface is [`Extent`]: bytes of an extent are
 //! claimed once, written by who claimed them, then published, and never written again, so readers
 //! and the writer never meet at the same byte.
 #![allow(unsafe_code, reason = "the mapping is shared between a writer and readers of other bytes")]
