@@ -25,8 +25,7 @@ pub const WEIGHT_MAX: u32 = 1000;
 
 /// The weight of a node that has just come: a half. The emptier of two that are drawn wins, and a
 /// new node is that, so that of n nodes it gets one block in n, its fair share, from the first on
-/// (1 - (1 - 1/(2n))^2 is about 1/n). With a tenth its link stood idle: writers of a fleet whose
-/// links were all busy took 1.2 % longer for each machine that was replaced.
+/// (1 - (1 - 1/(2n))^2 is about 1/n).
 const WEIGHT_NEW: u32 = 500;
 
 /// The weight of a node that is expected to go at once: it gets blocks where nobody else is.
@@ -103,7 +102,7 @@ impl Candidates {
 /// A new node's weight grows from a half to the whole within `ramp_up`. With a model it is at most
 /// the square of the share of the model's next hour that a machine of this age is expected to see,
 /// as a part of the best one's share. The lesser of the two counts, not their product: both have
-/// young machines in mind, and together would leave their links idle.
+/// young machines in mind, and together would count that twice.
 #[must_use]
 pub fn weights(ages: &[Millis], ramp_up: Millis, model: Option<&Model>) -> Vec<u32> {
     let seen = |age: &Millis| {

@@ -25,7 +25,7 @@ pub struct RebalanceConfig {
     /// begins, so that its copies make room for more.
     pub exposure_percent: u64,
     /// How long a block must have been left as it is: most of what jobs write is gone by then, and
-    /// need not have moved. Writers of a fleet whose links were busy took 1 % longer without it.
+    /// need not have moved.
     pub idle_min: Millis,
 }
 
