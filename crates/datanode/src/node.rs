@@ -1,6 +1,6 @@
 //! What the parts of a running datanode share.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use sanderling_core::Mechanism;
@@ -8,7 +8,7 @@ use sanderling_protocol::local::Door;
 use sanderling_protocol::message::{HeartbeatReply, Hello, HelloReply, Registered, Role};
 use sanderling_protocol::node::Load;
 use sanderling_protocol::{
-    ClusterId, Millis, NodeId, NodeSelector, Nonce, Policy, Refusal, Reply, Request,
+    ClusterId, Millis, NodeId, NodeSelector, Nonce, Op, Policy, Refusal, Reply, Request,
 };
 use sanderling_transport::{CallError, Connection, Pool};
 use tokio::sync::{Semaphore, watch};
@@ -45,6 +45,8 @@ pub(crate) struct Node {
     identity: RwLock<Identity>,
     standing: watch::Sender<Standing>,
     fence_orders: Mutex<FenceOrders>,
+    /// Blocks were fenced one by one since the namenode last said how the node stands.
+    has_fenced_unheard: AtomicBool,
     in_flight: AtomicU32,
     /// Connections that peers have open.
     pub(crate) connections: AtomicU32,
@@ -106,6 +108,7 @@ impl Node {
             identity: RwLock::new(identity),
             standing: watch::Sender::new(standing),
             fence_orders: Mutex::default(),
+            has_fenced_unheard: AtomicBool::new(false),
             in_flight: AtomicU32::new(0),
             connections: AtomicU32::new(0),
         }
@@ -168,10 +171,12 @@ impl Node {
         }
         let is_leaving = orders.is_leaving && self.options.mechanism.pushes_fences();
         let is_fenced = is_leaving || !policy.takes_blocks();
+        // Before the fence: a write that meets the fence must find out why it is there.
+        self.standing.send_replace(Standing { policy, home_blocks });
         if self.store.set_fence(is_fenced) {
             tracing::info!(node = %self.id(), ?policy, is_fenced, "fence changed by policy");
         }
-        self.standing.send_replace(Standing { policy, home_blocks });
+        self.has_fenced_unheard.store(false, Ordering::SeqCst);
     }
 
     pub(crate) fn fence_orders(&self) -> u64 {
@@ -188,6 +193,11 @@ impl Node {
         }
     }
 
+    /// Takes note that blocks are about to be fenced by an order, before they are.
+    pub(crate) fn fences_blocks(&self) {
+        self.has_fenced_unheard.store(true, Ordering::SeqCst);
+    }
+
     /// Returns why no write is taken now under [`Mechanism::Seed`]: the node's relocation has begun
     /// and not ended. Brodmann et al., section 3.2, reject all writes to a node meanwhile.
     pub(crate) fn withheld(&self) -> Option<Refusal> {
@@ -195,8 +205,27 @@ impl Node {
             return None;
         }
         let is_leaving = self.standing.borrow().policy.is_draining();
+        is_leaving.then(|| self.relocation_retry())
+    }
+
+    /// Returns what is answered instead of a refusal. Under [`Mechanism::Seed`] a writer that meets
+    /// a fence is sent elsewhere only when the relocation has ended: the fence may have come while
+    /// the write was under way, and a block's fence before the answer to the heartbeat that tells
+    /// of the relocation.
+    pub(crate) fn answered_refusal(&self, op: Op, refusal: Refusal) -> Refusal {
+        let is_write = op == Op::Write && matches!(refusal, Refusal::Moved { .. });
+        if !is_write || self.options.mechanism != Mechanism::Seed {
+            return refusal;
+        }
+        if self.has_fenced_unheard.load(Ordering::SeqCst) {
+            return self.relocation_retry();
+        }
+        self.withheld().unwrap_or(refusal)
+    }
+
+    fn relocation_retry(&self) -> Refusal {
         let why = format!("node {} is being relocated", self.id());
-        is_leaving.then_some(Refusal::RetryAfter { after: RELOCATION_RETRY, why })
+        Refusal::RetryAfter { after: RELOCATION_RETRY, why }
     }
 
     /// Fences the node for its own notice, until [`Self::left`] says that the namenode has heard.

@@ -70,9 +70,10 @@ impl Node {
     }
 
     fn refused(&self, header: &Header, refusal: &Refusal) -> Response {
-        self.metrics.count_refusal(refusal);
+        let refusal = self.answered_refusal(header.op, refusal.clone());
+        self.metrics.count_refusal(&refusal);
         tracing::debug!(op = ?header.op, block = %header.block, %refusal, "refused");
-        Response::refused(header, refusal)
+        Response::refused(header, &refusal)
     }
 
     /// Does on another thread what may block, and counts it as in flight.

@@ -128,6 +128,7 @@ impl Session {
             other => Err(Refusal::BadFrame { why: format!("{other:?} is served over TCP") }),
         };
         Some(answered.unwrap_or_else(|refusal| {
+            let refusal = self.node.answered_refusal(header.op, refusal);
             self.node.metrics.count_refusal(&refusal);
             tracing::debug!(op = ?header.op, block = %header.block, %refusal, "refused");
             Answer::refused(&header, &refusal)

@@ -26,12 +26,7 @@ impl Node {
                 self.order_fence(false);
                 done(&OrderReply::Done)
             }
-            Order::FenceBlocks { blocks } if self.store.objects.is_some() => {
-                self.fence_away(header, blocks)
-            }
-            Order::FenceBlocks { blocks } => {
-                done(&OrderReply::Fenced(self.store.fence_blocks(&blocks)))
-            }
+            Order::FenceBlocks { blocks } => self.fence_blocks(header, blocks),
             Order::ListBlocks { after, limit } => {
                 done(&OrderReply::Blocks(self.store.list(after, limit as usize)))
             }
@@ -68,6 +63,15 @@ impl Node {
 }
 
 impl Node {
+    fn fence_blocks(self: &Arc<Self>, header: Header, blocks: Vec<(BlockId, Epoch)>) -> Handled {
+        self.fences_blocks();
+        if self.store.objects.is_some() {
+            return self.fence_away(header, blocks);
+        }
+        let lengths = self.store.fence_blocks(&blocks);
+        Handled::Now(answer(&header, &OrderReply::Fenced(lengths)))
+    }
+
     /// Fences blocks some of which may be in the object tier, unknown to the table: the length of
     /// such a one must not be told as 0.
     fn fence_away(self: &Arc<Self>, header: Header, blocks: Vec<(BlockId, Epoch)>) -> Handled {
