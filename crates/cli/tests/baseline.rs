@@ -5,25 +5,27 @@ mod cluster;
 use std::time::{Duration, Instant};
 
 use cluster::{Cluster, SOON, Shape, block_on, bytes_of, path, until_drained};
-use sanderling_client::{Client, PutOptions};
+use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_protocol::message::ObjectKind;
-use sanderling_protocol::{NodeSelector, Policy};
+use sanderling_protocol::{NodeId, NodeSelector, Policy};
 
 const SEED: [&str; 2] = ["--policy", "seed"];
 
 /// Objects of 2 MiB that every test stores.
-const OBJECTS: u64 = 24;
+const OBJECTS: u64 = 12;
 
+/// A datanode that stores what the tests store and nothing else needs seconds to send it: its
+/// relocation is still under way whenever a writer comes next.
+const SLOW: [&str; 4] = ["--policy", "seed", "--egress-limit", "5MB"];
+
+/// The namenode alone.
 fn baseline() -> Cluster {
-    let mut cluster = Cluster::start(Shape {
+    Cluster::start(Shape {
         datanodes: 0,
         dram: "128MiB",
         namenode: SEED.map(str::to_owned).to_vec(),
         ..Shape::default()
-    });
-    cluster.add("n0", &SEED);
-    cluster.add("n1", &SEED);
-    cluster
+    })
 }
 
 async fn fill(client: &Client) {
@@ -48,10 +50,12 @@ async fn assert_full(client: &Client) {
 #[test]
 fn baseline_relocates_a_noticed_node_through_its_relocator() {
     let mut cluster = baseline();
+    cluster.add("n0", &SEED);
+    cluster.add("n1", &SEED);
     block_on(async {
         let client = cluster.client().await;
         fill(&client).await;
-        client.notice(&NodeSelector("n0".to_owned()), 20_000, "test").await.expect("taken");
+        client.notice(&NodeSelector("n0".to_owned()), 60_000, "test").await.expect("taken");
         let drained = until_drained(&client, "n0").await;
         let drain = drained.drain.expect("it drained");
         assert!(drain.moved_blocks > 0 && drain.lost_blocks == 0, "{drain:?}");
@@ -66,21 +70,24 @@ fn baseline_relocates_a_noticed_node_through_its_relocator() {
 
 #[test]
 fn baseline_keeps_a_writer_waiting_until_the_relocation_has_ended() {
-    let cluster = baseline();
+    let mut cluster = baseline();
+    cluster.add("n0", &SLOW);
     block_on(async {
-        let client = cluster.client().await;
+        // No piece is given up while the relocation lasts.
+        let config = ClientConfig { call_deadline: SOON, ..ClientConfig::default() };
+        let address = &cluster.namenode.address;
+        let client = Client::connect(address, config).await.expect("the namenode serves");
         // Its open block comes before all others in the map.
         let mut writer =
             client.create(&path("/written"), &PutOptions::default()).await.expect("created");
         let piece = |at: u64| bytes_of(at, 64);
         writer.write_bytes(piece(0)).await.expect("written");
         writer.flush().await.expect("published");
-        let nodes = client.nodes(false).await.expect("the namenode answers");
-        let home = nodes.iter().find(|node| node.blocks > 0).expect("a block is somewhere");
-        let home = NodeSelector::from(home.id);
         fill(&client).await;
+        cluster.add("n1", &SEED);
 
-        client.notice(&home, 20_000, "test").await.expect("taken");
+        let home = NodeSelector::from(NodeId(cluster.datanode("n0").node));
+        client.notice(&home, 60_000, "test").await.expect("taken");
         let limit = Instant::now() + SOON;
         let mut pieces = 1;
         let moved = client.metrics().moved;
@@ -96,7 +103,7 @@ fn baseline_keeps_a_writer_waiting_until_the_relocation_has_ended() {
         // At least one pause that the datanode asked for lies in it.
         assert!(metrics.longest_stall >= Duration::from_millis(20), "{metrics:?}");
         let nodes = client.nodes(true).await.expect("the namenode answers");
-        let noticed = nodes.iter().find(|node| NodeSelector::from(node.id) == home);
+        let noticed = nodes.iter().find(|node| node.name == "n0");
         let policy = noticed.expect("it is listed").policy;
         assert_eq!(policy, Policy::Drained, "the writer went on before the relocation had ended");
         writer.close().await.expect("closed");
