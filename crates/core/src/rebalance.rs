@@ -17,7 +17,8 @@ pub struct RebalanceConfig {
     pub begin_percent: u64,
     /// And when it ends.
     pub end_percent: u64,
-    /// Excess of the fullest node that is not worth a move: less than one whole block.
+    /// Excess of the fullest node from which on a move is worth its messages. A fleet with little on
+    /// each node stays uneven by as much.
     pub excess_bytes_min: u64,
     /// Share of a tier that moves leave free at their target.
     pub reserve_percent: u64,
@@ -35,7 +36,7 @@ impl Default for RebalanceConfig {
             is_on: true,
             begin_percent: 110,
             end_percent: 105,
-            excess_bytes_min: 1 << 20,
+            excess_bytes_min: 256 << 10,
             reserve_percent: 5,
             exposure_percent: 100,
             idle_min: Millis::from_secs(5),
