@@ -17,8 +17,8 @@ pub struct RebalanceConfig {
     pub begin_percent: u64,
     /// And when it ends.
     pub end_percent: u64,
-    /// Excess of the fullest node from which on a move is worth its messages. A fleet with little on
-    /// each node stays uneven by as much.
+    /// Excess of the fullest node from which on a move is worth its messages. A fleet with little
+    /// on each node stays uneven by as much.
     pub excess_bytes_min: u64,
     /// Share of a tier that moves leave free at their target.
     pub reserve_percent: u64,

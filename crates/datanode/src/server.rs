@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper_util::service::TowerToHyperService;
 use sanderling_protocol::message::{Registered, Role};
 use sanderling_protocol::{ClusterId, Millis, NodeId, Policy, Refusal};
 use sanderling_transport::{
-    CallError, ListenError, Pool, PoolOptions, ServeOptions, listen, serve,
+    CallError, HttpOptions, ListenError, Pool, PoolOptions, ServeOptions, listen, serve, serve_http,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -101,7 +102,9 @@ impl DatanodeServer {
         }
         tasks.push(tokio::spawn(attend_door(Arc::clone(&node), stop.clone())));
         if let Some(http) = http {
-            tasks.push(tokio::spawn(serve_http(http, Arc::clone(&node), stop.clone())));
+            let pages = TowerToHyperService::new(router(Arc::clone(&node)));
+            let served = serve_http(http, pages, HttpOptions::default(), stop.clone());
+            tasks.push(tokio::spawn(served));
         }
         Self { node, address, http_address, tasks, failure, stop: stop.drop_guard() }
     }
@@ -338,18 +341,6 @@ async fn fault(arena: Arc<Arena>, stop: CancellationToken) {
             "the machine does not have the memory: make the memory tier smaller"
         ),
         Err(error) => tracing::error!(%error, "taking memory ended in a panic"),
-    }
-}
-
-async fn serve_http(listener: TcpListener, node: Arc<Node>, stop: CancellationToken) {
-    let serving = axum::serve(listener, router(node));
-    tokio::select! {
-        served = async { serving.await } => {
-            if let Err(error) = served {
-                tracing::error!(%error, "the HTTP door is closed");
-            }
-        }
-        () = stop.cancelled() => {}
     }
 }
 

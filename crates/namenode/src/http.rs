@@ -1,6 +1,5 @@
 //! HTTP: health, metrics, nodes and their notices, events, the loss report.
 
-mod door;
 mod events;
 mod refusal;
 
@@ -11,14 +10,15 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use hyper_util::service::TowerToHyperService;
 use sanderling_protocol::{NodeInfo, NodeSelector, Refusal, Reply, Request};
+use sanderling_transport::{HttpOptions, serve_http};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::requests::Requests;
-use door::BoundedListener;
 use refusal::HttpRefusal;
 
 /// Longest body of a request: a notice with its reason, many times over.
@@ -36,11 +36,7 @@ type Answer = Result<Response, HttpRefusal>;
 /// Serves until `stop` is cancelled.
 pub(crate) async fn serve(listener: TcpListener, requests: Requests, stop: CancellationToken) {
     let router = router(Door { requests, stop: stop.clone() });
-    let listener = BoundedListener::new(listener);
-    let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
-    if let Err(error) = served.await {
-        tracing::error!(%error, "HTTP ended");
-    }
+    serve_http(listener, TowerToHyperService::new(router), HttpOptions::default(), stop).await;
 }
 
 fn router(door: Door) -> Router {

@@ -1,0 +1,237 @@
+//! Serving HTTP/1.1: a bound on connections, and a deadline on everything that a peer may be slow
+//! with.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+type Failed = Box<dyn Error + Send + Sync>;
+
+/// Why a connection is closed without an answer.
+#[derive(Debug, thiserror::Error)]
+enum NoAnswer {
+    #[error("{0}")]
+    Failed(Failed),
+    #[error("the request had no answer within {0:?}")]
+    Late(Duration),
+}
+
+/// Bounds of an HTTP server.
+#[derive(Debug, Clone)]
+pub struct HttpOptions {
+    /// Most connections; further ones wait in the kernel's queue until one ends.
+    pub connections_max: usize,
+    /// How long a peer may take to send a request's head, counted from the first moment at which
+    /// it could: a connection that idles for this long is closed.
+    pub head_within: Duration,
+    /// How long it may take until an answer begins, the request's body included; then the
+    /// connection is closed. How long the answer goes on is not bounded: events have no end.
+    pub answer_within: Duration,
+    /// How long answers that are under way at the end may still take.
+    pub end_within: Duration,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self {
+            // Operators, scrapers and followers of events.
+            connections_max: 256,
+            // The default of hyper.
+            head_within: Duration::from_secs(30),
+            answer_within: Duration::from_secs(60),
+            end_within: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Serves until `shutdown` is cancelled, and the answers that are then under way within
+/// [`HttpOptions::end_within`].
+pub async fn serve_http<S, B>(
+    listener: TcpListener,
+    service: S,
+    options: HttpOptions,
+    shutdown: CancellationToken,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<Failed>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Failed>,
+{
+    let places = Arc::new(Semaphore::new(options.connections_max));
+    let options = Arc::new(options);
+    let mut connections = JoinSet::new();
+    loop {
+        let place = Arc::clone(&places).acquire_owned();
+        let accepted = tokio::select! {
+            () = shutdown.cancelled() => break,
+            Some(_) = connections.join_next() => continue,
+            accepted = async { (place.await, listener.accept().await) } => accepted,
+        };
+        let (place, stream) = match accepted {
+            (place, Ok((stream, _))) => (place.expect("the semaphore is never closed"), stream),
+            (_, Err(error)) => {
+                // Out of file descriptors, most likely: serve who is there, then look again.
+                tracing::warn!(%error, "an HTTP connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let (service, options) = (service.clone(), Arc::clone(&options));
+        let shutdown = shutdown.clone();
+        connections.spawn(async move {
+            attend(stream, service, &options, shutdown).await;
+            drop(place);
+        });
+    }
+    let ended = async { while connections.join_next().await.is_some() {} };
+    if timeout(options.end_within, ended).await.is_err() {
+        tracing::info!("HTTP answers were cut at the end");
+    }
+    connections.shutdown().await;
+}
+
+async fn attend<S, B>(
+    stream: TcpStream,
+    service: S,
+    options: &HttpOptions,
+    shutdown: CancellationToken,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>> + Send,
+    S::Future: Send,
+    S::Error: Into<Failed>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Failed>,
+{
+    let within = options.answer_within;
+    let bounded = service_fn(move |request| {
+        let answer = timeout(within, service.call(request));
+        async move {
+            match answer.await {
+                Ok(answer) => answer.map_err(|error| NoAnswer::Failed(error.into())),
+                Err(_) => Err(NoAnswer::Late(within)),
+            }
+        }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(options.head_within);
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), bounded));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = shutdown.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "an HTTP connection ended");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{BodyExt, Full};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    const ASK: &[u8] =
+        b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 4\r\n\r\nhere";
+    const SOON: Duration = Duration::from_secs(20);
+
+    struct Door {
+        address: std::net::SocketAddr,
+        stop: CancellationToken,
+        served: tokio::task::JoinHandle<()>,
+    }
+
+    impl Door {
+        async fn open(options: HttpOptions) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let stop = CancellationToken::new();
+            let service = service_fn(async |request: Request<Incoming>| {
+                let body = request.into_body().collect().await?;
+                Ok::<_, hyper::Error>(Response::new(Full::new(body.to_bytes())))
+            });
+            let served = tokio::spawn(serve_http(listener, service, options, stop.clone()));
+            Self { address, stop, served }
+        }
+
+        async fn connect(&self) -> TcpStream {
+            TcpStream::connect(self.address).await.unwrap()
+        }
+    }
+
+    async fn ask(stream: &mut TcpStream) -> String {
+        stream.write_all(ASK).await.unwrap();
+        rest(stream).await
+    }
+
+    async fn rest(stream: &mut TcpStream) -> String {
+        let mut answer = String::new();
+        let read = stream.read_to_string(&mut answer);
+        // A connection that was closed with bytes unread ends with a reset.
+        drop(timeout(SOON, read).await.expect("the door says something or closes"));
+        answer
+    }
+
+    #[tokio::test]
+    async fn peer_that_never_ends_its_head_is_left() {
+        let within = Duration::from_millis(50);
+        let door = Door::open(HttpOptions { head_within: within, ..HttpOptions::default() }).await;
+        let mut silent = door.connect().await;
+        let mut slow = door.connect().await;
+        slow.write_all(b"GET / HTTP/1.1\r\nx: ").await.unwrap();
+        assert!(!rest(&mut silent).await.contains("200"));
+        assert!(!rest(&mut slow).await.contains("200"));
+        assert!(ask(&mut door.connect().await).await.ends_with("here"));
+    }
+
+    #[tokio::test]
+    async fn peer_that_never_ends_its_body_is_left() {
+        let within = Duration::from_millis(50);
+        let door =
+            Door::open(HttpOptions { answer_within: within, ..HttpOptions::default() }).await;
+        let mut slow = door.connect().await;
+        slow.write_all(&ASK[..ASK.len() - 1]).await.unwrap();
+        assert!(!rest(&mut slow).await.contains("200"));
+        assert!(ask(&mut door.connect().await).await.ends_with("here"));
+    }
+
+    #[tokio::test]
+    async fn connection_beyond_the_bound_waits_until_another_ends() {
+        let door = Door::open(HttpOptions { connections_max: 1, ..HttpOptions::default() }).await;
+        let mut first = door.connect().await;
+        first.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        first.read_u8().await.unwrap();
+        let mut second = door.connect().await;
+        second.write_all(ASK).await.unwrap();
+        drop(first);
+        assert!(rest(&mut second).await.ends_with("here"));
+    }
+
+    #[tokio::test]
+    async fn end_comes_although_a_peer_says_nothing() {
+        let end_within = Duration::from_millis(50);
+        let door = Door::open(HttpOptions { end_within, ..HttpOptions::default() }).await;
+        let mut idle = door.connect().await;
+        idle.write_all(b"GET / HTTP/1.1\r\nx").await.unwrap();
+        assert!(ask(&mut door.connect().await).await.ends_with("here"));
+        door.stop.cancel();
+        timeout(SOON, door.served).await.expect("it ends").unwrap();
+    }
+}
