@@ -59,6 +59,23 @@ fn local_cluster_starts_serves_and_stops() {
 }
 
 #[test]
+fn of_many_starts_at_once_one_makes_a_cluster_and_the_others_leave_it_alone() {
+    let local = Local { directory: TempDir::new().expect("a directory") };
+    let words = ["local", "start", "--port", "0", "--datanodes", "1", "--dram", "8MiB"];
+    let ran: Vec<Ran> = std::thread::scope(|scope| {
+        let starts: Vec<_> = (0..4).map(|_| scope.spawn(|| local.run(&words))).collect();
+        starts.into_iter().map(|start| start.join().expect("it ran")).collect()
+    });
+    let codes: Vec<i32> = ran.iter().map(|ran| ran.code).collect();
+    assert_eq!(codes.iter().filter(|code| **code == 0).count(), 1, "{codes:?}");
+    // Another was in the middle of it (4), or done (1).
+    assert!(codes.iter().all(|code| [0, 1, 4].contains(code)), "{codes:?}");
+    let status = local.run(&["local", "status", "--json"]);
+    assert_eq!(status.code, 0, "{status}");
+    assert_eq!(json(&status)["processes"].as_array().map(Vec::len), Some(2), "{status}");
+}
+
+#[test]
 fn local_start_runs_the_program_that_the_environment_names() {
     let local = Local { directory: TempDir::new().expect("a directory") };
     // As from Python, where the running program is the interpreter.

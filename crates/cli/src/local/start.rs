@@ -6,6 +6,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use super::directory;
+use super::lock::Lock;
 use super::process::{Known, LOOK_EVERY, spawn};
 use super::record::{Record, Server};
 use super::stop::end;
@@ -32,6 +33,7 @@ struct Starting {
 
 pub(super) fn run(global: &Global, output: Output, args: &Start) -> Result<(), Failure> {
     let directory = directory(&args.place)?;
+    let _lock = Lock::take(&directory)?;
     if let Some(record) = Record::read(&directory)?
         && record.running().next().is_some()
     {

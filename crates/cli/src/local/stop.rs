@@ -5,6 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::directory;
+use super::lock::Lock;
 use super::record::Record;
 use crate::args::Global;
 use crate::args::local::Place;
@@ -16,6 +17,8 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 
 pub(super) fn run(global: &Global, output: Output, place: &Place) -> Result<(), Failure> {
     let directory = directory(place)?;
+    Record::existing(&directory)?;
+    let _lock = Lock::take(&directory)?;
     let record = Record::existing(&directory)?;
     let running = record.running().count();
     let killed = end(&record, global.timeout.map_or(END_WITHIN, |span| span.0));

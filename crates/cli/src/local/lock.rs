@@ -1,0 +1,39 @@
+//! The lock of a cluster's directory: one `local start` or `local stop` at a time.
+
+use std::fs::{File, TryLockError, create_dir_all};
+use std::path::Path;
+
+use crate::failure::{Exit, Failure};
+
+const FILE: &str = "lock";
+
+/// The directory, while it is this process's to change. The kernel unlocks it when the process
+/// ends, however it ends.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Makes the directory if need be and locks it.
+    ///
+    /// # Errors
+    /// Unavailable (4) while another process starts or stops the cluster in it: try again when it
+    /// has ended. Failure (1) when the directory cannot be made or written.
+    pub(super) fn take(directory: &Path) -> Result<Self, Failure> {
+        create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
+        let path = directory.join(FILE);
+        let file = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(|error| Failure::file(&path, &error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(TryLockError::WouldBlock) => {
+                let cause = "another process starts or stops the cluster in";
+                let cause = format!("{cause} {}", directory.display());
+                Err(Failure::new(Exit::Unavailable, "Busy", cause)
+                    .next("sanderling local status, when it has ended"))
+            }
+            Err(TryLockError::Error(error)) => Err(Failure::file(&path, &error)),
+        }
+    }
+}
