@@ -22,6 +22,7 @@ use sanderling_protocol::{NodeId, Refusal, Tier};
 use sanderling_transport::{CallError, Pool};
 use tokio::time::Instant;
 
+pub(crate) use self::peer::Ahead;
 use self::peer::Peer;
 use self::probe::{ABSENT_FOR, BROKEN_FOR, probe};
 
@@ -30,6 +31,10 @@ const NODES_MAX: usize = 4096;
 
 /// Shorter writes go over TCP, where many of them share a system call.
 const WRITE_BYTES_MIN: usize = 16 << 10;
+
+/// Shorter objects are not staged before their block is known: copying them takes less time than
+/// saying so.
+const AHEAD_BYTES_MIN: usize = 64 << 10;
 
 /// Longest time that a node on this machine is waited for. After it the call goes on over TCP.
 const WITHIN: Duration = Duration::from_secs(1);
@@ -42,6 +47,15 @@ pub(crate) type Ranges = Vec<Option<Result<Bytes, Refusal>>>;
 pub(crate) struct LocalNodes {
     is_on: bool,
     nodes: Mutex<HashMap<NodeId, Standing>>,
+    homes: Mutex<Homes>,
+}
+
+/// Where the last objects began: the next one is likely to begin there too.
+#[derive(Debug, Default)]
+struct Homes {
+    last: NodeId,
+    /// Whether the one before the last began there as well.
+    is_repeated: bool,
 }
 
 /// What is known of a node.
@@ -57,7 +71,7 @@ enum Standing {
 
 impl LocalNodes {
     pub(crate) fn new(is_on: bool) -> Arc<Self> {
-        Arc::new(Self { is_on, nodes: Mutex::default() })
+        Arc::new(Self { is_on, ..Self::default() })
     }
 
     /// Returns the node if it is known to be here; else looks for it in the background, once.
@@ -136,6 +150,53 @@ impl LocalNodes {
         let peer = self.peer(pool, placed.block.node, address)?;
         match peer.write(placed, piece, deadline.min(Instant::now() + WITHIN)).await {
             Ok(written) => written,
+            Err(error) => {
+                self.went_wrong(&peer, &error);
+                None
+            }
+        }
+    }
+
+    /// Notes where an object begins.
+    pub(crate) fn began(&self, node: NodeId) {
+        let mut homes = self.homes.lock();
+        homes.is_repeated = homes.last == node;
+        homes.last = node;
+    }
+
+    /// Gives a new object's first piece to the node where it is likely to begin; `None` when there
+    /// is none on this machine. A wrong guess costs the copy.
+    pub(crate) async fn stage(&self, piece: &[u8], deadline: Instant) -> Option<Ahead> {
+        if piece.len() < AHEAD_BYTES_MIN {
+            return None;
+        }
+        let likely = {
+            let homes = self.homes.lock();
+            homes.is_repeated.then_some(homes.last)?
+        };
+        let peer = match self.nodes.lock().get(&likely) {
+            Some(Standing::Here(peer)) => Arc::clone(peer),
+            _ => return None,
+        };
+        match peer.stage(piece, deadline.min(Instant::now() + WITHIN)).await {
+            Ok(ahead) => ahead,
+            Err(error) => {
+                self.went_wrong(&peer, &error);
+                None
+            }
+        }
+    }
+
+    /// Writes such a piece to its block; `None` as for [`Self::write`].
+    pub(crate) async fn commit(
+        &self,
+        ahead: Ahead,
+        placed: &Placed,
+        deadline: Instant,
+    ) -> Option<Result<(), Refusal>> {
+        let peer = Arc::clone(ahead.peer());
+        match ahead.commit(placed, deadline.min(Instant::now() + WITHIN)).await {
+            Ok(written) => Some(written),
             Err(error) => {
                 self.went_wrong(&peer, &error);
                 None

@@ -1,7 +1,7 @@
 //! Whole objects.
 
 use bytes::Bytes;
-use sanderling_protocol::limits::INLINE_BYTES_MAX;
+use sanderling_protocol::limits::{BLOCK_BYTES_MAX, INLINE_BYTES_MAX};
 use sanderling_protocol::message::{Layout, ObjectStat};
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{ObjectId, Path, Refusal, Reply, Request};
@@ -35,9 +35,17 @@ impl Client {
                 _ => Err(ClientError::BadReply { what: attempts.what }),
             };
         }
-        match self.request_within(&mut attempts, Request::Create(request)).await? {
+        // What is likely to hold the first block copies it while the namenode answers.
+        let first = bytes.slice(..bytes.len().min(BLOCK_BYTES_MAX as usize));
+        let deadline = attempts.deadline;
+        let (reply, ahead) = tokio::join!(
+            self.request_within(&mut attempts, Request::Create(request)),
+            self.shared.local.stage(&first, deadline),
+        );
+        match reply? {
             Reply::Grant(grant) => {
                 let mut writer = Writer::new(self.clone(), path.clone(), &grant);
+                writer.was_staged(ahead);
                 let written = writer.write_bytes(bytes).await;
                 match written {
                     Ok(()) => writer.close().await,

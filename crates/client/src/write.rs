@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use crate::client::{Attempts, Client, Shared};
 use crate::error::ClientError;
+use crate::local::Ahead;
 use crate::metrics::count;
 
 /// Blocks asked for at once when the writer runs out of them.
@@ -45,6 +46,8 @@ pub struct Writer {
     buffer: BytesMut,
     /// Pieces to place before anything new, oldest first.
     again: Vec<Bytes>,
+    /// The first piece, given to a node before its block was known.
+    ahead: Option<Ahead>,
     /// Pieces placed and not known to be in place, by number.
     kept: BTreeMap<u64, Bytes>,
     under_way: JoinSet<Answered>,
@@ -114,6 +117,7 @@ impl Writer {
             addresses: BTreeMap::new(),
             buffer: BytesMut::new(),
             again: Vec::new(),
+            ahead: None,
             kept: BTreeMap::new(),
             under_way: JoinSet::new(),
             position: grant.bytes,
@@ -124,6 +128,11 @@ impl Writer {
         };
         writer.learn(grant);
         writer
+    }
+
+    /// Says that the first piece was given to a node already.
+    pub(crate) fn was_staged(&mut self, ahead: Option<Ahead>) {
+        self.ahead = ahead;
     }
 
     /// Returns how many bytes the object will have, with those given so far.
@@ -338,9 +347,15 @@ impl Writer {
         let address = self.addresses.get(&placed.block.node).cloned().unwrap_or_default();
         let shared = Arc::clone(&self.client.shared);
         let give_up = Instant::now() + self.client.call_deadline();
+        if placed.piece == 0 {
+            shared.local.began(placed.block.node);
+        }
+        // Where the guess was wrong, the piece is sent like any other.
+        let ahead = self.ahead.take().filter(|ahead| placed.piece == 0 && ahead.fits(&placed));
         self.next_piece = placed.piece + 1;
         self.under_way.spawn(async move {
             let mut refused_at = None;
+            let piece = Staging { piece, ahead };
             let answer =
                 write_piece(&shared, &address, &placed, piece, give_up, &mut refused_at).await;
             Answered { placed, answer, refused_at }
@@ -472,6 +487,12 @@ impl Writer {
     }
 }
 
+/// A piece, and where it was put before its block was known.
+struct Staging {
+    piece: Bytes,
+    ahead: Option<Ahead>,
+}
+
 /// What became of a piece.
 #[derive(Debug)]
 struct Answered {
@@ -486,10 +507,11 @@ async fn write_piece(
     shared: &Shared,
     address: &str,
     placed: &Placed,
-    piece: Bytes,
+    piece: Staging,
     give_up: Instant,
     refused_at: &mut Option<Instant>,
 ) -> Result<(), CallError> {
+    let Staging { piece, mut ahead } = piece;
     let mut header = Header::new(Op::Write, 0);
     header.flags = placed.block.tier as u16;
     header.block = placed.block.block;
@@ -503,7 +525,11 @@ async fn write_piece(
         let silence_max = Some(shared.config.attempt_deadline);
         let patience = Patience { deadline: give_up, silence_max };
         let (pool, local) = (&shared.pool, &shared.local);
-        let answer = match local.write(pool, address, placed, &piece, give_up).await {
+        let written = match ahead.take() {
+            Some(ahead) => local.commit(ahead, placed, give_up).await,
+            None => local.write(pool, address, placed, &piece, give_up).await,
+        };
+        let answer = match written {
             Some(Ok(())) => {
                 count(&shared.counters.same_host_written_bytes, piece.len() as u64);
                 Ok(())

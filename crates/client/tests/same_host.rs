@@ -7,8 +7,9 @@ mod cluster;
 use std::time::Duration;
 
 use cluster::{Cluster, MIB, path, pattern};
-use sanderling_client::{Client, ClientConfig, PutOptions};
-use sanderling_protocol::Path;
+use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
+use sanderling_protocol::message::CreateMode;
+use sanderling_protocol::{NodeInfo, Path, Refusal};
 use tokio::time::{Instant, sleep};
 
 /// Reads an object until that takes place in the datanode's memory.
@@ -78,4 +79,113 @@ async fn client_that_does_not_want_it_goes_by_tcp() {
     }
     let metrics = client.metrics();
     assert_eq!((metrics.same_host_read_bytes, metrics.same_host_written_bytes), (0, 0));
+}
+
+/// Waits until the one datanode says that so much of its memory is in use.
+async fn wait_for_used(cluster: &Cluster, client: &Client, bytes: u64) {
+    let is_so = |nodes: &[NodeInfo]| nodes[0].load.dram_used_bytes == bytes;
+    cluster.wait_for(client, &format!("{bytes} bytes in use"), is_so).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn object_that_is_staged_before_its_block_is_known_is_whole_or_leaves_nothing() {
+    let cluster = Cluster::start_with(1, 16 << 20).await;
+    let client = cluster.client().await;
+    let (first, options) = (path("/first"), PutOptions::default());
+    client.put(&first, pattern(MIB, 1), &options).await.unwrap();
+    wait_for_leases(&client, &first).await;
+    let before = client.metrics().same_host_written_bytes;
+    let replace = PutOptions { mode: CreateMode::Replace, ..PutOptions::default() };
+    let sizes = [MIB, 3 * MIB + 7, 65_536, MIB - 1, 70_001, MIB, 2 * MIB];
+    for (seed, size) in (2..).zip(sizes) {
+        let bytes = pattern(size, seed);
+        client.put(&path("/other"), bytes.clone(), &replace).await.unwrap();
+        assert_eq!(client.get(&path("/other")).await.unwrap(), bytes, "{size} bytes");
+    }
+    let written = client.metrics().same_host_written_bytes - before;
+    assert!(written >= 5 * MIB as u64, "{written} bytes through shared memory");
+    for _ in 0..3 {
+        let refused = client.put(&first, pattern(MIB, 9), &options).await;
+        assert!(matches!(refused, Err(ClientError::Refused(Refusal::Exists { .. }))));
+    }
+    assert_eq!(client.get(&first).await.unwrap(), pattern(MIB, 1));
+    wait_for_used(&cluster, &client, 3 * MIB as u64).await;
+    client.delete(&first, false).await.unwrap();
+    client.delete(&path("/other"), false).await.unwrap();
+    wait_for_used(&cluster, &client, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn puts_that_are_cancelled_at_any_moment_leave_nothing() {
+    // Room for all of them: what was granted to a writer is kept until its lease ends.
+    let cluster = Cluster::start_with(1, 128 << 20).await;
+    let client = cluster.client().await;
+    let replace = PutOptions { mode: CreateMode::Replace, ..PutOptions::default() };
+    let (kept, bytes) = (path("/kept"), pattern(MIB, 1));
+    client.put(&kept, bytes.clone(), &replace).await.unwrap();
+    wait_for_leases(&client, &kept).await;
+    client.put(&kept, bytes.clone(), &replace).await.unwrap();
+    for round in 0..60_u64 {
+        let name = path(&format!("/cancelled-{}", round % 4));
+        let put = client.put(&name, pattern(MIB, round), &replace);
+        // However far it came: what counts is what is left in the end.
+        let _ = tokio::time::timeout(Duration::from_micros(20 * round), put).await;
+    }
+    client.put(&kept, bytes.clone(), &replace).await.unwrap();
+    assert_eq!(client.get(&kept).await.unwrap(), bytes);
+    for name in client.list_all(&path("/")).await.unwrap() {
+        client.delete(&path(&format!("/{}", name.name)), false).await.unwrap();
+    }
+    drop(client);
+    // Writers that were cancelled lose their leases, and unfinished objects go with these.
+    let client = cluster.client().await;
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while client.nodes(true).await.unwrap()[0].load.dram_used_bytes > 0 {
+        assert!(Instant::now() < deadline, "memory is not given back");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A client of another user, on a thread of its own: the kernel knows users by thread.
+#[test]
+fn client_of_another_user_is_refused_the_memory_and_goes_by_tcp() {
+    if !rustix::process::geteuid().is_root() {
+        // Not by a macro, whose words a test that passes keeps to itself.
+        let why = "SKIPPED: only root can be another user\n";
+        std::io::Write::write_all(&mut std::io::stderr(), why.as_bytes()).unwrap();
+        return;
+    }
+    let nobody = 65_534;
+    let servers = tokio::runtime::Runtime::new().unwrap();
+    for (uids, is_let_in) in [(vec![], false), (vec![nobody - 1], false), (vec![nobody], true)] {
+        let cluster = servers.block_on(async {
+            let mut cluster = Cluster::start(0).await;
+            cluster.add_for(64 << 20, uids.clone()).await;
+            cluster
+        });
+        let namenode = cluster.namenode.address().to_string();
+        let stranger = std::thread::spawn(move || {
+            rustix::thread::set_thread_uid(rustix::thread::Uid::from_raw(nobody)).unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(as_stranger(namenode, is_let_in))
+        });
+        assert_eq!(stranger.join().unwrap(), is_let_in, "let in for {uids:?}");
+        drop(cluster);
+    }
+}
+
+/// Reads and writes; returns whether any byte came through shared memory.
+async fn as_stranger(namenode: String, is_let_in: bool) -> bool {
+    let client = Client::connect(&namenode, ClientConfig::default()).await.unwrap();
+    let (object, bytes) = (path("/object"), pattern(MIB, 1));
+    client.put(&object, bytes.clone(), &PutOptions::default()).await.unwrap();
+    if is_let_in {
+        wait_for_leases(&client, &object).await;
+    }
+    for _ in 0..40 {
+        assert_eq!(client.get(&object).await.unwrap(), bytes);
+        sleep(Duration::from_millis(1)).await;
+    }
+    let metrics = client.metrics();
+    metrics.same_host_read_bytes + metrics.same_host_written_bytes > 0
 }

@@ -51,7 +51,7 @@ pub(crate) struct Metrics {
     scrape: Mutex<()>,
     requests: Family<OpLabel, Counter>,
     /// The counters of `requests` by number of operation: the family would take a lock each time.
-    requests_by_op: [Counter; 12],
+    requests_by_op: [Counter; 13],
     refusals: Family<KindLabel, Counter>,
     traffic: Family<DirectionLabel, Gauge64>,
     tier_capacity: Family<TierLabel, Gauge64>,
@@ -291,5 +291,6 @@ const fn op_name(op: Op) -> &'static str {
         Op::Lease => "lease",
         Op::Return => "return",
         Op::Stage => "stage",
+        Op::Fill => "fill",
     }
 }

@@ -37,7 +37,7 @@ impl Service for Node {
             Op::Store => self.store_block(header, body.into()),
             Op::Order => self.order(header, &body),
             Op::Door => Handled::Now(Response::message(&header, &self.door())),
-            Op::Hello | Op::Meta | Op::Lease | Op::Return | Op::Stage => {
+            Op::Hello | Op::Meta | Op::Lease | Op::Return | Op::Stage | Op::Fill => {
                 let why = format!("a datanode does not serve {:?}", header.op);
                 Handled::Now(self.refused(&header, &Refusal::BadFrame { why }))
             }

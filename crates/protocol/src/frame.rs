@@ -64,6 +64,10 @@ pub enum Op {
     /// Through the door: asks for the memory that bytes to write are put into. The reply comes with
     /// its descriptor; `length` is its size.
     Stage = 11,
+    /// Through the door: says that the first `offset` bytes of the `length` to be written are in
+    /// that memory, so that the node can copy them before it knows their block. The `Write` that
+    /// follows has the same `request`. Has no reply. With `length` 0 nothing is to be written.
+    Fill = 12,
 }
 
 impl Op {
@@ -82,6 +86,7 @@ impl Op {
             9 => Self::Lease,
             10 => Self::Return,
             11 => Self::Stage,
+            12 => Self::Fill,
             _ => return None,
         })
     }

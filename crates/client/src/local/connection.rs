@@ -33,6 +33,10 @@ const IN_PLACE_MAX: Duration = Duration::from_micros(500);
 /// Bytes copied before their checksum goes on: they are still in the first cache then.
 const STEP_BYTES: usize = 16 << 10;
 
+/// Bytes put into the staging memory before the node is told, which copies them while the next are
+/// put there.
+const FILL_BYTES: usize = 128 << 10;
+
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -40,8 +44,18 @@ pub(super) struct Connection {
     name: String,
     next_lease: u64,
     staging: Option<Memory>,
+    /// The number of the next piece.
+    next_piece: u64,
     packet: Vec<u8>,
     body: Vec<u8>,
+}
+
+/// A piece in the staging memory.
+#[derive(Debug)]
+pub(super) struct Staged {
+    number: u64,
+    pub(super) bytes: u32,
+    checksum: u32,
 }
 
 /// An answer: its header, the length of its body, and the descriptor that it brought.
@@ -71,6 +85,7 @@ impl Connection {
             name,
             next_lease: 1,
             staging: None,
+            next_piece: 1,
             packet: vec![0; PACKET_BYTES_MAX],
             body: Vec::new(),
         };
@@ -138,6 +153,22 @@ impl Connection {
         piece: &[u8],
         deadline: Instant,
     ) -> Result<Option<Result<(), Refusal>>, CallError> {
+        // The end of a block is known to the node only when it knows the block.
+        let is_told = placed.offset == 0;
+        match self.stage(piece, is_told, deadline).await? {
+            Some(staged) => self.commit(placed, &staged, deadline).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Puts a piece into the staging memory, and with `is_told` lets the node copy it meanwhile.
+    /// `None` when the node has no memory for it.
+    pub(super) async fn stage(
+        &mut self,
+        piece: &[u8],
+        is_told: bool,
+        deadline: Instant,
+    ) -> Result<Option<Staged>, CallError> {
         if self.staging.is_none() {
             self.body.clear();
             let answer = match self.exchange(Header::new(Op::Stage, 0), deadline).await {
@@ -152,24 +183,58 @@ impl Connection {
         if piece.len() > staging.bytes() {
             return Ok(None);
         }
-        let mut header = Header::new(Op::Write, 0);
+        let number = self.next_piece;
+        self.next_piece += 1;
+        let bytes = piece.len() as u32;
+        let mut running = Running::default();
+        for (index, step) in piece.chunks(STEP_BYTES).enumerate() {
+            let from = index * STEP_BYTES;
+            staging.put(from, step);
+            running.update(step);
+            let end = from + step.len();
+            if is_told && (end.is_multiple_of(FILL_BYTES) || end == piece.len()) {
+                self.tell(number, bytes, end as u64);
+            }
+        }
+        Ok(Some(Staged { number, bytes, checksum: running.value() }))
+    }
+
+    /// Says how much of a piece is there. What is not heard costs time alone: the node copies with
+    /// the write what it has not copied before.
+    fn tell(&self, number: u64, bytes: u32, end: u64) {
+        let mut header = Header::new(Op::Fill, number);
+        (header.length, header.offset) = (bytes, end);
+        let told = self.line.socket.send_now(&[IoSlice::new(&header.encode())]);
+        if let Err(error) = told {
+            tracing::debug!(%error, "a node was not told what to copy");
+        }
+    }
+
+    /// Writes a piece that was staged to its block.
+    pub(super) async fn commit(
+        &mut self,
+        placed: &Placed,
+        staged: &Staged,
+        deadline: Instant,
+    ) -> Result<Result<(), Refusal>, CallError> {
+        let mut header = Header::new(Op::Write, staged.number);
         header.flags = placed.block.tier as u16;
         header.block = placed.block.block;
         header.epoch = placed.block.epoch;
         header.offset = u64::from(placed.offset);
-        header.length = placed.length;
-        let mut running = Running::default();
-        for (index, step) in piece.chunks(STEP_BYTES).enumerate() {
-            staging.put(index * STEP_BYTES, step);
-            running.update(step);
-        }
-        header.checksum = running.value();
+        header.length = staged.bytes;
+        header.checksum = staged.checksum;
         self.body.clear();
         match self.exchange(header, deadline).await {
-            Ok(_) => Ok(Some(Ok(()))),
-            Err(CallError::Refused(refusal)) => Ok(Some(Err(refusal))),
+            Ok(_) => Ok(Ok(())),
+            Err(CallError::Refused(refusal)) => Ok(Err(refusal)),
             Err(error) => Err(error),
         }
+    }
+
+    /// Says that what was staged last is not wanted: the node needs no room for it.
+    pub(super) fn give_up(&self) {
+        self.tell(0, 0, 0);
     }
 
     /// Sends a request with the body that was prepared and waits for its answer. After an error

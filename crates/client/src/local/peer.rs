@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 use sanderling_core::write::Placed;
 use sanderling_protocol::frame::RangeRequest;
 use sanderling_protocol::local::LEASES_PER_PACKET_MAX;
-use sanderling_protocol::{ClusterId, NodeId, Refusal};
+use sanderling_protocol::{ClusterId, NodeId, Refusal, Tier};
 use sanderling_transport::CallError;
 use sanderling_transport::local::Memory;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::connection::Connection;
+use super::connection::{Connection, Staged};
 use super::line::{Returning, give_back};
 use super::{Ranges, Socket};
 
@@ -36,9 +36,18 @@ pub(super) struct Peer {
 }
 
 /// A connection in use. It is kept for others only after an answer to its last question.
-struct Using<'a> {
-    peer: &'a Peer,
+#[derive(Debug)]
+struct Using {
+    peer: Arc<Peer>,
     connection: Option<Connection>,
+    is_kept: bool,
+}
+
+/// A piece that a node was given before its block was known. Dropped, it takes no room there.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    using: Option<Using>,
+    staged: Staged,
 }
 
 impl Peer {
@@ -61,7 +70,7 @@ impl Peer {
 
     /// Reads ranges; `None` when every connection is in use, or for too many ranges.
     pub(super) async fn lease(
-        &self,
+        self: &Arc<Self>,
         ranges: &[RangeRequest],
         deadline: Instant,
     ) -> Result<Option<(Ranges, u16)>, CallError> {
@@ -76,7 +85,7 @@ impl Peer {
 
     /// Writes a piece; `None` when every connection is in use, or the node has no memory for it.
     pub(super) async fn write(
-        &self,
+        self: &Arc<Self>,
         placed: &Placed,
         piece: &[u8],
         deadline: Instant,
@@ -87,7 +96,23 @@ impl Peer {
         Ok(written)
     }
 
-    async fn connection(&self, deadline: Instant) -> Result<Option<Using<'_>>, CallError> {
+    /// Gives the node a piece whose block is not known yet; `None` as for [`Self::write`].
+    pub(super) async fn stage(
+        self: &Arc<Self>,
+        piece: &[u8],
+        deadline: Instant,
+    ) -> Result<Option<Ahead>, CallError> {
+        let Some(mut using) = self.connection(deadline).await? else { return Ok(None) };
+        match using.get().stage(piece, true, deadline).await? {
+            Some(staged) => Ok(Some(Ahead { using: Some(using), staged })),
+            None => {
+                using.keep();
+                Ok(None)
+            }
+        }
+    }
+
+    async fn connection(self: &Arc<Self>, deadline: Instant) -> Result<Option<Using>, CallError> {
         let idle = self.idle.lock().pop();
         if let Some(connection) = idle {
             // A process that forked shares its sockets with its child: they are the parent's.
@@ -95,13 +120,17 @@ impl Peer {
                 self.idle.lock().push(connection);
                 return Ok(None);
             }
-            return Ok(Some(Using { peer: self, connection: Some(connection) }));
+            return Ok(Some(Using {
+                peer: Arc::clone(self),
+                connection: Some(connection),
+                is_kept: false,
+            }));
         }
         if self.open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return Ok(None);
         }
-        let mut using = Using { peer: self, connection: None };
+        let mut using = Using { peer: Arc::clone(self), connection: None, is_kept: false };
         let returning = Arc::clone(&self.returning);
         let (cluster, node) = (self.cluster, self.node);
         let opening =
@@ -118,7 +147,7 @@ impl Drop for Peer {
     }
 }
 
-impl Using<'_> {
+impl Using {
     const fn get(&mut self) -> &mut Connection {
         self.connection.as_mut().expect("it is in use")
     }
@@ -127,13 +156,52 @@ impl Using<'_> {
     fn keep(mut self) {
         if let Some(connection) = self.connection.take() {
             self.peer.idle.lock().push(connection);
-            std::mem::forget(self);
+            self.is_kept = true;
         }
     }
 }
 
-impl Drop for Using<'_> {
+impl Drop for Using {
     fn drop(&mut self) {
-        self.peer.open.fetch_sub(1, Ordering::Relaxed);
+        if !self.is_kept {
+            self.peer.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Ahead {
+    /// Returns who was given it.
+    pub(super) fn peer(&self) -> &Arc<Peer> {
+        &self.using.as_ref().expect("it has not been written").peer
+    }
+
+    /// Tells whether it is what is placed there, if that is the first piece of its object.
+    pub(crate) fn fits(&self, placed: &Placed) -> bool {
+        let (block, staged) = (&placed.block, &self.staged);
+        placed.offset == 0
+            && placed.length == staged.bytes
+            && block.tier == Tier::Dram
+            && block.node == self.peer().node
+    }
+
+    /// Writes it to its block.
+    pub(super) async fn commit(
+        mut self,
+        placed: &Placed,
+        deadline: Instant,
+    ) -> Result<Result<(), Refusal>, CallError> {
+        let mut using = self.using.take().expect("it has not been written");
+        let written = using.get().commit(placed, &self.staged, deadline).await?;
+        using.keep();
+        Ok(written)
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        if let Some(mut using) = self.using.take() {
+            using.get().give_up();
+            using.keep();
+        }
     }
 }

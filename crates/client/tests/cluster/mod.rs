@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sanderling_client::{Client, ClientConfig};
-use sanderling_datanode::{DatanodeOptions, DatanodeServer};
+use sanderling_datanode::{DatanodeOptions, DatanodeServer, LocalOptions};
 use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_namenode::{NamenodeOptions, NamenodeServer};
 use sanderling_protocol::{NodeId, NodeInfo, Path};
@@ -57,6 +57,22 @@ impl Cluster {
             namenode: self.namenode.address().to_string(),
             http_listen: None,
             dram_bytes,
+            ..DatanodeOptions::default()
+        })
+        .await
+        .unwrap();
+        let node = datanode.node();
+        self.datanodes.push(Some(datanode));
+        node
+    }
+
+    /// Adds a datanode to whose memory other users have access too.
+    pub async fn add_for(&mut self, dram_bytes: u64, uids: Vec<u32>) -> NodeId {
+        let datanode = DatanodeServer::start(DatanodeOptions {
+            namenode: self.namenode.address().to_string(),
+            http_listen: None,
+            dram_bytes,
+            local: Some(LocalOptions { uids, ..LocalOptions::default() }),
             ..DatanodeOptions::default()
         })
         .await

@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use sanderling_core::fence::WriteRequest;
 use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
@@ -19,6 +20,7 @@ use sanderling_transport::local::{Memory, PacketSocket};
 
 use super::door::Local;
 use super::leases::Held;
+use super::stage::Ahead;
 use crate::node::Node;
 use crate::service::write_tier;
 use crate::store::BlockBytes;
@@ -29,6 +31,10 @@ const COPIES_BYTES_MAX: usize = PACKET_BYTES_MAX / 4;
 /// Bytes of a reply after which refusals are not spelt out: the ranges are asked for over TCP.
 const REFUSALS_BYTES_MAX: usize = PACKET_BYTES_MAX / 2;
 
+/// Time that a thread stays awake for the next packet of a piece: the client is filling memory, and
+/// a core that went to sleep meanwhile would take as long to wake as the client to fill.
+const AWAKE_MAX: Duration = Duration::from_micros(60);
+
 /// A connection.
 pub(super) struct Session {
     node: Arc<Node>,
@@ -37,6 +43,8 @@ pub(super) struct Session {
     greeted: Option<NodeId>,
     held: Held,
     staging: Option<Memory>,
+    /// The piece that the client is filling the staging memory with.
+    ahead: Option<Ahead>,
     oldest_millis: Arc<AtomicU64>,
 }
 
@@ -67,14 +75,14 @@ impl Session {
     ) -> Self {
         let leases = &local(&node).leases;
         let held = Held::new(Arc::clone(leases));
-        Self { node, socket, greeted: None, held, staging: None, oldest_millis }
+        Self { node, socket, greeted: None, held, staging: None, ahead: None, oldest_millis }
     }
 
     /// Serves until the client is gone, or the node stops.
     pub(super) fn run(mut self) {
         let mut packet = vec![0; PACKET_BYTES_MAX];
         let is_gone = loop {
-            match self.socket.receive(&mut packet) {
+            match self.receive(&mut packet) {
                 Ok(0) => break true,
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break true,
                 Err(error) => {
@@ -90,6 +98,20 @@ impl Session {
             // This side ended it: the client may live, and look at what it leased.
             self.held.park();
         }
+    }
+
+    fn receive(&self, packet: &mut [u8]) -> std::io::Result<usize> {
+        if self.ahead.is_some() {
+            let began = Instant::now();
+            while began.elapsed() < AWAKE_MAX {
+                if let Some((bytes, _)) = self.socket.receive_now(packet)? {
+                    return Ok(bytes);
+                }
+                // Where there is one core for both, the client gets it.
+                std::thread::yield_now();
+            }
+        }
+        self.socket.receive(packet)
     }
 
     fn serve(&mut self, packet: &[u8]) {
@@ -124,6 +146,10 @@ impl Session {
             }
             Op::Lease => self.lease(&header, body),
             Op::Stage => self.stage(&header),
+            Op::Fill => {
+                self.fill(&header);
+                return None;
+            }
             Op::Write => self.write(&header),
             other => Err(Refusal::BadFrame { why: format!("{other:?} is served over TCP") }),
         };
@@ -250,7 +276,28 @@ impl Session {
         }
     }
 
-    fn write(&self, header: &Header) -> Result<Answer, Refusal> {
+    /// Copies what the client has filled. What is wrong about it is said to the write that follows.
+    fn fill(&mut self, header: &Header) {
+        let bytes = header.length;
+        if self.ahead.as_ref().is_some_and(|ahead| !ahead.is(header.request, bytes)) {
+            self.ahead = None;
+        }
+        let Some(staged) = &self.staging else { return };
+        if bytes == 0 || bytes as usize > staged.bytes() || self.check_greeted().is_err() {
+            self.ahead = None;
+            return;
+        }
+        if self.ahead.is_none() {
+            self.ahead = Ahead::take(self.node.store.arena(), header.request, bytes);
+        }
+        if let Some(ahead) = &mut self.ahead {
+            ahead.copy(staged, u32::try_from(header.offset).unwrap_or(bytes));
+        }
+    }
+
+    fn write(&mut self, header: &Header) -> Result<Answer, Refusal> {
+        // Whatever becomes of the write, what was copied for another has to make room.
+        let ahead = self.ahead.take().filter(|ahead| ahead.is(header.request, header.length));
         self.check_greeted()?;
         let tier = write_tier(header)?;
         let bad = || Refusal::BadFrame { why: "more than was staged".to_owned() };
@@ -264,7 +311,7 @@ impl Session {
         let Header { block, epoch, offset, length, .. } = *header;
         let request = WriteRequest { block, epoch, tier, offset, bytes: length };
         let _in_flight = self.node.enter();
-        let length = self.node.store.write_staged(request, staged, header.checksum)?;
+        let length = self.node.store.write_staged(request, staged, header.checksum, ahead)?;
         let mut reply = header.reply();
         reply.length = length;
         Ok(Answer::of(reply, Vec::new()))

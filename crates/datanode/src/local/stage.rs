@@ -1,4 +1,4 @@
-//! Writes out of memory that a client has filled.
+//! Writes out of memory that a client has filled, or is filling.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,25 +8,74 @@ use sanderling_protocol::checksum::{Running, crc32c};
 use sanderling_protocol::{Refusal, Tier};
 use sanderling_transport::local::Memory;
 
+use crate::arena::Arena;
 use crate::dram::DramBytes;
+use crate::received::Received;
 use crate::store::{BlockBytes, BlockStore, check};
 
 /// Bytes copied before their checksum goes on: they are still in the first cache then.
 const STEP_BYTES: usize = 16 << 10;
 
+/// A piece that is copied into the arena while the client still fills its memory, and before
+/// anybody knows its block. Nobody can see these bytes: they become those of a block with the
+/// client's `Write`, or go.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    number: u64,
+    bytes: u32,
+    received: Received,
+    /// The checksum of the bytes that were copied.
+    running: Running,
+    copied: u32,
+}
+
+impl Ahead {
+    /// Takes room for a piece; `None` when the arena has none.
+    pub(super) fn take(arena: &Arc<Arena>, number: u64, bytes: u32) -> Option<Self> {
+        let received = Received::take(arena, bytes)?;
+        Some(Self { number, bytes, received, running: Running::default(), copied: 0 })
+    }
+
+    /// Tells whether it is this piece.
+    pub(super) const fn is(&self, number: u64, bytes: u32) -> bool {
+        self.number == number && self.bytes == bytes
+    }
+
+    /// Copies what is there by now: the first `end` bytes.
+    pub(super) fn copy(&mut self, staged: &Memory, end: u32) {
+        let end = end.min(self.bytes);
+        while self.copied < end {
+            let spare = self.received.spare();
+            let step = STEP_BYTES.min(spare.len()).min((end - self.copied) as usize);
+            staged.take(self.copied as usize, &mut spare[..step]);
+            self.running.update(&spare[..step]);
+            self.received.advance(step as u32);
+            self.copied += step as u32;
+        }
+    }
+
+    /// Copies the rest and returns the bytes with their checksum, computed where they are.
+    fn finish(mut self, staged: &Memory) -> (Received, u32) {
+        self.copy(staged, self.bytes);
+        (self.received, self.running.value())
+    }
+}
+
 impl BlockStore {
-    /// Writes the bytes at the start of `staged` to a block in memory.
+    /// Writes the bytes at the start of `staged` to a block in memory; `ahead` is what of them was
+    /// copied before.
     ///
     /// The client can change them at any moment, so the checksum is that of the copy: what is
     /// published is what was verified, whatever the client does meanwhile and afterwards.
     ///
     /// # Errors
     /// As [`Self::write`], and [`Refusal::BadRequest`] when the block is not for memory.
-    pub(crate) fn write_staged(
+    pub(super) fn write_staged(
         &self,
         request: WriteRequest,
         staged: &Memory,
         checksum: u32,
+        ahead: Option<Ahead>,
     ) -> Result<u32, Refusal> {
         if request.tier != Tier::Dram {
             let why = format!("blocks of tier {} are written over TCP", request.tier);
@@ -35,7 +84,14 @@ impl BlockStore {
         let admission = self.table.write().admit_write(&request)?;
         match admission {
             WriteAdmission::Append { ticket, bytes: before } => {
-                match self.landed(&request, before, staged, checksum) {
+                let grown = match ahead {
+                    // What is added to a block goes where the block ends.
+                    Some(ahead) if before.is_none() => {
+                        self.landed_ahead(&request, ahead, staged, checksum)
+                    }
+                    _ => self.landed(&request, before, staged, checksum),
+                };
+                match grown {
                     Ok(grown) => {
                         let length = self.table.write().wrote(ticket, grown)?;
                         let written = u64::from(request.bytes);
@@ -55,6 +111,19 @@ impl BlockStore {
                 self.compare_write(&request, &held, length, &bytes)
             }
         }
+    }
+
+    fn landed_ahead(
+        &self,
+        request: &WriteRequest,
+        ahead: Ahead,
+        staged: &Memory,
+        checksum: u32,
+    ) -> Result<BlockBytes, Refusal> {
+        let (received, computed) = ahead.finish(staged);
+        check(request.block, computed, checksum)?;
+        let block = DramBytes::new(self.arena()).with_received(received, checksum);
+        Ok(BlockBytes::Dram(Arc::new(block)))
     }
 
     fn landed(
