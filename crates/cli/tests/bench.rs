@@ -19,11 +19,14 @@ const KEYS: &[&str] = &[
     "stream",
     "share_client",
     "checksums",
+    "same_host",
     "pin",
     "class",
     "operations",
     "items",
     "bytes",
+    "same_host_bytes",
+    "tcp_bytes",
     "seconds",
     "operations_per_second",
     "items_per_second",
@@ -146,6 +149,35 @@ fn modes_of_running_say_what_they_are() {
     let many = ["--size", "1MiB", "--count", "100", "--working-set", "16MiB"];
     let report = cluster.json(&[&["bench", "writeAsync"], &many[..]].concat());
     assert_eq!((&report["type"], &report["operations"]), (&"write-async".into(), &100.into()));
+}
+
+#[test]
+fn way_of_the_bytes_is_chosen_and_said() {
+    let cluster = Cluster::of(1);
+    let words = ["bench", "read-random", "--size", "64KiB", "--working-set", "1MiB"];
+    let way = |report: &Value| {
+        let bytes = |key: &str| report[key].as_u64().expect("a number");
+        (bytes("same_host_bytes"), bytes("tcp_bytes"), bytes("bytes"))
+    };
+    let report = cluster.json(&[&words[..], &["--count", "50", "--no-same-host"]].concat());
+    let (here, tcp, bytes) = way(&report);
+    assert_eq!((here, &report["same_host"]), (0, &false.into()), "{report}");
+    assert!(tcp >= bytes, "{report}");
+    // The node is looked for in the background: how soon it is found is nobody's promise.
+    let mut count = 100;
+    loop {
+        let report = cluster.json(&[&words[..], &["--count", &count.to_string()]].concat());
+        let (here, tcp, bytes) = way(&report);
+        assert_eq!(report["same_host"], true, "{report}");
+        assert!(here + tcp >= bytes, "{report}");
+        if here > 0 {
+            break;
+        }
+        assert!(count < 1_000_000, "{report}");
+        count *= 4;
+    }
+    let said = cluster.cli(&[&words[..], &["--count", "50", "--no-same-host"]].concat());
+    assert!(said.stdout.contains("all bytes over TCP"), "{said}");
 }
 
 #[test]

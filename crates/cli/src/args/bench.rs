@@ -50,6 +50,9 @@ pub(crate) struct Bench {
         hide_possible_values = true
     )]
     pub(crate) checksums: Switch,
+    /// Bytes go over TCP also where a datanode is on this machine
+    #[arg(long)]
+    pub(crate) no_same_host: bool,
     /// Things of one operation of the types for many [default: 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
     pub(crate) batch: Option<u32>,

@@ -9,7 +9,7 @@ use sanderling_protocol::StorageClass;
 use serde::Serialize;
 
 use super::cpu::{Cpu, ServerCpu};
-use super::lanes::Measured;
+use super::lanes::{Measured, Travelled};
 use super::plan::Plan;
 use crate::args::bench::Switch;
 use crate::failure::Failure;
@@ -32,11 +32,14 @@ struct Report<'a> {
     stream: Option<&'static str>,
     share_client: bool,
     checksums: bool,
+    same_host: bool,
     pin: Option<u16>,
     class: StorageClass,
     operations: u64,
     items: u64,
     bytes: u64,
+    same_host_bytes: u64,
+    tcp_bytes: u64,
     seconds: f64,
     operations_per_second: f64,
     items_per_second: f64,
@@ -83,6 +86,7 @@ struct Sum {
     bytes: u64,
     elapsed: Duration,
     metrics: ClientMetrics,
+    travelled: Travelled,
 }
 
 impl Sum {
@@ -97,13 +101,17 @@ impl Sum {
         // A shared client counted for all.
         let clients = if is_shared { &measured[..1] } else { measured };
         let mut metrics = ClientMetrics::default();
+        let mut travelled = Travelled::default();
         for one in clients {
             metrics.retries += one.metrics.retries;
+            travelled.same_host_bytes += one.travelled.same_host_bytes;
+            travelled.tcp_bytes += one.travelled.tcp_bytes;
             metrics.longest_stall = metrics.longest_stall.max(one.metrics.longest_stall);
         }
         let sum = |of: fn(&Measured) -> u64| measured.iter().map(of).sum();
         let (operations, items) = (sum(|one| one.operations), sum(|one| one.items));
-        Self { latency, operations, items, bytes: sum(|one| one.bytes), elapsed, metrics }
+        let bytes = sum(|one| one.bytes);
+        Self { latency, operations, items, bytes, elapsed, metrics, travelled }
     }
 }
 
@@ -133,11 +141,14 @@ pub(super) fn print(
         stream: plan.stream(),
         share_client: args.share_client,
         checksums: args.checksums == Switch::On,
+        same_host: !args.no_same_host,
         pin: args.pin,
         class: args.class,
         operations: sum.operations,
         items: sum.items,
         bytes: sum.bytes,
+        same_host_bytes: sum.travelled.same_host_bytes,
+        tcp_bytes: sum.travelled.tcp_bytes,
         seconds,
         operations_per_second: per_second(sum.operations),
         items_per_second: per_second(sum.items),
@@ -190,6 +201,7 @@ fn write(writer: &mut dyn Write, report: &Report<'_>, elapsed: Duration) -> io::
     if report.items != *operations {
         writeln!(writer, "  {:.0} items/s, {} in all", report.items_per_second, report.items)?;
     }
+    write_travelled(writer, report)?;
     write_latency(writer, &report.latency_micros)?;
     write_cpu(writer, &report.cpu)?;
     if report.retries > 0 {
@@ -200,6 +212,19 @@ fn write(writer: &mut dyn Write, report: &Report<'_>, elapsed: Duration) -> io::
         writeln!(writer, "  {:>12} {count}", time(*bound))?;
     }
     Ok(())
+}
+
+/// Names have no bytes that travel.
+fn write_travelled(writer: &mut dyn Write, report: &Report<'_>) -> io::Result<()> {
+    match (report.same_host_bytes, report.tcp_bytes) {
+        (0, 0) => Ok(()),
+        (0, _) => writeln!(writer, "  all bytes over TCP"),
+        (_, 0) => writeln!(writer, "  all bytes in memory shared with a datanode"),
+        (here, tcp) => {
+            let (here, tcp) = (units::bytes(here), units::bytes(tcp));
+            writeln!(writer, "  {here} in memory shared with a datanode, {tcp} over TCP")
+        }
+    }
 }
 
 fn write_latency(writer: &mut dyn Write, it: &Latency) -> io::Result<()> {

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 use super::cpu::{Cpu, Servers, Usage};
 use super::error::BenchError;
 use super::kinds::Run;
-use super::lanes::{Budget, Counter, Measured, Scenario, run};
+use super::lanes::{Budget, Counter, Measured, Scenario, Travelled, run};
 use super::plan::Plan;
 use super::work::Work;
 use crate::args::bench::Switch;
@@ -52,6 +52,7 @@ pub(super) fn config(plan: &Plan) -> ClientConfig {
     ClientConfig {
         write_window_blocks: plan.window() as usize,
         verify_checksums: plan.args.checksums == Switch::On,
+        same_host: !plan.args.no_same_host,
         ..ClientConfig::default()
     }
 }
@@ -76,11 +77,13 @@ pub(super) async fn measure<S: Scenario>(mut thread: Thread) -> Result<Measured,
     thread.ready().await?;
     let until = thread.plan.args.duration.map(|span| Instant::now() + span.0);
     let end = thread.plan.operations();
+    let before = client.metrics();
     let (lanes, mut measured) = run(&scenario, lanes, &thread.budget(end, until)).await?;
     for lane in lanes {
         scenario.finish(lane).await?;
     }
     measured.span.1 = Instant::now();
+    measured.travelled = Travelled::between(&before, &client.metrics());
     measured.metrics = client.metrics();
     Ok(measured)
 }
