@@ -123,7 +123,7 @@ impl Catalog {
             next_job: 1,
             objects,
             blocks: IdMap::new(),
-            nodes: Nodes { by_id: BTreeMap::new(), next_id: 1 },
+            nodes: Nodes::new(),
             jobs: BTreeMap::new(),
             manager: None,
             due: BTreeSet::new(),
@@ -156,6 +156,7 @@ impl Catalog {
     #[must_use]
     pub fn restored(mut self) -> Self {
         self.names = Names::of(self.cluster.0, &self.objects, ROOT);
+        self.nodes.find_again();
         self
     }
 

@@ -33,30 +33,19 @@ impl Catalog {
         }
         check_register(&request)?;
         let name = if request.name.is_empty() { &request.address } else { &request.name }.clone();
-        let live = |node: &Node| node.policy != Policy::Gone;
-        let same_name = |(_, node): &(&NodeId, &Node)| {
-            live(node) && node.name == name && node.address != request.address
-        };
-        if let Some((id, _)) = self.nodes.by_id.iter().find(same_name) {
-            return Err(Refusal::NameInUse { name, node: *id });
+        if let Some((node, live)) = self.nodes.live_named(&name)
+            && live.address != request.address
+        {
+            return Err(Refusal::NameInUse { name, node });
         }
-        let before: Vec<NodeId> = self
-            .nodes
-            .by_id
-            .iter()
-            .filter(|(_, node)| live(node) && node.address == request.address)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in before {
-            self.bury(id, "another process took its address", orders);
+        if let Some((before, _)) = self.nodes.live_at(&request.address) {
+            self.bury(before, "another process took its address", orders);
         }
         let id = self.insert_node(request, name);
         Ok(self.welcome(id, Policy::Active, heartbeat))
     }
 
     fn insert_node(&mut self, request: Register, name: String) -> NodeId {
-        let id = NodeId(self.nodes.next_id);
-        self.nodes.next_id += 1;
         let tiers = request
             .tiers
             .iter()
@@ -87,7 +76,7 @@ impl Catalog {
             risk: None,
         };
         let is_heir = node.tiers.iter().any(|state| state.tier == Tier::Object);
-        self.nodes.by_id.insert(id, node);
+        let id = self.nodes.insert(node);
         if is_heir {
             self.heir_came();
         }
@@ -98,8 +87,8 @@ impl Catalog {
     /// Returns the node of a process.
     #[must_use]
     pub fn node_of(&self, nonce: Nonce) -> Option<(NodeId, Policy)> {
-        let found = self.nodes.by_id.iter().find(|(_, node)| node.nonce == nonce);
-        found.map(|(id, node)| (*id, node.policy))
+        let id = self.nodes.of(nonce)?;
+        self.nodes.get(id).map(|node| (id, node.policy))
     }
 
     pub(crate) fn welcome(&self, node: NodeId, policy: Policy, heartbeat: Millis) -> Reply {

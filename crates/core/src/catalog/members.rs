@@ -75,6 +75,18 @@ pub(crate) struct Drain {
 pub(crate) struct Nodes {
     pub(crate) by_id: BTreeMap<NodeId, Node>,
     pub(crate) next_id: u32,
+    /// Made anew when a snapshot is read.
+    #[serde(skip)]
+    found: Found,
+}
+
+/// The nodes by what they are found by. Of those that share a name or an address the newest is
+/// here: only the newest can be alive.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Found {
+    by_nonce: BTreeMap<Nonce, NodeId>,
+    by_name: BTreeMap<String, NodeId>,
+    by_address: BTreeMap<String, NodeId>,
 }
 
 /// Most nodes that are gone and still listed: enough to read what happened over a day on a large
@@ -118,7 +130,66 @@ impl Drain {
     }
 }
 
+impl Found {
+    fn insert(&mut self, id: NodeId, node: &Node) {
+        self.by_nonce.insert(node.nonce, id);
+        self.by_name.insert(node.name.clone(), id);
+        self.by_address.insert(node.address.clone(), id);
+    }
+
+    fn remove(&mut self, id: NodeId, node: &Node) {
+        self.by_nonce.remove(&node.nonce);
+        if self.by_name.get(&node.name) == Some(&id) {
+            self.by_name.remove(&node.name);
+        }
+        if self.by_address.get(&node.address) == Some(&id) {
+            self.by_address.remove(&node.address);
+        }
+    }
+}
+
 impl Nodes {
+    pub(crate) fn new() -> Self {
+        Self { next_id: 1, ..Self::default() }
+    }
+
+    /// Finds every node again, after a snapshot was read.
+    pub(crate) fn find_again(&mut self) {
+        self.found = Found::default();
+        for (id, node) in &self.by_id {
+            self.found.insert(*id, node);
+        }
+    }
+
+    /// Adds a new node and returns its id.
+    pub(crate) fn insert(&mut self, node: Node) -> NodeId {
+        let id = NodeId(self.next_id);
+        self.next_id += 1;
+        self.found.insert(id, &node);
+        self.by_id.insert(id, node);
+        id
+    }
+
+    /// Returns the node of a process.
+    pub(crate) fn of(&self, nonce: Nonce) -> Option<NodeId> {
+        self.found.by_nonce.get(&nonce).copied()
+    }
+
+    /// Returns the node with that name that is not gone.
+    pub(crate) fn live_named(&self, name: &str) -> Option<(NodeId, &Node)> {
+        self.live(self.found.by_name.get(name))
+    }
+
+    /// Returns the node at that address that is not gone.
+    pub(crate) fn live_at(&self, address: &str) -> Option<(NodeId, &Node)> {
+        self.live(self.found.by_address.get(address))
+    }
+
+    fn live(&self, id: Option<&NodeId>) -> Option<(NodeId, &Node)> {
+        let node = self.by_id.get(id?).filter(|node| node.policy != Policy::Gone)?;
+        Some((*id?, node))
+    }
+
     pub(crate) fn get(&self, id: NodeId) -> Option<&Node> {
         self.by_id.get(&id)
     }
@@ -242,7 +313,9 @@ impl Nodes {
             .take(excess)
             .collect();
         for id in oldest {
-            self.by_id.remove(&id);
+            if let Some(node) = self.by_id.remove(&id) {
+                self.found.remove(id, &node);
+            }
         }
     }
 }

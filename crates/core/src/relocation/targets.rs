@@ -17,6 +17,8 @@ pub(super) struct Targets {
     hosts: BTreeMap<NodeId, String>,
     /// Bytes per second that one push to a node achieved.
     links: BTreeMap<NodeId, u64>,
+    /// The largest of them.
+    fastest_link: Option<u64>,
     /// Nodes that refused or could not be reached, and until when they are left alone.
     avoided: BTreeMap<NodeId, Instant>,
 }
@@ -106,6 +108,7 @@ impl Targets {
         self.avoided.retain(|_, until| *until > now);
         self.hosts = nodes.iter().map(|node| (node.id, node.host.clone())).collect();
         self.links.retain(|node, _| self.hosts.contains_key(node));
+        self.fastest_link = self.links.values().copied().max();
         let eligible = nodes
             .iter()
             .filter(|node| node.policy.takes_blocks() && node.availability == Availability::Up);
@@ -152,13 +155,14 @@ impl Targets {
         let sample = u128::from(bytes) * 1_000_000 / u128::from(micros.max(1));
         let sample = u64::try_from(sample).unwrap_or(u64::MAX).max(1);
         self.links.entry(node).and_modify(|rate| *rate = smooth(*rate, sample)).or_insert(sample);
+        self.fastest_link = self.links.values().copied().max();
     }
 
     /// Returns the bytes per second that one push to a node achieves.
     fn link(&self, node: NodeId) -> u64 {
         // A node that nothing was sent to yet is taken for no faster than the others were.
         let told = || self.nodes.get(&node).map_or(0, |target| target.egress_bytes_per_second);
-        let fastest = || self.links.values().copied().max().unwrap_or(u64::MAX);
+        let fastest = || self.fastest_link.unwrap_or(u64::MAX);
         self.links.get(&node).copied().unwrap_or_else(|| told().min(fastest())).max(1)
     }
 
@@ -468,5 +472,24 @@ mod tests {
         assert!(apart <= 1, "unknown is taken for as fast as the others: {pushes:?}");
         assert!(targets.push_bytes_max(NodeId(1), None) < 160 << 10);
         assert!(targets.push_bytes_max(NodeId(2), None) > 1 << 20);
+    }
+
+    #[test]
+    fn unknown_target_is_as_fast_as_the_fastest_that_is_still_there() {
+        let mut nodes = [node(1, 100), node(2, 100), node(3, 100)];
+        for node in &mut nodes {
+            node.egress_bytes_per_second = 1 << 30;
+        }
+        let mut targets = targets(&nodes);
+        assert_eq!(targets.link(NodeId(3)), 1 << 30, "nothing is known of anybody");
+        targets.record(NodeId(1), 4 << 20, 1_000_000);
+        targets.record(NodeId(2), 16 << 20, 1_000_000);
+        assert_eq!(targets.link(NodeId(3)), 16 << 20);
+        targets.record(NodeId(2), 1 << 20, 1_000_000);
+        assert_eq!(targets.link(NodeId(3)), targets.link(NodeId(2)), "it has become slower");
+        let (clients, none) = (Clients::default(), BTreeMap::new());
+        nodes[1].id = NodeId(4);
+        targets.replace(NOW, &nodes, &clients, &none, &BTreeMap::new());
+        assert_eq!(targets.link(NodeId(3)), 4 << 20, "the fastest has gone");
     }
 }

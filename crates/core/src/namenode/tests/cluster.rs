@@ -6,7 +6,7 @@ use sanderling_protocol::{
     Request, Tier,
 };
 
-use super::{MIB, Rig, length};
+use super::{Catalog, MIB, Namenode, NamenodeConfig, Rig, length};
 
 const MANAGER: Nonce = Nonce(99);
 
@@ -333,4 +333,33 @@ fn only_the_manager_with_the_lease_acts() {
     assert!(matches!(expired, Err(Refusal::NotManager { .. })));
     ask(&mut rig).unwrap();
     assert!(matches!(rig.ask(Request::Drains { holder: other }), Ok(Reply::Drains { .. })));
+}
+
+#[test]
+fn nodes_are_found_by_nonce_name_and_address_after_a_snapshot_too() {
+    let mut rig = Rig::new();
+    let first = rig.register_as("a", "a:1", Nonce(100)).unwrap();
+    let other = rig.register_as("b", "b:1", Nonce(101)).unwrap();
+    for is_restored in [false, true] {
+        if is_restored {
+            let image = rig.namenode.catalog().image();
+            let bytes = sanderling_protocol::frame::encode_body(&image);
+            let image: Catalog = sanderling_protocol::frame::decode_body(&bytes).unwrap();
+            let restored = image.restored();
+            assert_eq!(&restored, rig.namenode.catalog());
+            rig.namenode = Namenode::restore(NamenodeConfig::default(), restored, rig.now);
+        }
+        assert_eq!(rig.register_as("x", "x:1", Nonce(101)), Ok(other), "the same process");
+        let taken = rig.register_as("b", "c:1", Nonce(200));
+        assert_eq!(taken, Err(Refusal::NameInUse { name: "b".to_owned(), node: other }));
+    }
+    // Another process on the address of a node takes its place and may have its name.
+    let second = rig.register_as("a", "a:1", Nonce(102)).unwrap();
+    assert_ne!(second, first);
+    let gone = rig.register_as("a", "a:1", Nonce(100));
+    assert_eq!(gone, Err(Refusal::NodeGone { node: first }));
+    let third = rig.register_as("d", "a:1", Nonce(103)).unwrap();
+    assert_eq!(rig.namenode.catalog().node_policy(second).unwrap().0, Policy::Gone);
+    assert!(rig.register_as("a", "e:1", Nonce(104)).is_ok(), "nobody alive has the name");
+    assert_ne!(third, second);
 }
