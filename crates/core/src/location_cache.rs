@@ -35,7 +35,7 @@ impl Default for LocationCache {
     }
 }
 
-/// What a layout weighs: an object without blocks takes room too.
+/// What a layout weighs: the object takes room, too.
 fn weight(layout: &Layout) -> usize {
     layout.blocks.len() + 1
 }
@@ -57,11 +57,17 @@ impl LocationCache {
     /// layouts used longest ago make room.
     pub fn insert(&mut self, layout: Arc<Layout>) {
         let object = layout.stat.object;
-        self.forget(object);
+        if layout.blocks.is_empty() {
+            // It says where nothing is: who wants to know more asks.
+            return self.forget(object);
+        }
         self.clock += 1;
         self.blocks += weight(&layout);
         self.by_use.insert(self.clock, object);
-        self.by_object.insert(object, Kept { layout, used: self.clock });
+        if let Some(before) = self.by_object.insert(object, Kept { layout, used: self.clock }) {
+            self.blocks -= weight(&before.layout);
+            self.by_use.remove(&before.used);
+        }
         while self.blocks > self.blocks_max && self.by_object.len() > 1 {
             let Some((_, oldest)) = self.by_use.first_key_value() else { return };
             self.forget(*oldest);
@@ -172,6 +178,17 @@ mod tests {
         assert_eq!(cache.len(), 3);
         cache.insert(layout(5, &[1; 20]));
         assert_eq!(cache.len(), 1, "one large object is kept alone");
+    }
+
+    #[test]
+    fn what_is_said_later_holds_and_an_object_without_blocks_is_not_kept() {
+        let mut cache = LocationCache::default();
+        cache.insert(layout(1, &[1, 2]));
+        cache.insert(layout(1, &[3]));
+        assert_eq!(cache.layout(ObjectId(1)).unwrap().blocks.len(), 1);
+        assert_eq!((cache.len(), cache.blocks, cache.by_use.len()), (1, 2, 1));
+        cache.insert(layout(1, &[]));
+        assert!(cache.is_empty() && cache.blocks == 0 && cache.by_use.is_empty());
     }
 
     #[test]

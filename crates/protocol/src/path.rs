@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::limits::{NAME_BYTES_MAX, PATH_DEPTH_MAX};
 use crate::refusal::Refusal;
@@ -12,8 +12,8 @@ use crate::refusal::Refusal;
 ///
 /// A component is any UTF-8 text of 1 to [`NAME_BYTES_MAX`] bytes without `/`, except `.` and `..`;
 /// there are at most [`PATH_DEPTH_MAX`] of them.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Path(String);
 
 impl Path {
@@ -85,18 +85,31 @@ impl Path {
     }
 }
 
+impl Serialize for Path {
+    /// Writes the text: `into = "String"` would copy it first.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
 impl FromStr for Path {
     type Err = Refusal;
 
     /// # Errors
     /// [`Refusal::BadPath`] says which component is wrong and why; the caller corrects the path.
     fn from_str(text: &str) -> Result<Self, Refusal> {
+        Self::check(text).map(|()| Self(text.to_owned()))
+    }
+}
+
+impl Path {
+    fn check(text: &str) -> Result<(), Refusal> {
         let bad = |why: &str| Err(Refusal::BadPath { path: clipped(text), why: why.to_owned() });
         let Some(rest) = text.strip_prefix('/') else {
             return bad("a path starts with /");
         };
         if rest.is_empty() {
-            return Ok(Self::root());
+            return Ok(());
         }
         for (depth, component) in rest.split('/').enumerate() {
             if component.is_empty() {
@@ -112,7 +125,7 @@ impl FromStr for Path {
                 return bad("there are more than 128 components");
             }
         }
-        Ok(Self(text.to_owned()))
+        Ok(())
     }
 }
 
@@ -125,7 +138,7 @@ impl TryFrom<String> for Path {
     type Error = Refusal;
 
     fn try_from(text: String) -> Result<Self, Refusal> {
-        text.parse()
+        Self::check(&text).map(|()| Self(text))
     }
 }
 

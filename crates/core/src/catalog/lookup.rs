@@ -27,6 +27,21 @@ struct Walk<'a> {
     guess: Option<ObjectId>,
 }
 
+/// Returns how many bytes all paths begin with, the last of them a slash: a batch is mostly about
+/// the files of one job.
+fn shared_bytes(paths: &Paths) -> usize {
+    let mut paths = paths.iter();
+    let upto_slash = |text: &str| text.rfind('/').map_or(0, |slash| slash + 1);
+    let Some(first) = paths.next() else { return 0 };
+    let mut shared = &first[..upto_slash(first)];
+    for path in paths {
+        while !path.starts_with(shared) {
+            shared = &shared[..upto_slash(&shared[..shared.len() - 1])];
+        }
+    }
+    shared.len()
+}
+
 impl Catalog {
     /// Finds what is under many paths.
     pub(crate) fn lookup_many(&self, paths: &Paths) -> Result<Lookups, Refusal> {
@@ -63,16 +78,31 @@ impl Catalog {
 
     /// Walks all paths down together, one component of each at a time.
     fn resolve_many(&self, paths: &Paths) -> Vec<Option<ObjectId>> {
-        let mut walks: Vec<Walk<'_>> = paths.iter().map(|path| self.begin(path)).collect();
+        let shared = shared_bytes(paths);
+        let base = paths.iter().next().and_then(|first| self.directory(&first[..shared]));
+        let begin = |path| self.begin(path, shared, base);
+        let mut walks: Vec<Walk<'_>> = paths.iter().map(begin).collect();
         while walks.iter().any(|walk| walk.rest.is_some()) {
             self.step(&mut walks);
         }
         walks.into_iter().map(|walk| walk.at).collect()
     }
 
-    fn begin<'a>(&self, path: &'a str) -> Walk<'a> {
-        let rest = path.strip_prefix('/');
-        let at = rest.map(|_| ROOT);
+    /// Finds the directory of a path that ends with a slash: a batch walks there once.
+    fn directory(&self, path: &str) -> Option<ObjectId> {
+        let mut names = path.strip_prefix('/')?.split_terminator('/');
+        names.try_fold(ROOT, |at, name| self.names.find(&self.objects, at, name.as_bytes()))
+    }
+
+    /// Begins behind the first `shared` bytes, which lead to `base`.
+    fn begin<'a>(&self, path: &'a str, shared: usize, base: Option<ObjectId>) -> Walk<'a> {
+        let (at, rest) = match shared {
+            0 => (path.strip_prefix('/').map(|_| ROOT), path.strip_prefix('/')),
+            _ => (base, Some(&path[shared..])),
+        };
+        // Only the root's path ends with a slash.
+        let is_whole = rest.is_none_or(str::is_empty);
+        let at = at.filter(|_| !is_whole || path.len() == 1);
         let rest = rest.filter(|rest| !rest.is_empty());
         Walk { at, name: "", rest, hash: self.names.hash(ROOT, &[]), guess: None }
     }

@@ -43,8 +43,17 @@ fn tree() -> (Rig, Vec<Path>) {
 
 #[test]
 fn many_names_are_found_as_each_alone_is() {
-    let (mut rig, paths) = tree();
-    let lookups = rig.lookup_many(&paths);
+    let (mut rig, mut paths) = tree();
+    same_as_alone(&mut rig, &paths);
+    // Neighbours have directories in common.
+    paths.sort_unstable();
+    for together in 1..=3 {
+        paths.windows(together).for_each(|paths| same_as_alone(&mut rig, paths));
+    }
+}
+
+fn same_as_alone(rig: &mut Rig, paths: &[Path]) {
+    let lookups = rig.lookup_many(paths);
     let apart = lookups.apart().unwrap();
     assert_eq!(apart.len(), paths.len());
     let mut nodes: Vec<NodeId> = Vec::new();
@@ -91,6 +100,14 @@ fn what_is_no_path_has_no_object() {
         let paths: Paths = sanderling_protocol::frame::decode_body(&bytes).unwrap();
         let Ok(Reply::Found(lookups)) = rig.ask(Request::LookupMany { paths }) else { panic!() };
         assert!(matches!(lookups.refusals[..], [Refusal::BadPath { .. }]), "{text:?}");
+        for other in ["/", "/a", "/a/one"] {
+            let both = (format!("{text}{other}"), vec![text.len() as u32, other.len() as u32]);
+            let bytes = sanderling_protocol::frame::encode_body(&both);
+            let paths = sanderling_protocol::frame::decode_body(&bytes).unwrap();
+            let Ok(Reply::Found(both)) = rig.ask(Request::LookupMany { paths }) else { panic!() };
+            assert_eq!(both.found[0].object, ObjectId(0), "{text:?} beside {other}");
+            assert_ne!(both.found[1].object, ObjectId(0), "{other} beside {text:?}");
+        }
     }
 }
 
