@@ -1,9 +1,10 @@
 //! The way of a request: answered at once under the read lock, or through the writer.
 
-use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
 use sanderling_protocol::{Millis, Refusal, Reply, Request};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -11,13 +12,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::metrics::Counted;
 use crate::state::State;
 use crate::weight::Weight;
-use crate::writer::{Answers, Work};
+use crate::writer::{Answers, Work, Writer};
 
 /// Where requests of the protocol and of HTTP go in.
 #[derive(Debug, Clone)]
 pub(crate) struct Requests {
     pub(crate) state: Arc<State>,
     work: SyncSender<Work>,
+    /// The writer, for small changes when nobody else is at it.
+    desk: Weak<Mutex<Writer>>,
     /// Bytes that may still wait for the writer.
     room: Arc<Semaphore>,
 }
@@ -26,6 +29,8 @@ pub(crate) struct Requests {
 pub(crate) enum Asked {
     /// Answered already.
     Now(Answers),
+    /// Changes that were made already.
+    Made(Answers),
     /// Answered once an event comes or the time is over.
     Events { after: u64, limit: u32, wait: Duration },
     /// Answered by a check of the whole catalog, which takes its time.
@@ -38,9 +43,18 @@ impl Requests {
     /// Longest wait for an event: callers ask again.
     const WAIT_MAX: Duration = Duration::from_secs(30);
 
-    pub(crate) fn new(state: Arc<State>, work: SyncSender<Work>, bytes_max: usize) -> Self {
+    /// Most small changes that are made by whoever brings them: together they take as long as a few
+    /// wake-ups.
+    const MADE_AT_ONCE_MAX: usize = 256;
+
+    pub(crate) fn new(
+        state: Arc<State>,
+        work: SyncSender<Work>,
+        desk: Weak<Mutex<Writer>>,
+        bytes_max: usize,
+    ) -> Self {
         let room = Arc::new(Semaphore::new(bytes_max.min(Semaphore::MAX_PERMITS)));
-        Self { state, work, room }
+        Self { state, work, desk, room }
     }
 
     /// Starts to answer requests that came in a frame of `bytes`, in their order.
@@ -60,6 +74,13 @@ impl Requests {
             return Asked::Now(answers);
         }
         let kinds: Vec<Counted> = requests.iter().map(counted).collect();
+        let requests = match self.make(requests) {
+            Ok(answers) => {
+                self.state.metrics.answered(kinds.into_iter(), &answers);
+                return Asked::Made(answers);
+            }
+            Err(requests) => requests,
+        };
         let (reply, answers) = oneshot::channel();
         let count = requests.len();
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -71,6 +92,21 @@ impl Requests {
             Err(TrySendError::Full(_)) => Asked::Now(vec![Err(busy()); count]),
             Err(TrySendError::Disconnected(_)) => Asked::Now(vec![Err(stopping()); count]),
         }
+    }
+
+    /// Makes small changes here and now, or gives them back: somebody else is at it, something is
+    /// due before them, or they may take long.
+    fn make(&self, requests: Vec<Request>) -> Result<Answers, Vec<Request>> {
+        if requests.len() > Self::MADE_AT_ONCE_MAX || !requests.iter().all(is_small) {
+            return Err(requests);
+        }
+        let Some(desk) = self.desk.upgrade() else { return Err(requests) };
+        let Some(mut writer) = desk.try_lock() else { return Err(requests) };
+        if writer.is_due() {
+            return Err(requests);
+        }
+        let count = requests.len();
+        Ok(writer.change(requests).unwrap_or_else(|| vec![Err(stopping()); count]))
     }
 
     /// Answers requests that change nothing; `None` if one of them does.
@@ -89,7 +125,7 @@ impl Requests {
     /// Answers requests that were asked.
     pub(crate) async fn answer(&self, asked: Asked) -> Answers {
         let (answers, kinds) = match asked {
-            Asked::Now(answers) => return answers,
+            Asked::Now(answers) | Asked::Made(answers) => return answers,
             Asked::Events { after, limit, wait } => {
                 (vec![self.events(after, limit, wait).await], vec![("events", 1)])
             }
@@ -125,6 +161,24 @@ impl Requests {
 
 const fn counted(request: &Request) -> Counted {
     (request.kind(), request.count())
+}
+
+/// Tells whether a request takes the same short time whatever the catalog holds.
+const fn is_small(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Create(_)
+            | Request::Append { .. }
+            | Request::AddBlocks { .. }
+            | Request::Publish { .. }
+            | Request::Seal { .. }
+            | Request::RenewLeases { .. }
+            | Request::RenewJob { .. }
+            | Request::Heartbeat(_)
+            | Request::Lookup { .. }
+            | Request::LookupObject { .. }
+            | Request::Stat { .. }
+    )
 }
 
 /// Refuses a list of requests that is too long.

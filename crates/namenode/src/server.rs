@@ -1,8 +1,8 @@
 //! The running namenode.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::directory::Directory;
 use crate::error::{NamenodeFailure, StartError};
 use crate::http;
-use crate::options::NamenodeOptions;
+use crate::options::{NamenodeOptions, Sync};
 use crate::orders::Orders;
 use crate::recovery::{Recovered, recover};
 use crate::requests::Requests;
@@ -162,21 +162,25 @@ fn launch(
     let (errands, errand_queue) = mpsc::channel::<Errand>(ERRANDS_MAX);
     let snapshots = Snapshots::start(Arc::new(directory), options).map_err(StartError::Thread)?;
     let tick_at = state.now();
-    let mut writer =
-        Writer { state: Arc::clone(&state), journal, snapshots, errands, work: waiting, tick_at };
+    let mut writer = Writer { state: Arc::clone(&state), journal, snapshots, errands, tick_at };
     writer.begin(commands, cut_bytes);
     let watched = Arc::clone(&state);
     let thread = std::thread::Builder::new().name("journal-writer".to_owned());
+    let writer = Arc::new(Mutex::new(writer));
+    let desk = Arc::downgrade(&writer);
     let writer = thread
         .spawn(move || {
             let ended = Ended { state: watched };
-            writer.run();
+            Writer::run(&writer, &waiting);
             drop(ended);
         })
         .map_err(StartError::Thread)?;
 
     let shutdown = CancellationToken::new();
-    let requests = Requests::new(Arc::clone(&state), work.clone(), options.waiting_bytes_max);
+    // A sync of the disk is nothing to wait for on a thread that serves.
+    let desk = if options.sync == Sync::Os { desk } else { Weak::new() };
+    let bytes_max = options.waiting_bytes_max;
+    let requests = Requests::new(Arc::clone(&state), work.clone(), desk, bytes_max);
     let mut tasks = JoinSet::new();
     let service = Arc::new(MetaService { requests: requests.clone() });
     let served =

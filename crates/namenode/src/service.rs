@@ -47,6 +47,10 @@ impl Service for MetaService {
                 self.requests.state.metrics.took(true, began.elapsed());
                 Handled::Now(response(header, &answers))
             }
+            Asked::Made(answers) => {
+                self.requests.state.metrics.took(false, began.elapsed());
+                Handled::Now(response(header, &answers))
+            }
             asked => {
                 let is_change = matches!(asked, Asked::Later { .. });
                 let service = Arc::clone(self);

@@ -1,5 +1,6 @@
-//! The writer: one thread that prepares changes, writes them to the journal, and only then applies
-//! them.
+//! The writer: it prepares changes, writes them to the journal, and only then applies them. One
+//! thread has it; a frame of small changes that finds nobody at it is written by whoever brings it,
+//! so that no other thread has to be woken for it and back.
 //!
 //! Whatever waits is taken together: one lock to prepare, one write, one lock to apply (group
 //! commit). Within a frame the order of its requests holds: what cannot be decided before an
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sanderling_core::catalog::{Action, Command, DatanodeOrder};
 use sanderling_core::membership::Probe;
 use sanderling_protocol::limits::EVENTS_KEPT_MAX;
@@ -52,13 +54,12 @@ pub(crate) enum Errand {
     Probe { node: NodeId, address: String },
 }
 
-/// The writer's thread.
+/// Whoever has it locked writes.
 pub(crate) struct Writer {
     pub(crate) state: Arc<State>,
     pub(crate) journal: Journal,
     pub(crate) snapshots: Snapshots,
     pub(crate) errands: mpsc::Sender<Errand>,
-    pub(crate) work: Receiver<Work>,
     /// Time-driven commands are not tried again before this after a refused write.
     pub(crate) tick_at: Instant,
 }
@@ -86,29 +87,45 @@ impl Writer {
     /// Pause of time-driven commands after the journal refused them.
     const TICK_PAUSE: Millis = Millis(200);
 
-    /// Works until told to stop, or until nobody is left to give work.
-    pub(crate) fn run(mut self) {
+    /// The writer's thread: works until told to stop, or until nobody is left to give work.
+    pub(crate) fn run(writer: &Mutex<Self>, work: &Receiver<Work>) {
         let mut is_running = true;
-        let mut listened_at = self.state.now();
+        let mut listened_at = writer.lock().state.now();
         while is_running {
             let mut batch = Vec::new();
-            match self.work.recv_timeout(self.sleep()) {
+            let sleep = writer.lock().sleep();
+            match work.recv_timeout(sleep) {
                 Ok(work) => batch.push(work),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => is_running = false,
             }
-            self.excuse(listened_at);
-            listened_at = self.state.now();
+            let mut writer = writer.lock();
+            writer.excuse(listened_at);
+            listened_at = writer.state.now();
             while batch.len() < Self::BATCH_MAX
-                && let Ok(work) = self.work.try_recv()
+                && let Ok(work) = work.try_recv()
             {
                 batch.push(work);
             }
             is_running &= !batch.iter().any(|work| matches!(work, Work::Stop));
-            self.turn(batch);
-            self.house_keeping();
+            writer.turn(batch);
+            writer.house_keeping();
         }
-        self.snapshots.finish(&self.journal);
+        let writer = &mut *writer.lock();
+        writer.snapshots.finish(&writer.journal);
+    }
+
+    /// Tells whether time has made something necessary: that comes first, on the writer's thread.
+    pub(crate) fn is_due(&self) -> bool {
+        let now = self.state.now();
+        self.state.namenode.read().deadline().is_some_and(|due| due <= now)
+    }
+
+    /// Makes the changes of one frame, on the caller's thread.
+    pub(crate) fn change(&mut self, requests: Vec<Request>) -> Option<Answers> {
+        let (reply, mut answers) = oneshot::channel();
+        self.work_off(vec![OpenFrame::new(requests, reply)], Vec::new());
+        answers.try_recv().ok()
     }
 
     /// Does not hold against the nodes that nobody listened to them since: a snapshot, a change of
@@ -133,7 +150,12 @@ impl Writer {
     fn turn(&mut self, batch: Vec<Work>) {
         let mut frames = Vec::new();
         // What changes who is there comes before what chooses among them.
-        let mut commands = self.own_commands(batch, &mut frames);
+        let commands = self.own_commands(batch, &mut frames);
+        self.work_off(frames, commands);
+    }
+
+    /// Writes and applies commands, then those that the frames become, until all are answered.
+    fn work_off(&mut self, mut frames: Vec<OpenFrame>, mut commands: Vec<(Command, Origin)>) {
         if commands.is_empty() {
             commands = self.prepare(&mut frames);
         }

@@ -142,8 +142,8 @@ impl Snapshots {
     }
 
     /// Waits for the snapshot under way and syncs what was written.
-    pub(crate) fn finish(self, journal: &Journal) {
-        if let Some(thread) = self.running
+    pub(crate) fn finish(&mut self, journal: &Journal) {
+        if let Some(thread) = self.running.take()
             && !matches!(thread.join(), Ok(Ok(())))
         {
             warn!("the last snapshot could not be taken");
