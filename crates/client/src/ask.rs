@@ -2,7 +2,9 @@
 //!
 //! Who asks first asks at once, without another task between him and the connection. While his
 //! frame is under way others gather and travel together in the next one, so frames grow with the
-//! load. When many gather, another lane with its own connection opens: more threads get more done.
+//! load: once a frame has carried several, the next one waits until those who have just been
+//! answered have had their say. When many gather, another lane with its own connection opens: more
+//! threads get more done.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -74,13 +76,19 @@ impl Asker {
     }
 
     /// Asks once.
-    pub(crate) async fn ask(&self, request: Request, deadline: Instant) -> Answer {
-        if waits(&request) {
+    pub(crate) async fn ask(&self, request: &Request, deadline: Instant) -> Answer {
+        if waits(request) {
             return self.in_turn().alone(request, deadline).await;
         }
         let is_free = |lane: &&Arc<Lane>| lane.waiting.lock().queue.len() < CROWD;
         let lane = self.lanes.iter().find(is_free).unwrap_or_else(|| self.in_turn());
-        lane.ask(request, deadline).await
+        match lane.ask(request, deadline).await {
+            // What was too large together is asked again alone, if that does nothing twice.
+            Err(CallError::Refused(Refusal::TooLarge { .. })) if only_reads(request) => {
+                lane.alone(request, deadline).await
+            }
+            answer => answer,
+        }
     }
 
     fn in_turn(&self) -> &Arc<Lane> {
@@ -89,25 +97,25 @@ impl Asker {
 }
 
 impl Lane {
-    async fn ask(self: &Arc<Self>, request: Request, deadline: Instant) -> Answer {
+    async fn ask(self: &Arc<Self>, request: &Request, deadline: Instant) -> Answer {
         let answered = {
             let mut waiting = self.waiting.lock();
             let may_begin = waiting.frames < self.frames_max && waiting.queue.is_empty();
             if may_begin && !waiting.is_crowded {
                 waiting.frames += 1;
-                Err(request)
+                None
             } else if waiting.queue.len() >= QUEUE_MAX {
                 return Err(CallError::TooBusy { address: self.namenode.clone() });
             } else {
                 let (answer, answered) = oneshot::channel();
-                waiting.queue.push_back(Asked { request, deadline, answer });
+                waiting.queue.push_back(Asked { request: request.clone(), deadline, answer });
                 waiting.frames += usize::from(may_begin);
-                Ok((answered, may_begin))
+                Some((answered, may_begin))
             }
         };
         let answered = match answered {
-            Ok((answered, false)) => answered,
-            Ok((answered, true)) => {
+            Some((answered, false)) => answered,
+            Some((answered, true)) => {
                 let turn = Turn { lane: Arc::clone(self) };
                 // Its end begins the frame, when all who are ready have had their say.
                 tokio::spawn(async move {
@@ -116,7 +124,7 @@ impl Lane {
                 });
                 answered
             }
-            Err(request) => {
+            None => {
                 let _turn = Turn { lane: Arc::clone(self) };
                 return self.alone(request, deadline).await;
             }
@@ -135,15 +143,16 @@ impl Lane {
         }
     }
 
-    async fn alone(&self, request: Request, deadline: Instant) -> Answer {
-        let mut answers = self.pool.meta(&self.namenode, vec![request], deadline).await?;
+    async fn alone(&self, request: &Request, deadline: Instant) -> Answer {
+        let requests = vec![request.clone()];
+        let mut answers = self.pool.meta(&self.namenode, requests, deadline).await?;
         answers.pop().expect("one answer to one request").map_err(CallError::Refused)
     }
 
     /// Takes the requests of the next frame. Those whose callers have gone are left out.
     fn next_batch(&self) -> Option<Vec<Asked>> {
         let mut waiting = self.waiting.lock();
-        let mut batch = Vec::new();
+        let mut batch = Vec::with_capacity(waiting.queue.len().min(BATCH_MAX));
         while batch.len() < BATCH_MAX
             && let Some(asked) = waiting.queue.pop_front()
         {
@@ -165,42 +174,21 @@ impl Lane {
         let mut waiters = Vec::with_capacity(batch.len());
         let mut requests = Vec::with_capacity(batch.len());
         for asked in batch {
-            // What may be asked again alone is kept.
-            let is_kept = only_reads(&asked.request);
-            waiters.push((asked.answer, is_kept.then(|| asked.request.clone())));
+            waiters.push(asked.answer);
             requests.push(asked.request);
         }
+        // A caller may have given up meanwhile.
         match self.pool.meta(&self.namenode, requests, deadline).await {
             Ok(answers) => {
-                for ((waiter, request), answer) in waiters.into_iter().zip(answers) {
-                    let answer = match (request, answer) {
-                        (Some(request), Err(Refusal::TooLarge { .. })) => {
-                            self.alone(request, deadline).await
-                        }
-                        (_, answer) => answer.map_err(CallError::Refused),
-                    };
-                    // The caller may have given up meanwhile.
-                    let _ = waiter.send(answer);
+                for (waiter, answer) in waiters.into_iter().zip(answers) {
+                    let _ = waiter.send(answer.map_err(CallError::Refused));
                 }
             }
-            Err(error) => self.refuse(waiters, error, deadline).await,
-        }
-    }
-
-    /// Tells everybody that the frame failed. What was too large together is asked again alone.
-    async fn refuse(
-        &self,
-        waiters: Vec<(oneshot::Sender<Answer>, Option<Request>)>,
-        error: CallError,
-        deadline: Instant,
-    ) {
-        let is_too_large = matches!(error, CallError::Refused(Refusal::TooLarge { .. }));
-        for (waiter, request) in waiters {
-            let answer = match request.filter(|_| is_too_large) {
-                Some(request) => self.alone(request, deadline).await,
-                None => Err(error.clone()),
-            };
-            let _ = waiter.send(answer);
+            Err(error) => {
+                for waiter in waiters {
+                    let _ = waiter.send(Err(error.clone()));
+                }
+            }
         }
     }
 }
@@ -220,7 +208,12 @@ impl Drop for Turn {
         };
         let turn = Self { lane: Arc::clone(&self.lane) };
         runtime.spawn(async move {
+            let is_crowd = batch.len() > 1;
             turn.lane.send(batch).await;
+            if is_crowd {
+                // Else those who were answered now would miss the next frame, for ever.
+                tokio::task::yield_now().await;
+            }
             drop(turn);
         });
     }
@@ -250,4 +243,67 @@ const fn only_reads(request: &Request) -> bool {
             | Request::Jobs
             | Request::Report
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use sanderling_protocol::frame::decode_body;
+    use sanderling_protocol::message::{Hello, HelloReply, Role};
+    use sanderling_protocol::{Header, Path};
+    use sanderling_transport::{Handled, PoolOptions, Response, ServeOptions, Service, serve};
+    use tokio::net::TcpListener;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    /// A namenode that answers everything alike and counts frames.
+    #[derive(Default)]
+    struct Counting {
+        frames: AtomicUsize,
+        requests: AtomicUsize,
+    }
+
+    impl Service for Counting {
+        fn hello(&self, _: &Hello) -> Result<HelloReply, Refusal> {
+            Ok(HelloReply { role: Role::Namenode, cluster: None, node: None })
+        }
+
+        fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
+            let requests = decode_body::<Vec<Request>>(&body).unwrap();
+            self.frames.fetch_add(1, Ordering::Relaxed);
+            self.requests.fetch_add(requests.len(), Ordering::Relaxed);
+            let answers: Vec<Result<Reply, Refusal>> = vec![Ok(Reply::Done); requests.len()];
+            Handled::Now(Response::message(&header, &answers))
+        }
+    }
+
+    #[tokio::test]
+    async fn callers_that_are_answered_together_ask_together() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (service, stop) = (Arc::new(Counting::default()), CancellationToken::new());
+        let serving = serve(listener, Arc::clone(&service), ServeOptions::default(), stop.clone());
+        let serving = tokio::spawn(serving);
+        let asker = Arc::new(Asker::new(vec![Pool::new(PoolOptions::default())], &address, 1));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let callers = (0..16).map(|_| {
+            let asker = Arc::clone(&asker);
+            tokio::spawn(async move {
+                for _ in 0..50 {
+                    let answer = asker.ask(&Request::Stat { path: Path::root() }, deadline).await;
+                    assert_eq!(answer.unwrap(), Reply::Done);
+                }
+            })
+        });
+        for caller in callers.collect::<Vec<_>>() {
+            caller.await.unwrap();
+        }
+        assert_eq!(service.requests.load(Ordering::Relaxed), 16 * 50);
+        // One caller alone and fifteen together, in turns, would be a hundred.
+        let frames = service.frames.load(Ordering::Relaxed);
+        assert!(frames < 75, "{frames} frames for fifty rounds of sixteen callers");
+        stop.cancel();
+        serving.await.unwrap();
+    }
 }

@@ -1,5 +1,6 @@
 //! The client itself, and how a call is tried.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use sanderling_core::retry::{Retry, Verdict};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::refusal::Recovery;
-use sanderling_protocol::{ClusterId, NodeId, Order, OrderReply, Refusal, Reply, Request};
+use sanderling_protocol::{ClusterId, NodeId, Order, OrderReply, Path, Refusal, Reply, Request};
 use sanderling_transport::{CallError, Connection, Pool, PoolOptions};
 use tokio::time::Instant;
 
@@ -42,12 +43,50 @@ pub(crate) struct Shared {
 
 /// One call: its deadline and the attempts so far.
 pub(crate) struct Attempts {
-    pub(crate) what: String,
+    pub(crate) what: What,
     pub(crate) deadline: Instant,
     began: Instant,
     failed_at: Option<Instant>,
     retry: Retry,
     attempt_deadline: Duration,
+}
+
+/// What a call is about, put into words only when it fails.
+pub(crate) enum What {
+    /// The whole of it.
+    Said(String),
+    /// A verb.
+    Kind(&'static str),
+    /// A verb and what it is done to.
+    To(&'static str, Path),
+}
+
+impl From<String> for What {
+    fn from(said: String) -> Self {
+        Self::Said(said)
+    }
+}
+
+impl From<&'static str> for What {
+    fn from(kind: &'static str) -> Self {
+        Self::Kind(kind)
+    }
+}
+
+impl From<(&'static str, &Path)> for What {
+    fn from((verb, path): (&'static str, &Path)) -> Self {
+        Self::To(verb, path.clone())
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Said(said) => formatter.write_str(said),
+            Self::Kind(kind) => formatter.write_str(kind),
+            Self::To(verb, path) => write!(formatter, "{verb} {path}"),
+        }
+    }
 }
 
 impl Client {
@@ -152,7 +191,7 @@ impl Client {
         let mut may_be_done = false;
         loop {
             let deadline = attempts.attempt_deadline();
-            match self.shared.asker.ask(request.clone(), deadline).await {
+            match self.shared.asker.ask(&request, deadline).await {
                 Ok(reply) => {
                     self.succeeded(attempts);
                     return Ok(reply);
@@ -187,12 +226,12 @@ impl Client {
         answer.map_err(|error| ClientError::from_call(&format!("order to node {node}"), error))
     }
 
-    pub(crate) fn attempts(&self, what: impl Into<String>) -> Attempts {
+    pub(crate) fn attempts(&self, what: impl Into<What>) -> Attempts {
         self.attempts_since(Instant::now(), what)
     }
 
     /// The same for a call that began before.
-    pub(crate) fn attempts_since(&self, began: Instant, what: impl Into<String>) -> Attempts {
+    pub(crate) fn attempts_since(&self, began: Instant, what: impl Into<What>) -> Attempts {
         let config = &self.shared.config;
         Attempts {
             what: what.into(),
@@ -229,11 +268,11 @@ impl Client {
             }
             Verdict::GiveUp => {
                 count(&self.shared.counters.failed, 1);
-                Err(ClientError::from_call(&attempts.what, error))
+                Err(ClientError::from_call(&attempts.what.to_string(), error))
             }
             Verdict::TooLate => {
                 count(&self.shared.counters.failed, 1);
-                let (what, waited) = (attempts.what.clone(), attempts.began.elapsed());
+                let (what, waited) = (attempts.what.to_string(), attempts.began.elapsed());
                 Err(match error {
                     // The reason is known and will not change by waiting longer.
                     CallError::Refused(refusal @ Refusal::SecondWriter { .. }) => {
@@ -259,7 +298,7 @@ impl Client {
         tokio::spawn(async move {
             let deadline = Instant::now() + shared.config.attempt_deadline;
             // Only a hint: the namenode also notices by itself.
-            let _ = shared.asker.ask(Request::Suspect { node }, deadline).await;
+            let _ = shared.asker.ask(&Request::Suspect { node }, deadline).await;
         });
     }
 }

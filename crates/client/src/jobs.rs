@@ -97,7 +97,7 @@ async fn renew(shared: Weak<Shared>, job: JobId, every: Duration) {
         tokio::time::sleep(every).await;
         let Some(shared) = shared.upgrade() else { return };
         let deadline = Instant::now() + shared.config.attempt_deadline;
-        if let Err(error) = shared.asker.ask(Request::RenewJob { job }, deadline).await {
+        if let Err(error) = shared.asker.ask(&Request::RenewJob { job }, deadline).await {
             tracing::warn!(%job, %error, "a job could not be renewed");
         }
     }

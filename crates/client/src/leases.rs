@@ -60,7 +60,7 @@ async fn renew(shared: &Weak<Shared>) -> bool {
     let deadline = Instant::now() + shared.config.attempt_deadline;
     // What cannot be renewed now is renewed next time; if it ends meanwhile, the writer is told.
     if let Ok(Reply::Renewed { ended }) =
-        shared.asker.ask(Request::RenewLeases { leases }, deadline).await
+        shared.asker.ask(&Request::RenewLeases { leases }, deadline).await
     {
         let open = shared.leases.open.lock();
         for object in ended {

@@ -31,7 +31,7 @@ impl Client {
     /// # Errors
     /// [`Refusal::NotFound`], [`Refusal::IsADirectory`].
     pub async fn open(&self, path: &Path) -> Result<Reader, ClientError> {
-        let mut attempts = self.attempts(format!("open {path}"));
+        let mut attempts = self.attempts(("open", path));
         self.open_within(&mut attempts, path).await
     }
 
@@ -76,7 +76,7 @@ impl Client {
         loop {
             let reply = self.request_within(attempts, request).await?;
             let Reply::Layout(page) = reply else {
-                return Err(ClientError::BadReply { what: attempts.what.clone() });
+                return Err(ClientError::BadReply { what: attempts.what.to_string() });
             };
             let (object, next) = (page.stat.object, page.next_offset);
             let layout = match &mut whole {
@@ -95,7 +95,7 @@ impl Client {
                 Some(offset) if offset >= end => {
                     request = Request::LookupObject { object, offset, bytes: u64::MAX };
                 }
-                Some(_) => return Err(ClientError::BadReply { what: attempts.what.clone() }),
+                Some(_) => return Err(ClientError::BadReply { what: attempts.what.to_string() }),
                 None => return Ok(whole.expect("just kept")),
             }
         }

@@ -24,7 +24,7 @@ impl Client {
         bytes: Bytes,
         options: &PutOptions,
     ) -> Result<ObjectStat, ClientError> {
-        let mut attempts = self.attempts(format!("put {path}"));
+        let mut attempts = self.attempts(("put", path));
         let mut request = options.request(path);
         request.expected_bytes = Some(bytes.len() as u64);
         if bytes.len() <= INLINE_BYTES_MAX {
@@ -32,7 +32,7 @@ impl Client {
             request.inline = Some(bytes.to_vec());
             return match self.request_within(&mut attempts, Request::Create(request)).await? {
                 Reply::Stat(stat) => Ok(stat),
-                _ => Err(ClientError::BadReply { what: attempts.what }),
+                _ => Err(ClientError::BadReply { what: attempts.what.to_string() }),
             };
         }
         // What is likely to hold the first block copies it while the namenode answers.
@@ -56,7 +56,7 @@ impl Client {
                     }
                 }
             }
-            _ => Err(ClientError::BadReply { what: attempts.what }),
+            _ => Err(ClientError::BadReply { what: attempts.what.to_string() }),
         }
     }
 
@@ -65,7 +65,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::DataUnavailable`] with the lost ranges.
     pub async fn get(&self, path: &Path) -> Result<Bytes, ClientError> {
-        let mut attempts = self.attempts(format!("get {path}"));
+        let mut attempts = self.attempts(("get", path));
         loop {
             let asked = self.shared.locations.forgotten();
             let layout = self.data_layout(&mut attempts, path).await?;
@@ -122,7 +122,7 @@ impl Client {
         path: &Path,
         ranges: &[ByteRange],
     ) -> Result<Vec<Bytes>, ClientError> {
-        let mut attempts = self.attempts(format!("get {path}"));
+        let mut attempts = self.attempts(("get", path));
         loop {
             let reader = self.open_within(&mut attempts, path).await?;
             if let Some(read) = self.read_of(&reader, &mut attempts, ranges).await? {

@@ -93,7 +93,7 @@ impl Client {
         let mut attempts = self.attempts(what);
         match self.request_within(&mut attempts, request).await? {
             Reply::Grant(grant) => Ok(Writer::new(self.clone(), path.clone(), &grant)),
-            _ => Err(ClientError::BadReply { what: attempts.what }),
+            _ => Err(ClientError::BadReply { what: attempts.what.to_string() }),
         }
     }
 }
@@ -245,7 +245,7 @@ impl Writer {
         let request = Request::Seal { object, lease, lengths };
         match self.client.request_within(&mut attempts, request).await? {
             Reply::Stat(stat) => Ok(stat),
-            _ => Err(ClientError::BadReply { what: attempts.what }),
+            _ => Err(ClientError::BadReply { what: attempts.what.to_string() }),
         }
     }
 
@@ -472,7 +472,7 @@ impl Writer {
                 self.machine.granted(&grant.blocks);
                 Ok(())
             }
-            Ok(_) => Err(ClientError::BadReply { what: attempts.what.clone() }),
+            Ok(_) => Err(ClientError::BadReply { what: attempts.what.to_string() }),
             Err(error) => {
                 self.machine.not_told(ended);
                 Err(error)
