@@ -24,12 +24,15 @@ use std::ops::Bound;
 
 use sanderling_protocol::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_PAGE_MAX};
 use sanderling_protocol::order::HeldBlock;
-use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
+use sanderling_protocol::{BlockId, Epoch, Millis, Refusal, Tier};
 
 /// Most dropped blocks remembered, the latest ones: a write that overtook the drop of its block is
 /// milliseconds late, and this many drops are seconds apart. One that slips through only makes
 /// garbage, which the next block report finds.
 pub const TOMBSTONES_MAX: usize = 65_536;
+
+/// When to send a write again that is under way already: a copy of a block takes less.
+const UNDER_WAY_RETRY: Millis = Millis(5);
 
 /// Where a block is in its life on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,6 +220,8 @@ impl<B: Clone> BlockTable<B> {
     /// [`Refusal::Moved`]: the node or block is fenced, or the block was dropped; go on in a new
     /// one. [`Refusal::StaleEpoch`]: another epoch than ours. [`Refusal::NotAtEnd`]: it neither
     /// starts at the end nor repeats what is there, or another write is under way.
+    /// [`Refusal::RetryAfter`]: these bytes are under way; a writer that was not answered in time
+    /// sent them again.
     /// [`Refusal::TooLarge`], [`Refusal::BadRequest`]: nothing to write, or more than a block
     /// holds.
     pub fn admit_write(&mut self, write: &WriteRequest) -> Result<WriteAdmission<B>, Refusal> {
@@ -234,6 +239,10 @@ impl<B: Clone> BlockTable<B> {
         if end <= held.length {
             let bytes = held.bytes.clone().expect("a block with a length has bytes");
             return Ok(WriteAdmission::AlreadyThere { bytes, length: held.length });
+        }
+        if offset >= held.length && held.writing.is_some_and(|writing| end <= writing.end) {
+            let why = format!("block {} is being written up to {end}", write.block);
+            return Err(Refusal::RetryAfter { after: UNDER_WAY_RETRY, why });
         }
         let here = held.writing.map_or(held.length, |writing| writing.end);
         if here != offset || held.writing.is_some() {

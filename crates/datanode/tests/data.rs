@@ -246,6 +246,16 @@ async fn pipelined_writes_of_many_callers_all_arrive() {
     server.stop().await;
 }
 
+/// Writes as a client does: again for as long as the node asks for patience.
+async fn write_patiently(caller: &Caller, block: u64, run: &[u8]) -> Result<u32, Refusal> {
+    loop {
+        match caller.write(block, 0, run).await {
+            Err(Refusal::RetryAfter { after, .. }) => tokio::time::sleep(after.into()).await,
+            answer => return answer,
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_two_writers_at_the_same_offset_one_wins() {
     let served = Served::start().await;
@@ -254,8 +264,8 @@ async fn of_two_writers_at_the_same_offset_one_wins() {
     for block in 1..=30 {
         let runs = [bytes(200_000, 1), bytes(200_000, 2)];
         let (first, second) = tokio::join!(
-            callers[0].write(block, 0, &runs[0]),
-            callers[1].write(block, 0, &runs[1])
+            write_patiently(&callers[0], block, &runs[0]),
+            write_patiently(&callers[1], block, &runs[1])
         );
         let winner = match (&first, &second) {
             (Ok(200_000), Err(Refusal::NotAtEnd { .. })) => 0,

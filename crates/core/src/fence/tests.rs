@@ -92,10 +92,26 @@ fn second_writer_at_the_same_offset_is_refused() {
     let mut table = Table::default();
     let (ticket, _) = begin(&mut table, 0, 3);
     let refusal = Refusal::NotAtEnd { block: BLOCK, length: 3, offset: 0 };
-    assert_eq!(write(&mut table, 0, b"xyz"), Err(refusal));
+    assert_eq!(write(&mut table, 0, b"wxyz"), Err(refusal.clone()));
+    let early = write(&mut table, 0, b"xyz");
+    assert!(matches!(early, Err(Refusal::RetryAfter { .. })), "{early:?}");
     assert!(table.list(BlockId(0), 10).is_empty());
     assert_eq!(table.wrote(ticket, b"abc".to_vec()), Ok(3));
+    assert_eq!(write(&mut table, 0, b"xyz"), Err(refusal));
     assert_eq!(read(&table, ONE, 3).unwrap(), b"abc");
+}
+
+#[test]
+fn write_repeated_while_it_is_under_way_waits_and_is_acknowledged() {
+    let mut table = Table::default();
+    write(&mut table, 0, b"ab").unwrap();
+    let (ticket, _) = begin(&mut table, 2, 3);
+    let early = write(&mut table, 2, b"cde");
+    assert!(matches!(early, Err(Refusal::RetryAfter { .. })), "{early:?}");
+    let later = Refusal::NotAtEnd { block: BLOCK, length: 5, offset: 5 };
+    assert_eq!(write(&mut table, 5, b"f"), Err(later));
+    assert_eq!(table.wrote(ticket, b"abcde".to_vec()), Ok(5));
+    assert_eq!(write(&mut table, 2, b"cde"), Ok(5));
 }
 
 #[test]
