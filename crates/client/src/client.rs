@@ -104,7 +104,8 @@ impl Client {
         let pool = Pool::new(options.clone());
         let what = format!("connect to {namenode}");
         let hello = Hello { role: Role::Client, cluster: None, node: None };
-        let deadline = Instant::now() + config.attempt_deadline;
+        // A namenode that listens and is slow is waited for like the answer to any call.
+        let deadline = Instant::now() + config.call_deadline;
         let (_, reply) = Connection::connect(namenode, hello, deadline)
             .await
             .map_err(|error| ClientError::from_call(&what, error))?;
