@@ -12,23 +12,27 @@ use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{NodeSelector, Policy};
 
 /// How long copying may take on a busy machine before the test gives up.
-const PATIENCE: Duration = Duration::from_secs(50);
+const PATIENCE: Duration = Duration::from_secs(150);
 
 const NODES: usize = 4;
 
-/// Objects of one block each: 15 MiB on each node, three times its budget.
-const OBJECTS: u64 = 60;
+/// Objects of one block each: 9 MiB on each node, three times its budget.
+const OBJECTS: u64 = 72;
 
-/// The shortest notice of the nodes' cloud.
-const NOTICE: Duration = Duration::from_secs(2);
+/// So short that even four behind each other on a slow link come before anybody gives up.
+const OBJECT_BYTES: usize = 512 << 10;
 
-/// What their links send: 5 MiB within the notice, by the rule that budgets go by.
-const LINK: &str = "4.2MiB";
+/// The shortest notice of the nodes' cloud. A drain that takes what budgets go by is over seconds
+/// before its end.
+const NOTICE: Duration = Duration::from_secs(6);
+
+/// What their links send: 3 MiB within the notice, by the rule that budgets go by.
+const LINK: &str = "0.75MiB";
 
 /// Flags of a node whose link is as slow as it says.
 fn flags(host: &str) -> Vec<&str> {
     let link = ["--host", host, "--egress", LINK, "--egress-limit", LINK];
-    [&link[..], &["--notice-min", "2s"]].concat()
+    [&link[..], &["--notice-min", "6s"]].concat()
 }
 
 /// Starts nodes on as many machines, with a manager that gives the links to copies.
@@ -46,7 +50,10 @@ async fn fill(client: &Client) {
     client.make_directory(&path("/full"), ObjectKind::Directory, true, true).await.expect("made");
     for seed in 0..OBJECTS {
         let to = path(&format!("/full/{seed}"));
-        client.put(&to, bytes_of(seed, 1 << 20), &PutOptions::default()).await.expect("stored");
+        client
+            .put(&to, bytes_of(seed, OBJECT_BYTES), &PutOptions::default())
+            .await
+            .expect("stored");
     }
 }
 
@@ -56,7 +63,7 @@ async fn whole(client: &Client) -> u64 {
     let reading = futures_util::stream::iter(0..OBJECTS).map(|seed| async move {
         match client.get(&path(&format!("/full/{seed}"))).await {
             Ok(bytes) => {
-                assert!(bytes == bytes_of(seed, 1 << 20), "/full/{seed} has other bytes");
+                assert!(bytes == bytes_of(seed, OBJECT_BYTES), "/full/{seed} has other bytes");
                 1
             }
             Err(error) => {
@@ -101,7 +108,7 @@ fn copied_blocks_survive_a_kill_without_notice_and_the_rest_is_said() {
         let report = client.report().await.expect("the namenode answers");
         assert!(report.bytes <= exposure, "{} lost, {exposure} exposed", report.bytes);
         assert!(report.promoted_bytes > 0);
-        assert_eq!(whole(&client).await, OBJECTS - (report.bytes >> 20));
+        assert_eq!(whole(&client).await, OBJECTS - report.bytes / OBJECT_BYTES as u64);
     });
 }
 
@@ -195,9 +202,9 @@ async fn read_for_ever(client: Client) {
     loop {
         for seed in 0..OBJECTS {
             let read = client.get(&path(&format!("/full/{seed}"))).await.expect("readable");
-            assert!(read == bytes_of(seed, 1 << 20), "/full/{seed} has other bytes");
+            assert!(read == bytes_of(seed, OBJECT_BYTES), "/full/{seed} has other bytes");
             // The links are slow: readers take a tenth of them.
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            tokio::time::sleep(Duration::from_millis(1500)).await;
         }
     }
 }

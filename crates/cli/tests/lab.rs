@@ -116,13 +116,13 @@ fn interrupted_lab_leaves_no_namespaces() {
     let pid = lab.child.id();
     // The switch, the four nodes, and a run that has begun.
     let logs = lab.path().join("logs");
-    until("a run begins", Duration::from_secs(30), || {
+    until("a run begins", QUICK_WITHIN, || {
         (namespaces(pid).len() == 5 && logs.exists()).then_some(())
     });
     let raw = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a pid");
     rustix::process::kill_process(raw, rustix::process::Signal::INT).expect("it runs");
     let child = &mut lab.child;
-    let status = until("it ends", Duration::from_secs(30), || child.try_wait().expect("our child"));
+    let status = until("it ends", QUICK_WITHIN, || child.try_wait().expect("our child"));
     assert_eq!(status.code(), Some(130), "{}", lab.said());
     assert_eq!(namespaces(pid), Vec::<String>::new());
 }

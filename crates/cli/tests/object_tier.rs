@@ -70,7 +70,7 @@ fn used(node: &NodeInfo, tier: Tier) -> u64 {
 
 async fn notice(client: &Client, name: &str) {
     let node = NodeSelector(name.to_owned());
-    client.notice(&node, 20_000, "test").await.expect("taken");
+    client.notice(&node, 200_000, "test").await.expect("taken");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use sanderling_protocol::message::ObjectKind;
 use sanderling_protocol::node::NodeInfo;
 
 /// How long balance may take on a busy machine before the test gives up.
-const PATIENCE: Duration = Duration::from_secs(50);
+const PATIENCE: Duration = Duration::from_secs(150);
 
 const OBJECTS: u64 = 60;
 
@@ -85,7 +85,8 @@ fn new_empty_node_gets_its_share_while_readers_go_on() {
         }
         let report = client.report().await.expect("the namenode answers");
         assert_eq!((report.blocks, report.moved_bytes), (0, 0), "{report:?}");
-        assert!(report.rebalanced_bytes >= 10 << 20, "{report:?}");
+        // A node with 115 percent of the mean has 17 of the 60 objects, and three of them 51.
+        assert!(report.rebalanced_bytes >= 9 << 20, "{report:?}");
         let listed = cluster.json(&["node", "ls"]);
         let rows = listed["nodes"].as_array().expect("a list");
         let listed: u64 = rows.iter().filter_map(|row| row["home_bytes"].as_u64()).sum();

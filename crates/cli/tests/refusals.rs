@@ -159,7 +159,7 @@ fn quota_is_kept() {
         let client = cluster.client().await;
         let job = RegisterJob {
             path: path("/job"),
-            lease: Millis(60_000),
+            lease: Millis(600_000),
             quota_bytes: Some(4 << 20),
             hints: JobHints::default(),
         };

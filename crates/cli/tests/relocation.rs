@@ -2,13 +2,16 @@
 
 mod cluster;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cluster::http::{get, post};
 use cluster::{Cluster, SOON, Shape, block_on, bytes_of, path, until_drained, until_node};
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::message::ObjectKind;
 use sanderling_protocol::{EventKind, Millis, NodeSelector, Policy};
+
+/// Milliseconds to a deadline that no drain of these tests meets, however busy the machine is.
+const LONG: i64 = 200_000;
 
 /// Stores objects of `mib` MiB in all and returns their number.
 async fn fill(client: &Client, mib: u64) -> u64 {
@@ -48,7 +51,7 @@ fn noticed_datanode_that_is_killed_loses_nothing() {
     let noticed = nodes.iter().find(|node| node["name"] == "n0").expect("n0 is listed");
     let exposed = noticed["exposure_bytes"].as_u64().expect("a number");
     assert!(exposed > 0, "n0 holds nothing: {before}");
-    let ran = cluster.cli(&["node", "notice", "n0", "--deadline", "10s", "--wait"]);
+    let ran = cluster.cli(&["node", "notice", "n0", "--deadline", "200s", "--wait"]);
     assert_eq!(ran.code, 0, "{ran}");
     cluster.datanode("n0").kill();
 
@@ -69,36 +72,42 @@ fn noticed_datanode_that_is_killed_loses_nothing() {
 
 #[test]
 fn writer_and_reader_go_on_through_a_notice_and_the_kill() {
-    let mut cluster = Cluster::of(3);
+    let mut cluster = Cluster::of(0);
+    // What it holds takes its link some seconds.
+    cluster.add("n0", &["--egress-limit", "2MB"]);
     block_on(async {
         let client = cluster.client().await;
-        let objects = fill(&client, 16).await;
+        let objects = fill(&client, 12).await;
         let mut writer =
             client.create(&path("/written"), &PutOptions::default()).await.expect("created");
         let piece = |at: usize| bytes_of(1000 + at as u64, 200_000);
-        let (mut longest, mut pieces) = (Duration::ZERO, 0);
-        let reading = tokio::spawn(read_until_told(cluster.client().await, objects));
+        let mut pieces = 0;
+        let mut reading = None;
         for at in 0..60 {
             if at == 15 {
-                client.notice(&node("n0"), 5000, "test").await.expect("taken");
+                cluster.add("n1", &[]);
+                cluster.add("n2", &[]);
+                reading = Some(tokio::spawn(read_until_told(cluster.client().await, objects)));
+                client.notice(&node("n0"), LONG, "test").await.expect("taken");
             }
             if at == 45 {
                 until_drained(&client, "n0").await;
                 cluster.datanode("n0").kill();
             }
-            let began = Instant::now();
             writer.write_bytes(piece(at)).await.expect("a writer goes on");
             writer.flush().await.expect("a flush goes on");
-            longest = longest.max(began.elapsed());
             pieces = at + 1;
+            if at == 17 {
+                let n0 = until_node(&client, "n0", "known", |_| true).await;
+                assert_eq!(n0.policy, Policy::Draining, "the writer waited for the relocation");
+            }
         }
         writer.close().await.expect("closed");
+        let reading = reading.expect("it was begun");
         reading.abort();
         if let Ok(Err(error)) = reading.await {
             panic!("a read failed: {error}");
         }
-        println!("longest stall of a flushed write of 200 kB: {longest:?}");
-        assert!(longest < Duration::from_secs(3), "a writer waited {longest:?}");
         let whole: Vec<u8> = (0..pieces).flat_map(piece).collect();
         let read = client.get(&path("/written")).await.expect("readable");
         assert!(read == whole, "other bytes came back");
@@ -126,7 +135,8 @@ fn node(name: &str) -> NodeSelector {
 
 #[test]
 fn sigterm_drains_a_datanode_and_it_exits_with_0() {
-    let mut cluster = Cluster::of(2);
+    let mut cluster = Cluster::of(1);
+    cluster.add("n1", &["--sigterm-deadline", "200s"]);
     block_on(async {
         let client = cluster.client().await;
         let objects = fill(&client, 8).await;
@@ -206,7 +216,7 @@ fn forecast_of_a_slow_drain_is_shown_while_it_runs() {
         let objects = fill(&client, 16).await;
         cluster.add("n1", &[]);
         cluster.add("n2", &[]);
-        client.notice(&node("slow"), 60_000, "test").await.expect("taken");
+        client.notice(&node("slow"), LONG, "test").await.expect("taken");
         let seen = until_node(&client, "slow", "forecast", |node| {
             let forecast = node.drain.and_then(|drain| drain.forecast);
             forecast.is_some_and(|forecast| forecast.finish_in.is_some())
@@ -245,7 +255,7 @@ fn notice_by_http_drains_the_node() {
     block_on(async {
         let client = cluster.client().await;
         let objects = fill(&client, 4).await;
-        let body = r#"{"deadline_millis": 8000, "reason": "by HTTP"}"#;
+        let body = r#"{"deadline_millis": 200000, "reason": "by HTTP"}"#;
         let http = &cluster.namenode.http_address;
         let answer = post(http, "/v1/nodes/n0/notice", body).await;
         assert!(answer.starts_with("HTTP/1.1 2"), "{answer}");
@@ -271,7 +281,7 @@ fn another_manager_takes_over_in_the_middle_of_a_drain() {
         let mut first = cluster.manager("first");
         until_manager(&client, "first").await;
         let selector = node("n0");
-        client.notice(&selector, 20_000, "test").await.expect("taken");
+        client.notice(&selector, LONG, "test").await.expect("taken");
         let left = until_node(&client, "n0", "moving", |node| {
             node.drain.is_some_and(|drain| drain.moved_blocks > 0)
         })
@@ -293,7 +303,7 @@ fn namenode_that_is_killed_in_the_middle_of_a_drain_goes_on_with_it() {
     block_on(async {
         let client = cluster.client().await;
         let objects = fill(&client, 120).await;
-        client.notice(&node("n0"), 15_000, "test").await.expect("taken");
+        client.notice(&node("n0"), LONG, "test").await.expect("taken");
         let left = until_node(&client, "n0", "moving", |node| {
             node.drain.is_some_and(|drain| drain.moved_blocks > 0)
         })
@@ -315,7 +325,7 @@ fn target_that_is_killed_in_the_middle_of_a_drain_costs_only_what_was_its_own() 
     block_on(async {
         let client = cluster.client().await;
         fill(&client, 90).await;
-        client.notice(&node("n0"), 15_000, "test").await.expect("taken");
+        client.notice(&node("n0"), LONG, "test").await.expect("taken");
         until_node(&client, "n0", "moving", |node| {
             node.drain.is_some_and(|drain| drain.moved_blocks > 0)
         })

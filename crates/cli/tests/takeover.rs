@@ -8,18 +8,29 @@ use sanderling_client::Client;
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{EventKind, Millis, NodeId, NodeSelector};
 
-/// A fleet whose drains last seconds.
+/// A node whose drain lasts ten seconds and takes a move for every block.
+const SLOW: [&str; 2] = ["--egress-limit", "2500kB"];
+
+/// A fleet of one such node.
 fn slow(namenode: &[&str]) -> Cluster {
-    Cluster::start(Shape {
-        datanodes: 4,
-        dram: "96MiB",
-        namenode: namenode.iter().map(|flag| (*flag).to_owned()).collect(),
-        datanode: vec!["--egress-limit", "5MB"],
-    })
+    let namenode = namenode.iter().map(|flag| (*flag).to_owned()).collect();
+    let shape = Shape { datanodes: 0, dram: "96MiB", namenode, ..Shape::default() };
+    let mut cluster = Cluster::start(shape);
+    cluster.add("n0", &SLOW);
+    cluster
+}
+
+/// Stores everything on that node, then starts others.
+async fn fill(cluster: &mut Cluster, client: &Client) -> Model {
+    let model = Model::fill(client, 24).await;
+    for name in ["n1", "n2", "n3"] {
+        cluster.add(name, &[]);
+    }
+    model
 }
 
 async fn notice(client: &Client, name: &str) {
-    client.notice(&NodeSelector(name.to_owned()), 40_000, "test").await.expect("taken");
+    client.notice(&NodeSelector(name.to_owned()), 200_000, "test").await.expect("taken");
 }
 
 fn moved(node: &NodeInfo) -> u64 {
@@ -57,7 +68,7 @@ fn namenode_killed_again_and_again_in_one_drain_moves_every_block_once() {
     let mut cluster = slow(&[]);
     block_on(async {
         let client = cluster.client().await;
-        let model = Model::fill(&client, 48).await;
+        let model = fill(&mut cluster, &client).await;
         let n0 = NodeId(cluster.datanode("n0").node);
         let blocks = model.at_home(&client, n0).await.blocks.len();
         notice(&client, "n0").await;
@@ -79,7 +90,7 @@ fn manager_and_namenode_killed_together_leave_the_drain_to_the_next_ones() {
     block_on(async {
         let client = cluster.client().await;
         let mut first: Server = cluster.manager("first");
-        let model = Model::fill(&client, 48).await;
+        let model = fill(&mut cluster, &client).await;
         let n0 = NodeId(cluster.datanode("n0").node);
         let blocks = model.at_home(&client, n0).await.blocks.len();
         notice(&client, "n0").await;

@@ -12,7 +12,7 @@ use crate::cluster::{Cluster, SOON, Server};
 use crate::lots::Lots;
 
 /// From a notice to the machine's end: time for a manager and a namenode to be replaced meanwhile.
-const NOTICE: Duration = Duration::from_secs(10);
+const NOTICE: Duration = Duration::from_secs(40);
 
 const NODES: usize = 5;
 
@@ -88,7 +88,7 @@ impl Faults {
         self.next_name += 1;
         let file = format!("file:{}", self.cluster.path(&format!("{name}.notice")).display());
         let mut flags = vec!["--host", &name, "--notice-min", "2s", "--egress", "6MiB"];
-        flags.extend(["--egress-limit", "48MiB", "--sigterm-deadline", "10s"]);
+        flags.extend(["--egress-limit", "48MiB", "--sigterm-deadline", "40s"]);
         flags.extend(["--notice-source", &file, "--notice-poll", "50ms"]);
         let disk = self.cluster.path(&format!("{name}.disk")).display().to_string();
         if self.lots.below(3) == 0 {

@@ -21,6 +21,10 @@ pub(crate) use process::{Ran, Server, run, sanderling};
 /// How long a test waits for what must come, on a slow and busy machine, before it fails.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
+/// How long a test's client waits for an answer: on such a machine an answer within ten seconds is
+/// not certain.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// How a cluster is started.
 #[derive(Debug, Clone)]
 pub(crate) struct Shape {
@@ -128,8 +132,14 @@ impl Cluster {
     }
 
     pub(crate) async fn client(&self) -> Client {
-        let connected = Client::connect(&self.namenode.address, ClientConfig::default()).await;
-        connected.expect("the namenode serves")
+        let limit = Instant::now() + SOON;
+        let config = ClientConfig { call_deadline: PATIENCE, ..ClientConfig::default() };
+        loop {
+            match Client::connect(&self.namenode.address, config.clone()).await {
+                Ok(client) => return client,
+                Err(error) => assert!(Instant::now() < limit, "the namenode serves: {error}"),
+            }
+        }
     }
 }
 
