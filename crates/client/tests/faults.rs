@@ -68,7 +68,7 @@ impl Load {
     /// Waits until that many more operations are done, so that the fault has been lived through.
     async fn goes_on(&self, more: u64) {
         let target = self.done.load(Ordering::Relaxed) + more;
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
         while self.done.load(Ordering::Relaxed) < target {
             assert!(tokio::time::Instant::now() < deadline, "the load stands still");
             assert!(!self.tasks.iter().any(|task| task.is_finished()), "a worker failed");
@@ -85,7 +85,7 @@ impl Load {
 }
 
 async fn notice_and_kill(cluster: &mut Cluster, client: &Client, victim: NodeId) {
-    client.notice(&NodeSelector::from(victim), 15_000, "test").await.unwrap();
+    client.notice(&NodeSelector::from(victim), 200_000, "test").await.unwrap();
     let is_drained = |nodes: &[sanderling_protocol::NodeInfo]| {
         nodes.iter().any(|node| node.id == victim && node.policy == Policy::Drained)
     };
@@ -136,7 +136,7 @@ async fn drain_goes_on_under_another_namenode() {
     let client = cluster.client().await;
     let load = load(&client).await;
     let victim = cluster.datanodes[0].as_ref().unwrap().node();
-    client.notice(&NodeSelector::from(victim), 15_000, "test").await.unwrap();
+    client.notice(&NodeSelector::from(victim), 200_000, "test").await.unwrap();
     cluster.restart_namenode().await;
     let is_drained = |nodes: &[sanderling_protocol::NodeInfo]| {
         nodes.iter().any(|node| node.id == victim && node.policy == Policy::Drained)

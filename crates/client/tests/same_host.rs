@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 /// Reads an object until that takes place in the datanode's memory.
 async fn wait_for_leases(client: &Client, object: &Path) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while client.metrics().same_host_read_bytes == 0 {
         assert!(Instant::now() < deadline, "the datanode is not found on this machine");
         client.get(object).await.unwrap();

@@ -115,13 +115,13 @@ impl Cluster {
         what: &str,
         is_so: impl Fn(&[NodeInfo]) -> bool,
     ) -> Vec<NodeInfo> {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
         loop {
             let nodes = client.nodes(true).await.unwrap();
             if is_so(&nodes) {
                 return nodes;
             }
-            assert!(tokio::time::Instant::now() < deadline, "{what}: not within 20 s: {nodes:#?}");
+            assert!(tokio::time::Instant::now() < deadline, "{what}: not within 60 s: {nodes:#?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

@@ -183,7 +183,7 @@ impl Served {
         DatanodeOptions {
             namenode: self.address.clone(),
             dram_bytes: 8 << 20,
-            start_time_max: Duration::from_secs(5),
+            start_time_max: Duration::from_secs(30),
             draining_heartbeat: HEARTBEAT,
             rejoin_after_notice: Duration::from_millis(50),
             ..DatanodeOptions::default()
@@ -272,7 +272,7 @@ pub fn refusal<T>(answer: Result<T, CallError>) -> Result<T, Refusal> {
 }
 
 pub fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(10)
+    Instant::now() + Duration::from_secs(60)
 }
 
 /// Waits for a condition, and fails loudly when it does not come true.

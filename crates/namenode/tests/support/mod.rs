@@ -13,7 +13,7 @@ use sanderling_protocol::{
 use sanderling_transport::{CallError, Pool, PoolOptions};
 use tokio::time::Instant;
 
-pub(crate) const WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const WITHIN: Duration = Duration::from_secs(60);
 
 pub(crate) type Answers = Vec<Result<Reply, Refusal>>;
 
