@@ -14,7 +14,7 @@ from sanderling.fs import SanderlingFileSystem
 
 DRAM_BYTES = 64 << 20
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 _directories = count()
 

@@ -128,13 +128,13 @@ def run_demo(tmp_path_factory, *arguments: str) -> subprocess.CompletedProcess[s
     cache = tmp_path_factory.getbasetemp() / "tpcds"
     command = [sys.executable, "-m", "sanderling", "demo", "--json", "--cache", str(cache)]
     return subprocess.run(
-        [*command, *SMALL, *arguments], capture_output=True, text=True, timeout=200, check=False
+        [*command, *SMALL, *arguments], capture_output=True, text=True, timeout=600, check=False
     )
 
 
 def test_small_run_is_right(tmp_path, tmp_path_factory):
     done = run_demo(
-        tmp_path_factory, "--notices", "6", "--notice-seconds", "1.5", "--out", str(tmp_path)
+        tmp_path_factory, "--notices", "6", "--notice-seconds", "5", "--out", str(tmp_path)
     )
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)

@@ -111,7 +111,7 @@ def test_second_writer_is_refused(store, directory):
         file.write(b"mine")
         with (
             pytest.raises(sanderling.errors.SecondWriter),
-            sanderling.connect(store.address, timeout=1) as other,
+            sanderling.connect(store.address, timeout=3) as other,
         ):
             other.open(f"{directory}/o", "ab")
     assert store.get(f"{directory}/o") == b"mine"
