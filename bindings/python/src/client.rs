@@ -5,16 +5,19 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sanderling_client::{Client, ClientConfig};
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::PyTuple;
+use sanderling_client::{Client, ClientConfig, ClientError};
 use sanderling_protocol::message::{JobHints, ObjectKind, RegisterJob};
 use sanderling_protocol::node::NodeSelector;
-use sanderling_protocol::{JobId, Millis};
+use sanderling_protocol::{JobId, Millis, Path};
 
 use crate::buffer::{Source, let_go};
-use crate::error::{json, path};
+use crate::error::{json, path, raised};
+use crate::facts::facts;
 use crate::files::{PyReader, PyWriter, byte_ranges};
 use crate::lent::PyLent;
-use crate::options::NewObject;
+use crate::options::PyOptions;
 use crate::runtime::wait;
 
 /// A connection to a cluster.
@@ -34,18 +37,48 @@ impl PyClient {
         wait(py, Client::connect(address, config)).map(Self)
     }
 
-    fn put(
+    fn put<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         name: &str,
-        data: &Bound<'_, PyAny>,
-        options: NewObject,
-    ) -> PyResult<String> {
-        let (name, options) = (path(py, name)?, options.checked(py)?);
+        data: &Bound<'py, PyAny>,
+        options: &PyOptions,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let name = path(py, name)?;
         let data = Source::of(data)?.into_bytes();
-        let stat = wait(py, self.0.put(&name, data, &options));
+        let stat = wait(py, self.0.put(&name, data, &options.0));
         let_go(py);
-        json(&stat?)
+        facts(py, &stat?)
+    }
+
+    /// Returns for each object its facts, or the error as an object.
+    fn put_many<'py>(
+        &self,
+        py: Python<'py>,
+        objects: Vec<(PyBackedStr, Bound<'py, PyAny>)>,
+        options: &PyOptions,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let source = |(name, data): &(PyBackedStr, Bound<'py, PyAny>)| {
+            Ok((path(py, name)?, Source::of(data)?.into_bytes()))
+        };
+        let sources: PyResult<Vec<_>> = objects.iter().map(source).collect();
+        let put = sources.and_then(|sources| {
+            wait(py, async { Ok(self.0.create_many(sources, &options.0).await) })
+        });
+        let_go(py);
+        each(py, put?, |stat| facts(py, &stat).map(Bound::into_any))
+    }
+
+    /// Returns each object's bytes, or the error as an object.
+    fn get_many<'py>(
+        &self,
+        py: Python<'py>,
+        names: Vec<PyBackedStr>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let names: PyResult<Vec<Path>> = names.iter().map(|name| path(py, name)).collect();
+        let names = names?;
+        let got = wait(py, self.0.get_many(&names))?;
+        each(py, got, |bytes| Ok(Bound::new(py, PyLent(bytes))?.into_any()))
     }
 
     fn get(&self, py: Python<'_>, name: &str) -> PyResult<PyLent> {
@@ -74,9 +107,9 @@ impl PyClient {
         wait(py, self.0.open(&name)).map(PyReader)
     }
 
-    fn create(&self, py: Python<'_>, name: &str, options: NewObject) -> PyResult<PyWriter> {
-        let (name, options) = (path(py, name)?, options.checked(py)?);
-        wait(py, self.0.create(&name, &options)).map(PyWriter::new)
+    fn create(&self, py: Python<'_>, name: &str, options: &PyOptions) -> PyResult<PyWriter> {
+        let name = path(py, name)?;
+        wait(py, self.0.create(&name, &options.0)).map(PyWriter::new)
     }
 
     fn append(&self, py: Python<'_>, name: &str) -> PyResult<PyWriter> {
@@ -84,9 +117,9 @@ impl PyClient {
         wait(py, self.0.append(&name)).map(PyWriter::new)
     }
 
-    fn stat(&self, py: Python<'_>, name: &str) -> PyResult<String> {
+    fn stat<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyTuple>> {
         let name = path(py, name)?;
-        json(&wait(py, self.0.stat(&name))?)
+        facts(py, &wait(py, self.0.stat(&name))?)
     }
 
     fn list(&self, py: Python<'_>, name: &str) -> PyResult<String> {
@@ -94,13 +127,13 @@ impl PyClient {
         json(&wait(py, self.0.list_all(&name))?)
     }
 
-    fn make_directory(
+    fn make_directory<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         name: &str,
         kind: &str,
         parents: bool,
-    ) -> PyResult<String> {
+    ) -> PyResult<Bound<'py, PyTuple>> {
         let name = path(py, name)?;
         let kind = match kind {
             "directory" => ObjectKind::Directory,
@@ -111,7 +144,7 @@ impl PyClient {
                 return Err(PyValueError::new_err(text));
             }
         };
-        json(&wait(py, self.0.make_directory(&name, kind, parents, true))?)
+        facts(py, &wait(py, self.0.make_directory(&name, kind, parents, true))?)
     }
 
     fn rename(&self, py: Python<'_>, from: &str, to: &str, replace: bool) -> PyResult<()> {
@@ -212,4 +245,17 @@ impl PyClient {
             ("longest_stall_seconds", metrics.longest_stall.as_secs_f64()),
         ])
     }
+}
+
+/// Returns what became of each of many, errors as exceptions that are not raised.
+fn each<'py, T>(
+    py: Python<'py>,
+    many: Vec<Result<T, ClientError>>,
+    made: impl Fn(T) -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let one = |each: Result<T, ClientError>| match each {
+        Ok(value) => made(value),
+        Err(error) => Ok(raised(py, &error).into_value(py).into_bound(py).into_any()),
+    };
+    many.into_iter().map(one).collect()
 }

@@ -3,12 +3,12 @@
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyTuple};
 use sanderling_client::{Reader, Writer};
 use sanderling_protocol::refusal::ByteRange;
 
 use crate::buffer::{Source, Target};
-use crate::error::json;
+use crate::facts::facts;
 use crate::lent::PyLent;
 use crate::runtime::{runtime, wait};
 
@@ -19,8 +19,8 @@ pub(crate) struct PyReader(pub(crate) Reader);
 #[pymethods]
 impl PyReader {
     #[getter]
-    fn stat(&self) -> PyResult<String> {
-        json(&self.0.stat())
+    fn stat<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        facts(py, &self.0.stat())
     }
 
     #[getter]
@@ -103,9 +103,9 @@ impl PyWriter {
         result
     }
 
-    fn close(&self, py: Python<'_>) -> PyResult<String> {
+    fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let writer = self.take()?;
-        json(&wait(py, writer.close())?)
+        facts(py, &wait(py, writer.close())?)
     }
 
     fn abort(&self, py: Python<'_>) -> PyResult<()> {

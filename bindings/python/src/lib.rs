@@ -1,12 +1,13 @@
 //! The native half of the Python package `sanderling`: the client and the command line, each called
 //! with Python's lock released.
 //!
-//! What crosses the border is plain: paths are text, data is anything with a buffer, and facts are
-//! JSON, from which the Python half makes its types.
+//! What crosses the border is plain: paths are text, data is anything with a buffer, facts
+//! about one object are a tuple, and others JSON, from which the Python half makes its types.
 
 mod buffer;
 mod client;
 mod error;
+mod facts;
 mod files;
 mod lent;
 mod options;
@@ -27,6 +28,8 @@ mod _sanderling {
     use crate::files::{PyReader, PyWriter};
     #[pymodule_export]
     use crate::lent::PyLent;
+    #[pymodule_export]
+    use crate::options::PyOptions;
 
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,4 +1,4 @@
-//! Options of a new object, as a dictionary of Python's.
+//! Options of a new object.
 
 use pyo3::prelude::*;
 use sanderling_client::PutOptions;
@@ -7,46 +7,45 @@ use sanderling_protocol::message::{Affinity, CreateKind, CreateMode};
 
 use crate::error::{path, refused};
 
-/// What `Store.put` and `Store.open` pass on.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct NewObject {
-    is_key_value: bool,
-    replace: bool,
-    parents: bool,
-    storage_class: Option<String>,
-    ttl_millis: Option<u64>,
-    delete_after_read: bool,
-    is_listed: bool,
-    affinity: Option<String>,
-    expected_bytes: Option<u64>,
-}
+/// What `Store.put` and `Store.open` pass on: made once, used for many objects.
+#[pyclass(frozen, name = "Options")]
+pub(crate) struct PyOptions(pub(crate) PutOptions);
 
-impl NewObject {
-    /// Returns the client's options.
-    ///
-    /// # Errors
-    /// `BadRequest` for an unknown storage class or a bad path of affinity.
-    pub(crate) fn checked(self, py: Python<'_>) -> PyResult<PutOptions> {
-        let class = match &self.storage_class {
+#[pymethods]
+impl PyOptions {
+    /// Raises `BadRequest` for an unknown storage class or a bad path of affinity.
+    #[new]
+    #[expect(clippy::too_many_arguments, reason = "they are the keywords of Python's put")]
+    fn new(
+        py: Python<'_>,
+        replace: bool,
+        parents: bool,
+        storage_class: Option<&str>,
+        ttl_millis: Option<u64>,
+        delete_after_read: bool,
+        is_listed: bool,
+        affinity: Option<&str>,
+        is_key_value: bool,
+    ) -> PyResult<Self> {
+        let class = match storage_class {
             Some(text) => text.parse().map_err(|refusal| refused(py, &refusal))?,
             None => PutOptions::default().class,
         };
-        let affinity = match self.affinity {
-            Some(text) if text.starts_with('/') => Some(Affinity::Object(path(py, &text)?)),
-            Some(host) => Some(Affinity::Host(host)),
+        let affinity = match affinity {
+            Some(text) if text.starts_with('/') => Some(Affinity::Object(path(py, text)?)),
+            Some(host) => Some(Affinity::Host(host.to_owned())),
             None => None,
         };
-        Ok(PutOptions {
-            kind: if self.is_key_value { CreateKind::KeyValue } else { CreateKind::File },
-            mode: if self.replace { CreateMode::Replace } else { CreateMode::New },
-            parents: self.parents,
-            is_listed: self.is_listed,
+        Ok(Self(PutOptions {
+            kind: if is_key_value { CreateKind::KeyValue } else { CreateKind::File },
+            mode: if replace { CreateMode::Replace } else { CreateMode::New },
+            parents,
+            is_listed,
             class,
             affinity,
-            ttl: self.ttl_millis.map(Millis),
-            delete_after_read: self.delete_after_read,
-            expected_bytes: self.expected_bytes,
-        })
+            ttl: ttl_millis.map(Millis),
+            delete_after_read,
+            expected_bytes: None,
+        }))
     }
 }

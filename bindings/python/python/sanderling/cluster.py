@@ -141,12 +141,12 @@ class Cluster:
     @property
     def address(self) -> str:
         """The namenode's address, `host:port`."""
-        return self._running_namenode().ready["address"]
+        return str(self._running_namenode().ready["address"])
 
     @property
     def http_address(self) -> str:
         """Where the namenode serves HTTP, `host:port`."""
-        return self._running_namenode().ready["http_address"]
+        return str(self._running_namenode().ready["http_address"])
 
     @property
     def pids(self) -> dict[int, int]:

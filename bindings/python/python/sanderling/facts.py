@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from sanderling._sanderling import ObjectFacts
 
 
 def _moment(micros: int) -> datetime:
@@ -38,25 +41,10 @@ class Stat:
     job: int | None
 
     @classmethod
-    def of(cls, raw: dict[str, Any]) -> Stat:
+    def of(cls, facts: ObjectFacts) -> Stat:
         """Makes it from the native half's words."""
-        return cls(
-            path=raw["path"],
-            object=raw["object"],
-            kind=raw["kind"],
-            bytes=raw["bytes"],
-            lost_bytes=raw["lost_bytes"],
-            is_sealed=raw["is_sealed"],
-            is_listed=raw["is_listed"],
-            delete_after_read=raw["delete_after_read"],
-            storage_class=f"{raw['class']['tier']}:{raw['class']['when_full']}",
-            created_at=_moment(raw["created_at"]),
-            modified_at=_moment(raw["modified_at"]),
-            expires_in=_seconds(raw["expires_in"]),
-            blocks=raw["blocks"],
-            entries=raw["entries"],
-            job=raw["job"],
-        )
+        created, modified, left = _moment(facts[9]), _moment(facts[10]), _seconds(facts[11])
+        return cls(*facts[:9], created, modified, left, *facts[12:])
 
     @property
     def is_container(self) -> bool:

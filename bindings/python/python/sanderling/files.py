@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-import json
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from sanderling.errors import Closed
 from sanderling.facts import Stat
@@ -22,7 +21,25 @@ cost no more than the round trip itself."""
 WRITE_BUFFER_BYTES = 256 << 10
 """Small writes are gathered to this size; larger ones go through as they are."""
 
-Timed = Callable[..., Any]
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+class Timed(Protocol):
+    """Makes a call for data, and tells an observer of it: its kind and bytes come first."""
+
+    def __call__(
+        self,
+        kind: str,
+        size: int | None,
+        call: Callable[Arguments, Result],
+        /,
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Result:
+        """Returns what the call returns."""
+        ...
+
 
 
 class ObjectReader(io.BufferedIOBase):
@@ -190,7 +207,7 @@ class ObjectWriter(io.BufferedIOBase):
     def commit(self) -> None:
         """Seals the object. For writers opened with `autocommit=False`, after `close`."""
         if self._is_open:
-            self.stat = Stat.of(json.loads(self._timed("seal", 0, self._native.close)))
+            self.stat = Stat.of(self._timed("seal", 0, self._native.close))
             self._is_open = False
 
     def abort(self) -> None:
@@ -256,4 +273,4 @@ def as_text(
 ) -> io.TextIOWrapper:
     """Wraps a binary file for text."""
     kind = _TextWriter if file.writable() else io.TextIOWrapper
-    return kind(file, encoding or "utf-8", errors, newline)  # type: ignore[type-var]
+    return kind(file, encoding or "utf-8", errors, newline)

@@ -6,8 +6,9 @@ import io
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal, overload
 
 from sanderling import _sanderling
 from sanderling._sanderling import Buffer
@@ -23,17 +24,30 @@ from sanderling.facts import (
     Stat,
     Usage,
 )
-from sanderling.files import READ_BUFFER_BYTES, ObjectReader, ObjectWriter, as_text
+from sanderling.files import (
+    READ_BUFFER_BYTES,
+    Arguments,
+    ObjectReader,
+    ObjectWriter,
+    Result,
+    as_text,
+)
 
 ADDRESS_VARIABLE = "SANDERLING_NAMENODE"
 """The environment variable that holds the namenode's address."""
 
 # Inside the class, `list` is the method.
 Buffers = list[Buffer]
+BuffersOrErrors = list[Buffer | Exception]
+Stats = list[Stat]
+StatsOrErrors = list[Stat | Exception]
 Entries = list[Entry]
 Jobs = list[Job]
 Nodes = list[Node]
 Events = list[Event]
+
+Objects = Mapping[str, Any] | Iterable[tuple[str, Any]]
+"""Names of objects and what they hold: anything with a contiguous buffer."""
 
 Observer = Callable[[str, int, float, float, BaseException | None], None]
 """Is told of every call for data: its kind (`read`, `write`, `create`, `seal`, `lookup`, `delete`),
@@ -99,14 +113,99 @@ class Store:
         unless `replace`. `parents` makes missing directories; `ttl` is in seconds; `affinity` is an
         object's path to be near, or a host. `kind="key_value"` makes an entry of a table.
         """
-        options = _options(replace, parents, storage_class, ttl, delete_after_read, is_listed)
-        options |= {"affinity": affinity, "is_key_value": kind == "key_value"}
+        options = _options(
+            replace, parents, storage_class, ttl, delete_after_read, is_listed, affinity, kind
+        )
         size = memoryview(data).nbytes if self._observer else 0
         return self._stat("write", size, self._client.put, _text(path), data, options)
+
+    @overload
+    def put_many(
+        self,
+        objects: Objects,
+        *,
+        return_errors: Literal[False] = False,
+        replace: bool = True,
+        parents: bool = False,
+        storage_class: str | None = None,
+        ttl: float | None = None,
+        is_listed: bool = True,
+        affinity: str | None = None,
+        kind: str = "file",
+    ) -> Stats: ...
+
+    @overload
+    def put_many(
+        self,
+        objects: Objects,
+        *,
+        return_errors: Literal[True],
+        replace: bool = True,
+        parents: bool = False,
+        storage_class: str | None = None,
+        ttl: float | None = None,
+        is_listed: bool = True,
+        affinity: str | None = None,
+        kind: str = "file",
+    ) -> StatsOrErrors: ...
+
+    def put_many(
+        self,
+        objects: Objects,
+        *,
+        return_errors: bool = False,
+        replace: bool = True,
+        parents: bool = False,
+        storage_class: str | None = None,
+        ttl: float | None = None,
+        is_listed: bool = True,
+        affinity: str | None = None,
+        kind: str = "file",
+    ) -> Stats | StatsOrErrors:
+        """Writes many whole objects, (path, data) each or a mapping, in one call.
+
+        Small ones travel together. Options are those of `put`, for all of them. What became of
+        each is returned in their order. If some fail the others are written all the same, and the
+        first error is raised; with `return_errors` it has its place in the list instead.
+        """
+        pairs = objects.items() if isinstance(objects, Mapping) else objects
+        named = [(_text(path), data) for path, data in pairs]
+        options = _options(
+            replace, parents, storage_class, ttl, False, is_listed, affinity, kind
+        )
+        size = sum(memoryview(data).nbytes for _, data in named) if self._observer else 0
+        all_facts = self._timed("write", size, self._client.put_many, named, options)
+        if not return_errors:
+            _raise_first(all_facts)
+        return [each if isinstance(each, Exception) else Stat.of(each) for each in all_facts]
 
     def get(self, path: str) -> Buffer:
         """Reads a whole object."""
         return self._timed("read", None, self._client.get, _text(path))
+
+    @overload
+    def get_many(
+        self, paths: Iterable[str], *, return_errors: Literal[False] = False
+    ) -> Buffers: ...
+
+    @overload
+    def get_many(
+        self, paths: Iterable[str], *, return_errors: Literal[True]
+    ) -> BuffersOrErrors: ...
+
+    def get_many(
+        self, paths: Iterable[str], *, return_errors: bool = False
+    ) -> Buffers | BuffersOrErrors:
+        """Reads many whole objects in one call, and returns them in the order of their paths.
+
+        Small ones come with the look-up, a hundred at once. If some cannot be read the first error
+        is raised; with `return_errors` it has its place in the list instead.
+        """
+        names = [_text(path) for path in paths]
+        found = self._timed("read", None, self._client.get_many, names)
+        if not return_errors:
+            _raise_first(found)
+        return found
 
     def get_range(self, path: str, offset: int, length: int) -> Buffer:
         """Reads `length` bytes from `offset`; a range past the end is refused."""
@@ -143,7 +242,9 @@ class Store:
         if kind == "r":
             file = self._reader(_text(path), buffer_bytes)
         elif kind in ("w", "x", "a"):
-            options = _options(kind == "w", parents, storage_class, ttl, False, True)
+            options = _options(
+                kind == "w", parents, storage_class, ttl, False, True, None, "file"
+            )
             file = self._writer(_text(path), kind, options, autocommit)
         else:
             raise ValueError(f"mode {mode!r} is none of rb, wb, xb, ab, r, w, x, a")
@@ -278,10 +379,10 @@ class Store:
 
     def _reader(self, path: str, buffer_bytes: int) -> ObjectReader:
         native = self._timed("lookup", 0, self._client.reader, path)
-        return ObjectReader(native, Stat.of(json.loads(native.stat)), self._timed, buffer_bytes)
+        return ObjectReader(native, Stat.of(native.stat), self._timed, buffer_bytes)
 
     def _writer(
-        self, path: str, kind: str, options: dict[str, Any], autocommit: bool
+        self, path: str, kind: str, options: _sanderling.Options, autocommit: bool
     ) -> ObjectWriter:
         if kind == "a":
             try:
@@ -292,24 +393,40 @@ class Store:
             native = self._timed("create", 0, self._client.create, path, options)
         return ObjectWriter(native, path, f"{kind}b", self._timed, autocommit)
 
-    def _stat(self, kind: str, size: int, call: Callable[..., str], *arguments: Any) -> Stat:
-        return Stat.of(json.loads(self._timed(kind, size, call, *arguments)))
+    def _stat(
+        self,
+        kind: str,
+        size: int,
+        call: Callable[Arguments, _sanderling.ObjectFacts],
+        /,
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Stat:
+        return Stat.of(self._timed(kind, size, call, *arguments, **named))
 
-    def _timed(self, kind: str, size: int | None, call: Callable[..., Any], *arguments: Any) -> Any:
+    def _timed(
+        self,
+        kind: str,
+        size: int | None,
+        call: Callable[Arguments, Result],
+        /,
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Result:
         observer = self._observer
         if observer is None:
-            return call(*arguments)
+            return call(*arguments, **named)
         began = time.monotonic()
         error = None
         try:
-            result = call(*arguments)
+            result = call(*arguments, **named)
             return result
         except BaseException as caught:
             error = caught
             raise
         finally:
             if size is None:
-                size = 0 if error else len(result)
+                size = 0 if error else _bytes_of(result)
             observer(kind, size, began, time.monotonic() - began, error)
 
 
@@ -317,6 +434,19 @@ def _text(path: str | os.PathLike[str]) -> str:
     return os.fspath(path)
 
 
+def _bytes_of(result: Any) -> int:
+    if isinstance(result, list):
+        return sum(len(each) for each in result if not isinstance(each, Exception))
+    return len(result)
+
+
+def _raise_first(many: Iterable[Any]) -> None:
+    for each in many:
+        if isinstance(each, Exception):
+            raise each
+
+
+@lru_cache(maxsize=64)
 def _options(
     replace: bool,
     parents: bool,
@@ -324,15 +454,17 @@ def _options(
     ttl: float | None,
     delete_after_read: bool,
     is_listed: bool,
-) -> dict[str, Any]:
-    return {
-        "replace": replace,
-        "parents": parents,
-        "storage_class": storage_class,
-        "ttl_millis": None if ttl is None else round(ttl * 1000),
-        "delete_after_read": delete_after_read,
-        "is_listed": is_listed,
-        "affinity": None,
-        "is_key_value": False,
-        "expected_bytes": None,
-    }
+    affinity: str | None,
+    kind: str,
+) -> _sanderling.Options:
+    """Most objects are made with the same few options: they are checked once."""
+    return _sanderling.Options(
+        replace,
+        parents,
+        storage_class,
+        None if ttl is None else round(ttl * 1000),
+        delete_after_read,
+        is_listed,
+        affinity,
+        kind == "key_value",
+    )
