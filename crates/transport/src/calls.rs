@@ -195,6 +195,12 @@ impl Calls {
         }
     }
 
+    /// Tells whether a call need not wait any more.
+    pub(crate) fn is_done(&self, request: u64) -> bool {
+        let mut state = self.state.lock();
+        state.slot(request).is_none_or(|slot| !matches!(slot.stage, Stage::Waiting(_)))
+    }
+
     /// Notes that bytes passed.
     pub(crate) fn progressed(&self, now: Instant) {
         self.state.lock().progress = Some(now);

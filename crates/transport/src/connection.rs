@@ -10,16 +10,16 @@ use sanderling_protocol::message::{Hello, HelloReply};
 use sanderling_protocol::{Frame, Header, Op, Refusal};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::buffers::Buffers;
 use crate::calls::{Answer, Begun, Calls, Ended, Patience};
 use crate::error::CallError;
 use crate::gather::length;
+use crate::inbound::{Broken, Inbound};
 use crate::outgoing::Outgoing;
-use crate::reader::{Arrived, FrameReader};
-use crate::stream::{ReadHalf, Stream};
+use crate::stream::Stream;
 
 /// Bounds of one connection.
 #[derive(Debug, Clone)]
@@ -59,6 +59,7 @@ struct Wire {
     address: String,
     calls: Calls,
     outgoing: Outgoing,
+    inbound: Inbound,
     /// A call ends before the timer's next look.
     earlier: Notify,
 }
@@ -129,10 +130,11 @@ impl Connection {
             address: address.to_owned(),
             calls: Calls::default(),
             outgoing: Outgoing::new(write),
+            inbound: Inbound::new(read, options.buffers.clone()),
             earlier: Notify::new(),
         });
         let tasks = [
-            tokio::spawn(receive(Arc::clone(&wire), read, options.buffers.clone())),
+            tokio::spawn(receive(Arc::clone(&wire))),
             tokio::spawn(send(Arc::clone(&wire))),
             tokio::spawn(end_late(Arc::clone(&wire))),
         ];
@@ -165,6 +167,8 @@ impl Connection {
         header.request = request;
         if let Err(error) = wire.outgoing.send(header, body, is_alone) {
             wire.calls.fail(&closed(&wire.address, &error.to_string()));
+        } else if is_alone {
+            wire.wait_awake(request);
         }
         let answered = poll_fn(|context| wire.calls.poll(request, context.waker())).await;
         under_way.is_answered = answered.is_ok();
@@ -231,33 +235,52 @@ fn check(address: &str, frame: Frame<Bytes>) -> Answer {
     Err(refusal.map_or_else(|error| bad_reply(address, &error), CallError::Refused))
 }
 
-/// Hands each answer to its caller until the connection breaks.
-async fn receive(wire: Arc<Wire>, mut stream: ReadHalf, buffers: Buffers) {
-    let mut reader = FrameReader::new(buffers);
-    let why = loop {
-        match reader.buffered(|_| None) {
-            Ok(None) => match reader.fill(&mut stream).await {
-                Ok(()) => wire.calls.progressed(Instant::now()),
-                Err(error) => break closed(&wire.address, &error.to_string()),
+impl Wire {
+    /// Waits awake for the answer, for a moment: who does needs no other task to be woken.
+    fn wait_awake(&self, request: u64) {
+        let take = |frame| self.calls.answer(frame);
+        let is_done = || self.calls.is_done(request);
+        if let Err(broken) = self.inbound.read_awake(take, || self.progressed(), is_done) {
+            self.calls.fail(&self.why(broken));
+        }
+    }
+
+    fn progressed(&self) {
+        self.calls.progressed(Instant::now());
+    }
+
+    fn why(&self, broken: Broken) -> CallError {
+        match broken {
+            Broken::Read(error) => closed(&self.address, &error.to_string()),
+            Broken::Refused(frame) => match check(&self.address, frame) {
+                Err(error) => error,
+                Ok(_) => closed(&self.address, "an answer to no request"),
             },
-            Ok(Some(Arrived::Frame(frame))) if frame.header.request == 0 => {
-                // A refusal of the connection itself.
-                break match check(&wire.address, frame) {
-                    Err(error) => error,
-                    Ok(_) => closed(&wire.address, "an answer to no request"),
-                };
-            }
-            Ok(Some(Arrived::Frame(frame))) => wire.calls.answer(frame),
-            Ok(Some(Arrived::Landed(..))) => unreachable!("no memory was offered"),
-            Err(error) => break closed(&wire.address, &error.to_string()),
+        }
+    }
+}
+
+/// Answers that were there together, after which their callers go on before more are read: what
+/// they ask next is on its way while the rest is read.
+const TOGETHER_MIN: usize = 2;
+
+/// Hands each answer to its caller until the connection breaks.
+async fn receive(wire: Arc<Wire>) {
+    let take = |frame| wire.calls.answer(frame);
+    let broken = loop {
+        let read = poll_fn(|context| wire.inbound.poll_read(context, take, || wire.progressed()));
+        match read.await {
+            Ok(frames) if frames >= TOGETHER_MIN => yield_now().await,
+            Ok(_) => {}
+            Err(broken) => break broken,
         }
     };
-    wire.calls.fail(&why);
+    wire.calls.fail(&wire.why(broken));
 }
 
 /// Writes queued frames, all that are there at once.
 async fn send(wire: Arc<Wire>) {
-    let error = wire.outgoing.run(WRITE_WITHIN, || wire.calls.progressed(Instant::now())).await;
+    let error = wire.outgoing.run(WRITE_WITHIN, || wire.progressed()).await;
     wire.calls.fail(&closed(&wire.address, &error.to_string()));
 }
 

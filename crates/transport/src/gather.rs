@@ -37,6 +37,8 @@ pub(crate) struct Gather {
     first: usize,
     skip: usize,
     copied_written: usize,
+    /// Bytes of all frames that were added since it was empty.
+    added: usize,
 }
 
 impl Gather {
@@ -46,6 +48,7 @@ impl Gather {
         I: IntoIterator<Item = Bytes>,
     {
         self.copy(&header.encode());
+        self.added += HEADER_BYTES + header.body_bytes as usize;
         for bytes in body {
             if bytes.len() <= COPIED_BYTES_MAX {
                 self.copy(&bytes);
@@ -64,6 +67,11 @@ impl Gather {
             Some(Part::Copied(length)) => *length += bytes.len(),
             _ => self.parts.push(Part::Copied(bytes.len())),
         }
+    }
+
+    /// Returns how many bytes were added since it was empty.
+    pub(crate) const fn added(&self) -> usize {
+        self.added
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -122,7 +130,7 @@ impl Gather {
         if self.copied.capacity() > COPIED_BYTES_KEPT_MAX {
             self.copied = Vec::new();
         }
-        (self.first, self.skip, self.copied_written) = (0, 0, 0);
+        (self.first, self.skip, self.copied_written, self.added) = (0, 0, 0, 0);
     }
 
     /// Writes everything. Fails when the peer takes nothing for `within`; each write has the whole

@@ -4,6 +4,7 @@
 //! hands each complete frame of its buffer to a [`Service`] and answers them with one gathered
 //! write. Long bodies are received in place, into memory that is used again and again.
 
+mod awake;
 mod buffers;
 mod calls;
 pub mod clock;
@@ -11,6 +12,7 @@ mod connection;
 mod error;
 mod gather;
 mod http;
+mod inbound;
 mod landing;
 mod listen;
 pub mod local;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sanderling_protocol::Header;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
 use crate::gather::Gather;
@@ -85,10 +86,14 @@ impl Outgoing {
     /// Writes what is queued whenever there is something. Returns why it cannot any more.
     pub(crate) async fn run(&self, within: Duration, progress: impl Fn()) -> io::Error {
         let mut gather = Gather::default();
+        let has_threads = Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread;
         loop {
             self.wake.notified().await;
-            // Whoever can run now may have frames, too: they go together.
-            tokio::task::yield_now().await;
+            // Whoever can run now may have frames, too: they go together. On a runtime of one
+            // thread all who were ready have run by now.
+            if has_threads {
+                tokio::task::yield_now().await;
+            }
             while self.next_batch(&mut gather) {
                 if let Err(error) = gather.write_all(&self.socket, within, &progress).await {
                     return error;

@@ -1,15 +1,19 @@
 //! Frames out of a stream of bytes.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use sanderling_protocol::frame::HEADER_BYTES;
 use sanderling_protocol::{Frame, FrameError, Header};
 use thiserror::Error;
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::buffers::{Buffer, Buffers};
 use crate::landing::Landing;
+use crate::stream::ReadHalf;
 
 /// First size of the buffer for headers and short bodies: little memory per idle connection.
 const CHUNK_BYTES_MIN: usize = 8 << 10;
@@ -148,24 +152,61 @@ impl FrameReader {
         &mut self,
         stream: &mut (impl AsyncRead + Unpin),
     ) -> Result<(), ReadError> {
-        if let Some(partial) = &mut self.partial {
-            let read = stream.read(partial.spare()).await?;
-            partial.advance(read);
-            return if read == 0 { Err(ReadError::Closed) } else { Ok(()) };
+        poll_fn(|context| self.poll_fill(context, stream)).await
+    }
+
+    /// Reads once, or sees to it that the task is woken when there is something.
+    pub(crate) fn poll_fill(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &mut (impl AsyncRead + Unpin),
+    ) -> Poll<Result<(), ReadError>> {
+        let mut room = ReadBuf::new(self.room());
+        ready!(Pin::new(stream).poll_read(context, &mut room))?;
+        let read = room.filled().len();
+        Poll::Ready(self.took(read))
+    }
+
+    /// Reads what is there now; returns whether that was anything.
+    pub(crate) fn fill_now(&mut self, stream: &ReadHalf) -> Result<bool, ReadError> {
+        match stream.read_now(self.room())? {
+            Some(read) => self.took(read).map(|()| true),
+            None => Ok(false),
         }
-        self.make_room();
-        let ahead = if self.is_large_likely { PEEK_BYTES } else { CHUNK_BYTES_MAX };
-        let upto = self.chunk.len().min(self.end + ahead);
-        let read = stream.read(&mut self.chunk[self.end..upto]).await?;
-        self.end += read;
-        if read == 0 { Err(ReadError::Closed) } else { Ok(()) }
+    }
+
+    /// Returns where the next bytes go.
+    fn room(&mut self) -> &mut [u8] {
+        if self.partial.is_none() {
+            self.make_room();
+        }
+        match &mut self.partial {
+            Some(partial) => partial.spare(),
+            None => {
+                let ahead = if self.is_large_likely { PEEK_BYTES } else { CHUNK_BYTES_MAX };
+                let upto = self.chunk.len().min(self.end + ahead);
+                &mut self.chunk[self.end..upto]
+            }
+        }
+    }
+
+    /// Notes that so many bytes are there, where [`Self::room`] said.
+    fn took(&mut self, read: usize) -> Result<(), ReadError> {
+        match &mut self.partial {
+            _ if read == 0 => return Err(ReadError::Closed),
+            Some(partial) => partial.advance(read),
+            None => self.end += read,
+        }
+        Ok(())
     }
 
     /// Moves what waits to the buffer's start; lets the buffer grow once it was full.
     fn make_room(&mut self) {
         let was_full = self.end == self.chunk.len();
-        self.chunk.copy_within(self.start..self.end, 0);
-        (self.start, self.end) = (0, self.end - self.start);
+        if self.start > 0 {
+            self.chunk.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
         if was_full && self.chunk.len() < CHUNK_BYTES_MAX {
             self.chunk.resize(CHUNK_BYTES_MAX, 0);
         }

@@ -1,5 +1,5 @@
-//! One connection of a server: every complete frame in the buffer is handled, then all answers go
-//! out in one write.
+//! One connection of a server: the complete frames in the buffer are handled, and their answers go
+//! out together.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,10 +13,22 @@ use sanderling_protocol::message::Hello;
 use sanderling_protocol::{Frame, FrameError, Header, Op, Refusal};
 use tokio::time::timeout;
 
+use crate::awake::Awake;
 use crate::gather::{Gather, length};
 use crate::reader::{Arrived, FrameReader, ReadError};
 use crate::server::{Handled, Response, ServeOptions, Service};
 use crate::stream::{ReadHalf, Stream, WriteHalf};
+
+/// Bytes of answers that leave together: so many that the system call costs little beside their
+/// copy, and so few that the peer works on the first while the next are made.
+const SEND_BYTES: usize = 32 << 10;
+
+/// Requests that came alone, one after the other, before the next one is waited for awake: a peer
+/// with many of them under way is not one that waits for each.
+const ALONE_MIN: u32 = 16;
+
+/// An answer that is longer takes more time than is saved by waiting awake for the next request.
+const SHORT_BYTES_MAX: usize = 16 << 10;
 
 /// Attends one connection until it ends.
 pub async fn attend<S: Service>(
@@ -33,7 +45,9 @@ pub async fn attend<S: Service>(
         Ok(Ok(frame)) => greet(&*service, &frame),
     };
     let (later, gather) = (FuturesUnordered::new(), Gather::default());
-    let mut session = Session { service, options, reader, read, write, later, gather };
+    let (awake, alone) = (Awake::default(), 0);
+    let mut session =
+        Session { service, options, reader, read, write, later, gather, awake, alone };
     session.answer(reply);
     if session.send().await.is_err() || !is_welcome {
         return;
@@ -69,6 +83,18 @@ struct Session<'a, S> {
     write: WriteHalf,
     later: FuturesUnordered<Pin<Box<dyn Future<Output = Response> + Send>>>,
     gather: Gather,
+    awake: Awake,
+    /// Requests in a row that came alone and had short answers.
+    alone: u32,
+}
+
+/// What was done with the buffer.
+#[derive(PartialEq, Eq)]
+enum Buffer {
+    /// There is no whole frame in it.
+    Handled,
+    /// There may be; what is answered by now leaves first.
+    MoreToHandle,
 }
 
 /// Why a session ends: what the peer sent is no frame, or it is gone.
@@ -80,30 +106,50 @@ impl<S: Service> Session<'_, S> {
             let handled = self.handle_buffered();
             // What was asked before something that is no frame is answered.
             self.send().await?;
-            handled?;
-            if self.later.is_empty() {
-                self.fill().await?;
-            } else {
+            if handled? == Buffer::MoreToHandle {
+                continue;
+            }
+            if !self.later.is_empty() {
                 self.fill_or_finish().await?;
+            } else if !self.fill_awake()? {
+                self.fill().await?;
             }
         }
     }
 
-    /// Handles every complete frame of the buffer.
-    fn handle_buffered(&mut self) -> Result<(), FrameError> {
+    /// Handles the complete frames of the buffer, as far as their answers are to leave together.
+    fn handle_buffered(&mut self) -> Result<Buffer, FrameError> {
+        let mut frames = 0;
         while self.later.len() < self.options.in_flight_max {
+            if self.gather.added() >= SEND_BYTES {
+                self.alone = 0;
+                return Ok(Buffer::MoreToHandle);
+            }
             let land = |header: &Header| self.service.land(header);
             let handled = match self.reader.buffered(land)? {
                 None => break,
                 Some(Arrived::Frame(frame)) => self.service.handle(frame.header, frame.body),
                 Some(Arrived::Landed(header, landing)) => landing.arrived(header),
             };
+            frames += 1;
             match handled {
                 Handled::Now(response) => self.answer(response),
                 Handled::Later(future) => self.later.push(future),
             }
         }
-        Ok(())
+        let is_alone = frames == 1 && self.gather.added() <= SHORT_BYTES_MAX;
+        self.alone = if frames == 0 || is_alone { self.alone.saturating_add(frames) } else { 0 };
+        Ok(Buffer::Handled)
+    }
+
+    /// Waits awake for the next request of a peer that asks one after the other, for a moment, if
+    /// that has been worth it. Returns whether something came.
+    fn fill_awake(&mut self) -> Result<bool, End> {
+        let Self { reader, read, awake, .. } = self;
+        if self.alone < ALONE_MIN || reader.is_amid_frame() || !awake.is_due() {
+            return Ok(false);
+        }
+        Ok(awake.wait(|| reader.fill_now(read))?)
     }
 
     async fn fill(&mut self) -> Result<(), End> {

@@ -1,10 +1,12 @@
 //! The streams that carry frames: TCP between machines, Unix sockets within one.
 
 use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rustix::net::RecvFlags;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
@@ -77,6 +79,25 @@ fn prepare(stream: &TcpStream) {
 pub(crate) enum ReadHalf {
     Tcp(tcp::OwnedReadHalf),
     Unix(unix::OwnedReadHalf),
+}
+
+impl ReadHalf {
+    /// Reads what is there now, whatever the runtime knows of the socket: 0 bytes at the end,
+    /// `None` when there is nothing. The runtime hears of these bytes, too, and then finds none.
+    pub(crate) fn read_now(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match rustix::net::recv(self.fd(), buffer, RecvFlags::DONTWAIT) {
+            Ok((_, read)) => Ok(Some(read)),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(half) => half.as_ref().as_fd(),
+            Self::Unix(half) => half.as_ref().as_fd(),
+        }
+    }
 }
 
 impl AsyncRead for ReadHalf {

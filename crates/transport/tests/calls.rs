@@ -213,6 +213,58 @@ async fn what_is_not_a_frame_is_refused_and_the_connection_closed() {
 }
 
 #[tokio::test]
+async fn requests_before_what_is_not_a_frame_are_answered_in_their_order() {
+    let server = server().await;
+    let mut bytes = Vec::new();
+    for number in 1..=64 {
+        let mut header = Header::new(Op::Read, number);
+        header.body_bytes = 4096;
+        bytes.extend_from_slice(&header.encode());
+        bytes.extend_from_slice(&[number as u8; 4096]);
+    }
+    bytes.extend_from_slice(&[0x47; 64]);
+    let answer = after_hello(&server, &bytes).await;
+    let (answers, refusal) = answer.split_at(64 * (HEADER_BYTES + 4096));
+    for (number, answer) in (1..).zip(answers.chunks(HEADER_BYTES + 4096)) {
+        let (head, body) = answer.split_first_chunk::<HEADER_BYTES>().unwrap();
+        assert_eq!(Header::decode(head).unwrap().request, number);
+        assert_eq!(body, [number as u8; 4096]);
+    }
+    assert!(matches!(refusal_in(refusal), Refusal::BadFrame { .. }));
+}
+
+#[tokio::test]
+async fn peers_that_wait_for_each_answer_and_one_that_does_not_share_a_server() {
+    let server = server().await;
+    let one_by_one = (0..3_u64).map(|pause| {
+        let server = &server;
+        async move {
+            let connection = connect(server).await;
+            for number in 0..200_u32 {
+                // Now and then one that takes longer than is waited for awake.
+                let header = delayed(if number % 50 == 49 { pause } else { 0 });
+                let body = vec![Bytes::from(number.to_le_bytes().to_vec())];
+                let answer = connection.call(header, body, soon(20_000)).await.unwrap();
+                assert_eq!(answer.body, number.to_le_bytes()[..]);
+            }
+        }
+    });
+    let together = async {
+        let connection = connect(&server).await;
+        let calls = (0..500_u32).map(|number| {
+            let connection = connection.clone();
+            async move {
+                let body = vec![Bytes::from(vec![number as u8; 4096])];
+                let answer = connection.call(delayed(0), body, soon(20_000)).await.unwrap();
+                assert_eq!(answer.body, vec![number as u8; 4096]);
+            }
+        });
+        futures_util::future::join_all(calls).await;
+    };
+    futures_util::future::join(futures_util::future::join_all(one_by_one), together).await;
+}
+
+#[tokio::test]
 async fn frames_without_a_greeting_are_refused() {
     let server = server().await;
     let mut stream = TcpStream::connect(&server.address).await.unwrap();
