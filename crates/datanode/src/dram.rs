@@ -9,6 +9,7 @@ use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::{BlockId, Refusal};
 
 use crate::arena::{Arena, Extent};
+use crate::pages::Pages;
 use crate::received::Received;
 use crate::runs::Runs;
 
@@ -22,6 +23,7 @@ pub(crate) struct DramBytes {
     runs: Runs,
     /// Whether the bytes were seen to have their checksum where they are now.
     is_verified: AtomicBool,
+    pages: Pages,
 }
 
 /// Bytes of an extent that are bytes of the block.
@@ -55,11 +57,19 @@ impl DramBytes {
     pub(crate) fn new(arena: &Arc<Arena>) -> Self {
         let arena = Arc::clone(arena);
         let is_verified = AtomicBool::new(true);
-        Self { arena, pieces: Vec::new(), length: 0, runs: Runs::default(), is_verified }
+        let (runs, pages) = (Runs::default(), Pages::default());
+        Self { arena, pieces: Vec::new(), length: 0, runs, is_verified, pages }
     }
 
-    pub(crate) const fn runs(&self) -> &Runs {
-        &self.runs
+    /// Returns the checksum of a range as it came with the bytes, or as it was when the range was
+    /// read before; `None` if it has to be computed.
+    pub(crate) fn checksum(&self, start: u32, end: u32) -> Option<u32> {
+        self.runs.checksum(start, end).or_else(|| self.pages.checksum(start, end))
+    }
+
+    /// Keeps the checksum that was computed of a range.
+    pub(crate) fn computed(&self, start: u32, end: u32, checksum: u32) {
+        self.pages.keep(self.length, start, end, checksum);
     }
 
     /// Returns the block with `bytes` after its end; `None` when the arena has no room.
@@ -103,6 +113,7 @@ impl DramBytes {
             length: self.length + added,
             runs: self.runs.with(added, checksum),
             is_verified: AtomicBool::new(false),
+            pages: Pages::default(),
         })
     }
 
@@ -121,6 +132,7 @@ impl DramBytes {
             runs: self.runs.with(added, checksum),
             // The checksum was computed from the bytes where they are.
             is_verified: AtomicBool::new(self.is_verified.load(Ordering::Relaxed)),
+            pages: Pages::default(),
         }
     }
 
@@ -142,6 +154,10 @@ impl DramBytes {
                 last_bytes: stretch.last_bytes,
             })
         };
+        if self.pieces.len() == 1 && bytes > 0 {
+            // Most blocks are in one piece.
+            return vec![lend(Stretch { first: 0, count: 1, skip: offset, last_bytes: bytes })];
+        }
         self.stretches(offset, bytes).into_iter().map(lend).collect()
     }
 

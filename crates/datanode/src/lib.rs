@@ -23,6 +23,7 @@ mod metrics;
 mod node;
 mod object;
 mod options;
+mod pages;
 mod push;
 mod push_rate;
 mod received;

@@ -393,7 +393,7 @@ impl BlockBytes {
     /// Returns the checksum of a range as it came with the bytes; `None` if it has to be computed.
     fn checksum(&self, start: u32, end: u32) -> Option<u32> {
         match self {
-            Self::Dram(bytes) => bytes.runs().checksum(start, end),
+            Self::Dram(bytes) => bytes.checksum(start, end),
             Self::Disk(bytes) => bytes.runs().checksum(start, end),
             Self::Object(_) => None,
             Self::Fetched(held) => {
@@ -420,7 +420,13 @@ impl BlockBytes {
             }
         };
         let stored = self.checksum(offset, offset + bytes);
-        let checksum = stored.unwrap_or_else(|| computed(&slices));
+        let checksum = stored.unwrap_or_else(|| {
+            let computed = computed(&slices);
+            if let Self::Dram(held) = self {
+                held.computed(offset, offset + bytes, computed);
+            }
+            computed
+        });
         Ok(ReadBytes { slices, checksum })
     }
 
