@@ -176,6 +176,10 @@ fn way_of_the_bytes_is_chosen_and_said() {
         assert!(count < 1_000_000, "{report}");
         count *= 4;
     }
+    let shared = ["--count", "50", "--no-same-host", "--threads", "2", "--share-client"];
+    let report = cluster.json(&[&words[..], &shared].concat());
+    let (here, tcp, bytes) = way(&report);
+    assert!(here == 0 && tcp >= bytes && bytes > 0, "{report}");
     let said = cluster.cli(&[&words[..], &["--count", "50", "--no-same-host"]].concat());
     assert!(said.stdout.contains("all bytes over TCP"), "{said}");
 }

@@ -71,29 +71,8 @@ pub(super) struct Measured {
     pub(super) span: (Instant, Instant),
     /// What the thread's client counted.
     pub(super) metrics: ClientMetrics,
-    /// How its bytes travelled between the span's ends.
-    pub(super) travelled: Travelled,
-}
-
-/// How the bytes of objects went between a client and the servers.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Travelled {
-    /// In memory shared with a datanode on this machine.
-    pub(super) same_host_bytes: u64,
-    /// Over TCP.
-    pub(super) tcp_bytes: u64,
-}
-
-impl Travelled {
-    /// Returns what a client moved between two looks at what it counts.
-    pub(super) const fn between(before: &ClientMetrics, after: &ClientMetrics) -> Self {
-        let all = after.read_bytes + after.written_bytes;
-        let all = all - before.read_bytes - before.written_bytes;
-        let here = after.same_host_read_bytes + after.same_host_written_bytes;
-        let here = here - before.same_host_read_bytes - before.same_host_written_bytes;
-        // The counters are read one by one while other tasks of the client go on.
-        Self { same_host_bytes: here, tcp_bytes: all.saturating_sub(here) }
-    }
+    /// The same before its first measured operation.
+    pub(super) before: ClientMetrics,
 }
 
 impl Measured {
@@ -101,8 +80,8 @@ impl Measured {
         let latency = Histogram::new(3).expect("three digits are allowed");
         let now = Instant::now();
         let metrics = ClientMetrics::default();
-        let travelled = Travelled::default();
-        Self { latency, operations: 0, items: 0, bytes: 0, span: (now, now), metrics, travelled }
+        let span = (now, now);
+        Self { latency, operations: 0, items: 0, bytes: 0, span, metrics, before: metrics }
     }
 
     pub(super) fn add(&mut self, spent: Duration) {

@@ -9,7 +9,7 @@ use sanderling_protocol::StorageClass;
 use serde::Serialize;
 
 use super::cpu::{Cpu, ServerCpu};
-use super::lanes::{Measured, Travelled};
+use super::lanes::Measured;
 use super::plan::Plan;
 use crate::args::bench::Switch;
 use crate::failure::Failure;
@@ -78,6 +78,34 @@ struct CpuReport<'a> {
     unmeasured: Vec<&'a str>,
 }
 
+/// How the bytes of objects went between clients and servers.
+#[derive(Debug, Clone, Copy)]
+struct Travelled {
+    /// In memory shared with a datanode on this machine, and over TCP.
+    same_host_bytes: u64,
+    tcp_bytes: u64,
+}
+
+impl Travelled {
+    /// Returns what clients moved while they measured. A shared one counts for all threads: its
+    /// measurement is from the first thread's begin to the last one's end.
+    fn of(measured: &[Measured], is_shared: bool) -> Self {
+        let moved = |of: fn(&ClientMetrics) -> u64| {
+            let before = measured.iter().map(|one| of(&one.before));
+            let after = measured.iter().map(|one| of(&one.metrics));
+            if is_shared {
+                after.max().unwrap_or(0) - before.min().unwrap_or(0)
+            } else {
+                after.zip(before).map(|(after, before)| after - before).sum()
+            }
+        };
+        let all = moved(|it| it.read_bytes + it.written_bytes);
+        let same_host_bytes = moved(|it| it.same_host_read_bytes + it.same_host_written_bytes);
+        // The counters of a shared client are read one by one while other threads go on.
+        Self { same_host_bytes, tcp_bytes: all.saturating_sub(same_host_bytes) }
+    }
+}
+
 /// All threads' figures together.
 struct Sum {
     latency: Histogram<u64>,
@@ -101,11 +129,9 @@ impl Sum {
         // A shared client counted for all.
         let clients = if is_shared { &measured[..1] } else { measured };
         let mut metrics = ClientMetrics::default();
-        let mut travelled = Travelled::default();
+        let travelled = Travelled::of(measured, is_shared);
         for one in clients {
             metrics.retries += one.metrics.retries;
-            travelled.same_host_bytes += one.travelled.same_host_bytes;
-            travelled.tcp_bytes += one.travelled.tcp_bytes;
             metrics.longest_stall = metrics.longest_stall.max(one.metrics.longest_stall);
         }
         let sum = |of: fn(&Measured) -> u64| measured.iter().map(of).sum();

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 use super::cpu::{Cpu, Servers, Usage};
 use super::error::BenchError;
 use super::kinds::Run;
-use super::lanes::{Budget, Counter, Measured, Scenario, Travelled, run};
+use super::lanes::{Budget, Counter, Measured, Scenario, run};
 use super::plan::Plan;
 use super::work::Work;
 use crate::args::bench::Switch;
@@ -83,7 +83,7 @@ pub(super) async fn measure<S: Scenario>(mut thread: Thread) -> Result<Measured,
         scenario.finish(lane).await?;
     }
     measured.span.1 = Instant::now();
-    measured.travelled = Travelled::between(&before, &client.metrics());
+    measured.before = before;
     measured.metrics = client.metrics();
     Ok(measured)
 }
