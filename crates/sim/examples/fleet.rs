@@ -17,6 +17,9 @@ const NODES: [u32; 6] = [4, 16, 64, 256, 1024, 4096];
 /// Blocks that are placed, drained, and moved for balance.
 const BLOCKS: u64 = 20_000;
 
+/// Nodes that join a fleet that is there.
+const JOINING: u32 = 200;
+
 /// Half-seconds in which the manager looks at a fleet that is in order.
 const LOOKS: u32 = 5;
 
@@ -53,16 +56,18 @@ fn main() -> Result<(), Refusal> {
 
 /// Times every decision in a fleet of so many nodes.
 fn measure(nodes: u32) -> Result<[f64; DECISIONS.len()], Refusal> {
-    let (made, joined) = timed(|| Fleet::new(nodes));
-    let mut fleet = made?;
-    let ((), placed) = timed(|| fleet.place(BLOCKS));
+    let mut growing = Fleet::new(nodes)?;
+    let joined = fastest(|| growing.add(JOINING))?;
+    let mut fleet = Fleet::new(nodes)?;
+    let placed = fastest(|| {
+        fleet.place(BLOCKS);
+        Ok(())
+    })?;
     let beats = (10_000 / nodes).max(1);
-    let (done, beaten) = timed(|| (0..beats).try_for_each(|_| fleet.beat()));
-    done?;
+    let beaten = fastest(|| (0..beats).try_for_each(|_| fleet.beat()))?;
     let beat = micros(beaten, u64::from(beats) * u64::from(nodes));
     fleet.step()?;
-    let (done, looked) = timed(|| (0..LOOKS).try_for_each(|_| fleet.step()));
-    done?;
+    let looked = fastest(|| (0..LOOKS).try_for_each(|_| fleet.step()))?;
     let look = micros(looked, u64::from(LOOKS) * u64::from(nodes)) - beat;
 
     // One node holds what all others lack, then gets its notice.
@@ -77,7 +82,7 @@ fn measure(nodes: u32) -> Result<[f64; DECISIONS.len()], Refusal> {
     let drained = left.saturating_sub(cost(drained_in, nodes, look + beat));
     let moved = fleet.moved().0.max(1);
     Ok([
-        micros(joined, u64::from(nodes)),
+        micros(joined, u64::from(JOINING)),
         micros(placed, BLOCKS),
         beat,
         look.max(0.0),
@@ -100,6 +105,17 @@ fn steps(fleet: &mut Fleet, is_done: impl Fn(&Fleet) -> bool) -> Result<u32, Ref
 /// Returns what the steps themselves cost, whatever is decided in them.
 fn cost(steps: u32, nodes: u32, micros_each: f64) -> Duration {
     Duration::from_secs_f64(f64::from(steps) * f64::from(nodes) * micros_each.max(0.0) / 1e6)
+}
+
+/// Returns how long something takes when nothing else is in its way: the shortest of five times.
+fn fastest(mut work: impl FnMut() -> Result<(), Refusal>) -> Result<Duration, Refusal> {
+    let mut least = Duration::MAX;
+    for _ in 0..5 {
+        let (done, took) = timed(&mut work);
+        done?;
+        least = least.min(took);
+    }
+    Ok(least)
 }
 
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
