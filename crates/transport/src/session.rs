@@ -27,7 +27,8 @@ const SEND_BYTES: usize = 32 << 10;
 /// with many of them under way is not one that waits for each.
 const ALONE_MIN: u32 = 16;
 
-/// An answer that is longer takes more time than is saved by waiting awake for the next request.
+/// A request or an answer that is longer takes more time than is saved by waiting awake for the
+/// next one.
 const SHORT_BYTES_MAX: usize = 16 << 10;
 
 /// Attends one connection until it ends.
@@ -84,7 +85,7 @@ struct Session<'a, S> {
     later: FuturesUnordered<Pin<Box<dyn Future<Output = Response> + Send>>>,
     gather: Gather,
     awake: Awake,
-    /// Requests in a row that came alone and had short answers.
+    /// Requests in a row that came alone, short ones with short answers.
     alone: u32,
 }
 
@@ -119,7 +120,7 @@ impl<S: Service> Session<'_, S> {
 
     /// Handles the complete frames of the buffer, as far as their answers are to leave together.
     fn handle_buffered(&mut self) -> Result<Buffer, FrameError> {
-        let mut frames = 0;
+        let (mut frames, mut asked) = (0, 0);
         while self.later.len() < self.options.in_flight_max {
             if self.gather.added() >= SEND_BYTES {
                 self.alone = 0;
@@ -128,8 +129,14 @@ impl<S: Service> Session<'_, S> {
             let land = |header: &Header| self.service.land(header);
             let handled = match self.reader.buffered(land)? {
                 None => break,
-                Some(Arrived::Frame(frame)) => self.service.handle(frame.header, frame.body),
-                Some(Arrived::Landed(header, landing)) => landing.arrived(header),
+                Some(Arrived::Frame(frame)) => {
+                    asked += frame.body.len();
+                    self.service.handle(frame.header, frame.body)
+                }
+                Some(Arrived::Landed(header, landing)) => {
+                    asked += header.body_bytes as usize;
+                    landing.arrived(header)
+                }
             };
             frames += 1;
             match handled {
@@ -137,7 +144,7 @@ impl<S: Service> Session<'_, S> {
                 Handled::Later(future) => self.later.push(future),
             }
         }
-        let is_alone = frames == 1 && self.gather.added() <= SHORT_BYTES_MAX;
+        let is_alone = frames == 1 && asked.max(self.gather.added()) <= SHORT_BYTES_MAX;
         self.alone = if frames == 0 || is_alone { self.alone.saturating_add(frames) } else { 0 };
         Ok(Buffer::Handled)
     }
