@@ -189,7 +189,7 @@ fn second_writer_is_refused_and_the_first_goes_on() {
         let object = path("/object");
         client.put(&object, bytes_of(1, 1000), &PutOptions::default()).await.expect("stored");
         let mut first = client.append(&object).await.expect("sealed");
-        let other = cluster.client().await;
+        let other = cluster.client().await.with_deadline(Duration::from_secs(3));
         let error = other.append(&object).await.expect_err("the first holds it");
         assert!(matches!(error.name(), "SecondWriter" | "TimedOut"), "{error}");
         first.write(&bytes_of(2, 1000)).await.expect("written");
