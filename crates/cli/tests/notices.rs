@@ -18,6 +18,12 @@ use tokio_util::sync::CancellationToken;
 /// A deadline that no drain of these tests meets, however busy the machine is.
 const LONG: Duration = Duration::from_secs(100);
 
+/// Flags of a namenode under which nothing moves without a notice: what a node holds before one is
+/// what it holds then.
+fn still() -> Vec<String> {
+    ["--no-rebalance", "--no-precopy"].map(str::to_owned).to_vec()
+}
+
 fn node(name: &str) -> NodeSelector {
     NodeSelector(name.to_owned())
 }
@@ -258,7 +264,8 @@ fn manager_that_dies_with_its_own_noticed_machine_leaves_the_other_drain_to_the_
 
 #[test]
 fn late_notice_saves_what_it_can_and_says_the_rest() {
-    let mut cluster = Cluster::start(Shape { datanodes: 0, dram: "96MiB", ..Shape::default() });
+    let shape = Shape { datanodes: 0, dram: "96MiB", namenode: still(), ..Shape::default() };
+    let mut cluster = Cluster::start(shape);
     cluster.add("n0", &["--egress-limit", "4MB"]);
     cluster.add("n1", &[]);
     cluster.add("n2", &[]);
@@ -408,7 +415,7 @@ fn node_killed_without_a_word_while_others_drain_costs_only_what_it_held() {
 
 #[test]
 fn notice_to_a_node_that_hangs_ends_at_its_deadline_and_hangs_nobody() {
-    let mut cluster = Cluster::of(3);
+    let mut cluster = Cluster::start(Shape { namenode: still(), ..Shape::default() });
     block_on(async {
         let client = cluster.client().await;
         let model = Model::fill(&client, 24).await;

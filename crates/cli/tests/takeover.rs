@@ -11,9 +11,18 @@ use sanderling_protocol::{EventKind, Millis, NodeId, NodeSelector};
 /// A node whose drain lasts ten seconds and takes a move for every block.
 const SLOW: [&str; 2] = ["--egress-limit", "2500kB"];
 
+/// Flags under which nothing moves without a notice: what is counted before it is still there.
+const STILL: [&str; 2] = ["--no-rebalance", "--no-precopy"];
+
+/// Starts a manager with them.
+fn manager(cluster: &Cluster, name: &str) -> Server {
+    let words = ["manager", "--namenode", &cluster.namenode.address, "--name", name];
+    cluster.serve(name, &[&words[..], &STILL].concat())
+}
+
 /// A fleet of one such node.
 fn slow(namenode: &[&str]) -> Cluster {
-    let namenode = namenode.iter().map(|flag| (*flag).to_owned()).collect();
+    let namenode = namenode.iter().chain(&STILL).map(|flag| (*flag).to_owned()).collect();
     let shape = Shape { datanodes: 0, dram: "96MiB", namenode, ..Shape::default() };
     let mut cluster = Cluster::start(shape);
     cluster.add("n0", &SLOW);
@@ -89,7 +98,7 @@ fn manager_and_namenode_killed_together_leave_the_drain_to_the_next_ones() {
     let mut cluster = slow(&["--no-manager"]);
     block_on(async {
         let client = cluster.client().await;
-        let mut first: Server = cluster.manager("first");
+        let mut first: Server = manager(&cluster, "first");
         let model = fill(&mut cluster, &client).await;
         let n0 = NodeId(cluster.datanode("n0").node);
         let blocks = model.at_home(&client, n0).await.blocks.len();
@@ -97,7 +106,7 @@ fn manager_and_namenode_killed_together_leave_the_drain_to_the_next_ones() {
         let stood = until_moved(&client, "n0", 0).await;
         first.kill();
         cluster.restart_namenode();
-        let _second = cluster.manager("second");
+        let _second = manager(&cluster, "second");
         until_moved(&client, "n0", stood).await;
         assert_moved_once(&mut cluster, &client, &model, blocks).await;
     });
