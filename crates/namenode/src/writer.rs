@@ -54,6 +54,20 @@ pub(crate) enum Errand {
     Probe { node: NodeId, address: String },
 }
 
+/// Ends the namenode when a change panics on a thread that would outlive it: nobody may read or
+/// write what is half changed.
+struct Halfway {
+    state: Arc<State>,
+}
+
+impl Drop for Halfway {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.state.fail(NamenodeFailure::Ended { part: "writer" });
+        }
+    }
+}
+
 /// Whoever has it locked writes.
 pub(crate) struct Writer {
     pub(crate) state: Arc<State>,
@@ -123,6 +137,7 @@ impl Writer {
 
     /// Makes the changes of one frame, on the caller's thread.
     pub(crate) fn change(&mut self, requests: Vec<Request>) -> Option<Answers> {
+        let _halfway = Halfway { state: Arc::clone(&self.state) };
         let (reply, mut answers) = oneshot::channel();
         self.work_off(vec![OpenFrame::new(requests, reply)], Vec::new());
         answers.try_recv().ok()

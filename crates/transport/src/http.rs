@@ -150,7 +150,7 @@ mod tests {
 
     const ASK: &[u8] =
         b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 4\r\n\r\nhere";
-    const SOON: Duration = Duration::from_secs(20);
+    const SOON: Duration = Duration::from_secs(60);
 
     struct Door {
         address: std::net::SocketAddr,
@@ -174,10 +174,17 @@ mod tests {
         async fn connect(&self) -> TcpStream {
             TcpStream::connect(self.address).await.unwrap()
         }
+
+        /// Waits until somebody is served: on a busy machine a peer may be slow without wanting.
+        async fn serves(&self) {
+            let served = async { while !ask(&mut self.connect().await).await.ends_with("here") {} };
+            timeout(SOON, served).await.expect("a peer that is not slow is served");
+        }
     }
 
     async fn ask(stream: &mut TcpStream) -> String {
-        stream.write_all(ASK).await.unwrap();
+        // Who was too slow finds the connection closed.
+        let _ = stream.write_all(ASK).await;
         rest(stream).await
     }
 
@@ -198,7 +205,7 @@ mod tests {
         slow.write_all(b"GET / HTTP/1.1\r\nx: ").await.unwrap();
         assert!(!rest(&mut silent).await.contains("200"));
         assert!(!rest(&mut slow).await.contains("200"));
-        assert!(ask(&mut door.connect().await).await.ends_with("here"));
+        door.serves().await;
     }
 
     #[tokio::test]
@@ -209,7 +216,7 @@ mod tests {
         let mut slow = door.connect().await;
         slow.write_all(&ASK[..ASK.len() - 1]).await.unwrap();
         assert!(!rest(&mut slow).await.contains("200"));
-        assert!(ask(&mut door.connect().await).await.ends_with("here"));
+        door.serves().await;
     }
 
     #[tokio::test]
