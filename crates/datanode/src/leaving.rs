@@ -17,8 +17,9 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Bytes of pushes for one byte of reads: a node that leaves at full rate while clients read needs
-/// a sixteenth longer. An eighth was too much where a drain may take a fifth longer in all.
-const PUSH_SHARE: usize = 16;
+/// a thirty-second part longer. More was too much where a drain may take a fifth longer in all, and
+/// reads were no faster for it: what they want is soon elsewhere.
+const PUSH_SHARE: usize = 32;
 
 /// One permit stands for so many bytes.
 const PERMIT_BYTES: usize = 1 << 10;
