@@ -49,6 +49,8 @@ pub(crate) struct Attempts {
     failed_at: Option<Instant>,
     retry: Retry,
     attempt_deadline: Duration,
+    /// What the last attempt that was answered was refused for.
+    refused: Option<Refusal>,
 }
 
 /// What a call is about, put into words only when it fails.
@@ -242,6 +244,7 @@ impl Client {
             // Counted from the call's start: the wall clock may step.
             retry: Retry::new(config.retry, machine_time(self.call_deadline)),
             attempt_deadline: config.attempt_deadline,
+            refused: None,
         }
     }
 
@@ -261,6 +264,7 @@ impl Client {
             }
             recovery => recovery,
         };
+        let error = attempts.said(error);
         match attempts.retry.failed(machine_time(attempts.began.elapsed()), recovery) {
             Verdict::Again { pause, refresh } => {
                 count(&self.shared.counters.retries, 1);
@@ -313,6 +317,27 @@ impl Attempts {
     pub(crate) fn attempt_deadline(&self) -> Instant {
         self.deadline.min(Instant::now() + self.attempt_deadline)
     }
+
+    /// Notes why an attempt failed. Returns the reason to name if it was the last: an attempt for
+    /// which the call's deadline left no time says nothing, and the refusal before it does.
+    fn said(&mut self, error: CallError) -> CallError {
+        match error {
+            CallError::Refused(refusal) => {
+                self.refused = Some(refusal.clone());
+                CallError::Refused(refusal)
+            }
+            CallError::TimedOut { address, waited } if waited < self.attempt_deadline => {
+                match self.refused.take() {
+                    Some(refusal) => CallError::Refused(refusal),
+                    None => CallError::TimedOut { address, waited },
+                }
+            }
+            error => {
+                self.refused = None;
+                error
+            }
+        }
+    }
 }
 
 /// Answers a request that was repeated because its first answer got lost, and that is refused now
@@ -336,4 +361,36 @@ pub(crate) async fn named<T>(
     future: impl Future<Output = Result<T, CallError>>,
 ) -> Result<T, ClientError> {
     future.await.map_err(|error| ClientError::from_call(what, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_core::retry::RetryPolicy;
+
+    use super::*;
+
+    #[test]
+    fn attempt_without_time_leaves_the_refusal_before_it_as_the_reason() {
+        let attempt_deadline = Duration::from_secs(1);
+        let began = Instant::now();
+        let mut attempts = Attempts {
+            what: "append".into(),
+            deadline: began,
+            began,
+            failed_at: None,
+            retry: Retry::new(RetryPolicy::default(), sanderling_protocol::Instant(0)),
+            attempt_deadline,
+            refused: None,
+        };
+        let late = |waited| CallError::TimedOut { address: "n0".to_owned(), waited };
+        let (cut, whole) = (Duration::from_micros(467), attempt_deadline);
+        let refusal = || CallError::Refused(Refusal::UnknownOp { op: 7 });
+        assert!(matches!(attempts.said(late(cut)), CallError::TimedOut { .. }));
+        assert!(matches!(attempts.said(refusal()), CallError::Refused(_)));
+        assert!(matches!(attempts.said(late(cut)), CallError::Refused(_)));
+        // Who had all the time and said nothing is the reason.
+        attempts.said(refusal());
+        assert!(matches!(attempts.said(late(whole)), CallError::TimedOut { .. }));
+        assert!(matches!(attempts.said(late(cut)), CallError::TimedOut { .. }));
+    }
 }
