@@ -41,7 +41,6 @@ class Timed(Protocol):
         ...
 
 
-
 class ObjectReader(io.BufferedIOBase):
     """Reads one object. It sees the bytes published when it was opened.
 

@@ -53,30 +53,19 @@ impl Cluster {
     }
 
     pub async fn add(&mut self, dram_bytes: u64) -> NodeId {
-        let datanode = DatanodeServer::start(DatanodeOptions {
-            namenode: self.namenode.address().to_string(),
-            http_listen: None,
-            dram_bytes,
-            ..DatanodeOptions::default()
-        })
-        .await
-        .unwrap();
-        let node = datanode.node();
-        self.datanodes.push(Some(datanode));
-        node
+        self.add_with(DatanodeOptions { dram_bytes, ..DatanodeOptions::default() }).await
     }
 
     /// Adds a datanode to whose memory other users have access too.
     pub async fn add_for(&mut self, dram_bytes: u64, uids: Vec<u32>) -> NodeId {
-        let datanode = DatanodeServer::start(DatanodeOptions {
-            namenode: self.namenode.address().to_string(),
-            http_listen: None,
-            dram_bytes,
-            local: Some(LocalOptions { uids, ..LocalOptions::default() }),
-            ..DatanodeOptions::default()
-        })
-        .await
-        .unwrap();
+        let local = Some(LocalOptions { uids, ..LocalOptions::default() });
+        self.add_with(DatanodeOptions { dram_bytes, local, ..DatanodeOptions::default() }).await
+    }
+
+    async fn add_with(&mut self, options: DatanodeOptions) -> NodeId {
+        let namenode = self.namenode.address().to_string();
+        let options = DatanodeOptions { namenode, http_listen: None, ..options };
+        let datanode = DatanodeServer::start(options).await.unwrap();
         let node = datanode.node();
         self.datanodes.push(Some(datanode));
         node
