@@ -4,7 +4,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use sanderling_protocol::JobId;
-use sanderling_protocol::message::{ObjectKind, ObjectStat};
+use sanderling_protocol::message::ObjectStat;
 
 /// Returns facts in the order of the fields of `Stat`; moments are in microseconds since 1970, the
 /// time left in milliseconds.
@@ -13,7 +13,7 @@ pub(crate) fn facts<'py>(py: Python<'py>, stat: &ObjectStat) -> PyResult<Bound<'
     let fields = [
         stat.path.as_str().into_bound_py_any(py)?,
         stat.object.0.into_bound_py_any(py)?,
-        kind(stat.kind).into_bound_py_any(py)?,
+        stat.kind.name().into_bound_py_any(py)?,
         stat.bytes.into_bound_py_any(py)?,
         stat.lost_bytes.into_bound_py_any(py)?,
         stat.is_sealed.into_bound_py_any(py)?,
@@ -28,14 +28,4 @@ pub(crate) fn facts<'py>(py: Python<'py>, stat: &ObjectStat) -> PyResult<Bound<'
         job.into_bound_py_any(py)?,
     ];
     PyTuple::new(py, fields)
-}
-
-const fn kind(kind: ObjectKind) -> &'static str {
-    match kind {
-        ObjectKind::File => "file",
-        ObjectKind::Directory => "directory",
-        ObjectKind::Multifile => "multifile",
-        ObjectKind::Table => "table",
-        ObjectKind::KeyValue => "key_value",
-    }
 }

@@ -124,7 +124,7 @@ async fn stat(session: &Session, args: Paths) -> Result<(), Failure> {
 fn write_stat(writer: &mut dyn Write, stat: &ObjectStat) -> std::io::Result<()> {
     writeln!(writer, "{}", stat.path)?;
     let state = if stat.is_sealed { "sealed" } else { "being written" };
-    writeln!(writer, "  kind      {}, {state}, object {}", kind(stat.kind), stat.object)?;
+    writeln!(writer, "  kind      {}, {state}, object {}", stat.kind.name(), stat.object)?;
     writeln!(writer, "  bytes     {} ({})", stat.bytes, units::bytes(stat.bytes))?;
     if stat.lost_bytes > 0 {
         writeln!(writer, "  LOST      {} ({})", stat.lost_bytes, units::bytes(stat.lost_bytes))?;
@@ -143,15 +143,4 @@ fn write_stat(writer: &mut dyn Write, stat: &ObjectStat) -> std::io::Result<()> 
     }
     writeln!(writer, "  created   {}", units::instant(stat.created_at))?;
     writeln!(writer, "  modified  {}", units::instant(stat.modified_at))
-}
-
-/// Names a kind as the JSON does.
-const fn kind(kind: ObjectKind) -> &'static str {
-    match kind {
-        ObjectKind::File => "file",
-        ObjectKind::Directory => "directory",
-        ObjectKind::Multifile => "multifile",
-        ObjectKind::Table => "table",
-        ObjectKind::KeyValue => "key_value",
-    }
 }

@@ -10,7 +10,7 @@ use sanderling_protocol::message::{Entry, ObjectKind, ObjectStat};
 use sanderling_protocol::{Path, Reply, Request};
 use serde::Serialize;
 
-use super::{existing, joined, kind};
+use super::{existing, joined};
 use crate::args::fs::{Ls, Tree};
 use crate::failure::Failure;
 use crate::node::unexpected;
@@ -137,7 +137,7 @@ fn write_line(writer: &mut dyn Write, args: &Ls, located: &Located) -> io::Resul
     };
     let modified = units::instant(entry.modified_at);
     let notes = notes(entry);
-    writeln!(writer, "{:9}  {size:>9}  {modified}  {name}{slash}{notes}", kind(entry.kind))
+    writeln!(writer, "{:9}  {size:>9}  {modified}  {name}{slash}{notes}", entry.kind.name())
 }
 
 fn notes(entry: &Entry) -> String {

@@ -30,6 +30,18 @@ impl ObjectKind {
     pub const fn is_container(self) -> bool {
         matches!(self, Self::Directory | Self::Multifile | Self::Table)
     }
+
+    /// Names the kind as the JSON does.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Directory => "directory",
+            Self::Multifile => "multifile",
+            Self::Table => "table",
+            Self::KeyValue => "key_value",
+        }
+    }
 }
 
 /// The kinds that hold bytes.
