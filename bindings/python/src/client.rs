@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyTuple;
-use sanderling_client::{Client, ClientConfig, ClientError};
+use sanderling_client::{Client, ClientConfig, ClientError, Reader};
 use sanderling_protocol::message::{JobHints, ObjectKind, RegisterJob};
 use sanderling_protocol::node::NodeSelector;
+use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{JobId, Millis, Path};
 
 use crate::buffer::{Source, let_go};
@@ -105,6 +107,33 @@ impl PyClient {
     fn reader(&self, py: Python<'_>, name: &str) -> PyResult<PyReader> {
         let name = path(py, name)?;
         wait(py, self.0.open(&name)).map(PyReader)
+    }
+
+    /// Returns each object open, or the error as an object.
+    fn readers<'py>(
+        &self,
+        py: Python<'py>,
+        names: Vec<PyBackedStr>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let names: PyResult<Vec<Path>> = names.iter().map(|name| path(py, name)).collect();
+        let names = names?;
+        let opened = wait(py, async { Ok(self.0.open_many(&names).await) })?;
+        each(py, opened, |reader| Ok(Bound::new(py, PyReader(reader))?.into_any()))
+    }
+
+    /// Returns the ranges of each open object, or the error as an object.
+    fn read_many<'py>(
+        &self,
+        py: Python<'py>,
+        wanted: Vec<(PyRef<'py, PyReader>, Vec<(u64, u64)>)>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let wanted: Vec<(Reader, Vec<ByteRange>)> =
+            wanted.iter().map(|(reader, ranges)| (reader.0.clone(), byte_ranges(ranges))).collect();
+        let read = wait(py, async { Ok(self.0.read_many(&wanted).await) })?;
+        each(py, read, |parts| {
+            let parts: Vec<PyLent> = parts.into_iter().map(PyLent).collect();
+            parts.into_bound_py_any(py)
+        })
     }
 
     fn create(&self, py: Python<'_>, name: &str, options: &PyOptions) -> PyResult<PyWriter> {

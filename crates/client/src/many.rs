@@ -4,6 +4,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream;
 use sanderling_protocol::message::{Found, Lookups, ObjectStat, Paths};
+use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{Path, Refusal, Reply, Request};
 
 use crate::client::Client;
@@ -11,6 +12,7 @@ use crate::error::ClientError;
 use crate::metrics::count;
 use crate::namespace::reply_of;
 use crate::options::PutOptions;
+use crate::read::Reader;
 
 /// Paths of one request. With a kilobyte each, as the longest have, they are far below a frame.
 const PATHS_PER_REQUEST: usize = 128;
@@ -78,6 +80,22 @@ impl Client {
         // Made before the first of them is awaited: no task could wait for the whole otherwise.
         let rest: Vec<_> = rest.collect();
         Ok(stream::iter(rest).buffered(OBJECTS_MAX).collect().await)
+    }
+
+    /// Opens many objects for reading, in the order of the paths. Errors of single objects are in
+    /// the list, as [`Client::open`] has them.
+    pub async fn open_many(&self, paths: &[Path]) -> Each<Reader> {
+        let opened: Vec<_> = paths.iter().map(async |path| self.open(path).await).collect();
+        stream::iter(opened).buffered(OBJECTS_MAX).collect().await
+    }
+
+    /// Reads ranges of many open objects, in the order given: what a datanode holds of all of them
+    /// is under way to it at once. Errors of single objects are in the list, as
+    /// [`Reader::read_ranges`] has them.
+    pub async fn read_many(&self, wanted: &[(Reader, Vec<ByteRange>)]) -> Each<Vec<Bytes>> {
+        let read = wanted.iter().map(async |(reader, ranges)| reader.read_ranges(ranges).await);
+        let read: Vec<_> = read.collect();
+        stream::iter(read).buffered(OBJECTS_MAX).collect().await
     }
 
     /// Creates many objects, in the order given. Small ones travel together in the requests.
