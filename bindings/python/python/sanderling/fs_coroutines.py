@@ -1,0 +1,184 @@
+"""The asynchronous half of the fsspec filesystem."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from fsspec.asyn import AsyncFileSystem
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+class Coroutines(AsyncFileSystem):
+    """Awaits the filesystem's calls: each runs in a thread of the event loop's, with Python's lock
+    released, so that the loop goes on. Any number of event loops may use one filesystem.
+    """
+
+    # The synchronous methods are there by themselves: a call does not go through another thread.
+    mirror_sync_methods = False
+
+    if TYPE_CHECKING:
+        # Implemented by the synchronous half.
+        def _remove(self, path: Any, recursive: bool, maxdepth: int | None) -> None: ...
+
+    async def _info(self, path: str, **options: Any) -> dict[str, Any]:
+        return await _away(self.info, path, **options)
+
+    async def _ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        return await _away(self.ls, path, detail, **options)
+
+    async def _exists(self, path: str, **options: Any) -> bool:
+        return await _away(self.exists, path, **options)
+
+    async def _find(
+        self, path: str, maxdepth: int | None = None, withdirs: bool = False, **options: Any
+    ) -> Any:
+        return await _away(self.find, path, maxdepth, withdirs, **options)
+
+    async def _du(
+        self, path: str, total: bool = True, maxdepth: int | None = None, **options: Any
+    ) -> Any:
+        return await _away(self.du, path, total, maxdepth, **options)
+
+    async def _cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **options: Any
+    ) -> bytes:
+        return await _away(self.cat_file, path, start, end, **options)
+
+    async def _cat(
+        self,
+        path: Any,
+        recursive: bool = False,
+        on_error: str = "raise",
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> Any:
+        return await _away(self.cat, path, recursive, on_error, **options)
+
+    async def _cat_ranges(
+        self,
+        paths: list[str],
+        starts: Any,
+        ends: Any,
+        max_gap: int | None = None,
+        batch_size: int | None = None,
+        on_error: str = "return",
+        **options: Any,
+    ) -> list[Any]:
+        return await _away(
+            self.cat_ranges, paths, starts, ends, max_gap, on_error=on_error, **options
+        )
+
+    async def _pipe_file(
+        self, path: str, value: Any, mode: str = "overwrite", **options: Any
+    ) -> None:
+        await _away(self.pipe_file, path, value, mode=mode, **options)
+
+    async def _pipe(
+        self, path: Any, value: Any = None, batch_size: int | None = None, **options: Any
+    ) -> None:
+        await _away(self.pipe, path, value, **options)
+
+    async def _put_file(
+        self, lpath: str, rpath: str, mode: str = "overwrite", **options: Any
+    ) -> None:
+        await _away(self.put_file, lpath, rpath, mode=mode, **options)
+
+    async def _get_file(self, rpath: str, lpath: Any, **options: Any) -> None:
+        await _away(self.get_file, rpath, lpath, **options)
+
+    async def _cp_file(self, path1: str, path2: str, **options: Any) -> None:
+        await _away(self.cp_file, path1, path2, **options)
+
+    async def _mv_file(self, path1: str, path2: str, **options: Any) -> None:
+        await _away(self.mv_file, path1, path2, **options)
+
+    async def _rm_file(self, path: str, **options: Any) -> None:
+        await _away(self.rm_file, path)
+
+    async def _rm(
+        self,
+        path: Any,
+        recursive: bool = False,
+        batch_size: int | None = None,
+        maxdepth: int | None = None,
+        **options: Any,
+    ) -> None:
+        await _away(self._remove, path, recursive, maxdepth)
+
+    async def _mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
+        await _away(self.mkdir, path, create_parents, **options)
+
+    async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
+        await _away(self.makedirs, path, exist_ok)
+
+    async def _rmdir(self, path: str) -> None:
+        await _away(self.rmdir, path)
+
+    async def _touch(self, path: str, truncate: bool = True, **options: Any) -> None:
+        await _away(self.touch, path, truncate, **options)
+
+    async def _mv(
+        self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None
+    ) -> None:
+        await _away(self.mv, path1, path2, recursive, maxdepth)
+
+    async def open_async(self, path: str, mode: str = "rb", **options: Any) -> AsyncFile:
+        """Opens a file whose `read`, `write`, `seek` and `close` are awaited."""
+        return AsyncFile(await _away(self.open, path, mode, **options))
+
+
+class AsyncFile:
+    """An open object whose calls are awaited. `async with` closes it; an exception gives up what
+    was written.
+    """
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+
+    def tell(self) -> int:
+        """Returns the position in bytes."""
+        position: int = self.file.tell()
+        return position
+
+    @property
+    def closed(self) -> bool:
+        return bool(self.file.closed)
+
+    async def read(self, length: int = -1) -> bytes:
+        """Reads so many bytes, or all that are left."""
+        data: bytes = await _away(self.file.read, length)
+        return data
+
+    async def write(self, data: Any) -> int:
+        """Writes anything with a contiguous buffer."""
+        count: int = await _away(self.file.write, data)
+        return count
+
+    async def seek(self, offset: int, whence: int = 0) -> int:
+        """Goes to another position of a file opened for reading."""
+        position: int = await _away(self.file.seek, offset, whence)
+        return position
+
+    async def flush(self, force: bool = False) -> None:
+        """Makes what was written so far readable."""
+        await _away(self.file.flush)
+
+    async def close(self) -> None:
+        """Closes the file; what was written is sealed."""
+        await _away(self.file.close)
+
+    async def __aenter__(self) -> AsyncFile:
+        return self
+
+    async def __aexit__(self, kind: Any, *rest: Any) -> None:
+        await _away(self.file.__exit__, kind, *rest)
+
+
+async def _away(
+    call: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
+) -> Result:
+    return await asyncio.to_thread(call, *arguments, **named)

@@ -1,0 +1,283 @@
+"""What the fsspec filesystem promises: caches, transactions, errors, names."""
+
+from __future__ import annotations
+
+import gzip
+import multiprocessing
+import threading
+
+import fsspec
+import pytest
+from fsspec.callbacks import Callback
+
+import sanderling
+from sanderling.fs import SanderlingFileSystem
+from sanderling.fs_transaction import HIDDEN
+
+
+@pytest.fixture
+def caching(cluster) -> SanderlingFileSystem:
+    """A filesystem that believes its listings for ever, or until it writes."""
+    return SanderlingFileSystem(
+        address=cluster.address, use_listings_cache=True, listings_expiry_time=None
+    )
+
+
+def names(filesystem, directory: str) -> list[str]:
+    return [name.removeprefix(f"{directory}/") for name in filesystem.ls(directory, detail=False)]
+
+
+def test_listings_are_not_cached_unless_asked(filesystem, store, directory):
+    assert filesystem.ls(directory) == []
+    store.put(f"{directory}/o", b"x")
+    assert names(filesystem, directory) == ["o"]
+    filesystem.ls(directory).clear()
+    assert names(filesystem, directory) == ["o"]
+
+
+def test_cached_listing_ends_with_refresh_invalidation_and_own_writes(caching, store, directory):
+    assert caching.ls(directory) == []
+    store.put(f"{directory}/a", b"x")
+    assert caching.ls(directory) == []
+    assert names(caching, directory) == [] and caching.exists(f"{directory}/a")
+    assert [each["name"] for each in caching.ls(directory, refresh=True)] == [f"{directory}/a"]
+    store.put(f"{directory}/b", b"x")
+    caching.invalidate_cache(f"{directory}/b")
+    assert names(caching, directory) == ["a", "b"]
+    caching.pipe_file(f"{directory}/c/d", b"x")
+    assert names(caching, directory) == ["a", "b", "c"]
+    caching.mv(f"{directory}/c", f"{directory}/e", recursive=True)
+    assert names(caching, directory) == ["a", "b", "e"]
+    caching.rm(f"{directory}/e", recursive=True)
+    assert names(caching, directory) == ["a", "b"]
+    store.put(f"{directory}/f", b"x")
+    caching.invalidate_cache()
+    assert names(caching, directory) == ["a", "b", "f"]
+
+
+def test_cached_listing_expires(cluster, store, directory):
+    caching = SanderlingFileSystem(
+        address=cluster.address, use_listings_cache=True, listings_expiry_time=0.0
+    )
+    assert caching.ls(directory) == []
+    store.put(f"{directory}/a", b"x")
+    assert names(caching, directory) == ["a"]
+
+
+def test_reader_keeps_the_object_it_opened(filesystem, directory):
+    old, new = b"o" * (3 << 20), b"n" * (3 << 20)
+    filesystem.pipe_file(f"{directory}/o", old)
+    with filesystem.open(f"{directory}/o") as reader:
+        head = reader.read(1 << 20)
+        filesystem.pipe_file(f"{directory}/o", new)
+        try:
+            rest = reader.read()
+        except sanderling.SanderlingError:
+            rest = b""  # Said clearly: the object that was opened is gone.
+        assert set(head + rest) == {ord("o")}
+    assert filesystem.cat_file(f"{directory}/o", 1, 9) == b"n" * 8
+
+
+def test_whole_reads_are_never_half_old_half_new(filesystem, directory):
+    path = f"{directory}/o"
+    contents = [bytes([each]) * (2 << 20) for each in b"ab"]
+    filesystem.pipe_file(path, contents[0])
+    stop = threading.Event()
+
+    def replace():
+        turn = 0
+        while not stop.is_set():
+            turn += 1
+            filesystem.pipe_file(path, contents[turn % 2])
+
+    writer = threading.Thread(target=replace)
+    writer.start()
+    try:
+        for _ in range(20):
+            assert filesystem.cat_file(path) in contents
+            first, last = filesystem.cat_ranges([path, path], [0, -4], [4, None])
+            if not isinstance(first, Exception) and not isinstance(last, Exception):
+                assert first == last
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_files_of_a_transaction_appear_together(filesystem, store, directory, tmp_path):
+    filesystem.pipe_file(f"{directory}/old", b"before")
+    (tmp_path / "local").write_bytes(b"uploaded")
+    with filesystem.transaction:
+        with filesystem.open(f"{directory}/sub/a", "wb") as file:
+            file.write(b"a" * (2 << 20))
+        with filesystem.open(f"{directory}/text", "w") as file:
+            file.write("line\n")
+        filesystem.pipe_file(f"{directory}/old", b"after")
+        filesystem.pipe({f"{directory}/p": b"1", f"{directory}/q": b"2"})
+        filesystem.put_file(str(tmp_path / "local"), f"{directory}/up")
+        filesystem.cp_file(f"{directory}/old", f"{directory}/copy")
+        with filesystem.open(f"{directory}/old", "ab") as file:
+            file.write(b" and more")
+        with pytest.raises(RuntimeError), filesystem.open(f"{directory}/given-up", "wb") as file:
+            file.write(b"half")
+            raise RuntimeError("this file's writer failed")
+        seen = [name for name in names(filesystem, directory) if not name.startswith(HIDDEN)]
+        assert set(seen) <= {"old", "sub"}
+        assert not filesystem.exists(f"{directory}/sub/a")
+        assert filesystem.cat_file(f"{directory}/old") == b"before"
+    assert names(filesystem, directory) == ["copy", "old", "p", "q", "sub", "text", "up"]
+    assert filesystem.size(f"{directory}/sub/a") == 2 << 20
+    assert filesystem.cat_file(f"{directory}/old") == b"before and more"
+    assert filesystem.cat_file(f"{directory}/copy") == b"before"
+    assert filesystem.cat_file(f"{directory}/up") == b"uploaded"
+
+
+def test_rolled_back_transaction_leaves_nothing(filesystem, directory):
+    filesystem.pipe_file(f"{directory}/old", b"before")
+    with pytest.raises(RuntimeError), filesystem.transaction:
+        filesystem.pipe_file(f"{directory}/old", b"after")
+        filesystem.pipe_file(f"{directory}/new", b"x" * (2 << 20))
+        raise RuntimeError("the task failed")
+    assert names(filesystem, directory) == ["old"]
+    assert filesystem.cat_file(f"{directory}/old") == b"before"
+    filesystem.pipe_file(f"{directory}/new", b"x")
+    assert filesystem.cat_file(f"{directory}/new") == b"x"
+
+
+def test_transaction_that_cannot_commit_all_commits_none(filesystem, store, directory):
+    with pytest.raises(FileExistsError), filesystem.transaction:
+        filesystem.pipe_file(f"{directory}/a", b"a")
+        filesystem.pipe_file(f"{directory}/b", b"b", mode="create")
+        store.put(f"{directory}/b", b"somebody else's")
+    assert names(filesystem, directory) == ["b"]
+    with pytest.raises(FileExistsError), filesystem.transaction:
+        filesystem.pipe_file(f"{directory}/b", b"b", mode="create")
+
+
+def test_text_and_compressed_files_commit_only_when_all_was_well(filesystem, directory):
+    with pytest.raises(RuntimeError), filesystem.open(f"{directory}/t", "w") as file:
+        file.write("half")
+        raise RuntimeError("the task failed")
+    assert not filesystem.exists(f"{directory}/t")
+    with filesystem.open(f"{directory}/t", "w", encoding="latin-1", newline="") as file:
+        file.write("grün\n")
+    assert filesystem.read_text(f"{directory}/t", encoding="latin-1") == "grün\n"
+    with fsspec.open(
+        f"sanderling://{directory}/z.gz", "wb", compression="infer",
+        address=filesystem.store.address,
+    ) as file:
+        file.write(b"z" * 100_000)
+    assert gzip.decompress(filesystem.cat_file(f"{directory}/z.gz")) == b"z" * 100_000
+    with filesystem.open(f"{directory}/y.gz", "wb", compression="gzip") as file:
+        file.write(b"y" * 100_000)
+    with filesystem.open(f"{directory}/y.gz", compression="infer") as file:
+        assert file.read() == b"y" * 100_000
+
+
+def test_many_files_open_and_come_together(filesystem, directory):
+    address = filesystem.store.address
+    files = fsspec.open_files(f"sanderling://{directory}/part-*", "wb", num=3, address=address)
+    with files as opened:
+        for index, file in enumerate(opened):
+            file.write(b"%d" % index)
+    with fsspec.open_files(f"sanderling://{directory}/part-*", address=address) as opened:
+        assert [file.read() for file in opened] == [b"0", b"1", b"2"]
+    found = filesystem.cat(f"{directory}/part-*")
+    assert list(found.values()) == [b"0", b"1", b"2"]
+    paths = [f"{directory}/part-1", f"{directory}/none"]
+    with pytest.raises(FileNotFoundError):
+        filesystem.cat(paths)
+    assert filesystem.cat(paths, on_error="omit") == {paths[0]: b"1"}
+    found = filesystem.cat(paths, on_error="return")
+    assert isinstance(found[paths[1]], FileNotFoundError)
+    assert filesystem.expand_path(f"{directory}/part-[01]") == [
+        f"{directory}/part-0", f"{directory}/part-1"
+    ]
+
+
+def test_one_bad_range_is_its_own_error(filesystem, directory):
+    filesystem.pipe_file(f"{directory}/o", b"0123456789")
+    found = filesystem.cat_ranges([f"{directory}/o"] * 3, [0, 5, 8], [2, 500, 4])
+    assert found == [b"01", b"56789", b""]
+    with pytest.raises(ValueError):
+        filesystem.cat_ranges([f"{directory}/o"], [0, 1], [2, 3])
+    assert filesystem.cat_ranges([], [], []) == []
+
+
+def test_moves_rename_as_fsspec_places_them(filesystem, directory):
+    filesystem.pipe({f"{directory}/d/a": b"a", f"{directory}/d/b": b"b"})
+    before = filesystem.info(f"{directory}/d/a")["object"]
+    filesystem.mv(f"{directory}/d/a", f"{directory}/e/")
+    assert filesystem.info(f"{directory}/e/a")["object"] == before
+    filesystem.mv(f"{directory}/d", f"{directory}/e", recursive=True)
+    assert filesystem.find(directory) == [f"{directory}/e/a", f"{directory}/e/d/b"]
+    filesystem.mv(f"{directory}/e/*", f"{directory}/f/", recursive=True)
+    assert filesystem.cat_file(f"{directory}/f/d/b") == b"b"
+
+
+def test_errors_are_the_ones_of_files(filesystem, directory, tmp_path):
+    filesystem.pipe_file(f"{directory}/o", b"x")
+    with pytest.raises(FileNotFoundError):
+        filesystem.cat_file(f"{directory}/none")
+    with pytest.raises(FileNotFoundError):
+        filesystem.ls(f"{directory}/none")
+    with pytest.raises(FileNotFoundError):
+        filesystem.rm(f"{directory}/none")
+    with pytest.raises(IsADirectoryError):
+        filesystem.cat_file(directory)
+    with pytest.raises(NotADirectoryError):
+        filesystem.rmdir(f"{directory}/o")
+    with pytest.raises(OSError):
+        filesystem.rmdir(directory)
+    with pytest.raises(FileExistsError):
+        filesystem.open(f"{directory}/o", "xb").close()
+    with pytest.raises(ValueError):
+        filesystem.open(f"{directory}/o", "qb")
+    with pytest.raises(NotImplementedError, match="S3"):
+        filesystem.sign(f"{directory}/o")
+    with pytest.raises(NotImplementedError, match="truncate"):
+        filesystem.touch(f"{directory}/o", truncate=False)
+    with pytest.raises(FileNotFoundError):
+        filesystem.get_file(f"{directory}/none", str(tmp_path / "x"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_of_the_store_pass_through(filesystem, store, directory):
+    filesystem.pipe_file(f"{directory}/a", b"x", ttl=600.0)
+    filesystem.pipe({f"{directory}/b": b"x"}, ttl=600.0)
+    with filesystem.open(f"{directory}/c", "wb", ttl=600.0, storage_class="dram:refuse") as file:
+        file.write(b"x" * 10_000)
+    assert all(store.stat(f"{directory}/{name}").expires_in > 60 for name in "abc")
+    assert store.stat(f"{directory}/c").storage_class == "dram:refuse"
+
+
+def test_callbacks_hear_of_bytes(filesystem, directory, tmp_path):
+    (tmp_path / "up").write_bytes(b"u" * 100_000)
+    up, down = Callback(), Callback()
+    filesystem.put_file(str(tmp_path / "up"), f"{directory}/o", callback=up)
+    filesystem.get_file(f"{directory}/o", str(tmp_path / "down"), callback=down)
+    assert (up.size, up.value) == (down.size, down.value) == (100_000, 100_000)
+    assert (tmp_path / "down").read_bytes() == b"u" * 100_000
+
+
+def test_checksum_changes_with_the_bytes(filesystem, directory):
+    filesystem.pipe_file(f"{directory}/o", b"x")
+    first = filesystem.checksum(f"{directory}/o")
+    assert filesystem.checksum(f"{directory}/o") == first
+    filesystem.pipe_file(f"{directory}/o", b"y")
+    assert filesystem.checksum(f"{directory}/o") != first
+
+
+def _child(filesystem, path, connection):
+    connection.send(filesystem.cat_file(path))
+
+
+def test_forked_child_connects_again(filesystem, directory):
+    filesystem.pipe_file(f"{directory}/o", b"x" * 100_000)
+    here, there = multiprocessing.get_context("fork").Pipe()
+    child = multiprocessing.get_context("fork").Process(
+        target=_child, args=(filesystem, f"{directory}/o", there)
+    )
+    child.start()
+    assert here.poll(60) and here.recv() == b"x" * 100_000
+    child.join(60)
+    assert child.exitcode == 0
