@@ -2,7 +2,7 @@
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 use sanderling_protocol::JobId;
 use sanderling_protocol::message::ObjectStat;
 
@@ -10,6 +10,10 @@ use sanderling_protocol::message::ObjectStat;
 /// time left in milliseconds.
 pub(crate) fn facts<'py>(py: Python<'py>, stat: &ObjectStat) -> PyResult<Bound<'py, PyTuple>> {
     let job = stat.job.map(|JobId(job)| job);
+    let attributes = PyDict::new(py);
+    for (name, text) in stat.attributes.iter() {
+        attributes.set_item(name, text)?;
+    }
     let fields = [
         stat.path.as_str().into_bound_py_any(py)?,
         stat.object.0.into_bound_py_any(py)?,
@@ -26,6 +30,7 @@ pub(crate) fn facts<'py>(py: Python<'py>, stat: &ObjectStat) -> PyResult<Bound<'
         stat.blocks.into_bound_py_any(py)?,
         stat.entries.into_bound_py_any(py)?,
         job.into_bound_py_any(py)?,
+        attributes.into_bound_py_any(py)?,
     ];
     PyTuple::new(py, fields)
 }

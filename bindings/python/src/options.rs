@@ -45,7 +45,7 @@ impl PyOptions {
             affinity,
             ttl: ttl_millis.map(Millis),
             delete_after_read,
-            expected_bytes: None,
+            ..PutOptions::default()
         }))
     }
 }

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_namenode::{NamenodeOptions, NamenodeServer};
-use sanderling_protocol::message::{BlockLength, Create, CreateKind, CreateMode, Register};
+use sanderling_protocol::message::{Attributes, BlockLength, Create, Register};
 use sanderling_protocol::node::TierCapacity;
-use sanderling_protocol::{Nonce, Path, Reply, Request, StorageClass, Tier};
+use sanderling_protocol::{Nonce, Path, Reply, Request, Tier};
 use sanderling_transport::{Pool, PoolOptions};
 use tokio::task::JoinSet;
 
@@ -199,7 +199,8 @@ async fn fill(pool: &Pool, address: &str, paths: u64, kind: &str, meter: &Meter)
                         let block = grant.blocks[0].block;
                         let lengths = vec![BlockLength { block, length: 4096 }];
                         let (object, lease) = (grant.object, grant.lease);
-                        seals.push(Request::Seal { object, lease, lengths });
+                        let attributes = Attributes::none();
+                        seals.push(Request::Seal { object, lease, lengths, attributes });
                     }
                 }
                 if !seals.is_empty() {
@@ -218,20 +219,7 @@ async fn fill(pool: &Pool, address: &str, paths: u64, kind: &str, meter: &Meter)
 }
 
 fn create(number: u64, inline: Option<Vec<u8>>) -> Create {
-    Create {
-        path: path(number),
-        kind: CreateKind::File,
-        mode: CreateMode::New,
-        parents: true,
-        is_listed: true,
-        class: StorageClass::default(),
-        affinity: None,
-        ttl: None,
-        delete_after_read: false,
-        writer: Nonce(7),
-        expected_bytes: Some(4096),
-        inline,
-    }
+    Create { expected_bytes: Some(4096), inline, ..Create::new(path(number), Nonce(7)) }
 }
 
 /// Reads what the kernel says about the server.

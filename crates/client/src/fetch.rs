@@ -414,6 +414,7 @@ pub(crate) mod tests {
         };
         let blocks: Vec<BlockLocation> = blocks.iter().enumerate().map(locate).collect();
         let stat = ObjectStat {
+            attributes: sanderling_protocol::message::Attributes::none(),
             path: Path::root(),
             object: ObjectId(1),
             kind: ObjectKind::File,

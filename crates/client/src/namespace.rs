@@ -1,11 +1,15 @@
 //! Names: list, stat, make, rename, delete.
 
 use sanderling_protocol::limits::LIST_PAGE_MAX;
-use sanderling_protocol::message::{Entry, ObjectKind, ObjectStat, Usage};
-use sanderling_protocol::{Millis, Path, Refusal, Reply, Request};
+use sanderling_protocol::message::{
+    Attributes, Concat, Condition, CreateMode, Entry, ObjectKind, ObjectStat, Usage,
+};
+use sanderling_protocol::{Millis, ObjectId, Path, Refusal, Reply, Request};
 
 use crate::client::Client;
 use crate::error::ClientError;
+use crate::nonce;
+use crate::options::PutOptions;
 
 /// Returns the reply of one kind, or the error that says that it is another.
 macro_rules! reply_of {
@@ -52,8 +56,31 @@ impl Client {
         after: &str,
         limit: u32,
     ) -> Result<(Vec<Entry>, bool), ClientError> {
-        let request = Request::List { path: path.clone(), after: after.to_owned(), limit };
-        let reply = self.request(request).await?;
+        self.page(path, after, limit, false).await
+    }
+
+    /// The same, with what applications keep beside the bytes of each.
+    ///
+    /// # Errors
+    /// As [`Client::list`].
+    pub async fn list_with_attributes(
+        &self,
+        path: &Path,
+        after: &str,
+        limit: u32,
+    ) -> Result<(Vec<Entry>, bool), ClientError> {
+        self.page(path, after, limit, true).await
+    }
+
+    async fn page(
+        &self,
+        path: &Path,
+        after: &str,
+        limit: u32,
+        with_attributes: bool,
+    ) -> Result<(Vec<Entry>, bool), ClientError> {
+        let (path, after) = (path.clone(), after.to_owned());
+        let reply = self.request(Request::List { path, after, limit, with_attributes }).await?;
         reply_of!(reply, "list", Reply::Entries { entries, is_more } => (entries, is_more))
     }
 
@@ -120,6 +147,51 @@ impl Client {
     pub async fn set_ttl(&self, path: &Path, ttl: Option<Millis>) -> Result<(), ClientError> {
         let reply = self.request(Request::SetTtl { path: path.clone(), ttl }).await?;
         reply_of!(reply, "set TTL", Reply::Done => ())
+    }
+
+    /// Sets what is kept beside an object's bytes, in place of all that was.
+    ///
+    /// # Errors
+    /// [`Refusal::Changed`] when another object than `expected` has the name by now,
+    /// [`Refusal::TooLarge`].
+    pub async fn set_attributes(
+        &self,
+        path: &Path,
+        expected: Option<ObjectId>,
+        attributes: Attributes,
+    ) -> Result<ObjectStat, ClientError> {
+        let request = Request::SetAttributes { path: path.clone(), expected, attributes };
+        let reply = self.request(request).await?;
+        reply_of!(reply, "set attributes", Reply::Stat(stat) => stat)
+    }
+
+    /// Makes one sealed file of the blocks of others, in their order, and takes the others away, all
+    /// in one step and without moving a byte. It replaces what has the name unless the mode is
+    /// [`CreateMode::New`]. Of the options, condition, parents, listing, TTL and attributes count.
+    ///
+    /// # Errors
+    /// [`Refusal::WrongKind`] of a part that is no sealed file, or is a value in the catalog and
+    /// not the first; [`Refusal::CrossesJob`]; [`Refusal::Exists`] and [`Refusal::Changed`] by the
+    /// condition. Nothing has changed then.
+    pub async fn concat(
+        &self,
+        parts: &[Path],
+        to: &Path,
+        options: &PutOptions,
+    ) -> Result<ObjectStat, ClientError> {
+        let is_new = options.mode == CreateMode::New;
+        let request = Concat {
+            parts: parts.to_vec(),
+            to: to.clone(),
+            condition: options.condition.or(is_new.then_some(Condition::Absent)),
+            parents: options.parents,
+            is_listed: options.is_listed,
+            ttl: options.ttl,
+            attributes: options.attributes.clone(),
+            writer: nonce::draw(),
+        };
+        let reply = self.request(Request::Concat(request)).await?;
+        reply_of!(reply, "concat", Reply::Stat(stat) => stat)
     }
 
     /// Returns what a subtree holds.

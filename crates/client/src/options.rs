@@ -1,6 +1,8 @@
 //! How an object is created.
 
-use sanderling_protocol::message::{Affinity, Create, CreateKind, CreateMode};
+use sanderling_protocol::message::{
+    Affinity, Attributes, Condition, Create, CreateKind, CreateMode,
+};
 use sanderling_protocol::{Millis, Path, StorageClass};
 
 use crate::nonce;
@@ -12,6 +14,10 @@ pub struct PutOptions {
     pub kind: CreateKind,
     /// What happens when the name exists.
     pub mode: CreateMode,
+    /// What must be under the name when the object takes it: looked at when it is created, and
+    /// again in the same step as it is sealed. With mode `Replace`, nothing is seen under the name
+    /// before the seal.
+    pub condition: Option<Condition>,
     /// Make missing directories above it.
     pub parents: bool,
     /// Whether its directory's listing shows it.
@@ -26,6 +32,11 @@ pub struct PutOptions {
     pub delete_after_read: bool,
     /// Bytes that will be written, if known.
     pub expected_bytes: Option<u64>,
+    /// What is kept beside its bytes.
+    pub attributes: Attributes,
+    /// Whether a small value may live in the catalog. Without it a file can be any part of a
+    /// concatenation.
+    pub is_inline_allowed: bool,
 }
 
 impl Default for PutOptions {
@@ -34,6 +45,7 @@ impl Default for PutOptions {
         Self {
             kind: CreateKind::File,
             mode: CreateMode::New,
+            condition: None,
             parents: false,
             is_listed: true,
             class: StorageClass::default(),
@@ -41,6 +53,8 @@ impl Default for PutOptions {
             ttl: None,
             delete_after_read: false,
             expected_bytes: None,
+            attributes: Attributes::none(),
+            is_inline_allowed: true,
         }
     }
 }
@@ -58,6 +72,7 @@ impl PutOptions {
             path: path.clone(),
             kind: self.kind,
             mode: self.mode,
+            condition: self.condition,
             parents: self.parents,
             is_listed: self.is_listed,
             class: self.class,
@@ -67,6 +82,7 @@ impl PutOptions {
             writer: nonce::draw(),
             expected_bytes: self.expected_bytes,
             inline: None,
+            attributes: self.attributes.clone(),
         }
     }
 }

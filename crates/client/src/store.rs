@@ -27,7 +27,7 @@ impl Client {
         let mut attempts = self.attempts(("put", path));
         let mut request = options.request(path);
         request.expected_bytes = Some(bytes.len() as u64);
-        if bytes.len() <= INLINE_BYTES_MAX {
+        if bytes.len() <= INLINE_BYTES_MAX && (options.is_inline_allowed || bytes.is_empty()) {
             count(&self.shared.counters.written_bytes, bytes.len() as u64);
             request.inline = Some(bytes.to_vec());
             return match self.request_within(&mut attempts, Request::Create(request)).await? {

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use sanderling_core::write::{Placed, Want, WriteMachine};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
-use sanderling_protocol::message::{Grant, ObjectStat};
+use sanderling_protocol::message::{Attributes, Grant, ObjectStat};
 use sanderling_protocol::{Header, LeaseId, NodeId, ObjectId, Op, Path, Refusal, Reply, Request};
 use sanderling_transport::{CallError, Patience};
 use tokio::task::JoinSet;
@@ -59,6 +59,7 @@ pub struct Writer {
     /// The number of the next piece.
     next_piece: u64,
     closed: Option<&'static str>,
+    attributes: Attributes,
 }
 
 impl Client {
@@ -125,6 +126,7 @@ impl Writer {
             held_up: None,
             next_piece: 0,
             closed: None,
+            attributes: Attributes::none(),
         };
         writer.learn(grant);
         writer
@@ -145,6 +147,18 @@ impl Writer {
     #[must_use]
     pub const fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns the object's id: nobody else's is the same, and a rename keeps it.
+    #[must_use]
+    pub const fn object(&self) -> ObjectId {
+        self.object
+    }
+
+    /// Sets a text that is kept beside the bytes from the close on, in place of what the object was
+    /// created with under that name.
+    pub fn set_attribute(&mut self, name: impl Into<String>, text: impl Into<String>) {
+        self.attributes.set(name, text);
     }
 
     /// Writes bytes at the end. They are copied.
@@ -242,7 +256,8 @@ impl Writer {
         let mut attempts = self.client.attempts(format!("close {}", self.path));
         let (object, lease) = (self.object, self.lease);
         let lengths = self.machine.lengths();
-        let request = Request::Seal { object, lease, lengths };
+        let attributes = std::mem::take(&mut self.attributes);
+        let request = Request::Seal { object, lease, lengths, attributes };
         match self.client.request_within(&mut attempts, request).await? {
             Reply::Stat(stat) => Ok(stat),
             _ => Err(ClientError::BadReply { what: attempts.what.to_string() }),

@@ -7,6 +7,7 @@
 mod apply;
 mod block_list;
 mod block_map;
+mod concat;
 mod copies;
 mod drain;
 mod due;
@@ -34,7 +35,7 @@ mod writing;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::event::LossReport;
-use sanderling_protocol::message::ObjectKind;
+use sanderling_protocol::message::{Attributes, ObjectKind};
 use sanderling_protocol::{BlockId, ClusterId, Instant, JobId, Millis, Nonce, ObjectId};
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +71,8 @@ pub struct Catalog {
     next_job: u64,
     objects: IdMap<ObjectId, Object>,
     blocks: IdMap<BlockId, Block>,
+    /// Of the objects that have any.
+    attributes: IdMap<ObjectId, Attributes>,
     nodes: Nodes,
     jobs: BTreeMap<JobId, Job>,
     manager: Option<Manager>,
@@ -123,6 +126,7 @@ impl Catalog {
             next_job: 1,
             objects,
             blocks: IdMap::new(),
+            attributes: IdMap::new(),
             nodes: Nodes::new(),
             jobs: BTreeMap::new(),
             manager: None,
@@ -141,6 +145,7 @@ impl Catalog {
         Self {
             objects: self.objects.clone(),
             blocks: self.blocks.clone(),
+            attributes: self.attributes.clone(),
             nodes: self.nodes.clone(),
             jobs: self.jobs.clone(),
             manager: self.manager.clone(),

@@ -129,6 +129,7 @@ mod tests {
 
     fn layout(object: u64, nodes: &[u32]) -> Arc<Layout> {
         let stat = ObjectStat {
+            attributes: sanderling_protocol::message::Attributes::none(),
             path: Path::root(),
             object: ObjectId(object),
             kind: ObjectKind::File,

@@ -7,14 +7,12 @@ use sanderling_core::Machine;
 use sanderling_core::catalog::{Command, DatanodeOrder};
 use sanderling_core::namenode::{Namenode, NamenodeConfig, Prepared};
 use sanderling_core::relocation::{Input, Output, Relocator, RelocatorConfig};
-use sanderling_protocol::message::{
-    BlockLength, Create, CreateKind, CreateMode, Heartbeat, Register,
-};
+use sanderling_protocol::message::{Attributes, BlockLength, Create, Heartbeat, Register};
 use sanderling_protocol::node::{Load, TierCapacity};
 use sanderling_protocol::order::{PushMove, Pushed};
 use sanderling_protocol::{
     BlockId, ClusterId, Epoch, Instant, Millis, NodeId, Nonce, Order, OrderReply, Policy, Refusal,
-    Reply, Request, StorageClass, Tier,
+    Reply, Request, Tier,
 };
 
 const MANAGER: Nonce = Nonce(99);
@@ -143,20 +141,9 @@ impl World {
     /// Writes a file of one to four blocks of any length, sealed or left open.
     fn write(&mut self, name: u64) {
         let count = 1 + self.dice.below(4);
-        let create = Create {
-            path: format!("/{name}").parse().unwrap(),
-            kind: CreateKind::File,
-            mode: CreateMode::New,
-            parents: false,
-            is_listed: true,
-            class: StorageClass::default(),
-            affinity: None,
-            ttl: None,
-            delete_after_read: false,
-            writer: Nonce(name),
-            expected_bytes: Some(count << 20),
-            inline: None,
-        };
+        let path = format!("/{name}").parse().unwrap();
+        let expected_bytes = Some(count << 20);
+        let create = Create { expected_bytes, ..Create::new(path, Nonce(name)) };
         let Ok(Reply::Grant(grant)) = self.ask(Request::Create(create)) else { return };
         let mut lengths = Vec::new();
         for granted in grant.blocks {
@@ -166,7 +153,8 @@ impl World {
         }
         let (object, lease) = (grant.object, grant.lease);
         let request = if self.dice.hits(80) {
-            Request::Seal { object, lease, lengths }
+            let attributes = Attributes::none();
+            Request::Seal { object, lease, lengths, attributes }
         } else {
             Request::Publish { object, lease, lengths }
         };

@@ -10,14 +10,13 @@ use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_namenode::{NamenodeOptions, NamenodeServer};
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{
-    BlockLength, Create, CreateKind, CreateMode, GrantedBlock, Heartbeat, Hello, HelloReply,
-    Register, Role,
+    Attributes, BlockLength, Create, GrantedBlock, Heartbeat, Hello, HelloReply, Register, Role,
 };
 use sanderling_protocol::node::{Load, Policy, TierCapacity};
 use sanderling_protocol::order::{PushMove, Pushed};
 use sanderling_protocol::{
     BlockId, Event, EventKind, Header, Millis, NodeId, NodeInfo, Nonce, Op, Order, OrderReply,
-    Refusal, Reply, Request, StorageClass, Tier,
+    Refusal, Reply, Request, Tier,
 };
 use sanderling_transport::{Handled, Pool, PoolOptions, Response, ServeOptions, Service};
 use tokio::net::TcpListener;
@@ -165,20 +164,9 @@ impl Cluster {
     /// Writes files of `blocks` blocks and a thousand bytes each.
     async fn files(&self, names: std::ops::Range<u32>, blocks: u32) {
         for name in names {
-            let create = Create {
-                path: format!("/f{name}").parse().unwrap(),
-                kind: CreateKind::File,
-                mode: CreateMode::New,
-                parents: false,
-                is_listed: true,
-                class: StorageClass::default(),
-                affinity: None,
-                ttl: None,
-                delete_after_read: false,
-                writer: Nonce(7),
-                expected_bytes: Some(u64::from(blocks) << 20),
-                inline: None,
-            };
+            let path = format!("/f{name}").parse().unwrap();
+            let expected_bytes = Some(u64::from(blocks) << 20);
+            let create = Create { expected_bytes, ..Create::new(path, Nonce(7)) };
             let reply = self.ask(Request::Create(create)).await.unwrap();
             let Reply::Grant(grant) = reply else { panic!("{reply:?}") };
             let write = |granted: &GrantedBlock| {
@@ -188,7 +176,8 @@ impl Cluster {
             };
             let lengths = grant.blocks.iter().map(write).collect();
             let (object, lease) = (grant.object, grant.lease);
-            self.ask(Request::Seal { object, lease, lengths }).await.unwrap();
+            let attributes = Attributes::none();
+            self.ask(Request::Seal { object, lease, lengths, attributes }).await.unwrap();
         }
     }
 

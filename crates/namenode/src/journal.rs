@@ -29,7 +29,7 @@ use crate::directory::{Directory, Kind};
 use crate::options::Sync;
 
 const MAGIC: [u8; 8] = *b"SNDLJRNL";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HEADER_BYTES: usize = 32;
 const RECORD_HEADER_BYTES: usize = 8;
 

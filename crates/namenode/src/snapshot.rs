@@ -15,7 +15,7 @@ use crate::directory::{Directory, Kind};
 use crate::error::StartError;
 
 const MAGIC: [u8; 8] = *b"SNDLSNAP";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const HEADER_BYTES: usize = 24;
 
 /// Encodes a catalog.

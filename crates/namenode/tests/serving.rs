@@ -117,7 +117,12 @@ async fn snapshots_take_the_place_of_the_journal_while_changes_go_on() {
     }
     drop(asker);
     let asker = start(small).await;
-    let files = |after: String| Request::List { path: support::path("/"), after, limit: 4096 };
+    let files = |after: String| Request::List {
+        path: support::path("/"),
+        after,
+        limit: 4096,
+        with_attributes: false,
+    };
     let mut all = names(asker.ask(files(String::new())).await);
     while all.len().is_multiple_of(4096) && !all.is_empty() {
         let more = names(asker.ask(files(all.last().unwrap().clone())).await);

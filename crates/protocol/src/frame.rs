@@ -28,7 +28,7 @@ pub const HEADER_BYTES: usize = 48;
 pub const MAGIC: u16 = 0x5344;
 
 /// The version of everything in this crate. Raised with any change of a message or a frame.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// What a frame asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -32,6 +32,16 @@ pub const REQUESTS_PER_FRAME_MAX: usize = 512;
 /// cost more than the value.
 pub const INLINE_BYTES_MAX: usize = 512;
 
+/// Most bytes of the names and texts that an application keeps beside one object: what S3 allows as
+/// user metadata (2 KiB) and tags (3.8 KiB), with room for checksums.
+pub const ATTRIBUTES_BYTES_MAX: usize = 8 << 10;
+
+/// Longest name of one of them in bytes.
+pub const ATTRIBUTE_NAME_BYTES_MAX: usize = 255;
+
+/// Most parts of one concatenation: as many as an S3 upload may have.
+pub const CONCAT_PARTS_MAX: usize = 10_000;
+
 /// Most entries in one page of a listing.
 pub const LIST_PAGE_MAX: usize = 4096;
 

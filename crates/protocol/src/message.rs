@@ -1,5 +1,6 @@
 //! Requests to the namenode and its replies.
 
+mod attributes;
 mod cluster;
 mod job;
 mod kind;
@@ -9,6 +10,7 @@ mod namespace;
 
 use serde::{Deserialize, Serialize};
 
+pub use attributes::{Attributes, Concat, Condition};
 pub use cluster::{Heartbeat, HeartbeatReply, Hello, HelloReply, Register, Registered, Role};
 pub use job::{JobHints, JobInfo, RegisterJob};
 pub use lookups::{Found, LookedUp, Lookups, Paths};
@@ -84,6 +86,8 @@ pub enum Request {
         lease: LeaseId,
         /// Final lengths of the blocks not ended before.
         lengths: Vec<BlockLength>,
+        /// What is kept beside the bytes, in place of what the create gave of the same names.
+        attributes: Attributes,
     },
     /// Gives an unsealed object up: a new one vanishes, an appended one keeps what was published.
     /// Reply: `Done`.
@@ -131,6 +135,8 @@ pub enum Request {
         after: String,
         /// At most this many, and never more than `LIST_PAGE_MAX`.
         limit: u32,
+        /// Whether entries come with what is kept beside their bytes.
+        with_attributes: bool,
     },
     /// Reply: `Stat`.
     Stat {
@@ -160,6 +166,17 @@ pub enum Request {
         /// Time from now on; `None` to keep it.
         ttl: Option<Millis>,
     },
+    /// Sets what is kept beside an object's bytes, in place of all that was. Reply: `Stat`.
+    SetAttributes {
+        /// A file or key-value.
+        path: Path,
+        /// Refuse with `Changed` if another object has the name by now.
+        expected: Option<ObjectId>,
+        /// What is kept from now on.
+        attributes: Attributes,
+    },
+    /// Makes one file of the blocks of others. Reply: `Stat`.
+    Concat(Concat),
     /// What a subtree holds. Reply: `Usage`.
     Usage {
         /// The subtree's root.

@@ -115,6 +115,9 @@ refusals! {
     /// The request's values contradict each other or its text is not valid.
     #[error("bad request: {why}")]
     BadRequest { why: String } = 30,
+    /// Another object has the name than the one that was expected there.
+    #[error("{path} is not object {expected} any more: look it up and decide again")]
+    Changed { path: Path, expected: ObjectId } = 31,
 
     /// The storage class is none of the known ones.
     #[error(
@@ -261,7 +264,7 @@ mod tests {
     fn refusals_have_golden_bytes() {
         let refusal = Refusal::Moved { block: BlockId(7), length: 300 };
         let bytes = postcard::to_stdvec(&refusal).unwrap();
-        assert_eq!(bytes, [24, 7, 0xac, 2]);
+        assert_eq!(bytes, [25, 7, 0xac, 2]);
         assert_eq!(refusal.code(), 80);
         assert_eq!(refusal.name(), "Moved");
         assert_eq!(postcard::from_bytes::<Refusal>(&bytes).unwrap(), refusal);

@@ -10,13 +10,13 @@ use sanderling_core::manager::Manager;
 use sanderling_core::namenode::{Namenode, NamenodeConfig, Prepared};
 use sanderling_core::relocation::{Input, Output, RelocatorConfig};
 use sanderling_protocol::message::{
-    Affinity, BlockLength, Create, CreateKind, CreateMode, Heartbeat, MoveCandidate, Register,
+    Affinity, Attributes, BlockLength, Create, Heartbeat, MoveCandidate, Register,
 };
 use sanderling_protocol::node::{Load, TierCapacity};
 use sanderling_protocol::order::Pushed;
 use sanderling_protocol::{
     ClusterId, Epoch, Instant, Millis, NodeId, NodeInfo, NodeSelector, Nonce, Order, OrderReply,
-    Policy, Refusal, Reply, Request, StorageClass, Tier,
+    Policy, Refusal, Reply, Request, Tier,
 };
 
 /// Bytes of every block.
@@ -113,7 +113,8 @@ impl Fleet {
                 let length = BLOCK_BYTES;
                 let blocks = grant.blocks.iter();
                 let lengths = blocks.map(|it| BlockLength { block: it.block, length }).collect();
-                self.ask(Request::Seal { object: grant.object, lease: grant.lease, lengths })?;
+                let (object, lease, attributes) = (grant.object, grant.lease, Attributes::none());
+                self.ask(Request::Seal { object, lease, lengths, attributes })?;
             }
         }
         Ok(())
@@ -268,18 +269,9 @@ impl Fleet {
 fn create(file: u64, host: Option<String>) -> Request {
     let path = format!("/fleet/{}/{file}", file % 1000);
     Request::Create(Create {
-        path: path.parse().expect("letters and digits"),
-        kind: CreateKind::File,
-        mode: CreateMode::New,
-        parents: true,
-        is_listed: true,
-        class: StorageClass::default(),
         affinity: host.map(Affinity::Host),
-        ttl: None,
-        delete_after_read: false,
-        writer: Nonce(0),
         expected_bytes: Some(u64::from(BLOCK_BYTES)),
-        inline: None,
+        ..Create::new(path.parse().expect("letters and digits"), Nonce(0))
     })
 }
 

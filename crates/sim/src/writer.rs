@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 use sanderling_core::fence::WriteRequest;
 use sanderling_core::retry::{Retry, RetryPolicy, Verdict};
 use sanderling_core::write::{Placed, WriteMachine};
-use sanderling_protocol::message::{BlockLength, Create, CreateKind, CreateMode, Grant};
+use sanderling_protocol::message::{
+    Attributes, BlockLength, Create, CreateKind, CreateMode, Grant,
+};
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{
     LeaseId, Millis, Nonce, ObjectId, Path, Refusal, Reply, Request, StorageClass,
@@ -202,7 +204,8 @@ impl World {
                 job.is_asking = true;
                 let (object, lease) = (job.object, job.lease);
                 let (lengths, prefix) = (job.machine.lengths(), job.prefix());
-                let request = Request::Seal { object, lease, lengths };
+                let request =
+                    Request::Seal { object, lease, lengths, attributes: Attributes::none() };
                 self.writer_call(number, request, WriterCall::Seal { job: job_number, prefix });
             }
             Stage::Opening | Stage::Sealing => {}
@@ -531,18 +534,15 @@ fn draw_open(random: &mut Random, nonce: Nonce, total: u64) -> (Path, Request) {
     let is_inline = is_key && total <= 500;
     let mode = if random.permille(400) { CreateMode::New } else { CreateMode::Replace };
     let create = Create {
-        path: path.clone(),
         kind: if is_key { CreateKind::KeyValue } else { CreateKind::File },
         mode,
         parents: random.permille(500),
         is_listed: random.permille(900),
         class: draw_class(random),
-        affinity: None,
         ttl: random.permille(100).then(|| Millis(random.between(200, 6000))),
-        delete_after_read: false,
-        writer: nonce,
         expected_bytes: random.permille(400).then_some(total),
         inline: is_inline.then(|| vec![0; total as usize]),
+        ..Create::new(path.clone(), nonce)
     };
     (path, Request::Create(create))
 }

@@ -8,7 +8,22 @@ VERSION: str
 
 # In the order of the fields of `Stat`; moments in microseconds, time left in milliseconds.
 ObjectFacts = tuple[
-    str, int, str, int, int, bool, bool, bool, str, int, int, int | None, int, int, int | None
+    str,
+    int,
+    str,
+    int,
+    int,
+    bool,
+    bool,
+    bool,
+    str,
+    int,
+    int,
+    int | None,
+    int,
+    int,
+    int | None,
+    dict[str, str],
 ]
 
 def main(arguments: list[str]) -> int: ...

@@ -47,6 +47,10 @@ class Exists(SanderlingError, FileExistsError):
     """An object of this name exists."""
 
 
+class Changed(SanderlingError, FileExistsError):
+    """Another object has the name than the one that was to be replaced or changed."""
+
+
 class NotADirectory(SanderlingError, NotADirectoryError):
     """The object holds no others."""
 
@@ -104,6 +108,7 @@ _CLASSES: dict[str, type[SanderlingError]] = {
     "NotFound": NotFound,
     "ObjectGone": NotFound,
     "Exists": Exists,
+    "Changed": Changed,
     "NotADirectory": NotADirectory,
     "IsADirectory": IsADirectory,
     "NotEmpty": NotEmpty,
@@ -133,6 +138,7 @@ _CLASSES: dict[str, type[SanderlingError]] = {
 _ERRNO = {
     NotFound: errno.ENOENT,
     Exists: errno.EEXIST,
+    Changed: errno.EEXIST,
     NotADirectory: errno.ENOTDIR,
     IsADirectory: errno.EISDIR,
     NotEmpty: errno.ENOTEMPTY,

@@ -39,6 +39,8 @@ class Stat:
     blocks: int
     entries: int
     job: int | None
+    attributes: dict[str, str] = field(default_factory=dict, hash=False)
+    """What an application keeps beside the bytes."""
 
     @classmethod
     def of(cls, facts: ObjectFacts) -> Stat:
@@ -67,6 +69,8 @@ class Entry:
     lost_bytes: int
     is_sealed: bool
     modified_at: datetime
+    attributes: dict[str, str] = field(default_factory=dict, hash=False)
+    """What an application keeps beside the bytes, in listings that were asked for it."""
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Entry:

@@ -72,6 +72,7 @@ fn alone(stat: ObjectStat) -> Located {
         lost_bytes: stat.lost_bytes,
         is_sealed: stat.is_sealed,
         modified_at: stat.modified_at,
+        attributes: stat.attributes,
     };
     Located { path: stat.path, entry }
 }
@@ -87,7 +88,8 @@ pub(super) async fn each_page(
     loop {
         #[expect(clippy::cast_possible_truncation)]
         let limit = LIST_PAGE_MAX as u32;
-        let request = Request::List { path: directory.clone(), after, limit };
+        let request =
+            Request::List { path: directory.clone(), after, limit, with_attributes: false };
         let reply = session.ask(client, request).await?;
         let Reply::Entries { entries, is_more } = reply else { return Err(unexpected(&reply)) };
         after = entries.last().map_or_else(String::new, |entry| entry.name.clone());

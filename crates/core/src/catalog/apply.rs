@@ -105,12 +105,18 @@ impl Catalog {
                 self.add_blocks(*object, *lease, ended, placed, orders)
             }
             Action::Publish { object, lease, lengths } => self.publish(*object, *lease, lengths),
-            Action::Seal { object, lease, lengths } => self.seal(*object, *lease, lengths, orders),
+            Action::Seal { object, lease, lengths, attributes } => {
+                self.seal(*object, *lease, lengths, attributes, orders)
+            }
             Action::Abort { object, lease } => self.abort(*object, *lease, orders),
             Action::RenewLeases { leases } => Ok(self.renew_leases(leases)),
             Action::Rename { from, to, replace } => self.rename(from, to, *replace, orders),
             Action::Delete { path, recursive } => self.delete(path, *recursive, orders),
             Action::SetTtl { path, ttl } => self.set_ttl(path, *ttl),
+            Action::SetAttributes { path, expected, attributes } => {
+                self.set_attributes(path, *expected, attributes)
+            }
+            Action::Concat(request) => self.concat(request, orders),
             other => unreachable!("{other:?} is not about an object"),
         }
     }

@@ -46,6 +46,9 @@ impl Catalog {
         if bound != names {
             problems.push(format!("{bound} objects have a name, {names} names are known"));
         }
+        for id in self.attributes.keys().filter(|id| !self.objects.contains_key(id)) {
+            problems.push(format!("object {id} has attributes and does not exist"));
+        }
         self.check_blocks(&mut problems);
         self.check_accounts(&mut problems);
         problems.truncate(PROBLEMS_MAX);

@@ -1,7 +1,8 @@
 //! The records of the log: every change of the catalog, with the choices already made.
 
 use sanderling_protocol::message::{
-    BlockLength, Create, Forecast, MoveCommit, MoveProposal, ObjectKind, Register, RegisterJob,
+    Attributes, BlockLength, Concat, Create, Forecast, MoveCommit, MoveProposal, ObjectKind,
+    Register, RegisterJob,
 };
 use sanderling_protocol::{
     BlockId, Epoch, Instant, JobId, LeaseId, Millis, NodeId, Nonce, ObjectId, Path, Tier,
@@ -62,6 +63,7 @@ pub enum Action {
         object: ObjectId,
         lease: LeaseId,
         lengths: Vec<BlockLength>,
+        attributes: Attributes,
     },
     Abort {
         object: ObjectId,
@@ -83,6 +85,12 @@ pub enum Action {
         path: Path,
         ttl: Option<Millis>,
     },
+    SetAttributes {
+        path: Path,
+        expected: Option<ObjectId>,
+        attributes: Attributes,
+    },
+    Concat(Concat),
     RegisterJob(RegisterJob),
     RenewJob {
         job: JobId,

@@ -1,7 +1,9 @@
 //! Names: create, make directories, rename, delete.
 
 use sanderling_protocol::limits::INLINE_BYTES_MAX;
-use sanderling_protocol::message::{Create, CreateKind, CreateMode, ObjectKind};
+use sanderling_protocol::message::{
+    Attributes, Condition, Create, CreateKind, CreateMode, ObjectKind,
+};
 use sanderling_protocol::{Instant, LeaseId, Millis, Nonce, ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
@@ -39,6 +41,12 @@ impl Catalog {
                 return Err(Refusal::Exists { path: request.path.clone() });
             }
         }
+        self.check_condition(request.condition, parent, &name)?;
+        if request.mode == CreateMode::New && matches!(request.condition, Some(Condition::Is(_))) {
+            let why = "an object that must not exist yet cannot replace a given one".to_owned();
+            return Err(Refusal::BadRequest { why });
+        }
+        request.attributes.check()?;
         let job = self.objects[&parent].job;
         let asked = request.inline.as_ref().map_or_else(
             || placed.iter().map(|place| u64::from(super::allocated_bytes(place.bytes_max))).sum(),
@@ -60,7 +68,7 @@ impl Catalog {
         if let Some(inline) = &request.inline {
             return self.seal_inline(id, inline, orders);
         }
-        self.grant_lease(id, request.writer);
+        self.grant_lease(id, request.writer, request.condition);
         let blocks = placed.iter().map(|place| self.add_block(id, *place)).collect::<Vec<_>>();
         Ok(Reply::Grant(self.grant(id, &blocks)))
     }
@@ -103,10 +111,57 @@ impl Catalog {
             body: Body::Data(data),
         };
         self.objects.insert(id, object);
+        self.keep_attributes(id, &request.attributes);
         if let Some(at) = expires_at {
             self.schedule(at, Due::Object(id));
         }
         id
+    }
+
+    /// Sets what is kept beside an object's bytes.
+    pub(super) fn keep_attributes(&mut self, id: ObjectId, attributes: &Attributes) {
+        if attributes.is_empty() {
+            self.attributes.remove(&id);
+        } else {
+            self.attributes.insert(id, attributes.clone());
+        }
+    }
+
+    /// Refuses when what is under a name is not what was expected there.
+    pub(super) fn check_condition(
+        &self,
+        condition: Option<Condition>,
+        parent: ObjectId,
+        name: &str,
+    ) -> Result<(), Refusal> {
+        let Some(condition) = condition else { return Ok(()) };
+        let path = || self.path_or_root(parent).join(name).unwrap_or_else(|_| Path::root());
+        match (condition, self.container_child(parent, name)) {
+            (Condition::Absent, Some(_)) => Err(Refusal::Exists { path: path() }),
+            (Condition::Is(expected), found) if found != Some(expected) => {
+                Err(Refusal::Changed { path: path(), expected })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets what is kept beside an object's bytes, in place of all that was.
+    pub(super) fn set_attributes(
+        &mut self,
+        path: &Path,
+        expected: Option<ObjectId>,
+        attributes: &Attributes,
+    ) -> Result<Reply, Refusal> {
+        attributes.check()?;
+        let id = self.resolve(path)?;
+        if self.objects[&id].data().is_none() {
+            return Err(Refusal::IsADirectory { path: path.clone() });
+        }
+        if let Some(expected) = expected.filter(|expected| *expected != id) {
+            return Err(Refusal::Changed { path: path.clone(), expected });
+        }
+        self.keep_attributes(id, attributes);
+        Ok(Reply::Stat(self.stat_of(id, self.now)?))
     }
 
     /// Answers a create that arrives again because its reply was lost. If it took so long that the
@@ -176,7 +231,7 @@ impl Catalog {
 
     /// Returns the container for a new object of that kind and the object's name in it, making
     /// directories on the way if asked to.
-    fn parent_for(
+    pub(super) fn parent_for(
         &mut self,
         path: &Path,
         kind: ObjectKind,

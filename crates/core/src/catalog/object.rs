@@ -1,6 +1,6 @@
 //! Objects of the namespace.
 
-use sanderling_protocol::message::ObjectKind;
+use sanderling_protocol::message::{Condition, ObjectKind};
 use sanderling_protocol::{Instant, JobId, LeaseId, Nonce, ObjectId, StorageClass};
 use serde::{Deserialize, Serialize};
 
@@ -72,6 +72,8 @@ pub(crate) struct Lease {
     pub(crate) until: Instant,
     /// The lease has ended and the datanodes are being asked how far the writer got.
     pub(crate) is_recovering: bool,
+    /// What must be under the object's name when its seal binds it.
+    pub(crate) condition: Option<Condition>,
 }
 
 impl Container {

@@ -97,6 +97,7 @@ impl Catalog {
         {
             self.jobs.remove(&job);
         }
+        self.attributes.remove(&id);
         let Body::Data(data) = object.body else { return 0 };
         if let Some(inline) = &data.inline {
             self.charge(object.job, -(inline.len() as i64));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use sanderling_protocol::limits::{BLOCKS_PER_LAYOUT_MAX, LIST_PAGE_MAX};
 use sanderling_protocol::message::{
-    BlockLocation, DrainWork, Entry, JobInfo, Layout, ObjectStat, Place,
+    Attributes, BlockLocation, DrainWork, Entry, JobInfo, Layout, ObjectStat, Place,
 };
 use sanderling_protocol::node::{
     Availability, DrainProgress, Load, NodeInfo, NodeSelector, Policy, TierUsage,
@@ -53,6 +53,7 @@ impl Catalog {
             blocks: data.map_or(0, with_bytes),
             entries: self.names.count(id) as u64,
             job: object.job,
+            attributes: self.attributes_of(id),
         }
     }
 
@@ -146,18 +147,25 @@ impl Catalog {
         nodes.into_iter().filter_map(place).collect()
     }
 
-    pub(crate) fn list(&self, path: &Path, after: &str, limit: u32) -> Result<Reply, Refusal> {
+    pub(crate) fn list(
+        &self,
+        path: &Path,
+        after: &str,
+        limit: u32,
+        with_attributes: bool,
+    ) -> Result<Reply, Refusal> {
         let id = self.resolve(path)?;
         if self.objects[&id].container().is_none() {
             return Err(Refusal::NotADirectory { path: path.clone() });
         }
         let limit = (limit as usize).clamp(1, LIST_PAGE_MAX);
         let mut page = self.names.listed_after(&self.objects, id, after);
-        let entries = page.by_ref().take(limit).map(|id| self.entry(id)).collect();
+        let entries = page.by_ref().take(limit).map(|id| self.entry(id, with_attributes));
+        let entries = entries.collect();
         Ok(Reply::Entries { entries, is_more: page.next().is_some() })
     }
 
-    fn entry(&self, id: ObjectId) -> Entry {
+    fn entry(&self, id: ObjectId, with_attributes: bool) -> Entry {
         let object = &self.objects[&id];
         let (bytes, lost_bytes) = self.bytes_of(id, object);
         Entry {
@@ -168,7 +176,13 @@ impl Catalog {
             lost_bytes,
             is_sealed: object.data().is_none_or(|data| data.is_sealed),
             modified_at: object.modified_at,
+            attributes: if with_attributes { self.attributes_of(id) } else { Attributes::none() },
         }
+    }
+
+    /// Returns what is kept beside an object's bytes.
+    fn attributes_of(&self, id: ObjectId) -> Attributes {
+        self.attributes.get(&id).cloned().unwrap_or_default()
     }
 
     pub(crate) fn job_infos(&self, now: Instant) -> Vec<JobInfo> {

@@ -3,7 +3,9 @@
 //! The bytes that count are those that the lease's holder published. A datanode may hold more of a
 //! block, never fewer, and what it holds beyond is never read.
 
-use sanderling_protocol::message::{BlockLength, Grant, GrantedBlock, ObjectKind};
+use sanderling_protocol::message::{
+    Attributes, BlockLength, Condition, Grant, GrantedBlock, ObjectKind,
+};
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{
     BlockId, Epoch, LeaseId, Millis, NodeId, Nonce, ObjectId, Path, Refusal, Reply, Tier,
@@ -20,12 +22,19 @@ use super::object::Lease;
 const RECOVERY_RETRY: Millis = Millis(1000);
 
 impl Catalog {
-    pub(super) fn grant_lease(&mut self, id: ObjectId, writer: Nonce) {
+    pub(super) fn grant_lease(
+        &mut self,
+        id: ObjectId,
+        writer: Nonce,
+        condition: Option<Condition>,
+    ) {
         let lease = LeaseId(self.next_lease);
         self.next_lease += 1;
         let until = self.now + self.lease;
         let data = self.data_mut(id);
-        data.lease = Some(Box::new(Lease { id: lease, writer, until, is_recovering: false }));
+        let is_recovering = false;
+        let lease = Lease { id: lease, writer, until, is_recovering, condition };
+        data.lease = Some(Box::new(lease));
         data.is_sealed = false;
         self.schedule(until, Due::Lease(id));
     }
@@ -83,7 +92,7 @@ impl Catalog {
         }
         self.check_quota(object.job, reserved_bytes(placed))?;
         self.check_placed(placed)?;
-        self.grant_lease(id, writer);
+        self.grant_lease(id, writer, None);
         let blocks: Vec<BlockId> = placed.iter().map(|place| self.add_block(id, *place)).collect();
         Ok(Reply::Grant(self.grant(id, &blocks)))
     }
@@ -125,6 +134,7 @@ impl Catalog {
         id: ObjectId,
         lease: LeaseId,
         lengths: &[BlockLength],
+        attributes: &Attributes,
         orders: &mut Orders,
     ) -> Result<Reply, Refusal> {
         let data = self.objects.get(&id).and_then(|object| object.data());
@@ -137,9 +147,15 @@ impl Catalog {
         }
         self.check_lease(id, lease)?;
         self.check_lengths(id, lengths)?;
+        let mut kept = self.attributes.get(&id).cloned().unwrap_or_default();
+        kept.set_all(attributes);
+        kept.check()?;
+        let data = self.objects[&id].data().expect("the lease was checked");
+        let condition = data.lease.as_ref().and_then(|lease| lease.condition);
         self.end_blocks(id, lengths, orders);
         self.close(id, orders);
-        self.bind_sealed(id, orders)
+        self.keep_attributes(id, &kept);
+        self.bind_sealed(id, condition, orders)
     }
 
     /// Tells whether an object has a block of at least that length; of none has everybody.
@@ -162,12 +178,18 @@ impl Catalog {
         data.bytes = bytes;
         data.inline = Some(Box::from(inline));
         data.is_sealed = true;
-        self.bind_sealed(id, orders)
+        // Its condition was looked at in this same step.
+        self.bind_sealed(id, None, orders)
     }
 
     /// Gives a sealed object its name, replacing what had it. Of key-values the last created wins,
     /// of files the last sealed.
-    fn bind_sealed(&mut self, id: ObjectId, orders: &mut Orders) -> Result<Reply, Refusal> {
+    pub(super) fn bind_sealed(
+        &mut self,
+        id: ObjectId,
+        condition: Option<Condition>,
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
         let object = &self.objects[&id];
         if object.is_bound {
             return Ok(Reply::Stat(self.stat_of(id, self.now)?));
@@ -176,6 +198,10 @@ impl Catalog {
         if !self.objects.contains_key(&parent) {
             self.remove_tree(id, orders);
             return Err(Refusal::ObjectGone { object: id });
+        }
+        if let Err(refusal) = self.check_condition(condition, parent, name.as_str()) {
+            self.remove_tree(id, orders);
+            return Err(refusal);
         }
         match self.container_child(parent, name.as_str()) {
             Some(existing) if self.objects[&existing].container().is_some() => {

@@ -57,12 +57,18 @@ impl Namenode {
             Request::Publish { object, lease, lengths } => {
                 Action::Publish { object, lease, lengths }
             }
-            Request::Seal { object, lease, lengths } => Action::Seal { object, lease, lengths },
+            Request::Seal { object, lease, lengths, attributes } => {
+                Action::Seal { object, lease, lengths, attributes }
+            }
             Request::Abort { object, lease } => Action::Abort { object, lease },
             Request::RenewLeases { leases } => Action::RenewLeases { leases },
             Request::Rename { from, to, replace } => Action::Rename { from, to, replace },
             Request::Delete { path, recursive } => Action::Delete { path, recursive },
             Request::SetTtl { path, ttl } => Action::SetTtl { path, ttl },
+            Request::SetAttributes { path, expected, attributes } => {
+                Action::SetAttributes { path, expected, attributes }
+            }
+            Request::Concat(request) => Action::Concat(request),
             Request::RegisterJob(request) => Action::RegisterJob(request),
             Request::RenewJob { job } => Action::RenewJob { job },
             Request::EndJob { job } => Action::EndJob { job },

@@ -18,7 +18,9 @@ impl Namenode {
                 catalog.layout(*object, *offset, *bytes, now)
             }
             Request::LookupMany { paths } => catalog.lookup_many(paths).map(Reply::Found),
-            Request::List { path, after, limit } => catalog.list(path, after, *limit),
+            Request::List { path, after, limit, with_attributes } => {
+                catalog.list(path, after, *limit, *with_attributes)
+            }
             Request::Stat { path } => catalog.stat(path, now).map(Reply::Stat),
             Request::Usage { path } => catalog.usage(path).map(Reply::Usage),
             Request::Jobs => Ok(Reply::Jobs(catalog.job_infos(now))),

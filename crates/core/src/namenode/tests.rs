@@ -1,7 +1,9 @@
 //! Behaviour of the whole machine. After every step the catalog must agree with itself, and at the
 //! end the replayed log must give the same catalog.
 
+mod attributes;
 mod cluster;
+mod concat;
 mod copies;
 mod events;
 mod heirs;
@@ -11,12 +13,12 @@ mod names;
 mod writing;
 
 use sanderling_protocol::message::{
-    BlockLength, Create, CreateKind, CreateMode, Grant, Layout, ObjectStat, Register,
+    Attributes, BlockLength, Create, Grant, Layout, ObjectStat, Register,
 };
 use sanderling_protocol::node::TierCapacity;
 use sanderling_protocol::{
     BlockId, ClusterId, Instant, Millis, NodeId, Nonce, OrderReply, Path, Refusal, Reply, Request,
-    StorageClass, Tier,
+    Tier,
 };
 
 use super::{Namenode, NamenodeConfig, Prepared};
@@ -141,26 +143,14 @@ impl Rig {
     }
 
     fn file(&mut self, name: &str) -> Create {
-        Create {
-            path: path(name),
-            kind: CreateKind::File,
-            mode: CreateMode::New,
-            parents: true,
-            is_listed: true,
-            class: StorageClass::default(),
-            affinity: None,
-            ttl: None,
-            delete_after_read: false,
-            writer: self.nonce(),
-            expected_bytes: None,
-            inline: None,
-        }
+        Create::new(path(name), self.nonce())
     }
 
     fn seal(&mut self, grant: &Grant, lengths: &[u32]) -> Result<ObjectStat, Refusal> {
         let blocks = grant.blocks.iter().zip(lengths);
         let lengths = blocks.map(|(granted, bytes)| length(granted.block, *bytes)).collect();
-        match self.ask(Request::Seal { object: grant.object, lease: grant.lease, lengths })? {
+        let (object, lease, attributes) = (grant.object, grant.lease, Attributes::none());
+        match self.ask(Request::Seal { object, lease, lengths, attributes })? {
             Reply::Stat(stat) => Ok(stat),
             other => panic!("{other:?}"),
         }
@@ -188,7 +178,12 @@ impl Rig {
     }
 
     fn names(&mut self, directory: &str) -> Vec<String> {
-        let request = Request::List { path: path(directory), after: String::new(), limit: 100 };
+        let request = Request::List {
+            path: path(directory),
+            after: String::new(),
+            limit: 100,
+            with_attributes: false,
+        };
         match self.ask(request).unwrap() {
             Reply::Entries { entries, .. } => entries.into_iter().map(|entry| entry.name).collect(),
             other => panic!("{other:?}"),

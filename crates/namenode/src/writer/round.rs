@@ -77,7 +77,9 @@ pub(super) const fn is_change(request: &Request) -> bool {
         | Request::RenewLeases { .. }
         | Request::Rename { .. }
         | Request::Delete { .. }
-        | Request::SetTtl { .. } => true,
+        | Request::SetTtl { .. }
+        | Request::SetAttributes { .. }
+        | Request::Concat(_) => true,
         _ => false,
     }
 }

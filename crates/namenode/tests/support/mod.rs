@@ -5,10 +5,10 @@ use std::path::Path as FilePath;
 use std::time::Duration;
 
 use sanderling_namenode::{NamenodeOptions, NamenodeServer, StartError};
-use sanderling_protocol::message::{Create, CreateKind, CreateMode, ObjectKind, Register};
+use sanderling_protocol::message::{Create, ObjectKind, Register};
 use sanderling_protocol::node::TierCapacity;
 use sanderling_protocol::{
-    Event, EventKind, Millis, NodeId, Nonce, Path, Refusal, Reply, Request, StorageClass, Tier,
+    Event, EventKind, Millis, NodeId, Nonce, Path, Refusal, Reply, Request, Tier,
 };
 use sanderling_transport::{CallError, Pool, PoolOptions};
 use tokio::time::Instant;
@@ -119,20 +119,8 @@ pub(crate) fn directory(text: &str) -> Request {
 }
 
 pub(crate) fn inline(text: &str, value: &[u8]) -> Request {
-    Request::Create(Create {
-        path: path(text),
-        kind: CreateKind::File,
-        mode: CreateMode::New,
-        parents: false,
-        is_listed: true,
-        class: StorageClass::default(),
-        affinity: None,
-        ttl: None,
-        delete_after_read: false,
-        writer: Nonce(7),
-        expected_bytes: None,
-        inline: Some(value.to_vec()),
-    })
+    let (parents, inline) = (false, Some(value.to_vec()));
+    Request::Create(Create { parents, inline, ..Create::new(path(text), Nonce(7)) })
 }
 
 pub(crate) fn stat(text: &str) -> Request {
@@ -140,7 +128,7 @@ pub(crate) fn stat(text: &str) -> Request {
 }
 
 pub(crate) fn list(text: &str) -> Request {
-    Request::List { path: path(text), after: String::new(), limit: 4096 }
+    Request::List { path: path(text), after: String::new(), limit: 4096, with_attributes: false }
 }
 
 pub(crate) fn names(reply: Result<Reply, Refusal>) -> Vec<String> {

@@ -21,7 +21,7 @@ fn header() -> Header {
 fn header_has_golden_bytes() {
     #[rustfmt::skip]
     let golden: [u8; HEADER_BYTES] = [
-        0x44, 0x53, 2, 6, 0, 0, 1, 0,
+        0x44, 0x53, 3, 6, 0, 0, 1, 0,
         8, 7, 6, 5, 4, 3, 2, 1,
         9, 0, 0, 0, 0, 0, 0, 0,
         3, 0, 0, 0, 0, 0x10, 0, 0,

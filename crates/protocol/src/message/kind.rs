@@ -23,6 +23,8 @@ impl Request {
             Self::Rename { .. } => "rename",
             Self::Delete { .. } => "delete",
             Self::SetTtl { .. } => "set_ttl",
+            Self::SetAttributes { .. } => "set_attributes",
+            Self::Concat(_) => "concat",
             Self::Usage { .. } => "usage",
             Self::RegisterJob(_) => "register_job",
             Self::RenewJob { .. } => "renew_job",

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::attributes::{Attributes, Condition};
 use crate::ids::{BlockId, Epoch, JobId, LeaseId, NodeId, Nonce, ObjectId};
 use crate::path::Path;
 use crate::refusal::ByteRange;
@@ -80,6 +81,8 @@ pub struct Create {
     pub kind: CreateKind,
     /// What happens when the name exists. A key-value always replaces.
     pub mode: CreateMode,
+    /// What must be under the name when the object takes it; of mode `New` nothing is anyway.
+    pub condition: Option<Condition>,
     /// Make missing directories above it.
     pub parents: bool,
     /// Whether its directory's listing shows it.
@@ -99,6 +102,32 @@ pub struct Create {
     /// The whole value, at most `INLINE_BYTES_MAX`: the object is sealed at once and has no blocks.
     #[serde(with = "crate::octets::optional")]
     pub inline: Option<Vec<u8>>,
+    /// What is kept beside its bytes.
+    pub attributes: Attributes,
+}
+
+impl Create {
+    /// Returns the request for a listed file that must not exist yet, with its directories, in
+    /// memory first. Nothing is known of its bytes.
+    #[must_use]
+    pub fn new(path: Path, writer: Nonce) -> Self {
+        Self {
+            path,
+            kind: CreateKind::File,
+            mode: CreateMode::New,
+            condition: None,
+            parents: true,
+            is_listed: true,
+            class: StorageClass::default(),
+            affinity: None,
+            ttl: None,
+            delete_after_read: false,
+            writer,
+            expected_bytes: None,
+            inline: None,
+            attributes: Attributes::none(),
+        }
+    }
 }
 
 /// One block that a writer may fill.
@@ -237,6 +266,8 @@ pub struct ObjectStat {
     pub entries: u64,
     /// The job it belongs to.
     pub job: Option<JobId>,
+    /// What an application keeps beside its bytes.
+    pub attributes: Attributes,
 }
 
 /// One line of a listing.
@@ -256,4 +287,6 @@ pub struct Entry {
     pub is_sealed: bool,
     /// When its bytes or entries last changed.
     pub modified_at: Instant,
+    /// What an application keeps beside its bytes, if it was asked for.
+    pub attributes: Attributes,
 }

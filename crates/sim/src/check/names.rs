@@ -488,7 +488,12 @@ impl World {
         for (path, count) in listed {
             let path: Path =
                 if path.is_empty() { Path::root() } else { path.parse().expect("good") };
-            let request = Request::List { path: path.clone(), after: String::new(), limit: 1000 };
+            let request = Request::List {
+                path: path.clone(),
+                after: String::new(),
+                limit: 1000,
+                with_attributes: false,
+            };
             match self.peek(&request) {
                 Ok(Reply::Entries { entries, .. }) if entries.len() == count => {}
                 found => return differs(path.as_str(), count, found),

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sanderling_protocol::message::{BlockLength, Create, CreateKind, CreateMode, Grant, Role};
+use sanderling_protocol::message::{Attributes, BlockLength, Create, Grant, Role};
 use sanderling_protocol::order::HeldBlock;
-use sanderling_protocol::{Nonce, Path, Refusal, Reply, Request, StorageClass};
+use sanderling_protocol::{Nonce, Path, Refusal, Reply, Request};
 use tokio::task::JoinSet;
 
 use crate::failure::Failure;
@@ -99,18 +99,9 @@ async fn create(
 fn one(what: What, index: u64) -> Create {
     let is_value = what == What::Value;
     Create {
-        path: path(what, index),
-        kind: CreateKind::File,
-        mode: CreateMode::New,
-        parents: true,
-        is_listed: true,
-        class: StorageClass::default(),
-        affinity: None,
-        ttl: None,
-        delete_after_read: false,
-        writer: WRITER,
         expected_bytes: Some(u64::from(BLOCK_BYTES)),
         inline: is_value.then(|| vec![0x5a; VALUE_BYTES]),
+        ..Create::new(path(what, index), WRITER)
     }
 }
 
@@ -120,8 +111,12 @@ type Held = (sanderling_protocol::NodeId, HeldBlock);
 fn seal(grant: &Grant) -> (Request, Option<Held>) {
     let length = BLOCK_BYTES;
     let lengths = grant.blocks.iter().map(|block| BlockLength { block: block.block, length });
-    let request =
-        Request::Seal { object: grant.object, lease: grant.lease, lengths: lengths.collect() };
+    let request = Request::Seal {
+        object: grant.object,
+        lease: grant.lease,
+        lengths: lengths.collect(),
+        attributes: Attributes::none(),
+    };
     let held = grant
         .blocks
         .first()

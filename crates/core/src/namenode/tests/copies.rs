@@ -1,7 +1,7 @@
 //! Copies made ahead of a notice: what they survive, and when they go.
 
 use sanderling_protocol::message::{
-    BlockLength, GrantedBlock, MoveCommit, MoveProposal, MovePurpose,
+    Attributes, BlockLength, GrantedBlock, MoveCommit, MoveProposal, MovePurpose,
 };
 use sanderling_protocol::{
     BlockId, Epoch, EventKind, Millis, NodeId, NodeInfo, Nonce, Order, Policy, Refusal, Reply,
@@ -192,7 +192,8 @@ fn copy_that_is_not_the_home_yet_is_no_target_of_a_relocation() {
         ended = more.blocks.iter().map(whole).collect();
         blocks.extend(more.blocks);
     }
-    rig.ask(Request::Seal { object, lease, lengths: ended }).unwrap();
+    rig.ask(Request::Seal { object, lease, lengths: ended, attributes: Attributes::none() })
+        .unwrap();
     let (to, from_epoch, tier, purpose) = (NodeId(2), Epoch(1), Tier::Dram, MovePurpose::Precopy);
     let of_first = blocks.iter().filter(|block| block.node == NodeId(1));
     let moves: Vec<MoveProposal> = of_first

@@ -32,8 +32,14 @@ fn names_are_exact_and_listed_in_order() {
         rig.put(name, 10);
     }
     assert_eq!(rig.names("/d"), [" a", "A", "a", "a ", "b", "ä"]);
-    let Reply::Entries { entries, is_more } =
-        rig.ask(Request::List { path: path("/d"), after: "A".to_owned(), limit: 2 }).unwrap()
+    let Reply::Entries { entries, is_more } = rig
+        .ask(Request::List {
+            path: path("/d"),
+            after: "A".to_owned(),
+            limit: 2,
+            with_attributes: false,
+        })
+        .unwrap()
     else {
         panic!("not a listing");
     };

@@ -1,0 +1,151 @@
+//! Making one file of the blocks of others.
+
+use std::collections::BTreeSet;
+
+use sanderling_protocol::limits::CONCAT_PARTS_MAX;
+use sanderling_protocol::message::{Concat, ObjectKind};
+use sanderling_protocol::{LeaseId, ObjectId, Path, Refusal, Reply};
+
+use super::Catalog;
+use super::block_list::BlockList;
+use super::block_map::Orders;
+use super::due::Due;
+use super::name::Name;
+use super::object::{Body, Data, Object};
+
+impl Catalog {
+    /// Makes one sealed file of others. Refusals are found before anything is changed, except that
+    /// directories made on the way stay.
+    pub(super) fn concat(
+        &mut self,
+        request: &Concat,
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        if let Ok(id) = self.resolve(&request.to) {
+            let is_repeated = |data: &Data| data.created_by == request.writer;
+            if self.objects[&id].data().is_some_and(is_repeated) {
+                return Ok(Reply::Stat(self.stat_of(id, self.now)?));
+            }
+        }
+        request.attributes.check()?;
+        let parts = self.parts_of(&request.parts)?;
+        let (parent, name) = self.parent_for(&request.to, ObjectKind::File, request.parents)?;
+        self.check_condition(request.condition, parent, &name)?;
+        if let Some(existing) = self.container_child(parent, &name)
+            && self.objects[&existing].container().is_some()
+        {
+            return Err(Refusal::IsADirectory { path: request.to.clone() });
+        }
+        let job = self.objects[&parent].job;
+        for (id, path) in parts.iter().zip(&request.parts) {
+            if self.objects[id].job != job {
+                let (from, to) = (path.clone(), request.to.clone());
+                return Err(Refusal::CrossesJob { from, to });
+            }
+        }
+        let id = self.insert_joined(request, &parts, parent, &name);
+        for part in parts {
+            self.remove_tree(part, orders);
+        }
+        self.bind_sealed(id, None, orders)
+    }
+
+    /// Finds the parts and refuses what cannot be one.
+    fn parts_of(&self, paths: &[Path]) -> Result<Vec<ObjectId>, Refusal> {
+        if paths.is_empty() {
+            let why = "a concatenation needs at least one part".to_owned();
+            return Err(Refusal::BadRequest { why });
+        }
+        if paths.len() > CONCAT_PARTS_MAX {
+            let (value, limit) = (paths.len() as u64, CONCAT_PARTS_MAX as u64);
+            return Err(Refusal::TooLarge { what: "parts of one file".to_owned(), value, limit });
+        }
+        let mut seen = BTreeSet::new();
+        let mut parts = Vec::with_capacity(paths.len());
+        for path in paths {
+            let id = self.resolve(path)?;
+            let wrong =
+                |why: &str| Err(Refusal::WrongKind { path: path.clone(), why: why.to_owned() });
+            let Some(data) = self.objects[&id].data() else {
+                return Err(Refusal::IsADirectory { path: path.clone() });
+            };
+            if data.kind != ObjectKind::File {
+                return wrong("only files are parts of a file");
+            }
+            if !data.is_sealed {
+                return wrong("a part must be sealed first");
+            }
+            let has_inline = data.inline.as_ref().is_some_and(|inline| !inline.is_empty());
+            if has_inline && !parts.is_empty() {
+                return wrong(
+                    "only the first part may be a value in the catalog: write it with blocks",
+                );
+            }
+            if !seen.insert(id) {
+                return wrong("a file is a part once at most");
+            }
+            parts.push(id);
+        }
+        Ok(parts)
+    }
+
+    /// Makes the new file of the parts' bytes, which the parts have no longer.
+    fn insert_joined(
+        &mut self,
+        request: &Concat,
+        parts: &[ObjectId],
+        parent: ObjectId,
+        name: &str,
+    ) -> ObjectId {
+        let id = ObjectId(self.next_object);
+        self.next_object += 1;
+        // Not 0, which is the mark of what was never sealed.
+        let sealed_by = LeaseId(self.next_lease);
+        self.next_lease += 1;
+        let first = self.objects[&parts[0]].data().expect("parts are files");
+        let mut data = Data {
+            kind: ObjectKind::File,
+            class: first.class,
+            delete_after_read: first.delete_after_read,
+            is_sealed: true,
+            bytes: 0,
+            lost_bytes: 0,
+            inline: None,
+            blocks: BlockList::default(),
+            created_by: request.writer,
+            lease: None,
+            sealed_by,
+        };
+        for part in parts {
+            let of_part = self.data_mut(*part);
+            data.bytes += std::mem::take(&mut of_part.bytes);
+            data.lost_bytes += std::mem::take(&mut of_part.lost_bytes);
+            // The job's account goes on: the bytes only change their object.
+            let inline = of_part.inline.take().filter(|inline| !inline.is_empty());
+            let blocks = std::mem::take(&mut of_part.blocks);
+            data.inline = data.inline.or(inline);
+            for block in blocks.iter() {
+                data.blocks.push(*block);
+                self.blocks.get_mut(block).expect("an object's blocks are there").object = id;
+            }
+        }
+        let expires_at = request.ttl.map(|ttl| self.now + ttl);
+        let object = Object {
+            parent,
+            name: Name::from(name),
+            is_bound: false,
+            is_listed: request.is_listed,
+            created_at: self.now,
+            modified_at: self.now,
+            expires_at,
+            job: self.objects[&parent].job,
+            body: Body::Data(data),
+        };
+        self.objects.insert(id, object);
+        self.keep_attributes(id, &request.attributes);
+        if let Some(at) = expires_at {
+            self.schedule(at, Due::Object(id));
+        }
+        id
+    }
+}

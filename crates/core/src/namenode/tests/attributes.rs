@@ -1,0 +1,148 @@
+//! What is kept beside bytes, and names that change hands only from what was expected there.
+
+use sanderling_protocol::message::{Attributes, Condition, Create, CreateMode, Entry};
+use sanderling_protocol::{ObjectId, Refusal, Reply, Request};
+
+use super::{MIB, Rig, path};
+
+fn of(all: &[(&str, &str)]) -> Attributes {
+    all.iter().copied().collect()
+}
+
+impl Rig {
+    fn replacing(&mut self, name: &str, condition: Option<Condition>) -> Create {
+        Create { mode: CreateMode::Replace, condition, ..self.file(name) }
+    }
+
+    fn put_value(&mut self, request: Create) -> Result<ObjectId, Refusal> {
+        let request = Create { inline: Some(b"value".to_vec()), ..request };
+        match self.ask(Request::Create(request))? {
+            Reply::Stat(stat) => Ok(stat.object),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn set_attributes(
+        &mut self,
+        name: &str,
+        expected: Option<ObjectId>,
+        attributes: Attributes,
+    ) -> Result<Reply, Refusal> {
+        self.ask(Request::SetAttributes { path: path(name), expected, attributes })
+    }
+
+    fn listed(&mut self, name: &str, with_attributes: bool) -> Vec<Entry> {
+        let (path, after) = (path(name), String::new());
+        match self.ask(Request::List { path, after, limit: 10, with_attributes }).unwrap() {
+            Reply::Entries { entries, .. } => entries,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn attributes_are_kept_with_the_object_and_go_with_it() {
+    let mut rig = Rig::with_nodes(1);
+    let first = of(&[("a", "1"), ("b", "1")]);
+    let create = Create { attributes: first.clone(), ..rig.file("/d/f") };
+    let grant = rig.create_with(create).unwrap();
+    assert_eq!(rig.stat("/d/f").unwrap().attributes, first);
+    let lengths = vec![super::length(grant.blocks[0].block, 10)];
+    let (object, lease) = (grant.object, grant.lease);
+    let attributes = of(&[("b", "2"), ("c", "2")]);
+    rig.ask(Request::Seal { object, lease, lengths, attributes }).unwrap();
+    let both = of(&[("a", "1"), ("b", "2"), ("c", "2")]);
+    assert_eq!(rig.stat("/d/f").unwrap().attributes, both);
+    rig.ask(Request::Rename { from: path("/d/f"), to: path("/d/g"), replace: false }).unwrap();
+    assert_eq!(rig.listed("/d", true)[0].attributes, both);
+    assert_eq!(rig.listed("/d", false)[0].attributes, Attributes::none());
+    rig.set_attributes("/d/g", Some(object), of(&[("z", "")])).unwrap();
+    assert_eq!(rig.stat("/d/g").unwrap().attributes, of(&[("z", "")]));
+    // Another object under the same name has its own.
+    let request = rig.replacing("/d/g", None);
+    rig.put_value(request).unwrap();
+    assert_eq!(rig.stat("/d/g").unwrap().attributes, Attributes::none());
+    assert!(matches!(
+        rig.set_attributes("/d/g", Some(object), Attributes::none()),
+        Err(Refusal::Changed { expected, .. }) if expected == object
+    ));
+    assert!(matches!(
+        rig.set_attributes("/d", None, Attributes::none()),
+        Err(Refusal::IsADirectory { .. })
+    ));
+}
+
+#[test]
+fn attributes_beyond_their_limit_are_refused_and_change_nothing() {
+    let mut rig = Rig::with_nodes(1);
+    let long = "x".repeat(5000);
+    let attributes = of(&[("a", &long)]);
+    let create = Create { attributes: attributes.clone(), ..rig.file("/f") };
+    let grant = rig.create_with(create).unwrap();
+    let lengths = vec![super::length(grant.blocks[0].block, 10)];
+    let (object, lease) = (grant.object, grant.lease);
+    let seal = |name: &str| {
+        let (lengths, attributes) = (lengths.clone(), of(&[(name, &long)]));
+        Request::Seal { object, lease, lengths, attributes }
+    };
+    // Each is small enough, both together are not.
+    assert!(matches!(rig.ask(seal("b")), Err(Refusal::TooLarge { .. })));
+    assert!(!rig.stat("/f").unwrap().is_sealed);
+    rig.ask(seal("a")).unwrap();
+    assert_eq!(rig.stat("/f").unwrap().attributes, attributes);
+    let nameless = of(&[("", "x")]);
+    assert!(matches!(rig.set_attributes("/f", None, nameless), Err(Refusal::BadRequest { .. })));
+}
+
+#[test]
+fn name_that_must_be_free_is_taken_by_the_first_seal() {
+    let mut rig = Rig::with_nodes(1);
+    let absent = Some(Condition::Absent);
+    let (one, two) = (rig.replacing("/f", absent), rig.replacing("/f", absent));
+    let (one, two) = (rig.create_with(one).unwrap(), rig.create_with(two).unwrap());
+    assert!(matches!(rig.stat("/f"), Err(Refusal::NotFound { .. })));
+    rig.seal(&two, &[20]).unwrap();
+    assert!(matches!(rig.seal(&one, &[10]), Err(Refusal::Exists { path: at }) if at == path("/f")));
+    assert_eq!(rig.stat("/f").unwrap().bytes, 20);
+    // Nothing of the loser stays.
+    assert_eq!(rig.namenode.catalog().block_count(), 1);
+    let third = rig.replacing("/f", absent);
+    assert!(matches!(rig.create_with(third), Err(Refusal::Exists { .. })));
+}
+
+#[test]
+fn object_is_replaced_only_while_it_is_the_expected_one() {
+    let mut rig = Rig::with_nodes(1);
+    rig.put("/f", MIB);
+    let old = rig.stat("/f").unwrap().object;
+    let is_old = Some(Condition::Is(old));
+    let late = rig.replacing("/f", is_old);
+    let late = rig.create_with(late).unwrap();
+    let request = rig.replacing("/f", is_old);
+    let new = rig.put_value(request).unwrap();
+    assert!(matches!(
+        rig.seal(&late, &[10]),
+        Err(Refusal::Changed { expected, .. }) if expected == old
+    ));
+    let request = rig.replacing("/f", is_old);
+    assert!(matches!(rig.put_value(request), Err(Refusal::Changed { .. })));
+    assert_eq!(rig.stat("/f").unwrap().object, new);
+    let request = rig.replacing("/nothing", is_old);
+    assert!(matches!(rig.put_value(request), Err(Refusal::Changed { .. })));
+    let contradiction = Create { condition: is_old, ..rig.file("/g") };
+    assert!(rig.create_with(contradiction).is_err());
+    assert_eq!(rig.namenode.catalog().object_count(), 2);
+}
+
+#[test]
+fn writer_that_vanishes_takes_its_condition_and_attributes_along() {
+    let mut rig = Rig::with_nodes(1);
+    let request =
+        Create { attributes: of(&[("a", "1")]), ..rig.replacing("/f", Some(Condition::Absent)) };
+    rig.create_with(request).unwrap();
+    rig.pass(sanderling_protocol::Millis(600_000));
+    assert_eq!(rig.namenode.catalog().object_count(), 1);
+    let request = rig.replacing("/f", Some(Condition::Absent));
+    rig.put_value(request).unwrap();
+    assert_eq!(rig.stat("/f").unwrap().attributes, Attributes::none());
+}

@@ -1,0 +1,151 @@
+//! What applications keep beside an object's bytes, and on what they let a name change hands.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Nonce, ObjectId};
+use crate::limits::{ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTES_BYTES_MAX};
+use crate::path::Path;
+use crate::refusal::Refusal;
+use crate::time::Millis;
+
+/// Small facts that an application keeps beside an object's bytes: texts by their names. The store
+/// gives them back and does nothing else with them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Attributes(BTreeMap<String, String>);
+
+impl Attributes {
+    /// Returns none at all.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    /// Tells whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the text of that name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// Sets a text, in place of an older one of that name.
+    pub fn set(&mut self, name: impl Into<String>, text: impl Into<String>) {
+        self.0.insert(name.into(), text.into());
+    }
+
+    /// Takes a text out.
+    pub fn remove(&mut self, name: &str) -> Option<String> {
+        self.0.remove(name)
+    }
+
+    /// Sets all of another's, in place of older ones of their names.
+    pub fn set_all(&mut self, others: &Self) {
+        self.0.extend(others.0.iter().map(|(name, text)| (name.clone(), text.clone())));
+    }
+
+    /// Returns names and texts in the order of the names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
+    }
+
+    /// Refuses more than an object may have.
+    ///
+    /// # Errors
+    /// [`Refusal::TooLarge`] beyond [`ATTRIBUTES_BYTES_MAX`], or of a name beyond
+    /// [`ATTRIBUTE_NAME_BYTES_MAX`]; [`Refusal::BadRequest`] of an empty name.
+    pub fn check(&self) -> Result<(), Refusal> {
+        let refuse = |what: &str, value: usize, limit: usize| {
+            let (what, value, limit) = (what.to_owned(), value as u64, limit as u64);
+            Err(Refusal::TooLarge { what, value, limit })
+        };
+        for name in self.0.keys() {
+            if name.is_empty() {
+                let why = "an attribute's name is empty".to_owned();
+                return Err(Refusal::BadRequest { why });
+            }
+            if name.len() > ATTRIBUTE_NAME_BYTES_MAX {
+                return refuse("an attribute's name", name.len(), ATTRIBUTE_NAME_BYTES_MAX);
+            }
+        }
+        let bytes: usize = self.0.iter().map(|(name, text)| name.len() + text.len()).sum();
+        if bytes > ATTRIBUTES_BYTES_MAX {
+            return refuse("attributes of one object", bytes, ATTRIBUTES_BYTES_MAX);
+        }
+        Ok(())
+    }
+}
+
+impl<N: Into<String>, T: Into<String>> FromIterator<(N, T)> for Attributes {
+    fn from_iter<I: IntoIterator<Item = (N, T)>>(all: I) -> Self {
+        Self(all.into_iter().map(|(name, text)| (name.into(), text.into())).collect())
+    }
+}
+
+/// What must be under a name when an object takes it. It is looked at when the object is created
+/// and again, in the same step as the change of hands, when it is sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Condition {
+    /// Nothing; else `Exists`.
+    Absent,
+    /// This object and no other; else `Changed`. A replacement has another id, a rename the same.
+    Is(ObjectId),
+}
+
+/// Makes one sealed file of the blocks of others, in their order. No byte moves, and the parts are
+/// gone in the same step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Concat {
+    /// Sealed files of one job, each at most once. Only the first may have bytes in the catalog.
+    pub parts: Vec<Path>,
+    /// The new file, which replaces one of that name.
+    pub to: Path,
+    /// What must be under that name.
+    pub condition: Option<Condition>,
+    /// Make missing directories above it.
+    pub parents: bool,
+    /// Whether its directory's listing shows it.
+    pub is_listed: bool,
+    /// Time it has; `None` to keep it.
+    pub ttl: Option<Millis>,
+    /// What is kept beside its bytes.
+    pub attributes: Attributes,
+    /// Drawn by the caller, so that a repeated request is known.
+    pub writer: Nonce,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{decode_body, encode_body};
+
+    #[test]
+    fn attributes_travel_as_names_and_texts_in_order() {
+        let attributes: Attributes = [("b", "2"), ("a", "")].into_iter().collect();
+        assert_eq!(encode_body(&attributes), b"\x02\x01a\x00\x01b\x012");
+        assert_eq!(decode_body::<Attributes>(b"\x02\x01a\x00\x01b\x012").unwrap(), attributes);
+        assert_eq!(encode_body(&Attributes::none()), [0]);
+    }
+
+    #[test]
+    fn too_many_too_long_and_nameless_ones_are_refused() {
+        let all = |name: String, text: String| [(name, text)].into_iter().collect::<Attributes>();
+        let a = |times: usize| "a".repeat(times);
+        assert_eq!(all(a(1), a(ATTRIBUTES_BYTES_MAX - 1)).check(), Ok(()));
+        assert!(matches!(
+            all(a(1), a(ATTRIBUTES_BYTES_MAX)).check(),
+            Err(Refusal::TooLarge { value, .. }) if value == ATTRIBUTES_BYTES_MAX as u64 + 1
+        ));
+        assert!(matches!(
+            all(a(ATTRIBUTE_NAME_BYTES_MAX + 1), a(0)).check(),
+            Err(Refusal::TooLarge { .. })
+        ));
+        assert!(matches!(all(a(0), a(1)).check(), Err(Refusal::BadRequest { .. })));
+    }
+}
