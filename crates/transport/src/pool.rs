@@ -11,6 +11,7 @@ use sanderling_protocol::{
     ClusterId, Frame, Header, NodeId, Op, Order, OrderReply, Refusal, Reply, Request,
 };
 use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::calls::Patience;
 use crate::connection::{Connection, ConnectionOptions, bad_reply};
@@ -94,6 +95,23 @@ impl Pool {
         if let Some(connection) = self.ready(address, node) {
             return Ok(connection);
         }
+        // In a task of its own: who waits for a connection, or for another who makes it, may stop
+        // looking without holding the others up.
+        let (pool, to) = (self.clone(), address.to_owned());
+        let making = async move { pool.connect(&to, node, deadline).await };
+        let made = AbortOnDropHandle::new(tokio::spawn(making)).await;
+        made.unwrap_or_else(|ended| {
+            let (address, why) = (address.to_owned(), ended.to_string());
+            Err(CallError::Closed { address, why })
+        })
+    }
+
+    async fn connect(
+        &self,
+        address: &str,
+        node: Option<NodeId>,
+        deadline: Instant,
+    ) -> Result<Connection, CallError> {
         let slot = self.slot(address, node);
         // Many callers wait here for one connection to be made, each until its own deadline.
         let Ok(mut kept) = timeout_at(deadline, slot.lock()).await else {
