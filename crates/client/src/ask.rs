@@ -29,6 +29,11 @@ const QUEUE_MAX: usize = 4096;
 /// Requests that wait in a lane before the next lane is used: half a batch.
 const CROWD: usize = BATCH_MAX / 2;
 
+/// Time after which those who wait no longer leave their turn to a caller that asks himself. He may
+/// not be looking: a future that is polled only between other things, as in a buffered stream, is
+/// not when these other things wait for the namenode in turn.
+const PATIENCE: Duration = Duration::from_millis(5);
+
 type Answer = Result<Reply, CallError>;
 
 #[derive(Debug)]
@@ -60,6 +65,10 @@ struct Waiting {
     queue: VecDeque<Asked>,
     /// Frames under way.
     frames: usize,
+    /// Those of them whose callers send them themselves, the oldest first.
+    direct: VecDeque<u64>,
+    /// Number of the last of these.
+    direct_last: u64,
     /// Whether the last frame carried several requests: then more come in a moment, from callers
     /// that have just got their answers, and the next frame waits for them.
     is_crowded: bool,
@@ -103,20 +112,23 @@ impl Lane {
             let may_begin = waiting.frames < self.frames_max && waiting.queue.is_empty();
             if may_begin && !waiting.is_crowded {
                 waiting.frames += 1;
-                None
+                waiting.direct_last += 1;
+                let number = waiting.direct_last;
+                waiting.direct.push_back(number);
+                Err(number)
             } else if waiting.queue.len() >= QUEUE_MAX {
                 return Err(CallError::TooBusy { address: self.namenode.clone() });
             } else {
                 let (answer, answered) = oneshot::channel();
                 waiting.queue.push_back(Asked { request: request.clone(), deadline, answer });
                 waiting.frames += usize::from(may_begin);
-                Some((answered, may_begin))
+                Ok((answered, may_begin))
             }
         };
-        let answered = match answered {
-            Some((answered, false)) => answered,
-            Some((answered, true)) => {
-                let turn = Turn { lane: Arc::clone(self) };
+        let mut answered = match answered {
+            Ok((answered, false)) => answered,
+            Ok((answered, true)) => {
+                let turn = Turn { lane: Arc::clone(self), direct: None };
                 // Its end begins the frame, when all who are ready have had their say.
                 tokio::spawn(async move {
                     tokio::task::yield_now().await;
@@ -124,13 +136,18 @@ impl Lane {
                 });
                 answered
             }
-            None => {
-                let _turn = Turn { lane: Arc::clone(self) };
+            Err(number) => {
+                let _turn = Turn { lane: Arc::clone(self), direct: Some(number) };
                 return self.alone(request, deadline).await;
             }
         };
         let began = Instant::now();
-        match timeout_at(deadline, answered).await {
+        let mut answer = timeout_at(deadline.min(began + PATIENCE), &mut answered).await;
+        if answer.is_err() {
+            self.overtake();
+            answer = timeout_at(deadline, answered).await;
+        }
+        match answer {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(CallError::Closed {
                 address: self.namenode.clone(),
@@ -140,6 +157,13 @@ impl Lane {
                 let (address, waited): (_, Duration) = (self.namenode.clone(), began.elapsed());
                 Err(CallError::TimedOut { address, waited })
             }
+        }
+    }
+
+    /// Takes the turn from the caller that has had it for longest, if he sends his frame himself.
+    fn overtake(self: &Arc<Self>) {
+        if self.waiting.lock().direct.pop_front().is_some() {
+            drop(Turn { lane: Arc::clone(self), direct: None });
         }
     }
 
@@ -196,17 +220,24 @@ impl Lane {
 /// A frame under way. However it ends, cancelled or answered, the next one follows.
 struct Turn {
     lane: Arc<Lane>,
+    /// The frame's number when its caller sends it himself: then the turn may have been taken.
+    direct: Option<u64>,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
+        if let Some(number) = self.direct {
+            let direct = &mut self.lane.waiting.lock().direct;
+            let Some(at) = direct.iter().position(|it| *it == number) else { return };
+            direct.remove(at);
+        }
         let Some(batch) = self.lane.next_batch() else { return };
         let Ok(runtime) = Handle::try_current() else {
             // Nobody runs any more; the waiters hear it when the batch is dropped.
             self.lane.waiting.lock().frames -= 1;
             return;
         };
-        let turn = Self { lane: Arc::clone(&self.lane) };
+        let turn = Self { lane: Arc::clone(&self.lane), direct: None };
         runtime.spawn(async move {
             let is_crowd = batch.len() > 1;
             turn.lane.send(batch).await;
@@ -278,14 +309,22 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn callers_that_are_answered_together_ask_together() {
+    /// Serves on loopback. Returns who asks there by one lane.
+    async fn serve_asker(
+        service: &Arc<Counting>,
+        stop: &CancellationToken,
+    ) -> (Arc<Asker>, tokio::task::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
+        let serving = serve(listener, Arc::clone(service), ServeOptions::default(), stop.clone());
+        let asker = Asker::new(vec![Pool::new(PoolOptions::default())], &address, 1);
+        (Arc::new(asker), tokio::spawn(serving))
+    }
+
+    #[tokio::test]
+    async fn callers_that_are_answered_together_ask_together() {
         let (service, stop) = (Arc::new(Counting::default()), CancellationToken::new());
-        let serving = serve(listener, Arc::clone(&service), ServeOptions::default(), stop.clone());
-        let serving = tokio::spawn(serving);
-        let asker = Arc::new(Asker::new(vec![Pool::new(PoolOptions::default())], &address, 1));
+        let (asker, serving) = serve_asker(&service, &stop).await;
         let deadline = Instant::now() + Duration::from_secs(60);
         let callers = (0..16).map(|_| {
             let asker = Arc::clone(&asker);
@@ -303,6 +342,24 @@ mod tests {
         // One caller alone and fifteen together, in turns, would be a hundred.
         let frames = service.frames.load(Ordering::Relaxed);
         assert!(frames < 75, "{frames} frames for fifty rounds of sixteen callers");
+        stop.cancel();
+        serving.await.unwrap();
+    }
+    #[tokio::test]
+    async fn caller_that_does_not_look_holds_nobody_up() {
+        let (service, stop) = (Arc::new(Counting::default()), CancellationToken::new());
+        let (asker, serving) = serve_asker(&service, &stop).await;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let stat = Request::Stat { path: Path::root() };
+        let mut idle = Box::pin(asker.ask(&stat, deadline));
+        // Polled once, as a buffered stream does that is then left alone: it has its turn now.
+        assert!(futures_util::poll!(&mut idle).is_pending());
+        for _ in 0..20 {
+            assert_eq!(asker.ask(&stat, deadline).await.unwrap(), Reply::Done);
+        }
+        assert_eq!(idle.await.unwrap(), Reply::Done);
+        assert_eq!(asker.lanes[0].waiting.lock().frames, 0);
+        assert_eq!(asker.lanes[0].waiting.lock().direct, []);
         stop.cancel();
         serving.await.unwrap();
     }
