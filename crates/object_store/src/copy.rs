@@ -1,0 +1,130 @@
+//! Copies, which stream through this process, and renames, which move no byte.
+
+use futures_util::StreamExt;
+use object_store::path::Path as Location;
+use sanderling_client::{Client, ClientError, PutOptions, Reader, Writer};
+use sanderling_protocol::message::{CreateMode, ObjectKind, ObjectStat};
+use sanderling_protocol::{Path, Refusal};
+
+use crate::error::{self, Result};
+use crate::get::pieces;
+use crate::keys;
+use crate::put::TRIES_MAX;
+use crate::store::SanderlingStore;
+
+impl SanderlingStore {
+    pub(crate) async fn copy_object(
+        &self,
+        from: &Location,
+        to: &Location,
+        must_be_new: bool,
+    ) -> Result<()> {
+        let (source, target) = (self.path(from)?, self.path(to)?);
+        let client = self.client_for(from).await?;
+        let mut options = self.options().put.clone();
+        options.mode = if must_be_new { CreateMode::New } else { CreateMode::Replace };
+        let mut tries = 1..TRIES_MAX;
+        loop {
+            let reader = client.open(&source).await.map_err(|error| error::of(from, error))?;
+            if !keys::is_object(&reader.stat()) {
+                return Err(error::not_found(from, &source));
+            }
+            if source == target && !must_be_new {
+                return Ok(());
+            }
+            match self.write_from(client, &[reader], &target, &options).await {
+                Ok(_) => return Ok(()),
+                Err(gone) if error::is_gone(&gone) && tries.next().is_some() => {}
+                Err(error) => return Err(error::of_making(to, error)),
+            }
+        }
+    }
+
+    /// Writes one object of the bytes of others, with a few pieces of them in memory.
+    pub(crate) async fn write_from(
+        &self,
+        client: &Client,
+        readers: &[Reader],
+        target: &Path,
+        options: &PutOptions,
+    ) -> std::result::Result<ObjectStat, ClientError> {
+        let bytes = readers.iter().map(Reader::bytes).sum();
+        let options = PutOptions { expected_bytes: Some(bytes), ..options.clone() };
+        let mut writer = client.create(target, &options).await?;
+        match self.stream_into(&mut writer, readers).await {
+            Ok(()) => writer.close().await,
+            Err(error) => {
+                let _ = writer.abort().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn stream_into(
+        &self,
+        writer: &mut Writer,
+        readers: &[Reader],
+    ) -> std::result::Result<(), ClientError> {
+        for reader in readers {
+            let step = self.options().read_ahead_bytes;
+            let mut pieces = pieces(reader.clone(), 0..reader.bytes(), step);
+            while let Some(piece) = pieces.next().await {
+                writer.write_bytes(piece?).await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn rename_object(
+        &self,
+        from: &Location,
+        to: &Location,
+        must_be_new: bool,
+    ) -> Result<()> {
+        let (source, target) = (self.path(from)?, self.path(to)?);
+        let client = self.client_for(from).await?;
+        let mut tries = 1..TRIES_MAX;
+        loop {
+            let stat = client.stat(&source).await.map_err(|error| error::of(from, error))?;
+            if !keys::is_object(&stat) {
+                return Err(error::not_found(from, &source));
+            }
+            if source == target && must_be_new {
+                let exists = ClientError::Refused(Refusal::Exists { path: target });
+                return Err(error::of(to, exists));
+            }
+            match client.rename(&source, &target, !must_be_new).await {
+                Ok(()) => break,
+                Err(ClientError::Refused(Refusal::NotFound { path })) if path == source => {
+                    return Err(error::not_found(from, &source));
+                }
+                Err(error) if tries.next().is_none() => return Err(error::of_making(to, error)),
+                // The directory above the target is missing, or was removed a moment ago.
+                Err(ClientError::Refused(Refusal::NotFound { .. })) => {
+                    self.make_above(client, to, &target).await?;
+                }
+                Err(ClientError::Refused(Refusal::CrossesJob { .. })) => {
+                    self.copy_object(from, to, must_be_new).await?;
+                    client.delete(&source, false).await.map_err(|error| error::of(from, error))?;
+                    break;
+                }
+                Err(ClientError::Refused(Refusal::Exists { path })) if !must_be_new => {
+                    let is_directory = ClientError::Refused(Refusal::IsADirectory { path });
+                    return Err(error::of_making(to, is_directory));
+                }
+                Err(error) => return Err(error::of_making(to, error)),
+            }
+        }
+        self.remove_empty(client, &[source]).await;
+        Ok(())
+    }
+
+    async fn make_above(&self, client: &Client, to: &Location, target: &Path) -> Result<()> {
+        let above = target.parent().unwrap_or_else(Path::root);
+        match client.make_directory(&above, ObjectKind::Directory, true, true).await {
+            // Another kind of container is as good.
+            Ok(_) | Err(ClientError::Refused(Refusal::Exists { .. })) => Ok(()),
+            Err(error) => Err(error::of_making(to, error)),
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Listings.
+
+use std::collections::VecDeque;
+
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream, FuturesUnordered};
+use object_store::path::Path as Location;
+use object_store::{ListResult, ObjectMeta};
+use sanderling_client::ClientError;
+use sanderling_protocol::Refusal;
+use sanderling_protocol::limits::LIST_PAGE_MAX;
+use sanderling_protocol::message::Entry;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::error::{self, Result};
+use crate::keys;
+use crate::store::{SanderlingStore, meta};
+
+/// Pages that are asked for together: a deep tree is not listed one round trip after the other.
+const PAGES_MAX: usize = 8;
+
+impl SanderlingStore {
+    pub(crate) fn list_objects(
+        &self,
+        prefix: Option<&Location>,
+        offset: Option<Location>,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        let root = prefix.cloned().unwrap_or_default();
+        let walk = Walk {
+            store: self.clone(),
+            offset,
+            found: VecDeque::new(),
+            wanted: Vec::new(),
+            asked: FuturesUnordered::new(),
+        };
+        stream::once(walk.enter(root)).flat_map(Walk::into_stream).boxed()
+    }
+
+    pub(crate) async fn list_directory(&self, prefix: Option<&Location>) -> Result<ListResult> {
+        let directory = prefix.cloned().unwrap_or_default();
+        let mut listed = ListResult {
+            common_prefixes: Vec::new(),
+            objects: Vec::new(),
+            extensions: Default::default(),
+        };
+        let mut after = String::new();
+        loop {
+            let (entries, is_more) = self.page(&directory, &after).await?;
+            for entry in &entries {
+                if entry.kind.is_container() {
+                    listed.common_prefixes.push(keys::child(&directory, &entry.name)?);
+                } else if entry.is_sealed {
+                    listed.objects.push(entry_meta(&directory, entry)?);
+                }
+            }
+            match entries.last() {
+                Some(last) if is_more => after.clone_from(&last.name),
+                _ => return Ok(listed),
+            }
+        }
+    }
+
+    /// Returns one page of a directory; nothing where there is none.
+    pub(crate) async fn page(
+        &self,
+        directory: &Location,
+        after: &str,
+    ) -> Result<(Vec<Entry>, bool)> {
+        let path = self.path(directory)?;
+        let client = self.client_for(directory).await?;
+        match client.list(&path, after, LIST_PAGE_MAX as u32).await {
+            Ok(page) => Ok(page),
+            Err(ClientError::Refused(Refusal::NotFound { .. } | Refusal::NotADirectory { .. })) => {
+                Ok((Vec::new(), false))
+            }
+            Err(error) => Err(error::of(directory, error)),
+        }
+    }
+}
+
+/// Returns what a line of a listing says about an object.
+pub(crate) fn entry_meta(directory: &Location, entry: &Entry) -> Result<ObjectMeta> {
+    let location = keys::child(directory, &entry.name)?;
+    Ok(meta(location, entry.object, entry.bytes, entry.modified_at))
+}
+
+/// A page of a directory that is wanted: what comes after a name.
+struct Page {
+    directory: Location,
+    after: String,
+}
+
+type Asked = AbortOnDropHandle<(Page, Result<(Vec<Entry>, bool)>)>;
+
+/// A walk through a subtree, several pages at a time. What waits is at most those pages, and the
+/// names of directories that were not entered yet.
+struct Walk {
+    store: SanderlingStore,
+    /// Only what has a greater location is wanted.
+    offset: Option<Location>,
+    found: VecDeque<Result<ObjectMeta>>,
+    wanted: Vec<Page>,
+    asked: FuturesUnordered<Asked>,
+}
+
+impl Walk {
+    fn into_stream(self) -> BoxStream<'static, Result<ObjectMeta>> {
+        let next = |mut walk: Self| async move { walk.next().await.map(|next| (next, walk)) };
+        stream::unfold(self, next).boxed()
+    }
+
+    async fn next(&mut self) -> Option<Result<ObjectMeta>> {
+        loop {
+            if let Some(found) = self.found.pop_front() {
+                return Some(found);
+            }
+            while self.asked.len() < PAGES_MAX
+                && let Some(page) = self.wanted.pop()
+            {
+                self.ask(page);
+            }
+            match self.asked.next().await? {
+                Ok((page, Ok((entries, is_more)))) => self.take(page, entries, is_more).await,
+                Ok((_, Err(error))) => self.found.push_back(Err(error)),
+                Err(ended) => self.found.push_back(Err(error::bad(ended))),
+            }
+        }
+    }
+
+    fn ask(&self, page: Page) {
+        let store = self.store.clone();
+        // In a task: the caller may do other things for long between two entries.
+        let asking = AbortOnDropHandle::new(tokio::spawn(async move {
+            let listed = store.page(&page.directory, &page.after).await;
+            (page, listed)
+        }));
+        self.asked.push(asking);
+    }
+
+    async fn take(&mut self, page: Page, entries: Vec<Entry>, is_more: bool) {
+        let Page { directory, .. } = page;
+        for entry in &entries {
+            if entry.kind.is_container() {
+                match keys::child(&directory, &entry.name) {
+                    Ok(child) => self.want(child).await,
+                    Err(error) => self.found.push_back(Err(error)),
+                }
+            } else if keys::is_listed_object(entry) {
+                let found = entry_meta(&directory, entry);
+                let is_wanted = |meta: &ObjectMeta| {
+                    self.offset.as_ref().is_none_or(|offset| meta.location > *offset)
+                };
+                if found.as_ref().map_or(true, is_wanted) {
+                    self.found.push_back(found);
+                }
+            }
+        }
+        if let (true, Some(last)) = (is_more, entries.last()) {
+            self.wanted.push(Page { directory, after: last.name.clone() });
+        }
+    }
+
+    async fn enter(mut self, directory: Location) -> Self {
+        self.want(directory).await;
+        self
+    }
+
+    /// Wants what is in a directory and comes after the offset.
+    async fn want(&mut self, directory: Location) {
+        let mut directories = vec![directory];
+        while let Some(directory) = directories.pop() {
+            match start(&directory, self.offset.as_ref()) {
+                Start::Nowhere => {}
+                Start::First => self.wanted.push(Page { directory, after: String::new() }),
+                Start::After(name) => {
+                    directories.extend(self.entered_before(&directory, &name).await);
+                    self.wanted.push(Page { directory, after: name });
+                }
+            }
+        }
+    }
+
+    /// Returns the directories whose names are not after `name`, but some of whose locations are
+    /// after the offset.
+    async fn entered_before(&mut self, directory: &Location, name: &str) -> Vec<Location> {
+        // In `a b/c` and `a/c` the space comes before the slash, and so `a b/c` before `a/c`,
+        // although `a` comes before `a b`.
+        let cuts = name.char_indices().filter(|(at, letter)| *at > 0 && *letter < '/');
+        let names = cuts.map(|(at, _)| &name[..at]).chain([name]);
+        let locations: Vec<Location> =
+            names.filter_map(|name| keys::child(directory, name).ok()).collect();
+        match containers(&self.store, &locations).await {
+            Ok(found) => found,
+            Err(error) => {
+                self.found.push_back(Err(error));
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// Returns those of some locations under which there are directories.
+async fn containers(store: &SanderlingStore, locations: &[Location]) -> Result<Vec<Location>> {
+    // A name that no object can have names no directory either.
+    let paths = locations.iter().filter_map(|it| Some((store.path(it).ok()?, it)));
+    let (paths, locations): (Vec<_>, Vec<_>) = paths.unzip();
+    let Some(first) = locations.first() else { return Ok(Vec::new()) };
+    let client = store.client_for(first).await?;
+    let found = client.lookup_many(&paths).await.map_err(|error| error::of(first, error))?;
+    let found = locations.into_iter().zip(found);
+    let containers = found.filter(|(_, it)| it.as_ref().is_ok_and(|it| it.kind.is_container()));
+    Ok(containers.map(|(location, _)| location.clone()).collect())
+}
+
+/// Where the listing of a directory starts.
+#[derive(Debug, PartialEq, Eq)]
+enum Start {
+    /// Nothing in it comes after the offset.
+    Nowhere,
+    /// At its first name.
+    First,
+    /// After that name.
+    After(String),
+}
+
+fn start(directory: &Location, offset: Option<&Location>) -> Start {
+    let Some(offset) = offset.map(AsRef::<str>::as_ref) else { return Start::First };
+    let within =
+        if directory.is_root() { String::new() } else { format!("{}/", directory.as_ref()) };
+    match offset.strip_prefix(&within) {
+        Some("") => Start::First,
+        Some(rest) => Start::After(rest.split('/').next().unwrap_or_default().to_owned()),
+        None if within.as_str() < offset => Start::Nowhere,
+        None => Start::First,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listing_starts_where_the_offset_can_be_passed() {
+        let at = |directory: &str, offset: &str| {
+            start(&Location::from(directory), Some(&Location::from(offset)))
+        };
+        assert_eq!(at("", ""), Start::First);
+        assert_eq!(at("", "a/b"), Start::After("a".to_owned()));
+        assert_eq!(at("a", "a/b/c"), Start::After("b".to_owned()));
+        assert_eq!(at("a", "a"), Start::First);
+        assert_eq!(at("a", "a b"), Start::First);
+        assert_eq!(at("a", "ab"), Start::Nowhere);
+        assert_eq!(at("b", "a/x"), Start::First);
+        assert_eq!(start(&Location::from("a"), None), Start::First);
+    }
+}

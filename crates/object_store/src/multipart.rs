@@ -1,0 +1,236 @@
+//! Uploads in parts. A part is a hidden object; completing an upload makes one object of them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path as Location;
+use object_store::{
+    MultipartId, MultipartUpload, PutMultipartOptions, PutPayload, PutResult, UploadPart,
+};
+use parking_lot::Mutex;
+use sanderling_client::{ClientError, PutOptions};
+use sanderling_protocol::message::{CreateMode, ObjectKind};
+use sanderling_protocol::{Path, Refusal};
+use thiserror::Error as ThisError;
+
+use crate::error::{self, Result};
+use crate::put::not_implemented;
+use crate::store::{SanderlingStore, put_result};
+
+/// How the names of the hidden directories of uploads begin.
+const UPLOAD: &str = ".upload-";
+
+/// Why an upload cannot go on.
+#[derive(Debug, ThisError)]
+enum BadUpload {
+    #[error("no upload has the id {id:?}")]
+    Id { id: String },
+    #[error("no part of this upload has the id {id:?}")]
+    Part { id: String },
+    #[error("part {part} was not uploaded")]
+    Missing { part: usize },
+}
+
+impl SanderlingStore {
+    pub(crate) async fn begin_upload(
+        &self,
+        location: &Location,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        let directory = self.create_upload(location, options).await?;
+        let (store, location) = (self.clone(), location.clone());
+        Ok(Box::new(Upload { store, location, directory, parts: Arc::default(), next: 0 }))
+    }
+
+    /// Makes the hidden directory of an upload in the deepest directory above the target that
+    /// exists: in the same job, and without making a directory that an abort would leave behind.
+    async fn create_upload(
+        &self,
+        location: &Location,
+        options: PutMultipartOptions,
+    ) -> Result<Path> {
+        if !options.attributes.is_empty() || !options.tags.is_empty() {
+            return Err(not_implemented("put_multipart_opts with attributes"));
+        }
+        let target = self.path(location)?;
+        let client = self.client_for(location).await?;
+        let failed = |error| error::of_making(location, error);
+        let above: Vec<Path> = std::iter::successors(target.parent(), Path::parent).collect();
+        let found = client.lookup_many(&above).await.map_err(failed)?;
+        let existing = above.into_iter().zip(found).find_map(|(path, it)| match it {
+            Ok(found) if found.kind == ObjectKind::Directory => Some(path),
+            _ => None,
+        });
+        let name = format!("{UPLOAD}{:016x}", rand::random::<u64>());
+        let directory = existing.unwrap_or_else(Path::root).join(&name);
+        let directory = directory.map_err(|refusal| failed(ClientError::Refused(refusal)))?;
+        let made = client.make_directory(&directory, ObjectKind::Directory, false, false).await;
+        made.map_err(failed)?;
+        client.set_ttl(&directory, Some(self.options().upload_ttl)).await.map_err(failed)?;
+        Ok(directory)
+    }
+
+    /// Writes a part and returns its id.
+    async fn write_part(
+        &self,
+        location: &Location,
+        directory: &Path,
+        index: usize,
+        data: PutPayload,
+    ) -> Result<String> {
+        let failed = |error| error::of_making(location, error);
+        let bytes = data.content_length();
+        let client = self.client_for(location).await?;
+        let name = part_name(index);
+        let path =
+            directory.join(&name).map_err(|refusal| failed(ClientError::Refused(refusal)))?;
+        let options = PutOptions {
+            mode: CreateMode::Replace,
+            parents: false,
+            ttl: None,
+            ..self.options().put.clone()
+        };
+        // Whoever still uploads has not abandoned it.
+        let (written, kept) = tokio::join!(
+            self.write_payload(&path, data, &options),
+            client.set_ttl(directory, Some(self.options().upload_ttl)),
+        );
+        written.and(kept).map_err(failed)?;
+        Ok(format!("{name}:{bytes}"))
+    }
+
+    /// Makes one object of parts and removes the upload.
+    async fn complete_upload(
+        &self,
+        location: &Location,
+        directory: &Path,
+        parts: &[String],
+    ) -> Result<PutResult> {
+        let failed = |error| error::of_making(location, error);
+        let client = self.client_for(location).await?;
+        let mut readers = Vec::with_capacity(parts.len());
+        for part in parts {
+            let path = part_path(directory, part)?;
+            readers.push(client.open(&path).await.map_err(failed)?);
+        }
+        let options = self.options().put.clone();
+        let target = self.path(location)?;
+        let stat = self.write_from(client, &readers, &target, &options).await.map_err(failed)?;
+        // The object is there; what remains of the upload goes with its TTL at the latest.
+        let _ = client.delete(directory, true).await;
+        Ok(put_result(&stat))
+    }
+
+    async fn abort_upload(&self, location: &Location, directory: &Path) -> Result<()> {
+        let client = self.client_for(location).await?;
+        match client.delete(directory, true).await {
+            Ok(_) | Err(ClientError::Refused(Refusal::NotFound { .. })) => Ok(()),
+            Err(error) => Err(error::of(location, error)),
+        }
+    }
+
+    /// Returns the hidden directory that an upload's id names.
+    fn upload_directory(&self, id: &MultipartId) -> Result<Path> {
+        let directory = id.parse::<Path>().ok().filter(|path| {
+            let is_upload = path.name().is_some_and(|name| name.starts_with(UPLOAD));
+            let above = path.parent().unwrap_or_else(Path::root);
+            is_upload
+                && (self.options().prefix.contains(&above)
+                    || above.contains(&self.options().prefix))
+        });
+        directory.ok_or_else(|| error::bad(BadUpload::Id { id: id.clone() }))
+    }
+}
+
+fn part_name(index: usize) -> String {
+    format!("part-{index:06}")
+}
+
+/// Returns the path of the part that an id names.
+fn part_path(directory: &Path, id: &str) -> Result<Path> {
+    let bad = || error::bad(BadUpload::Part { id: id.to_owned() });
+    let name = id.split(':').next().filter(|name| name.starts_with("part-")).ok_or_else(bad)?;
+    directory.join(name).map_err(|_| bad())
+}
+
+/// One upload, and which of its parts are there.
+#[derive(Debug)]
+struct Upload {
+    store: SanderlingStore,
+    location: Location,
+    directory: Path,
+    /// The ids of the parts, in their order; empty until they are there.
+    parts: Arc<Mutex<Vec<String>>>,
+    next: usize,
+}
+
+#[async_trait]
+impl MultipartUpload for Upload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let index = self.next;
+        self.next += 1;
+        self.parts.lock().push(String::new());
+        let (store, location) = (self.store.clone(), self.location.clone());
+        let (directory, parts) = (self.directory.clone(), Arc::clone(&self.parts));
+        Box::pin(async move {
+            let id = store.write_part(&location, &directory, index, data).await?;
+            parts.lock()[index] = id;
+            Ok(())
+        })
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let parts = self.parts.lock().clone();
+        if let Some(part) = parts.iter().position(String::is_empty) {
+            return Err(error::bad(BadUpload::Missing { part }));
+        }
+        self.store.complete_upload(&self.location, &self.directory, &parts).await
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.store.abort_upload(&self.location, &self.directory).await
+    }
+}
+
+#[async_trait]
+impl MultipartStore for SanderlingStore {
+    async fn create_multipart(&self, location: &Location) -> Result<MultipartId> {
+        self.create_multipart_opts(location, PutMultipartOptions::default()).await
+    }
+
+    async fn create_multipart_opts(
+        &self,
+        location: &Location,
+        options: PutMultipartOptions,
+    ) -> Result<MultipartId> {
+        Ok(self.create_upload(location, options).await?.to_string())
+    }
+
+    async fn put_part(
+        &self,
+        location: &Location,
+        id: &MultipartId,
+        index: usize,
+        data: PutPayload,
+    ) -> Result<PartId> {
+        let directory = self.upload_directory(id)?;
+        let content_id = self.write_part(location, &directory, index, data).await?;
+        Ok(PartId { content_id })
+    }
+
+    async fn complete_multipart(
+        &self,
+        location: &Location,
+        id: &MultipartId,
+        parts: Vec<PartId>,
+    ) -> Result<PutResult> {
+        let directory = self.upload_directory(id)?;
+        let parts: Vec<String> = parts.into_iter().map(|part| part.content_id).collect();
+        self.complete_upload(location, &directory, &parts).await
+    }
+
+    async fn abort_multipart(&self, location: &Location, id: &MultipartId) -> Result<()> {
+        self.abort_upload(location, &self.upload_directory(id)?).await
+    }
+}
