@@ -32,7 +32,8 @@ const MOVED_MAX: u32 = 8;
 /// Writes one object, in order, once.
 ///
 /// Bytes are sent in whole blocks; [`Writer::flush`] sends what is there. Dropped without
-/// [`Writer::close`], a new object vanishes when its lease ends.
+/// [`Writer::close`], it is aborted by a task of the runtime in whose context it is dropped; without
+/// one, a new object vanishes when its lease ends.
 #[derive(Debug)]
 pub struct Writer {
     client: Client,
@@ -60,6 +61,8 @@ pub struct Writer {
     next_piece: u64,
     closed: Option<&'static str>,
     attributes: Attributes,
+    /// Whether the namenode was asked to seal the object or to forget it.
+    has_ended: bool,
 }
 
 impl Client {
@@ -102,6 +105,17 @@ impl Client {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.client.shared.leases.forget(self.object, self.lease);
+        if self.has_ended {
+            return;
+        }
+        // Nobody else may write the object while its lease lasts.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (client, object, lease) = (self.client.clone(), self.object, self.lease);
+            runtime.spawn(async move {
+                // The lease ends by itself if the namenode cannot be told.
+                let _ = client.request(Request::Abort { object, lease }).await;
+            });
+        }
     }
 }
 
@@ -127,6 +141,7 @@ impl Writer {
             next_piece: 0,
             closed: None,
             attributes: Attributes::none(),
+            has_ended: false,
         };
         writer.learn(grant);
         writer
@@ -259,7 +274,10 @@ impl Writer {
         let attributes = std::mem::take(&mut self.attributes);
         let request = Request::Seal { object, lease, lengths, attributes };
         match self.client.request_within(&mut attempts, request).await? {
-            Reply::Stat(stat) => Ok(stat),
+            Reply::Stat(stat) => {
+                self.has_ended = true;
+                Ok(stat)
+            }
             _ => Err(ClientError::BadReply { what: attempts.what.to_string() }),
         }
     }
@@ -271,7 +289,9 @@ impl Writer {
     pub async fn abort(mut self) -> Result<(), ClientError> {
         self.under_way.abort_all();
         let request = Request::Abort { object: self.object, lease: self.lease };
-        self.client.request(request).await.map(|_| ())
+        let answer = self.client.request(request).await;
+        self.has_ended = true;
+        answer.map(|_| ())
     }
 
     /// Starts a call. One that is cancelled half-way took some of its bytes, nobody knows how many:
