@@ -70,8 +70,8 @@ pub(crate) fn let_go(py: Python<'_>) {
     done.into_iter().for_each(|buffer| buffer.release(py));
 }
 
-/// A buffer held open for writing.
-pub(crate) struct Target(PyUntypedBuffer);
+/// A buffer held open for writing. It is let go by whichever call comes next, too.
+pub(crate) struct Target(Option<PyUntypedBuffer>);
 
 impl Target {
     /// Opens any object with a contiguous, writable buffer.
@@ -83,18 +83,24 @@ impl Target {
         if buffer.readonly() {
             return Err(PyValueError::new_err("the buffer is read-only"));
         }
-        if buffer.is_c_contiguous() { Ok(Self(buffer)) } else { Err(not_contiguous()) }
+        if buffer.is_c_contiguous() { Ok(Self(Some(buffer))) } else { Err(not_contiguous()) }
     }
 
     /// Returns its bytes.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
-        if self.0.len_bytes() == 0 {
+        let Some(buffer) = self.0.as_ref().filter(|buffer| buffer.len_bytes() != 0) else {
             return &mut [];
-        }
+        };
         // SAFETY: the export keeps the memory in place until `self` is dropped; it is contiguous
         // and writable. A program that uses it meanwhile races with itself, as with
         // `socket.recv_into`.
-        unsafe { slice::from_raw_parts_mut(self.0.buf_ptr().cast(), self.0.len_bytes()) }
+        unsafe { slice::from_raw_parts_mut(buffer.buf_ptr().cast(), buffer.len_bytes()) }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        DONE.lock().extend(self.0.take());
     }
 }
 

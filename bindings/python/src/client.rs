@@ -1,4 +1,7 @@
 //! The client.
+//!
+//! Each method makes one call the way its [`Caller`] does: a client that was connected by a mailbox
+//! returns tickets where the other returns results.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,14 +10,15 @@ use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::PyTuple;
 use sanderling_client::{Client, ClientConfig, ClientError, Reader};
-use sanderling_protocol::message::{JobHints, ObjectKind, RegisterJob};
+use sanderling_protocol::message::{JobHints, ObjectKind, ObjectStat, RegisterJob};
 use sanderling_protocol::node::NodeSelector;
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{JobId, Millis, Path};
+use serde::Serialize;
 
 use crate::buffer::{Source, let_go};
+use crate::caller::Caller;
 use crate::error::{json, path, raised};
 use crate::facts::facts;
 use crate::files::{PyReader, PyWriter, byte_ranges};
@@ -22,21 +26,43 @@ use crate::lent::PyLent;
 use crate::options::PyOptions;
 use crate::runtime::wait;
 
+/// What a method returns: the call's result, or a ticket for it.
+type Returned<'py> = PyResult<Bound<'py, PyAny>>;
+
 /// A connection to a cluster.
 #[pyclass(frozen, name = "Client")]
-pub(crate) struct PyClient(Client);
+pub(crate) struct PyClient {
+    client: Client,
+    caller: Caller,
+}
+
+impl PyClient {
+    pub(crate) const fn new(client: Client, caller: Caller) -> Self {
+        Self { client, caller }
+    }
+}
+
+/// Returns the configuration of a client whose calls take so many seconds at most.
+///
+/// # Errors
+/// `ValueError` when that is no time.
+pub(crate) fn config(timeout: Option<f64>) -> PyResult<ClientConfig> {
+    let mut config = ClientConfig::default();
+    if let Some(seconds) = timeout {
+        config.call_deadline = Duration::try_from_secs_f64(seconds)
+            .map_err(|error| PyValueError::new_err(format!("timeout {seconds}: {error}")))?;
+    }
+    Ok(config)
+}
 
 #[pymethods]
 impl PyClient {
     #[new]
     #[pyo3(signature = (address, timeout = None))]
-    fn new(py: Python<'_>, address: &str, timeout: Option<f64>) -> PyResult<Self> {
-        let mut config = ClientConfig::default();
-        if let Some(seconds) = timeout {
-            config.call_deadline = Duration::try_from_secs_f64(seconds)
-                .map_err(|error| PyValueError::new_err(format!("timeout {seconds}: {error}")))?;
-        }
-        wait(py, Client::connect(address, config)).map(Self)
+    fn connect(py: Python<'_>, address: &str, timeout: Option<f64>) -> PyResult<Self> {
+        let config = config(timeout)?;
+        let client = wait(py, Client::connect(address, config))?;
+        Ok(Self::new(client, Caller::waits()))
     }
 
     fn put<'py>(
@@ -45,12 +71,12 @@ impl PyClient {
         name: &str,
         data: &Bound<'py, PyAny>,
         options: &PyOptions,
-    ) -> PyResult<Bound<'py, PyTuple>> {
+    ) -> Returned<'py> {
         let name = path(py, name)?;
         let data = Source::of(data)?.into_bytes();
-        let stat = wait(py, self.0.put(&name, data, &options.0));
-        let_go(py);
-        facts(py, &stat?)
+        let (client, options) = (self.client.clone(), options.0.clone());
+        let put = async move { client.put(&name, data, &options).await };
+        self.caller.call(py, put, stat_made)
     }
 
     /// Returns for each object its facts, or the error as an object.
@@ -59,66 +85,70 @@ impl PyClient {
         py: Python<'py>,
         objects: Vec<(PyBackedStr, Bound<'py, PyAny>)>,
         options: &PyOptions,
-    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    ) -> Returned<'py> {
         let source = |(name, data): &(PyBackedStr, Bound<'py, PyAny>)| {
             Ok((path(py, name)?, Source::of(data)?.into_bytes()))
         };
         let sources: PyResult<Vec<_>> = objects.iter().map(source).collect();
-        let put = sources.and_then(|sources| {
-            wait(py, async { Ok(self.0.create_many(sources, &options.0).await) })
-        });
-        let_go(py);
-        each(py, put?, |stat| facts(py, &stat).map(Bound::into_any))
+        // Some may be open already when one is refused.
+        let sources = sources.inspect_err(|_| let_go(py))?;
+        let (client, options) = (self.client.clone(), options.0.clone());
+        let put = async move { Ok(client.create_many(sources, &options).await) };
+        self.caller.call(py, put, |py, many| each(py, many, stat_made))
     }
 
     /// Returns each object's bytes, or the error as an object.
-    fn get_many<'py>(
+    fn get_many<'py>(&self, py: Python<'py>, names: Vec<PyBackedStr>) -> Returned<'py> {
+        let names: PyResult<Vec<Path>> = names.iter().map(|name| path(py, name)).collect();
+        let (client, names) = (self.client.clone(), names?);
+        let get = async move { client.get_many(&names).await };
+        self.caller.call(py, get, |py, many| each(py, many, lent_made))
+    }
+
+    fn get<'py>(&self, py: Python<'py>, name: &str) -> Returned<'py> {
+        let (client, name) = (self.client.clone(), path(py, name)?);
+        self.caller.call(py, async move { client.get(&name).await }, lent_made)
+    }
+
+    fn get_range<'py>(
         &self,
         py: Python<'py>,
-        names: Vec<PyBackedStr>,
-    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let names: PyResult<Vec<Path>> = names.iter().map(|name| path(py, name)).collect();
-        let names = names?;
-        let got = wait(py, self.0.get_many(&names))?;
-        each(py, got, |bytes| Ok(Bound::new(py, PyLent(bytes))?.into_any()))
+        name: &str,
+        offset: u64,
+        length: u64,
+    ) -> Returned<'py> {
+        let (client, name) = (self.client.clone(), path(py, name)?);
+        let get = async move { client.get_range(&name, offset, length).await };
+        self.caller.call(py, get, lent_made)
     }
 
-    fn get(&self, py: Python<'_>, name: &str) -> PyResult<PyLent> {
-        let name = path(py, name)?;
-        wait(py, self.0.get(&name)).map(PyLent)
-    }
-
-    fn get_range(&self, py: Python<'_>, name: &str, offset: u64, length: u64) -> PyResult<PyLent> {
-        let name = path(py, name)?;
-        wait(py, self.0.get_range(&name, offset, length)).map(PyLent)
-    }
-
-    fn get_ranges(
+    fn get_ranges<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         name: &str,
         ranges: Vec<(u64, u64)>,
-    ) -> PyResult<Vec<PyLent>> {
-        let (name, ranges) = (path(py, name)?, byte_ranges(&ranges));
-        let parts = wait(py, self.0.get_ranges(&name, &ranges))?;
-        Ok(parts.into_iter().map(PyLent).collect())
+    ) -> Returned<'py> {
+        let (client, name) = (self.client.clone(), path(py, name)?);
+        let get = async move { client.get_ranges(&name, &byte_ranges(&ranges)).await };
+        self.caller.call(py, get, parts_made)
     }
 
-    fn reader(&self, py: Python<'_>, name: &str) -> PyResult<PyReader> {
-        let name = path(py, name)?;
-        wait(py, self.0.open(&name)).map(PyReader)
+    fn reader<'py>(&self, py: Python<'py>, name: &str) -> Returned<'py> {
+        let (client, name) = (self.client.clone(), path(py, name)?);
+        let caller = self.caller.clone();
+        self.caller.call(py, async move { client.open(&name).await }, |py, reader| {
+            PyReader::new(reader, caller).into_py_any(py)
+        })
     }
 
     /// Returns each object open, or the error as an object.
-    fn readers<'py>(
-        &self,
-        py: Python<'py>,
-        names: Vec<PyBackedStr>,
-    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    fn readers<'py>(&self, py: Python<'py>, names: Vec<PyBackedStr>) -> Returned<'py> {
         let names: PyResult<Vec<Path>> = names.iter().map(|name| path(py, name)).collect();
-        let names = names?;
-        let opened = wait(py, async { Ok(self.0.open_many(&names).await) })?;
-        each(py, opened, |reader| Ok(Bound::new(py, PyReader(reader))?.into_any()))
+        let (client, caller, names) = (self.client.clone(), self.caller.clone(), names?);
+        let open = async move { Ok(client.open_many(&names).await) };
+        self.caller.call(py, open, |py, many| {
+            each(py, many, move |py, reader| PyReader::new(reader, caller.clone()).into_py_any(py))
+        })
     }
 
     /// Returns the ranges of each open object, or the error as an object.
@@ -126,34 +156,39 @@ impl PyClient {
         &self,
         py: Python<'py>,
         wanted: Vec<(PyRef<'py, PyReader>, Vec<(u64, u64)>)>,
-    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let wanted: Vec<(Reader, Vec<ByteRange>)> =
-            wanted.iter().map(|(reader, ranges)| (reader.0.clone(), byte_ranges(ranges))).collect();
-        let read = wait(py, async { Ok(self.0.read_many(&wanted).await) })?;
-        each(py, read, |parts| {
-            let parts: Vec<PyLent> = parts.into_iter().map(PyLent).collect();
-            parts.into_bound_py_any(py)
+    ) -> Returned<'py> {
+        let wanted: Vec<(Reader, Vec<ByteRange>)> = wanted
+            .iter()
+            .map(|(reader, ranges)| (reader.reader().clone(), byte_ranges(ranges)))
+            .collect();
+        let client = self.client.clone();
+        let read = async move { Ok(client.read_many(&wanted).await) };
+        self.caller.call(py, read, |py, many| each(py, many, parts_made))
+    }
+
+    fn create<'py>(&self, py: Python<'py>, name: &str, options: &PyOptions) -> Returned<'py> {
+        let (client, name) = (self.client.clone(), path(py, name)?);
+        let (caller, options) = (self.caller.clone(), options.0.clone());
+        let create = async move { client.create(&name, &options).await };
+        self.caller.call(py, create, |py, writer| PyWriter::new(writer, caller).into_py_any(py))
+    }
+
+    fn append<'py>(&self, py: Python<'py>, name: &str) -> Returned<'py> {
+        let (client, name) = (self.client.clone(), path(py, name)?);
+        let caller = self.caller.clone();
+        self.caller.call(py, async move { client.append(&name).await }, |py, writer| {
+            PyWriter::new(writer, caller).into_py_any(py)
         })
     }
 
-    fn create(&self, py: Python<'_>, name: &str, options: &PyOptions) -> PyResult<PyWriter> {
-        let name = path(py, name)?;
-        wait(py, self.0.create(&name, &options.0)).map(PyWriter::new)
+    fn stat<'py>(&self, py: Python<'py>, name: &str) -> Returned<'py> {
+        let (client, name) = (self.client.clone(), path(py, name)?);
+        self.caller.call(py, async move { client.stat(&name).await }, stat_made)
     }
 
-    fn append(&self, py: Python<'_>, name: &str) -> PyResult<PyWriter> {
-        let name = path(py, name)?;
-        wait(py, self.0.append(&name)).map(PyWriter::new)
-    }
-
-    fn stat<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyTuple>> {
-        let name = path(py, name)?;
-        facts(py, &wait(py, self.0.stat(&name))?)
-    }
-
-    fn list(&self, py: Python<'_>, name: &str) -> PyResult<String> {
-        let name = path(py, name)?;
-        json(&wait(py, self.0.list_all(&name))?)
+    fn list<'py>(&self, py: Python<'py>, name: &str) -> Returned<'py> {
+        let (client, name) = (self.client.clone(), path(py, name)?);
+        self.caller.call(py, async move { client.list_all(&name).await }, json_made)
     }
 
     fn make_directory<'py>(
@@ -162,8 +197,8 @@ impl PyClient {
         name: &str,
         kind: &str,
         parents: bool,
-    ) -> PyResult<Bound<'py, PyTuple>> {
-        let name = path(py, name)?;
+    ) -> Returned<'py> {
+        let (client, name) = (self.client.clone(), path(py, name)?);
         let kind = match kind {
             "directory" => ObjectKind::Directory,
             "multifile" => ObjectKind::Multifile,
@@ -173,95 +208,117 @@ impl PyClient {
                 return Err(PyValueError::new_err(text));
             }
         };
-        facts(py, &wait(py, self.0.make_directory(&name, kind, parents, true))?)
+        let make = async move { client.make_directory(&name, kind, parents, true).await };
+        self.caller.call(py, make, stat_made)
     }
 
-    fn rename(&self, py: Python<'_>, from: &str, to: &str, replace: bool) -> PyResult<()> {
-        let (from, to) = (path(py, from)?, path(py, to)?);
-        wait(py, self.0.rename(&from, &to, replace))
+    fn rename<'py>(&self, py: Python<'py>, from: &str, to: &str, replace: bool) -> Returned<'py> {
+        let (client, from, to) = (self.client.clone(), path(py, from)?, path(py, to)?);
+        let rename = async move { client.rename(&from, &to, replace).await };
+        self.caller.call(py, rename, none_made)
     }
 
-    fn delete(&self, py: Python<'_>, name: &str, recursive: bool) -> PyResult<(u64, u64)> {
-        let name = path(py, name)?;
-        wait(py, self.0.delete(&name, recursive))
+    fn delete<'py>(&self, py: Python<'py>, name: &str, recursive: bool) -> Returned<'py> {
+        let (client, name) = (self.client.clone(), path(py, name)?);
+        let delete = async move { client.delete(&name, recursive).await };
+        self.caller.call(py, delete, |py, deleted| deleted.into_py_any(py))
     }
 
-    fn set_ttl(&self, py: Python<'_>, name: &str, ttl_millis: Option<u64>) -> PyResult<()> {
-        let name = path(py, name)?;
-        wait(py, self.0.set_ttl(&name, ttl_millis.map(Millis)))
+    fn set_ttl<'py>(&self, py: Python<'py>, name: &str, ttl_millis: Option<u64>) -> Returned<'py> {
+        let (client, name) = (self.client.clone(), path(py, name)?);
+        let set = async move { client.set_ttl(&name, ttl_millis.map(Millis)).await };
+        self.caller.call(py, set, none_made)
     }
 
-    fn usage(&self, py: Python<'_>, name: &str) -> PyResult<String> {
-        let name = path(py, name)?;
-        json(&wait(py, self.0.usage(&name))?)
+    fn usage<'py>(&self, py: Python<'py>, name: &str) -> Returned<'py> {
+        let (client, name) = (self.client.clone(), path(py, name)?);
+        self.caller.call(py, async move { client.usage(&name).await }, json_made)
     }
 
-    fn register_job(
+    fn register_job<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         name: &str,
         lease_millis: u64,
         quota_bytes: Option<u64>,
         recompute_millis_per_mib: Option<u64>,
         expected_reads: Option<u32>,
-    ) -> PyResult<String> {
+    ) -> Returned<'py> {
         let hints = JobHints { recompute_millis_per_mib, expected_reads, ..JobHints::default() };
         let request =
             RegisterJob { path: path(py, name)?, lease: Millis(lease_millis), quota_bytes, hints };
-        json(&wait(py, self.0.register_job(request))?)
+        let client = self.client.clone();
+        self.caller.call(py, async move { client.register_job(request).await }, json_made)
     }
 
-    fn renew_job(&self, py: Python<'_>, job: u64) -> PyResult<()> {
-        wait(py, self.0.renew_job(JobId(job)))
+    fn renew_job<'py>(&self, py: Python<'py>, job: u64) -> Returned<'py> {
+        let client = self.client.clone();
+        self.caller.call(py, async move { client.renew_job(JobId(job)).await }, none_made)
     }
 
-    fn end_job(&self, py: Python<'_>, job: u64) -> PyResult<()> {
-        wait(py, self.0.end_job(JobId(job)))
+    fn end_job<'py>(&self, py: Python<'py>, job: u64) -> Returned<'py> {
+        let client = self.client.clone();
+        self.caller.call(py, async move { client.end_job(JobId(job)).await }, none_made)
     }
 
-    fn jobs(&self, py: Python<'_>) -> PyResult<String> {
-        json(&wait(py, self.0.jobs())?)
+    fn jobs<'py>(&self, py: Python<'py>) -> Returned<'py> {
+        let client = self.client.clone();
+        self.caller.call(py, async move { client.jobs().await }, json_made)
     }
 
-    fn nodes(&self, py: Python<'_>, all: bool) -> PyResult<String> {
-        json(&wait(py, self.0.nodes(all))?)
+    fn nodes<'py>(&self, py: Python<'py>, all: bool) -> Returned<'py> {
+        let client = self.client.clone();
+        self.caller.call(py, async move { client.nodes(all).await }, json_made)
     }
 
-    fn notice(
+    fn notice<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         node: String,
         deadline_millis: i64,
-        reason: &str,
-    ) -> PyResult<String> {
-        let node = NodeSelector(node);
-        json(&wait(py, self.0.notice(&node, deadline_millis, reason))?)
+        reason: String,
+    ) -> Returned<'py> {
+        let (client, node) = (self.client.clone(), NodeSelector(node));
+        let notice = async move { client.notice(&node, deadline_millis, &reason).await };
+        self.caller.call(py, notice, json_made)
     }
 
-    fn decommission(&self, py: Python<'_>, node: String, reason: &str) -> PyResult<String> {
-        let node = NodeSelector(node);
-        json(&wait(py, self.0.decommission(&node, reason))?)
+    fn decommission<'py>(&self, py: Python<'py>, node: String, reason: String) -> Returned<'py> {
+        let (client, node) = (self.client.clone(), NodeSelector(node));
+        let decommission = async move { client.decommission(&node, &reason).await };
+        self.caller.call(py, decommission, json_made)
     }
 
-    fn cancel(&self, py: Python<'_>, node: String) -> PyResult<String> {
-        let node = NodeSelector(node);
-        json(&wait(py, self.0.cancel(&node))?)
+    fn cancel<'py>(&self, py: Python<'py>, node: String) -> Returned<'py> {
+        let (client, node) = (self.client.clone(), NodeSelector(node));
+        self.caller.call(py, async move { client.cancel(&node).await }, json_made)
     }
 
-    fn events(&self, py: Python<'_>, after: u64, limit: u32, wait_millis: u64) -> PyResult<String> {
-        json(&wait(py, self.0.events(after, limit, Millis(wait_millis)))?)
+    fn events<'py>(
+        &self,
+        py: Python<'py>,
+        after: u64,
+        limit: u32,
+        wait_millis: u64,
+    ) -> Returned<'py> {
+        let client = self.client.clone();
+        let events = async move { client.events(after, limit, Millis(wait_millis)).await };
+        self.caller.call(py, events, json_made)
     }
 
-    fn report(&self, py: Python<'_>) -> PyResult<String> {
-        json(&wait(py, self.0.report())?)
+    fn report<'py>(&self, py: Python<'py>) -> Returned<'py> {
+        let client = self.client.clone();
+        self.caller.call(py, async move { client.report().await }, json_made)
     }
 
-    fn fsck(&self, py: Python<'_>) -> PyResult<String> {
-        json(&wait(py, self.0.fsck())?)
+    fn fsck<'py>(&self, py: Python<'py>) -> Returned<'py> {
+        let client = self.client.clone();
+        self.caller.call(py, async move { client.fsck().await }, json_made)
     }
 
+    /// Returns what was counted so far; asks nobody, so it is never a ticket.
     fn metrics(&self) -> HashMap<&'static str, f64> {
-        let metrics = self.0.metrics();
+        let metrics = self.client.metrics();
         HashMap::from([
             ("retries", metrics.retries as f64),
             ("moved", metrics.moved as f64),
@@ -276,15 +333,35 @@ impl PyClient {
     }
 }
 
+fn stat_made(py: Python<'_>, stat: ObjectStat) -> PyResult<Py<PyAny>> {
+    Ok(facts(py, &stat)?.into_any().unbind())
+}
+
+fn lent_made(py: Python<'_>, bytes: bytes::Bytes) -> PyResult<Py<PyAny>> {
+    PyLent(bytes).into_py_any(py)
+}
+
+fn parts_made(py: Python<'_>, parts: Vec<bytes::Bytes>) -> PyResult<Py<PyAny>> {
+    parts.into_iter().map(PyLent).collect::<Vec<_>>().into_py_any(py)
+}
+
+fn json_made(py: Python<'_>, facts: impl Serialize) -> PyResult<Py<PyAny>> {
+    json(&facts)?.into_py_any(py)
+}
+
+pub(crate) fn none_made(py: Python<'_>, (): ()) -> PyResult<Py<PyAny>> {
+    Ok(py.None())
+}
+
 /// Returns what became of each of many, errors as exceptions that are not raised.
-fn each<'py, T>(
-    py: Python<'py>,
+fn each<T>(
+    py: Python<'_>,
     many: Vec<Result<T, ClientError>>,
-    made: impl Fn(T) -> PyResult<Bound<'py, PyAny>>,
-) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    made: impl Fn(Python<'_>, T) -> PyResult<Py<PyAny>>,
+) -> PyResult<Py<PyAny>> {
     let one = |each: Result<T, ClientError>| match each {
-        Ok(value) => made(value),
-        Err(error) => Ok(raised(py, &error).into_value(py).into_bound(py).into_any()),
+        Ok(value) => made(py, value),
+        Err(error) => Ok(raised(py, &error).into_value(py).into_any()),
     };
-    many.into_iter().map(one).collect()
+    many.into_iter().map(one).collect::<PyResult<Vec<_>>>()?.into_py_any(py)
 }

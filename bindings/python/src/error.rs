@@ -29,6 +29,11 @@ pub(crate) fn refused(py: Python<'_>, refusal: &Refusal) -> PyErr {
     made(py, name, &text, refusal.recovery(), path_of(refusal), None)
 }
 
+/// Returns the exception that says that something was closed before.
+pub(crate) fn closed(py: Python<'_>, text: &str) -> PyErr {
+    made(py, "Closed", text, Recovery::Fix, None, None)
+}
+
 /// Returns a path or the exception that says what is wrong with it.
 pub(crate) fn path(py: Python<'_>, text: &str) -> PyResult<Path> {
     text.parse().map_err(|refusal| refused(py, &refusal))

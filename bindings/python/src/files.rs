@@ -1,31 +1,50 @@
-//! Open objects.
+//! Open objects. Their methods make calls the way their client does.
 
-use std::sync::{Mutex, PoisonError};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
-use sanderling_client::{Reader, Writer};
+use sanderling_client::{ClientError, Reader, Writer};
 use sanderling_protocol::refusal::ByteRange;
 
-use crate::buffer::{Source, Target};
+use crate::buffer::{Source, Target, let_go};
+use crate::caller::Caller;
+use crate::client::none_made;
+use crate::error::closed;
 use crate::facts::facts;
 use crate::lent::PyLent;
-use crate::runtime::{runtime, wait};
 
 /// An object opened for reading.
 #[pyclass(frozen, name = "Reader")]
-pub(crate) struct PyReader(pub(crate) Reader);
+pub(crate) struct PyReader {
+    reader: Reader,
+    caller: Caller,
+}
+
+impl PyReader {
+    pub(crate) const fn new(reader: Reader, caller: Caller) -> Self {
+        Self { reader, caller }
+    }
+
+    pub(crate) const fn reader(&self) -> &Reader {
+        &self.reader
+    }
+}
 
 #[pymethods]
 impl PyReader {
     #[getter]
     fn stat<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        facts(py, &self.0.stat())
+        facts(py, &self.reader.stat())
     }
 
     #[getter]
     fn bytes(&self) -> u64 {
-        self.0.bytes()
+        self.reader.bytes()
     }
 
     fn read_range<'py>(
@@ -33,94 +52,142 @@ impl PyReader {
         py: Python<'py>,
         offset: u64,
         length: u64,
-    ) -> PyResult<Bound<'py, PyBytes>> {
-        Ok(PyBytes::new(py, &wait(py, self.0.read_range(offset, length))?))
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let reader = self.reader.clone();
+        let read = async move { reader.read_range(offset, length).await };
+        self.caller.call(py, read, |py, read| Ok(PyBytes::new(py, &read).into_any().unbind()))
     }
 
-    fn view(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<PyLent> {
-        wait(py, self.0.read_range(offset, length)).map(PyLent)
+    fn view<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyAny>> {
+        let reader = self.reader.clone();
+        let read = async move { reader.read_range(offset, length).await };
+        self.caller.call(py, read, |py, read| PyLent(read).into_py_any(py))
     }
 
-    fn read_into(&self, py: Python<'_>, offset: u64, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
+    fn read_into<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        buffer: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let mut target = Target::of(buffer)?;
-        wait(py, self.0.read_into(offset, target.bytes()))
+        let reader = self.reader.clone();
+        let read = async move { reader.read_into(offset, target.bytes()).await };
+        self.caller.call(py, read, |py, count| count.into_py_any(py))
     }
 
     fn read_ranges<'py>(
         &self,
         py: Python<'py>,
         ranges: Vec<(u64, u64)>,
-    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let ranges = byte_ranges(&ranges);
-        let parts = wait(py, self.0.read_ranges(&ranges))?;
-        Ok(parts.iter().map(|part| PyBytes::new(py, part)).collect())
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let reader = self.reader.clone();
+        let read = async move { reader.read_ranges(&byte_ranges(&ranges)).await };
+        self.caller.call(py, read, |py, parts| {
+            let parts: Vec<_> = parts.iter().map(|part| PyBytes::new(py, part)).collect();
+            parts.into_py_any(py)
+        })
     }
 }
 
 /// An object being written.
 #[pyclass(frozen, name = "Writer")]
 pub(crate) struct PyWriter {
-    writer: Mutex<Option<Writer>>,
-    #[pyo3(get)]
-    position: u64,
+    /// Empty while a call has it, so that no lock is held meanwhile, and when it is closed.
+    writer: Arc<Mutex<Option<Writer>>>,
+    position: Arc<AtomicU64>,
+    caller: Caller,
 }
 
 impl PyWriter {
-    pub(crate) fn new(writer: Writer) -> Self {
-        let position = writer.position();
-        Self { writer: Mutex::new(Some(writer)), position }
+    pub(crate) fn new(writer: Writer, caller: Caller) -> Self {
+        let position = Arc::new(AtomicU64::new(writer.position()));
+        Self { writer: Arc::new(Mutex::new(Some(writer))), position, caller }
     }
 
-    /// Takes the writer out, so that no lock is held while the call is under way.
-    fn take(&self) -> PyResult<Writer> {
-        let taken = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+    fn take(&self, py: Python<'_>) -> PyResult<Writer> {
+        let taken = self.writer.lock().take();
         taken.ok_or_else(|| {
-            pyo3::exceptions::PyValueError::new_err(
-                "the writer is closed, has failed, or is in use by another thread",
-            )
+            closed(py, "the writer is closed, was given up, or is in use by another thread or task")
         })
     }
 
-    fn put_back(&self, writer: Writer) {
-        *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
+    /// Makes a call that leaves the writer open. One that is given up half-way takes the writer
+    /// with it, and so nothing half-written stays.
+    fn with<'py, Made>(
+        &self,
+        py: Python<'py>,
+        call: impl FnOnce(Writer) -> Made,
+    ) -> PyResult<Bound<'py, PyAny>>
+    where
+        Made: Future<Output = (Writer, Result<(), ClientError>)> + Send + 'static,
+    {
+        let call = call(self.take(py)?);
+        let (slot, position) = (Arc::clone(&self.writer), Arc::clone(&self.position));
+        let kept = async move {
+            let (writer, result) = call.await;
+            position.store(writer.position(), Ordering::Relaxed);
+            *slot.lock() = Some(writer);
+            result
+        };
+        self.caller.call(py, kept, none_made)
     }
 }
 
 #[pymethods]
 impl PyWriter {
-    fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        let source = Source::of(data)?;
-        let mut writer = self.take()?;
-        let result = wait(py, writer.write(source.bytes()));
-        self.put_back(writer);
-        result
+    #[getter]
+    fn position(&self) -> u64 {
+        self.position.load(Ordering::Relaxed)
     }
 
-    fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        let mut writer = self.take()?;
-        let result = wait(py, writer.flush());
-        self.put_back(writer);
-        result
+    fn write<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let source = Source::of(data)?.into_bytes();
+        let written = self.with(py, |mut writer| async move {
+            let result = writer.write(&source).await;
+            (writer, result)
+        });
+        let_go(py);
+        written
     }
 
-    fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let writer = self.take()?;
-        facts(py, &wait(py, writer.close())?)
+    fn flush<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.with(py, |mut writer| async move {
+            let result = writer.flush().await;
+            (writer, result)
+        })
     }
 
-    fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        match self.take() {
-            Ok(writer) => wait(py, writer.abort()),
-            Err(_) => Ok(()),
-        }
+    fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let writer = self.take(py)?;
+        self.caller.call(py, async move { writer.close().await }, |py, stat| {
+            Ok(facts(py, &stat)?.into_any().unbind())
+        })
+    }
+
+    fn abort<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let writer = self.writer.lock().take();
+        let abort = async move {
+            match writer {
+                Some(writer) => writer.abort().await,
+                None => Ok(()),
+            }
+        };
+        self.caller.call(py, abort, none_made)
     }
 }
 
 impl Drop for PyWriter {
     fn drop(&mut self) {
-        // A writer that is dropped unclosed may start its clean-up as a task.
-        let _context = runtime().map(tokio::runtime::Runtime::enter);
-        drop(self.writer.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if !self.caller.is_own() {
+            // It is still the parent's, who goes on writing.
+            std::mem::forget(self.writer.lock().take());
+            return;
+        }
+        // A writer that is dropped unclosed starts its clean-up as a task.
+        let handle = self.caller.handle();
+        let _context = handle.as_ref().map(tokio::runtime::Handle::enter);
+        drop(self.writer.lock().take());
     }
 }
 

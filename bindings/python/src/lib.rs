@@ -5,11 +5,13 @@
 //! about one object are a tuple, and others JSON, from which the Python half makes its types.
 
 mod buffer;
+mod caller;
 mod client;
 mod error;
 mod facts;
 mod files;
 mod lent;
+mod mailbox;
 mod options;
 mod runtime;
 
@@ -28,6 +30,8 @@ mod _sanderling {
     use crate::files::{PyReader, PyWriter};
     #[pymodule_export]
     use crate::lent::PyLent;
+    #[pymodule_export]
+    use crate::mailbox::PyMailbox;
     #[pymodule_export]
     use crate::options::PyOptions;
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use sanderling_client::ClientError;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
 use crate::error::raised;
@@ -31,6 +31,9 @@ const SIGNALS_EVERY: Duration = Duration::from_millis(200);
 const KEEP_AFTER: Duration = Duration::from_millis(5);
 
 static DRIVER: Mutex<Option<(u32, &'static Driver)>> = Mutex::new(None);
+
+/// The runtime that a thread of its own runs.
+static BACKGROUND: Mutex<Option<(u32, Handle)>> = Mutex::new(None);
 
 /// A runtime and who runs it.
 struct Driver {
@@ -116,6 +119,32 @@ pub(crate) fn runtime() -> PyResult<&'static Runtime> {
     driver().map(|driver| &driver.runtime)
 }
 
+/// Returns the runtime of calls that nobody waits for: one thread runs it all the time.
+///
+/// # Errors
+/// `RuntimeError` when the process may not start a thread.
+pub(crate) fn background() -> PyResult<Handle> {
+    let mut slot = BACKGROUND.lock().expect("nothing panics while the slot is locked");
+    match &*slot {
+        Some((pid, handle)) if *pid == process::id() => Ok(handle.clone()),
+        _ => {
+            let handle = start_background()
+                .map_err(|error| PyRuntimeError::new_err(format!("no threads: {error}")))?;
+            // A forked child must not close what its parent's runtime holds.
+            std::mem::forget(slot.replace((process::id(), handle.clone())));
+            Ok(handle)
+        }
+    }
+}
+
+fn start_background() -> std::io::Result<Handle> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let run = move || runtime.block_on(std::future::pending::<()>());
+    thread::Builder::new().name("sanderling-aio".to_owned()).spawn(run)?;
+    Ok(handle)
+}
+
 /// Waits for a call with Python's lock released.
 ///
 /// # Errors
@@ -125,6 +154,8 @@ pub(crate) fn wait<T: Send>(
     call: impl Future<Output = Result<T, ClientError>> + Send,
 ) -> PyResult<T> {
     let driver = driver()?;
+    // A call that is given up may leave its clean-up to a task.
+    let _context = driver.runtime.enter();
     let mut call = pin!(call);
     loop {
         let turn = py.detach(|| {

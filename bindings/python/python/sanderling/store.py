@@ -6,12 +6,12 @@ import io
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, overload
 
-from sanderling import _sanderling
+from sanderling import _sanderling, arguments
 from sanderling._sanderling import Buffer
+from sanderling.arguments import COUNT_MAX, Objects, millis, text, whole
 from sanderling.errors import Closed, NotFound
 from sanderling.facts import (
     Deleted,
@@ -46,9 +46,6 @@ Jobs = list[Job]
 Nodes = list[Node]
 Events = list[Event]
 
-Objects = Mapping[str, Any] | Iterable[tuple[str, Any]]
-"""Names of objects and what they hold: anything with a contiguous buffer."""
-
 Observer = Callable[[str, int, float, float, BaseException | None], None]
 """Is told of every call for data: its kind (`read`, `write`, `create`, `seal`, `lookup`, `delete`),
 its bytes, when it began (`time.monotonic`), how long it took in seconds, and its error."""
@@ -61,10 +58,19 @@ def connect(
 
     `timeout` bounds every call, in seconds, retries included.
     """
+    address = address_of(address)
+    return Store(_sanderling.Client(address, timeout), address, observer)
+
+
+def address_of(address: str | None) -> str:
+    """Returns the namenode's address, from the environment unless it is given.
+
+    Raises `ValueError` when neither says where it is.
+    """
     address = address or os.environ.get(ADDRESS_VARIABLE)
     if not address:
         raise ValueError(f"no namenode given: pass its address or set {ADDRESS_VARIABLE}")
-    return Store(_sanderling.Client(address, timeout), address, observer)
+    return address
 
 
 class Store:
@@ -113,11 +119,11 @@ class Store:
         unless `replace`. `parents` makes missing directories; `ttl` is in seconds; `affinity` is an
         object's path to be near, or a host. `kind="key_value"` makes an entry of a table.
         """
-        options = _options(
+        options = arguments.options(
             replace, parents, storage_class, ttl, delete_after_read, is_listed, affinity, kind
         )
         size = memoryview(data).nbytes if self._observer else 0
-        return self._stat("write", size, self._client.put, _text(path), data, options)
+        return self._stat("write", size, self._client.put, text(path), data, options)
 
     @overload
     def put_many(
@@ -168,20 +174,19 @@ class Store:
         each is returned in their order. If some fail the others are written all the same, and the
         first error is raised; with `return_errors` it has its place in the list instead.
         """
-        pairs = objects.items() if isinstance(objects, Mapping) else objects
-        named = [(_text(path), data) for path, data in pairs]
-        options = _options(
+        named = arguments.named(objects)
+        options = arguments.options(
             replace, parents, storage_class, ttl, False, is_listed, affinity, kind
         )
         size = sum(memoryview(data).nbytes for _, data in named) if self._observer else 0
         all_facts = self._timed("write", size, self._client.put_many, named, options)
         if not return_errors:
-            _raise_first(all_facts)
+            arguments.raise_first(all_facts)
         return [each if isinstance(each, Exception) else Stat.of(each) for each in all_facts]
 
     def get(self, path: str) -> Buffer:
         """Reads a whole object."""
-        return self._timed("read", None, self._client.get, _text(path))
+        return self._timed("read", None, self._client.get, text(path))
 
     @overload
     def get_many(
@@ -201,20 +206,22 @@ class Store:
         Small ones come with the look-up, a hundred at once. If some cannot be read the first error
         is raised; with `return_errors` it has its place in the list instead.
         """
-        names = [_text(path) for path in paths]
+        names = [text(path) for path in paths]
         found = self._timed("read", None, self._client.get_many, names)
         if not return_errors:
-            _raise_first(found)
+            arguments.raise_first(found)
         return found
 
     def get_range(self, path: str, offset: int, length: int) -> Buffer:
         """Reads `length` bytes from `offset`; a range past the end is refused."""
-        return self._timed("read", length, self._client.get_range, _text(path), offset, length)
+        start, size = whole("the offset", offset), whole("the length", length)
+        return self._timed("read", size, self._client.get_range, text(path), start, size)
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Buffers:
+    def get_ranges(self, path: str, ranges: Iterable[tuple[int, int]]) -> Buffers:
         """Reads many ranges, (offset, bytes) each, in one call per datanode."""
-        total = sum(length for _, length in ranges)
-        return self._timed("read", total, self._client.get_ranges, _text(path), list(ranges))
+        wanted = arguments.pairs(ranges)
+        total = sum(length for _, length in wanted)
+        return self._timed("read", total, self._client.get_ranges, text(path), wanted)
 
     def open(
         self,
@@ -240,19 +247,19 @@ class Store:
         kind = mode.replace("b", "").replace("t", "")
         file: ObjectReader | ObjectWriter
         if kind == "r":
-            file = self._reader(_text(path), buffer_bytes)
+            file = self._reader(text(path), buffer_bytes)
         elif kind in ("w", "x", "a"):
-            options = _options(
+            options = arguments.options(
                 kind == "w", parents, storage_class, ttl, False, True, None, "file"
             )
-            file = self._writer(_text(path), kind, options, autocommit)
+            file = self._writer(text(path), kind, options, autocommit)
         else:
             raise ValueError(f"mode {mode!r} is none of rb, wb, xb, ab, r, w, x, a")
         return file if "b" in mode else as_text(file, encoding, errors, newline)
 
     def stat(self, path: str) -> Stat:
         """Returns facts about an object; raises `NotFound`."""
-        return self._stat("lookup", 0, self._client.stat, _text(path))
+        return self._stat("lookup", 0, self._client.stat, text(path))
 
     def exists(self, path: str) -> bool:
         """Tells whether an object has this name."""
@@ -264,8 +271,8 @@ class Store:
 
     def list(self, path: str = "/") -> Entries:
         """Lists a directory, multifile or table in the order of names."""
-        text = self._timed("lookup", 0, self._client.list, _text(path))
-        return [Entry.of(each) for each in json.loads(text)]
+        raw = self._timed("lookup", 0, self._client.list, text(path))
+        return [Entry.of(each) for each in json.loads(raw)]
 
     def walk(self, path: str = "/") -> Iterator[tuple[str, Entries]]:
         """Yields (path, entries) of each directory in a subtree, the upper ones first."""
@@ -277,26 +284,26 @@ class Store:
 
     def delete(self, path: str, *, recursive: bool = False) -> Deleted:
         """Deletes an object; a directory that holds something only when `recursive`."""
-        return Deleted(*self._timed("delete", 0, self._client.delete, _text(path), recursive))
+        return Deleted(*self._timed("delete", 0, self._client.delete, text(path), recursive))
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> None:
         """Moves an object, with everything in it, to another name at once."""
-        self._timed("lookup", 0, self._client.rename, _text(source), _text(target), replace)
+        self._timed("lookup", 0, self._client.rename, text(source), text(target), replace)
 
     def mkdir(self, path: str, *, parents: bool = False, kind: str = "directory") -> Stat:
         """Makes a `directory`, `multifile` or `table`.
 
         `parents` makes missing directories above it and accepts that it exists already.
         """
-        return self._stat("create", 0, self._client.make_directory, _text(path), kind, parents)
+        return self._stat("create", 0, self._client.make_directory, text(path), kind, parents)
 
     def set_ttl(self, path: str, ttl: float | None) -> None:
         """Lets an object go in so many seconds from now; None keeps it."""
-        self._client.set_ttl(_text(path), None if ttl is None else round(ttl * 1000))
+        self._client.set_ttl(text(path), arguments.some_millis("ttl", ttl))
 
     def usage(self, path: str = "/") -> Usage:
         """Sums up what a subtree holds."""
-        return Usage(**json.loads(self._client.usage(_text(path))))
+        return Usage(**json.loads(self._client.usage(text(path))))
 
     # Jobs
 
@@ -314,19 +321,22 @@ class Store:
         Two hints say what leaves a dying node first: `recompute_per_mib`, the seconds of work
         that a MiB costs to compute again, and then `expected_reads`, how often it will be read.
         """
-        cost = None if recompute_per_mib is None else round(recompute_per_mib * 1000)
         raw = self._client.register_job(
-            _text(path), round(lease * 1000), quota_bytes, cost, expected_reads
+            text(path),
+            millis("lease", lease),
+            arguments.some_whole("quota_bytes", quota_bytes),
+            arguments.some_millis("recompute_per_mib", recompute_per_mib),
+            arguments.some_whole("expected_reads", expected_reads, COUNT_MAX),
         )
         return Job.of(json.loads(raw))
 
     def renew_job(self, job: int) -> None:
         """Renews a job's lease."""
-        self._client.renew_job(job)
+        self._client.renew_job(whole("the job", job))
 
     def end_job(self, job: int) -> None:
         """Ends a job and deletes its subtree."""
-        self._client.end_job(job)
+        self._client.end_job(whole("the job", job))
 
     def jobs(self) -> Jobs:
         """Lists the jobs."""
@@ -336,11 +346,12 @@ class Store:
 
     def nodes(self, *, all: bool = False) -> Nodes:
         """Lists the datanodes; with `all` also those that are gone."""
-        return [Node.of(each) for each in json.loads(self._client.nodes(all))]
+        return [Node.of(each) for each in json.loads(self._client.nodes(bool(all)))]
 
     def notice(self, node: int | str, deadline_seconds: float, reason: str = "") -> Node:
         """Gives a node its notice: its data leaves before the deadline."""
-        raw = self._client.notice(str(node), round(deadline_seconds * 1000), reason)
+        left = millis("deadline_seconds", deadline_seconds)
+        raw = self._client.notice(str(node), left, reason)
         return Node.of(json.loads(raw))
 
     def decommission(self, node: int | str, reason: str = "") -> Node:
@@ -353,7 +364,8 @@ class Store:
 
     def events(self, after: int = 0, *, limit: int = 1000, wait: float = 0.0) -> Events:
         """Returns events after a sequence; waits up to `wait` seconds for the first."""
-        raw = self._client.events(after, limit, round(wait * 1000))
+        after, most = whole("after", after), whole("limit", limit, COUNT_MAX)
+        raw = self._client.events(after, most, millis("wait", wait))
         return [Event.of(each) for each in json.loads(raw)]
 
     def report(self) -> LossReport:
@@ -399,10 +411,10 @@ class Store:
         size: int,
         call: Callable[Arguments, _sanderling.ObjectFacts],
         /,
-        *arguments: Arguments.args,
+        *given: Arguments.args,
         **named: Arguments.kwargs,
     ) -> Stat:
-        return Stat.of(self._timed(kind, size, call, *arguments, **named))
+        return Stat.of(self._timed(kind, size, call, *given, **named))
 
     def _timed(
         self,
@@ -410,61 +422,21 @@ class Store:
         size: int | None,
         call: Callable[Arguments, Result],
         /,
-        *arguments: Arguments.args,
+        *given: Arguments.args,
         **named: Arguments.kwargs,
     ) -> Result:
         observer = self._observer
         if observer is None:
-            return call(*arguments, **named)
+            return call(*given, **named)
         began = time.monotonic()
         error = None
         try:
-            result = call(*arguments, **named)
+            result = call(*given, **named)
             return result
         except BaseException as caught:
             error = caught
             raise
         finally:
             if size is None:
-                size = 0 if error else _bytes_of(result)
+                size = 0 if error else arguments.bytes_of(result)
             observer(kind, size, began, time.monotonic() - began, error)
-
-
-def _text(path: str | os.PathLike[str]) -> str:
-    return os.fspath(path)
-
-
-def _bytes_of(result: Any) -> int:
-    if isinstance(result, list):
-        return sum(len(each) for each in result if not isinstance(each, Exception))
-    return len(result)
-
-
-def _raise_first(many: Iterable[Any]) -> None:
-    for each in many:
-        if isinstance(each, Exception):
-            raise each
-
-
-@lru_cache(maxsize=64)
-def _options(
-    replace: bool,
-    parents: bool,
-    storage_class: str | None,
-    ttl: float | None,
-    delete_after_read: bool,
-    is_listed: bool,
-    affinity: str | None,
-    kind: str,
-) -> _sanderling.Options:
-    """Most objects are made with the same few options: they are checked once."""
-    return _sanderling.Options(
-        replace,
-        parents,
-        storage_class,
-        None if ttl is None else round(ttl * 1000),
-        delete_after_read,
-        is_listed,
-        affinity,
-        kind == "key_value",
-    )

@@ -1,0 +1,403 @@
+"""The store, for asyncio."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, Literal, overload
+
+from sanderling import _sanderling, arguments
+from sanderling._sanderling import Buffer
+from sanderling.aio.calls import Calls, Entered
+from sanderling.aio.files import AsyncReader, AsyncWriter
+from sanderling.arguments import COUNT_MAX, Objects, millis, text, whole
+from sanderling.errors import Closed, NotFound
+from sanderling.facts import (
+    Deleted,
+    Entry,
+    Event,
+    Fsck,
+    Job,
+    LossReport,
+    Node,
+    Stat,
+    Usage,
+)
+from sanderling.files import Arguments, Result
+from sanderling.store import (
+    Buffers,
+    BuffersOrErrors,
+    Entries,
+    Events,
+    Jobs,
+    Nodes,
+    Observer,
+    Stats,
+    StatsOrErrors,
+    address_of,
+)
+
+
+def connect(
+    address: str | None = None, *, timeout: float | None = None, observer: Observer | None = None
+) -> Entered[AsyncStore]:
+    """Connects to a namenode, `host:port`; without one, to the one in SANDERLING_NAMENODE.
+
+    Await it, or enter it with `async with`, which closes the store in the end. `timeout` bounds
+    every call, in seconds, retries included. The store belongs to the event loop in which it was
+    connected.
+    """
+    return Entered(_connect(address_of(address), timeout, observer))
+
+
+async def _connect(address: str, timeout: float | None, observer: Observer | None) -> AsyncStore:
+    calls = Calls()
+    try:
+        # Returns a ticket, as every call does here; its answer is the client.
+        client = await calls.run(calls.mailbox.connect, address, timeout)
+    except BaseException:
+        calls.close()
+        raise
+    return AsyncStore(client, calls, address, observer)
+
+
+class AsyncStore:
+    """A connected client whose methods are awaited. Made by `sanderling.aio.connect`.
+
+    Names, arguments, results and errors are those of `sanderling.Store`. A thousand calls are under
+    way together at most; more wait their turn, and their `timeout` begins with it. A call that is
+    cancelled is given up: what it was writing does not appear.
+    """
+
+    def __init__(
+        self,
+        native: _sanderling.Client,
+        calls: Calls,
+        address: str,
+        observer: Observer | None = None,
+    ) -> None:
+        self._native: _sanderling.Client | None = native
+        self._calls = calls
+        self._observer = observer
+        self.address = address
+
+    async def __aenter__(self) -> AsyncStore:
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_native", None) is not None:
+            warnings.warn(f"{self!r} was dropped unclosed", ResourceWarning, 2)
+
+    def __repr__(self) -> str:
+        return f"<sanderling.aio.AsyncStore at {self.address}>"
+
+    async def close(self) -> None:
+        """Lets the connections go. Calls under way and later ones raise `Closed`."""
+        self._native = None
+        self._calls.close()
+
+    # Objects
+
+    async def put(
+        self,
+        path: str,
+        data: Any,
+        *,
+        replace: bool = True,
+        parents: bool = False,
+        storage_class: str | None = None,
+        ttl: float | None = None,
+        delete_after_read: bool = False,
+        is_listed: bool = True,
+        affinity: str | None = None,
+        kind: str = "file",
+    ) -> Stat:
+        """Writes a whole object from anything with a contiguous buffer, as `Store.put` does.
+
+        The buffer is not copied on this side: it must not change until the call returns.
+        """
+        options = arguments.options(
+            replace, parents, storage_class, ttl, delete_after_read, is_listed, affinity, kind
+        )
+        size = memoryview(data).nbytes if self._observer else 0
+        return await self._stat("write", size, self._client.put, text(path), data, options)
+
+    @overload
+    async def put_many(
+        self,
+        objects: Objects,
+        *,
+        return_errors: Literal[False] = False,
+        replace: bool = True,
+        parents: bool = False,
+        storage_class: str | None = None,
+        ttl: float | None = None,
+        is_listed: bool = True,
+        affinity: str | None = None,
+        kind: str = "file",
+    ) -> Stats: ...
+
+    @overload
+    async def put_many(
+        self,
+        objects: Objects,
+        *,
+        return_errors: Literal[True],
+        replace: bool = True,
+        parents: bool = False,
+        storage_class: str | None = None,
+        ttl: float | None = None,
+        is_listed: bool = True,
+        affinity: str | None = None,
+        kind: str = "file",
+    ) -> StatsOrErrors: ...
+
+    async def put_many(
+        self,
+        objects: Objects,
+        *,
+        return_errors: bool = False,
+        replace: bool = True,
+        parents: bool = False,
+        storage_class: str | None = None,
+        ttl: float | None = None,
+        is_listed: bool = True,
+        affinity: str | None = None,
+        kind: str = "file",
+    ) -> Stats | StatsOrErrors:
+        """Writes many whole objects in one call, as `Store.put_many` does."""
+        pairs = arguments.named(objects)
+        options = arguments.options(
+            replace, parents, storage_class, ttl, False, is_listed, affinity, kind
+        )
+        size = sum(memoryview(data).nbytes for _, data in pairs) if self._observer else 0
+        all_facts = await self._run("write", size, self._client.put_many, pairs, options)
+        if not return_errors:
+            arguments.raise_first(all_facts)
+        return [each if isinstance(each, Exception) else Stat.of(each) for each in all_facts]
+
+    async def get(self, path: str) -> Buffer:
+        """Reads a whole object."""
+        return await self._run("read", None, self._client.get, text(path))
+
+    @overload
+    async def get_many(
+        self, paths: Iterable[str], *, return_errors: Literal[False] = False
+    ) -> Buffers: ...
+
+    @overload
+    async def get_many(
+        self, paths: Iterable[str], *, return_errors: Literal[True]
+    ) -> BuffersOrErrors: ...
+
+    async def get_many(
+        self, paths: Iterable[str], *, return_errors: bool = False
+    ) -> Buffers | BuffersOrErrors:
+        """Reads many whole objects in one call, as `Store.get_many` does."""
+        names = [text(path) for path in paths]
+        found = await self._run("read", None, self._client.get_many, names)
+        if not return_errors:
+            arguments.raise_first(found)
+        return found
+
+    async def get_range(self, path: str, offset: int, length: int) -> Buffer:
+        """Reads `length` bytes from `offset`; a range past the end is refused."""
+        start, size = whole("the offset", offset), whole("the length", length)
+        return await self._run("read", size, self._client.get_range, text(path), start, size)
+
+    async def get_ranges(self, path: str, ranges: Iterable[tuple[int, int]]) -> Buffers:
+        """Reads many ranges, (offset, bytes) each, in one call per datanode."""
+        wanted = arguments.pairs(ranges)
+        total = sum(length for _, length in wanted)
+        return await self._run("read", total, self._client.get_ranges, text(path), wanted)
+
+    def open(
+        self,
+        path: str,
+        mode: str = "rb",
+        *,
+        parents: bool = False,
+        storage_class: str | None = None,
+        ttl: float | None = None,
+        autocommit: bool = True,
+    ) -> Entered[Any]:
+        """Opens an object as a file: await it, or enter it with `async with`.
+
+        Modes: `rb` reads; `wb` writes and replaces an older object when closed; `xb` refuses an
+        existing one; `ab` appends. Returns an `AsyncReader` or `AsyncWriter`.
+        """
+        kind = mode.replace("b", "", 1)
+        if kind not in ("r", "w", "x", "a"):
+            raise ValueError(f"mode {mode!r} is none of rb, wb, xb, ab")
+        if kind == "r":
+            return Entered(self._reader(text(path)))
+        options = arguments.options(
+            kind == "w", parents, storage_class, ttl, False, True, None, "file"
+        )
+        return Entered(self._writer(text(path), kind, options, autocommit))
+
+    async def stat(self, path: str) -> Stat:
+        """Returns facts about an object; raises `NotFound`."""
+        return await self._stat("lookup", 0, self._client.stat, text(path))
+
+    async def exists(self, path: str) -> bool:
+        """Tells whether an object has this name."""
+        try:
+            await self.stat(path)
+        except NotFound:
+            return False
+        return True
+
+    async def list(self, path: str = "/") -> Entries:
+        """Lists a directory, multifile or table in the order of names."""
+        raw = await self._run("lookup", 0, self._client.list, text(path))
+        return [Entry.of(each) for each in json.loads(raw)]
+
+    async def walk(self, path: str = "/") -> AsyncIterator[tuple[str, Entries]]:
+        """Yields (path, entries) of each directory in a subtree, the upper ones first."""
+        to_list = [text(path)]
+        while to_list:
+            directory = to_list.pop()
+            entries = await self.list(directory)
+            yield directory, entries
+            below = [entry.name for entry in entries if entry.is_container]
+            to_list += [f"{directory.rstrip('/')}/{name}" for name in reversed(below)]
+
+    async def delete(self, path: str, *, recursive: bool = False) -> Deleted:
+        """Deletes an object; a directory that holds something only when `recursive`."""
+        return Deleted(*await self._run("delete", 0, self._client.delete, text(path), recursive))
+
+    async def rename(self, source: str, target: str, *, replace: bool = False) -> None:
+        """Moves an object, with everything in it, to another name at once."""
+        await self._run("lookup", 0, self._client.rename, text(source), text(target), replace)
+
+    async def mkdir(
+        self, path: str, *, parents: bool = False, kind: str = "directory"
+    ) -> Stat:
+        """Makes a `directory`, `multifile` or `table`.
+
+        `parents` makes missing directories above it and accepts that it exists already.
+        """
+        return await self._stat(
+            "create", 0, self._client.make_directory, text(path), kind, parents
+        )
+
+    async def set_ttl(self, path: str, ttl: float | None) -> None:
+        """Lets an object go in so many seconds from now; None keeps it."""
+        left = arguments.some_millis("ttl", ttl)
+        await self._calls.run(self._client.set_ttl, text(path), left)
+
+    async def usage(self, path: str = "/") -> Usage:
+        """Sums up what a subtree holds."""
+        return Usage(**json.loads(await self._calls.run(self._client.usage, text(path))))
+
+    # Jobs
+
+    async def jobs(self) -> Jobs:
+        """Lists the jobs."""
+        return [Job.of(each) for each in json.loads(await self._calls.run(self._client.jobs))]
+
+    # The cluster
+
+    async def nodes(self, *, all: bool = False) -> Nodes:
+        """Lists the datanodes; with `all` also those that are gone."""
+        raw = await self._calls.run(self._client.nodes, bool(all))
+        return [Node.of(each) for each in json.loads(raw)]
+
+    async def notice(self, node: int | str, deadline_seconds: float, reason: str = "") -> Node:
+        """Gives a node its notice: its data leaves before the deadline."""
+        left = millis("deadline_seconds", deadline_seconds)
+        raw = await self._calls.run(self._client.notice, str(node), left, reason)
+        return Node.of(json.loads(raw))
+
+    async def decommission(self, node: int | str, reason: str = "") -> Node:
+        """Removes a node in order, without a deadline."""
+        raw = await self._calls.run(self._client.decommission, str(node), reason)
+        return Node.of(json.loads(raw))
+
+    async def cancel(self, node: int | str) -> Node:
+        """Takes a notice or decommission back."""
+        return Node.of(json.loads(await self._calls.run(self._client.cancel, str(node))))
+
+    async def events(self, after: int = 0, *, limit: int = 1000, wait: float = 0.0) -> Events:
+        """Returns events after a sequence; waits up to `wait` seconds for the first."""
+        after, most = whole("after", after), whole("limit", limit, COUNT_MAX)
+        raw = await self._calls.run(self._client.events, after, most, millis("wait", wait))
+        return [Event.of(each) for each in json.loads(raw)]
+
+    async def report(self) -> LossReport:
+        """Returns everything that was ever declared lost."""
+        return LossReport.of(json.loads(await self._calls.run(self._client.report)))
+
+    async def fsck(self) -> Fsck:
+        """Checks the catalog against itself."""
+        return Fsck(**json.loads(await self._calls.run(self._client.fsck)))
+
+    def metrics(self) -> dict[str, float]:
+        """Returns what this client went through: retries, moved blocks met, failed calls and the
+        longest stall in seconds. Asks nobody, so it is not awaited."""
+        return self._client.metrics()
+
+    # Below
+
+    @property
+    def _client(self) -> _sanderling.Client:
+        if self._native is None:
+            raise Closed("the store is closed")
+        return self._native
+
+    async def _reader(self, path: str) -> AsyncReader:
+        return AsyncReader(await self._run("lookup", 0, self._client.reader, path), self._run)
+
+    async def _writer(
+        self, path: str, kind: str, options: _sanderling.Options, autocommit: bool
+    ) -> AsyncWriter:
+        if kind == "a":
+            try:
+                native = await self._run("create", 0, self._client.append, path)
+            except NotFound:
+                native = await self._run("create", 0, self._client.create, path, options)
+        else:
+            native = await self._run("create", 0, self._client.create, path, options)
+        return AsyncWriter(native, path, self._run, autocommit)
+
+    async def _stat(
+        self,
+        kind: str,
+        size: int,
+        call: Callable[Arguments, _sanderling.ObjectFacts],
+        /,
+        *given: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Stat:
+        return Stat.of(await self._run(kind, size, call, *given, **named))
+
+    async def _run(
+        self,
+        kind: str,
+        size: int | None,
+        call: Callable[Arguments, Result],
+        /,
+        *given: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Result:
+        observer = self._observer
+        if observer is None:
+            return await self._calls.run(call, *given, **named)
+        began = time.monotonic()
+        error = None
+        try:
+            result = await self._calls.run(call, *given, **named)
+            return result
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            if size is None:
+                size = 0 if error else arguments.bytes_of(result)
+            observer(kind, size, began, time.monotonic() - began, error)
