@@ -7,6 +7,7 @@ pub(crate) mod lab;
 pub(crate) mod local;
 pub(crate) mod node;
 pub(crate) mod scale;
+pub(crate) mod security;
 pub(crate) mod serve;
 pub(crate) mod tools;
 
@@ -86,6 +87,9 @@ pub(crate) struct Global {
     /// Log more to stderr; twice for every request
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// What is shown to the cluster.
+    #[command(flatten)]
+    pub(crate) shown: security::Shown,
 }
 
 /// The commands.
@@ -122,6 +126,9 @@ pub(crate) enum Command {
     /// Experiments: what preemptions cost, and the figures of the paper
     #[command(subcommand)]
     Lab(lab::Lab),
+    /// Make secrets and tokens
+    #[command(subcommand)]
+    Token(security::Token),
     /// Check this machine and the way to the namenode
     Doctor(tools::Doctor),
     /// Write the completions of a shell

@@ -106,7 +106,7 @@ async fn on_cluster(
     let servers = found.map_err(failed)?;
     let source = match plan.args.share_client {
         true => Source::Shared(client.clone()),
-        false => Source::Own(session.namenode.clone()),
+        false => Source::Own(session.namenode.clone(), session.credentials.clone()),
     };
     let threads = Threads::start(plan, &source, way);
     let mut threads = threads.map_err(|error| error.failure(&session.namenode))?;

@@ -20,9 +20,11 @@ mod output;
 mod pages;
 mod progress;
 mod refused;
+mod security;
 mod serve;
 mod session;
 mod sim;
+mod token;
 mod units;
 
 use std::ffi::OsString;
@@ -89,6 +91,7 @@ fn run(global: &Global, command: Command) -> Result<(), Failure> {
             session::run_blocking(move || sim::run(&global, args))
         }
         Command::Lab(command) => lab::run(global, command),
+        Command::Token(command) => token::run(global, command),
         Command::Doctor(args) => session::run(global, |session| doctor::run(session, args)),
         Command::Completions(args) => completions(args.shell),
     }

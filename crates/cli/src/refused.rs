@@ -54,7 +54,7 @@ pub(crate) fn call(error: &CallError) -> Failure {
             Exit::Unavailable
         }
         CallError::TimedOut { .. } => Exit::Deadline,
-        CallError::BadReply { .. } => Exit::Failure,
+        CallError::Credentials { .. } | CallError::BadReply { .. } => Exit::Failure,
     };
     let name = match error {
         CallError::Refused(_) => "Refused",
@@ -62,6 +62,7 @@ pub(crate) fn call(error: &CallError) -> Failure {
         CallError::TimedOut { .. } => "TimedOut",
         CallError::Closed { .. } => "Closed",
         CallError::TooBusy { .. } => "TooBusy",
+        CallError::Credentials { .. } => "Credentials",
         CallError::BadReply { .. } => "BadReply",
     };
     Failure::new(exit, name, error).next("sanderling doctor")
@@ -116,6 +117,10 @@ fn next(refusal: &Refusal) -> Option<String> {
         Refusal::DataUnavailable { .. } => "sanderling fsck".to_owned(),
         Refusal::UnknownNode { .. } | Refusal::NodeGone { .. } | Refusal::WrongState { .. } => {
             "sanderling node ls --all".to_owned()
+        }
+        Refusal::Unauthenticated { .. } | Refusal::Forbidden { .. } => {
+            "the same with --token-file FILE (an operator makes one: sanderling token new)"
+                .to_owned()
         }
         Refusal::JournalFull { .. }
         | Refusal::UnknownVersion { .. }

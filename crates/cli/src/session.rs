@@ -4,9 +4,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use sanderling_client::{Client, ClientConfig};
-use sanderling_protocol::message::{Hello, Role};
+use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::{Reply, Request};
-use sanderling_transport::Connection;
+use sanderling_transport::{CallError, Connection, ConnectionOptions, Credentials};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +15,7 @@ use crate::args::serve::LogFormat;
 use crate::failure::{Exit, Failure};
 use crate::logs::{self, Speaker};
 use crate::output::Output;
-use crate::refused;
+use crate::{refused, security};
 
 /// How long an interrupted command may take to clean up, such as giving an unfinished object up.
 const CLEAN_UP: Duration = Duration::from_secs(2);
@@ -28,6 +28,8 @@ const KNOCK: Duration = Duration::from_secs(3);
 pub(crate) struct Session {
     /// Where the namenode is expected.
     pub(crate) namenode: String,
+    /// What is shown to the cluster.
+    pub(crate) credentials: Credentials,
     /// Where results go.
     pub(crate) output: Output,
     /// Cancelled when the command is to end early; its own long loops look at it.
@@ -51,17 +53,35 @@ impl Session {
     /// # Errors
     /// As [`Session::client`].
     pub(crate) async fn client_of(&self, config: ClientConfig) -> Result<Client, Failure> {
-        let hello = Hello { role: Role::Client, cluster: None, node: None };
+        let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
         let deadline = tokio::time::Instant::now() + KNOCK;
-        if let Err(error) = Connection::connect(&self.namenode, hello, deadline).await {
-            return Err(refused::unreachable(&self.namenode, &error));
+        if let Err(error) = self.knock(hello, deadline).await {
+            return Err(match error {
+                CallError::Refused(_) | CallError::Credentials { .. } => refused::call(&error),
+                error => refused::unreachable(&self.namenode, &error),
+            });
         }
         let mut config = config;
+        config.credentials = self.credentials.clone();
         // Whoever gives more time than the default means it to be waited.
         config.call_deadline = config.call_deadline.max(self.limit.unwrap_or_default());
         Client::connect(&self.namenode, config)
             .await
             .map_err(|error| refused::client(&error, &self.namenode))
+    }
+
+    /// Connects to the namenode once.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub(crate) async fn knock(
+        &self,
+        hello: Hello,
+        deadline: tokio::time::Instant,
+    ) -> Result<(Connection, HelloReply), CallError> {
+        let credentials = self.credentials.clone();
+        let options = ConnectionOptions { credentials, ..ConnectionOptions::default() };
+        Connection::connect_with(&self.namenode, hello, deadline, &options).await
     }
 
     /// Asks the namenode one question.
@@ -103,6 +123,7 @@ where
     logs::start(global, Speaker::Tool, LogFormat::Text);
     let session = Session {
         namenode: global.namenode.clone(),
+        credentials: security::shown(global)?,
         output: Output { is_json: global.json, is_quiet: global.quiet },
         ended: CancellationToken::new(),
         limit: global.timeout.map(|span| span.0),

@@ -45,6 +45,9 @@ const COMMANDS: &[&[&str]] = &[
     &["lab", "figure6"],
     &["lab", "figure7"],
     &["lab", "page"],
+    &["token"],
+    &["token", "secret"],
+    &["token", "new"],
     &["doctor"],
     &["completions"],
 ];

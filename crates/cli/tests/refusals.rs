@@ -104,7 +104,7 @@ fn datanode_of_another_cluster_is_refused() {
     block_on(async {
         let deadline = || tokio::time::Instant::now() + Duration::from_secs(5);
         let foreign = Some(ClusterId(1));
-        let hello = Hello { role: Role::Datanode, cluster: foreign, node: None };
+        let hello = Hello { role: Role::Datanode, cluster: foreign, node: None, token: None };
         let refused = Connection::connect(&cluster.namenode.address, hello, deadline()).await;
         let wrong =
             |error: &CallError| matches!(error, CallError::Refused(Refusal::WrongCluster { .. }));

@@ -9,7 +9,7 @@ use sanderling_core::retry::{Retry, Verdict};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{ClusterId, NodeId, Order, OrderReply, Path, Refusal, Reply, Request};
-use sanderling_transport::{CallError, Connection, Pool, PoolOptions};
+use sanderling_transport::{CallError, Connection, ConnectionOptions, Pool, PoolOptions};
 use tokio::time::Instant;
 
 use crate::ask::Asker;
@@ -100,15 +100,18 @@ impl Client {
     pub async fn connect(namenode: &str, config: ClientConfig) -> Result<Self, ClientError> {
         let options = PoolOptions {
             role: Role::Client,
-            connection: config.connection.clone(),
+            connection: ConnectionOptions {
+                credentials: config.credentials.clone(),
+                ..config.connection.clone()
+            },
             ..PoolOptions::default()
         };
         let pool = Pool::new(options.clone());
         let what = format!("connect to {namenode}");
-        let hello = Hello { role: Role::Client, cluster: None, node: None };
+        let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
         // A namenode that listens and is slow is waited for like the answer to any call.
         let deadline = Instant::now() + config.call_deadline;
-        let (_, reply) = Connection::connect(namenode, hello, deadline)
+        let (_, reply) = Connection::connect_with(namenode, hello, deadline, &options.connection)
             .await
             .map_err(|error| ClientError::from_call(&what, error))?;
         let cluster = match (reply.role, reply.cluster) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sanderling_core::retry::RetryPolicy;
-use sanderling_transport::ConnectionOptions;
+use sanderling_transport::{ConnectionOptions, Credentials};
 
 /// How a client behaves.
 #[derive(Debug, Clone)]
@@ -31,7 +31,9 @@ pub struct ClientConfig {
     /// Whether datanodes of the same machine are looked for, to read their memory where it lies.
     /// Bytes that are read so were held against their checksum there by the datanode, once.
     pub same_host: bool,
-    /// Bounds of each connection.
+    /// What is shown to the cluster: a token, and how its certificates are checked.
+    pub credentials: Credentials,
+    /// Bounds of each connection. Its credentials are those above.
     pub connection: ConnectionOptions,
 }
 
@@ -56,6 +58,7 @@ impl Default for ClientConfig {
             lane_frames_max: 1,
             verify_checksums: true,
             same_host: true,
+            credentials: Credentials::default(),
             connection: ConnectionOptions::default(),
         }
     }

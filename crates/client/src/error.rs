@@ -84,6 +84,7 @@ impl ClientError {
             Self::TimedOut { .. } | Self::Call { cause: CallError::TimedOut { .. }, .. } => {
                 "TimedOut"
             }
+            Self::Call { cause: CallError::Credentials { .. }, .. } => "Credentials",
             Self::Call { .. } => "Unreachable",
             Self::WriterClosed { .. } => "WriterClosed",
             Self::BadReply { .. } => "BadReply",

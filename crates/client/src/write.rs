@@ -480,7 +480,10 @@ impl Writer {
             | CallError::Closed { .. } => {
                 self.client.suspect(node);
             }
-            CallError::Refused(_) | CallError::TooBusy { .. } | CallError::BadReply { .. } => {}
+            CallError::Refused(_)
+            | CallError::TooBusy { .. }
+            | CallError::Credentials { .. }
+            | CallError::BadReply { .. } => {}
         }
         self.client.again(attempts, error).await.map(|_| ())
     }

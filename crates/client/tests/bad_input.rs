@@ -34,7 +34,7 @@ impl Noise {
 }
 
 fn hello() -> Vec<u8> {
-    let body = encode_body(&Hello { role: Role::Client, cluster: None, node: None });
+    let body = encode_body(&Hello { role: Role::Client, cluster: None, node: None, token: None });
     let mut header = Header::new(Op::Hello, 1);
     header.body_bytes = body.len() as u32;
     [header.encode().to_vec(), body].concat()
@@ -115,7 +115,7 @@ async fn greetings_to_another_cluster_or_incarnation_are_refused() {
     let cluster = Cluster::start(1).await;
     let namenode = cluster.namenode.address().to_string();
     let datanode = cluster.datanodes[0].as_ref().unwrap().address().to_string();
-    let hello = |cluster, node| Hello { role: Role::Client, cluster, node };
+    let hello = |cluster, node| Hello { role: Role::Client, cluster, node, token: None };
     let other = Some(ClusterId(12345));
     assert!(matches!(refusal(&namenode, hello(other, None)).await, Refusal::WrongCluster { .. }));
     assert!(matches!(refusal(&datanode, hello(other, None)).await, Refusal::WrongCluster { .. }));
@@ -128,7 +128,7 @@ async fn operations_for_the_other_kind_of_server_are_refused() {
     let cluster = Cluster::start(1).await;
     let namenode = cluster.namenode.address().to_string();
     let datanode = cluster.datanodes[0].as_ref().unwrap().address().to_string();
-    let hello = Hello { role: Role::Client, cluster: None, node: None };
+    let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
     let (to_namenode, _) = Connection::connect(&namenode, hello.clone(), soon()).await.unwrap();
     let (to_datanode, _) = Connection::connect(&datanode, hello, soon()).await.unwrap();
     for op in [Op::Read, Op::Write, Op::Order] {

@@ -30,6 +30,7 @@ mod object;
 mod tree;
 mod usage;
 mod view;
+mod whose;
 mod writing;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,6 +4,7 @@
 //! number, starts a thread or touches a socket, so the servers and the simulator run the very same
 //! decisions. `clippy.toml` of this crate keeps it so.
 
+pub mod access;
 pub mod background;
 pub mod catalog;
 pub mod exposure;

@@ -14,6 +14,7 @@ mod disk;
 mod dram;
 mod egress;
 mod error;
+mod front;
 mod heartbeat;
 mod http;
 mod leaving;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sanderling_core::Mechanism;
+use sanderling_transport::Security;
 
 use crate::agent::NoticeOptions;
 use crate::local::LocalOptions;
@@ -20,7 +21,7 @@ pub struct DiskOptions {
 }
 
 /// What a datanode is started with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct DatanodeOptions {
     /// Where the namenode is: `host:port`.
     pub namenode: String,
@@ -53,8 +54,8 @@ pub struct DatanodeOptions {
     /// The door for clients on the same machine, if there is to be one. A node whose sending is
     /// limited has none: it stands for a machine of its own.
     pub local: Option<LocalOptions>,
-    /// Listen beyond loopback although nobody is asked who he is.
-    pub allow_unauthenticated: bool,
+    /// Whom it lets in, and what it shows to the namenode and other datanodes.
+    pub security: Security,
     /// How notices are met.
     pub mechanism: Mechanism,
     /// Longest time to wait for the namenode at the start.
@@ -95,7 +96,7 @@ impl Default for DatanodeOptions {
             egress_bytes_per_second: None,
             object: None,
             local: Some(LocalOptions::default()),
-            allow_unauthenticated: false,
+            security: Security::default(),
             mechanism: Mechanism::default(),
             // A namenode that reads a long journal takes seconds.
             start_time_max: Duration::from_secs(30),

@@ -63,7 +63,13 @@ pub(crate) async fn register_at_start(node: &Node) -> Result<Registered, StartEr
             Err(error) => error,
         };
         let namenode = options.namenode.clone();
-        if let Some(refusal) = is_final(&error) {
+        let not_let_in = match &error {
+            CallError::Refused(
+                refusal @ (Refusal::Unauthenticated { .. } | Refusal::Forbidden { .. }),
+            ) => Some(refusal),
+            _ => None,
+        };
+        if let Some(refusal) = is_final(&error).or(not_let_in) {
             return Err(StartError::Refused { namenode, refusal: refusal.clone() });
         }
         if Instant::now() >= give_up {

@@ -8,7 +8,8 @@ use hyper_util::service::TowerToHyperService;
 use sanderling_protocol::message::{Registered, Role};
 use sanderling_protocol::{ClusterId, Millis, NodeId, Policy, Refusal};
 use sanderling_transport::{
-    CallError, HttpOptions, ListenError, Pool, PoolOptions, ServeOptions, listen, serve, serve_http,
+    CallError, ConnectionOptions, HttpOptions, ListenError, Pool, PoolOptions, Security,
+    ServeOptions, listen, serve, serve_http,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -21,6 +22,7 @@ use crate::allocator::UNIT_BYTES;
 use crate::arena::Arena;
 use crate::disk::DiskTier;
 use crate::error::{DatanodeFailure, DrainEnd, StartError};
+use crate::front::Front;
 use crate::heartbeat::{End, stay};
 use crate::http::router;
 use crate::local::{Local, attend_door};
@@ -49,9 +51,9 @@ impl DatanodeServer {
     /// [`StartError`]: nothing runs and nothing was taken.
     pub async fn start(options: DatanodeOptions) -> Result<Self, StartError> {
         let arena = Arc::new(arena(options.dram_bytes)?);
-        let listener = bind(options.listen, options.allow_unauthenticated).await?;
+        let listener = bind(options.listen, &options.security).await?;
         let http = match options.http_listen {
-            Some(address) => Some(bind(address, options.allow_unauthenticated).await?),
+            Some(address) => Some(bind(address, &options.security).await?),
             None => None,
         };
         let (address, advertised) = addresses(&listener, &options)?;
@@ -68,7 +70,10 @@ impl DatanodeServer {
             None => None,
         };
         let store = BlockStore::new(Arc::clone(&arena), disk, objects);
-        let pool = Pool::new(PoolOptions { role: Role::Datanode, ..PoolOptions::default() });
+        let credentials = options.security.credentials(Role::Datanode);
+        let connection = ConnectionOptions { credentials, ..ConnectionOptions::default() };
+        let role = Role::Datanode;
+        let pool = Pool::new(PoolOptions { role, connection, ..PoolOptions::default() });
         let local = Local::open(&options, &arena)?;
         let options = with_host(options);
         let mut node = Node::new(options, store, pool, advertised, http_advertised);
@@ -251,7 +256,8 @@ async fn serve_incarnation(
     connections: CancellationToken,
 ) -> Result<Option<Registered>, DatanodeFailure> {
     let options = ServeOptions::default();
-    let serving = serve(listener, Arc::clone(node), options, connections.clone());
+    let front = Arc::new(Front::open(Arc::clone(node)));
+    let serving = serve(listener, front, options, connections.clone());
     tokio::pin!(serving);
     let next = tokio::select! {
         () = &mut serving => return Err(DatanodeFailure::Ended { part: "listener" }),
@@ -355,11 +361,8 @@ fn arena(bytes: u64) -> Result<Arena, StartError> {
     Arena::new(bytes).map_err(|cause| StartError::Memory { bytes, cause })
 }
 
-async fn bind(
-    address: SocketAddr,
-    allow_unauthenticated: bool,
-) -> Result<TcpListener, ListenError> {
-    listen(&address.to_string(), allow_unauthenticated).await
+async fn bind(address: SocketAddr, security: &Security) -> Result<TcpListener, ListenError> {
+    listen(&address.to_string(), security).await
 }
 
 /// Returns where a listener listens and what others are told.

@@ -7,12 +7,10 @@ mod landing;
 mod orders;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use sanderling_protocol::message::{Hello, HelloReply};
 use sanderling_protocol::{Header, Op, Refusal};
-use sanderling_transport::{Handled, Landing, Response, Service};
+use sanderling_transport::{Handled, Landing, Response};
 
 pub(crate) use data::write_tier;
 
@@ -23,12 +21,9 @@ use crate::received::Body;
 
 pub(crate) use self::disk::DiskRoom;
 
-impl Service for Node {
-    fn hello(&self, hello: &Hello) -> Result<HelloReply, Refusal> {
-        self.greet(hello)
-    }
-
-    fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
+impl Node {
+    /// Takes one frame of a caller who may send it.
+    pub(crate) fn serve(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
         self.metrics.count_request(header.op);
         let handled = match header.op {
             Op::Read => self.read(header),
@@ -45,20 +40,11 @@ impl Service for Node {
         paced(self, handled)
     }
 
-    fn land(self: &Arc<Self>, header: &Header) -> Option<Box<dyn Landing>> {
+    /// Offers memory for a long body, as [`sanderling_transport::Service::land`] does.
+    pub(crate) fn land(self: &Arc<Self>, header: &Header) -> Option<Box<dyn Landing>> {
         landing::land(self, header)
     }
 
-    fn opened(&self) {
-        self.connections.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn closed(&self) {
-        self.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Node {
     /// Takes the frame of a body that was received straight into the arena.
     fn take(self: &Arc<Self>, header: Header, body: Body) -> Handled {
         self.metrics.count_request(header.op);
@@ -69,7 +55,7 @@ impl Node {
         paced(self, handled)
     }
 
-    fn refused(&self, header: &Header, refusal: &Refusal) -> Response {
+    pub(crate) fn refused(&self, header: &Header, refusal: &Refusal) -> Response {
         let refusal = self.answered_refusal(header.op, refusal.clone());
         self.metrics.count_refusal(&refusal);
         tracing::debug!(op = ?header.op, block = %header.block, %refusal, "refused");

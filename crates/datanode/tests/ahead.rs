@@ -34,7 +34,8 @@ impl Writer {
         let door = caller.call(Header::new(Op::Door, 0), &[]).await.unwrap();
         let door: Option<Door> = decode_body(&door.body).unwrap();
         let socket = PacketSocket::connect(Path::new(&door.unwrap().socket)).unwrap();
-        let hello = Hello { role: Role::Client, cluster: None, node: Some(server.node()) };
+        let hello =
+            Hello { role: Role::Client, cluster: None, node: Some(server.node()), token: None };
         ask(&socket, Header::new(Op::Hello, 0), &encode_body(&hello)).unwrap();
         let file = ask(&socket, Header::new(Op::Stage, 0), &[]).unwrap();
         let memory = Memory::writable(file.unwrap(), u64::from(BLOCK_BYTES_MAX)).unwrap();

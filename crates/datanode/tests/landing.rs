@@ -62,7 +62,8 @@ async fn damaged_body_leaves_nothing_behind() {
 /// Begins a write of a whole block over a connection of its own.
 async fn half_a_write(address: std::net::SocketAddr, block: u64) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let greeting = encode_body(&Hello { role: Role::Client, cluster: None, node: None });
+    let greeting =
+        encode_body(&Hello { role: Role::Client, cluster: None, node: None, token: None });
     let mut hello = Header::new(Op::Hello, 1);
     hello.body_bytes = greeting.len() as u32;
     stream.write_all(&[&hello.encode()[..], &greeting].concat()).await.unwrap();

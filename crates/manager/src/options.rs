@@ -6,6 +6,7 @@ use sanderling_core::Mechanism;
 use sanderling_core::background::BackgroundConfig;
 use sanderling_core::relocation::RelocatorConfig;
 use sanderling_protocol::Nonce;
+use sanderling_transport::Credentials;
 
 /// What a manager is started with.
 #[derive(Debug, Clone)]
@@ -28,6 +29,8 @@ pub struct ManagerOptions {
     pub call_within: Duration,
     /// Most calls under way. Further ones wait for their turn inside the decisions.
     pub calls_max: usize,
+    /// What it shows to the namenode and to datanodes.
+    pub credentials: Credentials,
     /// How notices are met.
     pub mechanism: Mechanism,
     /// Bounds of the relocation.
@@ -49,6 +52,7 @@ impl Default for ManagerOptions {
             call_within: Duration::from_secs(2),
             // Some tens of drains with all their batches.
             calls_max: 512,
+            credentials: Credentials::default(),
             mechanism: Mechanism::default(),
             relocator: RelocatorConfig::default(),
             background: BackgroundConfig::default(),

@@ -2,7 +2,7 @@
 
 use sanderling_protocol::Nonce;
 use sanderling_protocol::message::Role;
-use sanderling_transport::{Pool, PoolOptions};
+use sanderling_transport::{ConnectionOptions, Pool, PoolOptions};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -24,7 +24,10 @@ impl ManagerServer {
     #[must_use]
     pub fn start(options: ManagerOptions) -> Self {
         let shutdown = CancellationToken::new();
-        let pool = Pool::new(PoolOptions { role: Role::Manager, ..PoolOptions::default() });
+        let credentials = options.credentials.clone();
+        let connection = ConnectionOptions { credentials, ..ConnectionOptions::default() };
+        let role = Role::Manager;
+        let pool = Pool::new(PoolOptions { role, connection, ..PoolOptions::default() });
         let holder = options.holder.unwrap_or_else(|| Nonce(rand::random()));
         let caller = Caller::new(pool, &options, holder);
         let manager = Manager::new(options, caller, shutdown.clone());

@@ -13,6 +13,7 @@ mod options;
 mod orders;
 mod recovery;
 mod requests;
+mod screen;
 mod server;
 mod service;
 mod snapshot;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sanderling_core::Mechanism;
 use sanderling_core::namenode::NamenodeConfig;
+use sanderling_transport::Security;
 
 /// When a change counts as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,8 +35,8 @@ pub struct NamenodeOptions {
     pub core: NamenodeConfig,
     /// How notices are met. [`Mechanism::configure`] sets the times in `core` that belong to it.
     pub mechanism: Mechanism,
-    /// Listen beyond loopback although nobody is asked who he is.
-    pub allow_unauthenticated: bool,
+    /// Whom it lets in, and what it shows to datanodes.
+    pub security: Security,
     /// Bytes of journal after which a snapshot is taken and the journal starts again. Reading
     /// them back takes well under a second.
     pub snapshot_after_bytes: u64,
@@ -59,7 +60,7 @@ impl Default for NamenodeOptions {
             sync_every: Duration::from_millis(200),
             core: NamenodeConfig::default(),
             mechanism: Mechanism::default(),
-            allow_unauthenticated: false,
+            security: Security::default(),
             snapshot_after_bytes: 64 << 20,
             journal_bytes_max: 4 << 30,
             // Some hundred clients with a few dozen frames each.

@@ -15,7 +15,9 @@ use sanderling_core::membership::Probe;
 use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{Millis, NodeId, Order, OrderReply, Refusal};
-use sanderling_transport::{CallError, Connection, Pool, PoolOptions};
+use sanderling_transport::{
+    CallError, Connection, ConnectionOptions, Credentials, Pool, PoolOptions,
+};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -75,10 +77,12 @@ impl Orders {
         work: SyncSender<Work>,
         stop: CancellationToken,
         mechanism: Mechanism,
+        credentials: Credentials,
     ) -> Self {
         let cluster = Some(state.cluster);
-        let pool =
-            Pool::new(PoolOptions { role: Role::Namenode, cluster, ..PoolOptions::default() });
+        let connection = ConnectionOptions { credentials, ..ConnectionOptions::default() };
+        let (role, options) = (Role::Namenode, PoolOptions::default());
+        let pool = Pool::new(PoolOptions { role, cluster, connection, ..options });
         let shared = Arc::new(Shared { state, pool, work, stop });
         Self { shared, mechanism, lanes: BTreeMap::new(), tasks: JoinSet::new() }
     }
@@ -195,9 +199,14 @@ impl Shared {
     }
 
     async fn probe(&self, node: NodeId, address: String) {
-        let hello =
-            Hello { role: Role::Namenode, cluster: Some(self.state.cluster), node: Some(node) };
-        let dialled = Connection::connect(&address, hello, Instant::now() + PROBE_WITHIN).await;
+        let hello = Hello {
+            role: Role::Namenode,
+            cluster: Some(self.state.cluster),
+            node: Some(node),
+            token: None,
+        };
+        let (deadline, options) = (Instant::now() + PROBE_WITHIN, self.pool.connection_options());
+        let dialled = Connection::connect_with(&address, hello, deadline, options).await;
         let outcome = match dialled {
             Ok(_) => Probe::Alive,
             Err(CallError::Refused(Refusal::WrongNode { .. } | Refusal::WrongCluster { .. })) => {

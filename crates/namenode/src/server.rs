@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_protocol::ClusterId;
+use sanderling_protocol::message::Role;
 use sanderling_transport::{ListenError, ServeOptions, listen};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -138,7 +139,7 @@ impl Drop for NamenodeServer {
 }
 
 async fn door(address: &str, options: &NamenodeOptions) -> Result<TcpListener, StartError> {
-    listen(address, options.allow_unauthenticated).await.map_err(StartError::Listen)
+    listen(address, &options.security).await.map_err(StartError::Listen)
 }
 
 /// Starts the writer's thread and the tasks.
@@ -181,8 +182,13 @@ fn launch(
     let desk = if options.sync == Sync::Os { desk } else { Weak::new() };
     let bytes_max = options.waiting_bytes_max;
     let requests = Requests::new(Arc::clone(&state), work.clone(), desk, bytes_max);
+    let security = Arc::new(options.security.clone());
     let mut tasks = JoinSet::new();
-    let service = Arc::new(MetaService { requests: requests.clone() });
+    let service = Arc::new(MetaService {
+        requests: requests.clone(),
+        security: Arc::clone(&security),
+        pass: None,
+    });
     let served =
         sanderling_transport::serve(listener, service, ServeOptions::default(), shutdown.clone());
     tasks.spawn(async move {
@@ -196,7 +202,10 @@ fn launch(
             "HTTP"
         });
     }
-    let orders = Orders::new(Arc::clone(&state), work.clone(), shutdown.clone(), options.mechanism);
+    let credentials = options.security.credentials(Role::Namenode);
+    let mechanism = options.mechanism;
+    let orders =
+        Orders::new(Arc::clone(&state), work.clone(), shutdown.clone(), mechanism, credentials);
     tasks.spawn(async move {
         orders.run(errand_queue).await;
         "orders"

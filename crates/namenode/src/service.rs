@@ -8,15 +8,19 @@ use sanderling_protocol::frame::{decode_body, encode_onto};
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
 use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::{Header, Op, Refusal, Reply, Request};
-use sanderling_transport::{Handled, Response, Service};
+use sanderling_transport::{Admitted, Handled, Pass, Response, Security, Service};
 
 use crate::requests::{Asked, Requests, check_count};
+use crate::screen::{Screened, is_all_allowed};
 use crate::writer::Answers;
 
-/// What serves every connection.
+/// What serves every connection, or one whose caller is known.
 #[derive(Debug)]
 pub(crate) struct MetaService {
     pub(crate) requests: Requests,
+    pub(crate) security: Arc<Security>,
+    /// What the caller of this connection may do; `None` where nobody is asked.
+    pub(crate) pass: Option<Pass>,
 }
 
 impl Service for MetaService {
@@ -26,6 +30,16 @@ impl Service for MetaService {
             return Err(Refusal::WrongCluster { here, asked });
         }
         Ok(HelloReply { role: Role::Namenode, cluster: Some(here), node: None })
+    }
+
+    fn admit(self: &Arc<Self>, hello: &Hello) -> Result<Admitted<Self>, Refusal> {
+        let pass = self.security.admit(hello)?;
+        let reply = self.hello(hello)?;
+        if pass.is_none() {
+            return Ok((reply, Arc::clone(self)));
+        }
+        let (requests, security) = (self.requests.clone(), Arc::clone(&self.security));
+        Ok((reply, Arc::new(Self { requests, security, pass })))
     }
 
     fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
@@ -42,14 +56,43 @@ impl Service for MetaService {
             Ok(requests) => requests,
             Err(refusal) => return Handled::Now(Response::refused(&header, &refusal)),
         };
-        match self.requests.ask(requests, body.len()) {
+        let claims = match self.pass.as_ref().map(Pass::claims).transpose() {
+            Ok(claims) => claims,
+            Err(refusal) => return Handled::Now(Response::refused(&header, &refusal)),
+        };
+        let state = &self.requests.state;
+        match claims {
+            Some(claims) if !is_all_allowed(state, claims, &requests) => {
+                let secret = self.security.secret.as_ref();
+                let (screened, going) = Screened::of(state, secret, claims, requests);
+                let asked = match going.is_empty() {
+                    true => Asked::Now(Vec::new()),
+                    false => self.requests.ask(going, body.len()),
+                };
+                self.reply(header, began, asked, |answers| screened.merged(answers))
+            }
+            _ => self.reply(header, began, self.requests.ask(requests, body.len()), |it| it),
+        }
+    }
+}
+
+impl MetaService {
+    /// Answers what was asked, now or later.
+    fn reply(
+        self: &Arc<Self>,
+        header: Header,
+        began: Instant,
+        asked: Asked,
+        merged: impl FnOnce(Answers) -> Answers + Send + 'static,
+    ) -> Handled {
+        match asked {
             Asked::Now(answers) => {
                 self.requests.state.metrics.took(true, began.elapsed());
-                Handled::Now(response(header, &answers))
+                Handled::Now(response(header, &merged(answers)))
             }
             Asked::Made(answers) => {
                 self.requests.state.metrics.took(false, began.elapsed());
-                Handled::Now(response(header, &answers))
+                Handled::Now(response(header, &merged(answers)))
             }
             asked => {
                 let is_change = matches!(asked, Asked::Later { .. });
@@ -59,7 +102,7 @@ impl Service for MetaService {
                     if is_change {
                         service.requests.state.metrics.took(false, began.elapsed());
                     }
-                    response(header, &answers)
+                    response(header, &merged(answers))
                 }))
             }
         }

@@ -219,7 +219,7 @@ async fn wait_for_events_ends_with_the_first_or_with_its_time() {
 async fn malformed_frames_are_refused_and_disturb_nobody() {
     let place = tempfile::tempdir().unwrap();
     let asker = start(options(place.path())).await;
-    let hello = Hello { role: Role::Client, cluster: None, node: None };
+    let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
     let deadline = Instant::now() + WITHIN;
     let (connection, reply) = Connection::connect(&asker.address, hello, deadline).await.unwrap();
     assert_eq!(reply.cluster, Some(asker.server.cluster()));
@@ -244,7 +244,7 @@ async fn malformed_frames_are_refused_and_disturb_nobody() {
         .unwrap();
     let answers: support::Answers = decode_body(&fine.body).unwrap();
     assert!(answers[0].is_ok());
-    let hello = Hello { role: Role::Client, cluster: Some(ClusterId(1)), node: None };
+    let hello = Hello { role: Role::Client, cluster: Some(ClusterId(1)), node: None, token: None };
     let refused = Connection::connect(&asker.address, hello, deadline).await;
     assert!(matches!(refused, Err(CallError::Refused(Refusal::WrongCluster { .. }))));
     asker.server.stop().await;

@@ -16,6 +16,7 @@ pub mod path;
 pub mod refusal;
 pub mod tier;
 pub mod time;
+pub mod token;
 
 pub use event::{Event, EventKind};
 pub use frame::{Frame, FrameError, Header, Op};
@@ -27,3 +28,4 @@ pub use path::Path;
 pub use refusal::Refusal;
 pub use tier::{StorageClass, Tier, WhenFull};
 pub use time::{Instant, Millis};
+pub use token::Token;

@@ -29,6 +29,7 @@ use crate::order::HeldBlock;
 use crate::path::Path;
 use crate::refusal::Refusal;
 use crate::time::Millis;
+use crate::token::{MintToken, Token};
 
 /// One request to the namenode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -342,6 +343,17 @@ pub enum Request {
     Report,
     /// Checks the catalog against itself. Reply: `Fsck`.
     Fsck,
+
+    /// Asks for a token that allows less than the caller's own. Reply: `Token`.
+    MintToken(MintToken),
+    /// A datanode asks which blocks belong to objects in a subtree, for a caller that may touch no
+    /// others. Reply: `Within`, one word for each block.
+    Within {
+        /// The subtree's root.
+        subtree: Path,
+        /// The blocks, at most `BLOCKS_PER_PAGE_MAX`.
+        blocks: Vec<BlockId>,
+    },
 }
 
 /// One reply of the namenode.
@@ -371,4 +383,6 @@ pub enum Reply {
     Events(Vec<Event>),
     Report(LossReport),
     Fsck(FsckReport),
+    Token(Token),
+    Within(Vec<bool>),
 }

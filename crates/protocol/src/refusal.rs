@@ -213,6 +213,13 @@ refusals! {
     /// No job has this id, or its lease has ended.
     #[error("job {job} does not exist or has ended")]
     UnknownJob { job: JobId } = 140,
+
+    /// The caller showed no token, or one that does not hold.
+    #[error("not let in: {why}")]
+    Unauthenticated { why: String } = 160,
+    /// The caller's token does not allow it.
+    #[error("not allowed: {why}")]
+    Forbidden { why: String } = 161,
 }
 
 impl Refusal {
@@ -268,6 +275,21 @@ mod tests {
         assert_eq!(refusal.code(), 80);
         assert_eq!(refusal.name(), "Moved");
         assert_eq!(postcard::from_bytes::<Refusal>(&bytes).unwrap(), refusal);
+    }
+
+    #[test]
+    fn refusals_of_callers_have_golden_bytes() {
+        let refusals = [
+            (Refusal::Unauthenticated { why: "no".to_owned() }, 160, "Unauthenticated"),
+            (Refusal::Forbidden { why: "no".to_owned() }, 161, "Forbidden"),
+        ];
+        for (refusal, code, name) in refusals {
+            let bytes = postcard::to_stdvec(&refusal).unwrap();
+            let variant = Refusal::TABLE.iter().position(|row| *row == (code, name)).unwrap();
+            assert_eq!(bytes, [variant as u8, 2, b'n', b'o']);
+            assert_eq!((refusal.code(), refusal.name()), (code, name));
+            assert_eq!(refusal.recovery(), Recovery::Fix);
+        }
     }
 
     #[test]

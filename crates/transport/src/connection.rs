@@ -19,6 +19,7 @@ use crate::error::CallError;
 use crate::gather::length;
 use crate::inbound::{Broken, Inbound};
 use crate::outgoing::Outgoing;
+use crate::security::Credentials;
 use crate::stream::Stream;
 
 /// Bounds of one connection.
@@ -28,12 +29,18 @@ pub struct ConnectionOptions {
     pub in_flight_max: usize,
     /// Memory that long answers are received into; connections with clones of it share it.
     pub buffers: Buffers,
+    /// What is shown to the peer.
+    pub credentials: Credentials,
 }
 
 impl Default for ConnectionOptions {
     fn default() -> Self {
         // Enough to hide the latency of small calls, and at most as many whole blocks in memory.
-        Self { in_flight_max: 256, buffers: Buffers::default() }
+        Self {
+            in_flight_max: 256,
+            buffers: Buffers::default(),
+            credentials: Credentials::default(),
+        }
     }
 }
 
@@ -111,10 +118,11 @@ impl Connection {
     pub async fn greet(
         address: &str,
         stream: impl Into<Stream>,
-        hello: Hello,
+        mut hello: Hello,
         deadline: Instant,
         options: &ConnectionOptions,
     ) -> Result<(Self, HelloReply), CallError> {
+        options.credentials.sign(address, &mut hello)?;
         let connection = Self::over(address, stream.into(), options);
         let frame = connection
             .call(Header::new(Op::Hello, 0), vec![Bytes::from(encode_body(&hello))], deadline)
@@ -193,6 +201,11 @@ impl Connection {
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.shared.wire.calls.is_broken()
+    }
+
+    /// Tells whether both are clones of one connection.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// Returns the peer's address.

@@ -43,6 +43,14 @@ pub enum CallError {
         /// The peer.
         address: String,
     },
+    /// What is to be shown to the peer cannot be had, or what the peer shows is not believed.
+    #[error("{address}: {why}")]
+    Credentials {
+        /// The peer.
+        address: String,
+        /// What is wrong.
+        why: String,
+    },
     /// The peer's answer is not one to this question.
     #[error("{address} answered what was not asked: {why}")]
     BadReply {
@@ -63,6 +71,7 @@ impl CallError {
                 Recovery::Refresh
             }
             Self::TooBusy { .. } => Recovery::RetryAfter(Millis(10)),
+            Self::Credentials { .. } => Recovery::Fix,
             Self::BadReply { .. } => Recovery::Report,
         }
     }

@@ -20,6 +20,8 @@ mod outgoing;
 mod pool;
 pub mod process;
 mod reader;
+mod secret;
+mod security;
 mod server;
 mod session;
 mod stream;
@@ -32,6 +34,10 @@ pub use http::{HttpOptions, serve_http};
 pub use landing::Landing;
 pub use listen::{ListenError, listen};
 pub use pool::{Pool, PoolOptions};
+pub use secret::{
+    Pass, SECRET_BYTES_MIN, Secret, SecretError, TokenSource, read_private, unix_seconds,
+};
+pub use security::{Admitted, Credentials, Security};
 pub use server::{Handled, Response, ServeOptions, Service, serve};
 pub use session::attend;
 pub use stream::Stream;

@@ -5,17 +5,22 @@ use std::io;
 use thiserror::Error;
 use tokio::net::{TcpListener, lookup_host};
 
+use crate::security::Security;
+
 /// Why a server cannot listen.
 #[derive(Debug, Error)]
 pub enum ListenError {
     /// The address is reachable from other machines and nobody would be asked who they are.
     #[error(
-        "{address} can be reached from other machines and there is no authentication yet: \
-         listen on 127.0.0.1, or pass --allow-unauthenticated on a network that you trust"
+        "{address} can be reached from other machines and {missing}: give --secret-file, --tls-cert, \
+         --tls-key and --tls-ca (see sanderling token secret and sanderling tls new), listen on \
+         127.0.0.1, or pass --allow-unauthenticated on a network that you trust"
     )]
     NotLoopback {
         /// The address asked for.
         address: String,
+        /// What is missing.
+        missing: &'static str,
     },
     /// Another process listens there.
     #[error("{address} is in use: stop the process that listens there, or choose another port")]
@@ -36,19 +41,18 @@ pub enum ListenError {
 /// Listens on `address` (`host:port`; port 0 for any).
 ///
 /// # Errors
-/// [`ListenError::NotLoopback`] unless `allow_unauthenticated`; [`ListenError::InUse`]: choose
-/// another port.
-pub async fn listen(
-    address: &str,
-    allow_unauthenticated: bool,
-) -> Result<TcpListener, ListenError> {
+/// [`ListenError::NotLoopback`] without a secret and a certificate, unless that is allowed;
+/// [`ListenError::InUse`]: choose another port.
+pub async fn listen(address: &str, security: &Security) -> Result<TcpListener, ListenError> {
     let io = |cause| ListenError::Io { address: address.to_owned(), cause };
     let mut resolved = lookup_host(address).await.map_err(io)?;
     let Some(target) = resolved.next() else {
         return Err(io(io::Error::new(io::ErrorKind::NotFound, "the name has no address")));
     };
-    if !target.ip().is_loopback() && !allow_unauthenticated {
-        return Err(ListenError::NotLoopback { address: address.to_owned() });
+    if !target.ip().is_loopback()
+        && let Some(missing) = security.missing()
+    {
+        return Err(ListenError::NotLoopback { address: address.to_owned(), missing });
     }
     TcpListener::bind(target).await.map_err(|cause| match cause.kind() {
         io::ErrorKind::AddrInUse => ListenError::InUse { address: address.to_owned() },

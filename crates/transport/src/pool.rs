@@ -16,6 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::calls::Patience;
 use crate::connection::{Connection, ConnectionOptions, bad_reply};
 use crate::error::CallError;
+use crate::security::Credentials;
 
 /// Who calls, and bounds.
 #[derive(Debug, Clone)]
@@ -122,7 +123,7 @@ impl Pool {
         }
         *kept = None;
         let cluster = *self.shared.cluster.lock();
-        let hello = Hello { role: self.shared.options.role, cluster, node };
+        let hello = Hello { role: self.shared.options.role, cluster, node, token: None };
         let options = &self.shared.options.connection;
         let (connection, _) = Connection::connect_with(address, hello, deadline, options).await?;
         *kept = Some(connection.clone());
@@ -182,7 +183,45 @@ impl Pool {
             Some(connection) => connection,
             None => self.connection(address, node, patience.soonest(Instant::now())).await?,
         };
-        connection.call(header, body, patience).await
+        if !self.credentials().may_renew() {
+            return connection.call(header, body, patience).await;
+        }
+        match connection.call(header, body.clone(), patience).await {
+            Err(CallError::Refused(Refusal::Unauthenticated { .. })) => {
+                // The session's token has ended: the next one shows a new token.
+                self.drop_connection(node, &connection).await;
+                let deadline = patience.soonest(Instant::now());
+                let connection = self.connection(address, node, deadline).await?;
+                connection.call(header, body, patience).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Returns the bounds of its connections, and what they show.
+    #[must_use]
+    pub fn connection_options(&self) -> &ConnectionOptions {
+        &self.shared.options.connection
+    }
+
+    /// Returns what is shown to peers.
+    #[must_use]
+    pub fn credentials(&self) -> &Credentials {
+        &self.shared.options.connection.credentials
+    }
+
+    /// Drops one connection, unless another has taken its place already. What is under way on it
+    /// goes on.
+    async fn drop_connection(&self, node: Option<NodeId>, connection: &Connection) {
+        let slot = self.slot(connection.address(), node);
+        let mut kept = slot.lock().await;
+        if kept.as_ref().is_some_and(|kept| kept.is_same(connection)) {
+            *kept = None;
+        }
+        drop(kept);
+        if let Some(connections) = self.shared.ready.write().get_mut(&node) {
+            connections.retain(|it| !it.is_same(connection));
+        }
     }
 
     /// Asks the namenode, in one frame. The answers are in the order of the requests.

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::buffers::Buffers;
 use crate::landing::Landing;
+use crate::security::Admitted;
 use crate::session::attend;
 
 /// An answer. The header's `body_bytes` is filled in when it is sent.
@@ -52,12 +53,21 @@ pub enum Handled {
 }
 
 /// What a server does with frames.
-pub trait Service: Send + Sync + 'static {
+pub trait Service: Send + Sync + Sized + 'static {
     /// Answers the greeting.
     ///
     /// # Errors
     /// The refusal is sent and the connection closed.
     fn hello(&self, hello: &Hello) -> Result<HelloReply, Refusal>;
+
+    /// Answers the greeting, and says who serves the connection from then on: a service that knows
+    /// the caller, where it matters who he is.
+    ///
+    /// # Errors
+    /// As [`Service::hello`].
+    fn admit(self: &Arc<Self>, hello: &Hello) -> Result<Admitted<Self>, Refusal> {
+        self.hello(hello).map(|reply| (reply, Arc::clone(self)))
+    }
 
     /// Takes one frame. Must not block.
     fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled;

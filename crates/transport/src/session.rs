@@ -40,11 +40,13 @@ pub async fn attend<S: Service>(
     let (mut read, write) = stream.into().prepared();
     let mut reader = FrameReader::new(options.buffers.clone());
     let greeted = timeout(options.hello_within, reader.next(&mut read)).await;
-    let (reply, is_welcome) = match greeted {
+    let (reply, welcome) = match greeted {
         Err(_) | Ok(Err(ReadError::Io(_) | ReadError::Closed)) => return,
-        Ok(Err(ReadError::Frame(error))) => (refuse_connection(&error.refusal()), false),
-        Ok(Ok(frame)) => greet(&*service, &frame),
+        Ok(Err(ReadError::Frame(error))) => (refuse_connection(&error.refusal()), None),
+        Ok(Ok(frame)) => greet(&service, &frame),
     };
+    let is_welcome = welcome.is_some();
+    let service = welcome.unwrap_or(service);
     let (later, gather) = (FuturesUnordered::new(), Gather::default());
     let (awake, alone) = (Awake::default(), 0);
     let mut session =
@@ -60,14 +62,15 @@ pub async fn attend<S: Service>(
     }
 }
 
-fn greet<S: Service>(service: &S, frame: &Frame<Bytes>) -> (Response, bool) {
+/// Answers a greeting, and returns who serves the connection then, if the caller is welcome.
+fn greet<S: Service>(service: &Arc<S>, frame: &Frame<Bytes>) -> (Response, Option<Arc<S>>) {
     if frame.header.op != Op::Hello {
-        return (Response::refused(&frame.header, &Refusal::NoHello), false);
+        return (Response::refused(&frame.header, &Refusal::NoHello), None);
     }
-    let answer = decode_body::<Hello>(&frame.body).and_then(|hello| service.hello(&hello));
+    let answer = decode_body::<Hello>(&frame.body).and_then(|hello| service.admit(&hello));
     match answer {
-        Ok(reply) => (Response::message(&frame.header, &reply), true),
-        Err(refusal) => (Response::refused(&frame.header, &refusal), false),
+        Ok((reply, service)) => (Response::message(&frame.header, &reply), Some(service)),
+        Err(refusal) => (Response::refused(&frame.header, &refusal), None),
     }
 }
 

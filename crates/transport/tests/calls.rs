@@ -10,7 +10,7 @@ use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::{Header, NodeId, Op, Refusal};
 use sanderling_transport::{
     CallError, Connection, ConnectionOptions, Handled, ListenError, Pool, PoolOptions, Response,
-    ServeOptions, Service, listen, serve,
+    Security, ServeOptions, Service, listen, serve,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -51,7 +51,7 @@ struct Server {
 }
 
 async fn server() -> Server {
-    let listener = listen("127.0.0.1:0", false).await.unwrap();
+    let listener = listen("127.0.0.1:0", &Security::default()).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let shutdown = CancellationToken::new();
     let options = ServeOptions { in_flight_max: 8, ..ServeOptions::default() };
@@ -64,7 +64,7 @@ fn soon(millis: u64) -> Instant {
 }
 
 fn hello(node: Option<NodeId>) -> Hello {
-    Hello { role: Role::Client, cluster: None, node }
+    Hello { role: Role::Client, cluster: None, node, token: None }
 }
 
 fn delayed(millis: u64) -> Header {
@@ -285,12 +285,16 @@ async fn half_a_frame_disturbs_nobody() {
 
 #[tokio::test]
 async fn listening_beyond_loopback_needs_permission() {
-    assert!(matches!(listen("0.0.0.0:0", false).await, Err(ListenError::NotLoopback { .. })));
-    assert!(listen("0.0.0.0:0", true).await.is_ok());
-    let taken = listen("127.0.0.1:0", false).await.unwrap();
+    assert!(matches!(
+        listen("0.0.0.0:0", &Security::default()).await,
+        Err(ListenError::NotLoopback { .. })
+    ));
+    let open = Security { allow_unauthenticated: true, ..Security::default() };
+    assert!(listen("0.0.0.0:0", &open).await.is_ok());
+    let taken = listen("127.0.0.1:0", &Security::default()).await.unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    assert!(matches!(listen(&address, false).await, Err(ListenError::InUse { .. })));
-    assert!(matches!(listen("no-port", false).await, Err(ListenError::Io { .. })));
+    assert!(matches!(listen(&address, &Security::default()).await, Err(ListenError::InUse { .. })));
+    assert!(matches!(listen("no-port", &Security::default()).await, Err(ListenError::Io { .. })));
 }
 
 #[tokio::test]
@@ -322,7 +326,7 @@ async fn calls_beyond_the_bound_wait_their_turn_until_their_deadline() {
 
 #[tokio::test]
 async fn peer_that_takes_no_answers_is_given_up_and_others_are_served() {
-    let listener = listen("127.0.0.1:0", false).await.unwrap();
+    let listener = listen("127.0.0.1:0", &Security::default()).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let shutdown = CancellationToken::new();
     let options =
@@ -344,7 +348,7 @@ async fn peer_that_takes_no_answers_is_given_up_and_others_are_served() {
 
 #[tokio::test]
 async fn connections_beyond_the_bound_are_closed_and_room_comes_back() {
-    let listener = listen("127.0.0.1:0", false).await.unwrap();
+    let listener = listen("127.0.0.1:0", &Security::default()).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let options = ServeOptions { connections_max: 1, ..ServeOptions::default() };
     tokio::spawn(serve(listener, Arc::new(Echo), options, CancellationToken::new()));

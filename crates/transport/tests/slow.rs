@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-const HELLO: Hello = Hello { role: Role::Client, cluster: None, node: None };
+const HELLO: Hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
 
 /// Longest time that a test waits for what must happen.
 const SOON: Duration = Duration::from_secs(60);

@@ -11,6 +11,7 @@ use sanderling_datanode::NoticeSource;
 use serde::{Deserialize, Serialize};
 
 use super::background::Background;
+use super::security::{Guard, Held};
 use crate::units::{Rate, Size, Span};
 
 /// What all servers understand.
@@ -104,9 +105,9 @@ pub(crate) struct Namenode {
     /// exponential:mean=12h, lifetimes:FILE or trace:FILE [default: unknown]
     #[arg(long, value_name = "SPEC")]
     pub(crate) preemption_model: Option<Spec>,
-    /// Listen beyond loopback although nobody is asked who they are
-    #[arg(long)]
-    pub(crate) allow_unauthenticated: bool,
+    /// Whom it lets in.
+    #[command(flatten)]
+    pub(crate) guard: Guard,
     /// What the manager inside does without a notice.
     #[command(flatten)]
     pub(crate) background: Background,
@@ -194,9 +195,9 @@ pub(crate) struct Datanode {
     /// On SIGTERM, move the data away for at most this long, then exit
     #[arg(long, value_name = "DURATION", default_value = "25s")]
     pub(crate) sigterm_deadline: Span,
-    /// Listen beyond loopback although nobody is asked who they are
-    #[arg(long)]
-    pub(crate) allow_unauthenticated: bool,
+    /// Whom it lets in.
+    #[command(flatten)]
+    pub(crate) guard: Guard,
     /// The process.
     #[command(flatten)]
     pub(crate) process: Process,
@@ -265,6 +266,9 @@ pub(crate) struct Manager {
     /// What it does without a notice.
     #[command(flatten)]
     pub(crate) background: Background,
+    /// What it has.
+    #[command(flatten)]
+    pub(crate) held: Held,
     /// The process.
     #[command(flatten)]
     pub(crate) process: Process,

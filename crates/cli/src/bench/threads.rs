@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use sanderling_client::{Client, ClientConfig};
+use sanderling_transport::Credentials;
 use tokio::sync::{mpsc, watch};
 
 use super::cpu::{Cpu, Servers, Usage};
@@ -44,7 +45,7 @@ pub(super) enum Source {
     /// All threads use this one.
     Shared(Client),
     /// Each connects to this namenode.
-    Own(String),
+    Own(String, Credentials),
 }
 
 /// Returns how clients are to behave.
@@ -62,7 +63,10 @@ pub(super) async fn measure<S: Scenario>(mut thread: Thread) -> Result<Measured,
     let plan = Arc::clone(&thread.plan);
     let client = match &thread.source {
         Source::Shared(client) => client.clone(),
-        Source::Own(namenode) => Client::connect(namenode, config(&plan)).await?,
+        Source::Own(namenode, credentials) => {
+            let credentials = credentials.clone();
+            Client::connect(namenode, ClientConfig { credentials, ..config(&plan) }).await?
+        }
     };
     let directory = plan.own.join(&format!("thread-{}", thread.number))?;
     let work = Work { client: client.clone(), directory, plan, thread: thread.number };

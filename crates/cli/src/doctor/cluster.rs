@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{Policy, Refusal};
-use sanderling_transport::{CallError, Connection};
+use sanderling_transport::CallError;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
@@ -47,10 +47,10 @@ pub(super) async fn ports(namenode: &str) -> Vec<Check> {
 pub(super) async fn namenode(session: &Session) -> Check {
     let name = "namenode";
     let address = &session.namenode;
-    let hello = Hello { role: Role::Client, cluster: None, node: None };
+    let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
     let began = Instant::now();
     let deadline = tokio::time::Instant::now() + ANSWER_WITHIN;
-    match Connection::connect(address, hello, deadline).await {
+    match session.knock(hello, deadline).await {
         Err(CallError::Refused(refusal @ Refusal::UnknownVersion { .. })) => {
             Check::fail(name, format!("{address}: {refusal}"), "the same version on both sides")
         }

@@ -12,18 +12,18 @@ use super::{Signals, Stop, not_started, somewhere};
 use crate::args::Global;
 use crate::args::serve::{AzureAcknowledge, Datanode, Source};
 use crate::failure::{Exit, Failure};
-use crate::units;
+use crate::{security, units};
 
 /// Serves blocks until SIGINT, or until SIGTERM and then until its data has left.
 ///
 /// # Errors
 /// It cannot start, the namenode refuses it for good, or its data did not leave in time (5).
 pub(crate) fn run(global: &Global, args: Datanode) -> Result<(), Failure> {
-    let options = options(&global.namenode, &args)?;
+    let options = options(global, &args)?;
     super::server(global, &args.process.clone(), serve(options, args))
 }
 
-fn options(namenode: &str, args: &Datanode) -> Result<DatanodeOptions, Failure> {
+fn options(global: &Global, args: &Datanode) -> Result<DatanodeOptions, Failure> {
     let disk = match (&args.disk, &args.disk_dir) {
         (Some(size), Some(directory)) => {
             std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
@@ -33,7 +33,7 @@ fn options(namenode: &str, args: &Datanode) -> Result<DatanodeOptions, Failure> 
     };
     let http_listen = somewhere(&args.http).as_deref().map(address).transpose()?;
     Ok(DatanodeOptions {
-        namenode: namenode.to_owned(),
+        namenode: global.namenode.clone(),
         listen: address(&args.listen)?,
         http_listen,
         advertise: args.advertise.clone(),
@@ -49,7 +49,7 @@ fn options(namenode: &str, args: &Datanode) -> Result<DatanodeOptions, Failure> 
         posted_notice: args.notice_deadline.0,
         notice_min: args.notice_min.map(|span| span.0),
         egress_bytes_per_second: args.egress.or(args.egress_limit).map(|rate| rate.0),
-        allow_unauthenticated: args.allow_unauthenticated,
+        security: security::guard(global, &args.guard)?,
         ..DatanodeOptions::default()
     })
 }

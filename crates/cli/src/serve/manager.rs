@@ -1,12 +1,15 @@
 //! `sanderling manager`.
 
 use sanderling_manager::{ManagerOptions, ManagerServer};
+use sanderling_protocol::message::Role;
+use sanderling_transport::Credentials;
 
 use super::Signals;
 use super::ready::Ready;
 use crate::args::Global;
 use crate::args::serve::Manager;
 use crate::failure::Failure;
+use crate::security;
 
 /// Runs the manager on its own until SIGTERM or SIGINT. It waits while another one acts.
 ///
@@ -14,16 +17,18 @@ use crate::failure::Failure;
 /// The ready file cannot be written.
 pub(crate) fn run(global: &Global, args: Manager) -> Result<(), Failure> {
     let namenode = global.namenode.clone();
-    super::server(global, &args.process.clone(), serve(namenode, args))
+    let credentials = security::caller(global, &args.held, Role::Manager)?;
+    super::server(global, &args.process.clone(), serve(namenode, credentials, args))
 }
 
-async fn serve(namenode: String, args: Manager) -> Result<(), Failure> {
+async fn serve(namenode: String, credentials: Credentials, args: Manager) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
     let name = args.name.unwrap_or_else(|| format!("manager-{}", std::process::id()));
     let mechanism = args.policy.into();
     let server = ManagerServer::start(ManagerOptions {
         namenode,
         name,
+        credentials,
         mechanism,
         background: (&args.background).into(),
         ..ManagerOptions::default()

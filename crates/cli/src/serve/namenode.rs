@@ -5,24 +5,29 @@ use sanderling_core::preemption::{Model, Spec};
 use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_namenode::{NamenodeOptions, NamenodeServer, StartError, Sync};
 use sanderling_protocol::Nonce;
+use sanderling_protocol::message::Role;
+use sanderling_transport::Security;
 
 use super::ready::Ready;
 use super::{Signals, not_started, somewhere};
 use crate::args::Global;
 use crate::args::serve::{Namenode, SyncMode};
 use crate::failure::{Exit, Failure};
+use crate::security;
 
 /// Serves the catalog until SIGTERM or SIGINT.
 ///
 /// # Errors
 /// It cannot start, or its journal has failed.
 pub(crate) fn run(global: &Global, args: Namenode) -> Result<(), Failure> {
-    super::server(global, &args.process.clone(), serve(args))
+    let security = security::guard(global, &args.guard)?;
+    super::server(global, &args.process.clone(), serve(args, security))
 }
 
-async fn serve(args: Namenode) -> Result<(), Failure> {
+async fn serve(args: Namenode, security: Security) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
     let mechanism = Mechanism::from(args.policy);
+    let credentials = security.credentials(Role::Manager);
     let mut options = NamenodeOptions {
         listen: args.listen,
         http_listen: somewhere(&args.http),
@@ -32,7 +37,7 @@ async fn serve(args: Namenode) -> Result<(), Failure> {
             SyncMode::Always => Sync::Always,
         },
         mechanism,
-        allow_unauthenticated: args.allow_unauthenticated,
+        security,
         ..NamenodeOptions::default()
     };
     options.core.preemption = args.preemption_model.as_ref().map(model).transpose()?;
@@ -47,6 +52,7 @@ async fn serve(args: Namenode) -> Result<(), Failure> {
         ManagerServer::start(ManagerOptions {
             namenode: address.clone(),
             name,
+            credentials,
             mechanism,
             background: (&args.background).into(),
             // The directory's lock sees to it that there is only one of them.

@@ -132,8 +132,12 @@ impl Cluster {
     }
 
     pub(crate) async fn client(&self) -> Client {
+        self.client_of(ClientConfig::default()).await
+    }
+
+    pub(crate) async fn client_of(&self, config: ClientConfig) -> Client {
         let limit = Instant::now() + SOON;
-        let config = ClientConfig { call_deadline: PATIENCE, ..ClientConfig::default() };
+        let config = ClientConfig { call_deadline: PATIENCE, ..config };
         loop {
             match Client::connect(&self.namenode.address, config.clone()).await {
                 Ok(client) => return client,

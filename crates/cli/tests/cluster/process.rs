@@ -27,7 +27,8 @@ pub(crate) struct Starting {
 /// Returns the built program, without the user's environment.
 pub(crate) fn sanderling() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sanderling"));
-    for name in ["SANDERLING_NAMENODE", "SANDERLING_TIMEOUT", "SANDERLING_EXE", "SANDERLING_LOG"] {
+    let names = std::env::vars_os().map(|(name, _)| name);
+    for name in names.filter(|name| name.to_string_lossy().starts_with("SANDERLING_")) {
         command.env_remove(name);
     }
     command.env("NO_COLOR", "1");

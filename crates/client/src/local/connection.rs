@@ -15,8 +15,8 @@ use sanderling_protocol::local::{
 };
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{ClusterId, Header, NodeId, Op, Refusal};
-use sanderling_transport::CallError;
 use sanderling_transport::local::{Memory, PacketSocket};
+use sanderling_transport::{CallError, Credentials};
 use tokio::time::{Instant, timeout_at};
 
 use super::Ranges;
@@ -36,6 +36,13 @@ const STEP_BYTES: usize = 16 << 10;
 /// Bytes put into the staging memory before the node is told, which copies them while the next are
 /// put there.
 const FILL_BYTES: usize = 128 << 10;
+
+/// Who calls.
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub(super) cluster: Option<ClusterId>,
+    pub(super) credentials: Credentials,
+}
 
 /// A connection.
 #[derive(Debug)]
@@ -69,7 +76,7 @@ impl Connection {
     /// Connects and greets. Returns the arena, mapped, if it was wanted.
     pub(super) async fn open(
         socket: &Path,
-        cluster: Option<ClusterId>,
+        caller: &Caller,
         node: NodeId,
         returning: Arc<Returning>,
         wants_arena: bool,
@@ -89,7 +96,9 @@ impl Connection {
             packet: vec![0; PACKET_BYTES_MAX],
             body: Vec::new(),
         };
-        let hello = Hello { role: Role::Client, cluster, node: Some(node) };
+        let (role, cluster) = (Role::Client, caller.cluster);
+        let mut hello = Hello { role, cluster, node: Some(node), token: None };
+        caller.credentials.sign(&connection.name, &mut hello)?;
         connection.body = encode_body(&hello);
         let mut header = Header::new(Op::Hello, 0);
         header.flags = if wants_arena { WANTS_ARENA } else { 0 };

@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 use sanderling_core::write::Placed;
 use sanderling_protocol::frame::RangeRequest;
 use sanderling_protocol::local::LEASES_PER_PACKET_MAX;
-use sanderling_protocol::{ClusterId, NodeId, Refusal, Tier};
-use sanderling_transport::CallError;
+use sanderling_protocol::{NodeId, Refusal, Tier};
 use sanderling_transport::local::Memory;
+use sanderling_transport::{CallError, Pool};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::connection::{Connection, Staged};
+use super::connection::{Caller, Connection, Staged};
 use super::line::{Returning, give_back};
 use super::{Ranges, Socket};
 
@@ -25,7 +25,7 @@ const CONNECTIONS_MAX: usize = 8;
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) node: NodeId,
-    cluster: Option<ClusterId>,
+    caller: Caller,
     socket: Socket,
     memory: Arc<Memory>,
     /// Connections that nobody uses, the one used last at the end.
@@ -54,18 +54,19 @@ impl Peer {
     /// Connects to a node and maps its memory.
     pub(super) async fn open(
         socket: Socket,
-        cluster: Option<ClusterId>,
+        pool: &Pool,
         node: NodeId,
         deadline: Instant,
     ) -> Result<Arc<Self>, CallError> {
+        let caller = Caller { cluster: pool.cluster(), credentials: pool.credentials().clone() };
         let returning = Arc::new(Returning::default());
         let opening =
-            Connection::open(&socket, cluster, node, Arc::clone(&returning), true, deadline);
+            Connection::open(&socket, &caller, node, Arc::clone(&returning), true, deadline);
         let (connection, memory) = opening.await?;
         let memory = Arc::new(memory.expect("the arena was wanted"));
         let giving_back = tokio::spawn(give_back(Arc::clone(&returning)));
         let (idle, open) = (Mutex::new(vec![connection]), AtomicUsize::new(1));
-        Ok(Arc::new(Self { node, cluster, socket, memory, idle, open, returning, giving_back }))
+        Ok(Arc::new(Self { node, caller, socket, memory, idle, open, returning, giving_back }))
     }
 
     /// Reads ranges; `None` when every connection is in use, or for too many ranges.
@@ -132,9 +133,9 @@ impl Peer {
         }
         let mut using = Using { peer: Arc::clone(self), connection: None, is_kept: false };
         let returning = Arc::clone(&self.returning);
-        let (cluster, node) = (self.cluster, self.node);
         let opening =
-            Connection::open(&self.socket, cluster, node, returning, false, deadline).await;
+            Connection::open(&self.socket, &self.caller, self.node, returning, false, deadline)
+                .await;
         let (connection, _) = opening?;
         using.connection = Some(connection);
         Ok(Some(using))

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::local::Door;
-use sanderling_protocol::{Header, NodeId, Op};
-use sanderling_transport::Pool;
+use sanderling_protocol::{Header, NodeId, Op, Refusal};
 use sanderling_transport::local::boot_id;
+use sanderling_transport::{CallError, Pool};
 use tokio::time::Instant;
 
 use super::peer::Peer;
@@ -33,9 +33,13 @@ pub(super) async fn probe(
     let deadline = Instant::now() + WITHIN;
     let header = Header::new(Op::Door, 0);
     let answer = pool.call(address, Some(node), header, Vec::new(), deadline).await;
-    let answer = answer.map_err(|error| error.to_string())?;
+    let answer = match answer {
+        // A token that does not reach everything gets copies, over TCP.
+        Err(CallError::Refused(Refusal::Forbidden { .. })) => return Ok(None),
+        answer => answer.map_err(|error| error.to_string())?,
+    };
     let door: Option<Door> = decode_body(&answer.body).map_err(|refusal| refusal.to_string())?;
     let Some(door) = door.filter(|door| door.boot_id == here) else { return Ok(None) };
-    let peer = Peer::open(PathBuf::from(door.socket), pool.cluster(), node, deadline).await;
+    let peer = Peer::open(PathBuf::from(door.socket), pool, node, deadline).await;
     peer.map(Some).map_err(|error| error.to_string())
 }

@@ -42,6 +42,10 @@ impl Namenode {
             }
             Request::Report => Ok(Reply::Report(catalog.report().clone())),
             Request::Fsck => Ok(Reply::Fsck(catalog.fsck())),
+            Request::MintToken(_) => Err(Refusal::BadRequest {
+                why: "nobody needs a token here: this namenode has no secret".to_owned(),
+            }),
+            Request::Within { subtree, blocks } => catalog.within(subtree, blocks),
             _ => return None,
         })
     }

@@ -16,11 +16,13 @@ use sanderling_protocol::local::{
 };
 use sanderling_protocol::message::Hello;
 use sanderling_protocol::{Header, NodeId, Op, Refusal};
+use sanderling_transport::Pass;
 use sanderling_transport::local::{Memory, PacketSocket};
 
 use super::door::Local;
 use super::leases::Held;
 use super::stage::Ahead;
+use crate::front::{may_come_in, may_write};
 use crate::node::Node;
 use crate::service::write_tier;
 use crate::store::BlockBytes;
@@ -41,6 +43,8 @@ pub(super) struct Session {
     socket: Arc<PacketSocket>,
     /// The incarnation that the client has greeted.
     greeted: Option<NodeId>,
+    /// What the client may do; `None` where nobody is asked.
+    pass: Option<Pass>,
     held: Held,
     staging: Option<Memory>,
     /// The piece that the client is filling the staging memory with.
@@ -75,7 +79,8 @@ impl Session {
     ) -> Self {
         let leases = &local(&node).leases;
         let held = Held::new(Arc::clone(leases));
-        Self { node, socket, greeted: None, held, staging: None, ahead: None, oldest_millis }
+        let (greeted, pass) = (None, None);
+        Self { node, socket, greeted, pass, held, staging: None, ahead: None, oldest_millis }
     }
 
     /// Serves until the client is gone, or the node stops.
@@ -163,10 +168,15 @@ impl Session {
 
     fn greet(&mut self, header: &Header, body: &[u8]) -> Result<Answer, Refusal> {
         let hello: Hello = decode_body(body)?;
+        let pass = self.node.options.security.admit(&hello)?;
+        if let Some(pass) = &pass {
+            may_come_in(pass.claims()?)?;
+        }
         let reply = self.node.greet(&hello)?;
         let asked = hello.node.unwrap_or_default();
         let node = reply.node.ok_or(Refusal::WrongNode { here: NodeId::default(), asked })?;
         self.greeted = Some(node);
+        self.pass = pass;
         let arena = self.node.store.arena();
         let welcome = Welcome { node, arena_bytes: arena.mapped_bytes() };
         let mut answer = Answer::of(header.reply(), encode_body(&welcome));
@@ -177,8 +187,11 @@ impl Session {
         Ok(answer)
     }
 
-    /// Refuses what is meant for another incarnation.
+    /// Refuses what is meant for another incarnation, or comes from one who may not.
     fn check_greeted(&self) -> Result<(), Refusal> {
+        if let Some(pass) = &self.pass {
+            pass.claims()?;
+        }
         let asked = self.greeted.ok_or(Refusal::NoHello)?;
         let here = self.node.identity().node;
         if here == Some(asked) {
@@ -299,6 +312,9 @@ impl Session {
         // Whatever becomes of the write, what was copied for another has to make room.
         let ahead = self.ahead.take().filter(|ahead| ahead.is(header.request, header.length));
         self.check_greeted()?;
+        if let Some(pass) = &self.pass {
+            may_write(pass.claims()?)?;
+        }
         let tier = write_tier(header)?;
         let bad = || Refusal::BadFrame { why: "more than was staged".to_owned() };
         let staged = self.staging.as_ref().ok_or_else(bad)?;

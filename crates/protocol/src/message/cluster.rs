@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{ClusterId, NodeId, Nonce};
 use crate::node::{Load, Policy, TierCapacity};
 use crate::time::Millis;
+use crate::token::Token;
 
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +29,8 @@ pub struct Hello {
     pub cluster: Option<ClusterId>,
     /// The incarnation that the caller means, when it calls a datanode; `None` if any will do.
     pub node: Option<NodeId>,
+    /// What the caller may do, where that is asked for.
+    pub token: Option<Token>,
 }
 
 /// Its answer.

@@ -52,6 +52,8 @@ impl Request {
             Self::Events { .. } => "events",
             Self::Report => "report",
             Self::Fsck => "fsck",
+            Self::MintToken(_) => "mint_token",
+            Self::Within { .. } => "within",
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) struct Meta {
 
 impl Meta {
     pub(super) async fn connect(address: &str, role: Role) -> Result<Self, CallError> {
-        let hello = Hello { role, cluster: None, node: None };
+        let hello = Hello { role, cluster: None, node: None, token: None };
         let (connection, _) = Connection::connect(address, hello, Instant::now() + WITHIN).await?;
         Ok(Self { connection })
     }

@@ -1,0 +1,88 @@
+//! Tokens, secrets, and `sanderling token`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::units::Span;
+
+/// What a command shows to the cluster.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Security options")]
+pub(crate) struct Shown {
+    /// A file with the token to show; or put the token itself into SANDERLING_TOKEN
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "SANDERLING_TOKEN_FILE",
+        hide_env_values = true
+    )]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+/// What a server has.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Security options")]
+pub(crate) struct Held {
+    /// A file with the cluster's secret, that nobody else can read: callers need a token
+    /// [default: nobody is asked who they are]
+    #[arg(long, value_name = "FILE", env = "SANDERLING_SECRET_FILE", hide_env_values = true)]
+    pub(crate) secret_file: Option<PathBuf>,
+}
+
+/// What a server has that listens.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Security options")]
+pub(crate) struct Guard {
+    /// What it has.
+    #[command(flatten)]
+    pub(crate) held: Held,
+    /// Listen beyond loopback although nobody is asked who they are, or everybody can listen in
+    #[arg(long)]
+    pub(crate) allow_unauthenticated: bool,
+}
+
+/// Make secrets and tokens.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Token {
+    /// Make a cluster's secret
+    Secret(NewSecret),
+    /// Make a token with the cluster's secret
+    New(New),
+}
+
+/// `token secret`.
+#[derive(Debug, Args)]
+pub(crate) struct NewSecret {
+    /// Where to; nobody else will be able to read it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+}
+
+/// `token new`.
+#[derive(Debug, Args)]
+pub(crate) struct New {
+    /// The file with the cluster's secret
+    #[arg(long, value_name = "FILE", env = "SANDERLING_SECRET_FILE", hide_env_values = true)]
+    pub(crate) secret_file: PathBuf,
+    /// What its owner is: admin may do everything, client what --rights say
+    #[arg(long, value_name = "ROLE", default_value = "client",
+          value_parser = ["admin", "datanode", "manager", "client"])]
+    pub(crate) role: String,
+    /// Where its rights hold
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    pub(crate) subtree: String,
+    /// What it allows there, of read, write, admin, metrics
+    #[arg(long, value_name = "RIGHTS", value_delimiter = ',', default_value = "read,write")]
+    pub(crate) rights: Vec<String>,
+    /// How long it holds
+    #[arg(long, value_name = "DURATION", default_value = "12h")]
+    pub(crate) expires: Span,
+    /// A name for the logs
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub(crate) subject: String,
+    /// Where to; nobody else will be able to read it [default: stdout]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}

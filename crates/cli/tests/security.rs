@@ -1,0 +1,138 @@
+//! Real processes with a secret: who is let in, and to what.
+
+mod cluster;
+
+use std::path::PathBuf;
+
+use cluster::{Cluster, Ran, Shape, block_on, bytes_of, path, run, sanderling};
+use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
+use sanderling_protocol::refusal::Recovery;
+use sanderling_protocol::{Refusal, Token};
+use sanderling_transport::{Credentials, TokenSource};
+use tempfile::TempDir;
+
+/// A cluster whose servers have a secret, and who makes tokens for it.
+struct Guarded {
+    cluster: Cluster,
+    secret: String,
+    place: TempDir,
+}
+
+fn text(path: PathBuf) -> String {
+    path.into_os_string().into_string().expect("a name in UTF-8")
+}
+
+/// Lets the harness take it, which keeps flags for as long as the test runs.
+fn kept(text: &str) -> &'static str {
+    Box::leak(text.to_owned().into_boxed_str())
+}
+
+impl Guarded {
+    fn start(datanodes: usize) -> Self {
+        let place = TempDir::new().expect("a directory for the test");
+        let secret = text(place.path().join("secret"));
+        let made = run(sanderling().args(["token", "secret", "--out", &secret]));
+        assert_eq!(made.code, 0, "{made}");
+        let flags = ["--secret-file", &secret];
+        let cluster = Cluster::start(Shape {
+            datanodes,
+            namenode: flags.map(str::to_owned).to_vec(),
+            datanode: flags.map(kept).to_vec(),
+            ..Shape::default()
+        });
+        Self { cluster, secret, place }
+    }
+
+    /// Makes a token with the command, as an operator does.
+    fn token(&self, flags: &[&str]) -> Token {
+        let made = run(sanderling()
+            .args(["token", "new", "--secret-file", &self.secret, "-q"])
+            .args(flags));
+        assert_eq!(made.code, 0, "{made}");
+        Token::new(&made.stdout)
+    }
+
+    fn config(token: &Token) -> ClientConfig {
+        let token = Some(TokenSource::Given(token.clone()));
+        ClientConfig { credentials: Credentials { token }, ..ClientConfig::default() }
+    }
+
+    async fn client(&self, flags: &[&str]) -> Client {
+        self.cluster.client_of(Self::config(&self.token(flags))).await
+    }
+
+    /// Runs a command with a token in its environment.
+    fn cli(&self, token: Option<&Token>, words: &[&str]) -> Ran {
+        let mut command = sanderling();
+        command.args(words).env("SANDERLING_NAMENODE", &self.cluster.namenode.address);
+        if let Some(token) = token {
+            command.env("SANDERLING_TOKEN", token.reveal());
+        }
+        run(&mut command)
+    }
+}
+
+fn is_forbidden(error: &ClientError) -> bool {
+    assert_eq!(error.recovery(), Recovery::Fix, "{error}");
+    matches!(error, ClientError::Refused(Refusal::Forbidden { .. }))
+}
+
+#[test]
+fn cluster_with_a_secret_serves_who_has_a_token_and_nobody_else() {
+    let guarded = Guarded::start(2);
+    let bytes = bytes_of(1, 3 << 20);
+    block_on(async {
+        let client = guarded.client(&[]).await;
+        let object = path("/object");
+        client.put(&object, bytes.clone(), &PutOptions::default()).await.expect("it is let in");
+        assert_eq!(client.get(&object).await.expect("it is let in"), bytes);
+    });
+    let admin = guarded.token(&["--role", "admin"]);
+    let listed = guarded.cli(Some(&admin), &["node", "ls"]);
+    assert_eq!(listed.code, 0, "{listed}");
+    for (token, why) in [
+        (None, "a token is needed"),
+        (Some(Token::new("nonsense")), "not one of ours"),
+        (Some(Token::new(&format!("{}x", admin.reveal()))), "another secret"),
+    ] {
+        let refused = guarded.cli(token.as_ref(), &["fs", "ls", "/"]);
+        assert_eq!(refused.code, 1, "{refused}");
+        assert!(refused.stderr.contains(why), "{refused}");
+    }
+    let other = text(guarded.place.path().join("other"));
+    assert_eq!(run(sanderling().args(["token", "secret", "--out", &other])).code, 0);
+    let foreign = run(sanderling().args(["token", "new", "--secret-file", &other]));
+    let refused = guarded.cli(Some(&Token::new(&foreign.stdout)), &["fs", "ls", "/"]);
+    assert!(refused.stderr.contains("another secret"), "{refused}");
+    // A datanode without the secret does not join.
+    let words = ["datanode", "--namenode", &guarded.cluster.namenode.address, "--dram", "16MiB"];
+    let stranger = run(sanderling().args(words));
+    assert_ne!(stranger.code, 0);
+    assert!(stranger.stderr.contains("a token is needed"), "{stranger}");
+}
+
+#[test]
+fn scoped_token_reaches_its_own_subtree_and_none_of_another_s_bytes() {
+    let guarded = Guarded::start(1);
+    let bytes = bytes_of(2, 2 << 20);
+    block_on(async {
+        let all = guarded.client(&[]).await;
+        let own = guarded.client(&["--subtree", "/jobs/x", "--subject", "x"]).await;
+        for name in ["/jobs/x/a", "/jobs/y/a"] {
+            let options = PutOptions { parents: true, ..PutOptions::default() };
+            all.put(&path(name), bytes.clone(), &options).await.expect("it may");
+        }
+        assert_eq!(own.get(&path("/jobs/x/a")).await.expect("its own"), bytes);
+        let options = PutOptions::default();
+        own.put(&path("/jobs/x/b"), bytes.clone(), &options).await.expect("its own");
+        assert_eq!(own.get(&path("/jobs/x/b")).await.expect("its own"), bytes);
+        assert!(is_forbidden(&own.get(&path("/jobs/y/a")).await.unwrap_err()));
+        assert!(is_forbidden(&own.put(&path("/a"), bytes.clone(), &options).await.unwrap_err()));
+        assert!(is_forbidden(&own.list_all(&path("/jobs")).await.unwrap_err()));
+        assert!(is_forbidden(&own.nodes(false).await.unwrap_err()));
+        let reader = guarded.client(&["--subtree", "/jobs/x", "--rights", "read"]).await;
+        assert_eq!(reader.get(&path("/jobs/x/a")).await.expect("it may read"), bytes);
+        let refused = reader.put(&path("/jobs/x/c"), bytes.clone(), &options).await.unwrap_err();
+        assert!(is_forbidden(&refused));
+    });
+}

@@ -1,0 +1,335 @@
+//! Who may do what: the claims of a token, and what each request needs.
+//!
+//! Nothing here knows a secret. Whether a token is genuine is the shell's to check; what it then
+//! allows is decided here, for the doors of the protocol and of HTTP alike.
+
+mod jwt;
+mod need;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use sanderling_protocol::message::Role;
+use sanderling_protocol::token::MintToken;
+use sanderling_protocol::{JobId, ObjectId, Path, Refusal, Reply, Request};
+
+pub use jwt::{Parts, join, parts, signed_text};
+use need::{Need, Right, need};
+
+/// Longest name of a token's owner.
+pub const SUBJECT_BYTES_MAX: usize = 256;
+
+/// What the owner of a token is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// An operator: everything.
+    Admin,
+    /// The namenode: gives orders to datanodes.
+    Namenode,
+    /// A datanode: registers, and pushes blocks to others.
+    Datanode,
+    /// A manager: directs relocations.
+    Manager,
+    /// An application, or who looks: what its rights say.
+    Client,
+}
+
+impl Part {
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::Admin, "admin"),
+        (Self::Namenode, "namenode"),
+        (Self::Datanode, "datanode"),
+        (Self::Manager, "manager"),
+        (Self::Client, "client"),
+    ];
+
+    /// Returns its word in tokens and on the command line.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        Self::ALL.iter().find(|(part, _)| *part == self).map_or("", |(_, word)| word)
+    }
+
+    /// Returns the part with that word.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known)| *known == word).map(|(part, _)| *part)
+    }
+}
+
+impl From<Role> for Part {
+    /// Returns what a server claims for itself. An application has no secret to claim with.
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Client => Self::Client,
+            Role::Namenode => Self::Namenode,
+            Role::Datanode => Self::Datanode,
+            Role::Manager => Self::Manager,
+        }
+    }
+}
+
+/// A set of rights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rights(u8);
+
+impl Rights {
+    /// Names and bytes may be read.
+    pub const READ: Self = Self(1);
+    /// Objects may be made, changed and deleted, jobs too.
+    pub const WRITE: Self = Self(2);
+    /// Nodes may be given notices, the catalog checked.
+    pub const ADMIN: Self = Self(4);
+    /// Metrics, nodes, events and the loss report may be read.
+    pub const METRICS: Self = Self(8);
+    /// All of them.
+    pub const ALL: Self = Self(15);
+
+    /// What servers have that move bytes.
+    const MOVE: Self = Self(11);
+
+    const WORDS: [(Self, &'static str); 4] = [
+        (Self::READ, "read"),
+        (Self::WRITE, "write"),
+        (Self::ADMIN, "admin"),
+        (Self::METRICS, "metrics"),
+    ];
+
+    /// Returns the set of these words.
+    ///
+    /// # Errors
+    /// The first word that is none.
+    pub fn of_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let mut rights = Self::default();
+        for word in words {
+            let known = Self::WORDS.iter().find(|(_, known)| *known == word);
+            rights = rights.and(known.ok_or_else(|| word.to_owned())?.0);
+        }
+        Ok(rights)
+    }
+
+    /// Returns the words of the set.
+    pub fn words(self) -> impl Iterator<Item = &'static str> {
+        Self::WORDS.into_iter().filter(move |(right, _)| self.has(*right)).map(|(_, word)| word)
+    }
+
+    /// Returns both sets together.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Tells whether all of `other` is in the set.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// What a token says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claims {
+    /// A name for the logs.
+    pub subject: String,
+    /// What its owner is.
+    pub part: Part,
+    /// Where its rights hold.
+    pub subtree: Path,
+    /// What it allows there.
+    pub rights: Rights,
+    /// When it ends, in seconds since 1970.
+    pub expires_at: u64,
+}
+
+/// Where objects are, as the catalog knows it.
+pub trait Names {
+    /// Returns an object's path; `None` when it is gone.
+    fn path_of_object(&self, object: ObjectId) -> Option<Path>;
+
+    /// Returns the root of a job's subtree; `None` when it has ended.
+    fn path_of_job(&self, job: JobId) -> Option<Path>;
+}
+
+impl Claims {
+    /// Tells whether no place is closed to its owner: neither names nor blocks need to be looked
+    /// up to know whether they are his.
+    #[must_use]
+    pub fn is_everywhere(&self) -> bool {
+        self.part != Part::Client || self.subtree.is_root()
+    }
+
+    /// Tells whether its owner has that right, where it holds. Datanodes and managers move bytes
+    /// of all objects; who has the right to administrate may still not read them.
+    #[must_use]
+    pub const fn allows(&self, right: Rights) -> bool {
+        match self.part {
+            Part::Admin => true,
+            Part::Namenode | Part::Datanode | Part::Manager => Rights::MOVE.has(right),
+            Part::Client => self.rights.has(right),
+        }
+    }
+
+    /// Tells whether its owner may look at nodes, events, losses and metrics.
+    #[must_use]
+    pub fn may_observe(&self) -> bool {
+        let reads_everything = self.is_everywhere() && self.allows(Rights::READ);
+        reads_everything || self.allows(Rights::METRICS) || self.may_administrate()
+    }
+
+    /// Tells whether its owner may change what nodes are to do.
+    #[must_use]
+    pub fn may_administrate(&self) -> bool {
+        self.is_everywhere() && self.allows(Rights::ADMIN)
+    }
+
+    /// Tells whether its owner may give orders to datanodes.
+    #[must_use]
+    pub const fn may_order(&self) -> bool {
+        matches!(self.part, Part::Admin | Part::Namenode | Part::Manager)
+    }
+
+    /// Tells whether its owner may store whole blocks beside their writers.
+    #[must_use]
+    pub const fn may_store(&self) -> bool {
+        matches!(self.part, Part::Admin | Part::Datanode | Part::Manager)
+    }
+
+    /// Says whether a request is allowed.
+    ///
+    /// # Errors
+    /// [`Refusal::Forbidden`]: a token with more rights, or for another subtree, is needed.
+    pub fn check(&self, request: &Request, names: &impl Names) -> Result<(), Refusal> {
+        match need(request) {
+            Need::Nothing => Ok(()),
+            Need::Path(right, path) => self.check_path(right, path),
+            Need::Paths(rights) => rights
+                .into_iter()
+                .flatten()
+                .try_for_each(|(right, path)| self.check_path(right, path)),
+            Need::Lookups(paths) => {
+                self.check_right(Right::Read)?;
+                if self.is_everywhere() {
+                    return Ok(());
+                }
+                paths.iter().try_for_each(|path| {
+                    let path = path.parse::<Path>()?;
+                    self.check_path(Right::Read, &path)
+                })
+            }
+            Need::Object(right, object) => self.check_object(right, object, names),
+            Need::Leases(leases) => leases
+                .iter()
+                .try_for_each(|(object, _)| self.check_object(Right::Write, *object, names)),
+            Need::Job(job) => {
+                self.check_right(Right::Write)?;
+                match self.is_everywhere() {
+                    true => Ok(()),
+                    // What has ended is refused as such.
+                    false => names.path_of_job(job).map_or(Ok(()), |path| self.check_in(&path)),
+                }
+            }
+            Need::Observe if self.may_observe() => Ok(()),
+            Need::Administrate if self.may_administrate() => Ok(()),
+            Need::Notice if self.part == Part::Datanode || self.may_administrate() => Ok(()),
+            Need::Datanode if matches!(self.part, Part::Datanode | Part::Admin) => Ok(()),
+            Need::Manager if matches!(self.part, Part::Manager | Part::Admin) => Ok(()),
+            Need::Observe | Need::Administrate | Need::Notice | Need::Datanode | Need::Manager => {
+                Err(self.forbidden(&format!("may not {}", request.kind())))
+            }
+        }
+    }
+
+    /// Takes out of an answer what its owner may not see.
+    pub fn narrow(&self, reply: &mut Reply) {
+        if let Reply::Jobs(jobs) = reply
+            && !self.is_everywhere()
+        {
+            jobs.retain(|job| self.subtree.contains(&job.path));
+        }
+    }
+
+    /// Returns the claims of a token that its owner asks for, at `now` in seconds since 1970.
+    ///
+    /// # Errors
+    /// [`Refusal::Forbidden`] when they would allow more than his own, [`Refusal::BadRequest`] when
+    /// they are none.
+    pub fn narrower(&self, asked: &MintToken, now: u64) -> Result<Self, Refusal> {
+        let bad = |why: String| Refusal::BadRequest { why };
+        let rights = Rights::of_words(asked.rights.iter().map(String::as_str))
+            .map_err(|word| bad(format!("{word:?} is no right: {}", right_words())))?;
+        if asked.subject.len() > SUBJECT_BYTES_MAX {
+            return Err(bad(format!("a subject has at most {SUBJECT_BYTES_MAX} bytes")));
+        }
+        if rights == Rights::default() || asked.lifetime.0 == 0 {
+            return Err(bad("a token has at least one right and some time".to_owned()));
+        }
+        if !self.allows(rights) {
+            return Err(self.forbidden("has not all of these rights itself"));
+        }
+        self.check_in(&asked.subtree)?;
+        let expires_at = now.saturating_add(asked.lifetime.0.div_ceil(1000)).min(self.expires_at);
+        let (subject, subtree) = (asked.subject.clone(), asked.subtree.clone());
+        Ok(Self { subject, part: Part::Client, subtree, rights, expires_at })
+    }
+
+    fn check_path(&self, right: Right, path: &Path) -> Result<(), Refusal> {
+        self.check_right(right)?;
+        self.check_in(path)
+    }
+
+    /// Refuses a path outside the subtree.
+    fn check_in(&self, path: &Path) -> Result<(), Refusal> {
+        if self.is_everywhere() || self.subtree.contains(path) {
+            return Ok(());
+        }
+        Err(self.forbidden(&format!("may not go to {path}, only below {}", self.subtree)))
+    }
+
+    fn check_object(
+        &self,
+        right: Right,
+        object: ObjectId,
+        names: &impl Names,
+    ) -> Result<(), Refusal> {
+        self.check_right(right)?;
+        if self.is_everywhere() {
+            return Ok(());
+        }
+        match names.path_of_object(object) {
+            // Whether one is there is nothing to be told about another's object: what is gone and
+            // what is elsewhere look the same.
+            Some(path) if self.subtree.contains(&path) => Ok(()),
+            _ => Err(Refusal::ObjectGone { object }),
+        }
+    }
+
+    fn check_right(&self, right: Right) -> Result<(), Refusal> {
+        let (set, word) = match right {
+            Right::Read => (Rights::READ, "read"),
+            Right::Write => (Rights::WRITE, "write"),
+        };
+        if self.allows(set) {
+            return Ok(());
+        }
+        Err(self.forbidden(&format!("has no right to {word}")))
+    }
+
+    /// Returns the refusal that says what a token's owner may not.
+    #[must_use]
+    pub fn forbidden(&self, what: &str) -> Refusal {
+        let name = if self.subject.is_empty() { "its owner" } else { &self.subject };
+        Refusal::Forbidden { why: format!("the token of {name} ({}) {what}", self.part) }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.word())
+    }
+}
+
+/// Returns the words of all rights, for messages.
+#[must_use]
+pub fn right_words() -> String {
+    Rights::ALL.words().collect::<Vec<_>>().join(", ")
+}

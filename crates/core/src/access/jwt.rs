@@ -1,0 +1,212 @@
+//! The text of a token: a JSON Web Token (RFC 7519) in its compact form (RFC 7515, section 3.1),
+//! with one header, so that nothing in it chooses how it is checked.
+
+use sanderling_protocol::{Path, Token};
+use serde::{Deserialize, Serialize};
+
+use super::{Claims, Part, Rights, SUBJECT_BYTES_MAX};
+
+/// `{"alg":"HS256","typ":"JWT"}`, the only header.
+const HEADER: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9";
+
+/// The payload.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Payload {
+    sub: String,
+    role: String,
+    path: Path,
+    rights: Vec<String>,
+    exp: u64,
+}
+
+/// A token taken apart. What it claims counts only when the signature is found to be right.
+#[derive(Debug)]
+pub struct Parts<'a> {
+    /// What was signed.
+    pub signed: &'a str,
+    /// The signature.
+    pub signature: Vec<u8>,
+    payload: &'a str,
+}
+
+/// Returns the text that is to be signed.
+#[must_use]
+pub fn signed_text(claims: &Claims) -> String {
+    let payload = Payload {
+        sub: claims.subject.clone(),
+        role: claims.part.word().to_owned(),
+        path: claims.subtree.clone(),
+        rights: claims.rights.words().map(str::to_owned).collect(),
+        exp: claims.expires_at,
+    };
+    let json = serde_json::to_vec(&payload).expect("texts and numbers have an encoding");
+    format!("{HEADER}.{}", encode(&json))
+}
+
+/// Returns the token of a signed text.
+#[must_use]
+pub fn join(signed: &str, signature: &[u8]) -> Token {
+    Token::new(&format!("{signed}.{}", encode(signature)))
+}
+
+/// Takes a token apart.
+///
+/// # Errors
+/// What is wrong with it, without its text.
+pub fn parts(token: &Token) -> Result<Parts<'_>, &'static str> {
+    let text = token.reveal();
+    if text.len() > sanderling_protocol::token::TOKEN_BYTES_MAX {
+        return Err("the token is too long");
+    }
+    let malformed = "the token is not one of ours";
+    let (signed, signature) = text.rsplit_once('.').ok_or(malformed)?;
+    let (header, payload) = signed.split_once('.').ok_or(malformed)?;
+    if header != HEADER {
+        return Err("the token's header is not that of HS256");
+    }
+    Ok(Parts { signed, signature: decode(signature).ok_or(malformed)?, payload })
+}
+
+impl Parts<'_> {
+    /// Returns what the token claims.
+    ///
+    /// # Errors
+    /// What is wrong with it, without its text.
+    pub fn claims(&self) -> Result<Claims, &'static str> {
+        let malformed = "the token's claims cannot be read";
+        let json = decode(self.payload).ok_or(malformed)?;
+        let payload: Payload = serde_json::from_slice(&json).map_err(|_| malformed)?;
+        let part = Part::from_word(&payload.role).ok_or("the token's role is unknown")?;
+        let rights = Rights::of_words(payload.rights.iter().map(String::as_str))
+            .map_err(|_| "the token has an unknown right")?;
+        if payload.sub.len() > SUBJECT_BYTES_MAX {
+            return Err("the token's subject is too long");
+        }
+        let Payload { sub: subject, path: subtree, exp: expires_at, .. } = payload;
+        Ok(Claims { subject, part, subtree, rights, expires_at })
+    }
+}
+
+/// The alphabet of RFC 4648, section 5: base64 for names of files and addresses.
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// Writes bytes in base64url without padding.
+fn encode(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for place in 0..=group.len() {
+            let digit = bits >> (18 - 6 * place) & 63;
+            text.push(char::from(ALPHABET[digit as usize]));
+        }
+    }
+    text
+}
+
+/// Reads base64url without padding; `None` unless it is exactly what [`encode`] writes.
+fn decode(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
+    for group in text.as_bytes().chunks(4) {
+        let mut bits = 0;
+        for digit in group {
+            let value = ALPHABET.iter().position(|known| known == digit)?;
+            bits = bits << 6 | u32::try_from(value).ok()?;
+        }
+        let spare = match group.len() {
+            4 => 0,
+            3 => 2,
+            2 => 4,
+            _ => return None,
+        };
+        // One text for one sequence of bytes: the bits that are left over are 0.
+        if bits & ((1 << spare) - 1) != 0 {
+            return None;
+        }
+        let whole = (bits >> spare).to_be_bytes();
+        let count = group.len() - 1;
+        bytes.extend_from_slice(&whole[4 - count..]);
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn header_is_what_it_says() {
+        assert_eq!(encode(br#"{"alg":"HS256","typ":"JWT"}"#), HEADER);
+        // RFC 4648, section 10, without padding.
+        for (bytes, text) in [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foobar", "Zm9vYmFy")] {
+            assert_eq!(encode(bytes.as_bytes()), text);
+        }
+        assert_eq!(decode("-_"), None, "left-over bits");
+        assert_eq!(decode("Zh"), None);
+        assert_eq!(decode("Z"), None);
+        assert_eq!(decode("Zg=="), None);
+    }
+
+    fn claims() -> impl Strategy<Value = Claims> {
+        let path = "(/[a-zA-Zü ]{1,8}){1,4}";
+        (".{0,20}", 0..5_usize, path, 0..16_u8, any::<u64>()).prop_map(
+            |(subject, part, path, rights, expires_at)| Claims {
+                subject,
+                part: Part::ALL[part].0,
+                subtree: path.parse().unwrap(),
+                rights: Rights(rights),
+                expires_at,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_come_back(bytes: Vec<u8>) {
+            prop_assert_eq!(decode(&encode(&bytes)), Some(bytes));
+        }
+
+        #[test]
+        fn claims_come_back(claims in claims(), signature: [u8; 32]) {
+            let signed = signed_text(&claims);
+            let token = join(&signed, &signature);
+            let parts = parts(&token).unwrap();
+            prop_assert_eq!(parts.signed, signed);
+            prop_assert_eq!(&parts.signature, &signature);
+            prop_assert_eq!(parts.claims().unwrap(), claims);
+        }
+
+        #[test]
+        fn no_text_is_taken_for_more_than_it_says(text in ".{0,200}", payload: Vec<u8>) {
+            let _ = parts(&Token::new(&text)).map(|parts| parts.claims());
+            let token = join(&format!("{HEADER}.{}", encode(&payload)), &[0; 32]);
+            prop_assert!(parts(&token).unwrap().claims().is_err());
+        }
+    }
+
+    #[test]
+    fn claims_that_are_not_ours_are_refused() {
+        let good = r#"{"sub":"a","role":"client","path":"/a","rights":["read"],"exp":1}"#;
+        let read = |json: &str| {
+            let token = join(&format!("{HEADER}.{}", encode(json.as_bytes())), b"x");
+            parts(&token).and_then(|parts| parts.claims())
+        };
+        assert_eq!(read(good).unwrap().rights, Rights::READ);
+        for (from, to) in [
+            ("client", "root"),
+            ("\"read\"", "\"fly\""),
+            ("/a", "a"),
+            ("/a", "/a/../b"),
+            ("\"exp\":1", "\"exp\":-1"),
+            ("\"exp\":1", "\"exp\":1,\"nbf\":2"),
+            (",\"exp\":1", ""),
+        ] {
+            assert!(read(&good.replace(from, to)).is_err(), "{from} as {to}");
+        }
+        let none = encode(br#"{"alg":"none","typ":"JWT"}"#);
+        assert!(parts(&Token::new(&format!("{none}.e30."))).is_err());
+    }
+}

@@ -1,0 +1,96 @@
+//! What each request needs. The match is exhaustive, so that a new request cannot be forgotten.
+
+use sanderling_protocol::message::{Affinity, Paths};
+use sanderling_protocol::{JobId, LeaseId, ObjectId, Path, Request};
+
+/// What is done with an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Right {
+    Read,
+    Write,
+}
+
+/// What a caller needs.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Need<'a> {
+    /// A token that holds.
+    Nothing,
+    /// A right on a path.
+    Path(Right, &'a Path),
+    /// Rights on several.
+    Paths([Option<(Right, &'a Path)>; 2]),
+    /// The right to read each of them.
+    Lookups(&'a Paths),
+    /// A right on an object, by id.
+    Object(Right, ObjectId),
+    /// The right to write each of them.
+    Leases(&'a [(ObjectId, LeaseId)]),
+    /// The right to write the job's subtree.
+    Job(JobId),
+    /// To look at the cluster.
+    Observe,
+    /// To change what nodes are to do.
+    Administrate,
+    /// The same, or to be a datanode.
+    Notice,
+    /// To be a datanode.
+    Datanode,
+    /// To be a manager.
+    Manager,
+}
+
+/// Returns what a request needs.
+pub(super) fn need(request: &Request) -> Need<'_> {
+    use Right::{Read, Write};
+    match request {
+        Request::Create(create) => match &create.affinity {
+            Some(Affinity::Object(near)) => {
+                Need::Paths([Some((Write, &create.path)), Some((Read, near))])
+            }
+            Some(Affinity::Host(_)) | None => Need::Path(Write, &create.path),
+        },
+        Request::MakeDirectory { path, .. }
+        | Request::Append { path, .. }
+        | Request::Delete { path, .. }
+        | Request::SetTtl { path, .. } => Need::Path(Write, path),
+        Request::RegisterJob(job) => Need::Path(Write, &job.path),
+        Request::AddBlocks { object, .. }
+        | Request::Publish { object, .. }
+        | Request::Seal { object, .. }
+        | Request::Abort { object, .. } => Need::Object(Write, *object),
+        Request::RenewLeases { leases } => Need::Leases(leases),
+        Request::Lookup { path, .. }
+        | Request::List { path, .. }
+        | Request::Stat { path }
+        | Request::Usage { path } => Need::Path(Read, path),
+        Request::LookupObject { object, .. } => Need::Object(Read, *object),
+        Request::LookupMany { paths } => Need::Lookups(paths),
+        Request::Rename { from, to, .. } => Need::Paths([Some((Write, from)), Some((Write, to))]),
+        Request::RenewJob { job } | Request::EndJob { job } => Need::Job(*job),
+        // What is not the caller's is taken out of the answer.
+        Request::Jobs => Need::Nothing,
+        // Only a hint to have a look.
+        Request::Suspect { .. } => Need::Nothing,
+        // Checked against the caller's own claims.
+        Request::MintToken(_) => Need::Nothing,
+        Request::Nodes { .. }
+        | Request::NodeBlocks { .. }
+        | Request::Events { .. }
+        | Request::Report => Need::Observe,
+        Request::Decommission { .. } | Request::Fsck => Need::Administrate,
+        Request::Notice { .. } | Request::Cancel { .. } | Request::Recommend { .. } => Need::Notice,
+        Request::Register(_)
+        | Request::Heartbeat(_)
+        | Request::BlockReport { .. }
+        | Request::Within { .. } => Need::Datanode,
+        Request::Manage { .. }
+        | Request::Drains { .. }
+        | Request::DrainBlocks { .. }
+        | Request::Reserve { .. }
+        | Request::Commit { .. }
+        | Request::Abandon { .. }
+        | Request::DropCopies { .. }
+        | Request::Forecast { .. }
+        | Request::Fenced { .. } => Need::Manager,
+    }
+}

@@ -1,0 +1,299 @@
+//! What every request needs, and what follows for every sort of token.
+
+use std::collections::BTreeMap;
+
+use sanderling_protocol::message::{
+    Affinity, Create, CreateKind, CreateMode, Forecast, Heartbeat, JobHints, JobInfo, ObjectKind,
+    Register, RegisterJob,
+};
+use sanderling_protocol::node::{Load, NodeSelector};
+use sanderling_protocol::{BlockId, Instant, LeaseId, Millis, NodeId, Nonce, StorageClass};
+
+use super::*;
+
+/// Objects 1 (`/jobs/x/a`) and 2 (`/jobs/y`), jobs 1 (`/jobs/x`) and 2 (`/jobs/y`).
+struct Known(BTreeMap<u64, &'static str>);
+
+impl Names for Known {
+    fn path_of_object(&self, object: ObjectId) -> Option<Path> {
+        self.0.get(&object.0).map(|path| path.parse().unwrap())
+    }
+
+    fn path_of_job(&self, job: JobId) -> Option<Path> {
+        self.path_of_object(ObjectId(job.0))
+    }
+}
+
+fn known() -> Known {
+    Known([(1, "/jobs/x/a"), (2, "/jobs/y")].into())
+}
+
+fn path(text: &str) -> Path {
+    text.parse().unwrap()
+}
+
+fn claims(part: Part, subtree: &str, rights: Rights) -> Claims {
+    let subject = "somebody".to_owned();
+    Claims { subject, part, subtree: path(subtree), rights, expires_at: 100 }
+}
+
+fn create(at: &str, affinity: Option<Affinity>) -> Request {
+    Request::Create(Create {
+        path: path(at),
+        kind: CreateKind::File,
+        mode: CreateMode::New,
+        parents: true,
+        is_listed: true,
+        class: StorageClass::default(),
+        affinity,
+        ttl: None,
+        delete_after_read: false,
+        writer: Nonce(1),
+        expected_bytes: None,
+        inline: None,
+    })
+}
+
+/// Requests that touch one place of the namespace, that of object and job `id`.
+fn at_place(at: &str, id: u64) -> (Vec<Request>, Vec<Request>) {
+    let (object, lease, job, path) = (ObjectId(id), LeaseId(1), JobId(id), path(at));
+    let (ttl, writer) = (None, Nonce(1));
+    let reads = vec![
+        Request::Lookup { path: path.clone(), offset: 0, bytes: 1 },
+        Request::LookupObject { object, offset: 0, bytes: 1 },
+        Request::LookupMany { paths: [&path].into_iter().collect() },
+        Request::List { path: path.clone(), after: String::new(), limit: 1 },
+        Request::Stat { path: path.clone() },
+        Request::Usage { path: path.clone() },
+    ];
+    let hints = JobHints::default();
+    let writes = vec![
+        create(at, None),
+        create(at, Some(Affinity::Host("h".to_owned()))),
+        Request::MakeDirectory {
+            path: path.clone(),
+            kind: ObjectKind::Directory,
+            parents: true,
+            is_listed: true,
+        },
+        Request::Append { path: path.clone(), writer },
+        Request::AddBlocks { object, lease, ended: Vec::new(), count: 1, avoid: Vec::new() },
+        Request::Publish { object, lease, lengths: Vec::new() },
+        Request::Seal { object, lease, lengths: Vec::new() },
+        Request::Abort { object, lease },
+        Request::RenewLeases { leases: vec![(object, lease)] },
+        Request::Rename { from: path.clone(), to: path.clone(), replace: false },
+        Request::Delete { path: path.clone(), recursive: false },
+        Request::SetTtl { path: path.clone(), ttl },
+        Request::RegisterJob(RegisterJob { path, lease: Millis(1), quota_bytes: None, hints }),
+        Request::RenewJob { job },
+        Request::EndJob { job },
+    ];
+    (reads, writes)
+}
+
+fn node() -> NodeSelector {
+    NodeSelector("n".to_owned())
+}
+
+fn observed() -> Vec<Request> {
+    vec![
+        Request::Nodes { all: true },
+        Request::NodeBlocks { node: node(), after: BlockId(0), limit: 1 },
+        Request::Events { after: 0, limit: 1, wait: Millis(0) },
+        Request::Report,
+    ]
+}
+
+fn noticed() -> Vec<Request> {
+    let reason = String::new();
+    vec![
+        Request::Notice { node: node(), deadline_millis: 1, reason: reason.clone() },
+        Request::Cancel { node: node() },
+        Request::Recommend { node: node(), reason, is_withdrawn: false },
+    ]
+}
+
+fn administrated() -> Vec<Request> {
+    vec![Request::Decommission { node: node(), reason: String::new() }, Request::Fsck]
+}
+
+fn of_datanodes() -> Vec<Request> {
+    let (node, nonce) = (NodeId(1), Nonce(1));
+    vec![
+        Request::Register(Register {
+            cluster: None,
+            nonce,
+            name: String::new(),
+            address: String::new(),
+            http_address: String::new(),
+            host: String::new(),
+            tiers: Vec::new(),
+            notice_min: None,
+            egress_bytes_per_second: None,
+        }),
+        Request::Heartbeat(Heartbeat { node, nonce, load: Load::default() }),
+        Request::BlockReport { node, blocks: Vec::new() },
+        Request::Within { subtree: path("/a"), blocks: Vec::new() },
+    ]
+}
+
+fn of_managers() -> Vec<Request> {
+    let (holder, node) = (Nonce(1), NodeId(1));
+    vec![
+        Request::Manage { holder, name: String::new(), lease: Millis(1) },
+        Request::Drains { holder },
+        Request::DrainBlocks { holder, node, after: BlockId(0), limit: 1 },
+        Request::Reserve { holder, moves: Vec::new() },
+        Request::Commit { holder, moves: Vec::new() },
+        Request::Abandon { holder, blocks: Vec::new() },
+        Request::DropCopies { holder, blocks: Vec::new() },
+        Request::Forecast { holder, node, forecast: Forecast::default() },
+        Request::Fenced { node },
+    ]
+}
+
+fn allowed(claims: &Claims, requests: &[Request]) {
+    for request in requests {
+        assert_eq!(claims.check(request, &known()), Ok(()), "{request:?}");
+    }
+}
+
+fn refused(claims: &Claims, requests: &[Request]) {
+    for request in requests {
+        let refusal = claims.check(request, &known()).expect_err(request.kind());
+        let is_by_id = matches!(refusal, Refusal::ObjectGone { .. });
+        assert!(is_by_id || matches!(refusal, Refusal::Forbidden { .. }), "{refusal}");
+        assert_ne!(refusal.recovery(), sanderling_protocol::refusal::Recovery::Report);
+    }
+}
+
+#[test]
+fn scoped_token_reaches_its_own_subtree_alone() {
+    let own = claims(Part::Client, "/jobs/x", Rights::READ.and(Rights::WRITE));
+    let (reads, writes) = at_place("/jobs/x/a", 1);
+    allowed(&own, &reads);
+    allowed(&own, &writes);
+    for (place, id) in [("/jobs/y", 2), ("/jobs/y", 9), ("/jobs", 2), ("/", 2), ("/jobs/xa", 2)] {
+        let (reads, writes) = at_place(place, id);
+        // A job that has ended is refused as such, not as another's.
+        let ended = |request: &Request| {
+            id == 9 && matches!(request, Request::RenewJob { .. } | Request::EndJob { .. })
+        };
+        refused(&own, &reads);
+        refused(&own, &writes.into_iter().filter(|it| !ended(it)).collect::<Vec<_>>());
+    }
+    for requests in [observed(), noticed(), administrated(), of_datanodes(), of_managers()] {
+        refused(&own, &requests);
+    }
+    allowed(&own, &[Request::Jobs, Request::Suspect { node: NodeId(1) }]);
+}
+
+#[test]
+fn both_ends_of_what_touches_two_places_are_checked() {
+    let own = claims(Part::Client, "/jobs/x", Rights::READ.and(Rights::WRITE));
+    let rename = |from, to| Request::Rename { from: path(from), to: path(to), replace: true };
+    let near = |at| Some(Affinity::Object(path(at)));
+    allowed(&own, &[rename("/jobs/x/a", "/jobs/x/b"), create("/jobs/x/a", near("/jobs/x/b"))]);
+    refused(
+        &own,
+        &[
+            rename("/jobs/x/a", "/jobs/y/a"),
+            rename("/jobs/y/a", "/jobs/x/a"),
+            create("/jobs/x/a", near("/jobs/y")),
+            Request::LookupMany { paths: [&path("/jobs/x/a"), &path("/b")].into_iter().collect() },
+            Request::RenewLeases {
+                leases: vec![(ObjectId(1), LeaseId(1)), (ObjectId(2), LeaseId(1))],
+            },
+        ],
+    );
+}
+
+#[test]
+fn rights_are_apart() {
+    let (reads, writes) = at_place("/jobs/x/a", 1);
+    for subtree in ["/", "/jobs/x"] {
+        let reader = claims(Part::Client, subtree, Rights::READ);
+        allowed(&reader, &reads);
+        refused(&reader, &writes);
+        let writer = claims(Part::Client, subtree, Rights::WRITE);
+        allowed(&writer, &writes);
+        refused(&writer, &reads);
+    }
+    let metrics = claims(Part::Client, "/jobs/x", Rights::METRICS);
+    allowed(&metrics, &observed());
+    refused(&metrics, &noticed());
+    let operator = claims(Part::Client, "/", Rights::ADMIN);
+    allowed(&operator, &[observed(), noticed(), administrated()].concat());
+    refused(&operator, &[reads, writes, of_datanodes(), of_managers()].concat());
+    // The right to administrate holds for the whole cluster or not at all.
+    refused(&claims(Part::Client, "/jobs/x", Rights::ALL), &administrated());
+}
+
+#[test]
+fn parts_do_their_own_work() {
+    let datanode = claims(Part::Datanode, "/", Rights::default());
+    allowed(&datanode, &[of_datanodes(), noticed(), observed()].concat());
+    refused(&datanode, &[administrated(), of_managers()].concat());
+    let manager = claims(Part::Manager, "/", Rights::default());
+    allowed(&manager, &[of_managers(), observed()].concat());
+    refused(&manager, &[administrated(), of_datanodes(), noticed()].concat());
+    let whole = claims(Part::Client, "/", Rights::ALL);
+    refused(&whole, &[of_datanodes(), of_managers()].concat());
+    let admin = claims(Part::Admin, "/", Rights::default());
+    let (reads, writes) = at_place("/jobs/y", 2);
+    allowed(&admin, &[reads, writes, observed(), noticed(), administrated()].concat());
+    allowed(&admin, &[of_datanodes(), of_managers()].concat());
+    assert!(admin.may_order() && admin.may_store() && !datanode.may_order());
+    assert!(datanode.may_store() && !whole.may_store() && !whole.may_order());
+}
+
+#[test]
+fn minted_token_is_never_wider() {
+    let own = claims(Part::Client, "/jobs/x", Rights::READ.and(Rights::WRITE));
+    let mint = |subtree: &str, rights: &[&str], millis: u64| MintToken {
+        subject: "task".to_owned(),
+        subtree: path(subtree),
+        rights: rights.iter().map(|word| (*word).to_owned()).collect(),
+        lifetime: Millis(millis),
+    };
+    let minted = own.narrower(&mint("/jobs/x/a", &["read"], 20_001), 10).unwrap();
+    assert_eq!((minted.rights, minted.expires_at), (Rights::READ, 31));
+    assert_eq!(minted.part, Part::Client);
+    let longest = own.narrower(&mint("/jobs/x", &["read", "write"], u64::MAX), 10).unwrap();
+    assert_eq!(longest.expires_at, own.expires_at);
+    for wider in [
+        mint("/", &["read"], 1),
+        mint("/jobs", &["read"], 1),
+        mint("/jobs/y", &["read"], 1),
+        mint("/jobs/x", &["admin"], 1),
+        mint("/jobs/x", &["read", "metrics"], 1),
+    ] {
+        assert!(matches!(own.narrower(&wider, 10), Err(Refusal::Forbidden { .. })), "{wider:?}");
+    }
+    for bad in
+        [mint("/jobs/x", &[], 1), mint("/jobs/x", &["fly"], 1), mint("/jobs/x", &["read"], 0)]
+    {
+        assert!(matches!(own.narrower(&bad, 10), Err(Refusal::BadRequest { .. })), "{bad:?}");
+    }
+    let admin = claims(Part::Admin, "/", Rights::default());
+    let minted = admin.narrower(&mint("/", &["read", "write", "admin", "metrics"], 1), 10).unwrap();
+    assert_eq!((minted.part, minted.rights), (Part::Client, Rights::ALL));
+}
+
+#[test]
+fn jobs_of_others_are_not_listed() {
+    let job = |id, root: &str| JobInfo {
+        job: JobId(id),
+        path: path(root),
+        created_at: Instant(0),
+        lease: Millis(1),
+        remaining: Millis(1),
+        quota_bytes: None,
+        used_bytes: 0,
+        hints: JobHints::default(),
+    };
+    let mut reply = Reply::Jobs(vec![job(1, "/jobs/x"), job(2, "/jobs/y"), job(3, "/jobs")]);
+    claims(Part::Client, "/jobs/x", Rights::READ).narrow(&mut reply);
+    assert_eq!(reply, Reply::Jobs(vec![job(1, "/jobs/x")]));
+}

@@ -1,0 +1,209 @@
+//! Who comes in over TCP, and what he may do here.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sanderling_core::access::{Claims, Rights};
+use sanderling_protocol::frame::RangeRequest;
+use sanderling_protocol::limits::RANGES_MAX;
+use sanderling_protocol::message::{Hello, HelloReply};
+use sanderling_protocol::{BlockId, Header, Op, Path, Refusal, Reply, Request};
+use sanderling_transport::{Admitted, CallError, Handled, Landing, Pass, Service};
+
+use crate::node::Node;
+
+/// Blocks that one connection is remembered to be allowed: half a megabyte of memory, and 16 GiB of
+/// full blocks. Beyond it they are asked about again.
+const REMEMBERED_MAX: usize = 16_384;
+
+/// The node as one connection sees it.
+#[derive(Debug)]
+pub(crate) struct Front {
+    node: Arc<Node>,
+    /// `None` where nobody is asked who he is.
+    caller: Option<Caller>,
+}
+
+/// Somebody who showed a token.
+#[derive(Debug)]
+struct Caller {
+    pass: Pass,
+    /// Blocks that were found to be in his subtree, where that is not everything. What is renamed
+    /// out of it stays his until the connection ends.
+    own: Mutex<BTreeSet<BlockId>>,
+}
+
+impl Service for Front {
+    fn hello(&self, hello: &Hello) -> Result<HelloReply, Refusal> {
+        self.node.greet(hello)
+    }
+
+    fn admit(self: &Arc<Self>, hello: &Hello) -> Result<Admitted<Self>, Refusal> {
+        let Some(pass) = self.node.options.security.admit(hello)? else {
+            return Ok((self.node.greet(hello)?, Arc::clone(self)));
+        };
+        let reply = self.node.greet(hello)?;
+        let caller = Some(Caller { pass, own: Mutex::default() });
+        Ok((reply, Arc::new(Self { node: Arc::clone(&self.node), caller })))
+    }
+
+    fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
+        let Some(caller) = &self.caller else { return self.node.serve(header, body) };
+        match caller.check(&header, &body) {
+            Ok(Allowed::All) => self.node.serve(header, body),
+            Ok(Allowed::If(subtree, blocks)) => self.ask_and_serve(header, body, subtree, blocks),
+            Err(refusal) => Handled::Now(self.node.refused(&header, &refusal)),
+        }
+    }
+
+    fn land(self: &Arc<Self>, header: &Header) -> Option<Box<dyn Landing>> {
+        match &self.caller {
+            None => self.node.land(header),
+            // Without an offer the frame comes to `handle`, which says why not.
+            Some(caller) => match caller.check(header, &[]) {
+                Ok(Allowed::All) => self.node.land(header),
+                Ok(Allowed::If(..)) | Err(_) => None,
+            },
+        }
+    }
+
+    fn opened(&self) {
+        self.node.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn closed(&self) {
+        self.node.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What may be done with a frame.
+enum Allowed {
+    All,
+    /// It depends on whether these blocks are in that subtree.
+    If(Path, Vec<BlockId>),
+}
+
+impl Front {
+    /// Returns the front that strangers come to.
+    pub(crate) const fn open(node: Arc<Node>) -> Self {
+        Self { node, caller: None }
+    }
+
+    /// Serves a frame once the namenode has said whose its blocks are.
+    fn ask_and_serve(
+        self: &Arc<Self>,
+        header: Header,
+        body: Bytes,
+        subtree: Path,
+        blocks: Vec<BlockId>,
+    ) -> Handled {
+        let front = Arc::clone(self);
+        Handled::Later(Box::pin(async move {
+            if let Err(refusal) = front.ask(subtree, blocks).await {
+                return front.node.refused(&header, &refusal);
+            }
+            match front.node.serve(header, body) {
+                Handled::Now(response) => response,
+                Handled::Later(response) => response.await,
+            }
+        }))
+    }
+
+    /// Asks the namenode whose blocks are, and remembers which are the caller's.
+    async fn ask(&self, subtree: Path, blocks: Vec<BlockId>) -> Result<(), Refusal> {
+        let caller = self.caller.as_ref().expect("only a caller's blocks are asked about");
+        let request = Request::Within { subtree, blocks: blocks.clone() };
+        let answers = match self.node.ask(request).await {
+            Ok(Reply::Within(answers)) if answers.len() == blocks.len() => answers,
+            Ok(reply) => return Err(unsaid(&self.node.bad_reply(&reply))),
+            Err(error) => return Err(unsaid(&error)),
+        };
+        let mut own = caller.own.lock();
+        if own.len() + blocks.len() > REMEMBERED_MAX {
+            own.clear();
+        }
+        let pairs = || blocks.iter().zip(&answers);
+        own.extend(pairs().filter(|(_, is_own)| **is_own).map(|(block, _)| *block));
+        drop(own);
+        match pairs().find(|(_, is_own)| !**is_own) {
+            None => Ok(()),
+            Some((block, _)) => {
+                Err(caller.pass.claims()?.forbidden(&format!("may not touch block {block}")))
+            }
+        }
+    }
+}
+
+/// Returns the refusal of a frame for which nobody says whether it is allowed: not now.
+fn unsaid(error: &CallError) -> Refusal {
+    let why = format!("the namenode does not say whose the block is: {error}");
+    Refusal::RetryAfter { after: sanderling_protocol::Millis(100), why }
+}
+
+impl Caller {
+    /// Says whether a frame may be served. Of a body that is still to come only the header counts.
+    fn check(&self, header: &Header, body: &[u8]) -> Result<Allowed, Refusal> {
+        let claims = self.pass.claims()?;
+        match header.op {
+            Op::Read | Op::ReadMany => need(claims, Rights::READ, "read")?,
+            Op::Write => may_write(claims)?,
+            Op::Store if !claims.may_store() => {
+                return Err(claims.forbidden("may not store blocks of others"));
+            }
+            Op::Order if !claims.may_order() => {
+                return Err(claims.forbidden("may not give orders to datanodes"));
+            }
+            Op::Door => may_come_in(claims)?,
+            _ => {}
+        }
+        if claims.is_everywhere() {
+            return Ok(Allowed::All);
+        }
+        let mut unknown = match header.op {
+            Op::Read | Op::Write => vec![header.block],
+            Op::ReadMany => ranges(body)?,
+            _ => return Ok(Allowed::All),
+        };
+        let own = self.own.lock();
+        unknown.retain(|block| !own.contains(block));
+        if unknown.is_empty() {
+            return Ok(Allowed::All);
+        }
+        unknown.sort_unstable();
+        unknown.dedup();
+        Ok(Allowed::If(claims.subtree.clone(), unknown))
+    }
+}
+
+/// Returns the blocks of a vectored read.
+fn ranges(body: &[u8]) -> Result<Vec<BlockId>, Refusal> {
+    let ranges = RangeRequest::decode_all(body)?;
+    if ranges.len() > RANGES_MAX {
+        let (value, limit) = (ranges.len() as u64, RANGES_MAX as u64);
+        return Err(Refusal::TooLarge { what: "number of ranges".to_owned(), value, limit });
+    }
+    Ok(ranges.into_iter().map(|range| range.block).collect())
+}
+
+fn need(claims: &Claims, right: Rights, word: &str) -> Result<(), Refusal> {
+    if claims.allows(right) {
+        return Ok(());
+    }
+    Err(claims.forbidden(&format!("has no right to {word}")))
+}
+
+/// Refuses bytes from a caller who has no right to write.
+pub(crate) fn may_write(claims: &Claims) -> Result<(), Refusal> {
+    need(claims, Rights::WRITE, "write")
+}
+
+/// Refuses the node's memory to a caller who may not read everything in it.
+pub(crate) fn may_come_in(claims: &Claims) -> Result<(), Refusal> {
+    if claims.is_everywhere() && claims.allows(Rights::READ) {
+        return Ok(());
+    }
+    Err(claims.forbidden("may not map the memory of this node: its bytes go over TCP"))
+}

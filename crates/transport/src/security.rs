@@ -1,0 +1,85 @@
+//! What a process proves itself with, and what it asks of others.
+
+use std::sync::Arc;
+
+use sanderling_protocol::Refusal;
+use sanderling_protocol::message::{Hello, Role};
+
+use crate::error::CallError;
+use crate::secret::{Pass, Secret, TokenSource};
+
+/// What a process shows to those it calls.
+#[derive(Debug, Clone, Default)]
+pub struct Credentials {
+    /// The token of its greetings; none where nobody asks for one.
+    pub token: Option<TokenSource>,
+}
+
+impl Credentials {
+    /// Puts the token into a greeting.
+    ///
+    /// # Errors
+    /// [`CallError::Credentials`] when it cannot be had.
+    pub fn sign(&self, address: &str, hello: &mut Hello) -> Result<(), CallError> {
+        let Some(source) = &self.token else { return Ok(()) };
+        let token = source.token().map_err(|error| CallError::Credentials {
+            address: address.to_owned(),
+            why: error.to_string(),
+        })?;
+        hello.token = Some(token);
+        Ok(())
+    }
+
+    /// Tells whether a token that ended may be followed by another.
+    #[must_use]
+    pub const fn may_renew(&self) -> bool {
+        matches!(self.token, Some(TokenSource::File(_) | TokenSource::Own(..)))
+    }
+}
+
+/// How a server proves who it is, and whom it lets in.
+#[derive(Debug, Clone, Default)]
+pub struct Security {
+    /// The cluster's secret; without it nobody is asked who he is.
+    pub secret: Option<Secret>,
+    /// Listen beyond loopback although nobody is asked who he is, or everybody can listen in.
+    pub allow_unauthenticated: bool,
+}
+
+impl Security {
+    /// Returns what the server shows to those it calls.
+    #[must_use]
+    pub fn credentials(&self, role: Role) -> Credentials {
+        let token = self.secret.clone().map(|secret| TokenSource::Own(secret, role));
+        Credentials { token }
+    }
+
+    /// Returns what is missing for an address that other machines reach.
+    #[must_use]
+    pub const fn missing(&self) -> Option<&'static str> {
+        match &self.secret {
+            _ if self.allow_unauthenticated => None,
+            None => Some("nobody would be asked who they are"),
+            Some(_) => None,
+        }
+    }
+
+    /// Lets a caller in: `None` where nobody is asked.
+    ///
+    /// # Errors
+    /// [`Refusal::Unauthenticated`].
+    pub fn admit(&self, hello: &Hello) -> Result<Option<Pass>, Refusal> {
+        let Some(secret) = &self.secret else { return Ok(None) };
+        let admitted = secret.admit(hello.token.as_ref());
+        match admitted {
+            Ok(pass) => Ok(Some(pass)),
+            Err(refusal) => {
+                tracing::info!(role = ?hello.role, %refusal, "a connection was not let in");
+                Err(refusal)
+            }
+        }
+    }
+}
+
+/// What a service that lets a caller in answers and goes on with.
+pub type Admitted<S> = (sanderling_protocol::message::HelloReply, Arc<S>);
