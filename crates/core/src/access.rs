@@ -206,6 +206,11 @@ impl Claims {
                 .into_iter()
                 .flatten()
                 .try_for_each(|(right, path)| self.check_path(right, path)),
+            Need::Joined(parts, to) => {
+                self.check_right(Right::Read)?;
+                let mut paths = parts.iter().chain([to]);
+                paths.try_for_each(|path| self.check_path(Right::Write, path))
+            }
             Need::Lookups(paths) => {
                 self.check_right(Right::Read)?;
                 if self.is_everywhere() {

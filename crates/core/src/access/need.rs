@@ -19,6 +19,8 @@ pub(super) enum Need<'a> {
     Path(Right, &'a Path),
     /// Rights on several.
     Paths([Option<(Right, &'a Path)>; 2]),
+    /// The rights to read and write all of them.
+    Joined(&'a [Path], &'a Path),
     /// The right to read each of them.
     Lookups(&'a Paths),
     /// A right on an object, by id.
@@ -52,7 +54,10 @@ pub(super) fn need(request: &Request) -> Need<'_> {
         Request::MakeDirectory { path, .. }
         | Request::Append { path, .. }
         | Request::Delete { path, .. }
-        | Request::SetTtl { path, .. } => Need::Path(Write, path),
+        | Request::SetTtl { path, .. }
+        | Request::SetAttributes { path, .. } => Need::Path(Write, path),
+        // The parts vanish, and their bytes can be read under the new name.
+        Request::Concat(concat) => Need::Joined(&concat.parts, &concat.to),
         Request::RegisterJob(job) => Need::Path(Write, &job.path),
         Request::AddBlocks { object, .. }
         | Request::Publish { object, .. }

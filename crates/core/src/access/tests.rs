@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use sanderling_protocol::message::{
-    Affinity, Create, CreateKind, CreateMode, Forecast, Heartbeat, JobHints, JobInfo, ObjectKind,
+    Affinity, Attributes, Concat, Create, Forecast, Heartbeat, JobHints, JobInfo, ObjectKind,
     Register, RegisterJob,
 };
 use sanderling_protocol::node::{Load, NodeSelector};
-use sanderling_protocol::{BlockId, Instant, LeaseId, Millis, NodeId, Nonce, StorageClass};
+use sanderling_protocol::{BlockId, Instant, LeaseId, Millis, NodeId, Nonce};
 
 use super::*;
 
@@ -38,19 +38,19 @@ fn claims(part: Part, subtree: &str, rights: Rights) -> Claims {
 }
 
 fn create(at: &str, affinity: Option<Affinity>) -> Request {
-    Request::Create(Create {
-        path: path(at),
-        kind: CreateKind::File,
-        mode: CreateMode::New,
+    Request::Create(Create { affinity, ..Create::new(path(at), Nonce(1)) })
+}
+
+fn concat(parts: &[&str], to: &str) -> Request {
+    Request::Concat(Concat {
+        parts: parts.iter().map(|part| path(part)).collect(),
+        to: path(to),
+        condition: None,
         parents: true,
         is_listed: true,
-        class: StorageClass::default(),
-        affinity,
         ttl: None,
-        delete_after_read: false,
+        attributes: Attributes::none(),
         writer: Nonce(1),
-        expected_bytes: None,
-        inline: None,
     })
 }
 
@@ -62,7 +62,7 @@ fn at_place(at: &str, id: u64) -> (Vec<Request>, Vec<Request>) {
         Request::Lookup { path: path.clone(), offset: 0, bytes: 1 },
         Request::LookupObject { object, offset: 0, bytes: 1 },
         Request::LookupMany { paths: [&path].into_iter().collect() },
-        Request::List { path: path.clone(), after: String::new(), limit: 1 },
+        Request::List { path: path.clone(), after: String::new(), limit: 1, with_attributes: true },
         Request::Stat { path: path.clone() },
         Request::Usage { path: path.clone() },
     ];
@@ -79,12 +79,17 @@ fn at_place(at: &str, id: u64) -> (Vec<Request>, Vec<Request>) {
         Request::Append { path: path.clone(), writer },
         Request::AddBlocks { object, lease, ended: Vec::new(), count: 1, avoid: Vec::new() },
         Request::Publish { object, lease, lengths: Vec::new() },
-        Request::Seal { object, lease, lengths: Vec::new() },
+        Request::Seal { object, lease, lengths: Vec::new(), attributes: Attributes::none() },
         Request::Abort { object, lease },
         Request::RenewLeases { leases: vec![(object, lease)] },
         Request::Rename { from: path.clone(), to: path.clone(), replace: false },
         Request::Delete { path: path.clone(), recursive: false },
         Request::SetTtl { path: path.clone(), ttl },
+        Request::SetAttributes {
+            path: path.clone(),
+            expected: None,
+            attributes: Attributes::none(),
+        },
         Request::RegisterJob(RegisterJob { path, lease: Millis(1), quota_bytes: None, hints }),
         Request::RenewJob { job },
         Request::EndJob { job },
@@ -194,12 +199,21 @@ fn both_ends_of_what_touches_two_places_are_checked() {
     let own = claims(Part::Client, "/jobs/x", Rights::READ.and(Rights::WRITE));
     let rename = |from, to| Request::Rename { from: path(from), to: path(to), replace: true };
     let near = |at| Some(Affinity::Object(path(at)));
-    allowed(&own, &[rename("/jobs/x/a", "/jobs/x/b"), create("/jobs/x/a", near("/jobs/x/b"))]);
+    allowed(
+        &own,
+        &[
+            rename("/jobs/x/a", "/jobs/x/b"),
+            concat(&["/jobs/x/a", "/jobs/x/b"], "/jobs/x/c"),
+            create("/jobs/x/a", near("/jobs/x/b")),
+        ],
+    );
     refused(
         &own,
         &[
             rename("/jobs/x/a", "/jobs/y/a"),
             rename("/jobs/y/a", "/jobs/x/a"),
+            concat(&["/jobs/x/a", "/jobs/y"], "/jobs/x/b"),
+            concat(&["/jobs/x/a"], "/jobs/y"),
             create("/jobs/x/a", near("/jobs/y")),
             Request::LookupMany { paths: [&path("/jobs/x/a"), &path("/b")].into_iter().collect() },
             Request::RenewLeases {
