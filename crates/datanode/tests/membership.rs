@@ -9,6 +9,7 @@ use std::time::Duration;
 use harness::{Caller, Served, refusal, soon, until, until_answer, write_header};
 use sanderling_datanode::{DatanodeFailure, DatanodeOptions, DatanodeServer, StartError};
 use sanderling_protocol::{BlockId, ClusterId, Op, Policy, Refusal};
+use sanderling_transport::Security;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
@@ -149,9 +150,13 @@ async fn start_says_what_is_wrong() {
     let cases = [
         (DatanodeOptions { listen: running.address(), ..good.clone() }, "is in use"),
         (DatanodeOptions { http_listen: Some(running.address()), ..good.clone() }, "is in use"),
-        (DatanodeOptions { listen: anywhere, ..good.clone() }, "authentication"),
+        (DatanodeOptions { listen: anywhere, ..good.clone() }, "nobody would be asked"),
         (
-            DatanodeOptions { listen: anywhere, allow_unauthenticated: true, ..good.clone() },
+            DatanodeOptions {
+                listen: anywhere,
+                security: Security { allow_unauthenticated: true, ..Security::default() },
+                ..good.clone()
+            },
             "advertise",
         ),
         (DatanodeOptions { dram_bytes: 0, ..good.clone() }, "at least 4096"),
