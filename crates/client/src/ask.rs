@@ -359,7 +359,7 @@ mod tests {
         }
         assert_eq!(idle.await.unwrap(), Reply::Done);
         assert_eq!(asker.lanes[0].waiting.lock().frames, 0);
-        assert_eq!(asker.lanes[0].waiting.lock().direct, []);
+        assert!(asker.lanes[0].waiting.lock().direct.is_empty());
         stop.cancel();
         serving.await.unwrap();
     }
