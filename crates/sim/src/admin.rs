@@ -1,8 +1,10 @@
 //! The simulated operator and the application's changes of names.
 
-use sanderling_protocol::message::{JobHints, ObjectKind, RegisterJob};
+use sanderling_protocol::message::{
+    Attributes, Concat, Condition, JobHints, ObjectKind, RegisterJob,
+};
 use sanderling_protocol::node::NodeSelector;
-use sanderling_protocol::{JobId, Millis, Path, Reply, Request};
+use sanderling_protocol::{JobId, Millis, Nonce, ObjectId, Path, Reply, Request};
 
 use crate::event::{AdminCall, Purpose, Timer};
 use crate::plan::Plan;
@@ -90,9 +92,40 @@ impl Admin {
         text.parse().expect("a good path")
     }
 
+    /// Draws what is to become one file: files of the same directories, and now and then what is
+    /// none.
+    fn joining(&mut self, to: Path) -> Concat {
+        let count = self.random.between(1, 4);
+        let parts = (0..count).map(|_| {
+            if self.random.permille(50) {
+                return self.path();
+            }
+            let (directory, name) = (self.random.below(3), self.random.below(5));
+            format!("/d{directory}/f{name}").parse().expect("a good path")
+        });
+        let parts = parts.collect();
+        Concat {
+            parts,
+            to,
+            condition: draw_condition(&mut self.random),
+            parents: self.random.permille(500),
+            is_listed: self.random.permille(900),
+            ttl: self.random.permille(100).then(|| Millis(self.random.between(200, 6000))),
+            attributes: draw_attributes(&mut self.random),
+            writer: Nonce(self.random.between(1 << 40, 1 << 41)),
+        }
+    }
+
     fn draw(&mut self) -> Request {
         let path = self.path();
-        match self.random.below(12) {
+        match self.random.below(15) {
+            12 | 13 => Request::Concat(self.joining(path)),
+            14 => {
+                let attributes = draw_attributes(&mut self.random);
+                let expected =
+                    self.random.permille(300).then(|| ObjectId(self.random.between(2, 60)));
+                Request::SetAttributes { path, expected, attributes }
+            }
             0..=2 => {
                 let to = self.path();
                 Request::Rename { from: path, to, replace: self.random.permille(600) }
@@ -128,4 +161,21 @@ impl Admin {
             }
         }
     }
+}
+
+/// Draws what must be under a name; mostly nothing in particular.
+pub(crate) fn draw_condition(random: &mut Random) -> Option<Condition> {
+    match random.below(20) {
+        0..=2 => Some(Condition::Absent),
+        // Ids are given out from 2 on: sometimes it is the one.
+        3 => Some(Condition::Is(ObjectId(random.between(2, 60)))),
+        _ => None,
+    }
+}
+
+/// Draws a few facts; mostly none.
+pub(crate) fn draw_attributes(random: &mut Random) -> Attributes {
+    let count = random.below(10).saturating_sub(7);
+    let fact = |_| (format!("a{}", random.below(3)), format!("{}", random.below(100)));
+    (0..count).map(fact).collect()
 }

@@ -95,6 +95,10 @@ variants! {
         "the manager leaves nodes as unequally full as they are";
     RoomKept, "room-kept", "room",
         "writers are refused for want of room that copies and reservations take";
+    ConditionIgnored, "condition-ignored", "names",
+        "an object takes its name whatever has it, though it was to be free or another's";
+    PartsSwapped, "parts-swapped", "bytes",
+        "a file of many parts has them in another order than was asked";
     BalanceIntoDrain, "balance-into-drain", "drains-first",
         "the manager moves bytes for balance over the links that a drain uses";
 }

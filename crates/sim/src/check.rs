@@ -10,6 +10,7 @@ pub(crate) mod loss;
 pub(crate) mod losses;
 pub(crate) mod names;
 pub(crate) mod notices;
+mod tree;
 
 use sanderling_core::catalog::{Action, Applied, Command};
 use sanderling_core::fence::WriteRequest;
@@ -61,6 +62,16 @@ impl Checks {
 }
 
 impl World {
+    /// Looks at what a command is about to change.
+    pub(crate) fn check_before(&mut self, command: &Command) {
+        let Action::Concat(request) = &command.action else { return };
+        let catalog = self.namenode.machine.catalog();
+        let stat = |path| catalog.stat(path, command.at).ok();
+        let parts = request.parts.iter().filter_map(stat);
+        let parts = parts.map(|stat| (stat.object, stat.bytes)).collect();
+        self.checks.bytes.joining(parts);
+    }
+
     /// Looks at what a command did.
     pub(crate) fn check_applied(&mut self, command: &Command, applied: &Applied) {
         self.statistics.checks += 1;
@@ -75,6 +86,10 @@ impl World {
         self.expect(found);
         if let Ok(Reply::Grant(grant)) = &applied.result {
             self.checks.bytes.granted(grant);
+        }
+        if let Action::Concat(_) = &command.action {
+            let found = self.checks.bytes.joined(&applied.result);
+            self.expect(found);
         }
         if let Action::Recovered { lengths } = &command.action {
             self.checks.bytes.recovered(lengths);
@@ -185,6 +200,7 @@ impl World {
                 refusal,
                 Refusal::NotFound { .. }
                     | Refusal::Exists { .. }
+                    | Refusal::Changed { .. }
                     | Refusal::NotADirectory { .. }
                     | Refusal::IsADirectory { .. }
                     | Refusal::WrongKind { .. }

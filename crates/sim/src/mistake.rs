@@ -150,6 +150,17 @@ impl World {
         again
     }
 
+    /// Returns the command that is taken for this one.
+    fn mistake_other(&self, command: &Command) -> Option<Command> {
+        let mut other = command.clone();
+        match (self.broken?, &mut other.action) {
+            (Broken::ConditionIgnored, Action::Create { request, .. }) => request.condition = None,
+            (Broken::PartsSwapped, Action::Concat(request)) => request.parts.reverse(),
+            _ => return None,
+        }
+        Some(other)
+    }
+
     /// Applies a command, with the mistakes that lie around it.
     pub(crate) fn mistake_around(&mut self, command: &Command) -> Applied {
         let is_draining = self.is_broken(Broken::PlaceOnDraining);
@@ -157,7 +168,8 @@ impl World {
         let applied = if self.broken.is_some_and(Broken::is_about_copies) {
             self.mistake_copies(command)
         } else {
-            self.namenode.machine.apply(command)
+            let other = self.mistake_other(command);
+            self.namenode.machine.apply(other.as_ref().unwrap_or(command))
         };
         for command in after {
             let _ = self.mistake_apply(command);

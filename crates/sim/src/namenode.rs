@@ -166,6 +166,7 @@ impl World {
         let first = host.journal.len() - unapplied.min(host.journal.len());
         for index in first..self.namenode.journal.len() {
             let command = self.namenode.journal[index].clone();
+            self.check_before(&command);
             let applied = self.namenode.machine.apply(&command);
             self.check_applied(&command, &applied);
         }
@@ -314,6 +315,7 @@ impl World {
     ) -> Applied {
         let index = self.namenode.catalog().index();
         self.log.event(self.now, 10, index, || format!("namenode: [{index}] {:?}", command.action));
+        self.check_before(command);
         let applied = self.mistake_around(command);
         if !applied.orders.is_empty() || applied.result.is_err() {
             self.log.event(self.now, 11, applied.orders.len() as u64, || {

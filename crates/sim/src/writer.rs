@@ -6,15 +6,14 @@ use std::collections::{BTreeMap, VecDeque};
 use sanderling_core::fence::WriteRequest;
 use sanderling_core::retry::{Retry, RetryPolicy, Verdict};
 use sanderling_core::write::{Placed, WriteMachine};
-use sanderling_protocol::message::{
-    Attributes, BlockLength, Create, CreateKind, CreateMode, Grant,
-};
+use sanderling_protocol::message::{BlockLength, Create, CreateKind, CreateMode, Grant};
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{
     LeaseId, Millis, Nonce, ObjectId, Path, Refusal, Reply, Request, StorageClass,
 };
 
 use crate::Broken;
+use crate::admin::{draw_attributes, draw_condition};
 use crate::content::{Content, Run};
 use crate::event::{Purpose, Timer, WriterCall};
 use crate::plan::Plan;
@@ -204,8 +203,8 @@ impl World {
                 job.is_asking = true;
                 let (object, lease) = (job.object, job.lease);
                 let (lengths, prefix) = (job.machine.lengths(), job.prefix());
-                let request =
-                    Request::Seal { object, lease, lengths, attributes: Attributes::none() };
+                let attributes = [("sealed", lease.to_string())].into_iter().collect();
+                let request = Request::Seal { object, lease, lengths, attributes };
                 self.writer_call(number, request, WriterCall::Seal { job: job_number, prefix });
             }
             Stage::Opening | Stage::Sealing => {}
@@ -542,6 +541,8 @@ fn draw_open(random: &mut Random, nonce: Nonce, total: u64) -> (Path, Request) {
         ttl: random.permille(100).then(|| Millis(random.between(200, 6000))),
         expected_bytes: random.permille(400).then_some(total),
         inline: is_inline.then(|| vec![0; total as usize]),
+        condition: draw_condition(random),
+        attributes: draw_attributes(random),
         ..Create::new(path.clone(), nonce)
     };
     (path, Request::Create(create))

@@ -34,6 +34,8 @@ const fn hint(broken: Broken) -> u64 {
         Broken::NeverCopied => 12,
         Broken::NeverRebalanced => 111,
         Broken::RoomKept => 0,
+        Broken::ConditionIgnored => 7,
+        Broken::PartsSwapped => 4,
         Broken::BalanceIntoDrain => 0,
     }
 }

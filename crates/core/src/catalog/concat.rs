@@ -75,6 +75,12 @@ impl Catalog {
             if !data.is_sealed {
                 return wrong("a part must be sealed first");
             }
+            if data.lost_bytes > 0 {
+                // Nobody's file is born with bytes missing: the part is written again.
+                let ranges = self.whole_layout(id, path).lost_ranges();
+                let (path, object) = (path.clone(), id);
+                return Err(Refusal::DataUnavailable { path, object, ranges });
+            }
             let has_inline = data.inline.as_ref().is_some_and(|inline| !inline.is_empty());
             if has_inline && !parts.is_empty() {
                 return wrong(

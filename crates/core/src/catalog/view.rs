@@ -103,6 +103,12 @@ impl Catalog {
         Ok(self.stat_named(id, &self.objects[&id], path.clone(), now))
     }
 
+    /// Returns where all bytes of an object are that is there and has a name.
+    pub(super) fn whole_layout(&self, id: ObjectId, path: &Path) -> Layout {
+        let stat = self.stat_named(id, &self.objects[&id], path.clone(), self.now);
+        self.layout_of(stat, 0, u64::MAX)
+    }
+
     /// Returns where the bytes of an object are, or the first of them.
     fn layout_of(&self, stat: ObjectStat, from: u64, bytes: u64) -> Layout {
         let Some(data) = self.objects[&stat.object].data() else {

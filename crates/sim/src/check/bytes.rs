@@ -33,6 +33,10 @@ pub(crate) struct Bytes {
     recovered: BTreeMap<BlockId, Epoch>,
     /// The last lease granted of each object.
     leases: BTreeMap<ObjectId, LeaseId>,
+    /// Objects that begin with the bytes of others: those, with their lengths.
+    joined: BTreeMap<ObjectId, Vec<(ObjectId, u64)>>,
+    /// The parts of the concatenation that is being applied.
+    joining: Vec<(ObjectId, u64)>,
 }
 
 impl Bytes {
@@ -46,7 +50,44 @@ impl Bytes {
 
     /// Returns the bytes of an object that must be there.
     pub(crate) fn promised(&self, object: ObjectId) -> u64 {
-        self.sessions_of(object).map(|(_, session)| session.promised).max().unwrap_or(0)
+        let written = self.sessions_of(object).map(|(_, session)| session.promised).max();
+        written.unwrap_or(0).max(self.joined_bytes(object))
+    }
+
+    /// Returns how many bytes an object got from others.
+    fn joined_bytes(&self, object: ObjectId) -> u64 {
+        self.joined.get(&object).into_iter().flatten().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Notes what a concatenation is about to join.
+    pub(super) fn joining(&mut self, parts: Vec<(ObjectId, u64)>) {
+        self.joining = parts;
+    }
+
+    /// A concatenation that was done has all bytes of its parts.
+    pub(super) fn joined(&mut self, result: &Result<Reply, Refusal>) -> Found {
+        let Ok(Reply::Stat(stat)) = result else { return Ok(()) };
+        if self.by_object.contains_key(&stat.object) {
+            // Asked again: it was done before.
+            return Ok(());
+        }
+        let parts = std::mem::take(&mut self.joining);
+        for (part, bytes) in &parts {
+            let promised = self.promised(*part);
+            if *bytes < promised {
+                let text = format!("object {part} was joined with {bytes} bytes of {promised}");
+                return Err(("bytes", text));
+            }
+        }
+        let sum: u64 = parts.iter().map(|(_, bytes)| bytes).sum();
+        if sum != stat.bytes {
+            let (object, bytes) = (stat.object, stat.bytes);
+            let text = format!("object {object} has {bytes} bytes, its parts had {sum}");
+            return Err(("bytes", text));
+        }
+        self.joined.insert(stat.object, parts);
+        self.by_object.entry(stat.object).or_default();
+        Ok(())
     }
 
     fn sessions_of(&self, object: ObjectId) -> impl Iterator<Item = (u32, &Session)> {
@@ -161,6 +202,26 @@ impl Bytes {
             let text = format!("{got} bytes of object {object} came where {bytes} were asked");
             return Err(("bytes", text));
         }
+        let end = at + u64::from(bytes);
+        let mut start = 0;
+        for (part, length) in self.joined.get(&object).into_iter().flatten() {
+            let (from, to) = (at.max(start), end.min(start + length));
+            if from < to {
+                let skipped = u32::try_from(from - at).expect("inside what was read");
+                let bytes = u32::try_from(to - from).expect("a part of what was read");
+                self.read(*part, from - start, bytes, &content.part(skipped, bytes))?;
+            }
+            start += length;
+        }
+        if start >= end {
+            return Ok(());
+        }
+        let skipped = u32::try_from(start.saturating_sub(at)).expect("inside what was read");
+        self.read_own(object, at.max(start), &content.part(skipped, bytes))
+    }
+
+    /// The same of what the object's own writers wrote.
+    fn read_own(&self, object: ObjectId, at: u64, content: &Content) -> Found {
         let mut offset = at;
         for run in content.runs() {
             let Some(session) = self.sessions.get(run.session as usize) else {

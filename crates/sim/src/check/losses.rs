@@ -109,6 +109,7 @@ const fn touches_blocks(action: &Action) -> bool {
             | Action::Forecast { .. }
             | Action::MakeDirectory { .. }
             | Action::SetTtl { .. }
+            | Action::SetAttributes { .. }
             | Action::RegisterJob(_)
             | Action::RenewJob { .. }
             | Action::Fenced { .. }

@@ -3,29 +3,33 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_core::catalog::{Action, Catalog, Command};
-use sanderling_protocol::message::{Create, CreateKind, CreateMode, ObjectKind, RegisterJob};
-use sanderling_protocol::{Instant, JobId, Nonce, ObjectId, Path, Refusal, Reply, Request};
+use sanderling_protocol::message::{
+    Attributes, Concat, Condition, Create, CreateKind, CreateMode, ObjectKind, RegisterJob,
+};
+use sanderling_protocol::{Instant, JobId, LeaseId, Nonce, ObjectId, Path, Refusal, Reply};
 
 use super::Found;
-use crate::world::World;
 
 /// The model.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    entries: BTreeMap<String, Entry>,
+    pub(super) entries: BTreeMap<String, Entry>,
     /// Objects that get their name when they are sealed: where they will be.
     pending: BTreeMap<ObjectId, Pending>,
     jobs: BTreeMap<JobId, Job>,
+    /// Leases that ended with a seal: the same seal again changes nothing.
+    sealed: BTreeSet<LeaseId>,
     now: Instant,
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
-    object: ObjectId,
-    kind: ObjectKind,
-    is_listed: bool,
+pub(super) struct Entry {
+    pub(super) object: ObjectId,
+    pub(super) kind: ObjectKind,
+    pub(super) is_listed: bool,
     expires_at: Option<Instant>,
     created_by: Nonce,
+    pub(super) attributes: Attributes,
 }
 
 #[derive(Debug, Clone)]
@@ -34,6 +38,7 @@ struct Pending {
     container: ObjectId,
     name: String,
     entry: Entry,
+    condition: Option<Condition>,
 }
 
 #[derive(Debug, Clone)]
@@ -51,11 +56,15 @@ const UNKNOWN: ObjectId = ObjectId(0);
 /// The root's id.
 const ROOT: ObjectId = sanderling_core::catalog::ROOT;
 
-fn differs(what: &str, expected: impl std::fmt::Debug, found: impl std::fmt::Debug) -> Found {
+pub(super) fn differs(
+    what: &str,
+    expected: impl std::fmt::Debug,
+    found: impl std::fmt::Debug,
+) -> Found {
     Err(("names", format!("{what}: the model says {expected:?}, the catalog {found:?}")))
 }
 
-fn parent_of(path: &str) -> &str {
+pub(super) fn parent_of(path: &str) -> &str {
     path.rfind('/').map_or("", |cut| &path[..cut])
 }
 
@@ -65,6 +74,19 @@ fn name_of(path: &str) -> &str {
 
 fn is_below(path: &str, root: &str) -> bool {
     path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Tells whether what is under a name is what must be there.
+fn holds(condition: Option<Condition>, existing: Option<&Entry>) -> bool {
+    match condition {
+        None => true,
+        Some(Condition::Absent) => existing.is_none(),
+        Some(Condition::Is(object)) => existing.is_some_and(|entry| entry.object == object),
+    }
+}
+
+const fn is_about_a_condition(result: &Result<Reply, Refusal>) -> bool {
+    matches!(result, Err(Refusal::Exists { .. } | Refusal::Changed { .. }))
 }
 
 const fn accepts(container: ObjectKind, kind: ObjectKind) -> bool {
@@ -125,7 +147,9 @@ impl Names {
             Action::MakeDirectory { path, kind, parents, is_listed } => {
                 self.make_directory(path, *kind, *parents, *is_listed, result)
             }
-            Action::Seal { object, .. } => self.sealed(*object, result),
+            Action::Seal { object, lease, attributes, .. } => {
+                self.sealed(*object, *lease, attributes, result)
+            }
             Action::Abort { object, .. } => {
                 self.resync(*object, catalog);
                 Ok(())
@@ -143,6 +167,10 @@ impl Names {
                     (entry, result) => differs("set ttl", entry, result),
                 }
             }
+            Action::SetAttributes { path, expected, attributes } => {
+                self.set_attributes(path, *expected, attributes, result)
+            }
+            Action::Concat(request) => self.concat(request, result),
             Action::RegisterJob(request) => self.register_job(request, result),
             Action::RenewJob { job } => {
                 let now = self.now;
@@ -202,6 +230,7 @@ impl Names {
                 is_listed: true,
                 expires_at: None,
                 created_by: Nonce(0),
+                attributes: Attributes::none(),
             };
             self.entries.insert(path, entry);
         }
@@ -224,7 +253,10 @@ impl Names {
             && request.mode == CreateMode::New
             && kind == ObjectKind::File
             && !is_repeat;
-        let is_good = may && !is_container && !is_taken;
+        let is_contradiction =
+            request.mode == CreateMode::New && matches!(request.condition, Some(Condition::Is(_)));
+        let is_expected = holds(request.condition, existing.as_ref()) && !is_contradiction;
+        let is_good = may && !is_container && !is_taken && (is_repeat || is_expected);
         let object = match result {
             // A repeated create whose lease has ended since.
             Err(Refusal::LeaseEnded { .. }) if is_repeat => return Ok(()),
@@ -243,17 +275,19 @@ impl Names {
         }
         let expires_at = request.ttl.map(|ttl| self.now + ttl);
         let (is_listed, created_by) = (request.is_listed, request.writer);
-        let entry = Entry { object, kind, is_listed, expires_at, created_by };
+        let attributes = request.attributes.clone();
+        let entry = Entry { object, kind, is_listed, expires_at, created_by, attributes };
         let is_bound =
             kind == ObjectKind::File && existing.is_none() && request.mode == CreateMode::New;
         if is_bound {
             self.entries.insert(path, entry);
             return Ok(());
         }
+        let condition = request.condition;
         let above = parent_of(&path).to_owned();
         let container = self.object_at(&above);
         let name = name_of(&path).to_owned();
-        self.pending.insert(object, Pending { above, container, name, entry });
+        self.pending.insert(object, Pending { above, container, name, entry, condition });
         if request.inline.is_some() {
             self.bind(object);
         }
@@ -292,8 +326,39 @@ impl Names {
         }
     }
 
-    fn sealed(&mut self, object: ObjectId, result: &Result<Reply, Refusal>) -> Found {
+    /// Tells whether the condition holds under which an object gets its name.
+    fn may_bind(&self, pending: &Pending) -> bool {
+        let Some(above) = self.path_of(pending.container) else { return true };
+        holds(pending.condition, self.entries.get(&format!("{above}/{}", pending.name)))
+    }
+
+    fn sealed(
+        &mut self,
+        object: ObjectId,
+        lease: LeaseId,
+        attributes: &Attributes,
+        result: &Result<Reply, Refusal>,
+    ) -> Found {
+        if let Some(pending) = self.pending.get(&object)
+            && (result.is_ok() || is_about_a_condition(result))
+        {
+            let may = self.may_bind(pending);
+            if may != result.is_ok() {
+                return differs("seal", may, result);
+            }
+        }
+        if result.is_ok() && self.sealed.insert(lease) {
+            let pending = self.pending.get_mut(&object).map(|pending| &mut pending.entry);
+            let bound = self.entries.values_mut().find(|entry| entry.object == object);
+            if let Some(entry) = pending.or(bound) {
+                entry.attributes.set_all(attributes);
+            }
+        }
         match result {
+            Err(_) if is_about_a_condition(result) => {
+                self.pending.remove(&object);
+                Ok(())
+            }
             Ok(_) if self.pending.contains_key(&object) => {
                 if self.bind(object) {
                     Ok(())
@@ -339,9 +404,73 @@ impl Names {
             return differs(path, "refused", result);
         }
         let object = stat.object;
-        let (expires_at, created_by) = (None, Nonce(0));
-        let entry = Entry { object, kind, is_listed, expires_at, created_by };
+        let (expires_at, created_by, attributes) = (None, Nonce(0), Attributes::none());
+        let entry = Entry { object, kind, is_listed, expires_at, created_by, attributes };
         self.entries.entry(path.to_owned()).or_insert(entry);
+        Ok(())
+    }
+
+    fn set_attributes(
+        &mut self,
+        path: &Path,
+        expected: Option<ObjectId>,
+        attributes: &Attributes,
+        result: &Result<Reply, Refusal>,
+    ) -> Found {
+        let entry = self.entries.get_mut(path.as_str());
+        let is_it = |entry: &&mut Entry| {
+            !entry.kind.is_container() && expected.is_none_or(|object| object == entry.object)
+        };
+        match (entry.filter(is_it), result) {
+            (Some(entry), Ok(_)) => {
+                entry.attributes = attributes.clone();
+                Ok(())
+            }
+            (None, Err(_)) => Ok(()),
+            (entry, result) => differs("set attributes", entry, result),
+        }
+    }
+
+    fn concat(&mut self, request: &Concat, result: &Result<Reply, Refusal>) -> Found {
+        let to = request.to.as_str();
+        let existing = self.entries.get(to).cloned();
+        if existing.as_ref().is_some_and(|entry| entry.created_by == request.writer) {
+            return if result.is_ok() { Ok(()) } else { differs(to, "done", result) };
+        }
+        let paths: BTreeSet<&str> = request.parts.iter().map(Path::as_str).collect();
+        let is_file = |path: &&str| self.kind_at(path) == Some(ObjectKind::File);
+        let are_files = paths.len() == request.parts.len() && paths.iter().all(is_file);
+        // Whether a part is sealed and whole the model does not know.
+        let is_of_part = match result {
+            Err(Refusal::WrongKind { path, .. } | Refusal::DataUnavailable { path, .. }) => {
+                paths.contains(path.as_str())
+            }
+            _ => false,
+        };
+        if !are_files || is_of_part {
+            return if result.is_err() { Ok(()) } else { differs(to, "refused", result) };
+        }
+        let may = self.make_parents(to, ObjectKind::File, request.parents);
+        let job = self.job_of(parent_of(to));
+        let is_free = existing.as_ref().is_none_or(|entry| !entry.kind.is_container());
+        let same_job = paths.iter().all(|path| self.job_of(parent_of(path)) == job);
+        let is_good = may && is_free && same_job && holds(request.condition, existing.as_ref());
+        let Ok(Reply::Stat(stat)) = result else {
+            return if is_good { differs(&format!("concat {to}"), "done", result) } else { Ok(()) };
+        };
+        if !is_good {
+            return differs(&format!("concat {to}"), "refused", result);
+        }
+        self.entries.retain(|path, _| !paths.contains(path.as_str()));
+        let entry = Entry {
+            object: stat.object,
+            kind: ObjectKind::File,
+            is_listed: request.is_listed,
+            expires_at: request.ttl.map(|ttl| self.now + ttl),
+            created_by: request.writer,
+            attributes: request.attributes.clone(),
+        };
+        self.entries.insert(to.to_owned(), entry);
         Ok(())
     }
 
@@ -418,6 +547,7 @@ impl Names {
                 is_listed: true,
                 expires_at: None,
                 created_by: Nonce(0),
+                attributes: Attributes::none(),
             };
             self.entries.entry(path.to_owned()).or_insert(entry);
         }
@@ -462,43 +592,5 @@ impl Names {
         for job in ended {
             self.end_job(job);
         }
-    }
-}
-
-impl World {
-    /// Compares the whole tree.
-    pub(crate) fn check_names(&self) -> Found {
-        let names = &self.checks.names;
-        let mut listed: BTreeMap<String, usize> = BTreeMap::new();
-        for (path, entry) in &names.entries {
-            let at: Path = path.parse().expect("the model's paths are good");
-            let Ok(Reply::Stat(stat)) = self.peek(&Request::Stat { path: at }) else {
-                return differs(path, "there", "not there");
-            };
-            if (stat.object, stat.kind) != (entry.object, entry.kind) {
-                return differs(path, entry, (stat.object, stat.kind));
-            }
-            if entry.is_listed {
-                *listed.entry(parent_of(path).to_owned()).or_default() += 1;
-            }
-            if entry.kind.is_container() {
-                listed.entry(path.clone()).or_default();
-            }
-        }
-        for (path, count) in listed {
-            let path: Path =
-                if path.is_empty() { Path::root() } else { path.parse().expect("good") };
-            let request = Request::List {
-                path: path.clone(),
-                after: String::new(),
-                limit: 1000,
-                with_attributes: false,
-            };
-            match self.peek(&request) {
-                Ok(Reply::Entries { entries, .. }) if entries.len() == count => {}
-                found => return differs(path.as_str(), count, found),
-            }
-        }
-        Ok(())
     }
 }

@@ -154,4 +154,11 @@ fn parts_that_are_moving_or_lost_stay_so() {
     assert_eq!((stat.bytes, stat.lost_bytes), (6000, lost_bytes));
     let report = rig.namenode.catalog().report();
     assert_eq!(report.bytes, lost_bytes);
+    // What has lost bytes is no part of anything else: the caller writes it again.
+    rig.put("/d", 1000);
+    assert!(matches!(
+        rig.concat(&["/d", "/whole"], "/other"),
+        Err(Refusal::DataUnavailable { path: at, ranges, .. })
+            if at == path("/whole") && !ranges.is_empty()
+    ));
 }
