@@ -134,7 +134,9 @@ impl World {
         let now = self.clock(Place::Namenode);
         // One turn of the namenode may lie between the deadline and its end.
         let slack = 100_000 + self.plan.turn_micros_max * 2;
-        if self.now < self.namenode.started_at + slack {
+        // A clock that jumped must be given the time to be seen.
+        let since = self.namenode.started_at.max(self.skewed_at[Place::Namenode.index()]);
+        if self.now < since + slack {
             return;
         }
         let catalog = self.namenode.machine.catalog();
@@ -143,8 +145,7 @@ impl World {
             let Some(deadline) = deadline else { continue };
             let is_gone =
                 catalog.node_policy(node).is_some_and(|(policy, _)| policy == Policy::Gone);
-            // A clock that jumped must be given the time to be seen.
-            if deadline.0 + slack < now.0 && !is_gone && self.skews[0] <= 1_000_000 {
+            if deadline.0 + slack < now.0 && !is_gone {
                 let text = format!("node {node} holds {homes} blocks after its deadline");
                 self.violate("deadline", text);
                 return;

@@ -85,6 +85,7 @@ impl World {
             }
             FaultKind::ClockSkew { place, millis } => {
                 self.skews[usize::from(place)] += millis * 1000;
+                self.skewed_at[usize::from(place)] = self.now;
             }
         }
     }

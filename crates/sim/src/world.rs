@@ -36,6 +36,8 @@ pub(crate) struct World {
     pub(crate) is_up: [bool; PLACES],
     /// What each clock is ahead, in microseconds.
     pub(crate) skews: [i64; PLACES],
+    /// When each clock jumped last.
+    pub(crate) skewed_at: [u64; PLACES],
     pub(crate) is_calm: bool,
     pub(crate) namenode: NamenodeHost,
     pub(crate) datanodes: Vec<Datanode>,
@@ -79,6 +81,7 @@ impl World {
             lives: [0; PLACES],
             is_up: [false; PLACES],
             skews: [0; PLACES],
+            skewed_at: [0; PLACES],
             is_calm: false,
             namenode: NamenodeHost::new(&plan),
             datanodes: (0..plan.datanodes).map(|slot| Datanode::new(&plan, slot)).collect(),

@@ -61,6 +61,11 @@ impl Catalog {
         if id != ROOT && named != object.is_bound {
             problems.push(format!("object {id} and its container disagree about its name"));
         }
+        let of_parent = self.objects.get(&object.parent).and_then(|parent| parent.job);
+        let is_root = |job: JobId| self.jobs.get(&job).is_some_and(|job| job.root == id);
+        if object.is_bound && object.job != of_parent && !object.job.is_some_and(is_root) {
+            problems.push(format!("object {id} and its container belong to different jobs"));
+        }
         for child in self.names.children(id) {
             if self.objects.get(&child).is_none_or(|child| child.parent != id) {
                 problems.push(format!("container {id} names object {child}, which is not in it"));

@@ -86,15 +86,27 @@ impl Catalog {
     /// Takes a subtree out of its job.
     fn disown(&mut self, root: ObjectId) {
         for id in self.subtree(root) {
-            let Some(object) = self.objects.get_mut(&id) else { continue };
-            object.job = None;
-            let blocks = object.data().map(|data| data.blocks.clone()).unwrap_or_default();
-            for block in blocks.iter() {
-                if let Some(block) = self.blocks.get_mut(block) {
-                    block.job = None;
-                }
+            self.move_to_job(id, None);
+        }
+    }
+
+    /// Puts an object, with what it takes, on another job's account or on nobody's. Its container's
+    /// job can change while it is written: it counts where its name is.
+    pub(super) fn move_to_job(&mut self, id: ObjectId, job: Option<JobId>) {
+        let Some(object) = self.objects.get_mut(&id).filter(|object| object.job != job) else {
+            return;
+        };
+        let from = std::mem::replace(&mut object.job, job);
+        let Some(data) = object.data() else { return };
+        let mut bytes = data.inline.as_ref().map_or(0, |inline| inline.len() as i64);
+        for block in data.blocks.clone().iter() {
+            if let Some(block) = self.blocks.get_mut(block) {
+                block.job = job;
+                bytes += i64::from(block.reserved);
             }
         }
+        self.charge(from, -bytes);
+        self.charge(job, bytes);
     }
 
     /// Refuses what would pass the quota of a job.

@@ -219,6 +219,7 @@ impl Catalog {
             }
             None => {}
         }
+        self.move_to_job(id, self.objects[&parent].job);
         self.bind(id, parent, name.as_str());
         Ok(Reply::Stat(self.stat_of(id, self.now)?))
     }

@@ -1,6 +1,6 @@
 //! Jobs: a subtree with a lifetime and a quota.
 
-use sanderling_protocol::message::{Create, JobHints, JobInfo, RegisterJob};
+use sanderling_protocol::message::{Create, CreateMode, JobHints, JobInfo, RegisterJob};
 use sanderling_protocol::{EventKind, Millis, Refusal, Reply, Request};
 
 use super::{MIB, Rig, path};
@@ -101,4 +101,24 @@ fn jobs_do_not_nest_and_objects_do_not_cross() {
     rig.ask(Request::Delete { path: path("/moved"), recursive: true }).unwrap();
     let Reply::Jobs(jobs) = rig.ask(Request::Jobs).unwrap() else { panic!("not jobs") };
     assert_eq!(jobs.len(), 1);
+}
+
+#[test]
+fn object_that_is_sealed_into_a_job_which_began_meanwhile_is_on_its_account() {
+    let mut rig = Rig::with_nodes(1);
+    rig.put("/d/first", 1000);
+    rig.ask(Request::Delete { path: path("/d/first"), recursive: false }).unwrap();
+    let request = Create { mode: CreateMode::Replace, ..rig.file("/d/f") };
+    let grant = rig.create_with(request).unwrap();
+    let register = RegisterJob {
+        path: path("/d"),
+        lease: Millis(60_000),
+        quota_bytes: Some(1 << 20),
+        hints: JobHints::default(),
+    };
+    rig.ask(Request::RegisterJob(register)).unwrap();
+    rig.seal(&grant, &[5000]).unwrap();
+    let Reply::Jobs(jobs) = rig.ask(Request::Jobs).unwrap() else { panic!("no jobs") };
+    assert_eq!(jobs[0].used_bytes, 8192);
+    assert_eq!(rig.stat("/d/f").unwrap().job, Some(jobs[0].job));
 }
