@@ -4,7 +4,7 @@ mod cluster;
 
 use std::path::PathBuf;
 
-use cluster::{Cluster, Ran, Shape, block_on, bytes_of, path, run, sanderling};
+use cluster::{Cluster, Ran, SOON, Shape, block_on, bytes_of, http, path, run, sanderling};
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{Refusal, Token};
@@ -135,4 +135,60 @@ fn scoped_token_reaches_its_own_subtree_and_none_of_another_s_bytes() {
         let refused = reader.put(&path("/jobs/x/c"), bytes.clone(), &options).await.unwrap_err();
         assert!(is_forbidden(&refused));
     });
+}
+
+#[test]
+fn pages_of_http_ask_for_the_same_tokens() {
+    let guarded = Guarded::start(1);
+    let admin = guarded.token(&["--role", "admin"]);
+    let metrics = guarded.token(&["--subtree", "/jobs/x", "--rights", "metrics"]);
+    let scoped = guarded.token(&["--subtree", "/jobs/x"]);
+    let ended = guarded.token(&["--role", "admin", "--expires", "1s"]);
+    let namenode = guarded.cluster.namenode.http_address.clone();
+    let datanode = guarded.cluster.datanodes[0].http_address.clone();
+    // [health, a page to look at, a page that changes something]
+    let pages = [
+        (&namenode, ["/healthz", "/metrics", "/v1/nodes/1/cancel"]),
+        (&namenode, ["/healthz", "/v1/report", "/v1/nodes/1/decommission"]),
+        (&namenode, ["/healthz", "/v1/nodes", "/v1/nodes/1/notice"]),
+        (&datanode, ["/healthz", "/metrics", "/v1/notice"]),
+    ];
+    block_on(async {
+        until_ended(&guarded, &ended).await;
+        for (address, [health, look, change]) in pages {
+            for (token, looks, changes) in [
+                (None, "401", "401"),
+                (Some("x.y.z"), "401", "401"),
+                (Some(ended.reveal()), "401", "401"),
+                (Some(scoped.reveal()), "403", "403"),
+                (Some(metrics.reveal()), "200", "403"),
+            ] {
+                let ask = async |method, target| http::shown(address, method, target, token).await;
+                assert!(ask("GET", health).await.starts_with("HTTP/1.1 200"), "{health}");
+                for (method, page, status) in [("GET", look, looks), ("POST", change, changes)] {
+                    let answer = ask(method, page).await;
+                    let begin = format!("HTTP/1.1 {status}");
+                    assert!(answer.starts_with(&begin), "{method} {page}: {answer}");
+                    let is_error = answer.contains("{\"error\":{\"code\":16");
+                    assert_eq!(is_error, status != "200", "{answer}");
+                    let asks = answer.to_lowercase().contains("www-authenticate: bearer");
+                    assert_eq!(asks, status == "401", "{answer}");
+                }
+            }
+        }
+        let token = Some(admin.reveal());
+        let cancel = http::shown(&namenode, "POST", "/v1/nodes/1/decommission", token).await;
+        assert!(cancel.starts_with("HTTP/1.1 200"), "{cancel}");
+    });
+}
+
+/// Waits until a token has expired.
+async fn until_ended(guarded: &Guarded, token: &Token) {
+    let limit = std::time::Instant::now() + SOON;
+    let config = Guarded::config(token);
+    let address = &guarded.cluster.namenode.address;
+    while Client::connect(address, config.clone()).await.is_ok() {
+        assert!(std::time::Instant::now() < limit, "the token expires");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
 }

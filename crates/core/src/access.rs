@@ -141,6 +141,17 @@ pub struct Claims {
     pub expires_at: u64,
 }
 
+/// What a page of an HTTP door shows or does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Page {
+    /// Whether the server works: open to everybody.
+    Health,
+    /// Metrics, nodes, events, losses.
+    Look,
+    /// Notices and what else changes what nodes are to do.
+    Change,
+}
+
 /// Where objects are, as the catalog knows it.
 pub trait Names {
     /// Returns an object's path; `None` when it is gone.
@@ -180,6 +191,20 @@ impl Claims {
     #[must_use]
     pub fn may_administrate(&self) -> bool {
         self.is_everywhere() && self.allows(Rights::ADMIN)
+    }
+
+    /// Says whether a page of HTTP is allowed, as its request over the protocol would be.
+    ///
+    /// # Errors
+    /// [`Refusal::Forbidden`].
+    pub fn check_page(&self, page: Page) -> Result<(), Refusal> {
+        match page {
+            Page::Health => Ok(()),
+            Page::Look if self.may_observe() => Ok(()),
+            Page::Change if self.may_administrate() => Ok(()),
+            Page::Look => Err(self.forbidden("may not look at the cluster")),
+            Page::Change => Err(self.forbidden("may not change what nodes are to do")),
+        }
     }
 
     /// Tells whether its owner may give orders to datanodes.

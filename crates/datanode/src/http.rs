@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{StatusCode, header};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use sanderling_core::access::Page;
 use sanderling_protocol::limits::TEXT_BYTES_MAX;
-use sanderling_protocol::{Millis, NodeSelector, Refusal, Reply, Request};
+use sanderling_protocol::{Millis, NodeSelector, Refusal, Reply};
 use sanderling_transport::CallError;
 use serde_json::json;
 
@@ -31,7 +33,23 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
             HttpRefusal::new(StatusCode::METHOD_NOT_ALLOWED, "this page has no such method")
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn_with_state(Arc::clone(&node), check_token))
         .with_state(node)
+}
+
+/// Refuses who shows no token that allows the page.
+async fn check_token(State(node): State<Arc<Node>>, request: Request, next: Next) -> Response {
+    let page = match (request.uri().path(), request.method()) {
+        ("/healthz", _) => Page::Health,
+        (_, &Method::GET | &Method::HEAD) => Page::Look,
+        _ => Page::Change,
+    };
+    let shown = request.headers().get(header::AUTHORIZATION);
+    let shown = shown.and_then(|value| value.to_str().ok());
+    match node.options.security.check_page(page, shown) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => HttpRefusal::from(refusal).into_response(),
+    }
 }
 
 async fn health(State(node): State<Arc<Node>>) -> Json<serde_json::Value> {
@@ -72,7 +90,12 @@ async fn notice(
         }
         Posted::Recommendation { reason } => {
             let (node_id, is_withdrawn) = (NodeSelector::from(node.id()), false);
-            node.ask(Request::Recommend { node: node_id, reason, is_withdrawn }).await?
+            node.ask(sanderling_protocol::Request::Recommend {
+                node: node_id,
+                reason,
+                is_withdrawn,
+            })
+            .await?
         }
         Posted::Nothing { what } => return Ok(Json(json!({ "passed_over": what }))),
     };
@@ -102,6 +125,8 @@ impl From<Refusal> for HttpRefusal {
     fn from(refusal: Refusal) -> Self {
         let status = match &refusal {
             Refusal::UnknownNode { .. } => StatusCode::NOT_FOUND,
+            Refusal::Unauthenticated { .. } => StatusCode::UNAUTHORIZED,
+            Refusal::Forbidden { .. } => StatusCode::FORBIDDEN,
             Refusal::WrongState { .. } | Refusal::NodeGone { .. } => StatusCode::CONFLICT,
             Refusal::RetryAfter { .. } | Refusal::JournalFull { .. } => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -124,6 +149,11 @@ impl From<CallError> for HttpRefusal {
 impl IntoResponse for HttpRefusal {
     fn into_response(self) -> Response {
         let error = json!({ "code": self.code, "name": self.name, "message": self.message });
-        (self.status, Json(json!({ "error": error }))).into_response()
+        let mut response = (self.status, Json(json!({ "error": error }))).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            let scheme = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        response
     }
 }

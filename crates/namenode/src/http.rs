@@ -3,16 +3,19 @@
 mod events;
 mod refusal;
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request as HttpRequest, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use hyper_util::service::TowerToHyperService;
+use sanderling_core::access::Page;
 use sanderling_protocol::{NodeInfo, NodeSelector, Refusal, Reply, Request};
-use sanderling_transport::{HttpOptions, serve_http};
+use sanderling_transport::{HttpOptions, Security, serve_http};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -28,14 +31,20 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 #[derive(Clone)]
 struct Door {
     requests: Requests,
+    security: Arc<Security>,
     stop: CancellationToken,
 }
 
 type Answer = Result<Response, HttpRefusal>;
 
 /// Serves until `stop` is cancelled.
-pub(crate) async fn serve(listener: TcpListener, requests: Requests, stop: CancellationToken) {
-    let router = router(Door { requests, stop: stop.clone() });
+pub(crate) async fn serve(
+    listener: TcpListener,
+    requests: Requests,
+    security: Arc<Security>,
+    stop: CancellationToken,
+) {
+    let router = router(Door { requests, security, stop: stop.clone() });
     serve_http(listener, TowerToHyperService::new(router), HttpOptions::default(), stop).await;
 }
 
@@ -56,8 +65,23 @@ fn router(door: Door) -> Router {
             HttpRefusal::new(StatusCode::METHOD_NOT_ALLOWED, "this page has no such method")
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(door.clone(), check_token))
         .layer(middleware::from_fn(refuse_other_sites))
         .with_state(door)
+}
+
+/// Refuses who shows no token that allows the page.
+async fn check_token(State(door): State<Door>, request: HttpRequest, next: Next) -> Response {
+    let page = match (request.uri().path(), request.method()) {
+        ("/healthz", _) => Page::Health,
+        (_, &Method::GET | &Method::HEAD) => Page::Look,
+        _ => Page::Change,
+    };
+    let shown = request.headers().get(header::AUTHORIZATION);
+    match door.security.check_page(page, shown.and_then(|value| value.to_str().ok())) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => HttpRefusal::from(refusal).into_response(),
+    }
 }
 
 /// Refuses what a page of another site makes a browser send: nobody here is asked who he is, so a

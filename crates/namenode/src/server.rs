@@ -196,7 +196,7 @@ fn launch(
         "protocol"
     });
     if let Some(listener) = http_listener {
-        let served = http::serve(listener, requests, shutdown.clone());
+        let served = http::serve(listener, requests, security, shutdown.clone());
         tasks.spawn(async move {
             served.await;
             "HTTP"

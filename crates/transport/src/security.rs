@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use sanderling_protocol::Refusal;
+use sanderling_core::access::Page;
 use sanderling_protocol::message::{Hello, Role};
+use sanderling_protocol::{Refusal, Token};
 
 use crate::error::CallError;
 use crate::secret::{Pass, Secret, TokenSource};
@@ -78,6 +79,23 @@ impl Security {
                 Err(refusal)
             }
         }
+    }
+}
+
+impl Security {
+    /// Says whether a request over HTTP is allowed, by its header `authorization`.
+    ///
+    /// # Errors
+    /// [`Refusal::Unauthenticated`], [`Refusal::Forbidden`].
+    pub fn check_page(&self, page: Page, authorization: Option<&str>) -> Result<(), Refusal> {
+        let Some(secret) = self.secret.as_ref().filter(|_| page != Page::Health) else {
+            return Ok(());
+        };
+        let bearer = |text: &str| {
+            let (scheme, token) = text.trim().split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| Token::new(token))
+        };
+        secret.admit(authorization.and_then(bearer).as_ref())?.claims()?.check_page(page)
     }
 }
 

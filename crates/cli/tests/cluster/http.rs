@@ -17,6 +17,18 @@ pub(crate) async fn get(address: &str, target: &str) -> serde_json::Value {
     serde_json::from_str(body).expect("the page is JSON")
 }
 
+/// Calls a page with a token, or without one; returns the whole answer.
+pub(crate) async fn shown(
+    address: &str,
+    method: &str,
+    target: &str,
+    token: Option<&str>,
+) -> String {
+    let token = token.map(|token| format!("authorization: Bearer {token}\r\n"));
+    let headers = format!("content-length: 2\r\n{}", token.unwrap_or_default());
+    call(address, &format!("{method} {target} HTTP/1.1\r\n{headers}"), "{}").await
+}
+
 async fn call(address: &str, head: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("the HTTP door is open");
     let request = format!("{head}host: {address}\r\nconnection: close\r\n\r\n{body}");

@@ -237,8 +237,11 @@ fn rights_are_apart() {
     let metrics = claims(Part::Client, "/jobs/x", Rights::METRICS);
     allowed(&metrics, &observed());
     refused(&metrics, &noticed());
+    assert_eq!(metrics.check_page(Page::Look), Ok(()));
+    assert!(metrics.check_page(Page::Change).is_err());
     let operator = claims(Part::Client, "/", Rights::ADMIN);
     allowed(&operator, &[observed(), noticed(), administrated()].concat());
+    assert_eq!(operator.check_page(Page::Change), Ok(()));
     refused(&operator, &[reads, writes, of_datanodes(), of_managers()].concat());
     // The right to administrate holds for the whole cluster or not at all.
     refused(&claims(Part::Client, "/jobs/x", Rights::ALL), &administrated());

@@ -1,7 +1,7 @@
 //! What HTTP answers instead of what was asked.
 
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use sanderling_protocol::Refusal;
 use serde_json::json;
@@ -34,6 +34,8 @@ impl From<Refusal> for HttpRefusal {
             | Refusal::NotFound { .. }
             | Refusal::UnknownJob { .. }
             | Refusal::ObjectGone { .. } => StatusCode::NOT_FOUND,
+            Refusal::Unauthenticated { .. } => StatusCode::UNAUTHORIZED,
+            Refusal::Forbidden { .. } => StatusCode::FORBIDDEN,
             Refusal::WrongState { .. } | Refusal::NodeGone { .. } => StatusCode::CONFLICT,
             Refusal::TooLarge { what, .. } if what.starts_with("deadline") => {
                 StatusCode::BAD_REQUEST
@@ -63,6 +65,11 @@ from_rejections!(BytesRejection, PathRejection, QueryRejection);
 impl IntoResponse for HttpRefusal {
     fn into_response(self) -> Response {
         let error = json!({ "code": self.code, "name": self.name, "message": self.message });
-        (self.status, axum::Json(json!({ "error": error }))).into_response()
+        let mut response = (self.status, axum::Json(json!({ "error": error }))).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            let scheme = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        response
     }
 }
