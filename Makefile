@@ -8,7 +8,7 @@ ARGS ?=
 
 .PHONY: help
 help: ## Lists the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Builds what it needs and runs the main job; ARGS="--help" shows what can be set.
@@ -37,6 +37,15 @@ sim: ## Runs SEEDS simulated clusters from seed SEED on.
 bench: ## Compares with iperf3, Redis, memcached, Ray and fio; ARGS="--rows 1,2" for some rows.
 	@python3 bench/compare.py $(ARGS)
 
+.PHONY: docs
+docs: ## Builds the documentation site, target/site/index.html, and checks its links.
+	@scripts/venv.sh docs
+	@.venv-docs/bin/python scripts/docs.py build $(ARGS)
+
+.PHONY: docs-serve
+docs-serve: docs ## Serves the documentation site on http://127.0.0.1:8000/.
+	@.venv-docs/bin/python scripts/docs.py serve
+
 .PHONY: lint
 lint: ## Checks format, lints and the repository's own rules.
 	cargo fmt --all --check
@@ -50,4 +59,4 @@ format: ## Formats the Rust code.
 .PHONY: clean
 clean: ## Removes what was built and installed.
 	cargo clean
-	rm -rf .venv dist demo-out
+	rm -rf .venv .venv-docs dist demo-out

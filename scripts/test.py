@@ -207,6 +207,13 @@ def step_s3(_options: argparse.Namespace) -> Counts:
     return Counts(passed=passed, failed=0 if result.is_fine and passed else 1)
 
 
+def step_docs(_options: argparse.Namespace) -> Counts:
+    """Builds the documentation site, rustdoc included; warnings and broken links are errors."""
+    if not run("venv-docs", ["scripts/venv.sh", "docs"]).is_fine:
+        return Counts(skipped=["Zensical could not be installed: scripts/venv.sh docs"])
+    return one(run("docs", [".venv-docs/bin/python", "scripts/docs.py", "build"], seconds=1200))
+
+
 def step_bench(_options: argparse.Namespace) -> Counts:
     """Tests the comparison with other systems, and runs a row of it where iperf3 is there."""
     result = run("bench", [sys.executable, "bench/test_compare.py"], seconds=1800)
@@ -264,6 +271,7 @@ STEPS = {
     "rust": step_rust,
     "python": step_python,
     "s3": step_s3,
+    "docs": step_docs,
     "bench": step_bench,
     "simulation": step_simulation,
     "demo": step_demo,
