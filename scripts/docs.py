@@ -34,8 +34,7 @@ OUTSIDE = {"README.md": "index.md", "CONTRIBUTING.md": None, "CHANGELOG.md": Non
 # Files that pages link and that are no pages: they are shown as they are.
 SOURCES = {".py", ".rs", ".toml", ".sh", ".csv", ".txt", ".json", ""}
 # Pages that the nav names before they are there.
-EXPECTED = {"ARROW.md", "FSSPEC.md", "S3.md", "SECURITY.md", "SIZING.md", "ERRORS.md",
-            "RUST.md"}
+EXPECTED = {"ARROW.md", "FSSPEC.md", "S3.md", "SECURITY.md", "SIZING.md", "ERRORS.md"}
 PORT = 8000
 
 

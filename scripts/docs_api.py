@@ -16,12 +16,13 @@ def write(search_path: Path, site: Path) -> list[dict[str, str]]:
     directory.mkdir(parents=True)
     pages = []
     documented: dict[str, str] = {}
-    for module in sorted(modules_of(package), key=lambda module: module.name):
+    for module in sorted(modules_of(package), key=lambda module: module.path):
         members = [member for member in module.members.values() if is_public(member, module)]
         if members:
-            name = f"{module.name.lstrip('_')}.md"
+            path = module.path.replace("._", ".")
+            name = f"{path.removeprefix(PACKAGE + '.')}.md"
             (directory / name).write_text(module_page(module, members))
-            pages.append({module.path.replace("._", "."): f"api/python/{name}"})
+            pages.append({path: f"api/python/{name}"})
             documented |= {member.path: f"{name}#{member.name.lower()}" for member in members}
     (directory / "index.md").write_text(package_page(package, documented))
     return [{PACKAGE: "api/python/index.md"}, *pages]

@@ -1,4 +1,4 @@
-"""Runs the examples of a page: its Python and shell blocks, in the order in which a reader meets them.
+"""Runs the examples of a page: its Python and shell blocks, in the order in which they stand.
 
 A page is run against a cluster of its own: the one that it starts with `sanderling local start`, or
 else one that is started for it. Its examples say 127.0.0.1:7600 and :7601; the tests' cluster is
