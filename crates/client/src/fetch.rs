@@ -117,6 +117,13 @@ impl Filling {
             .all(|(range, parts)| range.bytes == filled(parts) as u64)
     }
 
+    /// Copies the bytes of the one range that is wanted to their place.
+    pub(crate) fn copy_to(self, place: &mut [u8]) {
+        for (offset, bytes) in self.parts.into_iter().flatten() {
+            place[offset..offset + bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+
     /// Returns the wanted bytes; a range of one part is not copied.
     pub(crate) fn finish(self) -> Vec<Bytes> {
         self.parts.into_iter().map(whole).collect()

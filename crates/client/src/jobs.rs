@@ -1,10 +1,12 @@
 //! Jobs: subtrees that live as long as their application.
 
-use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sanderling_protocol::message::{JobInfo, RegisterJob};
-use sanderling_protocol::{JobId, Reply, Request};
+use sanderling_protocol::{JobId, Millis, Refusal, Reply, Request};
+use sanderling_transport::CallError;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -29,9 +31,18 @@ impl Client {
     /// As [`Client::register_job`].
     pub async fn run_job(&self, request: RegisterJob) -> Result<JobHandle, ClientError> {
         let info = self.register_job(request).await?;
-        let every = Duration::from(info.lease) / 3;
-        let task = tokio::spawn(renew(std::sync::Arc::downgrade(&self.shared), info.job, every));
-        Ok(JobHandle { client: self.clone(), info, task })
+        Ok(self.keep_job(info.job, info.lease))
+    }
+
+    /// Renews a job that was made with such a lease, until the handle is dropped or ended. It is
+    /// renewed by a task of the runtime in whose context this is called.
+    #[must_use]
+    pub fn keep_job(&self, job: JobId, lease: Millis) -> JobHandle {
+        let every = Duration::from(lease) / 3;
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let shared = Arc::downgrade(&self.shared);
+        let task = tokio::spawn(renew(shared, job, every, Arc::clone(&has_ended)));
+        JobHandle { client: self.clone(), job, has_ended, task }
     }
 
     /// Renews a job's lease.
@@ -66,7 +77,8 @@ impl Client {
 #[derive(Debug)]
 pub struct JobHandle {
     client: Client,
-    info: JobInfo,
+    job: JobId,
+    has_ended: Arc<AtomicBool>,
     task: JoinHandle<()>,
 }
 
@@ -77,10 +89,16 @@ impl Drop for JobHandle {
 }
 
 impl JobHandle {
-    /// Returns the job as it was registered.
+    /// Returns the job.
     #[must_use]
-    pub const fn info(&self) -> &JobInfo {
-        &self.info
+    pub const fn job(&self) -> JobId {
+        self.job
+    }
+
+    /// Tells whether the namenode has said that the job is no more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
     }
 
     /// Ends the job now.
@@ -88,17 +106,23 @@ impl JobHandle {
     /// # Errors
     /// As [`Client::end_job`].
     pub async fn end(self) -> Result<(), ClientError> {
-        self.client.end_job(self.info.job).await
+        self.client.end_job(self.job).await
     }
 }
 
-async fn renew(shared: Weak<Shared>, job: JobId, every: Duration) {
+async fn renew(shared: Weak<Shared>, job: JobId, every: Duration, has_ended: Arc<AtomicBool>) {
     loop {
         tokio::time::sleep(every).await;
         let Some(shared) = shared.upgrade() else { return };
         let deadline = Instant::now() + shared.config.attempt_deadline;
-        if let Err(error) = shared.asker.ask(&Request::RenewJob { job }, deadline).await {
-            tracing::warn!(%job, %error, "a job could not be renewed");
+        match shared.asker.ask(&Request::RenewJob { job }, deadline).await {
+            Ok(_) => {}
+            Err(CallError::Refused(Refusal::UnknownJob { .. })) => {
+                tracing::warn!(%job, "a job has ended although it was renewed");
+                has_ended.store(true, Ordering::Relaxed);
+                return;
+            }
+            Err(error) => tracing::warn!(%job, %error, "a job could not be renewed"),
         }
     }
 }

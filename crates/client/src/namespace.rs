@@ -89,10 +89,23 @@ impl Client {
     /// # Errors
     /// As [`Client::list`].
     pub async fn list_all(&self, path: &Path) -> Result<Vec<Entry>, ClientError> {
+        self.pages(path, false).await
+    }
+
+    /// The same, with what applications keep beside the bytes of each.
+    ///
+    /// # Errors
+    /// As [`Client::list`].
+    pub async fn list_all_with_attributes(&self, path: &Path) -> Result<Vec<Entry>, ClientError> {
+        self.pages(path, true).await
+    }
+
+    async fn pages(&self, path: &Path, with_attributes: bool) -> Result<Vec<Entry>, ClientError> {
         let mut all: Vec<Entry> = Vec::new();
         loop {
-            let after = all.last().map_or_else(String::new, |entry| entry.name.clone());
-            let (entries, is_more) = self.list(path, &after, LIST_PAGE_MAX as u32).await?;
+            let after = all.last().map_or("", |entry| entry.name.as_str());
+            let (entries, is_more) =
+                self.page(path, after, LIST_PAGE_MAX as u32, with_attributes).await?;
             all.extend(entries);
             if !is_more {
                 return Ok(all);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::{Layout, ObjectStat};
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{Millis, Path, Refusal, Reply, Request};
@@ -16,6 +17,10 @@ use crate::error::ClientError;
 use crate::fetch::{Failure, Filling, fetch, fetch_one};
 use crate::locations::Known;
 use crate::metrics::count;
+
+/// Bytes that a read into a caller's buffer has under way: enough for every node to be busy, few
+/// enough that what was received is soon copied and free.
+const INTO_BYTES: usize = 32 << 20;
 
 /// Reads one object, as it was when it was opened. Locations are cached, for all readers of the
 /// client together, and looked up again when a datanode says that they are out of date.
@@ -183,9 +188,22 @@ impl Reader {
         if bytes == 0 {
             return Ok(0);
         }
-        let read = self.read_range(offset, bytes).await?;
-        buffer[..read.len()].copy_from_slice(&read);
-        Ok(read.len())
+        if bytes <= u64::from(BLOCK_BYTES_MAX) {
+            let read = self.read_range(offset, bytes).await?;
+            buffer[..read.len()].copy_from_slice(&read);
+            return Ok(read.len());
+        }
+        // Not gathered first: the pieces go from where they were received to their place.
+        let (mut start, mut rest) = (offset, &mut buffer[..bytes as usize]);
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at_mut(rest.len().min(INTO_BYTES));
+            let range = ByteRange { offset: start, bytes: now.len() as u64 };
+            let mut attempts = self.client.attempts(format!("read {}", self.stat().path));
+            self.fill_within(&mut attempts, &[range]).await?.copy_to(now);
+            start += range.bytes;
+            rest = later;
+        }
+        Ok(bytes as usize)
     }
 
     /// Reads many ranges, with one call for all ranges of a datanode up to a bound in bytes.
@@ -202,6 +220,14 @@ impl Reader {
         attempts: &mut Attempts,
         ranges: &[ByteRange],
     ) -> Result<Vec<Bytes>, ClientError> {
+        self.fill_within(attempts, ranges).await.map(Filling::finish)
+    }
+
+    async fn fill_within(
+        &self,
+        attempts: &mut Attempts,
+        ranges: &[ByteRange],
+    ) -> Result<Filling, ClientError> {
         check(&self.known.read().layout, ranges)?;
         let mut filling = Filling::new(ranges);
         loop {
@@ -218,7 +244,7 @@ impl Reader {
             let Some(failure) = failures.into_iter().next() else {
                 if filling.is_complete() {
                     self.client.succeeded(attempts);
-                    return Ok(filling.finish());
+                    return Ok(filling);
                 }
                 // The layout is older than the length that was promised.
                 shared.locations.forget(layout.stat.object);

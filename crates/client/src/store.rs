@@ -91,8 +91,38 @@ impl Client {
         }
     }
 
+    /// Reads into `buffer` from `offset` of an object and returns how many bytes there were: fewer
+    /// only at the end. A buffer that takes the whole object is a whole read.
+    ///
+    /// # Errors
+    /// As [`Client::get`]; what the buffer holds then is anything.
+    pub async fn get_into(
+        &self,
+        path: &Path,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, ClientError> {
+        let mut attempts = self.attempts(("get", path));
+        loop {
+            let reader = self.open_within(&mut attempts, path).await?;
+            match reader.read_into(offset, buffer).await {
+                Ok(read) => {
+                    let stat = reader.stat();
+                    if stat.delete_after_read && read as u64 == stat.bytes {
+                        self.delete_read(path, stat.object).await;
+                    }
+                    return Ok(read);
+                }
+                Err(ClientError::Refused(refusal @ Refusal::ObjectGone { .. })) => {
+                    self.again(&mut attempts, gone(&refusal).into()).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Deletes an object that was read, unless another has its name by now.
-    async fn delete_read(&self, path: &Path, object: ObjectId) {
+    pub async fn delete_read(&self, path: &Path, object: ObjectId) {
         if self.stat(path).await.is_ok_and(|stat| stat.object == object) {
             // Another reader may have been first.
             let _ = self.delete(path, false).await;
@@ -141,16 +171,17 @@ impl Client {
         match reader.read_within(attempts, ranges).await {
             Ok(read) => Ok(Some(read)),
             Err(ClientError::Refused(refusal @ Refusal::ObjectGone { .. })) => {
-                let gone = Refusal::RetryAfter {
-                    after: sanderling_protocol::Millis(1),
-                    why: refusal.to_string(),
-                };
-                self.again(attempts, gone.into()).await?;
+                self.again(attempts, gone(&refusal).into()).await?;
                 Ok(None)
             }
             Err(error) => Err(error),
         }
     }
+}
+
+/// Says that an object was replaced while it was read: its name is looked up again.
+fn gone(refusal: &Refusal) -> Refusal {
+    Refusal::RetryAfter { after: sanderling_protocol::Millis(1), why: refusal.to_string() }
 }
 
 /// Returns an object's bytes if all of them live in the catalog and so came with its look-up.
