@@ -6,7 +6,7 @@ use std::slice;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// Buffers that nobody reads any more. A thread of the client must not wait for Python's lock, so
@@ -23,10 +23,11 @@ impl Source {
     /// Opens any object with a contiguous buffer.
     ///
     /// # Errors
-    /// `BufferError` when it has none.
+    /// `TypeError` when it has none, `ValueError` when it is not plain bytes in a row.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let buffer = PyUntypedBuffer::get(object)?;
-        if buffer.is_c_contiguous() { Ok(Self(buffer)) } else { Err(not_contiguous()) }
+        check(&buffer)?;
+        Ok(Self(buffer))
     }
 
     /// Returns its bytes.
@@ -77,13 +78,14 @@ impl Target {
     /// Opens any object with a contiguous, writable buffer.
     ///
     /// # Errors
-    /// `BufferError` when it has none, `ValueError` when it is read-only.
+    /// `TypeError` when it has none, `ValueError` when it is read-only or not plain bytes in a row.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let buffer = PyUntypedBuffer::get(object)?;
         if buffer.readonly() {
             return Err(PyValueError::new_err("the buffer is read-only"));
         }
-        if buffer.is_c_contiguous() { Ok(Self(Some(buffer))) } else { Err(not_contiguous()) }
+        check(&buffer)?;
+        Ok(Self(Some(buffer)))
     }
 
     /// Returns its bytes.
@@ -104,6 +106,15 @@ impl Drop for Target {
     }
 }
 
-fn not_contiguous() -> PyErr {
-    PyBufferError::new_err("the buffer is not contiguous")
+/// Refuses memory that is not plain bytes in a row.
+fn check(buffer: &PyUntypedBuffer) -> PyResult<()> {
+    if !buffer.is_c_contiguous() {
+        let text = "the buffer is not contiguous: pass a copy, such as bytes(buffer)";
+        return Err(PyValueError::new_err(text));
+    }
+    if buffer.format().to_bytes().contains(&b'O') {
+        // Python's own addresses: written over, they would crash it.
+        return Err(PyValueError::new_err("the buffer holds Python objects, not bytes"));
+    }
+    Ok(())
 }

@@ -14,20 +14,25 @@ use sanderling_client::{Client, ClientConfig, ClientError, Reader};
 use sanderling_protocol::message::{JobHints, ObjectKind, ObjectStat, RegisterJob};
 use sanderling_protocol::node::NodeSelector;
 use sanderling_protocol::refusal::ByteRange;
-use sanderling_protocol::{JobId, Millis, Path};
+use sanderling_protocol::{JobId, Millis, ObjectId, Path};
 use serde::Serialize;
 
-use crate::buffer::{Source, let_go};
+use crate::buffer::{Source, Target, let_go};
 use crate::caller::Caller;
 use crate::error::{json, path, raised};
 use crate::facts::facts;
 use crate::files::{PyReader, PyWriter, byte_ranges};
+use crate::keeper::PyKeeper;
 use crate::lent::PyLent;
 use crate::options::PyOptions;
 use crate::runtime::wait;
+use crate::stream::PyStream;
 
 /// What a method returns: the call's result, or a ticket for it.
 type Returned<'py> = PyResult<Bound<'py, PyAny>>;
+
+/// An open object and the ranges that are wanted of it: offsets and lengths.
+type RangesOf<'py> = (PyRef<'py, PyReader>, Vec<(u64, u64)>);
 
 /// A connection to a cluster.
 #[pyclass(frozen, name = "Client")]
@@ -110,6 +115,39 @@ impl PyClient {
         self.caller.call(py, async move { client.get(&name).await }, lent_made)
     }
 
+    /// Reads into a writable buffer from an offset of the object on; returns how many bytes.
+    fn get_into<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        offset: u64,
+        buffer: &Bound<'py, PyAny>,
+    ) -> Returned<'py> {
+        let (client, name) = (self.client.clone(), path(py, name)?);
+        let mut target = Target::of(buffer)?;
+        let get = async move { client.get_into(&name, offset, target.bytes()).await };
+        self.caller.call(py, get, |py, count| count.into_py_any(py))
+    }
+
+    /// Deletes an object that was read whole and has this id.
+    fn delete_read<'py>(&self, py: Python<'py>, name: &str, object: u64) -> Returned<'py> {
+        let (client, name) = (self.client.clone(), path(py, name)?);
+        let delete = async move {
+            client.delete_read(&name, ObjectId(object)).await;
+            Ok(())
+        };
+        self.caller.call(py, delete, none_made)
+    }
+
+    /// Opens a multifile, or a directory of files, as one stream.
+    fn stream<'py>(&self, py: Python<'py>, name: &str) -> Returned<'py> {
+        let (client, name) = (self.client.clone(), path(py, name)?);
+        let caller = self.caller.clone();
+        self.caller.call(py, async move { client.open_multi(&name).await }, |py, stream| {
+            PyStream::new(stream, caller).into_py_any(py)
+        })
+    }
+
     fn get_range<'py>(
         &self,
         py: Python<'py>,
@@ -152,11 +190,7 @@ impl PyClient {
     }
 
     /// Returns the ranges of each open object, or the error as an object.
-    fn read_many<'py>(
-        &self,
-        py: Python<'py>,
-        wanted: Vec<(PyRef<'py, PyReader>, Vec<(u64, u64)>)>,
-    ) -> Returned<'py> {
+    fn read_many<'py>(&self, py: Python<'py>, wanted: Vec<RangesOf<'py>>) -> Returned<'py> {
         let wanted: Vec<(Reader, Vec<ByteRange>)> = wanted
             .iter()
             .map(|(reader, ranges)| (reader.reader().clone(), byte_ranges(ranges)))
@@ -186,9 +220,44 @@ impl PyClient {
         self.caller.call(py, async move { client.stat(&name).await }, stat_made)
     }
 
-    fn list<'py>(&self, py: Python<'py>, name: &str) -> Returned<'py> {
+    #[pyo3(signature = (name, with_attributes = false))]
+    fn list<'py>(&self, py: Python<'py>, name: &str, with_attributes: bool) -> Returned<'py> {
         let (client, name) = (self.client.clone(), path(py, name)?);
-        self.caller.call(py, async move { client.list_all(&name).await }, json_made)
+        let list = async move {
+            match with_attributes {
+                true => client.list_all_with_attributes(&name).await,
+                false => client.list_all(&name).await,
+            }
+        };
+        self.caller.call(py, list, json_made)
+    }
+
+    /// Sets attributes; `expected` is the object that must have the name, if any must.
+    fn set_attributes<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        attributes: Vec<(String, String)>,
+        expected: Option<u64>,
+    ) -> Returned<'py> {
+        let (client, name) = (self.client.clone(), path(py, name)?);
+        let (attributes, expected) = (attributes.into_iter().collect(), expected.map(ObjectId));
+        let set = async move { client.set_attributes(&name, expected, attributes).await };
+        self.caller.call(py, set, stat_made)
+    }
+
+    fn concat<'py>(
+        &self,
+        py: Python<'py>,
+        parts: Vec<PyBackedStr>,
+        target: &str,
+        options: &PyOptions,
+    ) -> Returned<'py> {
+        let parts: PyResult<Vec<Path>> = parts.iter().map(|part| path(py, part)).collect();
+        let (client, options) = (self.client.clone(), options.0.clone());
+        let (parts, target) = (parts?, path(py, target)?);
+        let concat = async move { client.concat(&parts, &target, &options).await };
+        self.caller.call(py, concat, stat_made)
     }
 
     fn make_directory<'py>(
@@ -235,20 +304,39 @@ impl PyClient {
         self.caller.call(py, async move { client.usage(&name).await }, json_made)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "they are the hints of a job")]
     fn register_job<'py>(
         &self,
         py: Python<'py>,
         name: &str,
         lease_millis: u64,
         quota_bytes: Option<u64>,
+        expected_bytes: Option<u64>,
+        throughput_bytes_per_second: Option<u64>,
+        is_latency_sensitive: bool,
+        delete_after_read: bool,
+        keep_after_job: bool,
         recompute_millis_per_mib: Option<u64>,
         expected_reads: Option<u32>,
     ) -> Returned<'py> {
-        let hints = JobHints { recompute_millis_per_mib, expected_reads, ..JobHints::default() };
+        let hints = JobHints {
+            expected_bytes,
+            throughput_bytes_per_second,
+            is_latency_sensitive,
+            delete_after_read,
+            keep_after_job,
+            recompute_millis_per_mib,
+            expected_reads,
+        };
         let request =
             RegisterJob { path: path(py, name)?, lease: Millis(lease_millis), quota_bytes, hints };
         let client = self.client.clone();
         self.caller.call(py, async move { client.register_job(request).await }, json_made)
+    }
+
+    /// Renews a job's lease until what is returned is dropped.
+    fn keep_job(&self, job: u64, lease_millis: u64) -> PyResult<PyKeeper> {
+        PyKeeper::start(&self.client, &self.caller, JobId(job), Millis(lease_millis))
     }
 
     fn renew_job<'py>(&self, py: Python<'py>, job: u64) -> Returned<'py> {

@@ -151,6 +151,14 @@ impl PyWriter {
         written
     }
 
+    /// Sets a text that is kept beside the bytes from the close on.
+    fn set_attribute(&self, py: Python<'_>, name: String, text: String) -> PyResult<()> {
+        let mut writer = self.take(py)?;
+        writer.set_attribute(name, text);
+        *self.writer.lock() = Some(writer);
+        Ok(())
+    }
+
     fn flush<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.with(py, |mut writer| async move {
             let result = writer.flush().await;

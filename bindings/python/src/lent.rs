@@ -22,6 +22,12 @@ pub(crate) struct PyLent(pub(crate) Bytes);
 
 #[pymethods]
 impl PyLent {
+    /// Returns the bytes of anything with a contiguous buffer, which is not copied.
+    #[new]
+    fn new(data: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Source::of(data).map(|source| Self(source.into_bytes()))
+    }
+
     fn __len__(&self) -> usize {
         self.0.len()
     }

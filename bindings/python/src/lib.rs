@@ -10,10 +10,12 @@ mod client;
 mod error;
 mod facts;
 mod files;
+mod keeper;
 mod lent;
 mod mailbox;
 mod options;
 mod runtime;
+mod stream;
 
 use pyo3::prelude::*;
 
@@ -29,11 +31,15 @@ mod _sanderling {
     #[pymodule_export]
     use crate::files::{PyReader, PyWriter};
     #[pymodule_export]
+    use crate::keeper::PyKeeper;
+    #[pymodule_export]
     use crate::lent::PyLent;
     #[pymodule_export]
     use crate::mailbox::PyMailbox;
     #[pymodule_export]
     use crate::options::PyOptions;
+    #[pymodule_export]
+    use crate::stream::PyStream;
 
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");

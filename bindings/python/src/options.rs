@@ -2,8 +2,8 @@
 
 use pyo3::prelude::*;
 use sanderling_client::PutOptions;
-use sanderling_protocol::Millis;
-use sanderling_protocol::message::{Affinity, CreateKind, CreateMode};
+use sanderling_protocol::message::{Affinity, Condition, CreateKind, CreateMode};
+use sanderling_protocol::{Millis, ObjectId};
 
 use crate::error::{path, refused};
 
@@ -26,6 +26,9 @@ impl PyOptions {
         is_listed: bool,
         affinity: Option<&str>,
         is_key_value: bool,
+        attributes: Vec<(String, String)>,
+        condition: Option<u64>,
+        is_inline_allowed: bool,
     ) -> PyResult<Self> {
         let class = match storage_class {
             Some(text) => text.parse().map_err(|refusal| refused(py, &refusal))?,
@@ -39,13 +42,21 @@ impl PyOptions {
         Ok(Self(PutOptions {
             kind: if is_key_value { CreateKind::KeyValue } else { CreateKind::File },
             mode: if replace { CreateMode::Replace } else { CreateMode::New },
+            condition: condition.map(wanted),
             parents,
             is_listed,
             class,
             affinity,
             ttl: ttl_millis.map(Millis),
             delete_after_read,
+            attributes: attributes.into_iter().collect(),
+            is_inline_allowed,
             ..PutOptions::default()
         }))
     }
+}
+
+/// Returns what must be under a name: an object, or with the id that no object has, nothing.
+fn wanted(object: u64) -> Condition {
+    if object == 0 { Condition::Absent } else { Condition::Is(ObjectId(object)) }
 }

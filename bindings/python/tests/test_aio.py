@@ -61,8 +61,11 @@ def test_names_and_results_are_those_of_the_store(run, store):
         assert await remote.nodes() and (await remote.fsck()).problems == []
 
     run(program)
-    shared = {name for name in dir(sanderling.aio.AsyncStore) if not name.startswith("_")}
-    assert shared <= {name for name in dir(sanderling.Store)}
+    here, there = (
+        {name for name in dir(kind) if not name.startswith("_")}
+        for kind in (sanderling.aio.AsyncStore, sanderling.Store)
+    )
+    assert here == there
 
 
 def test_errors_are_those_of_the_store(run):
@@ -295,3 +298,98 @@ def test_two_loops_in_two_threads(cluster, directory):
     for each in threads:
         each.join(WITHIN_SECONDS)
     assert not failures and not any(each.is_alive() for each in threads)
+
+
+def test_parts_tables_and_jobs(run):
+    async def program(remote, directory):
+        bag = await remote.multifile(f"{directory}/bag")
+
+        async def write(name):
+            async with bag.part(name) as part:
+                await part.write(name.encode() * 100_000)
+
+        await asyncio.gather(*(write(name) for name in "abc"))
+        assert [part.name for part in await bag.parts()] == ["a", "b", "c"]
+        whole = b"".join([bytes(piece) async for piece in bag.stream()])
+        assert whole == b"a" * 100_000 + b"b" * 100_000 + b"c" * 100_000
+        with pytest.raises(sanderling.Exists):
+            await bag.part("a")
+
+        table = await remote.table(f"{directory}/table")
+        await table.put("one", b"1")
+        await table.put_many({"two": b"2"})
+        assert await table.get("one") == b"1" and await table.contains("two")
+        assert {key: bytes(value) async for key, value in table.items()} == {
+            "one": b"1",
+            "two": b"2",
+        }
+        await table.remove("one")
+        with pytest.raises(KeyError):
+            await table.get("one")
+        with pytest.raises(KeyError):
+            await table.remove("one")
+
+        async with remote.job(f"{directory}/job", lifetime=30) as job:
+            await job.put("deep/a", b"1")
+            assert await job.get("deep/a") == b"1" and job.is_alive
+        assert not await remote.exists(f"{directory}/job")
+
+    run(program)
+
+
+def test_conditions_attributes_and_buffers(run):
+    async def program(remote, directory):
+        path, data = f"{directory}/a", bytes(range(256)) * 40_000
+        first = await remote.put(path, data, if_absent=True, attributes={"one": "1"})
+        with pytest.raises(sanderling.Exists):
+            await remote.put(path, data, if_absent=True)
+        into = bytearray(len(data))
+        assert await remote.get_into(path, into) == len(data) and into == data
+        assert (await remote.set_attributes(path, {"two": "2"})).attributes == {"two": "2"}
+        assert (await remote.list(directory, attributes=True))[0].attributes == {"two": "2"}
+        await remote.put(path, b"new", if_object=first.object)
+        with pytest.raises(sanderling.Changed):
+            await remote.put(path, b"newer", if_object=first.object)
+        for name in "xy":
+            await remote.put(f"{directory}/{name}", name.encode(), is_inline_allowed=False)
+        await remote.concat([f"{directory}/x", f"{directory}/y"], path)
+        assert await remote.get(path) == b"xy"
+
+    run(program)
+
+
+def test_progress_is_told_and_may_end_the_call(run):
+    async def program(remote, directory):
+        path, data, told = f"{directory}/a", bytes(9 << 20), []
+        await remote.put(path, data, progress=told.append)
+        assert told[-1] == len(data) and len(told) >= 3
+        told.clear()
+        assert await remote.get(path, progress=told.append) == data
+        assert told[-1] == len(data) and len(told) >= 3
+
+        def fail(_):
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await remote.put(path, b"new" * 1_000_000, progress=fail)
+        assert (await remote.stat(path)).bytes == len(data)
+
+    run(program)
+
+
+def test_events_are_followed(run):
+    async def program(remote, _):
+        seen = [event.sequence async for event in remote.follow(0, timeout=0.0)]
+        assert seen and seen == list(range(1, len(seen) + 1))
+
+        async def wait():
+            async for _ in remote.follow():
+                pass
+
+        waiting = asyncio.create_task(wait())
+        await asyncio.sleep(0.1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    run(program)

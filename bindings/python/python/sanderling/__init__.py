@@ -12,8 +12,10 @@
 from sanderling import errors
 from sanderling._sanderling import VERSION as __version__
 from sanderling._sanderling import Buffer
+from sanderling.arguments import PutOptions
 from sanderling.cluster import Cluster, ClusterError
 from sanderling.errors import (
+    Changed,
     DataUnavailable,
     Exists,
     Full,
@@ -38,10 +40,14 @@ from sanderling.facts import (
     Usage,
 )
 from sanderling.files import ObjectReader, ObjectWriter
+from sanderling.jobs import JobScope
+from sanderling.multifiles import Multifile
 from sanderling.store import Store, connect
+from sanderling.tables import Table
 
 __all__ = [
     "Buffer",
+    "Changed",
     "Cluster",
     "ClusterError",
     "DataUnavailable",
@@ -54,16 +60,20 @@ __all__ = [
     "Fsck",
     "Full",
     "Job",
+    "JobScope",
     "Loss",
     "LossReport",
+    "Multifile",
     "Node",
     "NotFound",
     "ObjectReader",
     "ObjectWriter",
+    "PutOptions",
     "Recovery",
     "SanderlingError",
     "Stat",
     "Store",
+    "Table",
     "TimedOut",
     "Unreachable",
     "Usage",

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from sanderling import _sanderling
 
-WHOLE_MAX = (1 << 63) - 1
-"""Largest offset, length or count: what a file has at most."""
+WHOLE_MAX = (1 << 64) - 1
+"""Largest offset, length or id."""
 
 COUNT_MAX = (1 << 32) - 1
 """Largest count of things."""
 
 MILLIS_MAX = 1 << 52
 """Longest time in milliseconds: longer than anything lives, and exact as a float."""
+
+STEP_BYTES = 4 << 20
+"""What is read or written between two calls of a progress callback."""
+
+Progress = Callable[[int], object]
+"""Is called with the bytes that have gone so far. An error that it raises ends the call, and what
+was being written is given up."""
 
 Objects = Mapping[str, Any] | Iterable[tuple[str, Any]]
 """Names of objects and what they hold: anything with a contiguous buffer."""
@@ -82,20 +89,75 @@ def raise_first(many: Iterable[Any]) -> None:
             raise each
 
 
+class PutOptions(TypedDict, total=False):
+    """How a new object is made: keywords of `put`, `put_many`, `open`, `concat` and others."""
+
+    replace: bool
+    """Whether an older object gives way when the new one is complete; else `Exists` is raised.
+    True unless said otherwise."""
+    parents: bool
+    """Makes missing directories above it."""
+    storage_class: str | None
+    """Where its bytes go, such as `dram` or `disk:refuse`; `dram:fall-through` by default."""
+    ttl: float | None
+    """Seconds that it has to live; None to keep it."""
+    delete_after_read: bool
+    """The first whole `get` deletes it."""
+    is_listed: bool
+    """Whether its directory's listing shows it; an object that is not listed costs less to make."""
+    affinity: str | None
+    """An object's path to be near, or a host."""
+    kind: str
+    """`file`, or `key_value` for an entry of a table."""
+    attributes: Mapping[str, str] | None
+    """Small texts by their names, 8 KiB together at most, that are kept beside the bytes."""
+    if_absent: bool
+    """Raises `Exists` if the name is taken when the object is complete, or before."""
+    if_object: int | None
+    """The id (`Stat.object`) of what it replaces: raises `Changed` if it is another by then."""
+    is_inline_allowed: bool
+    """Whether a small value may live in the catalog. Without it, a file can be a part of a
+    concatenation. True unless said otherwise."""
+
+
+def texts(attributes: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Returns attributes as pairs; raises `TypeError` for what is not text."""
+    pairs_of = sorted(attributes.items())
+    for each in pairs_of:
+        if not all(isinstance(part, str) for part in each):
+            raise TypeError(f"an attribute is text by its name, not {each!r}")
+    return pairs_of
+
+
+def options(**given: Unpack[PutOptions]) -> _sanderling.Options:
+    """Returns the native half's options. Raises `TypeError`, `ValueError` or `BadRequest`."""
+    attributes = given.pop("attributes", None)
+    return _options(tuple(texts(attributes)) if attributes else (), **given)
+
+
 @lru_cache(maxsize=64)
-def options(
-    replace: bool,
-    parents: bool,
-    storage_class: str | None,
-    ttl: float | None,
-    delete_after_read: bool,
-    is_listed: bool,
-    affinity: str | None,
-    kind: str,
+def _options(
+    attributes: tuple[tuple[str, str], ...],
+    replace: bool = True,
+    parents: bool = False,
+    storage_class: str | None = None,
+    ttl: float | None = None,
+    delete_after_read: bool = False,
+    is_listed: bool = True,
+    affinity: str | None = None,
+    kind: str = "file",
+    if_absent: bool = False,
+    if_object: int | None = None,
+    is_inline_allowed: bool = True,
 ) -> _sanderling.Options:
-    """Returns options of new objects. Most have the same few: they are checked once."""
+    """Most objects are made with the same few options: they are checked once."""
     if kind not in ("file", "key_value"):
         raise ValueError(f"kind {kind!r} is none of file, key_value")
+    if if_absent and if_object is not None:
+        raise ValueError("if_absent and if_object cannot both hold: pass one")
+    if if_object == 0:
+        raise ValueError("if_object is 0: no object has this id")
+    condition = 0 if if_absent else some_whole("if_object", if_object)
     return _sanderling.Options(
         replace,
         parents,
@@ -105,4 +167,7 @@ def options(
         is_listed,
         affinity,
         kind == "key_value",
+        list(attributes),
+        condition,
+        is_inline_allowed,
     )

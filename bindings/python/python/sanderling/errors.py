@@ -43,6 +43,13 @@ class NotFound(SanderlingError, FileNotFoundError):
     """No object has this name."""
 
 
+class NoSuchKey(NotFound, KeyError):
+    """A table has no such key."""
+
+    key: str
+    """The key."""
+
+
 class Exists(SanderlingError, FileExistsError):
     """An object of this name exists."""
 

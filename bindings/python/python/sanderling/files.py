@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
+from sanderling.arguments import Progress, pairs, whole
 from sanderling.errors import Closed
 from sanderling.facts import Stat
 
@@ -48,11 +49,18 @@ class ObjectReader(io.BufferedIOBase):
     """
 
     def __init__(
-        self, native: _sanderling.Reader, stat: Stat, timed: Timed, buffer_bytes: int
+        self,
+        native: _sanderling.Reader,
+        stat: Stat,
+        timed: Timed,
+        buffer_bytes: int,
+        progress: Progress | None = None,
     ) -> None:
         self._native = native
         self._timed = timed
         self._buffer_bytes = buffer_bytes
+        self._progress = progress
+        self._read_bytes = 0
         self._buffer = b""
         self._buffer_at = 0
         self._position = 0
@@ -76,9 +84,7 @@ class ObjectReader(io.BufferedIOBase):
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}.get(whence)
         if start is None:
             raise ValueError(f"whence is {whence}: 0, 1 or 2 is wanted")
-        if start + offset < 0:
-            raise ValueError(f"position {start + offset} lies before the start")
-        self._position = start + offset
+        self._position = whole("the position", start + offset)
         return self._position
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -87,6 +93,7 @@ class ObjectReader(io.BufferedIOBase):
         size = left if size is None or size < 0 else min(size, left)
         data = self._bytes_at(self._position, size)
         self._position += len(data)
+        self._went_on(len(data))
         return data
 
     def read1(self, size: int = -1, /) -> bytes:
@@ -102,15 +109,17 @@ class ObjectReader(io.BufferedIOBase):
         view = view[: max(self.size - self._position, 0)]
         count = self._timed("read", len(view), self._native.read_into, self._position, view)
         self._position += count
+        self._went_on(count)
         return count
 
     readinto1 = readinto
 
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    def read_ranges(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
         """Reads many ranges, (offset, bytes) each, in one call per datanode."""
         self._check()
-        total = sum(length for _, length in ranges)
-        return self._timed("read", total, self._native.read_ranges, list(ranges))
+        wanted = pairs(ranges)
+        total = sum(length for _, length in wanted)
+        return self._timed("read", total, self._native.read_ranges, wanted)
 
     def view(self, offset: int = 0, length: int | None = None) -> Buffer:
         """Returns bytes from `offset`, to the end or `length` of them, without copying them.
@@ -119,9 +128,9 @@ class ObjectReader(io.BufferedIOBase):
         not looked up again: for many reads of one object this is the fastest.
         """
         self._check()
-        if length is None:
-            length = max(self.size - offset, 0)
-        return self._timed("read", length, self._native.view, offset, length)
+        start = whole("the offset", offset)
+        size = max(self.size - start, 0) if length is None else whole("the length", length)
+        return self._timed("read", size, self._native.view, start, size)
 
     def close(self) -> None:
         self._buffer = b""
@@ -140,6 +149,11 @@ class ObjectReader(io.BufferedIOBase):
             start = 0
         return self._buffer[start : start + size]
 
+    def _went_on(self, count: int) -> None:
+        self._read_bytes += count
+        if self._progress is not None and count:
+            self._progress(self._read_bytes)
+
     def _check(self) -> None:
         if self.closed:
             raise Closed("the file is closed")
@@ -152,10 +166,18 @@ class ObjectWriter(io.BufferedIOBase):
     """
 
     def __init__(
-        self, native: _sanderling.Writer, path: str, mode: str, timed: Timed, autocommit: bool
+        self,
+        native: _sanderling.Writer,
+        path: str,
+        mode: str,
+        timed: Timed,
+        autocommit: bool,
+        progress: Progress | None = None,
     ) -> None:
         self._native = native
         self._timed = timed
+        self._progress = progress
+        self._sent_bytes = 0
         self._buffer = bytearray()
         self._autocommit = autocommit
         self._is_open = True
@@ -181,6 +203,11 @@ class ObjectWriter(io.BufferedIOBase):
             self._buffer += view
         self._position += len(view)
         return len(view)
+
+    def set_attribute(self, name: str, text: str) -> None:
+        """Sets a text that is kept beside the bytes from the close on."""
+        self._check()
+        self._native.set_attribute(name, text)
 
     def flush(self) -> None:
         """Sends what is buffered; it is readable by others when this returns."""
@@ -239,8 +266,16 @@ class ObjectWriter(io.BufferedIOBase):
         return data
 
     def _send(self, data: Any) -> None:
-        if len(data):
-            self._timed("write", len(data), self._native.write, data)
+        if not len(data):
+            return
+        self._timed("write", len(data), self._native.write, data)
+        if self._progress is not None:
+            self._sent_bytes += len(data)
+            try:
+                self._progress(self._sent_bytes)
+            except BaseException:
+                self.abort()
+                raise
 
     def _mark_closed(self) -> None:
         # The base class's close() would flush: whatever has to be sent has been sent.

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import io
 import json
+import mmap
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, Unpack, overload
 
 from sanderling import _sanderling, arguments
 from sanderling._sanderling import Buffer
-from sanderling.arguments import COUNT_MAX, Objects, millis, text, whole
+from sanderling.arguments import (
+    COUNT_MAX,
+    STEP_BYTES,
+    Objects,
+    Progress,
+    PutOptions,
+    millis,
+    text,
+    whole,
+)
 from sanderling.errors import Closed, NotFound
 from sanderling.facts import (
     Deleted,
@@ -32,6 +42,13 @@ from sanderling.files import (
     Result,
     as_text,
 )
+from sanderling.jobs import LEASE_SECONDS, JobScope, job_id
+from sanderling.jobs import request as job_request
+from sanderling.multifiles import Multifile
+from sanderling.tables import Table
+
+EVENTS_WAIT = 5.0
+"""Seconds that one call waits for an event; the next one follows."""
 
 ADDRESS_VARIABLE = "SANDERLING_NAMENODE"
 """The environment variable that holds the namenode's address."""
@@ -103,27 +120,24 @@ class Store:
         path: str,
         data: Any,
         *,
-        replace: bool = True,
-        parents: bool = False,
-        storage_class: str | None = None,
-        ttl: float | None = None,
-        delete_after_read: bool = False,
-        is_listed: bool = True,
-        affinity: str | None = None,
-        kind: str = "file",
+        progress: Progress | None = None,
+        **options: Unpack[PutOptions],
     ) -> Stat:
-        """Writes a whole object from anything with a contiguous buffer.
+        """Writes a whole object from anything with a contiguous buffer, and returns its facts.
 
-        The buffer is not copied on this side: it must not change until the call returns.
-        An older object is replaced at once when the new one is complete, or refused with `Exists`
-        unless `replace`. `parents` makes missing directories; `ttl` is in seconds; `affinity` is an
-        object's path to be near, or a host. `kind="key_value"` makes an entry of a table.
+        The buffer is not copied on this side: it must not change until the call returns. An older
+        object is replaced at once when the new one is complete. Options (see `PutOptions`):
+        `replace=False` raises `Exists` instead; `if_absent` and `if_object` hold even against
+        writers that end at the same time; `parents` makes missing directories; `ttl` is in seconds;
+        `attributes` are small texts kept beside the bytes; `storage_class`, `affinity`,
+        `delete_after_read`, `is_listed` and `kind="key_value"` say where and how it lives.
+        `progress` is called with the bytes so far; an error that it raises gives the object up.
         """
-        options = arguments.options(
-            replace, parents, storage_class, ttl, delete_after_read, is_listed, affinity, kind
-        )
+        made = arguments.options(**options)
+        if progress is not None:
+            return self._put_in_steps(text(path), data, made, progress)
         size = memoryview(data).nbytes if self._observer else 0
-        return self._stat("write", size, self._client.put, text(path), data, options)
+        return self._stat("write", size, self._client.put, text(path), data, made)
 
     @overload
     def put_many(
@@ -131,42 +145,16 @@ class Store:
         objects: Objects,
         *,
         return_errors: Literal[False] = False,
-        replace: bool = True,
-        parents: bool = False,
-        storage_class: str | None = None,
-        ttl: float | None = None,
-        is_listed: bool = True,
-        affinity: str | None = None,
-        kind: str = "file",
+        **options: Unpack[PutOptions],
     ) -> Stats: ...
 
     @overload
     def put_many(
-        self,
-        objects: Objects,
-        *,
-        return_errors: Literal[True],
-        replace: bool = True,
-        parents: bool = False,
-        storage_class: str | None = None,
-        ttl: float | None = None,
-        is_listed: bool = True,
-        affinity: str | None = None,
-        kind: str = "file",
+        self, objects: Objects, *, return_errors: Literal[True], **options: Unpack[PutOptions]
     ) -> StatsOrErrors: ...
 
     def put_many(
-        self,
-        objects: Objects,
-        *,
-        return_errors: bool = False,
-        replace: bool = True,
-        parents: bool = False,
-        storage_class: str | None = None,
-        ttl: float | None = None,
-        is_listed: bool = True,
-        affinity: str | None = None,
-        kind: str = "file",
+        self, objects: Objects, *, return_errors: bool = False, **options: Unpack[PutOptions]
     ) -> Stats | StatsOrErrors:
         """Writes many whole objects, (path, data) each or a mapping, in one call.
 
@@ -174,19 +162,32 @@ class Store:
         each is returned in their order. If some fail the others are written all the same, and the
         first error is raised; with `return_errors` it has its place in the list instead.
         """
-        named = arguments.named(objects)
-        options = arguments.options(
-            replace, parents, storage_class, ttl, False, is_listed, affinity, kind
-        )
+        named, made = arguments.named(objects), arguments.options(**options)
         size = sum(memoryview(data).nbytes for _, data in named) if self._observer else 0
-        all_facts = self._timed("write", size, self._client.put_many, named, options)
+        all_facts = self._timed("write", size, self._client.put_many, named, made)
         if not return_errors:
             arguments.raise_first(all_facts)
         return [each if isinstance(each, Exception) else Stat.of(each) for each in all_facts]
 
-    def get(self, path: str) -> Buffer:
-        """Reads a whole object."""
+    def get(self, path: str, *, progress: Progress | None = None) -> Buffer:
+        """Reads a whole object.
+
+        `progress` is called with the bytes so far, every few MiB; the bytes are copied then.
+        """
+        if progress is not None:
+            return self._get_in_steps(text(path), progress)
         return self._timed("read", None, self._client.get, text(path))
+
+    def get_into(self, path: str, buffer: Any, offset: int = 0) -> int:
+        """Reads into a writable, contiguous buffer, from `offset` of the object on.
+
+        Returns how many bytes there were: fewer than the buffer has room for only at the object's
+        end. Nothing is allocated for them: from the same host they are copied once, from the
+        datanode's memory. After an error the buffer's content is anything.
+        """
+        start = whole("the offset", offset)
+        size = memoryview(buffer).nbytes if self._observer else 0
+        return self._timed("read", size, self._client.get_into, text(path), start, buffer)
 
     @overload
     def get_many(
@@ -232,30 +233,62 @@ class Store:
         encoding: str | None = None,
         errors: str | None = None,
         newline: str | None = None,
-        parents: bool = False,
-        storage_class: str | None = None,
-        ttl: float | None = None,
         autocommit: bool = True,
+        progress: Progress | None = None,
+        **options: Unpack[PutOptions],
     ) -> Any:
         """Opens an object as a file.
 
         Modes: `rb` reads; `wb` writes and replaces an older object when closed; `xb` refuses an
         existing one; `ab` appends. Without the `b`, the file is text. What is written is sealed by
         `close`; an exception in a `with` block gives it up. With `autocommit=False` only `commit()`
-        seals it.
+        seals it. Options of a new object are those of `put`, but for `replace`, which is the mode.
+        `progress` is called with the bytes read or sent so far; an error that it raises gives a
+        file up that is being written.
         """
-        kind = mode.replace("b", "").replace("t", "")
+        kind = mode.replace("b", "", 1)
+        kind = kind if "b" in mode else kind.replace("t", "", 1)
         file: ObjectReader | ObjectWriter
         if kind == "r":
-            file = self._reader(text(path), buffer_bytes)
+            file = self._reader(text(path), whole("buffer_bytes", buffer_bytes), progress)
         elif kind in ("w", "x", "a"):
-            options = arguments.options(
-                kind == "w", parents, storage_class, ttl, False, True, None, "file"
-            )
-            file = self._writer(text(path), kind, options, autocommit)
+            options["replace"] = kind == "w"
+            made = arguments.options(**options)
+            file = self._writer(text(path), kind, made, autocommit, progress)
         else:
             raise ValueError(f"mode {mode!r} is none of rb, wb, xb, ab, r, w, x, a")
         return file if "b" in mode else as_text(file, encoding, errors, newline)
+
+    def multifile(self, path: str, *, create: bool = True) -> Multifile:
+        """Returns a multifile: many writers write its parts, and it is read as one stream.
+
+        It is made, with missing directories, unless `create=False`.
+        """
+        if create:
+            self.mkdir(path, parents=True, kind="multifile")
+        return Multifile(self, text(path))
+
+    def table(self, path: str, *, create: bool = True) -> Table:
+        """Returns a table, a mapping of names to bytes that all clients share.
+
+        It is made, with missing directories, unless `create=False`.
+        """
+        if create:
+            self.mkdir(path, parents=True, kind="table")
+        return Table(self, text(path))
+
+    def concat(
+        self, parts: Iterable[str], target: str, **options: Unpack[PutOptions]
+    ) -> Stat:
+        """Makes one file of the blocks of others, in their order, and takes the others away.
+
+        It is one step, and no byte is moved: for objects that many workers write. Parts are sealed
+        files, put with `is_inline_allowed=False` but for the first. Of the options, `replace`,
+        `if_absent`, `if_object`, `parents`, `is_listed`, `ttl` and `attributes` count.
+        """
+        paths = [text(part) for part in parts]
+        made = arguments.options(**options)
+        return self._stat("create", 0, self._client.concat, paths, text(target), made)
 
     def stat(self, path: str) -> Stat:
         """Returns facts about an object; raises `NotFound`."""
@@ -269,9 +302,12 @@ class Store:
             return False
         return True
 
-    def list(self, path: str = "/") -> Entries:
-        """Lists a directory, multifile or table in the order of names."""
-        raw = self._timed("lookup", 0, self._client.list, text(path))
+    def list(self, path: str = "/", *, attributes: bool = False) -> Entries:
+        """Lists a directory, multifile or table in the order of names.
+
+        With `attributes`, each entry has what is kept beside its bytes.
+        """
+        raw = self._timed("lookup", 0, self._client.list, text(path), bool(attributes))
         return [Entry.of(each) for each in json.loads(raw)]
 
     def walk(self, path: str = "/") -> Iterator[tuple[str, Entries]]:
@@ -301,42 +337,95 @@ class Store:
         """Lets an object go in so many seconds from now; None keeps it."""
         self._client.set_ttl(text(path), arguments.some_millis("ttl", ttl))
 
+    def set_attributes(
+        self, path: str, attributes: Mapping[str, str], *, if_object: int | None = None
+    ) -> Stat:
+        """Sets what is kept beside an object's bytes, in place of all that was.
+
+        With `if_object`, raises `Changed` when another object has the name by now.
+        """
+        expected = arguments.some_whole("if_object", if_object)
+        pairs = arguments.texts(attributes)
+        return Stat.of(self._client.set_attributes(text(path), pairs, expected))
+
     def usage(self, path: str = "/") -> Usage:
         """Sums up what a subtree holds."""
         return Usage(**json.loads(self._client.usage(text(path))))
 
     # Jobs
 
+    def job(
+        self,
+        path: str,
+        *,
+        lifetime: float = LEASE_SECONDS,
+        quota: int | None = None,
+        expected_bytes: int | None = None,
+        throughput: int | None = None,
+        latency_sensitive: bool = False,
+        delete_after_read: bool = False,
+        keep_after: bool = False,
+        recompute_per_mib: float | None = None,
+        expected_reads: int | None = None,
+    ) -> JobScope:
+        """Makes a job: a subtree that goes when the `with` block is left or the program dies.
+
+        Its lease is renewed in the background; `lifetime` is how long, in seconds, the subtree
+        outlives a program that died. `quota` is in bytes: what passes it is refused with `Full`.
+        `keep_after` keeps the subtree when the job ends; with `delete_after_read` each object goes
+        with its first whole `get`. Hints: `expected_bytes` at the peak, `throughput` in bytes per
+        second, `latency_sensitive`, and what leaves a dying node first: `recompute_per_mib`, the
+        seconds of work that a MiB costs to compute again, and `expected_reads` of each byte.
+        """
+        request = job_request(
+            path,
+            lifetime,
+            quota,
+            expected_bytes,
+            throughput,
+            latency_sensitive,
+            delete_after_read,
+            keep_after,
+            recompute_per_mib,
+            expected_reads,
+        )
+        job = Job.of(json.loads(self._client.register_job(*request)))
+        return JobScope(self, job, self._client.keep_job(job.job, request[1]))
+
     def register_job(
         self,
         path: str,
         *,
-        lease: float = 60.0,
+        lease: float = LEASE_SECONDS,
         quota_bytes: int | None = None,
         recompute_per_mib: float | None = None,
         expected_reads: int | None = None,
     ) -> Job:
-        """Makes a subtree that goes when its lease, in seconds, is not renewed.
+        """Makes a job that the caller renews: it goes when its lease, in seconds, runs out.
 
-        Two hints say what leaves a dying node first: `recompute_per_mib`, the seconds of work
-        that a MiB costs to compute again, and then `expected_reads`, how often it will be read.
+        `job` renews by itself, and knows all hints.
         """
-        raw = self._client.register_job(
-            text(path),
-            millis("lease", lease),
-            arguments.some_whole("quota_bytes", quota_bytes),
-            arguments.some_millis("recompute_per_mib", recompute_per_mib),
-            arguments.some_whole("expected_reads", expected_reads, COUNT_MAX),
+        request = job_request(
+            path,
+            lease,
+            quota_bytes,
+            None,
+            None,
+            False,
+            False,
+            False,
+            recompute_per_mib,
+            expected_reads,
         )
-        return Job.of(json.loads(raw))
+        return Job.of(json.loads(self._client.register_job(*request)))
 
-    def renew_job(self, job: int) -> None:
+    def renew_job(self, job: int | Job) -> None:
         """Renews a job's lease."""
-        self._client.renew_job(whole("the job", job))
+        self._client.renew_job(job_id(job))
 
-    def end_job(self, job: int) -> None:
-        """Ends a job and deletes its subtree."""
-        self._client.end_job(whole("the job", job))
+    def end_job(self, job: int | Job) -> None:
+        """Ends a job and deletes its subtree, unless it was to be kept."""
+        self._client.end_job(job_id(job))
 
     def jobs(self) -> Jobs:
         """Lists the jobs."""
@@ -368,6 +457,17 @@ class Store:
         raw = self._client.events(after, most, millis("wait", wait))
         return [Event.of(each) for each in json.loads(raw)]
 
+    def follow(self, after: int | None = None, *, timeout: float | None = None) -> Iterator[Event]:
+        """Yields events as they happen, and waits for the next one; Ctrl-C ends it.
+
+        It begins behind the sequence `after`: pass that of the last event seen to go on where an
+        earlier one ended, 0 for everything that is remembered; without it, only what happens from
+        now on is told. It ends when nothing happened for `timeout` seconds.
+        """
+        left = arguments.some_millis("timeout", timeout)
+        last = self._last_sequence() if after is None else whole("after", after)
+        return self._follow(last, None if left is None else left / 1000)
+
     def report(self) -> LossReport:
         """Returns everything that was ever declared lost."""
         return LossReport.of(json.loads(self._client.report()))
@@ -383,18 +483,65 @@ class Store:
 
     # Below
 
+    def _last_sequence(self) -> int:
+        last = 0
+        while events := self.events(last):
+            last = events[-1].sequence
+        return last
+
+    def _follow(self, last: int, timeout: float | None) -> Iterator[Event]:
+        heard = time.monotonic()
+        while True:
+            left = EVENTS_WAIT if timeout is None else timeout - (time.monotonic() - heard)
+            events = self.events(last, wait=max(min(left, EVENTS_WAIT), 0.0))
+            if not events and timeout is not None and left <= EVENTS_WAIT:
+                return
+            for event in events:
+                last = event.sequence
+                yield event
+            if events:
+                heard = time.monotonic()
+
+    def _put_in_steps(
+        self, path: str, data: Any, options: _sanderling.Options, progress: Progress
+    ) -> Stat:
+        view = _sanderling.Buffer(data)
+        native = self._timed("create", 0, self._client.create, path, options)
+        with ObjectWriter(native, path, "wb", self._timed, True, progress) as writer:
+            for start in range(0, len(view), STEP_BYTES):
+                writer.write(view[start : start + STEP_BYTES])
+        assert writer.stat is not None
+        return writer.stat
+
+    def _get_in_steps(self, path: str, progress: Progress) -> Buffer:
+        with self._reader(path, 0, progress) as reader:
+            # Not bytearray: it would touch all of its memory once more.
+            whole = memoryview(mmap.mmap(-1, reader.size) if reader.size else bytearray())
+            for start in range(0, len(whole), STEP_BYTES):
+                reader.readinto(whole[start : start + STEP_BYTES])
+        if reader.stat.delete_after_read:
+            self._client.delete_read(path, reader.stat.object)
+        return _sanderling.Buffer(whole.toreadonly())
+
     @property
     def _client(self) -> _sanderling.Client:
         if self._native is None:
             raise Closed("the store is closed")
         return self._native
 
-    def _reader(self, path: str, buffer_bytes: int) -> ObjectReader:
+    def _reader(
+        self, path: str, buffer_bytes: int, progress: Progress | None = None
+    ) -> ObjectReader:
         native = self._timed("lookup", 0, self._client.reader, path)
-        return ObjectReader(native, Stat.of(native.stat), self._timed, buffer_bytes)
+        return ObjectReader(native, Stat.of(native.stat), self._timed, buffer_bytes, progress)
 
     def _writer(
-        self, path: str, kind: str, options: _sanderling.Options, autocommit: bool
+        self,
+        path: str,
+        kind: str,
+        options: _sanderling.Options,
+        autocommit: bool,
+        progress: Progress | None = None,
     ) -> ObjectWriter:
         if kind == "a":
             try:
@@ -403,7 +550,7 @@ class Store:
                 native = self._timed("create", 0, self._client.create, path, options)
         else:
             native = self._timed("create", 0, self._client.create, path, options)
-        return ObjectWriter(native, path, f"{kind}b", self._timed, autocommit)
+        return ObjectWriter(native, path, f"{kind}b", self._timed, autocommit, progress)
 
     def _stat(
         self,

@@ -11,6 +11,15 @@ cancelled is given up, and nothing half-written stays.
 """
 
 from sanderling.aio.files import AsyncReader, AsyncWriter
+from sanderling.aio.objects import AsyncJobScope, AsyncMultifile, AsyncTable
 from sanderling.aio.store import AsyncStore, connect
 
-__all__ = ["AsyncReader", "AsyncStore", "AsyncWriter", "connect"]
+__all__ = [
+    "AsyncJobScope",
+    "AsyncMultifile",
+    "AsyncReader",
+    "AsyncStore",
+    "AsyncTable",
+    "AsyncWriter",
+    "connect",
+]

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sanderling.arguments import pairs, whole
+from sanderling.arguments import Progress, pairs, whole
 from sanderling.errors import Closed
 from sanderling.facts import Stat
 from sanderling.files import WRITE_BUFFER_BYTES, Arguments, Result
@@ -42,9 +42,13 @@ class AsyncReader:
     Iterated over, it yields the rest of the object in pieces of 1 MiB.
     """
 
-    def __init__(self, native: _sanderling.Reader, run: Run) -> None:
+    def __init__(
+        self, native: _sanderling.Reader, run: Run, progress: Progress | None = None
+    ) -> None:
         self._native = native
         self._run = run
+        self._progress = progress
+        self._read_bytes = 0
         self._position = 0
         self.stat = Stat.of(native.stat)
         """Facts about the object as it was opened."""
@@ -64,6 +68,7 @@ class AsyncReader:
             length = min(STREAM_BYTES, self.size - self._position)
             piece = await self.view(self._position, length)
             self._position += length
+            self._went_on(length)
             yield piece
 
     def tell(self) -> int:
@@ -88,6 +93,7 @@ class AsyncReader:
             return b""
         data = await self._run("read", count, self._native.read_range, self._position, count)
         self._position += len(data)
+        self._went_on(len(data))
         return data
 
     async def readinto(self, buffer: Any) -> int:
@@ -100,6 +106,7 @@ class AsyncReader:
         size = memoryview(buffer).nbytes
         count = await self._run("read", size, self._native.read_into, self._position, buffer)
         self._position += count
+        self._went_on(count)
         return count
 
     async def read_ranges(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
@@ -120,6 +127,11 @@ class AsyncReader:
         """Lets the object go. Later reads raise `Closed`."""
         self.closed = True
 
+    def _went_on(self, count: int) -> None:
+        self._read_bytes += count
+        if self._progress is not None and count:
+            self._progress(self._read_bytes)
+
     def _check(self) -> None:
         if self.closed:
             raise Closed("the file is closed")
@@ -133,10 +145,17 @@ class AsyncWriter:
     """
 
     def __init__(
-        self, native: _sanderling.Writer, path: str, run: Run, autocommit: bool
+        self,
+        native: _sanderling.Writer,
+        path: str,
+        run: Run,
+        autocommit: bool,
+        progress: Progress | None = None,
     ) -> None:
         self._native = native
         self._run = run
+        self._progress = progress
+        self._sent_bytes = 0
         self._autocommit = autocommit
         self._buffer = bytearray()
         self._is_open = True
@@ -175,6 +194,11 @@ class AsyncWriter:
             self._buffer += view
         self._position += len(view)
         return len(view)
+
+    def set_attribute(self, name: str, text: str) -> None:
+        """Sets a text that is kept beside the bytes from the close on. Asks nobody."""
+        self._check()
+        self._native.set_attribute(name, text)
 
     async def flush(self) -> None:
         """Sends what is buffered; it is readable by others when this returns."""
@@ -217,8 +241,16 @@ class AsyncWriter:
         return data
 
     async def _send(self, data: Any) -> None:
-        if len(data):
-            await self._run("write", len(data), self._native.write, data)
+        if not len(data):
+            return
+        await self._run("write", len(data), self._native.write, data)
+        if self._progress is not None:
+            self._sent_bytes += len(data)
+            try:
+                self._progress(self._sent_bytes)
+            except BaseException:
+                await self.abort()
+                raise
 
     def _check(self) -> None:
         if self.closed or not self._is_open:

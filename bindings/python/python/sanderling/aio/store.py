@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
+import mmap
 import time
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any, Literal, overload
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any, Literal, Unpack, overload
 
 from sanderling import _sanderling, arguments
 from sanderling._sanderling import Buffer
 from sanderling.aio.calls import Calls, Entered
 from sanderling.aio.files import AsyncReader, AsyncWriter
-from sanderling.arguments import COUNT_MAX, Objects, millis, text, whole
+from sanderling.aio.objects import AsyncJobScope, AsyncMultifile, AsyncTable
+from sanderling.arguments import (
+    COUNT_MAX,
+    STEP_BYTES,
+    Objects,
+    Progress,
+    PutOptions,
+    millis,
+    text,
+    whole,
+)
 from sanderling.errors import Closed, NotFound
 from sanderling.facts import (
     Deleted,
@@ -26,7 +37,10 @@ from sanderling.facts import (
     Usage,
 )
 from sanderling.files import Arguments, Result
+from sanderling.jobs import LEASE_SECONDS, JobRequest, job_id
+from sanderling.jobs import request as job_request
 from sanderling.store import (
+    EVENTS_WAIT,
     Buffers,
     BuffersOrErrors,
     Entries,
@@ -108,24 +122,18 @@ class AsyncStore:
         path: str,
         data: Any,
         *,
-        replace: bool = True,
-        parents: bool = False,
-        storage_class: str | None = None,
-        ttl: float | None = None,
-        delete_after_read: bool = False,
-        is_listed: bool = True,
-        affinity: str | None = None,
-        kind: str = "file",
+        progress: Progress | None = None,
+        **options: Unpack[PutOptions],
     ) -> Stat:
         """Writes a whole object from anything with a contiguous buffer, as `Store.put` does.
 
         The buffer is not copied on this side: it must not change until the call returns.
         """
-        options = arguments.options(
-            replace, parents, storage_class, ttl, delete_after_read, is_listed, affinity, kind
-        )
+        made = arguments.options(**options)
+        if progress is not None:
+            return await self._put_in_steps(text(path), data, made, progress)
         size = memoryview(data).nbytes if self._observer else 0
-        return await self._stat("write", size, self._client.put, text(path), data, options)
+        return await self._stat("write", size, self._client.put, text(path), data, made)
 
     @overload
     async def put_many(
@@ -133,57 +141,43 @@ class AsyncStore:
         objects: Objects,
         *,
         return_errors: Literal[False] = False,
-        replace: bool = True,
-        parents: bool = False,
-        storage_class: str | None = None,
-        ttl: float | None = None,
-        is_listed: bool = True,
-        affinity: str | None = None,
-        kind: str = "file",
+        **options: Unpack[PutOptions],
     ) -> Stats: ...
 
     @overload
     async def put_many(
-        self,
-        objects: Objects,
-        *,
-        return_errors: Literal[True],
-        replace: bool = True,
-        parents: bool = False,
-        storage_class: str | None = None,
-        ttl: float | None = None,
-        is_listed: bool = True,
-        affinity: str | None = None,
-        kind: str = "file",
+        self, objects: Objects, *, return_errors: Literal[True], **options: Unpack[PutOptions]
     ) -> StatsOrErrors: ...
 
     async def put_many(
-        self,
-        objects: Objects,
-        *,
-        return_errors: bool = False,
-        replace: bool = True,
-        parents: bool = False,
-        storage_class: str | None = None,
-        ttl: float | None = None,
-        is_listed: bool = True,
-        affinity: str | None = None,
-        kind: str = "file",
+        self, objects: Objects, *, return_errors: bool = False, **options: Unpack[PutOptions]
     ) -> Stats | StatsOrErrors:
         """Writes many whole objects in one call, as `Store.put_many` does."""
-        pairs = arguments.named(objects)
-        options = arguments.options(
-            replace, parents, storage_class, ttl, False, is_listed, affinity, kind
-        )
+        pairs, made = arguments.named(objects), arguments.options(**options)
         size = sum(memoryview(data).nbytes for _, data in pairs) if self._observer else 0
-        all_facts = await self._run("write", size, self._client.put_many, pairs, options)
+        all_facts = await self._run("write", size, self._client.put_many, pairs, made)
         if not return_errors:
             arguments.raise_first(all_facts)
         return [each if isinstance(each, Exception) else Stat.of(each) for each in all_facts]
 
-    async def get(self, path: str) -> Buffer:
-        """Reads a whole object."""
+    async def get(self, path: str, *, progress: Progress | None = None) -> Buffer:
+        """Reads a whole object.
+
+        `progress` is called with the bytes so far, every few MiB; the bytes are copied then.
+        """
+        if progress is not None:
+            return await self._get_in_steps(text(path), progress)
         return await self._run("read", None, self._client.get, text(path))
+
+    async def get_into(self, path: str, buffer: Any, offset: int = 0) -> int:
+        """Reads into a writable, contiguous buffer, from `offset` of the object on.
+
+        Returns how many bytes there were. After an error, or a cancelled call, the buffer's content
+        is anything.
+        """
+        start = whole("the offset", offset)
+        size = memoryview(buffer).nbytes if self._observer else 0
+        return await self._run("read", size, self._client.get_into, text(path), start, buffer)
 
     @overload
     async def get_many(
@@ -221,25 +215,50 @@ class AsyncStore:
         path: str,
         mode: str = "rb",
         *,
-        parents: bool = False,
-        storage_class: str | None = None,
-        ttl: float | None = None,
         autocommit: bool = True,
+        progress: Progress | None = None,
+        **options: Unpack[PutOptions],
     ) -> Entered[Any]:
         """Opens an object as a file: await it, or enter it with `async with`.
 
         Modes: `rb` reads; `wb` writes and replaces an older object when closed; `xb` refuses an
-        existing one; `ab` appends. Returns an `AsyncReader` or `AsyncWriter`.
+        existing one; `ab` appends. Returns an `AsyncReader` or `AsyncWriter`. Options and
+        `progress` are those of `Store.open`.
         """
         kind = mode.replace("b", "", 1)
         if kind not in ("r", "w", "x", "a"):
             raise ValueError(f"mode {mode!r} is none of rb, wb, xb, ab")
         if kind == "r":
-            return Entered(self._reader(text(path)))
-        options = arguments.options(
-            kind == "w", parents, storage_class, ttl, False, True, None, "file"
-        )
-        return Entered(self._writer(text(path), kind, options, autocommit))
+            return Entered(self._reader(text(path), progress))
+        options["replace"] = kind == "w"
+        made = arguments.options(**options)
+        return Entered(self._writer(text(path), kind, made, autocommit, progress))
+
+    async def multifile(self, path: str, *, create: bool = True) -> AsyncMultifile:
+        """Returns a multifile: many writers write its parts, and it is read as one stream.
+
+        It is made, with missing directories, unless `create=False`.
+        """
+        if create:
+            await self.mkdir(path, parents=True, kind="multifile")
+        return AsyncMultifile(self, text(path))
+
+    async def table(self, path: str, *, create: bool = True) -> AsyncTable:
+        """Returns a table: values by their names, which all clients share.
+
+        It is made, with missing directories, unless `create=False`.
+        """
+        if create:
+            await self.mkdir(path, parents=True, kind="table")
+        return AsyncTable(self, text(path))
+
+    async def concat(
+        self, parts: Iterable[str], target: str, **options: Unpack[PutOptions]
+    ) -> Stat:
+        """Makes one file of the blocks of others, in one step, as `Store.concat` does."""
+        paths = [text(part) for part in parts]
+        made = arguments.options(**options)
+        return await self._stat("create", 0, self._client.concat, paths, text(target), made)
 
     async def stat(self, path: str) -> Stat:
         """Returns facts about an object; raises `NotFound`."""
@@ -253,9 +272,12 @@ class AsyncStore:
             return False
         return True
 
-    async def list(self, path: str = "/") -> Entries:
-        """Lists a directory, multifile or table in the order of names."""
-        raw = await self._run("lookup", 0, self._client.list, text(path))
+    async def list(self, path: str = "/", *, attributes: bool = False) -> Entries:
+        """Lists a directory, multifile or table in the order of names.
+
+        With `attributes`, each entry has what is kept beside its bytes.
+        """
+        raw = await self._run("lookup", 0, self._client.list, text(path), bool(attributes))
         return [Entry.of(each) for each in json.loads(raw)]
 
     async def walk(self, path: str = "/") -> AsyncIterator[tuple[str, Entries]]:
@@ -292,11 +314,87 @@ class AsyncStore:
         left = arguments.some_millis("ttl", ttl)
         await self._calls.run(self._client.set_ttl, text(path), left)
 
+    async def set_attributes(
+        self, path: str, attributes: Mapping[str, str], *, if_object: int | None = None
+    ) -> Stat:
+        """Sets what is kept beside an object's bytes, in place of all that was.
+
+        With `if_object`, raises `Changed` when another object has the name by now.
+        """
+        expected = arguments.some_whole("if_object", if_object)
+        pairs = arguments.texts(attributes)
+        facts = await self._calls.run(self._client.set_attributes, text(path), pairs, expected)
+        return Stat.of(facts)
+
     async def usage(self, path: str = "/") -> Usage:
         """Sums up what a subtree holds."""
         return Usage(**json.loads(await self._calls.run(self._client.usage, text(path))))
 
     # Jobs
+
+    def job(
+        self,
+        path: str,
+        *,
+        lifetime: float = LEASE_SECONDS,
+        quota: int | None = None,
+        expected_bytes: int | None = None,
+        throughput: int | None = None,
+        latency_sensitive: bool = False,
+        delete_after_read: bool = False,
+        keep_after: bool = False,
+        recompute_per_mib: float | None = None,
+        expected_reads: int | None = None,
+    ) -> Entered[AsyncJobScope]:
+        """Makes a job, a subtree that goes when the `async with` block is left.
+
+        Its arguments are those of `Store.job`.
+        """
+        request = job_request(
+            path,
+            lifetime,
+            quota,
+            expected_bytes,
+            throughput,
+            latency_sensitive,
+            delete_after_read,
+            keep_after,
+            recompute_per_mib,
+            expected_reads,
+        )
+        return Entered(self._job(request))
+
+    async def register_job(
+        self,
+        path: str,
+        *,
+        lease: float = LEASE_SECONDS,
+        quota_bytes: int | None = None,
+        recompute_per_mib: float | None = None,
+        expected_reads: int | None = None,
+    ) -> Job:
+        """Makes a job that the caller renews: it goes when its lease, in seconds, runs out."""
+        request = job_request(
+            path,
+            lease,
+            quota_bytes,
+            None,
+            None,
+            False,
+            False,
+            False,
+            recompute_per_mib,
+            expected_reads,
+        )
+        return Job.of(json.loads(await self._calls.run(self._client.register_job, *request)))
+
+    async def renew_job(self, job: int | Job) -> None:
+        """Renews a job's lease."""
+        await self._calls.run(self._client.renew_job, job_id(job))
+
+    async def end_job(self, job: int | Job) -> None:
+        """Ends a job and deletes its subtree, unless it was to be kept."""
+        await self._calls.run(self._client.end_job, job_id(job))
 
     async def jobs(self) -> Jobs:
         """Lists the jobs."""
@@ -330,6 +428,25 @@ class AsyncStore:
         raw = await self._calls.run(self._client.events, after, most, millis("wait", wait))
         return [Event.of(each) for each in json.loads(raw)]
 
+    async def follow(
+        self, after: int | None = None, *, timeout: float | None = None
+    ) -> AsyncIterator[Event]:
+        """Yields events as they happen, and waits for the next one, as `Store.follow` does."""
+        bound = arguments.some_millis("timeout", timeout)
+        most = None if bound is None else bound / 1000
+        last = await self._last_sequence() if after is None else whole("after", after)
+        heard = time.monotonic()
+        while True:
+            left = EVENTS_WAIT if most is None else most - (time.monotonic() - heard)
+            events = await self.events(last, wait=max(min(left, EVENTS_WAIT), 0.0))
+            if not events and most is not None and left <= EVENTS_WAIT:
+                return
+            for event in events:
+                last = event.sequence
+                yield event
+            if events:
+                heard = time.monotonic()
+
     async def report(self) -> LossReport:
         """Returns everything that was ever declared lost."""
         return LossReport.of(json.loads(await self._calls.run(self._client.report)))
@@ -351,11 +468,48 @@ class AsyncStore:
             raise Closed("the store is closed")
         return self._native
 
-    async def _reader(self, path: str) -> AsyncReader:
-        return AsyncReader(await self._run("lookup", 0, self._client.reader, path), self._run)
+    async def _last_sequence(self) -> int:
+        last = 0
+        while events := await self.events(last):
+            last = events[-1].sequence
+        return last
+
+    async def _job(self, request: JobRequest) -> AsyncJobScope:
+        registered = self._calls.run(self._client.register_job, *request)
+        job = Job.of(json.loads(await registered))
+        return AsyncJobScope(self, job, self._client.keep_job(job.job, request[1]))
+
+    async def _put_in_steps(
+        self, path: str, data: Any, options: _sanderling.Options, progress: Progress
+    ) -> Stat:
+        view = _sanderling.Buffer(data)
+        native = await self._run("create", 0, self._client.create, path, options)
+        async with AsyncWriter(native, path, self._run, True, progress) as writer:
+            for start in range(0, len(view), STEP_BYTES):
+                await writer.write(view[start : start + STEP_BYTES])
+        assert writer.stat is not None
+        return writer.stat
+
+    async def _get_in_steps(self, path: str, progress: Progress) -> Buffer:
+        async with await self._reader(path, progress) as reader:
+            whole = memoryview(mmap.mmap(-1, reader.size) if reader.size else bytearray())
+            for start in range(0, len(whole), STEP_BYTES):
+                await reader.readinto(whole[start : start + STEP_BYTES])
+        if reader.stat.delete_after_read:
+            await self._calls.run(self._client.delete_read, path, reader.stat.object)
+        return _sanderling.Buffer(whole.toreadonly())
+
+    async def _reader(self, path: str, progress: Progress | None) -> AsyncReader:
+        native = await self._run("lookup", 0, self._client.reader, path)
+        return AsyncReader(native, self._run, progress)
 
     async def _writer(
-        self, path: str, kind: str, options: _sanderling.Options, autocommit: bool
+        self,
+        path: str,
+        kind: str,
+        options: _sanderling.Options,
+        autocommit: bool,
+        progress: Progress | None,
     ) -> AsyncWriter:
         if kind == "a":
             try:
@@ -364,7 +518,7 @@ class AsyncStore:
                 native = await self._run("create", 0, self._client.create, path, options)
         else:
             native = await self._run("create", 0, self._client.create, path, options)
-        return AsyncWriter(native, path, self._run, autocommit)
+        return AsyncWriter(native, path, self._run, autocommit, progress)
 
     async def _stat(
         self,
