@@ -1,5 +1,6 @@
 //! `sanderling fs`: work with objects.
 
+mod attributes;
 mod get;
 mod list;
 mod put;
@@ -8,13 +9,14 @@ mod usage;
 
 use std::io::Write;
 
-use sanderling_client::Client;
-use sanderling_protocol::message::{ObjectKind, ObjectStat};
+use sanderling_client::{Client, PutOptions};
+use sanderling_protocol::message::{CreateMode, ObjectKind, ObjectStat};
 use sanderling_protocol::{Path, Reply, Request};
 
-use crate::args::fs::{ContainerKind, Fs, Mkdir, Mv, Paths};
+use crate::args::fs::{Concat, ContainerKind, Fs, Mkdir, Mv, Paths};
 use crate::failure::{Exit, Failure};
 use crate::node::unexpected;
+use crate::refused;
 use crate::session::Session;
 use crate::units;
 
@@ -40,6 +42,8 @@ pub(crate) async fn run(session: Session, command: Fs) -> Result<(), Failure> {
         Fs::Mkdir(args) => make(&session, args).await,
         Fs::Mv(args) => rename(&session, args).await,
         Fs::Stat(args) => stat(&session, args).await,
+        Fs::Attr(args) => attributes::run(&session, args).await,
+        Fs::Concat(args) => concat(&session, args).await,
         Fs::Du(args) => usage::of_subtrees(&session, args).await,
         Fs::Df => usage::of_nodes(&session).await,
     }
@@ -71,6 +75,15 @@ async fn rename(session: &Session, args: Mv) -> Result<(), Failure> {
     session.output.result(&serde_json::json!({ "from": args.from, "to": to }), |_| Ok(()))
 }
 
+async fn concat(session: &Session, args: Concat) -> Result<(), Failure> {
+    let client = session.client().await?;
+    let mode = if args.force { CreateMode::Replace } else { CreateMode::New };
+    let options = PutOptions { mode, parents: args.parents, ..PutOptions::default() };
+    let made = client.concat(&args.parts, &args.to, &options).await;
+    let stat = made.map_err(|error| refused::client(&error, &session.namenode))?;
+    session.output.result(&serde_json::json!({ "object": stat }), |_| Ok(()))
+}
+
 /// Returns `to/name` when `to` is a directory, else `to`.
 async fn into_directory(
     session: &Session,
@@ -86,7 +99,7 @@ async fn into_directory(
 }
 
 fn joined(directory: &Path, name: &str) -> Result<Path, Failure> {
-    directory.join(name).map_err(|refusal| crate::refused::refusal_failure(&refusal))
+    directory.join(name).map_err(|refusal| refused::refusal_failure(&refusal))
 }
 
 /// Returns the facts about an object; `None` when it does not exist.
@@ -141,6 +154,7 @@ fn write_stat(writer: &mut dyn Write, stat: &ObjectStat) -> std::io::Result<()> 
     if let Some(job) = stat.job {
         writeln!(writer, "  job       {job}")?;
     }
+    attributes::write(writer, &stat.attributes)?;
     writeln!(writer, "  created   {}", units::instant(stat.created_at))?;
     writeln!(writer, "  modified  {}", units::instant(stat.modified_at))
 }

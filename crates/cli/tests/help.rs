@@ -25,6 +25,8 @@ const COMMANDS: &[&[&str]] = &[
     &["fs", "mkdir"],
     &["fs", "mv"],
     &["fs", "stat"],
+    &["fs", "attr"],
+    &["fs", "concat"],
     &["fs", "du"],
     &["fs", "df"],
     &["fs", "tree"],

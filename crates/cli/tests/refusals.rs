@@ -42,6 +42,33 @@ fn wrong_command_lines_end_with_2() {
 }
 
 #[test]
+fn parts_become_one_file_and_texts_are_kept_beside_its_bytes() {
+    let cluster = Cluster::of(1);
+    let cli = |words: &[&str]| cluster.cli(words);
+    let parts = tempfile::tempdir().unwrap();
+    let local = |name: &str, bytes: usize| {
+        let path = parts.path().join(name);
+        std::fs::write(&path, vec![name.as_bytes()[0]; bytes]).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (a, b) = (local("a", 1000), local("b", 70_000));
+    assert_eq!(cli(&["fs", "put", &a, &b, "/", "--attribute", "by=hand"]).code, 0);
+    assert_refused(&cli(&["fs", "concat", "/a", "/none", "/whole"]), 3, &["/none"]);
+    assert_refused(&cli(&["fs", "concat", "/a", "/a", "/whole"]), 1, &["once at most"]);
+    assert_eq!(cli(&["fs", "concat", "/a", "/b", "/whole"]).code, 0);
+    assert_eq!(cli(&["fs", "cat", "/whole"]).stdout.len(), 71_000);
+    assert_refused(&cli(&["fs", "stat", "/a"]), 3, &["/a"]);
+    assert_eq!(cli(&["fs", "attr", "/whole"]).stdout, "");
+    assert_refused(&cli(&["fs", "attr", "/whole", "=x"]), 2, &["NAME=TEXT"]);
+    let set = cli(&["fs", "attr", "/whole", "a=1", "b=x=y"]);
+    assert_eq!((set.code, set.stdout.as_str()), (0, "a=1\nb=x=y\n"));
+    assert_eq!(cli(&["fs", "attr", "/whole", "--remove", "a"]).stdout, "b=x=y\n");
+    assert!(cli(&["fs", "stat", "/whole"]).stdout.contains("kept      b=x=y"));
+    let long = format!("long={}", "x".repeat(9000));
+    assert_refused(&cli(&["fs", "attr", "/whole", &long]), 1, &["too large"]);
+}
+
+#[test]
 fn objects_that_are_not_as_wanted_are_refused_with_their_code() {
     let cluster = Cluster::of(1);
     let cli = |words: &[&str]| cluster.cli(words);

@@ -26,6 +26,10 @@ pub(crate) enum Fs {
     Mv(Mv),
     /// Show the facts about an object
     Stat(Paths),
+    /// Show or change what is kept beside an object's bytes
+    Attr(Attr),
+    /// Make one file of others, which are gone then, without moving a byte
+    Concat(Concat),
     /// Sum up what subtrees hold
     Du(Du),
     /// Show the room left on the nodes
@@ -77,6 +81,9 @@ pub(crate) struct Put {
     /// Store directories with what is in them
     #[arg(short, long)]
     pub(crate) recursive: bool,
+    /// Keep this text beside the bytes of each; may be repeated
+    #[arg(long, value_name = "NAME=TEXT", value_parser = attribute)]
+    pub(crate) attribute: Vec<(String, String)>,
     /// How to store them.
     #[command(flatten)]
     pub(crate) storing: Storing,
@@ -166,6 +173,44 @@ pub(crate) struct Mv {
     /// Replace a file of that name
     #[arg(short, long)]
     pub(crate) force: bool,
+}
+
+/// `fs attr`.
+#[derive(Debug, Args)]
+pub(crate) struct Attr {
+    /// The object
+    pub(crate) path: Path,
+    /// Texts to set; without any, and without --remove, they are shown
+    #[arg(value_name = "NAME=TEXT", value_parser = attribute)]
+    pub(crate) set: Vec<(String, String)>,
+    /// Take the text of this name out; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) remove: Vec<String>,
+}
+
+/// Reads `name=text`.
+fn attribute(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, text)) if !name.is_empty() => Ok((name.to_owned(), text.to_owned())),
+        _ => Err("an attribute is written NAME=TEXT".to_owned()),
+    }
+}
+
+/// `fs concat`.
+#[derive(Debug, Args)]
+pub(crate) struct Concat {
+    /// The parts, in their order: sealed files longer than 512 bytes, but for the first
+    #[arg(required = true, value_name = "PART")]
+    pub(crate) parts: Vec<Path>,
+    /// The new file
+    #[arg(value_name = "PATH")]
+    pub(crate) to: Path,
+    /// Replace what has the name
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Make missing directories above it
+    #[arg(short, long)]
+    pub(crate) parents: bool,
 }
 
 /// Some objects.

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::{FILES_AT_ONCE_MAX, PIECE_BYTES, into_directory, joined, stat_of};
-use crate::args::fs::{Put, Storing};
+use crate::args::fs::Put;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::refused;
@@ -118,11 +118,11 @@ async fn planned(
     };
     let kind = kind_in(session, client, &to).await?;
     if is_stdin {
-        return Ok(vec![job(args.storing, kind, source, to, None)]);
+        return Ok(vec![job(args, kind, source, to, None)]);
     }
     let metadata = std::fs::metadata(source).map_err(|error| Failure::file(source, &error))?;
     if !metadata.is_dir() {
-        return Ok(vec![job(args.storing, kind, source, to, Some(metadata.len()))]);
+        return Ok(vec![job(args, kind, source, to, Some(metadata.len()))]);
     }
     if !args.recursive {
         let cause = format!("{} is a directory", source.display());
@@ -130,14 +130,14 @@ async fn planned(
             Failure::new(Exit::Failure, "IsADirectory", cause).next("the same command with -r")
         );
     }
-    walk(session, client, args.storing, source, to).await
+    walk(session, client, args, source, to).await
 }
 
 /// Makes the directories of a local tree in the store and lists its files.
 async fn walk(
     session: &Session,
     client: &Client,
-    storing: Storing,
+    args: &Put,
     source: &LocalPath,
     to: Path,
 ) -> Result<Vec<Job>, Failure> {
@@ -159,7 +159,7 @@ async fn walk(
                 waiting.push((from, to));
             } else if metadata.is_file() {
                 let (kind, bytes) = (CreateKind::File, Some(metadata.len()));
-                jobs.push(job(storing, kind, &from, to, bytes));
+                jobs.push(job(args, kind, &from, to, bytes));
             } else {
                 session.output.note(format_args!("passed over: {}, no file", from.display()));
             }
@@ -179,7 +179,8 @@ async fn kind_in(session: &Session, client: &Client, to: &Path) -> Result<Create
     Ok(if kind == Some(ObjectKind::Table) { CreateKind::KeyValue } else { CreateKind::File })
 }
 
-fn job(storing: Storing, kind: CreateKind, from: &LocalPath, to: Path, bytes: Option<u64>) -> Job {
+fn job(args: &Put, kind: CreateKind, from: &LocalPath, to: Path, bytes: Option<u64>) -> Job {
+    let storing = &args.storing;
     let options = PutOptions {
         kind,
         mode: if storing.force { CreateMode::Replace } else { CreateMode::New },
@@ -187,6 +188,7 @@ fn job(storing: Storing, kind: CreateKind, from: &LocalPath, to: Path, bytes: Op
         class: storing.class,
         ttl: storing.ttl.map(|span| span.millis()),
         expected_bytes: bytes,
+        attributes: args.attribute.iter().cloned().collect(),
         ..PutOptions::default()
     };
     // What says that it has no bytes may be endless, such as a device.
