@@ -1,0 +1,206 @@
+//! Requests that no tool of ours would send, thrown at the HTTP doors: every answer is an error
+//! page of the door's own kind or the end of the connection, and nobody else is disturbed.
+
+mod cluster;
+
+use std::time::Duration;
+
+use cluster::{Cluster, block_on, bytes_of, path};
+use sanderling_client::PutOptions;
+use sanderling_protocol::Policy;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Requests of one run.
+const REQUESTS: u64 = 600;
+
+/// Longest wait for an answer, or for the end of a connection that waits for more.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
+
+/// A small generator: the same noise in every run.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    fn pick<'a>(&mut self, all: &[&'a str]) -> &'a str {
+        all[self.below(all.len())]
+    }
+
+    fn bytes(&mut self, most: usize) -> Vec<u8> {
+        (0..self.below(most)).map(|_| self.next() as u8).collect()
+    }
+}
+
+const METHODS: &[&str] =
+    &["GET", "GET", "POST", "POST", "DELETE", "PUT", "HEAD", "OPTIONS", "PATCH", "BREW", "get", ""];
+
+/// Pages as they are, nearly are and never were. No node that is there is named: a notice that is
+/// right would be done.
+const TARGETS: &[&str] = &[
+    "/",
+    "//",
+    "/healthz",
+    "/metrics?x=1",
+    "/v1/nodes?all=maybe",
+    "/v1/nodes?unknown=1",
+    "/v1/nodes/",
+    "/v1/nodes/none",
+    "/v1/nodes/none/notice",
+    "/v1/nodes/99999999999999999999/notice",
+    "/v1/nodes/-1/decommission",
+    "/v1/nodes/%00%ff/recommend",
+    "/v1/nodes/%2e%2e%2f/cancel",
+    "/v1/nodes/\u{fc}/notice",
+    "/v1/events?after=-1",
+    "/v1/events?after=1e99",
+    "/v1/report/../nodes",
+    "/v1/notice/x",
+    "/v2/nodes",
+    "http://elsewhere.example/v1/nodes",
+    "*",
+    "no-slash",
+    "/ /",
+];
+
+const HEADERS: &[&str] = &[
+    "host: x",
+    "host: x\r\nhost: y",
+    "content-length: 5",
+    "content-length: -1",
+    "content-length: 99999999999999999999",
+    "content-length: 5\r\ncontent-length: 7",
+    "content-length: 70000",
+    "transfer-encoding: chunked",
+    "transfer-encoding: chunked\r\ncontent-length: 3",
+    "transfer-encoding: gzip, chunked",
+    "origin: http://evil.example",
+    "origin: null",
+    "authorization: Bearer",
+    "authorization: Bearer a.b.c",
+    "authorization: Basic Og==",
+    "last-event-id: x",
+    "expect: 100-continue",
+    "connection: upgrade\r\nupgrade: websocket",
+    "content-type: text/plain",
+    ": nameless",
+    "no colon",
+    " folded: x",
+];
+
+const BODIES: &[&str] = &[
+    "",
+    "{}",
+    "null",
+    "[",
+    "{\"deadline_seconds\": 1e400}",
+    "{\"deadline_seconds\": -1}",
+    "{\"deadline_seconds\": \"soon\"}",
+    "{\"deadline_millis\": 9223372036854775808}",
+    "{\"deadline_millis\": 1, \"deadline_seconds\": 1}",
+    "{\"deadline_seconds\": 30, \"reason\": 7}",
+    "{\"deadline_seconds\": 30, \"unknown\": true}",
+    "{\"reason\": \"\\ud800\"}",
+    "ffffffff\r\n",
+    "5\r\nabc",
+];
+
+fn request(noise: &mut Noise) -> Vec<u8> {
+    if noise.below(12) == 0 {
+        return noise.bytes(3000);
+    }
+    let mut target = noise.pick(TARGETS).to_owned();
+    match noise.below(20) {
+        0 => target.push_str(&"a".repeat(noise.below(200_000))),
+        1 => target.push_str(&"?a=1&".repeat(noise.below(2_000))),
+        _ => {}
+    }
+    let mut body = match noise.below(8) {
+        0 => noise.bytes(2000),
+        1 => "[".repeat(noise.below(100_000)).into_bytes(),
+        _ => noise.pick(BODIES).as_bytes().to_vec(),
+    };
+    let version = noise.pick(&["HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/9.9", "X"]);
+    let mut head = format!("{} {target} {version}\r\n", noise.pick(METHODS));
+    for _ in 0..noise.below(4) {
+        head.push_str(noise.pick(HEADERS));
+        head.push_str("\r\n");
+    }
+    if noise.below(3) > 0 {
+        head.push_str(&format!("host: x\r\ncontent-length: {}\r\n", body.len()));
+    }
+    if noise.below(30) == 0 {
+        head.push_str(&"x: y\r\n".repeat(noise.below(3_000)));
+    }
+    let mut request = head.into_bytes();
+    if noise.below(20) > 0 {
+        request.extend_from_slice(b"connection: close\r\n\r\n");
+    }
+    request.append(&mut body);
+    request
+}
+
+/// Sends a request and returns everything that comes back until the server closes.
+async fn thrown(address: &str, request: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).await.expect("the door is open");
+    // The server may close before it has taken everything.
+    let _ = stream.write_all(request).await;
+    let _ = stream.shutdown().await;
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(ANSWERED_WITHIN, stream.read_to_end(&mut answer)).await;
+    assert!(read.is_ok(), "neither an answer nor an end to {}", request.escape_ascii());
+    answer
+}
+
+/// An answer is nothing, or a response whose error, if it is one, is told as JSON, unless it was no
+/// HTTP.
+fn check(request: &[u8], answer: &[u8]) {
+    if answer.is_empty() {
+        return;
+    }
+    let text = String::from_utf8_lossy(answer);
+    let asked = request[..request.len().min(400)].escape_ascii();
+    let status = text.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5));
+    let status: u16 = status.and_then(|status| status.parse().ok()).unwrap_or_default();
+    assert!((100..500).contains(&status), "{asked}: {text}");
+    assert!(!text.contains("panicked") && !text.contains(".rs:"), "{asked}: {text}");
+    let Some((_, body)) = text.split_once("\r\n\r\n") else { panic!("no head: {asked}: {text}") };
+    if status >= 400 && !body.is_empty() {
+        let page: Result<Value, _> = serde_json::from_str(body);
+        let message = page.as_ref().ok().and_then(|page| page["error"]["message"].as_str());
+        assert!(message.is_some_and(|message| !message.is_empty()), "{asked}: {text}");
+    }
+}
+
+#[test]
+fn noise_gets_error_pages_and_nobody_else_is_disturbed() {
+    let cluster = Cluster::of(2);
+    let doors = [&cluster.namenode.http_address, &cluster.datanodes[0].http_address];
+    block_on(async {
+        let client = cluster.client().await;
+        let data = bytes_of(1, 300_000);
+        let options = PutOptions::default();
+        client.put(&path("/file"), data.clone(), &options).await.expect("there is room");
+        for seed in 1..=REQUESTS {
+            let mut noise = Noise(seed * 0x9e37_79b9);
+            let request = request(&mut noise);
+            check(&request, &thrown(doors[(seed % 2) as usize], &request).await);
+        }
+        for door in doors {
+            assert_eq!(cluster::http::get(door, "/healthz").await["status"], "ok");
+        }
+        assert!(client.get(&path("/file")).await.expect("it is there") == data);
+        let nodes = client.nodes(true).await.expect("the namenode answers");
+        assert!(nodes.iter().all(|node| node.policy == Policy::Active), "{nodes:?}");
+    });
+}
