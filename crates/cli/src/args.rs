@@ -129,6 +129,9 @@ pub(crate) enum Command {
     /// Make secrets and tokens
     #[command(subcommand)]
     Token(security::Token),
+    /// Make certificates
+    #[command(subcommand)]
+    Tls(security::Tls),
     /// Check this machine and the way to the namenode
     Doctor(tools::Doctor),
     /// Write the completions of a shell

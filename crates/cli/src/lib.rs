@@ -24,6 +24,7 @@ mod security;
 mod serve;
 mod session;
 mod sim;
+mod tls;
 mod token;
 mod units;
 
@@ -92,6 +93,7 @@ fn run(global: &Global, command: Command) -> Result<(), Failure> {
         }
         Command::Lab(command) => lab::run(global, command),
         Command::Token(command) => token::run(global, command),
+        Command::Tls(command) => tls::run(global, command),
         Command::Doctor(args) => session::run(global, |session| doctor::run(session, args)),
         Command::Completions(args) => completions(args.shell),
     }

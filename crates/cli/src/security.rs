@@ -6,7 +6,9 @@ use std::path::Path;
 
 use sanderling_protocol::Token;
 use sanderling_protocol::message::Role;
-use sanderling_transport::{Credentials, Secret, SecretError, Security, TokenSource};
+use sanderling_transport::{
+    ClientTls, Credentials, Secret, SecretError, Security, ServerTls, TlsError, TokenSource,
+};
 
 use crate::args::Global;
 use crate::args::security::{Guard, Held};
@@ -30,7 +32,23 @@ pub(crate) fn shown(global: &Global) -> Result<Credentials, Failure> {
     if let Some(token) = &token {
         token.token().map_err(|error| failed(&error))?;
     }
-    Ok(Credentials { token })
+    Ok(Credentials { token, tls: peers(global)? })
+}
+
+/// Returns how the certificates of those who are called are checked.
+///
+/// # Errors
+/// The authorities' file is none.
+fn peers(global: &Global) -> Result<Option<ClientTls>, Failure> {
+    let read = |path: &std::path::PathBuf| ClientTls::read(path, &global.shown.tls_name);
+    global.shown.tls_ca.as_ref().map(read).transpose().map_err(|error| tls_failed(&error))
+}
+
+fn tls_failed(error: &TlsError) -> Failure {
+    Failure::new(Exit::Failure, "BadCertificate", error).next(match error {
+        TlsError::Key(SecretError::Open { path }) => format!("chmod 600 {}", path.display()),
+        _ => "sanderling tls new --out DIR".to_owned(),
+    })
 }
 
 /// Returns what a server has that listens.
@@ -39,7 +57,14 @@ pub(crate) fn shown(global: &Global) -> Result<Credentials, Failure> {
 /// As [`held`].
 pub(crate) fn guard(global: &Global, guard: &Guard) -> Result<Security, Failure> {
     let security = held(global, &guard.held)?;
-    Ok(Security { allow_unauthenticated: guard.allow_unauthenticated, ..security })
+    let tls = match (&guard.tls_cert, &guard.tls_key) {
+        (Some(certificate), Some(key)) => {
+            Some(ServerTls::read(certificate, key).map_err(|error| tls_failed(&error))?)
+        }
+        _ => None,
+    };
+    let allow_unauthenticated = guard.allow_unauthenticated;
+    Ok(Security { tls, allow_unauthenticated, ..security })
 }
 
 /// Returns what a server shows that only calls others.
@@ -54,9 +79,9 @@ pub(crate) fn caller(global: &Global, held: &Held, role: Role) -> Result<Credent
 ///
 /// # Errors
 /// A file cannot be read, or others can read it.
-fn held(_global: &Global, held: &Held) -> Result<Security, Failure> {
+fn held(global: &Global, held: &Held) -> Result<Security, Failure> {
     let secret = held.secret_file.as_deref().map(secret).transpose()?;
-    Ok(Security { secret, ..Security::default() })
+    Ok(Security { secret, peers: peers(global)?, ..Security::default() })
 }
 
 /// Reads the cluster's secret.

@@ -50,6 +50,8 @@ const COMMANDS: &[&[&str]] = &[
     &["token"],
     &["token", "secret"],
     &["token", "new"],
+    &["tls"],
+    &["tls", "new"],
     &["doctor"],
     &["completions"],
 ];

@@ -8,13 +8,15 @@ use cluster::{Cluster, Ran, SOON, Shape, block_on, bytes_of, http, path, run, sa
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{Refusal, Token};
-use sanderling_transport::{Credentials, TokenSource};
+use sanderling_transport::{ClientTls, Credentials, TLS_NAME, TokenSource};
 use tempfile::TempDir;
 
 /// A cluster whose servers have a secret, and who makes tokens for it.
 struct Guarded {
     cluster: Cluster,
     secret: String,
+    /// The authority, where the doors have TLS.
+    authority: Option<PathBuf>,
     place: TempDir,
 }
 
@@ -28,19 +30,37 @@ fn kept(text: &str) -> &'static str {
 }
 
 impl Guarded {
+    /// Starts servers with a secret.
     fn start(datanodes: usize) -> Self {
+        Self::start_with(datanodes, false, &[])
+    }
+
+    /// Starts servers with a secret and certificates.
+    fn encrypted(datanodes: usize, flags: &[&'static str]) -> Self {
+        Self::start_with(datanodes, true, flags)
+    }
+
+    fn start_with(datanodes: usize, has_tls: bool, flags: &[&'static str]) -> Self {
         let place = TempDir::new().expect("a directory for the test");
         let secret = text(place.path().join("secret"));
         let made = run(sanderling().args(["token", "secret", "--out", &secret]));
         assert_eq!(made.code, 0, "{made}");
-        let flags = ["--secret-file", &secret];
-        let cluster = Cluster::start(Shape {
-            datanodes,
-            namenode: flags.map(str::to_owned).to_vec(),
-            datanode: flags.map(kept).to_vec(),
-            ..Shape::default()
-        });
-        Self { cluster, secret, place }
+        let mut all = vec!["--secret-file", kept(&secret)];
+        if has_tls {
+            let out = text(place.path().join("tls"));
+            let made = run(sanderling().args(["tls", "new", "--out", &out]));
+            assert_eq!(made.code, 0, "{made}");
+            for (flag, name) in
+                [("--tls-ca", "ca.pem"), ("--tls-cert", "node.pem"), ("--tls-key", "node.key")]
+            {
+                all.extend([flag, kept(&format!("{out}/{name}"))]);
+            }
+        }
+        let namenode = all.iter().map(|word| (*word).to_owned()).collect();
+        let datanode = [&all[..], flags].concat();
+        let cluster = Cluster::start(Shape { datanodes, namenode, datanode, ..Shape::default() });
+        let authority = has_tls.then(|| place.path().join("tls/ca.pem"));
+        Self { cluster, secret, authority, place }
     }
 
     /// Makes a token with the command, as an operator does.
@@ -52,13 +72,15 @@ impl Guarded {
         Token::new(&made.stdout)
     }
 
-    fn config(token: &Token) -> ClientConfig {
+    fn config(&self, token: &Token) -> ClientConfig {
         let token = Some(TokenSource::Given(token.clone()));
-        ClientConfig { credentials: Credentials { token }, ..ClientConfig::default() }
+        let tls = self.authority.as_deref();
+        let tls = tls.map(|ca| ClientTls::read(ca, TLS_NAME).expect("made by tls new"));
+        ClientConfig { credentials: Credentials { token, tls }, ..ClientConfig::default() }
     }
 
     async fn client(&self, flags: &[&str]) -> Client {
-        self.cluster.client_of(Self::config(&self.token(flags))).await
+        self.cluster.client_of(self.config(&self.token(flags))).await
     }
 
     /// Runs a command with a token in its environment.
@@ -67,6 +89,9 @@ impl Guarded {
         command.args(words).env("SANDERLING_NAMENODE", &self.cluster.namenode.address);
         if let Some(token) = token {
             command.env("SANDERLING_TOKEN", token.reveal());
+        }
+        if let Some(authority) = &self.authority {
+            command.env("SANDERLING_TLS_CA", authority);
         }
         run(&mut command)
     }
@@ -185,10 +210,72 @@ fn pages_of_http_ask_for_the_same_tokens() {
 /// Waits until a token has expired.
 async fn until_ended(guarded: &Guarded, token: &Token) {
     let limit = std::time::Instant::now() + SOON;
-    let config = Guarded::config(token);
+    let config = guarded.config(token);
     let address = &guarded.cluster.namenode.address;
     while Client::connect(address, config.clone()).await.is_ok() {
         assert!(std::time::Instant::now() < limit, "the token expires");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
+}
+
+#[test]
+fn cluster_with_tls_takes_a_notice_and_a_kill() {
+    let mut guarded = Guarded::encrypted(3, &[]);
+    let bytes = bytes_of(3, 6 << 20);
+    let object = path("/object");
+    block_on(async {
+        let client = guarded.client(&["--role", "admin"]).await;
+        client.put(&object, bytes.clone(), &PutOptions::default()).await.expect("put");
+        assert_eq!(client.get(&object).await.expect("get"), bytes);
+        let nodes = client.nodes(false).await.expect("an admin's token");
+        let held = nodes.iter().find(|node| node.blocks > 0).expect("some node has it");
+        let name = held.name.clone();
+        let admin = guarded.token(&["--role", "admin"]);
+        let words = ["node", "notice", &name, "--deadline", "60s", "--wait"];
+        let noticed = guarded.cli(Some(&admin), &words);
+        assert_eq!(noticed.code, 0, "{noticed}");
+        guarded.cluster.datanode(&name).kill();
+        let fresh = guarded.client(&[]).await;
+        assert_eq!(fresh.get(&object).await.expect("it was moved over TLS"), bytes);
+        let big = bytes_of(4, 20 << 20);
+        fresh.put(&path("/big"), big.clone(), &PutOptions::default()).await.expect("put");
+        assert_eq!(fresh.get(&path("/big")).await.expect("get"), big);
+    });
+}
+
+#[test]
+fn ends_that_do_not_agree_on_tls_say_so() {
+    let guarded = Guarded::encrypted(1, &[]);
+    let token = guarded.token(&[]);
+    let address = guarded.cluster.namenode.address.clone();
+    let ask = |namenode: &str, authority: Option<&str>, name: &str| {
+        let mut command = sanderling();
+        command.args(["fs", "ls", "/", "--namenode", namenode, "--tls-name", name]);
+        command.env("SANDERLING_TOKEN", token.reveal());
+        if let Some(authority) = authority {
+            command.args(["--tls-ca", authority]);
+        }
+        let ran = run(&mut command);
+        assert!(ran.took < SOON, "{ran}");
+        ran
+    };
+    let own = text(guarded.authority.clone().expect("it has one"));
+    let good = ask(&address, Some(&own), TLS_NAME);
+    assert_eq!(good.code, 0, "{good}");
+    let plain = ask(&address, None, TLS_NAME);
+    assert!(plain.stderr.contains("this port speaks TLS"), "{plain}");
+    let other = text(guarded.place.path().join("other"));
+    assert_eq!(run(sanderling().args(["tls", "new", "--out", &other])).code, 0);
+    let wrong = ask(&address, Some(&format!("{other}/ca.pem")), TLS_NAME);
+    assert!(wrong.stderr.contains("its certificate is not believed"), "{wrong}");
+    let name = ask(&address, Some(&own), "elsewhere");
+    assert!(name.stderr.contains("its certificate is not believed"), "{name}");
+    let plain = Guarded::start(0);
+    let refused = ask(&plain.cluster.namenode.address, Some(&own), TLS_NAME);
+    assert!(refused.stderr.contains("it does not speak TLS"), "{refused}");
+    block_on(async {
+        let http = &guarded.cluster.namenode.http_address;
+        let answer = http::shown(http, "GET", "/healthz", None).await;
+        assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("https"), "{answer}");
+    });
 }

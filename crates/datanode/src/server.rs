@@ -108,7 +108,9 @@ impl DatanodeServer {
         tasks.push(tokio::spawn(attend_door(Arc::clone(&node), stop.clone())));
         if let Some(http) = http {
             let pages = TowerToHyperService::new(router(Arc::clone(&node)));
-            let served = serve_http(http, pages, HttpOptions::default(), stop.clone());
+            let tls = node.options.security.tls.clone();
+            let options = HttpOptions { tls, ..HttpOptions::default() };
+            let served = serve_http(http, pages, options, stop.clone());
             tasks.push(tokio::spawn(served));
         }
         Self { node, address, http_address, tasks, failure, stop: stop.drop_guard() }
@@ -255,7 +257,8 @@ async fn serve_incarnation(
     registered: &Registered,
     connections: CancellationToken,
 ) -> Result<Option<Registered>, DatanodeFailure> {
-    let options = ServeOptions::default();
+    let tls = node.options.security.tls.clone();
+    let options = ServeOptions { tls, ..ServeOptions::default() };
     let front = Arc::new(Front::open(Arc::clone(node)));
     let serving = serve(listener, front, options, connections.clone());
     tokio::pin!(serving);

@@ -44,8 +44,9 @@ pub(crate) async fn serve(
     security: Arc<Security>,
     stop: CancellationToken,
 ) {
+    let options = HttpOptions { tls: security.tls.clone(), ..HttpOptions::default() };
     let router = router(Door { requests, security, stop: stop.clone() });
-    serve_http(listener, TowerToHyperService::new(router), HttpOptions::default(), stop).await;
+    serve_http(listener, TowerToHyperService::new(router), options, stop).await;
 }
 
 fn router(door: Door) -> Router {

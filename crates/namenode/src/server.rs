@@ -189,8 +189,8 @@ fn launch(
         security: Arc::clone(&security),
         pass: None,
     });
-    let served =
-        sanderling_transport::serve(listener, service, ServeOptions::default(), shutdown.clone());
+    let bounds = ServeOptions { tls: options.security.tls.clone(), ..ServeOptions::default() };
+    let served = sanderling_transport::serve(listener, service, bounds, shutdown.clone());
     tasks.spawn(async move {
         served.await;
         "protocol"

@@ -20,7 +20,7 @@ use crate::gather::length;
 use crate::inbound::{Broken, Inbound};
 use crate::outgoing::Outgoing;
 use crate::security::Credentials;
-use crate::stream::Stream;
+use crate::stream::{Stream, prepare};
 
 /// Bounds of one connection.
 #[derive(Debug, Clone)]
@@ -108,6 +108,18 @@ impl Connection {
         let stream = dialled
             .map_err(|_| timed_out(address, began.elapsed()))?
             .map_err(|error| unreachable(address, &error))?;
+        let Some(tls) = &options.credentials.tls else {
+            return Self::greet(address, stream, hello, deadline, options).await;
+        };
+        prepare(&stream);
+        let shaken = timeout_at(deadline, tls.connect(stream)).await;
+        let stream =
+            shaken.map_err(|_| timed_out(address, began.elapsed()))?.map_err(|error| match tls
+                .distrust(&error)
+            {
+                Some(why) => CallError::Credentials { address: address.to_owned(), why },
+                None => closed(address, &error.to_string()),
+            })?;
         Self::greet(address, stream, hello, deadline, options).await
     }
 

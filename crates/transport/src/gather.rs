@@ -141,16 +141,22 @@ impl Gather {
         within: Duration,
         mut progress: impl FnMut(),
     ) -> io::Result<()> {
-        while !self.is_empty() {
-            if self.write_now(socket)? > 0 {
+        loop {
+            if !self.is_empty() {
+                if self.write_now(socket)? > 0 {
+                    progress();
+                    continue;
+                }
+            } else if socket.flush_now()? {
+                return Ok(());
+            } else {
+                // Encrypted bytes leave after they were taken.
                 progress();
-                continue;
             }
             timeout(within, socket.writable())
                 .await
                 .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
         }
-        Ok(())
     }
 }
 

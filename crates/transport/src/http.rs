@@ -10,11 +10,19 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+
+use crate::tls::{ServerTls, begins_tls, turn_away};
+
+/// What a caller hears who does not speak TLS.
+const PLAIN_ANSWER: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n\
+    connection: close\r\n\r\n{\"error\":{\"code\":160,\"name\":\"Unauthenticated\",\
+    \"message\":\"not let in: this port speaks TLS: ask with https\"}}\n";
 
 type Failed = Box<dyn Error + Send + Sync>;
 
@@ -40,6 +48,8 @@ pub struct HttpOptions {
     pub answer_within: Duration,
     /// How long answers that are under way at the end may still take.
     pub end_within: Duration,
+    /// What the server shows; without it the door speaks plainly.
+    pub tls: Option<ServerTls>,
 }
 
 impl Default for HttpOptions {
@@ -51,6 +61,7 @@ impl Default for HttpOptions {
             head_within: Duration::from_secs(30),
             answer_within: Duration::from_secs(60),
             end_within: Duration::from_secs(2),
+            tls: None,
         }
     }
 }
@@ -92,7 +103,7 @@ pub async fn serve_http<S, B>(
         let (service, options) = (service.clone(), Arc::clone(&options));
         let shutdown = shutdown.clone();
         connections.spawn(async move {
-            attend(stream, service, &options, shutdown).await;
+            meet(stream, service, &options, shutdown).await;
             drop(place);
         });
     }
@@ -103,7 +114,8 @@ pub async fn serve_http<S, B>(
     connections.shutdown().await;
 }
 
-async fn attend<S, B>(
+/// Shakes hands where the door has TLS, and attends the connection.
+async fn meet<S, B>(
     stream: TcpStream,
     service: S,
     options: &HttpOptions,
@@ -115,6 +127,32 @@ async fn attend<S, B>(
     B: Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<Failed>,
+{
+    let Some(tls) = &options.tls else { return attend(stream, service, options, shutdown).await };
+    let shaken = async {
+        if begins_tls(&stream).await? {
+            return tls.acceptor().accept(stream).await.map(Some);
+        }
+        turn_away(stream, PLAIN_ANSWER.as_bytes()).await;
+        Ok(None)
+    };
+    match timeout(options.head_within, shaken).await {
+        Ok(Ok(Some(stream))) => attend(stream, service, options, shutdown).await,
+        Ok(Ok(None)) => tracing::info!("a caller without TLS was turned away from HTTP"),
+        Ok(Err(error)) => tracing::info!(%error, "a TLS handshake for HTTP failed"),
+        Err(_) => {}
+    }
+}
+
+async fn attend<S, B, I>(stream: I, service: S, options: &HttpOptions, shutdown: CancellationToken)
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Send,
+    S::Future: Send,
+    S::Error: Into<Failed>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Failed>,
+    I: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let within = options.answer_within;
     let bounded = service_fn(move |request| {

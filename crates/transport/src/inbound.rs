@@ -25,6 +25,9 @@ struct State {
     reader: FrameReader,
     stream: ReadHalf,
     awake: Awake,
+    /// Why the peer refused the connection: whoever reads after the one who read it hears the same,
+    /// and not only that the connection has ended.
+    refused: Option<Frame<Bytes>>,
 }
 
 /// Why nothing more is read.
@@ -66,7 +69,8 @@ impl Drop for Reading<'_> {
 
 impl Inbound {
     pub(crate) fn new(stream: ReadHalf, buffers: Buffers) -> Self {
-        let state = State { reader: FrameReader::new(buffers), stream, awake: Awake::default() };
+        let (reader, awake) = (FrameReader::new(buffers), Awake::default());
+        let state = State { reader, stream, awake, refused: None };
         Self { state: Mutex::new(state), turned_away: Mutex::default() }
     }
 
@@ -84,9 +88,9 @@ impl Inbound {
         let Some(mut state) = self.state.try_lock().or_else(|| self.turn_away(context)) else {
             return Poll::Pending;
         };
-        let State { reader, stream, .. } = &mut *state;
+        let State { reader, stream, refused, .. } = &mut *state;
         loop {
-            let frames = take_buffered(reader, &mut take)?;
+            let frames = take_buffered(reader, refused, &mut take)?;
             if frames > 0 {
                 return Poll::Ready(Ok(frames));
             }
@@ -115,8 +119,8 @@ impl Inbound {
         let Some(state) = self.state.try_lock() else { return Ok(()) };
         let mut reading = Reading { inbound: self, state: Some(state) };
         let state = reading.state.as_mut().expect("held until the end");
-        let State { reader, stream, awake } = &mut **state;
-        if !awake.is_due() {
+        let State { reader, stream, awake, refused } = &mut **state;
+        if !stream.can_look() || !awake.is_due() {
             return Ok(());
         }
         let look = || {
@@ -124,7 +128,7 @@ impl Inbound {
                 return Ok(false);
             }
             progress();
-            Ok::<_, Broken>(take_buffered(reader, &mut take)? > 0 && is_done())
+            Ok::<_, Broken>(take_buffered(reader, refused, &mut take)? > 0 && is_done())
         };
         awake.wait(look).map(|_| ())
     }
@@ -132,14 +136,19 @@ impl Inbound {
 
 fn take_buffered(
     reader: &mut FrameReader,
+    refused: &mut Option<Frame<Bytes>>,
     mut take: impl FnMut(Frame<Bytes>),
 ) -> Result<usize, Broken> {
     let mut frames = 0;
+    if let Some(frame) = refused {
+        return Err(Broken::Refused(frame.clone()));
+    }
     loop {
         match reader.buffered(|_| None)? {
             None => return Ok(frames),
             Some(Arrived::Landed(..)) => unreachable!("no memory was offered"),
             Some(Arrived::Frame(frame)) if frame.header.request == 0 => {
+                *refused = Some(frame.clone());
                 return Err(Broken::Refused(frame));
             }
             Some(Arrived::Frame(frame)) => {
@@ -239,5 +248,8 @@ mod tests {
         peer.write_all(&frame(0)).await.unwrap();
         let broken = inbound.read_awake(|_| (), || (), || true).unwrap_err();
         assert!(matches!(broken, Broken::Refused(_)), "{broken:?}");
+        drop(peer);
+        let again = read(&inbound, &mut Vec::new()).await.unwrap_err();
+        assert!(matches!(again, Broken::Refused(_)), "who reads next hears the same: {again:?}");
     }
 }

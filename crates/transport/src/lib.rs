@@ -25,6 +25,7 @@ mod security;
 mod server;
 mod session;
 mod stream;
+mod tls;
 
 pub use buffers::Buffers;
 pub use calls::Patience;
@@ -41,3 +42,4 @@ pub use security::{Admitted, Credentials, Security};
 pub use server::{Handled, Response, ServeOptions, Service, serve};
 pub use session::attend;
 pub use stream::Stream;
+pub use tls::{ClientTls, ServerTls, TLS_NAME, TlsError, TlsStream};

@@ -12,9 +12,9 @@ use crate::security::Security;
 pub enum ListenError {
     /// The address is reachable from other machines and nobody would be asked who they are.
     #[error(
-        "{address} can be reached from other machines and {missing}: give --secret-file (see \
-         sanderling token secret), listen on 127.0.0.1, or pass --allow-unauthenticated on a \
-         network that you trust"
+        "{address} can be reached from other machines and {missing}: give --secret-file, \
+         --tls-cert, --tls-key and --tls-ca (made by sanderling token secret and sanderling tls \
+         new), listen on 127.0.0.1, or pass --allow-unauthenticated on a network that you trust"
     )]
     NotLoopback {
         /// The address asked for.

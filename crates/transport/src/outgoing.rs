@@ -62,9 +62,11 @@ impl Outgoing {
         drop(state);
         frame.push(&header, body);
         let written = self.write_now(&mut frame);
+        // What fails here fails again where the rest is written.
+        let is_flushed = self.socket.flush_now().unwrap_or(false);
         let mut state = self.state.lock();
         state.rest = frame;
-        state.is_writing = !state.rest.is_empty() || !state.queue.is_empty();
+        state.is_writing = !state.rest.is_empty() || !state.queue.is_empty() || !is_flushed;
         if state.is_writing {
             drop(state);
             self.wake.notify_one();
@@ -111,7 +113,7 @@ impl Outgoing {
             let Some(Queued { header, body }) = state.queue.pop_front() else { break };
             gather.push(&header, body);
         }
-        state.is_writing = !gather.is_empty();
+        state.is_writing = !gather.is_empty() || !self.socket.flush_now().unwrap_or(false);
         state.is_writing
     }
 }

@@ -8,12 +8,16 @@ use sanderling_protocol::{Refusal, Token};
 
 use crate::error::CallError;
 use crate::secret::{Pass, Secret, TokenSource};
+use crate::tls::{ClientTls, ServerTls};
 
 /// What a process shows to those it calls.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
     /// The token of its greetings; none where nobody asks for one.
     pub token: Option<TokenSource>,
+    /// How the certificates of those who are called are checked; without it they are called
+    /// plainly.
+    pub tls: Option<ClientTls>,
 }
 
 impl Credentials {
@@ -43,6 +47,10 @@ impl Credentials {
 pub struct Security {
     /// The cluster's secret; without it nobody is asked who he is.
     pub secret: Option<Secret>,
+    /// What its doors show; without it they speak plainly.
+    pub tls: Option<ServerTls>,
+    /// How the certificates of those whom it calls are checked.
+    pub peers: Option<ClientTls>,
     /// Listen beyond loopback although nobody is asked who he is, or everybody can listen in.
     pub allow_unauthenticated: bool,
 }
@@ -52,16 +60,17 @@ impl Security {
     #[must_use]
     pub fn credentials(&self, role: Role) -> Credentials {
         let token = self.secret.clone().map(|secret| TokenSource::Own(secret, role));
-        Credentials { token }
+        Credentials { token, tls: self.peers.clone() }
     }
 
     /// Returns what is missing for an address that other machines reach.
     #[must_use]
     pub const fn missing(&self) -> Option<&'static str> {
-        match &self.secret {
+        match (&self.secret, &self.tls) {
             _ if self.allow_unauthenticated => None,
-            None => Some("nobody would be asked who they are"),
-            Some(_) => None,
+            (None, _) => Some("nobody would be asked who they are"),
+            (Some(_), None) => Some("everybody on the way could listen in"),
+            (Some(_), Some(_)) => None,
         }
     }
 

@@ -9,15 +9,18 @@ use bytes::Bytes;
 use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::message::{Hello, HelloReply};
 use sanderling_protocol::{Header, Refusal};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::buffers::Buffers;
 use crate::landing::Landing;
 use crate::security::Admitted;
-use crate::session::attend;
+use crate::session::{attend, refuse_connection};
+use crate::stream::{Stream, prepare};
+use crate::tls::{Accepted, ServerTls, turn_away};
 
 /// An answer. The header's `body_bytes` is filled in when it is sent.
 #[derive(Debug)]
@@ -101,6 +104,8 @@ pub struct ServeOptions {
     pub read_within: Duration,
     /// Memory that long bodies are received into, by all connections.
     pub buffers: Buffers,
+    /// What the server shows; without it the door speaks plainly.
+    pub tls: Option<ServerTls>,
 }
 
 impl Default for ServeOptions {
@@ -115,6 +120,7 @@ impl Default for ServeOptions {
             read_within: Duration::from_secs(30),
             // Most long bodies go elsewhere: little is worth keeping.
             buffers: Buffers::new(8 << 20),
+            tls: None,
         }
     }
 }
@@ -132,6 +138,28 @@ impl<S: Service> Open<S> {
 impl<S: Service> Drop for Open<S> {
     fn drop(&mut self) {
         self.0.closed();
+    }
+}
+
+/// Shakes hands where the door has TLS. Who does not speak it is told so.
+async fn met(stream: TcpStream, options: &ServeOptions) -> Option<Stream> {
+    let Some(tls) = &options.tls else { return Some(stream.into()) };
+    prepare(&stream);
+    match timeout(options.hello_within, tls.accept(stream)).await.ok()? {
+        Ok(Accepted::Tls(stream)) => Some(stream),
+        Ok(Accepted::Plain(stream)) => {
+            tracing::info!("a caller without TLS was turned away");
+            let why = "this port speaks TLS: give --tls-ca".to_owned();
+            let refusal = refuse_connection(&Refusal::Unauthenticated { why });
+            let mut header = refusal.header;
+            header.body_bytes = refusal.body[0].len() as u32;
+            turn_away(stream, &[&header.encode()[..], &refusal.body[0]].concat()).await;
+            None
+        }
+        Err(error) => {
+            tracing::info!(%error, "a TLS handshake failed");
+            None
+        }
     }
 }
 
@@ -168,7 +196,9 @@ pub async fn serve<S: Service>(
         let open = Open::new(Arc::clone(&service));
         connections.spawn(async move {
             let _held = (permit, open);
-            attend(stream, service, &options).await;
+            if let Some(stream) = met(stream, &options).await {
+                attend(stream, service, &options).await;
+            }
         });
     }
     connections.shutdown().await;

@@ -75,7 +75,7 @@ fn greet<S: Service>(service: &Arc<S>, frame: &Frame<Bytes>) -> (Response, Optio
 }
 
 /// A refusal of the connection itself: it answers request 0, which nobody makes.
-fn refuse_connection(refusal: &Refusal) -> Response {
+pub(crate) fn refuse_connection(refusal: &Refusal) -> Response {
     Response::refused(&Header::new(Op::Hello, 0), refusal)
 }
 
@@ -156,7 +156,7 @@ impl<S: Service> Session<'_, S> {
     /// that has been worth it. Returns whether something came.
     fn fill_awake(&mut self) -> Result<bool, End> {
         let Self { reader, read, awake, .. } = self;
-        if self.alone < ALONE_MIN || reader.is_amid_frame() || !awake.is_due() {
+        if self.alone < ALONE_MIN || reader.is_amid_frame() || !read.can_look() || !awake.is_due() {
             return Ok(false);
         }
         Ok(awake.wait(|| reader.fill_now(read))?)

@@ -11,6 +11,8 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
+use crate::tls::{TlsRead, TlsStream, TlsWrite};
+
 /// Silence after which the kernel asks whether the peer's machine is still there.
 const PROBE_AFTER: Duration = Duration::from_secs(15);
 
@@ -27,6 +29,8 @@ pub enum Stream {
     Tcp(TcpStream),
     /// Within this machine.
     Unix(UnixStream),
+    /// To any machine, encrypted.
+    Tls(TlsStream),
 }
 
 impl From<TcpStream> for Stream {
@@ -45,6 +49,7 @@ impl Stream {
     /// Sets the options that every connection has, and splits it.
     pub(crate) fn prepared(self) -> (ReadHalf, WriteHalf) {
         match self {
+            Self::Tls(TlsStream { read, write }) => (ReadHalf::Tls(read), WriteHalf::Tls(write)),
             Self::Tcp(stream) => {
                 prepare(&stream);
                 let (read, write) = stream.into_split();
@@ -62,7 +67,7 @@ impl Stream {
 ///
 /// Machines taken back by the cloud say no goodbye: without probes their connections would stay
 /// open for ever and in the end use up all that a server accepts.
-fn prepare(stream: &TcpStream) {
+pub(crate) fn prepare(stream: &TcpStream) {
     // Frames are gathered before they are written: waiting for more would only add latency.
     let _ = stream.set_nodelay(true);
     let keepalive = TcpKeepalive::new()
@@ -79,23 +84,32 @@ fn prepare(stream: &TcpStream) {
 pub(crate) enum ReadHalf {
     Tcp(tcp::OwnedReadHalf),
     Unix(unix::OwnedReadHalf),
+    Tls(TlsRead),
 }
 
 impl ReadHalf {
     /// Reads what is there now, whatever the runtime knows of the socket: 0 bytes at the end,
     /// `None` when there is nothing. The runtime hears of these bytes, too, and then finds none.
     pub(crate) fn read_now(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        match rustix::net::recv(self.fd(), buffer, RecvFlags::DONTWAIT) {
+        let Some(descriptor) = self.descriptor() else { return Ok(None) };
+        match rustix::net::recv(descriptor, buffer, RecvFlags::DONTWAIT) {
             Ok((_, read)) => Ok(Some(read)),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn fd(&self) -> BorrowedFd<'_> {
+    /// Tells whether [`Self::read_now`] can ever find anything. What is encrypted has to be read by
+    /// the task that waits for it.
+    pub(crate) const fn can_look(&self) -> bool {
+        !matches!(self, Self::Tls(_))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Tcp(half) => half.as_ref().as_fd(),
-            Self::Unix(half) => half.as_ref().as_fd(),
+            Self::Tcp(half) => Some(half.as_ref().as_fd()),
+            Self::Unix(half) => Some(half.as_ref().as_fd()),
+            Self::Tls(_) => None,
         }
     }
 }
@@ -109,6 +123,7 @@ impl AsyncRead for ReadHalf {
         match self.get_mut() {
             Self::Tcp(half) => Pin::new(half).poll_read(context, buffer),
             Self::Unix(half) => Pin::new(half).poll_read(context, buffer),
+            Self::Tls(half) => half.poll_read(context, buffer),
         }
     }
 }
@@ -118,6 +133,7 @@ impl AsyncRead for ReadHalf {
 pub(crate) enum WriteHalf {
     Tcp(tcp::OwnedWriteHalf),
     Unix(unix::OwnedWriteHalf),
+    Tls(TlsWrite),
 }
 
 impl WriteHalf {
@@ -126,6 +142,7 @@ impl WriteHalf {
         let written = match self {
             Self::Tcp(half) => half.try_write_vectored(slices),
             Self::Unix(half) => half.try_write_vectored(slices),
+            Self::Tls(half) => return half.write_now(slices),
         };
         match written {
             Ok(0) => Err(io::ErrorKind::WriteZero.into()),
@@ -140,6 +157,16 @@ impl WriteHalf {
         match self {
             Self::Tcp(half) => half.writable().await,
             Self::Unix(half) => half.writable().await,
+            Self::Tls(half) => half.writable().await,
+        }
+    }
+
+    /// Gives the kernel what was taken by [`Self::write_now`] and not given to it yet; returns
+    /// whether it has all of it.
+    pub(crate) fn flush_now(&self) -> io::Result<bool> {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => Ok(true),
+            Self::Tls(half) => half.flush_now(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tokens, secrets, and `sanderling token`.
+//! Tokens, secrets, certificates; `sanderling token` and `sanderling tls`.
 
 use std::path::PathBuf;
 
@@ -19,6 +19,25 @@ pub(crate) struct Shown {
         hide_env_values = true
     )]
     pub(crate) token_file: Option<PathBuf>,
+    /// The authorities whose certificates are believed: speak TLS
+    #[arg(
+        long,
+        global = true,
+        value_name = "PEM",
+        env = "SANDERLING_TLS_CA",
+        hide_env_values = true
+    )]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// The name that the cluster's certificates are made for
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "SANDERLING_TLS_NAME",
+        hide_env_values = true,
+        default_value = sanderling_transport::TLS_NAME
+    )]
+    pub(crate) tls_name: String,
 }
 
 /// What a server has.
@@ -38,6 +57,24 @@ pub(crate) struct Guard {
     /// What it has.
     #[command(flatten)]
     pub(crate) held: Held,
+    /// The server's certificate, with those between it and its authority: serve TLS
+    #[arg(
+        long,
+        value_name = "PEM",
+        env = "SANDERLING_TLS_CERT",
+        hide_env_values = true,
+        requires_all = ["tls_key", "tls_ca"]
+    )]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key, in a file that nobody else can read
+    #[arg(
+        long,
+        value_name = "PEM",
+        env = "SANDERLING_TLS_KEY",
+        hide_env_values = true,
+        requires = "tls_cert"
+    )]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Listen beyond loopback although nobody is asked who they are, or everybody can listen in
     #[arg(long)]
     pub(crate) allow_unauthenticated: bool,
@@ -85,4 +122,22 @@ pub(crate) struct New {
     /// Where to; nobody else will be able to read it [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// Make certificates.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Tls {
+    /// Make an authority and a certificate for the cluster's servers
+    New(NewTls),
+}
+
+/// `tls new`.
+#[derive(Debug, Args)]
+pub(crate) struct NewTls {
+    /// The directory to write ca.pem, ca.key, node.pem and node.key to
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// How long the certificates hold
+    #[arg(long, value_name = "DURATION", default_value = "365d")]
+    pub(crate) expires: Span,
 }
