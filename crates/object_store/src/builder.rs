@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use object_store::path::Path as Location;
 use object_store::{Error, ObjectStore};
-use sanderling_client::{Client, ClientConfig, PutOptions};
+use sanderling_client::{Client, ClientConfig, PutOptions, TokenSource};
 use sanderling_protocol::{Millis, Path, StorageClass};
 use thiserror::Error as ThisError;
 use url::Url;
@@ -128,7 +128,8 @@ impl StoreBuilder {
     }
 
     /// Sets an option by its name: `storage_class` (`dram` or `disk`, then `:fall-through`, `:wait`
-    /// or `:refuse`), `ttl`, `timeout` and `upload_ttl` (like `90s`), `read_ahead_bytes`.
+    /// or `:refuse`), `ttl`, `timeout` and `upload_ttl` (like `90s`), `read_ahead_bytes`,
+    /// `token_file`.
     ///
     /// # Errors
     /// `UnknownConfigurationKey`, or `Generic` with what is wrong about the value.
@@ -147,6 +148,11 @@ impl StoreBuilder {
             "upload_ttl" => self.with_upload_ttl(time()?),
             "timeout" => {
                 let config = ClientConfig { call_deadline: time()?, ..self.options.client.clone() };
+                self.with_client_config(config)
+            }
+            "token_file" => {
+                let mut config = self.options.client.clone();
+                config.credentials.token = Some(TokenSource::File(value.into()));
                 self.with_client_config(config)
             }
             "read_ahead_bytes" => match value.parse() {

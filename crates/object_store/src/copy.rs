@@ -3,9 +3,11 @@
 use futures_util::StreamExt;
 use object_store::path::Path as Location;
 use sanderling_client::{Client, ClientError, PutOptions, Reader, Writer};
-use sanderling_protocol::message::{CreateMode, ObjectKind, ObjectStat};
+use sanderling_protocol::limits::INLINE_BYTES_MAX;
+use sanderling_protocol::message::{Condition, ObjectKind, ObjectStat};
 use sanderling_protocol::{Path, Refusal};
 
+use crate::attributes;
 use crate::error::{self, Result};
 use crate::get::pieces;
 use crate::keys;
@@ -21,8 +23,7 @@ impl SanderlingStore {
     ) -> Result<()> {
         let (source, target) = (self.path(from)?, self.path(to)?);
         let client = self.client_for(from).await?;
-        let mut options = self.options().put.clone();
-        options.mode = if must_be_new { CreateMode::New } else { CreateMode::Replace };
+        let condition = must_be_new.then_some(Condition::Absent);
         let mut tries = 1..TRIES_MAX;
         loop {
             let reader = client.open(&source).await.map_err(|error| error::of(from, error))?;
@@ -32,7 +33,12 @@ impl SanderlingStore {
             if source == target && !must_be_new {
                 return Ok(());
             }
-            match self.write_from(client, &[reader], &target, &options).await {
+            let attributes = reader.stat().attributes;
+            let class = attributes::class(&attributes).map_err(|error| error::of(from, error))?;
+            let own = self.options().put.clone();
+            let class = class.unwrap_or(own.class);
+            let options = PutOptions { condition, attributes, class, ..own };
+            match self.write_from(client, &reader, &target, &options).await {
                 Ok(_) => return Ok(()),
                 Err(gone) if error::is_gone(&gone) && tries.next().is_some() => {}
                 Err(error) => return Err(error::of_making(to, error)),
@@ -40,18 +46,22 @@ impl SanderlingStore {
         }
     }
 
-    /// Writes one object of the bytes of others, with a few pieces of them in memory.
-    pub(crate) async fn write_from(
+    /// Writes one object of the bytes of another, with a few pieces of them in memory.
+    async fn write_from(
         &self,
         client: &Client,
-        readers: &[Reader],
+        reader: &Reader,
         target: &Path,
         options: &PutOptions,
     ) -> std::result::Result<ObjectStat, ClientError> {
-        let bytes = readers.iter().map(Reader::bytes).sum();
+        let bytes = reader.bytes();
+        if bytes <= INLINE_BYTES_MAX as u64 {
+            let value = reader.read_range(0, bytes).await?;
+            return client.put(target, value, options).await;
+        }
         let options = PutOptions { expected_bytes: Some(bytes), ..options.clone() };
         let mut writer = client.create(target, &options).await?;
-        match self.stream_into(&mut writer, readers).await {
+        match self.stream_into(&mut writer, reader).await {
             Ok(()) => writer.close().await,
             Err(error) => {
                 let _ = writer.abort().await;
@@ -63,14 +73,12 @@ impl SanderlingStore {
     async fn stream_into(
         &self,
         writer: &mut Writer,
-        readers: &[Reader],
+        reader: &Reader,
     ) -> std::result::Result<(), ClientError> {
-        for reader in readers {
-            let step = self.options().read_ahead_bytes;
-            let mut pieces = pieces(reader.clone(), 0..reader.bytes(), step);
-            while let Some(piece) = pieces.next().await {
-                writer.write_bytes(piece?).await?;
-            }
+        let step = self.options().read_ahead_bytes;
+        let mut pieces = pieces(reader.clone(), 0..reader.bytes(), step);
+        while let Some(piece) = pieces.next().await {
+            writer.write_bytes(piece?).await?;
         }
         Ok(())
     }

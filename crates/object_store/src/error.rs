@@ -57,6 +57,13 @@ pub(crate) fn of(location: &Location, error: ClientError) -> Error {
             Refusal::NotFound { .. } | Refusal::NotADirectory { .. } | Refusal::IsADirectory { .. },
         ) => Error::NotFound { path, source: Box::new(error) },
         Some(Refusal::Exists { .. }) => Error::AlreadyExists { path, source: Box::new(error) },
+        Some(Refusal::Changed { .. }) => Error::Precondition { path, source: Box::new(error) },
+        Some(Refusal::Forbidden { .. }) => {
+            Error::PermissionDenied { path, source: Box::new(error) }
+        }
+        Some(Refusal::Unauthenticated { .. }) => {
+            Error::Unauthenticated { path, source: Box::new(error) }
+        }
         _ => Error::Generic { store: STORE, source: Box::new(error) },
     }
 }

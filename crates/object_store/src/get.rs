@@ -13,6 +13,7 @@ use sanderling_protocol::message::ObjectStat;
 use sanderling_protocol::refusal::ByteRange;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::attributes;
 use crate::error::{self, Result};
 use crate::keys;
 use crate::put::TRIES_MAX;
@@ -32,7 +33,7 @@ impl SanderlingStore {
         if options.head {
             let stat = client.stat(&path).await.map_err(|error| error::of(location, error))?;
             let asked = check(location, &path, &stat, &options)?;
-            return Ok(result(stat, asked, stream::empty().boxed()));
+            return Ok(result(&stat, asked, stream::empty().boxed()));
         }
         let mut tries = 1..TRIES_MAX;
         loop {
@@ -47,7 +48,7 @@ impl SanderlingStore {
                 Ok(bytes) => {
                     let rest = rest(location.clone(), reader, first.end..range.end, step);
                     let payload = stream::iter((!bytes.is_empty()).then_some(Ok(bytes)));
-                    return Ok(result(stat, asked, payload.chain(rest).boxed()));
+                    return Ok(result(&stat, asked, payload.chain(rest).boxed()));
                 }
                 Err(gone) if error::is_gone(&gone) && tries.next().is_some() => {}
                 Err(error) => return Err(error::of(location, error)),
@@ -113,7 +114,7 @@ fn check(
 }
 
 fn result(
-    _stat: ObjectStat,
+    stat: &ObjectStat,
     asked: Asked,
     payload: BoxStream<'static, Result<Bytes>>,
 ) -> GetResult {
@@ -122,7 +123,7 @@ fn result(
         payload: GetResultPayload::Stream(payload),
         meta,
         range,
-        attributes: Default::default(),
+        attributes: attributes::given(&stat.attributes),
         extensions: Default::default(),
     }
 }

@@ -18,6 +18,7 @@
 //! length, which together never come back: replacing an object changes the one, appending to it the
 //! other. There are no old versions.
 
+mod attributes;
 mod builder;
 mod copy;
 mod delete;
@@ -26,6 +27,7 @@ mod get;
 mod keys;
 mod list;
 mod multipart;
+mod pages;
 mod put;
 mod store;
 

@@ -1,25 +1,29 @@
-//! Uploads in parts. A part is a hidden object; completing an upload makes one object of them.
+//! Uploads in parts. A part is a hidden object; completing an upload makes one object of them in one
+//! step, without moving a byte.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path as Location;
 use object_store::{
-    MultipartId, MultipartUpload, PutMultipartOptions, PutPayload, PutResult, UploadPart,
+    Error, MultipartId, MultipartUpload, PutMultipartOptions, PutPayload, PutResult, UploadPart,
 };
 use parking_lot::Mutex;
-use sanderling_client::{ClientError, PutOptions};
-use sanderling_protocol::message::{CreateMode, ObjectKind};
+use sanderling_client::{Client, ClientError, PutOptions};
+use sanderling_protocol::message::ObjectKind;
 use sanderling_protocol::{Path, Refusal};
 use thiserror::Error as ThisError;
 
 use crate::error::{self, Result};
-use crate::put::not_implemented;
 use crate::store::{SanderlingStore, put_result};
 
 /// How the names of the hidden directories of uploads begin.
 const UPLOAD: &str = ".upload-";
+
+/// The hidden object of an upload that has the attributes.
+const OPTIONS: &str = "options";
 
 /// Why an upload cannot go on.
 #[derive(Debug, ThisError)]
@@ -28,6 +32,11 @@ enum BadUpload {
     Id { id: String },
     #[error("no part of this upload has the id {id:?}")]
     Part { id: String },
+    #[error("the upload was completed, aborted, or has vanished: {cause}")]
+    Gone {
+        #[source]
+        cause: ClientError,
+    },
     #[error("part {part} was not uploaded")]
     Missing { part: usize },
 }
@@ -50,12 +59,10 @@ impl SanderlingStore {
         location: &Location,
         options: PutMultipartOptions,
     ) -> Result<Path> {
-        if !options.attributes.is_empty() || !options.tags.is_empty() {
-            return Err(not_implemented("put_multipart_opts with attributes"));
-        }
+        let failed = |error| error::of_making(location, error);
+        let put = self.options_with(location, &options.attributes, &options.tags)?;
         let target = self.path(location)?;
         let client = self.client_for(location).await?;
-        let failed = |error| error::of_making(location, error);
         let above: Vec<Path> = std::iter::successors(target.parent(), Path::parent).collect();
         let found = client.lookup_many(&above).await.map_err(failed)?;
         let existing = above.into_iter().zip(found).find_map(|(path, it)| match it {
@@ -63,12 +70,27 @@ impl SanderlingStore {
             _ => None,
         });
         let name = format!("{UPLOAD}{:016x}", rand::random::<u64>());
-        let directory = existing.unwrap_or_else(Path::root).join(&name);
-        let directory = directory.map_err(|refusal| failed(ClientError::Refused(refusal)))?;
+        let directory = inside(&existing.unwrap_or_else(Path::root), &name).map_err(failed)?;
         let made = client.make_directory(&directory, ObjectKind::Directory, false, false).await;
         made.map_err(failed)?;
-        client.set_ttl(&directory, Some(self.options().upload_ttl)).await.map_err(failed)?;
+        let (kept, limited) = tokio::join!(
+            self.keep_options(client, &directory, put),
+            client.set_ttl(&directory, Some(self.options().upload_ttl)),
+        );
+        kept.and(limited).map_err(failed)?;
         Ok(directory)
+    }
+
+    /// Keeps beside the parts what the object will have beside its bytes.
+    async fn keep_options(
+        &self,
+        client: &Client,
+        directory: &Path,
+        put: PutOptions,
+    ) -> std::result::Result<(), ClientError> {
+        let path = inside(directory, OPTIONS)?;
+        let options = PutOptions { parents: false, ttl: None, ..put };
+        client.put(&path, Bytes::new(), &options).await.map(|_| ())
     }
 
     /// Writes a part and returns its id.
@@ -83,12 +105,15 @@ impl SanderlingStore {
         let bytes = data.content_length();
         let client = self.client_for(location).await?;
         let name = part_name(index);
-        let path =
-            directory.join(&name).map_err(|refusal| failed(ClientError::Refused(refusal)))?;
+        let path = inside(directory, &name).map_err(failed)?;
+        let kept = inside(directory, OPTIONS).map_err(failed)?;
+        let kept = client.stat(&kept).await.map_err(|error| no_upload(location, error))?;
         let options = PutOptions {
-            mode: CreateMode::Replace,
             parents: false,
             ttl: None,
+            class: kept.class,
+            // A value in the catalog cannot be any part.
+            is_inline_allowed: false,
             ..self.options().put.clone()
         };
         // Whoever still uploads has not abandoned it.
@@ -109,14 +134,17 @@ impl SanderlingStore {
     ) -> Result<PutResult> {
         let failed = |error| error::of_making(location, error);
         let client = self.client_for(location).await?;
-        let mut readers = Vec::with_capacity(parts.len());
-        for part in parts {
-            let path = part_path(directory, part)?;
-            readers.push(client.open(&path).await.map_err(failed)?);
-        }
-        let options = self.options().put.clone();
         let target = self.path(location)?;
-        let stat = self.write_from(client, &readers, &target, &options).await.map_err(failed)?;
+        let kept = inside(directory, OPTIONS).map_err(failed)?;
+        let kept = client.stat(&kept).await.map_err(|error| no_upload(location, error))?;
+        let options = PutOptions { attributes: kept.attributes, ..self.options().put.clone() };
+        let parts: Vec<Path> =
+            parts.iter().map(|part| part_path(directory, part)).collect::<Result<_>>()?;
+        let stat = match parts.as_slice() {
+            [] => client.put(&target, Bytes::new(), &options).await,
+            parts => client.concat(parts, &target, &options).await,
+        };
+        let stat = stat.map_err(failed)?;
         // The object is there; what remains of the upload goes with its TTL at the latest.
         let _ = client.delete(directory, true).await;
         Ok(put_result(&stat))
@@ -140,6 +168,18 @@ impl SanderlingStore {
                     || above.contains(&self.options().prefix))
         });
         directory.ok_or_else(|| error::bad(BadUpload::Id { id: id.clone() }))
+    }
+}
+
+fn inside(directory: &Path, name: &str) -> std::result::Result<Path, ClientError> {
+    directory.join(name).map_err(ClientError::Refused)
+}
+
+/// Returns the error of a call about an upload that was completed, aborted, or has vanished.
+fn no_upload(location: &Location, error: ClientError) -> Error {
+    match error.refusal() {
+        Some(Refusal::NotFound { .. }) => error::bad(BadUpload::Gone { cause: error }),
+        _ => error::of_making(location, error),
     }
 }
 

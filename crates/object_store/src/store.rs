@@ -68,6 +68,12 @@ pub(crate) fn e_tag(object: ObjectId, bytes: u64) -> String {
     format!("{:x}-{bytes:x}", object.0)
 }
 
+/// Returns the object that an ETag names.
+pub(crate) fn object_of(tag: &str) -> Option<ObjectId> {
+    let (object, _) = tag.split_once('-')?;
+    u64::from_str_radix(object, 16).ok().map(ObjectId)
+}
+
 /// Returns an object's facts as `object_store` has them.
 pub(crate) fn meta(
     location: Location,

@@ -35,7 +35,13 @@ with_store! {
         integration::copy_rename_nonexistent_object(&store).await
     };
     reads_have_conditions: |store| integration::get_opts(&store).await;
-    parts_make_one_object: |store| integration::multipart(&store, &store).await;
+    writes_have_conditions: |store| integration::put_opts(&store, true).await;
+    attributes_are_kept: |store| integration::put_get_attributes(&store).await;
+    pages_of_a_listing_are_whole: |store| integration::list_paginated(&store, &store).await;
+    parts_make_one_object: |store| {
+        integration::multipart(&store, &store).await;
+        integration::multipart_with_opts(&store, &store).await
+    };
     parts_come_in_any_order: |store| {
         integration::multipart_put_part_out_of_order(&store, &store).await;
         integration::multipart_out_of_order(&store).await

@@ -1,0 +1,88 @@
+//! Attributes and tags of `object_store`, and what the cluster keeps beside an object's bytes.
+//!
+//! The names are those that the S3 door uses, so each shows what the other was given.
+
+use object_store::{Attribute, Attributes, TagSet};
+use sanderling_client::ClientError;
+use sanderling_protocol::message::Attributes as Kept;
+use sanderling_protocol::{Refusal, StorageClass};
+
+const NAMES: [(&str, Attribute); 6] = [
+    ("cache-control", Attribute::CacheControl),
+    ("content-disposition", Attribute::ContentDisposition),
+    ("content-encoding", Attribute::ContentEncoding),
+    ("content-language", Attribute::ContentLanguage),
+    ("content-type", Attribute::ContentType),
+    (STORAGE_CLASS, Attribute::StorageClass),
+];
+const STORAGE_CLASS: &str = "storage-class";
+const USER: &str = "x-amz-meta-";
+const TAGGING: &str = "x-amz-tagging";
+
+/// Returns what to keep.
+///
+/// # Errors
+/// `BadRequest` for an attribute that this version does not know.
+pub(crate) fn kept(attributes: &Attributes, tags: &TagSet) -> Result<Kept, ClientError> {
+    let mut kept = Kept::none();
+    for (attribute, value) in attributes {
+        let known = NAMES.iter().find(|(_, known)| known == attribute).map(|(name, _)| *name);
+        match (attribute, known) {
+            (_, Some(name)) => kept.set(name, value.as_ref()),
+            (Attribute::Metadata(key), None) => kept.set(format!("{USER}{key}"), value.as_ref()),
+            (other, None) => {
+                let why = format!("the attribute {other:?} is not known");
+                return Err(ClientError::Refused(Refusal::BadRequest { why }));
+            }
+        }
+    }
+    if !tags.is_empty() {
+        kept.set(TAGGING, tags.encoded());
+    }
+    Ok(kept)
+}
+
+/// Returns the attributes that are kept of an object. Tags are not among them.
+pub(crate) fn given(kept: &Kept) -> Attributes {
+    let attribute = |name: &str| {
+        let known = NAMES.iter().find(|(known, _)| *known == name).map(|(_, it)| it.clone());
+        known.or_else(|| Some(Attribute::Metadata(name.strip_prefix(USER)?.to_owned().into())))
+    };
+    let kept = kept.iter().filter_map(|(name, text)| {
+        let text = text.to_owned();
+        Some((attribute(name)?, text))
+    });
+    kept.collect()
+}
+
+/// Returns the storage class that attributes ask for.
+///
+/// # Errors
+/// `UnknownStorageClass`.
+pub(crate) fn class(kept: &Kept) -> Result<Option<StorageClass>, ClientError> {
+    let class = kept.get(STORAGE_CLASS).map(str::parse::<StorageClass>);
+    class.transpose().map_err(ClientError::Refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_come_back_as_they_were_given() {
+        let mut tags = TagSet::default();
+        tags.push("owner", "a b");
+        let attributes = Attributes::from_iter([
+            (Attribute::ContentType, "text/plain"),
+            (Attribute::Metadata("Key".into()), "value"),
+            (Attribute::StorageClass, "disk"),
+        ]);
+        let kept = kept(&attributes, &tags).unwrap();
+        assert_eq!(given(&kept), attributes);
+        assert_eq!(kept.get("x-amz-tagging"), Some("owner=a+b"));
+        assert_eq!(class(&kept).unwrap(), Some("disk".parse().unwrap()));
+        assert_eq!(class(&Kept::none()).unwrap(), None);
+        let gold = Attributes::from_iter([(Attribute::StorageClass, "gold")]);
+        assert!(class(&super::kept(&gold, &TagSet::default()).unwrap()).is_err());
+    }
+}
