@@ -40,11 +40,12 @@ pub struct SourceFile {
 }
 
 /// Directories that hold what was built or installed, not what was written.
-const BUILT: [&str; 10] = [
+const BUILT: [&str; 11] = [
     "target",
     ".git",
     ".venv",
     ".venv-s3",
+    ".venv-docs",
     ".cache",
     "dist",
     "demo-out",
