@@ -174,11 +174,31 @@ def step_python(_options: argparse.Namespace) -> Counts:
                           ("wheel", ["scripts/build-wheel.sh"])]:
         if not run(name, command).is_fine:
             return Counts(failed=1)
-    report = LOGS / "pytest.xml"
+    return pytest("pytest", ".venv", "bindings/python/tests")
+
+
+def step_interop(_options: argparse.Namespace) -> Counts:
+    """Runs the tools that people already use on the store, in an environment of their own."""
+    wheels = sorted((ROOT / "target" / "wheels").glob("sanderling-*.whl"))
+    if not wheels:
+        print("target/wheels has no wheel: the step python makes it")
+        return Counts(failed=1)
+    if not run("venv-interop", ["scripts/venv.sh", "interop"]).is_fine:
+        reason = "pandas, Polars, Dask, Ray could not be installed: scripts/venv.sh interop"
+        return Counts(skipped=[reason])
+    install = [".venv-interop/bin/python", "-m", "pip", "install", "--quiet", "--no-deps",
+               "--disable-pip-version-check", "--force-reinstall", str(wheels[-1])]
+    if not run("wheel-interop", install).is_fine:
+        return Counts(failed=1)
+    return pytest("interop", ".venv-interop", "bindings/python/interop")
+
+
+def pytest(name: str, venv: str, tests: str) -> Counts:
+    """Runs a directory of Python tests in an environment and counts them."""
+    report = LOGS / f"{name}.xml"
     report.unlink(missing_ok=True)
-    command = [".venv/bin/python", "-m", "pytest", "-q", "-ra", f"--junitxml={report}",
-               "bindings/python"]
-    result = run("pytest", command, seconds=3000)
+    command = [f"{venv}/bin/python", "-m", "pytest", "-q", "-ra", f"--junitxml={report}", tests]
+    result = run(name, command, seconds=3000)
     if not report.exists():
         return Counts(failed=1)
     counts = Counts()
@@ -270,6 +290,7 @@ STEPS = {
     "clippy": step_clippy,
     "rust": step_rust,
     "python": step_python,
+    "interop": step_interop,
     "s3": step_s3,
     "docs": step_docs,
     "bench": step_bench,

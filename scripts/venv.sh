@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Makes .venv, if it is not there, and installs one of the pinned sets: build, demo or test. The set
-# s3 has an environment of its own, .venv-s3, and docs has .venv-docs.
+# s3 has an environment of its own, .venv-s3, docs has .venv-docs, and interop .venv-interop.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 kind=${1:-build}
 requirements=bindings/python/requirements-$kind.txt
-[ -f "$requirements" ] || { echo "usage: scripts/venv.sh build|demo|test|s3|docs" >&2; exit 2; }
+[ -f "$requirements" ] || { echo "usage: scripts/venv.sh build|demo|test|s3|docs|interop" >&2; exit 2; }
 venv=.venv
 [ "$kind" = s3 ] && venv=.venv-s3
 [ "$kind" = docs ] && venv=.venv-docs
+[ "$kind" = interop ] && venv=.venv-interop
 
 find_python() {
     for python in ${PYTHON:-} python3 python3.13 python3.12 python3.11; do

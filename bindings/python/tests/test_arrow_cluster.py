@@ -118,6 +118,10 @@ def test_writers_at_once_leave_one_whole_table(store, directory):
     for writer in writers:
         writer.join()
     assert any(arrow.get_table(store, f"{directory}/t").equals(table) for table in tables)
+    # Each retired the one that it replaced.
+    kept = arrow.open_table(store, f"{directory}/t")._facts.objects() | {description.NAME}
+    others = [each for each in store.list(f"{directory}/t") if each.name not in kept]
+    assert all(store.stat(f"{directory}/t/{each.name}").expires_in for each in others)
 
 
 def test_scan_goes_on_while_nodes_leave(own_cluster):
@@ -162,6 +166,12 @@ def test_lost_bytes_are_told(own_cluster):
         assert not isinstance(raised.value, arrow.TableError)
         with pytest.raises(sanderling.SanderlingError):
             arrow.scan(store, "/t").read_all()
+
+
+def test_attributes_are_kept_with_the_table(store, directory):
+    arrow.put_table(store, f"{directory}/t", numbers(10), attributes={"made-by": "a test"})
+    stat = store.stat(f"{directory}/t/{description.NAME}")
+    assert stat.attributes == {"made-by": "a test"}
 
 
 def test_leases_end_with_the_table(store, directory):

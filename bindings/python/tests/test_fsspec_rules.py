@@ -248,6 +248,12 @@ def test_options_of_the_store_pass_through(filesystem, store, directory):
         file.write(b"x" * 10_000)
     assert all(store.stat(f"{directory}/{name}").expires_in > 60 for name in "abc")
     assert store.stat(f"{directory}/c").storage_class == "dram:refuse"
+    filesystem.pipe_file(f"{directory}/d", b"x", attributes={"content-type": "text/plain"})
+    info = filesystem.info(f"{directory}/d")
+    assert info["attributes"] == {"content-type": "text/plain"}
+    filesystem.pipe_file(f"{directory}/d", b"y", if_object=info["object"])
+    with pytest.raises(FileExistsError):
+        filesystem.pipe_file(f"{directory}/d", b"z", if_object=info["object"])
 
 
 def test_callbacks_hear_of_bytes(filesystem, directory, tmp_path):

@@ -41,7 +41,7 @@ _COPY_BYTES = 8 << 20
 LISTING_SECONDS = 10.0
 """How long a listing is believed when listings are cached and no other time is given."""
 
-_PUT_OPTIONS = ("storage_class", "ttl")
+_PUT_OPTIONS = ("storage_class", "ttl", "attributes", "affinity", "if_absent", "if_object")
 """Options of the store that calls which write pass on."""
 
 
@@ -58,8 +58,9 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
     """The store as fsspec knows filesystems. Instances with equal options are one.
 
     Listings are not cached unless `use_listings_cache=True`; then they are believed for
-    `listings_expiry_time` seconds, or until this instance writes there. `ttl` (seconds) and
-    `storage_class` of calls that write are the store's.
+    `listings_expiry_time` seconds, or until this instance writes there. Calls that
+    write take the store's `ttl` (seconds), `storage_class`, `attributes`, `affinity`, `if_absent`
+    and `if_object`.
     """
 
     protocol = "sanderling"
@@ -553,6 +554,7 @@ def _info(stat: Stat) -> dict[str, Any]:
         "object": stat.object,
         "lost_bytes": stat.lost_bytes,
         "is_sealed": stat.is_sealed,
+        "attributes": stat.attributes,
     }
 
 

@@ -47,8 +47,8 @@ def scan(
     """Reads a table batch by batch, only the rows that a filter lets pass.
 
     `filter` is an expression of `pyarrow.compute`, or what `pyarrow.parquet` takes as filters. Its
-    columns need not be among `columns`. A batch has at most `batch_rows` rows. What Arrow reads from
-    is read from this: `polars.from_arrow(scan(...))`, DuckDB's `FROM reader`,
-    `scan(...).read_pandas()`.
+    columns need not be among `columns`. A batch has at most `batch_rows` rows. Others read from it
+    as from every stream of Arrow: `polars.from_arrow(scan(...))`, `scan(...).read_pandas()`,
+    DuckDB's `FROM reader`.
     """
     return open_table(store, path).scan(columns, filter, batch_rows)

@@ -240,8 +240,8 @@ class _Reading:
         try:
             return batches_of(places, buffers, self._schemas[at])
         except (pa.ArrowException, OSError, EOFError) as error:
-            name = self._groups[at].object
-            raise TableError(f"{self._table._path}/{name} is damaged or foreign: {error}") from error
+            name = f"{self._table._path}/{self._groups[at].object}"
+            raise TableError(f"{name} is damaged or foreign: {error}") from error
 
     def _cut(self, at: int, number: int, span: Span) -> pa.RecordBatch:
         batch, first = self._held[at][number], self._starts[at][number]

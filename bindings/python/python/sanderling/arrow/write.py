@@ -15,7 +15,7 @@ from sanderling.arrow import description
 from sanderling.arrow.blocks import ALIGNMENT, BLOCK_BYTES, StreamWriter
 from sanderling.arrow.description import Description, Group
 from sanderling.arrow.errors import TableError
-from sanderling.errors import NotFound
+from sanderling.errors import Changed, Exists, NotFound
 from sanderling.facts import Stat
 from sanderling.store import Store
 
@@ -49,15 +49,17 @@ def put_table(
     storage_class: str | None = None,
     ttl: float | None = None,
     keep_seconds: float = KEEP_SECONDS,
+    attributes: Mapping[str, str] | None = None,
 ) -> Stat:
     """Writes a table to the directory `path`, at once: readers see the older one or all of this.
 
     `table` is anything that Arrow takes: a Table, RecordBatch or RecordBatchReader, a data frame of
     pandas or Polars, or what else has `__arrow_c_stream__`; a stream is not held in memory as a
     whole. `groups` names columns that are stored together; all others are on their own, except
-    in a table of less than a block, which is one group. `batch_rows` bounds the rows of a batch: the
-    fewer, the more a filter skips. `ttl` is in seconds. Who has opened the older table can read it
-    for `keep_seconds` more.
+    in a table of less than a block, which is one group. `batch_rows` bounds the rows of a batch:
+    the fewer, the more a filter skips. `ttl` is in seconds. Who has opened the older table can read
+    it for `keep_seconds` more. `attributes` are small texts kept with the table, to be had as
+    `store.stat(f"{path}/_schema").attributes`.
 
     Raises `TableError` for columns that cannot be kept, and the store's errors; then nothing of it
     appears.
@@ -65,7 +67,7 @@ def put_table(
     schema, windows, size = _source(table)
     physical, dictionaries, windows = _without_dictionaries(schema, windows)
     version = uuid.uuid4().hex[:16]
-    options = {"storage_class": storage_class, "ttl": ttl}
+    options: dict[str, Any] = {"storage_class": storage_class, "ttl": ttl}
     columns = _grouped(schema, groups, size)
     names = {column: f"{version}-dictionary-{column}.arrow" for column in dictionaries}
     parts = [
@@ -73,14 +75,13 @@ def put_table(
         for number, each in enumerate(columns)
     ]
     store.mkdir(path, parents=True)
-    older = _published(store, path)
     try:
         rows = _write(parts, windows)
         for column, values in dictionaries.items():
             name = f"{path.rstrip('/')}/{names[column]}"
             store.put(name, _values_stream(values()), **options)
         made = Description(schema, rows, [part.group for part in parts], names)
-        stat = store.put(f"{path.rstrip('/')}/{description.NAME}", made.encode(), **options)
+        stat, older = _publish(store, path, made, {**options, "attributes": attributes})
     except BaseException:
         for part in parts:
             part.abort()
@@ -323,13 +324,23 @@ def _round(rows: int) -> int:
     return max(rows - rows % STEP_ROWS if rows > STEP_ROWS else rows, 1)
 
 
-def _published(store: Store, path: str) -> Description | None:
-    """Returns the table that is there now, if there is one that can be read."""
+def _publish(
+    store: Store, path: str, made: Description, options: Mapping[str, Any]
+) -> tuple[Stat, Description | None]:
+    """Makes this the table, in the place of exactly the one that is returned: of writers that end
+    at the same time each replaces another's.
+    """
     name = f"{path.rstrip('/')}/{description.NAME}"
-    try:
-        return description.decode(path, store.get(name))
-    except (NotFound, TableError):
-        return None
+    data = made.encode()
+    while True:
+        older, condition = None, {"if_absent": True}
+        with contextlib.suppress(NotFound), store.open(name) as reader:
+            condition = {"if_object": reader.stat.object}
+            with contextlib.suppress(TableError):
+                older = description.decode(path, reader.view())
+        # Somebody else's table is in between: one more of them has been published.
+        with contextlib.suppress(Changed, Exists):
+            return store.put(name, data, **condition, **options), older
 
 
 def _retire(
