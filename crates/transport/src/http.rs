@@ -2,7 +2,10 @@
 //! with.
 
 use std::error::Error;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::body::{Body, Incoming};
@@ -10,11 +13,11 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::tls::{ServerTls, begins_tls, turn_away};
@@ -46,6 +49,9 @@ pub struct HttpOptions {
     /// How long it may take until an answer begins, the request's body included; then the
     /// connection is closed. How long the answer goes on is not bounded: events have no end.
     pub answer_within: Duration,
+    /// How long a peer may take nothing of an answer that is being sent; then the connection is
+    /// closed.
+    pub take_within: Duration,
     /// How long answers that are under way at the end may still take.
     pub end_within: Duration,
     /// What the server shows; without it the door speaks plainly.
@@ -60,6 +66,7 @@ impl Default for HttpOptions {
             // The default of hyper.
             head_within: Duration::from_secs(30),
             answer_within: Duration::from_secs(60),
+            take_within: Duration::from_secs(60),
             end_within: Duration::from_secs(2),
             tls: None,
         }
@@ -96,7 +103,7 @@ pub async fn serve_http<S, B>(
             (_, Err(error)) => {
                 // Out of file descriptors, most likely: serve who is there, then look again.
                 tracing::warn!(%error, "an HTTP connection could not be accepted");
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
@@ -164,9 +171,10 @@ where
             }
         }
     });
+    let taken = Taken { stream, within: options.take_within, timer: None };
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(options.head_within);
-    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), bounded));
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(taken), bounded));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = shutdown.cancelled() => {
@@ -176,6 +184,74 @@ where
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "an HTTP connection ended");
+    }
+}
+
+/// A stream whose peer may not stop taking what is written.
+struct Taken<I> {
+    stream: I,
+    within: Duration,
+    /// Runs while nothing is taken.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl<I> Taken<I> {
+    fn judge<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.timer = None;
+            return written;
+        }
+        let within = self.within;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(within)));
+        ready!(timer.as_mut().poll(context));
+        let why = format!("the peer took nothing for {within:?}");
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)))
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Taken<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Taken<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.judge(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
+        self.judge(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
@@ -254,6 +330,21 @@ mod tests {
         let mut slow = door.connect().await;
         slow.write_all(&ASK[..ASK.len() - 1]).await.unwrap();
         assert!(!rest(&mut slow).await.contains("200"));
+        door.serves().await;
+    }
+
+    #[tokio::test]
+    async fn peer_that_takes_nothing_is_left() {
+        let within = Duration::from_millis(50);
+        let door = Door::open(HttpOptions { take_within: within, ..HttpOptions::default() }).await;
+        let mut deaf = door.connect().await;
+        // More than the kernel takes off the door's hands; the echo of it is never read.
+        let body = vec![b'x'; 64 << 20];
+        let head = format!("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+        deaf.write_all(head.as_bytes()).await.unwrap();
+        deaf.write_all(&body).await.unwrap();
+        let left = async { while deaf.write_all(b"x").await.is_ok() {} };
+        timeout(SOON, left).await.expect("the door closes");
         door.serves().await;
     }
 
