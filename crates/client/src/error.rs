@@ -111,3 +111,10 @@ impl ClientError {
         }
     }
 }
+
+impl From<Refusal> for ClientError {
+    /// A path that was not even asked for is refused in the same words.
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
