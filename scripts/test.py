@@ -222,9 +222,13 @@ def step_s3(_options: argparse.Namespace) -> Counts:
         return Counts(failed=1)
     if not run("venv-s3", ["scripts/venv.sh", "s3"]).is_fine:
         return Counts(skipped=["moto, the S3 server, could not be installed: scripts/venv.sh s3"])
-    result = run("s3", [".venv-s3/bin/python", "scripts/s3_test.py"], seconds=1800)
-    passed = len(re.findall(r"\.\.\. ok$", result.log, re.MULTILINE))
-    return Counts(passed=passed, failed=0 if result.is_fine and passed else 1)
+    counts = Counts()
+    for name in ["s3_test", "gateway_test"]:
+        result = run(name, [".venv-s3/bin/python", f"scripts/{name}.py"], seconds=1800)
+        passed = len(re.findall(r"\.\.\. ok$", result.log, re.MULTILINE))
+        counts.passed += passed
+        counts.failed += 0 if result.is_fine and passed else 1
+    return counts
 
 
 def step_docs(_options: argparse.Namespace) -> Counts:

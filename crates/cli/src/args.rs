@@ -3,6 +3,7 @@
 pub(crate) mod background;
 pub(crate) mod bench;
 pub(crate) mod fs;
+pub(crate) mod gateway;
 pub(crate) mod lab;
 pub(crate) mod local;
 pub(crate) mod node;
@@ -107,6 +108,9 @@ pub(crate) enum Command {
     Datanode(Box<serve::Datanode>),
     /// Run the manager on its own
     Manager(serve::Manager),
+    /// Serve the doors of other tools: S3
+    #[command(subcommand)]
+    Gateway(gateway::Gateway),
     /// Serve the metadata services of three clouds, to rehearse notices
     MockMetadata(serve::MockMetadata),
     /// Work with objects

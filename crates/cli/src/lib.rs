@@ -82,6 +82,7 @@ fn run(global: &Global, command: Command) -> Result<(), Failure> {
         Command::Datanode(args) => serve::datanode(global, *args),
         Command::MockMetadata(args) => mock::run(global, args),
         Command::Manager(args) => serve::manager(global, args),
+        Command::Gateway(command) => serve::gateway(global, command),
         Command::Fs(command) => session::run(global, |session| fs::run(session, command)),
         Command::Node(command) => session::run(global, |session| node::run(session, command)),
         Command::Events(args) => session::run(global, |session| events::run(session, args)),

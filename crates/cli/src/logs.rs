@@ -24,7 +24,7 @@ pub(crate) fn start(global: &Global, speaker: Speaker, format: LogFormat) {
         (false, _, _) => "trace",
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("SANDERLING_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("{level},s3s=off")));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -1,6 +1,7 @@
 //! The servers as processes: logs, ready file, signals, exit codes.
 
 mod datanode;
+mod gateway;
 mod manager;
 mod namenode;
 pub(crate) mod ready;
@@ -19,6 +20,7 @@ use crate::logs::{self, Speaker};
 use crate::session::block_on;
 
 pub(crate) use datanode::run as datanode;
+pub(crate) use gateway::run as gateway;
 pub(crate) use manager::run as manager;
 pub(crate) use namenode::run as namenode;
 

@@ -16,6 +16,8 @@ const COMMANDS: &[&[&str]] = &[
     &["namenode"],
     &["datanode"],
     &["manager"],
+    &["gateway"],
+    &["gateway", "s3"],
     &["fs"],
     &["fs", "ls"],
     &["fs", "put"],

@@ -1,0 +1,197 @@
+//! Buckets: the directories of the root.
+
+use s3s::dto::{
+    Bucket, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput,
+    HeadBucketInput, HeadBucketOutput, ListBucketsInput, ListBucketsOutput,
+};
+use s3s::path::check_bucket_name;
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use sanderling_client::ClientError;
+use sanderling_protocol::limits::LIST_PAGE_MAX;
+use sanderling_protocol::message::{Entry, ObjectKind};
+use sanderling_protocol::{Path, Refusal};
+
+use crate::door::{Door, grant_of, timestamp};
+use crate::listing::{Query, page};
+use crate::name::UPLOADS;
+use crate::refused::{Missing, refused};
+use crate::token;
+
+/// Most buckets of one answer, and how many there are unless fewer are asked for: as of S3.
+const BUCKETS_MAX: i32 = 10_000;
+
+impl Door {
+    /// Returns the directory of a bucket.
+    ///
+    /// # Errors
+    /// `InvalidBucketName`.
+    pub(crate) fn bucket(&self, name: &str) -> S3Result<Path> {
+        self.root.join(name).map_err(|_| S3ErrorCode::InvalidBucketName.into())
+    }
+
+    /// Makes sure that a bucket is there.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`.
+    pub(crate) async fn check_bucket(&self, bucket: &Path) -> S3Result<()> {
+        match self.client.stat(bucket).await {
+            Ok(stat) if stat.kind.is_container() => Ok(()),
+            Ok(_) => Err(S3ErrorCode::NoSuchBucket.into()),
+            Err(error) => Err(refused(&error, Missing::Bucket)),
+        }
+    }
+
+    /// Returns the error of a call about a key that may also be the bucket's.
+    pub(crate) async fn missing_key(&self, bucket: &Path, error: &ClientError) -> S3Error {
+        let is_missing = matches!(
+            error,
+            ClientError::Refused(
+                Refusal::NotFound { .. }
+                    | Refusal::NotADirectory { .. }
+                    | Refusal::IsADirectory { .. }
+            )
+        );
+        if !is_missing {
+            return refused(error, Missing::Key);
+        }
+        match self.check_bucket(bucket).await {
+            Ok(()) => S3ErrorCode::NoSuchKey.into(),
+            Err(error) => error,
+        }
+    }
+
+    pub(crate) async fn make_bucket(
+        &self,
+        request: S3Request<CreateBucketInput>,
+    ) -> S3Result<S3Response<CreateBucketOutput>> {
+        let name = request.input.bucket;
+        if !check_bucket_name(&name) {
+            return Err(S3ErrorCode::InvalidBucketName.into());
+        }
+        let path = self.bucket(&name)?;
+        let mut made = self.client.make_directory(&path, ObjectKind::Directory, false, true).await;
+        if matches!(made, Err(ClientError::Refused(Refusal::NotFound { .. }))) {
+            made = self.client.make_directory(&path, ObjectKind::Directory, true, true).await;
+        }
+        match made {
+            Ok(_) => {
+                let location = Some(format!("/{name}"));
+                Ok(S3Response::new(CreateBucketOutput { location }))
+            }
+            Err(ClientError::Refused(Refusal::Exists { .. })) => {
+                Err(S3ErrorCode::BucketAlreadyOwnedByYou.into())
+            }
+            Err(error) => Err(refused(&error, Missing::Bucket)),
+        }
+    }
+
+    /// Deletes a bucket without keys, with directories that hold none and with its unfinished
+    /// uploads.
+    pub(crate) async fn remove_bucket(
+        &self,
+        request: S3Request<DeleteBucketInput>,
+    ) -> S3Result<S3Response<DeleteBucketOutput>> {
+        let bucket = self.bucket(&request.input.bucket)?;
+        self.check_bucket(&bucket).await?;
+        let failed = |error: ClientError| refused(&error, Missing::Bucket);
+        let one = Query { items_max: 1, ..Query::default() };
+        if !page(&self.client, &bucket, &one).await.map_err(failed)?.items.is_empty() {
+            return Err(S3ErrorCode::BucketNotEmpty.into());
+        }
+        let uploads = bucket.join(UPLOADS).map_err(|refusal| failed(refusal.into()))?;
+        match self.client.delete(&uploads, true).await {
+            Ok(_) | Err(ClientError::Refused(Refusal::NotFound { .. })) => {}
+            Err(error) => return Err(failed(error)),
+        }
+        // Only what is empty goes: a key that came meanwhile stays, and with it the bucket.
+        self.remove_empty(&bucket).await.map_err(failed)?;
+        match self.client.delete(&bucket, false).await {
+            Ok(_) => Ok(S3Response::new(DeleteBucketOutput::default())),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Deletes the directories in a directory that hold nothing but directories.
+    async fn remove_empty(&self, top: &Path) -> Result<(), ClientError> {
+        let mut found = vec![top.clone()];
+        let mut at = 0;
+        while let Some(directory) = found.get(at).cloned() {
+            at += 1;
+            let inside = match self.client.list_all(&directory).await {
+                Ok(inside) => inside,
+                Err(ClientError::Refused(Refusal::NotFound { .. })) => continue,
+                Err(error) => return Err(error),
+            };
+            for entry in inside.iter().filter(|entry| entry.kind.is_container()) {
+                found.push(directory.join(&entry.name)?);
+            }
+        }
+        for directory in found.iter().skip(1).rev() {
+            match self.client.delete(directory, false).await {
+                Ok(_) | Err(ClientError::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn look_at_bucket(
+        &self,
+        request: S3Request<HeadBucketInput>,
+    ) -> S3Result<S3Response<HeadBucketOutput>> {
+        self.check_bucket(&self.bucket(&request.input.bucket)?).await?;
+        Ok(S3Response::new(HeadBucketOutput::default()))
+    }
+
+    pub(crate) async fn buckets(
+        &self,
+        request: S3Request<ListBucketsInput>,
+    ) -> S3Result<S3Response<ListBucketsOutput>> {
+        let grant = grant_of(&request.extensions);
+        let input = request.input;
+        let most = input.max_buckets.unwrap_or(BUCKETS_MAX).clamp(1, BUCKETS_MAX) as usize;
+        let mut after = match &input.continuation_token {
+            Some(given) => token::place(given).ok_or(S3ErrorCode::InvalidArgument)?,
+            None => String::new(),
+        };
+        let prefix = input.prefix.as_deref().unwrap_or_default();
+        let is_shown = |entry: &Entry| {
+            entry.kind.is_container()
+                && entry.name.starts_with(prefix)
+                && grant.as_ref().is_none_or(|grant| grant.has_bucket(&entry.name))
+        };
+        let (mut all, mut is_cut) = (Vec::new(), false);
+        'pages: loop {
+            let listed = self.client.list(&self.root, &after, LIST_PAGE_MAX as u32).await;
+            let (entries, is_more) = match listed {
+                Ok(listed) => listed,
+                // Nobody has made a bucket yet.
+                Err(ClientError::Refused(Refusal::NotFound { .. })) => break,
+                Err(error) => return Err(refused(&error, Missing::Bucket)),
+            };
+            for entry in entries {
+                if is_shown(&entry) {
+                    if all.len() == most {
+                        is_cut = true;
+                        break 'pages;
+                    }
+                    all.push(Bucket {
+                        name: Some(entry.name.clone()),
+                        creation_date: Some(timestamp(entry.modified_at)),
+                        bucket_region: None,
+                    });
+                }
+                after = entry.name;
+            }
+            if !is_more {
+                break;
+            }
+        }
+        Ok(S3Response::new(ListBucketsOutput {
+            buckets: Some(all),
+            continuation_token: is_cut.then(|| token::of(&after)),
+            prefix: input.prefix,
+            owner: Some(crate::door::owner()),
+        }))
+    }
+}

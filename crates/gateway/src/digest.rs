@@ -1,0 +1,193 @@
+//! What bytes must be: checked while they come by.
+
+use md5::{Digest, Md5};
+use s3s::checksum::ChecksumHasher;
+use s3s::dto::Checksum;
+use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
+
+/// What a request says that its bytes are.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) content_md5: Option<String>,
+    pub(crate) sums: Checksum,
+    /// What comes behind the body, and what of it is a checksum.
+    pub(crate) trailer: Option<(TrailingHeaders, String)>,
+    pub(crate) bytes: Option<u64>,
+}
+
+/// Takes what an input of s3s says of its bytes.
+macro_rules! wanted_of {
+    ($request:expr) => {{
+        let trailer = $request.headers.get("x-amz-trailer").and_then(|it| it.to_str().ok());
+        let trailer = $request.trailing_headers.clone().zip(trailer.map(str::to_owned));
+        let input = &mut $request.input;
+        $crate::digest::Wanted {
+            content_md5: input.content_md5.take(),
+            sums: s3s::dto::Checksum {
+                checksum_crc32: input.checksum_crc32.take(),
+                checksum_crc32c: input.checksum_crc32c.take(),
+                checksum_crc64nvme: input.checksum_crc64nvme.take(),
+                checksum_sha1: input.checksum_sha1.take(),
+                checksum_sha256: input.checksum_sha256.take(),
+                ..s3s::dto::Checksum::default()
+            },
+            trailer,
+            bytes: input.content_length.and_then(|it| u64::try_from(it).ok()),
+        }
+    }};
+}
+pub(crate) use wanted_of;
+
+/// The names of the checksums, as headers end with them.
+pub(crate) const ALGORITHMS: [&str; 5] = ["crc32", "crc32c", "crc64nvme", "sha1", "sha256"];
+
+/// Returns one checksum of many by its name.
+pub(crate) fn sum_of<'a>(sums: &'a Checksum, algorithm: &str) -> Option<&'a str> {
+    let sum = match algorithm {
+        "crc32" => &sums.checksum_crc32,
+        "crc32c" => &sums.checksum_crc32c,
+        "crc64nvme" => &sums.checksum_crc64nvme,
+        "sha1" => &sums.checksum_sha1,
+        _ => &sums.checksum_sha256,
+    };
+    sum.as_deref()
+}
+
+/// Reckons digests of bytes that come by.
+pub(crate) struct Digests {
+    wanted: Wanted,
+    /// `None` where nobody asks for it.
+    md5: Option<Md5>,
+    sums: ChecksumHasher,
+    bytes: u64,
+}
+
+/// What bytes turned out to be.
+#[derive(Debug)]
+pub(crate) struct Digested {
+    /// Zeros where it was left out.
+    pub(crate) md5: [u8; 16],
+    pub(crate) bytes: u64,
+    /// The checksums that the client asked for.
+    pub(crate) sums: Checksum,
+}
+
+impl Digests {
+    /// Prepares for what a request says.
+    ///
+    /// # Errors
+    /// `InvalidDigest`, `InvalidRequest` when it says what cannot be.
+    pub(crate) fn new(wanted: Wanted) -> S3Result<Self> {
+        if let Some(md5) = &wanted.content_md5 {
+            let decoded = base64_simd::STANDARD.decode_to_vec(md5.as_bytes());
+            if !decoded.is_ok_and(|digest| digest.len() == 16) {
+                let message = "Content-MD5 is not the base64 of 16 bytes";
+                return Err(S3Error::with_message(S3ErrorCode::InvalidDigest, message));
+            }
+        }
+        let trailer = wanted.trailer.as_ref().map_or("", |(_, name)| name.as_str());
+        let has = |algorithm: &str| {
+            let is_behind = trailer.strip_prefix("x-amz-checksum-") == Some(algorithm);
+            is_behind || sum_of(&wanted.sums, algorithm).is_some()
+        };
+        let sums = ChecksumHasher {
+            crc32: has("crc32").then(Default::default),
+            crc32c: has("crc32c").then(Default::default),
+            crc64nvme: has("crc64nvme").then(Default::default),
+            sha1: has("sha1").then(Default::default),
+            sha256: has("sha256").then(Default::default),
+        };
+        Ok(Self { wanted, md5: Some(Md5::new()), sums, bytes: 0 })
+    }
+
+    /// Leaves the MD5 out, which costs more than all else: the tag is known.
+    pub(crate) fn without_md5(mut self) -> Self {
+        self.md5 = None;
+        self
+    }
+
+    /// Returns how many bytes are to come, if that was said.
+    pub(crate) const fn bytes_wanted(&self) -> Option<u64> {
+        self.wanted.bytes
+    }
+
+    /// Takes bytes in.
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        if let Some(md5) = &mut self.md5 {
+            md5.update(bytes);
+        }
+        self.sums.update(bytes);
+    }
+
+    /// Compares what came with what was said.
+    ///
+    /// # Errors
+    /// `IncompleteBody`, `BadDigest`.
+    pub(crate) fn finish(self) -> S3Result<Digested> {
+        let Self { wanted, md5, sums, bytes } = self;
+        if wanted.bytes.is_some_and(|wanted| wanted != bytes) {
+            return Err(S3ErrorCode::IncompleteBody.into());
+        }
+        let md5: [u8; 16] = md5.map_or([0; 16], |md5| md5.finalize().into());
+        let bad = |what: &str| {
+            let message = format!("the bytes do not have the {what} that came with them");
+            Err(S3Error::with_message(S3ErrorCode::BadDigest, message))
+        };
+        if wanted
+            .content_md5
+            .is_some_and(|wanted| base64_simd::STANDARD.encode_to_string(md5) != wanted)
+        {
+            return bad("Content-MD5");
+        }
+        let sums = sums.finalize();
+        for algorithm in ALGORITHMS {
+            let Some(sum) = sum_of(&sums, algorithm) else { continue };
+            let behind = wanted.trailer.as_ref().and_then(|(headers, _)| {
+                let name = format!("x-amz-checksum-{algorithm}");
+                let read = headers.read(|it| it.get(&name).map(|it| it.as_bytes().to_vec()));
+                read.flatten()
+            });
+            let said = sum_of(&wanted.sums, algorithm).map(|it| it.as_bytes().to_vec()).or(behind);
+            if said.is_none_or(|said| said != sum.as_bytes()) {
+                return bad(algorithm);
+            }
+        }
+        Ok(Digested { md5, bytes, sums })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finish(wanted: Wanted, bytes: &[u8]) -> S3Result<Digested> {
+        let mut digests = Digests::new(wanted)?;
+        digests.update(bytes);
+        digests.finish()
+    }
+
+    fn code(result: S3Result<Digested>) -> S3ErrorCode {
+        result.unwrap_err().code().clone()
+    }
+
+    #[test]
+    fn right_digests_are_taken_and_wrong_ones_refused() {
+        let md5 = |text: &str| Wanted { content_md5: Some(text.to_owned()), ..Wanted::default() };
+        finish(md5("XUFAKrxLKna5cZ2REBfFkg=="), b"hello").unwrap();
+        assert_eq!(code(finish(md5("XUFAKrxLKna5cZ2REBfFkg=="), b"hallo")), S3ErrorCode::BadDigest);
+        assert_eq!(code(finish(md5("XUFA"), b"hello")), S3ErrorCode::InvalidDigest);
+        let crc = |text: &str| {
+            let sums = Checksum { checksum_crc32: Some(text.to_owned()), ..Checksum::default() };
+            Wanted { sums, ..Wanted::default() }
+        };
+        finish(crc("NhCmhg=="), b"hello").unwrap();
+        assert_eq!(code(finish(crc("NhCmhg=="), b"hallo")), S3ErrorCode::BadDigest);
+    }
+
+    #[test]
+    fn fewer_bytes_than_announced_are_refused() {
+        let wanted = Wanted { bytes: Some(6), ..Wanted::default() };
+        assert_eq!(code(finish(wanted, b"hello")), S3ErrorCode::IncompleteBody);
+    }
+}

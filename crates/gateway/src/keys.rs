@@ -1,0 +1,260 @@
+//! Who may do what: access keys, their secrets and their rights.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::auth::{S3Auth, SecretKey};
+use s3s::{S3Error, S3ErrorCode, S3Result};
+use serde::Deserialize;
+use thiserror::Error;
+
+/// The pair that everybody on this machine knows: with no other, loopback alone is listened on.
+pub const LOCAL_ACCESS_KEY: &str = "sanderling";
+/// Its secret, which is none.
+pub const LOCAL_SECRET_KEY: &str = "sanderling";
+
+/// Longest file of keys in bytes: thousands of keys.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Why there are no keys.
+#[derive(Debug, Error)]
+pub enum KeysError {
+    /// The file cannot be read.
+    #[error("{file}: {cause}")]
+    Io {
+        /// The file.
+        file: String,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// Others could read the secrets.
+    #[error("{file} can be read by others (mode {mode:03o}): chmod 600 {file}")]
+    Mode {
+        /// The file.
+        file: String,
+        /// Its mode.
+        mode: u32,
+    },
+    /// The text is not that of keys. What is wrong is said without the text: it holds secrets.
+    #[error("{file}: {why}")]
+    Text {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// What a key may do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rights {
+    /// Read and list.
+    Read,
+    /// That, and write and delete.
+    #[default]
+    ReadWrite,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    keys: Vec<KeyText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeyText {
+    access_key: String,
+    secret_key: String,
+    buckets: Option<Vec<String>>,
+    #[serde(default)]
+    prefix: String,
+    #[serde(default)]
+    rights: Rights,
+}
+
+/// What the holder of one key may do where.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Grant {
+    rights: Rights,
+    /// In these buckets; `None` in all.
+    buckets: Option<Vec<String>>,
+    /// With keys that begin so.
+    prefix: String,
+}
+
+impl Grant {
+    /// Tells whether a bucket is its business.
+    pub(crate) fn has_bucket(&self, bucket: &str) -> bool {
+        self.buckets.as_ref().is_none_or(|all| all.iter().any(|it| it == bucket))
+    }
+
+    /// Refuses what is not for this key.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub(crate) fn check(&self, bucket: &str, key: &str, is_write: bool) -> S3Result<()> {
+        let is_allowed = self.has_bucket(bucket)
+            && key.starts_with(&self.prefix)
+            && (!is_write || self.rights == Rights::ReadWrite);
+        if is_allowed {
+            return Ok(());
+        }
+        let message = "this access key has no right to that";
+        Err(S3Error::with_message(S3ErrorCode::AccessDenied, message))
+    }
+}
+
+/// The access keys of a gateway.
+#[derive(Clone)]
+pub struct Keys(Arc<HashMap<String, (SecretKey, Arc<Grant>)>>);
+
+impl fmt::Debug for Keys {
+    /// Says how many there are and no more.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} keys", self.0.len())
+    }
+}
+
+impl Keys {
+    /// Returns the pair that everybody on this machine knows.
+    #[must_use]
+    pub fn local() -> Self {
+        let secret = SecretKey::from(LOCAL_SECRET_KEY);
+        let all = [(LOCAL_ACCESS_KEY.to_owned(), (secret, Arc::default()))];
+        Self(Arc::new(all.into()))
+    }
+
+    /// Reads a file of keys.
+    ///
+    /// # Errors
+    /// [`KeysError`]: the caller corrects the file.
+    pub fn read(path: &FilePath) -> Result<Self, KeysError> {
+        let file = path.display().to_string();
+        let io = |cause| KeysError::Io { file: file.clone(), cause };
+        let opened = File::open(path).map_err(io)?;
+        let mode = opened.metadata().map_err(io)?.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(KeysError::Mode { file, mode });
+        }
+        let mut text = String::new();
+        opened.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(io)?;
+        Self::parse(&text).map_err(|why| KeysError::Text { file, why })
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let read: Text = serde_json::from_str(text).map_err(|error| {
+            // The error's own text could quote a secret of the wrong type.
+            let (line, column) = (error.line(), error.column());
+            let unknown = error.to_string();
+            let unknown = unknown.split(" at line").next().unwrap_or_default();
+            let is_field = unknown.starts_with("unknown field") || unknown.starts_with("missing");
+            let why = if is_field { unknown } else { "this is not the JSON of keys" };
+            format!("line {line}, column {column}: {why}")
+        })?;
+        if read.keys.is_empty() {
+            return Err("there are no keys in it".to_owned());
+        }
+        let mut all = HashMap::new();
+        for (number, key) in read.keys.into_iter().enumerate() {
+            let KeyText { access_key, secret_key, buckets, prefix, rights } = key;
+            let number = number + 1;
+            if access_key.is_empty() || secret_key.len() < 8 {
+                return Err(format!("key {number}: an access key, and 8 characters of a secret"));
+            }
+            let grant = Arc::new(Grant { rights, buckets, prefix });
+            if all.insert(access_key, (SecretKey::from(secret_key), grant)).is_some() {
+                return Err(format!("key {number}: its access key was there before"));
+            }
+        }
+        Ok(Self(Arc::new(all)))
+    }
+}
+
+#[async_trait::async_trait]
+impl S3Auth for Keys {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        match self.0.get(access_key) {
+            Some((secret, _)) => Ok(secret.clone()),
+            None => Err(S3ErrorCode::InvalidAccessKeyId.into()),
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl S3Access for Keys {
+    async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let grant = context.credentials().and_then(|it| self.0.get(&it.access_key));
+        let Some((_, grant)) = grant else {
+            let message = "the request is not signed: give your client an access key";
+            return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
+        };
+        let grant = Arc::clone(grant);
+        let name = context.s3_op().name();
+        let is_write = !["Get", "Head", "List"].iter().any(|verb| name.starts_with(verb));
+        let path = context.s3_path();
+        if let Some(bucket) = path.get_bucket_name() {
+            // What a request about the bucket alone touches is looked at where it is known.
+            let is_whole = matches!(name, "CreateBucket" | "DeleteBucket");
+            let key = path.get_object_key().unwrap_or(if is_whole { "" } else { &grant.prefix });
+            grant.check(bucket, key, is_write)?;
+        }
+        context.extensions_mut().insert(grant);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const SECRET: &str = "wJalrXUtnFEMI";
+
+    fn text(more: &str) -> String {
+        format!(r#"{{"keys": [{{"access_key": "a", "secret_key": "{SECRET}"{more}}}]}}"#)
+    }
+
+    #[test]
+    fn grant_bounds_bucket_prefix_and_rights() {
+        let keys =
+            Keys::parse(&text(r#", "buckets": ["b"], "prefix": "p/", "rights": "read""#)).unwrap();
+        let grant = &keys.0["a"].1;
+        grant.check("b", "p/x", false).unwrap();
+        assert!(grant.check("b", "p/x", true).is_err());
+        assert!(grant.check("b", "q", false).is_err());
+        assert!(grant.check("c", "p/x", false).is_err());
+        assert!(!format!("{keys:?}").contains(SECRET));
+    }
+
+    #[test]
+    fn wrong_files_are_refused_without_telling_secrets() {
+        for more in [r#", "right": "read""#, r#", "rights": "all""#, r#", "prefix": 7"#, "}"] {
+            let why = Keys::parse(&text(more)).unwrap_err();
+            assert!(!why.contains(SECRET), "{why}");
+            assert!(why.contains("line 1"), "{why}");
+        }
+        assert!(Keys::parse(r#"{"keys": []}"#).is_err());
+        assert!(Keys::parse(&format!(r#"{{"keys": [{{"access_key": "{SECRET}"}}]}}"#)).is_err());
+    }
+
+    #[test]
+    fn file_that_others_can_read_is_refused() {
+        let path = std::env::temp_dir().join(format!("sanderling-keys-{}", std::process::id()));
+        std::fs::write(&path, text("")).unwrap();
+        let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode));
+        mode(0o640).unwrap();
+        assert!(matches!(Keys::read(&path), Err(KeysError::Mode { mode: 0o640, .. })));
+        mode(0o600).unwrap();
+        Keys::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,36 @@
+//! The S3 door: buckets are directories, keys are paths below them.
+//!
+//! [`GatewayServer`] speaks S3 over HTTP to clients and the cluster's own protocol to the namenode
+//! and the datanodes. It keeps nothing: what was acknowledged is in the cluster, and any number of
+//! gateways serve the same buckets.
+
+mod bucket;
+mod conditions;
+mod copy;
+mod digest;
+mod door;
+mod etag;
+mod facts;
+mod get;
+mod keys;
+mod listing;
+mod lists;
+mod metrics;
+mod name;
+mod object;
+mod options;
+mod patience;
+mod percent;
+mod refused;
+mod remove;
+mod server;
+mod store;
+mod tagging;
+mod token;
+mod upload;
+mod uploads;
+mod writing;
+
+pub use keys::{Keys, KeysError, LOCAL_ACCESS_KEY, LOCAL_SECRET_KEY, Rights};
+pub use options::GatewayOptions;
+pub use server::{GatewayServer, StartError};

@@ -1,0 +1,226 @@
+//! The three ways in which S3 lists a bucket.
+
+use s3s::dto::{
+    CommonPrefix, EncodingType, ListObjectVersionsInput, ListObjectVersionsOutput,
+    ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Object,
+    ObjectVersion,
+};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use sanderling_protocol::message::Entry;
+
+use crate::door::{Door, grant_of, owner, timestamp};
+use crate::facts::{listed_tag_of, quoted};
+use crate::keys::Grant;
+use crate::listing::{Item, Page, Query, page, start_behind};
+use crate::object::VERSION;
+use crate::percent::encode;
+use crate::refused::{Missing, refused};
+use crate::token;
+
+/// Most keys and common prefixes of one answer, and how many there are unless fewer are asked for:
+/// as of S3.
+const KEYS_MAX: i32 = 1000;
+
+/// The storage class of everything: one that clients know.
+const STORAGE_CLASS: &str = "STANDARD";
+
+/// Texts as the client asked for them.
+struct Words {
+    is_encoded: bool,
+}
+
+impl Words {
+    fn of(encoding: Option<&EncodingType>) -> S3Result<Self> {
+        match encoding.map(EncodingType::as_str) {
+            None => Ok(Self { is_encoded: false }),
+            Some(EncodingType::URL) => Ok(Self { is_encoded: true }),
+            Some(_) => {
+                let message = "encoding-type is url or nothing";
+                Err(S3Error::with_message(S3ErrorCode::InvalidArgument, message))
+            }
+        }
+    }
+
+    fn say(&self, text: &str) -> String {
+        if self.is_encoded { encode(text, b"/") } else { text.to_owned() }
+    }
+
+    fn say_some(&self, text: Option<&String>) -> Option<String> {
+        text.map(|text| self.say(text))
+    }
+
+    /// Takes the common prefixes out of a page and leaves the keys.
+    fn apart(&self, page: &mut Page) -> (Vec<(String, Entry)>, Option<Vec<CommonPrefix>>) {
+        let (mut keys, mut prefixes) = (Vec::new(), Vec::new());
+        for item in std::mem::take(&mut page.items) {
+            match item {
+                Item::Key(key, entry) => keys.push((self.say(&key), *entry)),
+                Item::Prefix(prefix) => {
+                    prefixes.push(CommonPrefix { prefix: Some(self.say(&prefix)) });
+                }
+            }
+        }
+        (keys, (!prefixes.is_empty()).then_some(prefixes))
+    }
+}
+
+/// Returns how many items an answer may have.
+fn items_max(asked: Option<i32>) -> S3Result<(i32, usize)> {
+    let asked = asked.unwrap_or(KEYS_MAX);
+    match usize::try_from(asked.min(KEYS_MAX)) {
+        Ok(most) => Ok((asked, most)),
+        Err(_) => {
+            let message = "max-keys is not negative";
+            Err(S3Error::with_message(S3ErrorCode::InvalidArgument, message))
+        }
+    }
+}
+
+fn object(key: String, entry: &Entry, has_owner: bool) -> Object {
+    Object {
+        key: Some(key),
+        e_tag: Some(quoted(listed_tag_of(entry))),
+        last_modified: Some(timestamp(entry.modified_at)),
+        size: i64::try_from(entry.bytes).ok(),
+        storage_class: Some(STORAGE_CLASS.to_owned().into()),
+        owner: has_owner.then(owner),
+        ..Object::default()
+    }
+}
+
+impl Door {
+    async fn listed(&self, bucket: &str, grant: Option<&Grant>, query: &Query) -> S3Result<Page> {
+        if let Some(grant) = grant {
+            grant.check(bucket, &query.prefix, false)?;
+        }
+        let bucket = self.bucket(bucket)?;
+        let listed = page(&self.client, &bucket, query).await;
+        let listed = listed.map_err(|error| refused(&error, Missing::Bucket))?;
+        if listed.items.is_empty() {
+            // Nothing in it, or no bucket.
+            self.check_bucket(&bucket).await?;
+        }
+        Ok(listed)
+    }
+
+    pub(crate) async fn list_v2(
+        &self,
+        request: S3Request<ListObjectsV2Input>,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
+        let grant = grant_of(&request.extensions);
+        let input = request.input;
+        let words = Words::of(input.encoding_type.as_ref())?;
+        let (max_keys, items_max) = items_max(input.max_keys)?;
+        let prefix = input.prefix.clone().unwrap_or_default();
+        let delimiter = input.delimiter.clone().filter(|it| !it.is_empty());
+        let from = match (&input.continuation_token, &input.start_after) {
+            (Some(given), _) => token::place(given).ok_or_else(|| {
+                let message = "the continuation token is none that a listing gave";
+                S3Error::with_message(S3ErrorCode::InvalidArgument, message)
+            })?,
+            (None, Some(after)) => start_behind(after, &prefix, None),
+            (None, None) => String::new(),
+        };
+        let query = Query { prefix, delimiter, from, items_max };
+        let mut page = self.listed(&input.bucket, grant.as_deref(), &query).await?;
+        let (count, next) = (page.items.len(), page.next.take());
+        let (keys, common_prefixes) = words.apart(&mut page);
+        let has_owner = input.fetch_owner.unwrap_or(false);
+        let contents = keys.into_iter().map(|(key, entry)| object(key, &entry, has_owner));
+        Ok(S3Response::new(ListObjectsV2Output {
+            name: Some(input.bucket),
+            prefix: Some(words.say(&query.prefix)),
+            max_keys: Some(max_keys),
+            key_count: i32::try_from(count).ok(),
+            is_truncated: Some(next.is_some()),
+            next_continuation_token: next.as_deref().map(token::of),
+            contents: Some(contents.collect()),
+            common_prefixes,
+            delimiter: words.say_some(input.delimiter.as_ref()),
+            start_after: words.say_some(input.start_after.as_ref()),
+            encoding_type: input.encoding_type,
+            continuation_token: input.continuation_token,
+            request_charged: None,
+        }))
+    }
+
+    pub(crate) async fn list_v1(
+        &self,
+        request: S3Request<ListObjectsInput>,
+    ) -> S3Result<S3Response<ListObjectsOutput>> {
+        let grant = grant_of(&request.extensions);
+        let input = request.input;
+        let words = Words::of(input.encoding_type.as_ref())?;
+        let (max_keys, items_max) = items_max(input.max_keys)?;
+        let prefix = input.prefix.clone().unwrap_or_default();
+        let delimiter = input.delimiter.clone().filter(|it| !it.is_empty());
+        let marker = input.marker.as_deref().filter(|it| !it.is_empty());
+        let from =
+            marker.map_or_else(String::new, |it| start_behind(it, &prefix, delimiter.as_deref()));
+        let query = Query { prefix, delimiter, from, items_max };
+        let mut page = self.listed(&input.bucket, grant.as_deref(), &query).await?;
+        let is_truncated = page.next.is_some();
+        let last = page.items.last().map(|item| words.say(item.text()));
+        let (keys, common_prefixes) = words.apart(&mut page);
+        let contents = keys.into_iter().map(|(key, entry)| object(key, &entry, true));
+        Ok(S3Response::new(ListObjectsOutput {
+            name: Some(input.bucket),
+            prefix: Some(words.say(&query.prefix)),
+            marker: Some(words.say(input.marker.as_deref().unwrap_or_default())),
+            max_keys: Some(max_keys),
+            is_truncated: Some(is_truncated),
+            contents: Some(contents.collect()),
+            common_prefixes,
+            next_marker: last.filter(|_| is_truncated && query.delimiter.is_some()),
+            delimiter: words.say_some(input.delimiter.as_ref()),
+            encoding_type: input.encoding_type,
+            request_charged: None,
+        }))
+    }
+
+    pub(crate) async fn list_versions(
+        &self,
+        request: S3Request<ListObjectVersionsInput>,
+    ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
+        let grant = grant_of(&request.extensions);
+        let input = request.input;
+        let words = Words::of(input.encoding_type.as_ref())?;
+        let (max_keys, items_max) = items_max(input.max_keys)?;
+        let prefix = input.prefix.clone().unwrap_or_default();
+        let delimiter = input.delimiter.clone().filter(|it| !it.is_empty());
+        let marker = input.key_marker.as_deref().filter(|it| !it.is_empty());
+        let from =
+            marker.map_or_else(String::new, |it| start_behind(it, &prefix, delimiter.as_deref()));
+        let query = Query { prefix, delimiter, from, items_max };
+        let mut page = self.listed(&input.bucket, grant.as_deref(), &query).await?;
+        let is_truncated = page.next.is_some();
+        let last = page.items.last().map(|item| words.say(item.text()));
+        let (keys, common_prefixes) = words.apart(&mut page);
+        let versions = keys.into_iter().map(|(key, entry)| ObjectVersion {
+            key: Some(key),
+            e_tag: Some(quoted(listed_tag_of(&entry))),
+            is_latest: Some(true),
+            last_modified: Some(timestamp(entry.modified_at)),
+            owner: Some(owner()),
+            size: i64::try_from(entry.bytes).ok(),
+            storage_class: Some(STORAGE_CLASS.to_owned().into()),
+            version_id: Some(VERSION.to_owned()),
+            ..ObjectVersion::default()
+        });
+        Ok(S3Response::new(ListObjectVersionsOutput {
+            name: Some(input.bucket),
+            prefix: Some(words.say(&query.prefix)),
+            key_marker: Some(words.say(input.key_marker.as_deref().unwrap_or_default())),
+            version_id_marker: Some(input.version_id_marker.unwrap_or_default()),
+            max_keys: Some(max_keys),
+            is_truncated: Some(is_truncated),
+            versions: Some(versions.collect()),
+            common_prefixes,
+            next_version_id_marker: is_truncated.then(|| VERSION.to_owned()),
+            next_key_marker: last.filter(|_| is_truncated),
+            delimiter: words.say_some(input.delimiter.as_ref()),
+            encoding_type: input.encoding_type,
+            ..ListObjectVersionsOutput::default()
+        }))
+    }
+}

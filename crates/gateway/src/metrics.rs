@@ -1,0 +1,157 @@
+//! What a gateway tells of itself to Prometheus.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::{encode, encode_registry};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use sanderling_client::ClientMetrics;
+use sanderling_transport::process;
+
+type Gauge64 = Gauge<u64, AtomicU64>;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AnswerLabel {
+    method: String,
+    status: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DirectionLabel {
+    direction: &'static str,
+}
+
+/// The figures of one gateway.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    process: Registry,
+    /// Held while the gauges are set and written out, so that two scrapes do not mix.
+    scrape: Mutex<()>,
+    answers: Family<AnswerLabel, Counter>,
+    in_flight: Gauge64,
+    received: Counter,
+    sent: Counter,
+    broken_off: Counter,
+    retries: Gauge64,
+    failed: Gauge64,
+    cpu: Counter<f64, AtomicU64>,
+    resident_bytes: Gauge64,
+}
+
+/// A request that is under way.
+pub(crate) struct InFlight(Gauge64);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut metrics = Self {
+            registry: Registry::with_prefix("sanderling_gateway"),
+            process: Registry::default(),
+            scrape: Mutex::new(()),
+            answers: Family::default(),
+            in_flight: Gauge64::default(),
+            received: Counter::default(),
+            sent: Counter::default(),
+            broken_off: Counter::default(),
+            retries: Gauge64::default(),
+            failed: Gauge64::default(),
+            cpu: Counter::default(),
+            resident_bytes: Gauge64::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&mut self) {
+        let all = &mut self.registry;
+        all.register("answers", "Answers by method and status", self.answers.clone());
+        let help = "Requests that are under way";
+        all.register("requests_in_flight", help, Gauge64::clone(&self.in_flight));
+        let traffic: Family<DirectionLabel, Counter> = Family::default();
+        let of = |direction| traffic.get_or_create_owned(&DirectionLabel { direction });
+        (self.received, self.sent) = (of("received"), of("sent"));
+        all.register("traffic_bytes", "Bytes of objects from and to clients", traffic.clone());
+        let help =
+            "Answers that ended before their last byte, because the object could not be read on";
+        all.register("answers_broken_off", help, Counter::clone(&self.broken_off));
+        let help = "Calls to the cluster that were tried again";
+        all.register("cluster_retries", help, Gauge64::clone(&self.retries));
+        let help = "Calls to the cluster that failed in the end";
+        all.register("cluster_failures", help, Gauge64::clone(&self.failed));
+        let help = "CPU time in user and system mode";
+        self.process.register("process_cpu_seconds", help, Counter::clone(&self.cpu));
+        let help = "Memory that is mapped in, what datanodes share included";
+        let resident = Gauge64::clone(&self.resident_bytes);
+        self.process.register("process_resident_memory_bytes", help, resident);
+    }
+
+    pub(crate) fn begin(&self) -> InFlight {
+        self.in_flight.inc();
+        InFlight(Gauge64::clone(&self.in_flight))
+    }
+
+    pub(crate) fn answered(&self, method: &hyper::Method, status: u16) {
+        // Methods are the client's to make up.
+        let known = ["GET", "HEAD", "PUT", "POST", "DELETE"];
+        let method = known.iter().find(|it| **it == method.as_str()).unwrap_or(&"other");
+        let label = AnswerLabel { method: (*method).to_owned(), status };
+        self.answers.get_or_create(&label).inc();
+    }
+
+    pub(crate) fn received(&self, bytes: u64) {
+        self.received.inc_by(bytes);
+    }
+
+    pub(crate) fn sent(&self, bytes: u64) {
+        self.sent.inc_by(bytes);
+    }
+
+    pub(crate) fn broken_off(&self) {
+        self.broken_off.inc();
+    }
+
+    /// Writes everything out as OpenMetrics.
+    pub(crate) fn text(&self, client: ClientMetrics) -> String {
+        let _scrape = self.scrape.lock();
+        self.retries.set(client.retries);
+        self.failed.set(client.failed);
+        let seconds = process::cpu_time().as_secs_f64();
+        self.cpu.inner().store(seconds.to_bits(), Ordering::Relaxed);
+        self.resident_bytes.set(process::resident_bytes().unwrap_or_default());
+        let mut text = String::new();
+        encode_registry(&mut text, &self.registry).expect("a string takes everything");
+        encode(&mut text, &self.process).expect("a string takes everything");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_written_out() {
+        let metrics = Metrics::new();
+        metrics.answered(&hyper::Method::GET, 200);
+        metrics.answered(&"BREW".parse().unwrap(), 501);
+        metrics.sent(7);
+        let text = metrics.text(ClientMetrics::default());
+        for line in [
+            "sanderling_gateway_answers_total{method=\"GET\",status=\"200\"} 1",
+            "sanderling_gateway_answers_total{method=\"other\",status=\"501\"} 1",
+            "sanderling_gateway_traffic_bytes_total{direction=\"sent\"} 7",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Objects: put, get, head.
+
+use std::ops::Range as Bytes;
+use std::sync::Arc;
+
+use s3s::dto::{
+    Checksum, ETagCondition, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
+    PutObjectInput, PutObjectOutput, Range,
+};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use sanderling_client::{ClientError, PutOptions};
+use sanderling_protocol::message::{Attributes, Condition, CreateMode, ObjectStat};
+use sanderling_protocol::{Path, Refusal};
+
+use crate::conditions::{Conditions, is_met};
+use crate::digest::{Digests, wanted_of};
+use crate::door::{Door, whole_second};
+use crate::facts::{self, Headers, headers_of, quoted};
+use crate::get::Blocks;
+use crate::name::path_of;
+use crate::refused::{Missing, refused};
+use crate::store::{Target, body};
+use crate::tagging;
+
+/// What objects are of which nobody said anything: as of S3.
+const CONTENT_TYPE: &str = "binary/octet-stream";
+
+/// The only version that there is of each object.
+pub(crate) const VERSION: &str = "null";
+
+/// Answers a read with an object's facts; the two outputs have the same fields.
+macro_rules! describe {
+    ($output:ident, $facts:expr, $($more:tt)*) => {{
+        let Facts { stat, tag, headers, sums, tags } = $facts;
+        let _ = tags;
+        $output {
+            accept_ranges: Some("bytes".to_owned()),
+            e_tag: Some(quoted(tag)),
+            last_modified: Some(whole_second(stat.modified_at)),
+            content_type: Some(headers.content_type.unwrap_or_else(|| CONTENT_TYPE.to_owned())),
+            cache_control: headers.cache_control,
+            content_disposition: headers.content_disposition,
+            content_encoding: headers.content_encoding,
+            content_language: headers.content_language,
+            expires: headers.expires,
+            metadata: headers.metadata,
+            checksum_crc32: sums.checksum_crc32,
+            checksum_crc32c: sums.checksum_crc32c,
+            checksum_crc64nvme: sums.checksum_crc64nvme,
+            checksum_sha1: sums.checksum_sha1,
+            checksum_sha256: sums.checksum_sha256,
+            $($more)*
+        }
+    }};
+}
+
+/// What is told of an object.
+struct Facts {
+    stat: ObjectStat,
+    tag: String,
+    headers: Headers,
+    sums: Checksum,
+    tags: Option<i32>,
+}
+
+impl Facts {
+    fn of(stat: ObjectStat, with_sums: bool) -> Self {
+        let (tag, headers) = (facts::tag_of(&stat), Headers::of(&stat.attributes));
+        let sum = |algorithm| facts::checksum_of(&stat.attributes, algorithm, stat.bytes);
+        let sums = if with_sums {
+            Checksum {
+                checksum_crc32: sum("crc32"),
+                checksum_crc32c: sum("crc32c"),
+                checksum_crc64nvme: sum("crc64nvme"),
+                checksum_sha1: sum("sha1"),
+                checksum_sha256: sum("sha256"),
+                ..Checksum::default()
+            }
+        } else {
+            Checksum::default()
+        };
+        let tags = facts::tagging_of(&stat.attributes).map(|it| it.split('&').count());
+        let tags = tags.and_then(|it| i32::try_from(it).ok());
+        Self { stat, tag, headers, sums, tags }
+    }
+}
+
+/// Refuses a version that is none.
+pub(crate) fn check_version(version: Option<&str>) -> S3Result<()> {
+    match version {
+        None | Some(VERSION) => Ok(()),
+        Some(_) => Err(S3ErrorCode::NoSuchVersion.into()),
+    }
+}
+
+/// Refuses an encryption by the client's key: nothing would be encrypted.
+fn check_encryption(algorithm: Option<&String>) -> S3Result<()> {
+    match algorithm {
+        None => Ok(()),
+        Some(_) => Err(S3Error::with_message(
+            S3ErrorCode::NotImplemented,
+            "objects are not encrypted with keys of clients",
+        )),
+    }
+}
+
+impl Door {
+    /// Returns the bucket's directory and the path of a key in it.
+    ///
+    /// # Errors
+    /// `InvalidBucketName`, `KeyTooLongError`.
+    pub(crate) fn path(&self, bucket: &str, key: &str) -> S3Result<(Path, Path)> {
+        let bucket = self.bucket(bucket)?;
+        let path = path_of(&bucket, key).map_err(|error| refused(&error.into(), Missing::Key))?;
+        Ok((bucket, path))
+    }
+
+    /// Returns the facts about an object.
+    ///
+    /// # Errors
+    /// `NoSuchKey`, `NoSuchBucket`.
+    pub(crate) async fn object(&self, bucket: &Path, path: &Path) -> S3Result<ObjectStat> {
+        match self.client.stat(path).await {
+            Ok(stat) if stat.kind.is_container() => Err(S3ErrorCode::NoSuchKey.into()),
+            Ok(stat) => Ok(stat),
+            Err(error) => Err(self.missing_key(bucket, &error).await),
+        }
+    }
+
+    /// Returns what must be under a name so that a write is done, after looking whether it is.
+    ///
+    /// # Errors
+    /// `PreconditionFailed`, `NoSuchKey`.
+    pub(crate) async fn condition(
+        &self,
+        (bucket, path): (&Path, &Path),
+        if_match: Option<ETagCondition>,
+        if_none_match: Option<ETagCondition>,
+    ) -> S3Result<Option<Condition>> {
+        match (if_match, if_none_match) {
+            (None, None) => Ok(None),
+            (None, Some(ETagCondition::Any)) => Ok(Some(Condition::Absent)),
+            (Some(wanted), None) => {
+                let stat = self.object(bucket, path).await?;
+                if !is_met(&wanted, &facts::tag_of(&stat)) {
+                    return Err(S3ErrorCode::PreconditionFailed.into());
+                }
+                Ok(Some(Condition::Is(stat.object)))
+            }
+            _ => Err(S3Error::with_message(
+                S3ErrorCode::NotImplemented,
+                "writes know If-Match with a tag and If-None-Match with *",
+            )),
+        }
+    }
+
+    pub(crate) async fn put(
+        &self,
+        mut request: S3Request<PutObjectInput>,
+    ) -> S3Result<S3Response<PutObjectOutput>> {
+        let wanted = wanted_of!(request);
+        if wanted.bytes.is_none() {
+            return Err(S3ErrorCode::MissingContentLength.into());
+        }
+        let mut input = request.input;
+        check_encryption(input.sse_customer_algorithm.as_ref())?;
+        if input.write_offset_bytes.is_some() {
+            let message = "objects are not appended to";
+            return Err(S3Error::with_message(S3ErrorCode::NotImplemented, message));
+        }
+        let (bucket, path) = self.path(&input.bucket, &input.key)?;
+        let at = (&bucket, &path);
+        let condition = self.condition(at, input.if_match.take(), input.if_none_match.take());
+        let condition = condition.await?;
+        let mut attributes = headers_of!(input).attributes()?;
+        facts::set_tagging(&mut attributes, tagging::checked(input.tagging.as_deref())?);
+        let options = replacing(attributes, condition);
+        let target = Target { bucket: Some(bucket), path, options, tag: None };
+        let stored = self.store(target, body(input.body), Digests::new(wanted)?).await?;
+        let sums = stored.digested.sums;
+        Ok(S3Response::new(PutObjectOutput {
+            e_tag: Some(quoted(stored.tag)),
+            checksum_crc32: sums.checksum_crc32,
+            checksum_crc32c: sums.checksum_crc32c,
+            checksum_crc64nvme: sums.checksum_crc64nvme,
+            checksum_sha1: sums.checksum_sha1,
+            checksum_sha256: sums.checksum_sha256,
+            ..PutObjectOutput::default()
+        }))
+    }
+
+    pub(crate) async fn get(
+        &self,
+        request: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
+        let input = request.input;
+        check_version(input.version_id.as_deref())?;
+        check_encryption(input.sse_customer_algorithm.as_ref())?;
+        let (bucket, path) = self.path(&input.bucket, &input.key)?;
+        let conditions = Conditions {
+            if_match: input.if_match,
+            if_none_match: input.if_none_match,
+            if_modified_since: input.if_modified_since,
+            if_unmodified_since: input.if_unmodified_since,
+        };
+        let (facts, range, blocks) = loop {
+            let reader = match self.client.open(&path).await {
+                Ok(reader) => reader,
+                Err(error) => return Err(self.missing_key(&bucket, &error).await),
+            };
+            let stat = reader.stat();
+            conditions.check(&facts::tag_of(&stat), &whole_second(stat.modified_at))?;
+            let range = range_of(input.range, input.part_number, stat.bytes)?;
+            let bytes = range.clone().unwrap_or(0..stat.bytes);
+            match Blocks::open(reader, bytes, Arc::clone(&self.metrics)).await {
+                Ok(blocks) => break (Facts::of(stat, range.is_none()), range, blocks),
+                // Replaced since it was opened: the new one is read.
+                Err(ClientError::Refused(Refusal::ObjectGone { .. })) => {}
+                Err(error) => return Err(refused(&error, Missing::Key)),
+            }
+        };
+        let (whole, tag_count) = (facts.stat.bytes, facts.tags);
+        let length = range.as_ref().map_or(whole, |range| range.end - range.start);
+        let content_range =
+            range.map(|range| format!("bytes {}-{}/{whole}", range.start, range.end - 1));
+        let is_part = content_range.is_some();
+        let output = describe!(GetObjectOutput, facts,
+            body: Some(blocks.into_blob()),
+            content_length: i64::try_from(length).ok(),
+            content_range,
+            tag_count,
+            ..GetObjectOutput::default()
+        );
+        let mut response = S3Response::new(output);
+        if is_part {
+            response.status = Some(hyper::StatusCode::PARTIAL_CONTENT);
+        }
+        Ok(response)
+    }
+
+    pub(crate) async fn head(
+        &self,
+        request: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
+        let input = request.input;
+        check_version(input.version_id.as_deref())?;
+        check_encryption(input.sse_customer_algorithm.as_ref())?;
+        let (bucket, path) = self.path(&input.bucket, &input.key)?;
+        let stat = self.object(&bucket, &path).await?;
+        let conditions = Conditions {
+            if_match: input.if_match,
+            if_none_match: input.if_none_match,
+            if_modified_since: input.if_modified_since,
+            if_unmodified_since: input.if_unmodified_since,
+        };
+        conditions.check(&facts::tag_of(&stat), &whole_second(stat.modified_at))?;
+        let range = range_of(input.range, input.part_number, stat.bytes)?;
+        let whole = stat.bytes;
+        let length = range.as_ref().map_or(whole, |range| range.end - range.start);
+        let content_range =
+            range.as_ref().map(|range| format!("bytes {}-{}/{whole}", range.start, range.end - 1));
+        let output = describe!(HeadObjectOutput, Facts::of(stat, range.is_none()),
+            content_length: i64::try_from(length).ok(),
+            content_range,
+            ..HeadObjectOutput::default()
+        );
+        let mut response = S3Response::new(output);
+        if range.is_some() {
+            response.status = Some(hyper::StatusCode::PARTIAL_CONTENT);
+        }
+        Ok(response)
+    }
+}
+
+/// Returns how an object of the door is created: it replaces what had the name once it is whole.
+pub(crate) fn replacing(attributes: Attributes, condition: Option<Condition>) -> PutOptions {
+    let (mode, parents) = (CreateMode::Replace, false);
+    PutOptions { mode, parents, attributes, condition, ..PutOptions::default() }
+}
+
+/// Returns the bytes that are asked for, if they are not all.
+fn range_of(range: Option<Range>, part: Option<i32>, bytes: u64) -> S3Result<Option<Bytes<u64>>> {
+    // Parts are not remembered: the first is the whole object.
+    if part.is_some_and(|part| part != 1) {
+        return Err(S3ErrorCode::InvalidPart.into());
+    }
+    let Some(range) = range else { return Ok(None) };
+    match range.check(bytes) {
+        Ok(range) => Ok(Some(range)),
+        Err(_) => Err(S3ErrorCode::InvalidRange.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_cut_to_the_object_and_refused_behind_it() {
+        let of = |text: &str, bytes| range_of(Some(Range::parse(text).unwrap()), None, bytes);
+        assert_eq!(of("bytes=2-", 5).unwrap(), Some(2..5));
+        assert_eq!(of("bytes=2-99", 5).unwrap(), Some(2..5));
+        assert_eq!(of("bytes=-99", 5).unwrap(), Some(0..5));
+        assert_eq!(of("bytes=-2", 5).unwrap(), Some(3..5));
+        assert_eq!(of("bytes=5-", 5).unwrap_err().code(), &S3ErrorCode::InvalidRange);
+        assert_eq!(range_of(None, None, 5).unwrap(), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! Configuration of a gateway.
+
+use std::time::Duration;
+
+use sanderling_client::ClientConfig;
+use sanderling_protocol::Path;
+
+use crate::keys::Keys;
+
+/// How a gateway behaves.
+#[derive(Debug, Clone)]
+pub struct GatewayOptions {
+    /// The namenode's address.
+    pub namenode: String,
+    /// How the cluster is spoken to.
+    pub client: ClientConfig,
+    /// Where S3 is served; port 0 for any.
+    pub listen: String,
+    /// Where health and metrics are served, if they are.
+    pub http_listen: Option<String>,
+    /// The directory whose directories are the buckets.
+    pub root: Path,
+    /// Who may do what; `None` for the pair that everybody on this machine knows.
+    pub keys: Option<Keys>,
+    /// Host names in front of which a bucket's name may stand.
+    pub domains: Vec<String>,
+    /// Listen beyond loopback although everybody can listen in, and, without keys, come in.
+    pub allow_unauthenticated: bool,
+    /// How long an upload in parts is kept that nothing is added to.
+    pub upload_ttl: Duration,
+    /// Most connections. Each may hold about eight blocks in memory: four on their way to
+    /// datanodes, one that fills, two read ahead, and what HTTP buffers.
+    pub connections_max: usize,
+    /// How long a client may send nothing, or take nothing, while it is its turn.
+    pub silence_max: Duration,
+}
+
+impl Default for GatewayOptions {
+    fn default() -> Self {
+        Self {
+            namenode: "127.0.0.1:7600".to_owned(),
+            client: ClientConfig::default(),
+            listen: "127.0.0.1:7670".to_owned(),
+            http_listen: Some("127.0.0.1:7671".to_owned()),
+            root: Path::root(),
+            keys: None,
+            domains: Vec::new(),
+            allow_unauthenticated: false,
+            // As long as a job that writes one large object may take; data here is not kept for
+            // years.
+            upload_ttl: Duration::from_secs(24 * 60 * 60),
+            // Two GiB if all of them were as busy as they can be.
+            connections_max: 256,
+            // Twice what hyper gives a head.
+            silence_max: Duration::from_secs(60),
+        }
+    }
+}

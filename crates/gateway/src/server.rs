@@ -1,0 +1,335 @@
+//! The server around the door: S3 on one address, health and metrics on another.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, header};
+use s3s::config::{S3Config, StaticConfigProvider};
+use s3s::host::{S3Host, VirtualHost};
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::validation::NameValidation;
+use s3s::{HttpError, S3Error, S3ErrorCode, S3Result};
+use sanderling_client::{Client, ClientError};
+use sanderling_protocol::ClusterId;
+use sanderling_protocol::limits::NAME_BYTES_MAX;
+use sanderling_transport::{HttpOptions, ListenError, Security, listen, serve_http};
+use thiserror::Error;
+use tokio::net::{TcpListener, lookup_host};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::door::{Door, REGION};
+use crate::keys::Keys;
+use crate::metrics::Metrics;
+use crate::options::GatewayOptions;
+use crate::patience::{Patient, Rest};
+use crate::writing::Writing;
+
+/// Longest time between a request's head and its answer's: a body of terabytes, or a copy. That
+/// bytes come meanwhile is looked at apart.
+const ANSWER_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long answers that are under way at the end may still take.
+const END_WITHIN: Duration = Duration::from_secs(5);
+
+/// Longest XML body in bytes: ten thousand parts, with checksums.
+const XML_BYTES_MAX: usize = 8 << 20;
+
+/// Why a gateway does not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// It cannot listen.
+    #[error("{0}")]
+    Listen(ListenError),
+    /// The address can be reached from other machines, and everybody knows the pair of keys.
+    #[error("{address} can be reached from other machines: give it access keys with --keys FILE")]
+    NoKeys {
+        /// The address asked for.
+        address: String,
+    },
+    /// The address can be reached from other machines, and what is sent there can be read on the
+    /// way.
+    #[error(
+        "{address} can be reached from other machines and nothing is encrypted: listen on \
+         127.0.0.1 behind a proxy with TLS, or pass --allow-unauthenticated on a network that \
+         you trust"
+    )]
+    Plaintext {
+        /// The address asked for.
+        address: String,
+    },
+    /// The cluster cannot be reached.
+    #[error("{0}")]
+    Cluster(ClientError),
+}
+
+/// A gateway that serves.
+#[derive(Debug)]
+pub struct GatewayServer {
+    address: SocketAddr,
+    http_address: Option<SocketAddr>,
+    cluster: ClusterId,
+    shutdown: CancellationToken,
+    served: JoinSet<()>,
+}
+
+/// Takes the bucket's name off the front of a known host name.
+#[derive(Debug)]
+struct Domains(Vec<String>);
+
+impl S3Host for Domains {
+    fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => host,
+        };
+        let bucket = self.0.iter().find_map(|domain| name.strip_suffix(domain)?.strip_suffix('.'));
+        Ok(match bucket {
+            Some(bucket) => VirtualHost::new(host).with_bucket(bucket),
+            None => VirtualHost::new(host),
+        })
+    }
+}
+
+/// What other doors may have called a directory is a bucket too.
+#[derive(Debug)]
+struct AnyName;
+
+impl NameValidation for AnyName {
+    fn validate_bucket_name(&self, name: &str) -> bool {
+        !name.is_empty() && name.len() <= NAME_BYTES_MAX && !matches!(name, "." | "..")
+    }
+}
+
+impl GatewayServer {
+    /// Connects to the cluster and starts to serve.
+    ///
+    /// # Errors
+    /// [`StartError`]: its text says what to do.
+    pub async fn start(options: GatewayOptions) -> Result<Self, StartError> {
+        let listener = open(&options.listen, &options).await?;
+        let http = match &options.http_listen {
+            None => None,
+            Some(address) => {
+                let allow_unauthenticated = options.allow_unauthenticated;
+                let security = Security { allow_unauthenticated, ..Security::default() };
+                Some(listen(address, &security).await.map_err(StartError::Listen)?)
+            }
+        };
+        let client = Client::connect(&options.namenode, options.client.clone())
+            .await
+            .map_err(StartError::Cluster)?;
+        let cluster = client.cluster();
+        let metrics = Arc::new(Metrics::new());
+        let door = Door {
+            client: client.clone(),
+            root: options.root.clone(),
+            upload_ttl: options.upload_ttl,
+            writing: Writing::default(),
+            metrics: Arc::clone(&metrics),
+        };
+        let address = address_of(&listener)?;
+        let http_address = http.as_ref().map(address_of).transpose()?;
+        let shutdown = CancellationToken::new();
+        let mut served = JoinSet::new();
+        served.spawn(serve(door, listener, options, shutdown.clone()));
+        if let Some(http) = http {
+            served.spawn(serve_pages(client, metrics, http, shutdown.clone()));
+        }
+        Ok(Self { address, http_address, cluster, shutdown, served })
+    }
+
+    /// Returns where S3 is served.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns where health and metrics are served, if they are.
+    #[must_use]
+    pub const fn http_address(&self) -> Option<SocketAddr> {
+        self.http_address
+    }
+
+    /// Returns the cluster's id.
+    #[must_use]
+    pub const fn cluster(&self) -> ClusterId {
+        self.cluster
+    }
+
+    /// Stops after the answers that are under way.
+    pub async fn stop(mut self) {
+        self.shutdown.cancel();
+        while self.served.join_next().await.is_some() {}
+    }
+}
+
+/// Listens, on loopback unless told that the network is trusted.
+async fn open(address: &str, options: &GatewayOptions) -> Result<TcpListener, StartError> {
+    let resolved = lookup_host(address).await.ok().and_then(|mut all| all.next());
+    let is_far = resolved.is_some_and(|address| !address.ip().is_loopback());
+    let address = address.to_owned();
+    match (is_far && !options.allow_unauthenticated, &options.keys) {
+        (true, None) => Err(StartError::NoKeys { address }),
+        (true, Some(_)) => Err(StartError::Plaintext { address }),
+        // Who comes is asked for a signature.
+        _ => {
+            let security = Security { allow_unauthenticated: true, ..Security::default() };
+            listen(&address, &security).await.map_err(StartError::Listen)
+        }
+    }
+}
+
+fn address_of(listener: &TcpListener) -> Result<SocketAddr, StartError> {
+    listener.local_addr().map_err(|cause| {
+        StartError::Listen(ListenError::Io { address: "the listener".to_owned(), cause })
+    })
+}
+
+fn http_options(options: &GatewayOptions) -> HttpOptions {
+    HttpOptions {
+        connections_max: options.connections_max,
+        answer_within: ANSWER_WITHIN,
+        end_within: END_WITHIN,
+        take_within: options.silence_max,
+        ..HttpOptions::default()
+    }
+}
+
+async fn serve(
+    door: Door,
+    listener: TcpListener,
+    options: GatewayOptions,
+    shutdown: CancellationToken,
+) {
+    let metrics = Arc::clone(&door.metrics);
+    let keys = options.keys.clone().unwrap_or_else(Keys::local);
+    let mut builder = S3ServiceBuilder::new(door);
+    builder.set_auth(keys.clone());
+    builder.set_access(keys);
+    builder.set_validation(AnyName);
+    builder.set_config(s3_config());
+    if !options.domains.is_empty() {
+        builder.set_host(Domains(options.domains.clone()));
+    }
+    let s3 = builder.build();
+    let silence_max = options.silence_max;
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (s3, metrics) = (s3.clone(), Arc::clone(&metrics));
+        async move { answer(&s3, &metrics, request, silence_max).await }
+    });
+    serve_http(listener, service, http_options(&options), shutdown).await;
+}
+
+async fn answer(
+    s3: &S3Service,
+    metrics: &Arc<Metrics>,
+    request: Request<Incoming>,
+    silence_max: Duration,
+) -> Result<Response<s3s::Body>, HttpError> {
+    let _in_flight = metrics.begin();
+    let (began, method) = (Instant::now(), request.method().clone());
+    let (rest, metrics_of_body) = (Rest::default(), Arc::clone(metrics));
+    let is_expecting = request.headers().contains_key(header::EXPECT);
+    let request = request.map(|body| {
+        s3s::Body::http_body(Patient::new(body, silence_max, rest.clone(), metrics_of_body))
+    });
+    let mut answer = if is_form(request.headers()) {
+        // s3s would gather all of it in memory before it asks who sends it.
+        let message = "forms of browsers are not taken";
+        S3Error::with_message(S3ErrorCode::NotImplemented, message)
+            .to_http_response()
+            .map_err(|error| HttpError::new(Box::new(error)))?
+    } else {
+        s3.call(request).await?
+    };
+    metrics.answered(&method, answer.status().as_u16());
+    let (status, took) = (answer.status().as_u16(), began.elapsed());
+    tracing::debug!(%method, status, ?took, "answered");
+    // Who waits to be told to go on has not sent its body, and need not any more.
+    let is_left = if is_expecting { rest.is_some() } else { !rest.drain().await };
+    let headers = answer.headers_mut();
+    if is_left {
+        headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+    }
+    headers.insert("x-amz-bucket-region", header::HeaderValue::from_static(REGION));
+    headers.insert(header::SERVER, header::HeaderValue::from_static("Sanderling"));
+    Ok(answer)
+}
+
+fn is_form(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).map(|it| it.as_bytes().to_ascii_lowercase());
+    kind.is_some_and(|kind| kind.trim_ascii_start().starts_with(b"multipart/"))
+}
+
+fn s3_config() -> Arc<StaticConfigProvider> {
+    let mut config = S3Config::default();
+    config.xml_max_body_size = XML_BYTES_MAX;
+    Arc::new(StaticConfigProvider::new(Arc::new(config)))
+}
+
+async fn serve_pages(
+    client: Client,
+    metrics: Arc<Metrics>,
+    listener: TcpListener,
+    shutdown: CancellationToken,
+) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (client, metrics) = (client.clone(), Arc::clone(&metrics));
+        async move { Ok::<_, hyper::Error>(look_at(&client, &metrics, &request)) }
+    });
+    serve_http(listener, service, HttpOptions::default(), shutdown).await;
+}
+
+fn look_at(
+    client: &Client,
+    metrics: &Metrics,
+    request: &Request<Incoming>,
+) -> Response<Full<Bytes>> {
+    let (status, kind, text) = match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, "/healthz") => {
+            let cluster = format!("{:016x}", client.cluster().0);
+            let text = serde_json::json!({ "status": "ok", "role": "gateway", "cluster": cluster });
+            (StatusCode::OK, "application/json", text.to_string())
+        }
+        (&Method::GET | &Method::HEAD, "/metrics") => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            (StatusCode::OK, kind, metrics.text(client.metrics()))
+        }
+        (&Method::GET | &Method::HEAD, _) => {
+            (StatusCode::NOT_FOUND, "text/plain", "no such page\n".to_owned())
+        }
+        _ => {
+            let text = "this page has no such method\n".to_owned();
+            (StatusCode::METHOD_NOT_ALLOWED, "text/plain", text)
+        }
+    };
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bucket_may_stand_before_a_known_domain() {
+        let domains = Domains(vec!["s3.local".to_owned()]);
+        let bucket = |host| {
+            let parsed = domains.parse_host_header(host).unwrap();
+            parsed.bucket().map(str::to_owned)
+        };
+        assert_eq!(bucket("data.s3.local:7670").as_deref(), Some("data"));
+        assert_eq!(bucket("a.b.s3.local").as_deref(), Some("a.b"));
+        for host in ["s3.local", "localhost:7670", "xs3.local", "127.0.0.1"] {
+            assert_eq!(bucket(host), None, "{host}");
+        }
+    }
+}

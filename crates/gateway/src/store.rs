@@ -1,0 +1,201 @@
+//! Storing: bytes that come in, from a client or from another object, become an object.
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use s3s::dto::StreamingBlob;
+use s3s::{S3Error, S3ErrorCode, S3Result};
+use sanderling_client::{ClientError, PutOptions};
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+use sanderling_protocol::message::ObjectStat;
+use sanderling_protocol::{Path, Refusal};
+
+use crate::digest::{ALGORITHMS, Digested, Digests, sum_of};
+use crate::door::Door;
+use crate::refused::{Missing, custom, refused};
+use crate::{etag, facts};
+
+/// Times that a put in one block is tried again when its directory vanished under it, with the last
+/// key that was in it.
+const AGAIN_MAX: usize = 8;
+
+/// Where bytes go.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// The bucket; `None` for parts of uploads, whose directory must be there.
+    pub(crate) bucket: Option<Path>,
+    pub(crate) path: Path,
+    pub(crate) options: PutOptions,
+    /// The entity tag, where it is known: of a copy.
+    pub(crate) tag: Option<String>,
+}
+
+/// What was stored.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) stat: ObjectStat,
+    pub(crate) tag: String,
+    pub(crate) digested: Digested,
+}
+
+/// Returns the bytes of a body, with what can go wrong on their way in S3's words.
+pub(crate) fn body(blob: Option<StreamingBlob>) -> impl Stream<Item = S3Result<Bytes>> + Unpin {
+    let blob = futures_util::stream::iter(blob).flatten();
+    Box::pin(blob.map(|piece| piece.map_err(|error| body_error(&error.to_string()))))
+}
+
+/// The errors' types are private to s3s.
+fn body_error(said: &str) -> S3Error {
+    if said.contains("Sha256Mismatch") {
+        let message = "the bytes do not have the SHA-256 that came with them";
+        custom("XAmzContentSHA256Mismatch", message)
+    } else if said.contains("SignatureMismatch") {
+        S3ErrorCode::SignatureDoesNotMatch.into()
+    } else if said.contains(crate::patience::LATE) {
+        S3ErrorCode::RequestTimeout.into()
+    } else {
+        S3ErrorCode::IncompleteBody.into()
+    }
+}
+
+impl Door {
+    /// Stores what a stream brings. Nothing is seen of it before all of it is there and is what it
+    /// was said to be; then it replaces what had the name.
+    ///
+    /// # Errors
+    /// Those of the stream, of the digests, and of the store.
+    pub(crate) async fn store(
+        &self,
+        mut target: Target,
+        mut bytes: impl Stream<Item = S3Result<Bytes>> + Unpin,
+        mut digests: Digests,
+    ) -> S3Result<Stored> {
+        let mut block = Vec::with_capacity(first_capacity(digests.bytes_wanted()));
+        let rest = fill(&mut block, &mut bytes, None, &mut digests).await?;
+        let Some(rest) = rest else {
+            let digested = digests.finish()?;
+            let tag = target.tag.take().unwrap_or_else(|| etag::of_digest(digested.md5));
+            keep(&mut target.options, &tag, &digested);
+            let stat = self.store_block(target, block.into()).await?;
+            return Ok(Stored { stat, tag, digested });
+        };
+        self.store_blocks(target, block, rest, bytes, digests).await
+    }
+
+    /// Stores bytes that fit one block, at once.
+    async fn store_block(&self, target: Target, bytes: Bytes) -> S3Result<ObjectStat> {
+        let Target { bucket, path, mut options, .. } = target;
+        for _ in 0..AGAIN_MAX {
+            match self.client.put(&path, bytes.clone(), &options).await {
+                Ok(stat) => return Ok(stat),
+                Err(ClientError::Refused(Refusal::ObjectGone { .. })) => options.parents = true,
+                Err(error) => self.make_way(bucket.as_ref(), &mut options, error).await?,
+            }
+        }
+        Err(S3ErrorCode::SlowDown.into())
+    }
+
+    /// Stores bytes block by block, as they come.
+    async fn store_blocks(
+        &self,
+        target: Target,
+        first: Vec<u8>,
+        mut rest: Bytes,
+        mut bytes: impl Stream<Item = S3Result<Bytes>> + Unpin,
+        mut digests: Digests,
+    ) -> S3Result<Stored> {
+        let Target { bucket, path, mut options, tag } = target;
+        options.expected_bytes = digests.bytes_wanted();
+        let _writing = self.writing.begin(&path);
+        let missing = if bucket.is_some() { Missing::Key } else { Missing::Upload };
+        let failed = |error: ClientError| refused(&error, missing);
+        // Dropped unclosed, because the client went away or its bytes are wrong, it gives the
+        // object up.
+        let mut writer = loop {
+            match self.client.create(&path, &options).await {
+                Ok(writer) => break writer,
+                Err(error) if options.parents => return Err(failed(error)),
+                Err(error) => self.make_way(bucket.as_ref(), &mut options, error).await?,
+            }
+        };
+        writer.write_bytes(first.into()).await.map_err(failed)?;
+        loop {
+            let mut block = Vec::with_capacity(BLOCK_BYTES_MAX as usize);
+            let more = fill(&mut block, &mut bytes, Some(rest), &mut digests).await?;
+            writer.write_bytes(block.into()).await.map_err(failed)?;
+            match more {
+                Some(more) => rest = more,
+                None => break,
+            }
+        }
+        let digested = digests.finish()?;
+        let tag = tag.unwrap_or_else(|| etag::of_digest(digested.md5));
+        keep(&mut options, &tag, &digested);
+        for (name, text) in options.attributes.iter() {
+            writer.set_attribute(name, text);
+        }
+        let stat = writer.close().await.map_err(failed)?;
+        Ok(Stored { stat, tag, digested })
+    }
+
+    /// Allows missing directories to be made, if the bucket is there.
+    async fn make_way(
+        &self,
+        bucket: Option<&Path>,
+        options: &mut PutOptions,
+        error: ClientError,
+    ) -> S3Result<()> {
+        let is_missing = matches!(error, ClientError::Refused(Refusal::NotFound { .. }));
+        match bucket {
+            None => Err(refused(&error, Missing::Upload)),
+            Some(bucket) if is_missing && !options.parents => {
+                self.check_bucket(bucket).await?;
+                options.parents = true;
+                Ok(())
+            }
+            Some(_) => Err(refused(&error, Missing::Key)),
+        }
+    }
+}
+
+/// Returns how much room the first block needs.
+fn first_capacity(bytes: Option<u64>) -> usize {
+    let most = u64::from(BLOCK_BYTES_MAX);
+    usize::try_from(bytes.unwrap_or(most).min(most)).unwrap_or_default()
+}
+
+/// Fills a block from what is left of the last piece and from the stream. Returns what does not
+/// fit; `None` at the end of the stream.
+async fn fill(
+    block: &mut Vec<u8>,
+    bytes: &mut (impl Stream<Item = S3Result<Bytes>> + Unpin),
+    rest: Option<Bytes>,
+    digests: &mut Digests,
+) -> S3Result<Option<Bytes>> {
+    let mut piece = rest;
+    loop {
+        if let Some(mut piece) = piece.take() {
+            let room = BLOCK_BYTES_MAX as usize - block.len();
+            let now = piece.split_to(piece.len().min(room));
+            digests.update(&now);
+            block.extend_from_slice(&now);
+            if !piece.is_empty() {
+                return Ok(Some(piece));
+            }
+        }
+        match bytes.next().await.transpose()? {
+            Some(next) => piece = Some(next),
+            None => return Ok(None),
+        }
+    }
+}
+
+/// Keeps the entity tag and the checksums beside the bytes.
+fn keep(options: &mut PutOptions, tag: &str, digested: &Digested) {
+    let (name, text) = facts::tag_attribute(tag, digested.bytes);
+    options.attributes.set(name, text);
+    for algorithm in ALGORITHMS {
+        if let Some(sum) = sum_of(&digested.sums, algorithm) {
+            facts::set_checksum(&mut options.attributes, algorithm, sum, digested.bytes);
+        }
+    }
+}

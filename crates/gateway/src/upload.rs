@@ -1,0 +1,425 @@
+//! Uploads in parts: each part is an object of its own, out of sight; completing makes one object
+//! of their blocks without moving a byte.
+//!
+//! An upload is a directory below [`UPLOADS`] in its bucket, with the parts by their numbers and an
+//! empty object that keeps what was said when it began. It expires when nothing is added to it for
+//! a while.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+
+use s3s::dto::{
+    AbortMultipartUploadInput, AbortMultipartUploadOutput, CompleteMultipartUploadInput,
+    CompleteMultipartUploadOutput, CompletedPart, CopyPartResult, CreateMultipartUploadInput,
+    CreateMultipartUploadOutput, UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput,
+    UploadPartOutput,
+};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use sanderling_client::{ClientError, PutOptions};
+use sanderling_protocol::limits::CONCAT_PARTS_MAX;
+use sanderling_protocol::message::{Attributes, Entry, ObjectKind, ObjectStat};
+use sanderling_protocol::{Millis, Path, Refusal};
+
+use crate::conditions::Conditions;
+use crate::digest::{Digests, Wanted, wanted_of};
+use crate::door::{Door, timestamp};
+use crate::facts::{self, headers_of, listed_tag_of, quoted};
+use crate::name::UPLOADS;
+use crate::object::replacing;
+use crate::refused::{Missing, refused};
+use crate::store::{Stored, Target, body};
+use crate::{etag, tagging};
+
+/// The object that keeps what was said when an upload began.
+pub(crate) const FIRST_WORDS: &str = "upload";
+
+/// The attribute with the upload's key.
+const KEY: &str = "s3-key";
+
+/// Fewest bytes of a part that is not the last: as of S3.
+const PART_BYTES_MIN: u64 = 5 << 20;
+
+/// Where an upload is kept.
+pub(crate) struct Upload {
+    pub(crate) bucket: Path,
+    pub(crate) directory: Path,
+}
+
+/// Returns the key of an upload by what was said when it began.
+pub(crate) fn key_of(attributes: &Attributes) -> Option<&str> {
+    attributes.get(KEY)
+}
+
+/// Returns the name of a part.
+fn part_name(number: i32) -> S3Result<String> {
+    let most = i32::try_from(CONCAT_PARTS_MAX).unwrap_or(i32::MAX);
+    if (1..=most).contains(&number) {
+        return Ok(format!("{number:05}"));
+    }
+    let message = format!("a part's number is 1 to {most}");
+    Err(S3Error::with_message(S3ErrorCode::InvalidArgument, message))
+}
+
+/// Draws the id of an upload. The standard library seeds every `RandomState` from the system's
+/// entropy.
+fn draw_id() -> String {
+    let draw = || RandomState::new().hash_one(std::time::Instant::now());
+    format!("{:016x}{:016x}", draw(), draw())
+}
+
+fn no_upload() -> S3Error {
+    S3ErrorCode::NoSuchUpload.into()
+}
+
+impl Door {
+    /// Returns where an upload is kept.
+    ///
+    /// # Errors
+    /// `NoSuchUpload` when no upload has such an id.
+    pub(crate) fn upload(&self, bucket: &str, id: &str) -> S3Result<Upload> {
+        let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !is_id {
+            return Err(no_upload());
+        }
+        let bucket = self.bucket(bucket)?;
+        let directory = bucket.join(UPLOADS).and_then(|uploads| uploads.join(id));
+        let directory = directory.map_err(|_| no_upload())?;
+        Ok(Upload { bucket, directory })
+    }
+
+    /// Returns what was said when the upload of a key began.
+    ///
+    /// # Errors
+    /// `NoSuchUpload` when there is none or it is of another key.
+    pub(crate) async fn begun(&self, upload: &Upload, key: &str) -> S3Result<ObjectStat> {
+        let words = upload.directory.join(FIRST_WORDS).map_err(|_| no_upload())?;
+        let stat = self.client.stat(&words).await;
+        let stat = stat.map_err(|error| refused(&error, Missing::Upload))?;
+        if key_of(&stat.attributes) == Some(key) { Ok(stat) } else { Err(no_upload()) }
+    }
+
+    pub(crate) async fn begin_upload(
+        &self,
+        request: S3Request<CreateMultipartUploadInput>,
+    ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+        let mut input = request.input;
+        // A key that cannot be is refused now and not after all its bytes.
+        let (bucket, _) = self.path(&input.bucket, &input.key)?;
+        self.check_bucket(&bucket).await?;
+        let mut attributes = headers_of!(input).attributes()?;
+        facts::set_tagging(&mut attributes, tagging::checked(input.tagging.as_deref())?);
+        attributes.set(KEY, input.key.clone());
+        let id = draw_id();
+        let upload = self.upload(&input.bucket, &id)?;
+        self.make_upload(&upload, attributes)
+            .await
+            .map_err(|error| refused(&error, Missing::Bucket))?;
+        Ok(S3Response::new(CreateMultipartUploadOutput {
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            upload_id: Some(id),
+            ..CreateMultipartUploadOutput::default()
+        }))
+    }
+
+    async fn make_upload(
+        &self,
+        upload: &Upload,
+        attributes: Attributes,
+    ) -> Result<(), ClientError> {
+        let uploads = upload.bucket.join(UPLOADS)?;
+        self.client.make_directory(&uploads, ObjectKind::Directory, true, false).await?;
+        self.client.make_directory(&upload.directory, ObjectKind::Directory, false, true).await?;
+        self.keep_upload(upload).await?;
+        let words = upload.directory.join(FIRST_WORDS)?;
+        let options = PutOptions { attributes, ..PutOptions::default() };
+        self.client.put(&words, bytes::Bytes::new(), &options).await?;
+        Ok(())
+    }
+
+    /// Gives an upload its time from now on.
+    async fn keep_upload(&self, upload: &Upload) -> Result<(), ClientError> {
+        self.client.set_ttl(&upload.directory, Some(Millis::from(self.upload_ttl))).await
+    }
+
+    fn part_target(&self, upload: &Upload, number: i32) -> S3Result<Target> {
+        let path = upload.directory.join(&part_name(number)?).map_err(|_| no_upload())?;
+        let options = replacing(Attributes::none(), None);
+        let options = PutOptions { is_inline_allowed: false, ..options };
+        Ok(Target { bucket: None, path, options, tag: None })
+    }
+
+    pub(crate) async fn put_part(
+        &self,
+        mut request: S3Request<UploadPartInput>,
+    ) -> S3Result<S3Response<UploadPartOutput>> {
+        let wanted = wanted_of!(request);
+        if wanted.bytes.is_none() {
+            return Err(S3ErrorCode::MissingContentLength.into());
+        }
+        let input = request.input;
+        let upload = self.upload(&input.bucket, &input.upload_id)?;
+        let target = self.part_target(&upload, input.part_number)?;
+        let stored = self.store(target, body(input.body), Digests::new(wanted)?).await?;
+        let Stored { tag, digested, .. } = self.part_stored(&upload, stored).await?;
+        let sums = digested.sums;
+        Ok(S3Response::new(UploadPartOutput {
+            e_tag: Some(quoted(tag)),
+            checksum_crc32: sums.checksum_crc32,
+            checksum_crc32c: sums.checksum_crc32c,
+            checksum_crc64nvme: sums.checksum_crc64nvme,
+            checksum_sha1: sums.checksum_sha1,
+            checksum_sha256: sums.checksum_sha256,
+            ..UploadPartOutput::default()
+        }))
+    }
+
+    async fn part_stored(&self, upload: &Upload, stored: Stored) -> S3Result<Stored> {
+        let kept = self.keep_upload(upload).await;
+        kept.map(|()| stored).map_err(|error| refused(&error, Missing::Upload))
+    }
+
+    pub(crate) async fn copy_part(
+        &self,
+        mut request: S3Request<UploadPartCopyInput>,
+    ) -> S3Result<S3Response<UploadPartCopyOutput>> {
+        let input = &mut request.input;
+        let conditions = Conditions {
+            if_match: input.copy_source_if_match.take(),
+            if_none_match: input.copy_source_if_none_match.take(),
+            if_modified_since: input.copy_source_if_modified_since.take(),
+            if_unmodified_since: input.copy_source_if_unmodified_since.take(),
+        };
+        let source =
+            self.source(&request.input.copy_source, &request.extensions, &conditions).await?;
+        let input = request.input;
+        let whole = source.stat().bytes;
+        let range = match &input.copy_source_range {
+            None => 0..whole,
+            Some(text) => part_range(text, whole)?,
+        };
+        let upload = self.upload(&input.bucket, &input.upload_id)?;
+        let target = self.part_target(&upload, input.part_number)?;
+        let wanted = Wanted { bytes: Some(range.end - range.start), ..Wanted::default() };
+        let bytes = self.bytes_of(&source, range).await?;
+        let stored = self.store(target, bytes, Digests::new(wanted)?).await?;
+        let Stored { stat, tag, .. } = self.part_stored(&upload, stored).await?;
+        let result = CopyPartResult {
+            e_tag: Some(quoted(tag)),
+            last_modified: Some(timestamp(stat.modified_at)),
+            ..CopyPartResult::default()
+        };
+        let copy_part_result = Some(result);
+        Ok(S3Response::new(UploadPartCopyOutput {
+            copy_part_result,
+            ..UploadPartCopyOutput::default()
+        }))
+    }
+
+    pub(crate) async fn complete(
+        &self,
+        request: S3Request<CompleteMultipartUploadInput>,
+    ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+        let input = request.input;
+        let (bucket, path) = self.path(&input.bucket, &input.key)?;
+        let upload = self.upload(&input.bucket, &input.upload_id)?;
+        let wanted = input.multipart_upload.and_then(|it| it.parts).unwrap_or_default();
+        let tag = match self.begun(&upload, &input.key).await {
+            Ok(words) => {
+                let at = (&bucket, &path);
+                let condition = self.condition(at, input.if_match, input.if_none_match).await?;
+                let mut attributes = words.attributes;
+                attributes.remove(KEY);
+                facts::set_upload(&mut attributes, &input.upload_id);
+                let options = PutOptions { parents: true, ..replacing(attributes, condition) };
+                self.join(&upload, &wanted, input.mpu_object_size, &path, options).await?
+            }
+            // The answer to the first time got lost.
+            Err(error) if error.code() == &S3ErrorCode::NoSuchUpload => {
+                let made = self.client.stat(&path).await.ok().filter(|stat| {
+                    facts::upload_of(&stat.attributes) == Some(input.upload_id.as_str())
+                });
+                made.map(|stat| facts::tag_of(&stat)).ok_or(error)?
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(S3Response::new(CompleteMultipartUploadOutput {
+            location: Some(format!("/{}/{}", input.bucket, input.key)),
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            e_tag: Some(quoted(tag)),
+            ..CompleteMultipartUploadOutput::default()
+        }))
+    }
+
+    /// Makes one object of parts and forgets the upload. Returns the object's tag.
+    async fn join(
+        &self,
+        upload: &Upload,
+        wanted: &[CompletedPart],
+        bytes: Option<i64>,
+        to: &Path,
+        mut options: PutOptions,
+    ) -> S3Result<String> {
+        let there = self.client_parts(upload).await?;
+        let chosen = chosen(wanted, &there)?;
+        let total: u64 = chosen.iter().map(|part| part.bytes).sum();
+        if bytes.is_some_and(|bytes| u64::try_from(bytes) != Ok(total)) {
+            let message = format!("the parts have {total} bytes together");
+            return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message));
+        }
+        let digests: Option<Vec<[u8; 16]>> =
+            chosen.iter().map(|part| etag::digest_of(&listed_tag_of(part))).collect();
+        let tag = etag::of_parts(&digests.ok_or(S3ErrorCode::InvalidPart)?);
+        let (name, text) = facts::tag_attribute(&tag, total);
+        options.attributes.set(name, text);
+        // What is empty has no blocks to join.
+        let full = chosen.iter().filter(|part| part.bytes > 0);
+        let parts: Result<Vec<Path>, Refusal> =
+            full.map(|part| upload.directory.join(&part.name)).collect();
+        let parts = parts.map_err(|_| no_upload())?;
+        let joined = if parts.is_empty() {
+            self.client.put(to, bytes::Bytes::new(), &options).await
+        } else {
+            self.client.concat(&parts, to, &options).await
+        };
+        joined.map_err(|error| refused(&error, Missing::Upload))?;
+        // What is left expires by itself if this fails.
+        drop(self.client.delete(&upload.directory, true).await);
+        Ok(tag)
+    }
+
+    /// Returns the parts of an upload in the order of their numbers.
+    ///
+    /// # Errors
+    /// `NoSuchUpload`.
+    pub(crate) async fn client_parts(&self, upload: &Upload) -> S3Result<Vec<Entry>> {
+        let mut all = Vec::new();
+        let mut after = String::new();
+        loop {
+            let limit = sanderling_protocol::limits::LIST_PAGE_MAX as u32;
+            let listed = self.client.list_with_attributes(&upload.directory, &after, limit).await;
+            let (page, is_more) = listed.map_err(|error| refused(&error, Missing::Upload))?;
+            after = page.last().map(|entry| entry.name.clone()).unwrap_or_default();
+            all.extend(page.into_iter().filter(|entry| entry.name != FIRST_WORDS));
+            if !is_more {
+                return Ok(all);
+            }
+        }
+    }
+
+    pub(crate) async fn abort_upload(
+        &self,
+        request: S3Request<AbortMultipartUploadInput>,
+    ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
+        let input = request.input;
+        let upload = self.upload(&input.bucket, &input.upload_id)?;
+        self.begun(&upload, &input.key).await?;
+        let removed = self.client.delete(&upload.directory, true).await;
+        removed.map_err(|error| refused(&error, Missing::Upload))?;
+        Ok(S3Response::new(AbortMultipartUploadOutput::default()))
+    }
+}
+
+/// Returns the parts that a client lists, as they are there.
+fn chosen<'a>(wanted: &[CompletedPart], there: &'a [Entry]) -> S3Result<Vec<&'a Entry>> {
+    if wanted.is_empty() {
+        return Err(S3ErrorCode::MalformedXML.into());
+    }
+    let numbers = wanted.iter().map(|part| part.part_number.unwrap_or(0));
+    if !numbers.is_sorted_by(|a, b| a < b) {
+        return Err(S3ErrorCode::InvalidPartOrder.into());
+    }
+    let mut chosen = Vec::with_capacity(wanted.len());
+    for part in wanted {
+        let name =
+            part_name(part.part_number.unwrap_or(0)).map_err(|_| S3ErrorCode::InvalidPart)?;
+        let found = there.binary_search_by(|entry| entry.name.as_str().cmp(&name));
+        let found = found.map(|at| &there[at]).map_err(|_| S3ErrorCode::InvalidPart)?;
+        if part.e_tag.as_ref().is_some_and(|tag| tag.value() != listed_tag_of(found)) {
+            return Err(S3ErrorCode::InvalidPart.into());
+        }
+        chosen.push(found);
+    }
+    let (_, all_but_last) = chosen.split_last().expect("there is one");
+    if all_but_last.iter().any(|part| part.bytes < PART_BYTES_MIN) {
+        return Err(S3ErrorCode::EntityTooSmall.into());
+    }
+    Ok(chosen)
+}
+
+/// Reads the range of a part that is copied: it must be inside the object.
+fn part_range(text: &str, whole: u64) -> S3Result<std::ops::Range<u64>> {
+    let invalid = |message: String| S3Error::with_message(S3ErrorCode::InvalidArgument, message);
+    let numbers = text.strip_prefix("bytes=").and_then(|text| text.split_once('-'));
+    let numbers = numbers.and_then(|(a, b)| Some((a.parse::<u64>().ok()?, b.parse::<u64>().ok()?)));
+    match numbers {
+        Some((first, last)) if first <= last && last < whole => Ok(first..last + 1),
+        Some(_) => Err(S3Error::with_message(
+            S3ErrorCode::InvalidRange,
+            format!("{text} is not within the {whole} bytes of the source"),
+        )),
+        None => Err(invalid("x-amz-copy-source-range is bytes=first-last".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use s3s::dto::ETag;
+    use sanderling_protocol::{Instant, ObjectId};
+
+    use super::*;
+
+    fn there(number: i32, bytes: u64) -> Entry {
+        let (name, text) = facts::tag_attribute(&format!("tag{number}"), bytes);
+        Entry {
+            name: part_name(number).unwrap(),
+            kind: ObjectKind::File,
+            object: ObjectId(1),
+            bytes,
+            lost_bytes: 0,
+            is_sealed: true,
+            modified_at: Instant(0),
+            attributes: [(name, text)].into_iter().collect(),
+        }
+    }
+
+    fn wanted(number: i32, tag: &str) -> CompletedPart {
+        let e_tag = Some(ETag::Strong(tag.to_owned()));
+        CompletedPart { part_number: Some(number), e_tag, ..CompletedPart::default() }
+    }
+
+    fn code(wanted: &[CompletedPart], there: &[Entry]) -> S3ErrorCode {
+        chosen(wanted, there).unwrap_err().code().clone()
+    }
+
+    #[test]
+    fn parts_are_chosen_by_number_and_tag() {
+        let parts = [there(1, PART_BYTES_MIN), there(3, 7), there(9, 0)];
+        let chosen = chosen(&[wanted(1, "tag1"), wanted(3, "tag3")], &parts).unwrap();
+        assert_eq!(chosen.len(), 2);
+        assert_eq!(code(&[], &parts), S3ErrorCode::MalformedXML);
+        let turned = [wanted(3, "tag3"), wanted(1, "tag1")];
+        assert_eq!(code(&turned, &parts), S3ErrorCode::InvalidPartOrder);
+        assert_eq!(code(&[wanted(2, "tag2")], &parts), S3ErrorCode::InvalidPart);
+        assert_eq!(code(&[wanted(1, "tag3")], &parts), S3ErrorCode::InvalidPart);
+        assert_eq!(code(&[wanted(0, "")], &parts), S3ErrorCode::InvalidPart);
+        let small = [wanted(3, "tag3"), wanted(9, "tag9")];
+        assert_eq!(code(&small, &parts), S3ErrorCode::EntityTooSmall);
+    }
+
+    #[test]
+    fn numbers_are_bounded_and_in_order() {
+        assert_eq!(part_name(10_000).unwrap(), "10000");
+        assert!(part_name(0).is_err() && part_name(10_001).is_err() && part_name(-1).is_err());
+        assert_ne!(draw_id(), draw_id());
+    }
+
+    #[test]
+    fn copied_range_is_inside_the_source() {
+        assert_eq!(part_range("bytes=0-4", 5).unwrap(), 0..5);
+        for text in ["bytes=0-5", "bytes=3-2", "0-4", "bytes=-4", "bytes=0-", "bytes=x-y"] {
+            assert!(part_range(text, 5).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,353 @@
+#!/usr/bin/env python3
+"""Tests the S3 gateway with boto3 against a cluster of processes.
+
+Run with .venv-s3/bin/python, which scripts/venv.sh s3 makes. The program is SANDERLING_EXE, else
+the one in .venv, else the one that cargo built.
+"""
+
+import hashlib
+import random
+import unittest
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from gateway_fleet import KEY, Fleet
+
+MIB = 1 << 20
+
+
+def client(endpoint: str, access: str = KEY, secret: str = KEY, **config: Any) -> Any:
+    """Returns a client that tries once, so that answers are seen as they are."""
+    retries = {"total_max_attempts": 1}
+    return boto3.client(
+        "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id=access,
+        aws_secret_access_key=secret, config=Config(**({"retries": retries} | config)),
+    )
+
+
+def refusal(call: Callable[..., Any], **arguments: Any) -> tuple[str, int]:
+    """Returns code and status of a call that fails."""
+    try:
+        call(**arguments)
+    except ClientError as error:
+        return error.response["Error"]["Code"], error.response["ResponseMetadata"]["HTTPStatusCode"]
+    raise AssertionError(f"{call} was answered")
+
+
+def some_bytes(count: int) -> bytes:
+    return random.Random(count).randbytes(count)
+
+
+class Door(unittest.TestCase):
+    """One cluster for all tests, a bucket for each."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.fleet = Fleet(flags=("--domain", "s3.test"))
+        cls.s3 = client(cls.fleet.endpoint)
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.fleet.stop()
+
+    def setUp(self) -> None:
+        self.bucket = self.id().rsplit(".", 1)[-1].replace("_", "-")[-60:].strip("-")
+        self.s3.create_bucket(Bucket=self.bucket)
+
+    def put(self, key: str, body: bytes = b"x", **more: Any) -> Any:
+        return self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, **more)
+
+    def get(self, key: str, **more: Any) -> bytes:
+        return bytes(self.s3.get_object(Bucket=self.bucket, Key=key, **more)["Body"].read())
+
+    def keys(self, **query: Any) -> list[str]:
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, **query)
+        return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+
+    def test_buckets_come_and_go(self) -> None:
+        names = [bucket["Name"] for bucket in self.s3.list_buckets()["Buckets"]]
+        self.assertIn(self.bucket, names)
+        self.s3.head_bucket(Bucket=self.bucket)
+        self.assertIsNone(self.s3.get_bucket_location(Bucket=self.bucket)["LocationConstraint"])
+        self.assertNotIn("Status", self.s3.get_bucket_versioning(Bucket=self.bucket))
+        again = refusal(self.s3.create_bucket, Bucket=self.bucket)
+        self.assertEqual(again, ("BucketAlreadyOwnedByYou", 409))
+        self.put("a/b/c")
+        full = refusal(self.s3.delete_bucket, Bucket=self.bucket)
+        self.assertEqual(full, ("BucketNotEmpty", 409))
+        self.s3.delete_object(Bucket=self.bucket, Key="a/b/c")
+        self.s3.create_multipart_upload(Bucket=self.bucket, Key="unfinished")
+        self.fleet.cli("fs", "mkdir", "-p", f"/{self.bucket}/made/elsewhere")
+        self.s3.delete_bucket(Bucket=self.bucket)
+        for call in [self.s3.list_objects_v2, self.s3.delete_bucket]:
+            self.assertEqual(refusal(call, Bucket=self.bucket), ("NoSuchBucket", 404))
+        for call in [self.s3.get_object, self.s3.delete_object, self.s3.create_multipart_upload]:
+            self.assertEqual(refusal(call, Bucket=self.bucket, Key="k"), ("NoSuchBucket", 404))
+        self.assertEqual(refusal(self.put, key="k"), ("NoSuchBucket", 404))
+        self.assertEqual(refusal(self.put, key="k", body=bytes(3 * MIB)), ("NoSuchBucket", 404))
+
+    def test_objects_are_what_was_put(self) -> None:
+        for count in [0, 1, 511, 513, MIB, MIB + 1, 5 * MIB + 7]:
+            body = some_bytes(count)
+            put = self.put(f"deep/{count}", body, ContentType="text/plain", Metadata={"a": "b"},
+                           CacheControl="no-cache")
+            self.assertEqual(put["ETag"].strip('"'), hashlib.md5(body).hexdigest())
+            got = self.s3.get_object(Bucket=self.bucket, Key=f"deep/{count}")
+            self.assertEqual(got["Body"].read(), body)
+            self.assertEqual((got["ContentType"], got["Metadata"]), ("text/plain", {"a": "b"}))
+            head = self.s3.head_object(Bucket=self.bucket, Key=f"deep/{count}")
+            self.assertEqual((head["ContentLength"], head["ETag"]), (count, put["ETag"]))
+            self.assertEqual(head["CacheControl"], "no-cache")
+        self.assertEqual(self.get(f"deep/{MIB}", Range="bytes=-3"), some_bytes(MIB)[-3:])
+        whole = some_bytes(5 * MIB + 7)
+        for first, last in [(0, 0), (MIB - 1, MIB), (3 * MIB, 5 * MIB + 6), (5, 4 * MIB)]:
+            part = self.get(f"deep/{len(whole)}", Range=f"bytes={first}-{last}")
+            self.assertEqual(part, whole[first:last + 1])
+        behind = refusal(self.get, key="deep/1", Range="bytes=1-")
+        self.assertEqual(behind, ("InvalidRange", 416))
+        self.assertEqual(refusal(self.get, key="none"), ("NoSuchKey", 404))
+        self.assertEqual(refusal(self.get, key="deep"), ("NoSuchKey", 404))
+        self.assertEqual(refusal(self.put, key="deep"), ("KeyConflict", 409))
+        self.assertEqual(refusal(self.put, key="deep/1/2"), ("KeyConflict", 409))
+        self.assertEqual(refusal(self.put, key="x" * 1025), ("KeyTooLongError", 400))
+        changed = self.s3.get_object(Bucket=self.bucket, Key="deep/1", ResponseContentType="a/b")
+        self.assertEqual(changed["ContentType"], "a/b")
+
+    def test_every_door_sees_the_same(self) -> None:
+        self.put("dir/from-s3", b"from s3")
+        path = f"/{self.bucket}/dir/from-s3"
+        self.assertEqual(self.fleet.cli("fs", "cat", path), "from s3")
+        local = self.fleet.directory / "local"
+        local.write_bytes(b"from the shell")
+        self.fleet.cli("fs", "put", str(local), f"/{self.bucket}/dir/from-shell")
+        self.assertEqual(self.get("dir/from-shell"), b"from the shell")
+        tag = self.s3.head_object(Bucket=self.bucket, Key="dir/from-shell")["ETag"]
+        self.assertIn("-", tag)
+        self.assertEqual(self.keys(), ["dir/from-s3", "dir/from-shell"])
+
+    def test_conditions_hold(self) -> None:
+        tag = self.put("k", b"1", IfNoneMatch="*")["ETag"]
+        failed = ("PreconditionFailed", 412)
+        self.assertEqual(refusal(self.put, key="k", body=b"2", IfNoneMatch="*"), failed)
+        self.assertEqual(refusal(self.put, key="k", body=b"2", IfMatch='"other"'), failed)
+        self.assertEqual(refusal(self.put, key="no", body=b"2", IfMatch=tag), ("NoSuchKey", 404))
+        self.assertEqual(refusal(self.get, key="k", IfMatch='"other"'), failed)
+        self.assertEqual(refusal(self.get, key="k", IfNoneMatch=tag), ("304", 304))
+        since = self.s3.head_object(Bucket=self.bucket, Key="k")["LastModified"]
+        self.assertEqual(refusal(self.get, key="k", IfModifiedSince=since), ("304", 304))
+        self.assertEqual(self.get("k", IfUnmodifiedSince=since), b"1")
+        self.put("k", b"2", IfMatch=tag)
+        self.assertEqual(self.get("k", IfMatch='"' + hashlib.md5(b"2").hexdigest() + '"'), b"2")
+
+    def test_listing_is_that_of_s3(self) -> None:
+        keys = ["a.b", "a/x", "a0", "a//b", "a/y/", "b/", "/z", ".", "../c", "%!e", "%25", "é/ü",
+                "x" * 255, "x" * 256, "x" * 900, "a!", "a-b/c", "a/y/z", "a b+c&d"]
+        for key in keys:
+            self.put(key, key.encode())
+        keys.sort(key=str.encode)
+        for key in keys:
+            self.assertEqual(self.get(key), key.encode())
+
+        def expected(prefix: str, delimiter: str) -> list[str]:
+            found: list[str] = []
+            for key in keys:
+                cut = key.find(delimiter, len(prefix)) if delimiter else -1
+                item = key if cut < 0 else key[:cut + len(delimiter)]
+                if key.startswith(prefix) and item not in found:
+                    found.append(item)
+            return found
+
+        for kind in ["list_objects_v2", "list_objects"]:
+            for prefix in ["", "a", "a/", "x", "%", ".", "none"]:
+                for delimiter in ["", "/", "a", "//"]:
+                    for size in [1, 3, 1000]:
+                        found: list[str] = []
+                        pages = self.s3.get_paginator(kind).paginate(
+                            Bucket=self.bucket, Prefix=prefix, Delimiter=delimiter,
+                            PaginationConfig={"PageSize": size})
+                        for page in pages:
+                            items = [entry["Key"] for entry in page.get("Contents", [])]
+                            items += [it["Prefix"] for it in page.get("CommonPrefixes", [])]
+                            found += sorted(items, key=str.encode)
+                        what = (kind, prefix, delimiter, size)
+                        self.assertEqual(found, expected(prefix, delimiter), what)
+        self.assertEqual(self.keys(StartAfter="a/x"), keys[keys.index("a/x") + 1:])
+        wrong = refusal(self.s3.list_objects_v2, Bucket=self.bucket, ContinuationToken="00")
+        self.assertEqual(wrong, ("InvalidArgument", 400))
+        versions = self.s3.list_object_versions(Bucket=self.bucket)["Versions"]
+        self.assertEqual([it["Key"] for it in versions], keys)
+        deleted = self.s3.delete_objects(Bucket=self.bucket, Delete={"Objects": [
+            {"Key": it["Key"], "VersionId": it["VersionId"]} for it in versions]})
+        self.assertEqual((len(deleted["Deleted"]), deleted.get("Errors")), (len(keys), None))
+        listed = self.s3.list_objects_v2(Bucket=self.bucket, Delimiter="/")
+        self.assertEqual((listed["KeyCount"], listed.get("CommonPrefixes")), (0, None))
+        self.assertEqual(self.fleet.cli("fs", "ls", f"/{self.bucket}").strip(), "")
+
+    def test_upload_in_parts_becomes_one_object(self) -> None:
+        begun = self.s3.create_multipart_upload(Bucket=self.bucket, Key="big", ContentType="a/b")
+        upload = {"Bucket": self.bucket, "Key": "big", "UploadId": begun["UploadId"]}
+        bodies = [some_bytes(5 * MIB + 1), some_bytes(5 * MIB), some_bytes(9)]
+        self.put("source", bodies[1] + b"more")
+        tags = []
+        for number, body in [(1, b"replaced"), (1, bodies[0]), (7, bodies[2])]:
+            tags.append(self.s3.upload_part(PartNumber=number, Body=body, **upload)["ETag"])
+        copied = self.s3.upload_part_copy(
+            PartNumber=3, CopySource={"Bucket": self.bucket, "Key": "source"},
+            CopySourceRange=f"bytes=0-{5 * MIB - 1}", **upload)["CopyPartResult"]["ETag"]
+        listed = self.s3.list_parts(MaxParts=2, **upload)
+        self.assertEqual([part["PartNumber"] for part in listed["Parts"]], [1, 3])
+        self.assertTrue(listed["IsTruncated"])
+        self.assertEqual(self.keys(), ["source"])
+        open_uploads = self.s3.list_multipart_uploads(Bucket=self.bucket)["Uploads"]
+        self.assertEqual([it["Key"] for it in open_uploads], ["big"])
+        parts = [{"PartNumber": number, "ETag": tag}
+                 for number, tag in [(1, tags[1]), (3, copied), (7, tags[2])]]
+        complete = self.s3.complete_multipart_upload
+        for wrong, code in [(parts[::-1], "InvalidPartOrder"),
+                            ([{"PartNumber": 2, "ETag": copied}], "InvalidPart"),
+                            ([{"PartNumber": 1, "ETag": copied}], "InvalidPart")]:
+            answer = refusal(complete, MultipartUpload={"Parts": wrong}, **upload)
+            self.assertEqual(answer, (code, 400))
+        done = complete(MultipartUpload={"Parts": parts}, **upload)
+        digest = hashlib.md5(b"".join(hashlib.md5(body).digest() for body in bodies)).hexdigest()
+        self.assertEqual(done["ETag"].strip('"'), f"{digest}-3")
+        # An answer that got lost is asked for again.
+        self.assertEqual(complete(MultipartUpload={"Parts": parts}, **upload)["ETag"], done["ETag"])
+        got = self.s3.get_object(Bucket=self.bucket, Key="big")
+        self.assertEqual((got["Body"].read(), got["ContentType"]), (b"".join(bodies), "a/b"))
+        across = self.get("big", Range=f"bytes={5 * MIB - 9}-{5 * MIB + 9}")
+        self.assertEqual(across, b"".join(bodies)[5 * MIB - 9:5 * MIB + 10])
+        self.assertNotIn("Uploads", self.s3.list_multipart_uploads(Bucket=self.bucket))
+        late = refusal(self.s3.upload_part, PartNumber=1, Body=b"x", **upload)
+        self.assertEqual(late, ("NoSuchUpload", 404))
+
+    def test_upload_is_given_up_or_has_parts_too_small(self) -> None:
+        begun = self.s3.create_multipart_upload(Bucket=self.bucket, Key="k")
+        upload = {"Bucket": self.bucket, "Key": "k", "UploadId": begun["UploadId"]}
+        tags = [self.s3.upload_part(PartNumber=number, Body=b"small", **upload)["ETag"]
+                for number in [1, 2]]
+        parts = [{"PartNumber": number + 1, "ETag": tag} for number, tag in enumerate(tags)]
+        small = refusal(self.s3.complete_multipart_upload, MultipartUpload={"Parts": parts},
+                        **upload)
+        self.assertEqual(small, ("EntityTooSmall", 400))
+        other = {**upload, "Key": "other"}
+        self.assertEqual(refusal(self.s3.list_parts, **other), ("NoSuchUpload", 404))
+        for number in [0, 10_001]:
+            wrong = refusal(self.s3.upload_part, PartNumber=number, Body=b"x", **upload)
+            self.assertEqual(wrong, ("InvalidArgument", 400))
+        self.s3.abort_multipart_upload(**upload)
+        self.assertEqual(refusal(self.s3.abort_multipart_upload, **upload), ("NoSuchUpload", 404))
+        self.assertEqual(self.keys(), [])
+        begun = self.s3.create_multipart_upload(Bucket=self.bucket, Key="empty")
+        upload = {"Bucket": self.bucket, "Key": "empty", "UploadId": begun["UploadId"]}
+        tag = self.s3.upload_part(PartNumber=1, Body=b"", **upload)["ETag"]
+        self.s3.complete_multipart_upload(
+            MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": tag}]}, **upload)
+        self.assertEqual(self.get("empty"), b"")
+
+    def test_copies_keep_or_replace_what_is_said(self) -> None:
+        body = some_bytes(3 * MIB + 5)
+        put = self.put("from", body, Metadata={"a": "1"}, Tagging="t=1", ContentType="a/b")
+        source = {"Bucket": self.bucket, "Key": "from"}
+        copy = self.s3.copy_object
+        done = copy(Bucket=self.bucket, Key="to/kept", CopySource=source)
+        self.assertEqual(done["CopyObjectResult"]["ETag"], put["ETag"])
+        head = self.s3.head_object(Bucket=self.bucket, Key="to/kept")
+        self.assertEqual((head["Metadata"], head["ContentType"]), ({"a": "1"}, "a/b"))
+        self.assertEqual(self.get("to/kept"), body)
+        tags = self.s3.get_object_tagging(Bucket=self.bucket, Key="to/kept")["TagSet"]
+        self.assertEqual(tags, [{"Key": "t", "Value": "1"}])
+        itself = refusal(copy, Bucket=self.bucket, Key="from", CopySource=source)
+        self.assertEqual(itself, ("InvalidRequest", 400))
+        copy(Bucket=self.bucket, Key="from", CopySource=source, MetadataDirective="REPLACE",
+             Metadata={"b": "2"})
+        head = self.s3.head_object(Bucket=self.bucket, Key="from")
+        self.assertEqual((head["Metadata"], head["ETag"]), ({"b": "2"}, put["ETag"]))
+        failed = refusal(copy, Bucket=self.bucket, Key="no", CopySource=source,
+                         CopySourceIfNoneMatch=put["ETag"])
+        self.assertEqual(failed, ("PreconditionFailed", 412))
+        missing = {"Bucket": self.bucket, "Key": "missing"}
+        self.assertEqual(refusal(copy, Bucket=self.bucket, Key="no", CopySource=missing),
+                         ("NoSuchKey", 404))
+
+    def test_tags_are_kept(self) -> None:
+        self.put("k", Tagging="a=1&b=%26")
+        where = {"Bucket": self.bucket, "Key": "k"}
+        tags = self.s3.get_object_tagging(**where)["TagSet"]
+        self.assertEqual(tags, [{"Key": "a", "Value": "1"}, {"Key": "b", "Value": "&"}])
+        self.s3.put_object_tagging(Tagging={"TagSet": [{"Key": "c", "Value": ""}]}, **where)
+        self.assertEqual(self.s3.get_object_tagging(**where)["TagSet"], [{"Key": "c", "Value": ""}])
+        self.assertEqual(self.s3.get_object(**where)["TagCount"], 1)
+        self.s3.delete_object_tagging(**where)
+        self.assertEqual(self.s3.get_object_tagging(**where)["TagSet"], [])
+        twice = {"TagSet": [{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]}
+        wrong = refusal(self.s3.put_object_tagging, Tagging=twice, **where)
+        self.assertEqual(wrong, ("InvalidTag", 400))
+
+    def test_digests_are_checked(self) -> None:
+        md5 = refusal(self.put, key="k", body=b"x", ContentMD5="XUFAKrxLKna5cZ2REBfFkg==")
+        self.assertEqual(md5, ("BadDigest", 400))
+        crc = refusal(self.put, key="k", body=b"x", ChecksumCRC32="NhCmhg==")
+        self.assertEqual(crc, ("BadDigest", 400))
+        large = refusal(self.put, key="k", body=bytes(3 * MIB), ChecksumCRC32="NhCmhg==")
+        self.assertEqual(large, ("BadDigest", 400))
+        self.assertEqual(self.keys(), [])
+        for algorithm in ["CRC32", "SHA1", "SHA256"]:
+            put = self.put("k", b"hello", ChecksumAlgorithm=algorithm)
+            got = self.s3.get_object(Bucket=self.bucket, Key="k", ChecksumMode="ENABLED")
+            name = f"Checksum{algorithm}"
+            self.assertEqual((got["Body"].read(), got[name]), (b"hello", put[name]))
+
+    def test_presigned_urls_work_until_they_expire(self) -> None:
+        where = {"Bucket": self.bucket, "Key": "k"}
+        sign = client(self.fleet.endpoint, signature_version="s3v4").generate_presigned_url
+        put = urllib.request.Request(sign("put_object", where), data=b"by url", method="PUT")
+        urllib.request.urlopen(put).close()
+        url = sign("get_object", where)
+        with urllib.request.urlopen(url) as answer:
+            self.assertEqual(answer.read(), b"by url")
+        with self.assertRaises(urllib.error.HTTPError) as changed:
+            urllib.request.urlopen(url.replace("/k?", "/other?"))
+        self.assertEqual(changed.exception.code, 403)
+        self.assertIn(b"SignatureDoesNotMatch", changed.exception.read())
+
+    def test_bucket_may_stand_in_the_host_name(self) -> None:
+        self.put("k", b"hosted")
+        port = self.fleet.address.rsplit(":", 1)[1]
+        virtual = client(f"http://s3.test:{port}", s3={"addressing_style": "virtual"})
+        url = virtual.generate_presigned_url("get_object", {"Bucket": self.bucket, "Key": "k"})
+        host = f"{self.bucket}.s3.test:{port}"
+        self.assertIn(host, url)
+        url = url.replace(host, self.fleet.address)
+        asked = urllib.request.Request(url, headers={"Host": host})
+        with urllib.request.urlopen(asked) as answer:
+            self.assertEqual(answer.read(), b"hosted")
+
+    def test_what_is_not_there_says_so(self) -> None:
+        acl = refusal(self.s3.get_bucket_acl, Bucket=self.bucket)
+        self.assertEqual(acl, ("NotImplemented", 501))
+        versions = refusal(self.s3.put_bucket_versioning, Bucket=self.bucket,
+                           VersioningConfiguration={"Status": "Enabled"})
+        self.assertEqual(versions, ("NotImplemented", 501))
+        key = refusal(self.put, key="k", SSECustomerKey="0" * 32, SSECustomerAlgorithm="AES256")
+        self.assertEqual(key, ("NotImplemented", 501))
+        other = refusal(self.get, key="k", VersionId="other")
+        self.assertEqual(other, ("NoSuchVersion", 404))
+
+    def test_metrics_tell_of_it(self) -> None:
+        self.put("k", b"counted")
+        with urllib.request.urlopen(f"http://{self.fleet.http_address}/metrics") as answer:
+            text = answer.read().decode()
+        put = r'sanderling_gateway_answers_total\{method="PUT",status="200"\} [1-9]'
+        self.assertRegex(text, put)
+        with urllib.request.urlopen(f"http://{self.fleet.http_address}/healthz") as answer:
+            self.assertIn(b"gateway", answer.read())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
