@@ -31,13 +31,14 @@ def _can_do_without(empty: pa.Table, column: int, filter: Any) -> bool:
     return True
 
 
-def kept_rows(facts: Description, filter: Any, columns: list[int]) -> list[tuple[int, int]]:
-    """Returns the spans of rows, in order, in which the filter may let something pass.
+def kept_rows(
+    facts: Description, filter: Any, columns: list[int], spans: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Returns what is left of the spans of rows: where the filter may let something pass.
 
     Arrow decides by the same rules as for the statistics of Parquet files: each batch becomes a
     fragment with an expression that holds for all its rows.
     """
-    spans = [(0, facts.rows)] if facts.rows else []
     for group in facts.groups:
         tested = [at for at in columns if at in group.bounds]
         if tested:

@@ -36,18 +36,21 @@ def open_table(store: Store, path: str) -> StoredTable:
     """
     name = f"{path.rstrip('/')}/{description.NAME}"
     try:
-        data = store.get(name)
+        with store.open(name) as reader:
+            data, version = reader.view(), reader.stat.object
     except (NotFound, NotADirectory, IsADirectory) as error:
         if not store.exists(path):
             raise
         raise TableError(f"{path} is no table: it has no {description.NAME}") from error
-    return StoredTable(store, path, description.decode(path, data))
+    return StoredTable(store, path, description.decode(path, data), version)
 
 
 class StoredTable:
     """One version of a table."""
 
-    def __init__(self, store: Store, path: str, facts: Description) -> None:
+    def __init__(self, store: Store, path: str, facts: Description, version: int) -> None:
+        self.version = version
+        """Another number after every replacement."""
         self._store = store
         self._path = path.rstrip("/")
         self._facts = facts
@@ -79,19 +82,23 @@ class StoredTable:
         columns: Sequence[str] | None = None,
         filter: Any = None,
         batch_rows: int | None = None,
+        rows: Sequence[int] | None = None,
     ) -> pa.RecordBatchReader:
-        """Reads the rows that a filter lets pass, batch by batch."""
+        """Reads the rows that a filter lets pass, batch by batch; of `rows`, from the first to
+        before the last, if they are given."""
+        start, stop, _ = slice(*(rows or (0, self.num_rows))).indices(self.num_rows)
+        among = [(start, stop)] if start < stop else []
         if batch_rows is not None and batch_rows < 1:
             raise ValueError(f"batches of {batch_rows} rows")
         wanted = self._wanted(columns)
         schema = pa.schema([self.schema.field(at) for at in wanted], self.schema.metadata)
         if filter is None:
             tests: list[int] = []
-            spans = [(0, self.num_rows)]
+            spans = among
         else:
             filter = _expression(filter)
             tests = columns_of(filter, self.schema)
-            spans = kept_rows(self._facts, filter, tests)
+            spans = kept_rows(self._facts, filter, tests, among)
         first = self._needed(tests)
         rest = [each for each in self._needed(wanted) if each not in first]
         steps = _steps(spans, first + rest)
