@@ -46,6 +46,12 @@ docs: ## Builds the documentation site, target/site/index.html, and checks its l
 docs-serve: docs ## Serves the documentation site on http://127.0.0.1:8000/.
 	@.venv-docs/bin/python scripts/docs.py serve
 
+.PHONY: bench-arrow
+bench-arrow: ## Reads store_sales from tables, Parquet and Feather; ARGS="--remote" goes over TCP.
+	@scripts/venv.sh test
+	@scripts/build-wheel.sh
+	@.venv/bin/python bench/arrow.py $(ARGS)
+
 .PHONY: lint
 lint: ## Checks format, lints and the repository's own rules.
 	cargo fmt --all --check

@@ -61,12 +61,35 @@ def test_objects_are_written_listed_read_and_removed(cluster, directory, tmp_pat
 
 def test_calls_of_one_loop_are_under_way_together(cluster, directory):
     async def body(fs):
-        paths = [f"{directory}/{index}" for index in range(64)]
+        paths = [f"{directory}/{index}" for index in range(512)]
         await asyncio.gather(*(fs._pipe_file(path, path.encode()) for path in paths))
         found = await asyncio.gather(*(fs._cat_file(path) for path in paths))
         assert found == [path.encode() for path in paths]
 
     run(cluster, body)
+
+
+def test_one_filesystem_serves_loop_after_loop(cluster, directory):
+    fs = SanderlingFileSystem(address=cluster.address, asynchronous=True)
+    for turn in range(3):
+        data = b"%d" % turn
+        asyncio.run(fs._pipe_file(f"{directory}/o", data))
+        assert asyncio.run(fs._cat_file(f"{directory}/o", 0, 9)) == data
+    assert len(fs._of_loops) <= 2
+
+
+def test_unreachable_store_is_tried_again(cluster, directory):
+    fs = SanderlingFileSystem(address=cluster.address, asynchronous=True)
+    address, fs.store.address = fs.store.address, "127.0.0.1:1"
+
+    async def main():
+        with pytest.raises(OSError):
+            await fs._info(directory)
+        fs.store.address = address
+        assert (await fs._info(directory))["type"] == "directory"
+
+    fs._timeout = 1.0
+    asyncio.run(main())
 
 
 def test_awaited_file_commits_only_when_all_was_well(cluster, directory):

@@ -83,6 +83,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
         )
         self._timeout = timeout
         self._store = store or connect(address, timeout=timeout)
+        self._of_loops = {}
         self._owner = os.getpid()
 
     @property
@@ -90,6 +91,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
         """The connected store. A forked child connects again."""
         if self._owner != os.getpid():
             self._store = connect(self._store.address, timeout=self._timeout)
+            self._of_loops = {}
             self._owner = os.getpid()
         return self._store
 
@@ -123,7 +125,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
     # Facts
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        return _info(self.store.stat(self._strip_protocol(path)))
+        return self._told(self.store.stat(self._strip_protocol(path)))
 
     def exists(self, path: str, **_: Any) -> bool:
         try:
@@ -185,7 +187,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
     def _listed(self, path: str) -> list[dict[str, Any]]:
         # Dictionaries straight from the native half's words: a listing may be long.
         try:
-            text = self.store._timed("lookup", 0, self.store._client.list, path)
+            text = self.store._timed("lookup", 0, self.store._client.list, path, False)
         except NotADirectory:
             return [self.info(path)]
         prefix = path.rstrip("/") + "/"
@@ -198,6 +200,25 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
             del each["bytes"], each["modified_at"]
         found: list[dict[str, Any]] = raw
         return found
+
+    @staticmethod
+    def _told(stat: Stat) -> dict[str, Any]:
+        return {
+            "name": stat.path,
+            "size": 0 if stat.kind == "directory" else stat.bytes,
+            "type": "directory" if stat.is_container else "file",
+            "created": stat.created_at,
+            "mtime": stat.modified_at,
+            "kind": stat.kind,
+            "object": stat.object,
+            "lost_bytes": stat.lost_bytes,
+            "is_sealed": stat.is_sealed,
+            "attributes": stat.attributes,
+        }
+
+    @staticmethod
+    def _put_options(options: dict[str, Any]) -> dict[str, Any]:
+        return {name: options[name] for name in _PUT_OPTIONS if name in options}
 
     # Directories
 
@@ -278,7 +299,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
             self.makedirs(target, exist_ok=True)
             return
         with self.store.open(source) as reader:
-            with self.open(target, "wb", **_put_options(options)) as writer:
+            with self.open(target, "wb", **self._put_options(options)) as writer:
                 while data := reader.read(_COPY_BYTES):
                     writer.write(data)
 
@@ -319,10 +340,10 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
             size = READ_BUFFER_BYTES if block_size in (None, "default") else int(block_size)
             file: Any = self.store.open(path, "rb", buffer_bytes=size)
         elif self._intrans and not autocommit:
-            file = self.transaction.stage(path, mode, _put_options(options))
+            file = self.transaction.stage(path, mode, self._put_options(options))
         else:
             file = self.store.open(
-                path, mode, parents=True, autocommit=autocommit, **_put_options(options)
+                path, mode, parents=True, autocommit=autocommit, **self._put_options(options)
             )
             self.invalidate_cache(path)
         file.path, file.fs = path, self
@@ -423,7 +444,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
                 file.write(value)
             return
         self.store.put(
-            path, value, replace=mode != "create", parents=True, **_put_options(options)
+            path, value, replace=mode != "create", parents=True, **self._put_options(options)
         )
         self.invalidate_cache(path)
 
@@ -434,7 +455,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
             return
         objects = {self._strip_protocol(name): data for name, data in path.items()}
         is_new = options.get("mode") == "create"
-        self.store.put_many(objects, replace=not is_new, parents=True, **_put_options(options))
+        self.store.put_many(objects, replace=not is_new, parents=True, **self._put_options(options))
         for name in objects:
             self.invalidate_cache(name)
 
@@ -541,25 +562,6 @@ def _made(
     """Makes an instance again in the process that unpickles it."""
     made: SanderlingFileSystem = kind(*arguments, **options)
     return made
-
-
-def _info(stat: Stat) -> dict[str, Any]:
-    return {
-        "name": stat.path,
-        "size": 0 if stat.kind == "directory" else stat.bytes,
-        "type": "directory" if stat.is_container else "file",
-        "created": stat.created_at,
-        "mtime": stat.modified_at,
-        "kind": stat.kind,
-        "object": stat.object,
-        "lost_bytes": stat.lost_bytes,
-        "is_sealed": stat.is_sealed,
-        "attributes": stat.attributes,
-    }
-
-
-def _put_options(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: options[name] for name in _PUT_OPTIONS if name in options}
 
 
 def _bounds(start: int | None, end: int | None, size: int) -> tuple[int, int]:

@@ -1,4 +1,8 @@
-"""The asynchronous half of the fsspec filesystem."""
+"""The asynchronous half of the fsspec filesystem.
+
+What data engines call thousands of at once (`_info`, `_exists`, `_cat_file`, `_pipe_file`) goes to
+`sanderling.aio`, which needs no thread; the rest runs in threads.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,22 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fsspec.asyn import AsyncFileSystem
 
+from sanderling import aio
+from sanderling.errors import NotADirectory, NotFound
+
+if TYPE_CHECKING:
+    from sanderling.aio import AsyncStore
+    from sanderling.aio.calls import Entered
+    from sanderling.facts import Stat
+    from sanderling.store import Store
+
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
 class Coroutines(AsyncFileSystem):
-    """Awaits the filesystem's calls: each runs in a thread of the event loop's, with Python's lock
-    released, so that the loop goes on. Any number of event loops may use one filesystem.
+    """Awaits the filesystem's calls. Any number of event loops may use one filesystem: each has a
+    connected store of its own, which goes when the loop is closed and another one connects.
     """
 
     # The synchronous methods are there by themselves: a call does not go through another thread.
@@ -22,16 +35,33 @@ class Coroutines(AsyncFileSystem):
 
     if TYPE_CHECKING:
         # Implemented by the synchronous half.
+        _timeout: float | None
+        _of_loops: dict[asyncio.AbstractEventLoop, asyncio.Future[AsyncStore]]
+
+        @property
+        def store(self) -> Store: ...
+
+        @staticmethod
+        def _told(stat: Stat) -> dict[str, Any]: ...
+
+        @staticmethod
+        def _put_options(options: dict[str, Any]) -> dict[str, Any]: ...
+
         def _remove(self, path: Any, recursive: bool, maxdepth: int | None) -> None: ...
 
     async def _info(self, path: str, **options: Any) -> dict[str, Any]:
-        return await _away(self.info, path, **options)
+        stat = await (await self._connected()).stat(self._strip_protocol(path))
+        return self._told(stat)
 
     async def _ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         return await _away(self.ls, path, detail, **options)
 
     async def _exists(self, path: str, **options: Any) -> bool:
-        return await _away(self.exists, path, **options)
+        try:
+            await self._info(path)
+        except (NotADirectory, NotFound):
+            return False
+        return True
 
     async def _find(
         self, path: str, maxdepth: int | None = None, withdirs: bool = False, **options: Any
@@ -46,7 +76,12 @@ class Coroutines(AsyncFileSystem):
     async def _cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **options: Any
     ) -> bytes:
-        return await _away(self.cat_file, path, start, end, **options)
+        store, path = await self._connected(), self._strip_protocol(path)
+        if start is None and end is None:
+            return bytes(await store.get(path))
+        async with store.open(path) as reader:
+            begin, stop, _ = slice(start, end).indices(reader.size)
+            return bytes(await reader.view(begin, max(stop - begin, 0)))
 
     async def _cat(
         self,
@@ -75,12 +110,35 @@ class Coroutines(AsyncFileSystem):
     async def _pipe_file(
         self, path: str, value: Any, mode: str = "overwrite", **options: Any
     ) -> None:
-        await _away(self.pipe_file, path, value, mode=mode, **options)
+        if self._intrans:
+            await _away(self.pipe_file, path, value, mode=mode, **options)
+            return
+        store, path = await self._connected(), self._strip_protocol(path)
+        put = self._put_options(options)
+        await store.put(path, value, replace=mode != "create", parents=True, **put)
+        self.invalidate_cache(path)
 
     async def _pipe(
         self, path: Any, value: Any = None, batch_size: int | None = None, **options: Any
     ) -> None:
         await _away(self.pipe, path, value, **options)
+
+    async def _connected(self) -> AsyncStore:
+        """Returns the running loop's store, connected when it is first asked for."""
+        loop, stores = asyncio.get_running_loop(), self._of_loops
+        made = stores.get(loop)
+        if made is None:
+            for each in [each for each in list(stores) if each.is_closed()]:
+                _let_go(stores.pop(each, None))
+            store = self.store
+            connecting = aio.connect(store.address, timeout=self._timeout, observer=store._observer)
+            made = stores[loop] = asyncio.ensure_future(_entered(connecting))
+        try:
+            # One caller's cancellation is not the others'.
+            return await asyncio.shield(made)
+        except Exception:
+            stores.pop(loop, None)
+            raise
 
     async def _put_file(
         self, lpath: str, rpath: str, mode: str = "overwrite", **options: Any
@@ -176,6 +234,18 @@ class AsyncFile:
 
     async def __aexit__(self, kind: Any, *rest: Any) -> None:
         await _away(self.file.__exit__, kind, *rest)
+
+
+def _let_go(made: asyncio.Future[AsyncStore] | None) -> None:
+    """Closes the store of a loop that is closed: nothing can be awaited there any more."""
+    if made is not None and made.done() and not made.cancelled() and not made.exception():
+        store = made.result()
+        store._native = None
+        store._calls.close()
+
+
+async def _entered(connecting: Entered[AsyncStore]) -> AsyncStore:
+    return await connecting
 
 
 async def _away(

@@ -333,7 +333,8 @@ def _publish(
     name = f"{path.rstrip('/')}/{description.NAME}"
     data = made.encode()
     while True:
-        older, condition = None, {"if_absent": True}
+        older: Description | None = None
+        condition: dict[str, Any] = {"if_absent": True}
         with contextlib.suppress(NotFound), store.open(name) as reader:
             condition = {"if_object": reader.stat.object}
             with contextlib.suppress(TableError):
