@@ -178,8 +178,8 @@ impl Client {
         reply_of!(reply, "set attributes", Reply::Stat(stat) => stat)
     }
 
-    /// Makes one sealed file of the blocks of others, in their order, and takes the others away, all
-    /// in one step and without moving a byte. It replaces what has the name unless the mode is
+    /// Makes one sealed file of the blocks of others, in their order, and takes the others away,
+    /// all in one step and without moving a byte. It replaces what has the name unless the mode is
     /// [`CreateMode::New`]. Of the options, condition, parents, listing, TTL and attributes count.
     ///
     /// # Errors

@@ -32,8 +32,8 @@ const MOVED_MAX: u32 = 8;
 /// Writes one object, in order, once.
 ///
 /// Bytes are sent in whole blocks; [`Writer::flush`] sends what is there. Dropped without
-/// [`Writer::close`], it is aborted by a task of the runtime in whose context it is dropped; without
-/// one, a new object vanishes when its lease ends.
+/// [`Writer::close`], it is aborted by a task of the runtime in whose context it is dropped;
+/// without one, a new object vanishes when its lease ends.
 #[derive(Debug)]
 pub struct Writer {
     client: Client,
