@@ -1,5 +1,5 @@
-//! Uploads in parts. A part is a hidden object; completing an upload makes one object of them in one
-//! step, without moving a byte.
+//! Uploads in parts. A part is a hidden object; completing an upload makes one object of them in
+//! one step, without moving a byte.
 
 use std::sync::Arc;
 

@@ -1,31 +1,89 @@
-//! Whether the tables of the operators' page are whole: every refusal, every metric.
+//! Whether the pages' tables are whole: every refusal and every other error, every metric.
+
+use std::collections::BTreeMap;
 
 use crate::Problem;
 use crate::tree::SourceFile;
 
-/// The page.
+/// The page with the metrics.
 pub const PAGE: &str = "docs/OPERATING.md";
 
-/// Finds refusals without a row `| number | ``name`` |` on the page.
+/// The page with the errors.
+pub const ERRORS_PAGE: &str = "docs/ERRORS.md";
+
+const REFUSALS: &str = "crates/protocol/src/refusal.rs";
+const CLIENT_ERRORS: &str = "crates/client/src/error.rs";
+const PYTHON_ERRORS: &str = "bindings/python/python/sanderling/errors.py";
+
+/// Finds refusals without a row `| number | ``name`` | meaning | ``recovery`` | what to do |` on
+/// the page, or with another recovery than the code's.
 #[must_use]
 pub fn check_refusals(files: &[SourceFile], refusals: &[(u16, &str)]) -> Vec<Problem> {
-    let page = text_of(files);
-    let is_missing = |(code, name): &&(u16, &str)| {
+    let page = text_of(files, ERRORS_PAGE);
+    let recoveries = recoveries(text_of(files, REFUSALS));
+    let wrong = |(code, name): &(u16, &str)| {
         let row = format!("| {code} | `{name}` |");
-        !page.lines().any(|line| line.starts_with(&row))
+        let Some(line) = page.lines().find(|line| line.starts_with(&row)) else {
+            return Some(format!("refusal {code} `{name}` is not explained"));
+        };
+        let recovery = recoveries.get(*name).map_or("fix", String::as_str);
+        let is_right = line.split(" | ").nth(3) == Some(&format!("`{recovery}`"));
+        (!is_right).then(|| format!("the recovery of `{name}` is `{recovery}`"))
     };
-    let missing = refusals.iter().filter(is_missing);
+    refusals.iter().filter_map(wrong).map(|what| Problem::new(ERRORS_PAGE, 0, what)).collect()
+}
+
+/// Finds names of the client's and of Python's errors that the page does not have.
+#[must_use]
+pub fn check_errors(files: &[SourceFile]) -> Vec<Problem> {
+    let page = text_of(files, ERRORS_PAGE);
+    let client = text_of(files, CLIENT_ERRORS).split("fn name(").nth(1).unwrap_or_default();
+    let client = client.split("\n    }\n").next().unwrap_or_default().split('"');
+    let client = client.skip(1).step_by(2).map(|name| (CLIENT_ERRORS, name));
+    let classes = text_of(files, PYTHON_ERRORS).lines();
+    let classes = classes.filter_map(|line| line.strip_prefix("class ")?.split('(').next());
+    let python = classes.filter(|name| *name != "Recovery").map(|name| (PYTHON_ERRORS, name));
+    let missing = client.chain(python).filter(|(_, name)| !page.contains(&format!("`{name}`")));
     missing
-        .map(|(code, name)| {
-            Problem::new(PAGE, 0, format!("refusal {code} `{name}` is not explained"))
+        .map(|(file, name)| {
+            Problem::new(file, 0, format!("error {name} is not explained in {ERRORS_PAGE}"))
         })
         .collect()
+}
+
+/// Reads which refusal has which recovery out of the code; those that are not named have `fix`.
+fn recoveries(source: &str) -> BTreeMap<String, String> {
+    let body = source.split("fn recovery(").nth(1).unwrap_or_default();
+    let body = body.split("\n    }\n").next().unwrap_or_default();
+    let mut found = BTreeMap::new();
+    let mut waiting: Vec<String> = Vec::new();
+    for word in body.split(|letter: char| !letter.is_alphanumeric() && letter != ':') {
+        if let Some(name) = word.strip_prefix("Self::") {
+            waiting.push(name.to_owned());
+        } else if let Some(recovery) = word.strip_prefix("Recovery::") {
+            let recovery = snake(recovery);
+            found.extend(waiting.drain(..).map(|name| (name, recovery.clone())));
+        }
+    }
+    found
+}
+
+/// Writes `TwoWords` as `two_words`.
+fn snake(name: &str) -> String {
+    let mut text = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !text.is_empty() {
+            text.push('_');
+        }
+        text.extend(letter.to_lowercase());
+    }
+    text
 }
 
 /// Finds metrics that a crate registers and the page does not list.
 #[must_use]
 pub fn check_metrics(files: &[SourceFile]) -> Vec<Problem> {
-    let page = text_of(files);
+    let page = text_of(files, PAGE);
     let sources = files.iter().filter(|file| file.path.ends_with("/src/metrics.rs"));
     let registered = sources.flat_map(|file| names(&file.text).map(move |name| (file, name)));
     let missing = registered.filter(|(_, name)| !page.contains(&format!("`{name}")));
@@ -36,8 +94,8 @@ pub fn check_metrics(files: &[SourceFile]) -> Vec<Problem> {
         .collect()
 }
 
-fn text_of(files: &[SourceFile]) -> &str {
-    files.iter().find(|file| file.path == PAGE).map_or("", |file| file.text.as_str())
+fn text_of<'a>(files: &'a [SourceFile], path: &str) -> &'a str {
+    files.iter().find(|file| file.path == path).map_or("", |file| file.text.as_str())
 }
 
 /// Finds the names in `register("name", ...)`, on one line or two.
@@ -58,9 +116,33 @@ mod tests {
 
     #[test]
     fn refusal_without_a_row_is_a_problem() {
-        let page = SourceFile::new(PAGE, "| 1 | `BadFrame` | ... |\n");
+        let page = SourceFile::new(ERRORS_PAGE, "| 1 | `BadFrame` | ... | `fix` | ... |\n");
         assert_eq!(check_refusals(&[page], &[(1, "BadFrame"), (2, "NoHello")]).len(), 1);
         assert_eq!(check_refusals(&[], &[(1, "BadFrame")]).len(), 1);
+    }
+
+    #[test]
+    fn other_recovery_than_the_codes_is_a_problem() {
+        let code = "fn recovery(&self) -> Recovery {\n match self {\n Self::Busy { after } => \
+                    Recovery::RetryAfter(*after),\n Self::A\n | Self::B { .. } => \
+                    Recovery::Report,\n _ => Recovery::Fix,\n }\n    }\n";
+        let code = SourceFile::new(REFUSALS, code);
+        let page = "| 1 | `Busy` | m | `retry_after` | w |\n| 2 | `A` | m | `fix` | w |\n\
+                    | 3 | `B` | m | `report` | w |\n| 4 | `C` | m | `fix` | w |\n";
+        let page = SourceFile::new(ERRORS_PAGE, page);
+        let problems = check_refusals(&[code, page], &[(1, "Busy"), (2, "A"), (3, "B"), (4, "C")]);
+        assert_eq!(problems.len(), 1);
+        assert!(problems[0].what.contains("`A` is `report`"));
+    }
+
+    #[test]
+    fn error_of_client_or_python_that_is_not_explained_is_a_problem() {
+        let client = "fn name(&self) -> &str {\n Self::Late => \"TimedOut\",\n    }\n \"other\"";
+        let client = SourceFile::new(CLIENT_ERRORS, client);
+        let python = SourceFile::new(PYTHON_ERRORS, "class Full(SanderlingError):\n    x = 1\n");
+        assert_eq!(check_errors(&[client.clone(), python.clone()]).len(), 2);
+        let page = SourceFile::new(ERRORS_PAGE, "`TimedOut`, `Full`");
+        assert_eq!(check_errors(&[client, python, page]), []);
     }
 
     #[test]

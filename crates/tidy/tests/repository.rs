@@ -46,6 +46,7 @@ fn all_languages_have_one_version() {
 #[test]
 fn every_refusal_is_explained() {
     assert_none(&tables::check_refusals(&files(), Refusal::TABLE));
+    assert_none(&tables::check_errors(&files()));
 }
 
 #[test]
