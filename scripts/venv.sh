@@ -1,16 +1,14 @@
 #!/usr/bin/env bash
-# Makes .venv, if it is not there, and installs one of the pinned sets: build, demo or test. The set
-# s3 has an environment of its own, .venv-s3, docs has .venv-docs, and interop .venv-interop.
+# Makes .venv, if it is not there, and installs one of the pinned sets: build, demo or test. The sets
+# s3, s3fs, docs and interop have environments of their own, .venv-s3 and so on.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 kind=${1:-build}
 requirements=bindings/python/requirements-$kind.txt
-[ -f "$requirements" ] || { echo "usage: scripts/venv.sh build|demo|test|s3|docs|interop" >&2; exit 2; }
+[ -f "$requirements" ] || { echo "usage: scripts/venv.sh build|demo|test|s3|s3fs|docs|interop" >&2; exit 2; }
 venv=.venv
-[ "$kind" = s3 ] && venv=.venv-s3
-[ "$kind" = docs ] && venv=.venv-docs
-[ "$kind" = interop ] && venv=.venv-interop
+case $kind in s3 | s3fs | docs | interop) venv=.venv-$kind ;; esac
 
 find_python() {
     for python in ${PYTHON:-} python3 python3.13 python3.12 python3.11; do

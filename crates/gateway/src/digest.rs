@@ -20,6 +20,9 @@ macro_rules! wanted_of {
     ($request:expr) => {{
         let trailer = $request.headers.get("x-amz-trailer").and_then(|it| it.to_str().ok());
         let trailer = $request.trailing_headers.clone().zip(trailer.map(str::to_owned));
+        // Of a body in chunks there may be no other length.
+        let decoded = $request.headers.get("x-amz-decoded-content-length");
+        let decoded = decoded.and_then(|it| it.to_str().ok()?.parse::<i64>().ok());
         let input = &mut $request.input;
         $crate::digest::Wanted {
             content_md5: input.content_md5.take(),
@@ -32,7 +35,7 @@ macro_rules! wanted_of {
                 ..s3s::dto::Checksum::default()
             },
             trailer,
-            bytes: input.content_length.and_then(|it| u64::try_from(it).ok()),
+            bytes: input.content_length.or(decoded).and_then(|it| u64::try_from(it).ok()),
         }
     }};
 }
