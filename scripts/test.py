@@ -216,19 +216,28 @@ def pytest(name: str, venv: str, tests: str) -> Counts:
 
 
 def step_s3(_options: argparse.Namespace) -> Counts:
-    """Runs the object tier against an S3 server."""
+    """Runs the object tier against an S3 server, and S3's clients against the gateway."""
     if not SANDERLING.exists():
         print(f"{SANDERLING} is not there: the step python makes it")
         return Counts(failed=1)
     if not run("venv-s3", ["scripts/venv.sh", "s3"]).is_fine:
         return Counts(skipped=["moto, the S3 server, could not be installed: scripts/venv.sh s3"])
     counts = Counts()
-    for name in ["s3_test", "gateway_test"]:
-        result = run(name, [".venv-s3/bin/python", f"scripts/{name}.py"], seconds=1800)
-        passed = len(re.findall(r"\.\.\. ok$", result.log, re.MULTILINE))
-        counts.passed += passed
-        counts.failed += 0 if result.is_fine and passed else 1
+    for name in ["s3_test", "gateway_test", "gateway_clients_test"]:
+        add(counts, name, ".venv-s3")
+    if run("venv-s3fs", ["scripts/venv.sh", "s3fs"]).is_fine:
+        add(counts, "gateway_s3fs_test", ".venv-s3fs")
+    else:
+        counts.skipped.append("s3fs could not be installed: scripts/venv.sh s3fs")
     return counts
+
+
+def add(counts: Counts, name: str, venv: str) -> None:
+    """Runs a script of unittest in its environment and counts its tests."""
+    result = run(name, [f"{venv}/bin/python", f"scripts/{name}.py"], seconds=1800)
+    passed = len(re.findall(r"\.\.\. ok$", result.log, re.MULTILINE))
+    counts.passed += passed
+    counts.failed += 0 if result.is_fine and passed else 1
 
 
 def step_docs(_options: argparse.Namespace) -> Counts:
