@@ -38,6 +38,27 @@ def text(path: str | os.PathLike[str]) -> str:
     return name
 
 
+def file_mode(mode: str) -> tuple[str, bool]:
+    """Returns what a file is opened for, `r`, `w`, `x` or `a`, and whether it is binary.
+
+    Raises `TypeError` or `ValueError`.
+    """
+    if not isinstance(mode, str):
+        raise TypeError(f"a mode is str, not {type(mode).__name__}")
+    is_binary = "b" in mode
+    kind = mode.replace("b" if is_binary else "t", "", 1)
+    if kind not in ("r", "w", "x", "a"):
+        raise ValueError(f"mode {mode!r} is none of rb, wb, xb, ab, r, w, x, a")
+    return kind, is_binary
+
+
+def callback(progress: Progress | None) -> Progress | None:
+    """Returns a progress callback, if there is any; raises `TypeError` if it cannot be called."""
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress is called, and {type(progress).__name__} cannot be")
+    return progress
+
+
 def whole(what: str, value: int, most: int = WHOLE_MAX) -> int:
     """Returns a whole number that is not negative; raises `TypeError` or `ValueError`."""
     number = operator.index(value)
@@ -48,7 +69,10 @@ def whole(what: str, value: int, most: int = WHOLE_MAX) -> int:
 
 def millis(what: str, seconds: float) -> int:
     """Returns seconds as milliseconds; raises `TypeError` or `ValueError`."""
-    value = float(seconds) * 1000
+    try:
+        value = float(seconds) * 1000
+    except OverflowError:
+        value = float("inf")
     if not 0 <= value <= MILLIS_MAX:
         raise ValueError(f"{what} is {seconds} s: 0 to {MILLIS_MAX // 1000} is wanted")
     return round(value)
@@ -122,6 +146,8 @@ class PutOptions(TypedDict, total=False):
 
 def texts(attributes: Mapping[str, str]) -> list[tuple[str, str]]:
     """Returns attributes as pairs; raises `TypeError` for what is not text."""
+    if not isinstance(attributes, Mapping):
+        raise TypeError(f"attributes are a mapping, not {type(attributes).__name__}")
     pairs_of = sorted(attributes.items())
     for each in pairs_of:
         if not all(isinstance(part, str) for part in each):

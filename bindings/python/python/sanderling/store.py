@@ -134,6 +134,7 @@ class Store:
         `progress` is called with the bytes so far; an error that it raises gives the object up.
         """
         made = arguments.options(**options)
+        progress = arguments.callback(progress)
         if progress is not None:
             return self._put_in_steps(text(path), data, made, progress)
         size = memoryview(data).nbytes if self._observer else 0
@@ -174,6 +175,7 @@ class Store:
 
         `progress` is called with the bytes so far, every few MiB; the bytes are copied then.
         """
+        progress = arguments.callback(progress)
         if progress is not None:
             return self._get_in_steps(text(path), progress)
         return self._timed("read", None, self._client.get, text(path))
@@ -246,18 +248,15 @@ class Store:
         `progress` is called with the bytes read or sent so far; an error that it raises gives a
         file up that is being written.
         """
-        kind = mode.replace("b", "", 1)
-        kind = kind if "b" in mode else kind.replace("t", "", 1)
+        (kind, is_binary), progress = arguments.file_mode(mode), arguments.callback(progress)
         file: ObjectReader | ObjectWriter
         if kind == "r":
             file = self._reader(text(path), whole("buffer_bytes", buffer_bytes), progress)
-        elif kind in ("w", "x", "a"):
+        else:
             options["replace"] = kind == "w"
             made = arguments.options(**options)
             file = self._writer(text(path), kind, made, autocommit, progress)
-        else:
-            raise ValueError(f"mode {mode!r} is none of rb, wb, xb, ab, r, w, x, a")
-        return file if "b" in mode else as_text(file, encoding, errors, newline)
+        return file if is_binary else as_text(file, encoding, errors, newline)
 
     def multifile(self, path: str, *, create: bool = True) -> Multifile:
         """Returns a multifile: many writers write its parts, and it is read as one stream.

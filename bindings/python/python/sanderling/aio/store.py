@@ -130,6 +130,7 @@ class AsyncStore:
         The buffer is not copied on this side: it must not change until the call returns.
         """
         made = arguments.options(**options)
+        progress = arguments.callback(progress)
         if progress is not None:
             return await self._put_in_steps(text(path), data, made, progress)
         size = memoryview(data).nbytes if self._observer else 0
@@ -165,6 +166,7 @@ class AsyncStore:
 
         `progress` is called with the bytes so far, every few MiB; the bytes are copied then.
         """
+        progress = arguments.callback(progress)
         if progress is not None:
             return await self._get_in_steps(text(path), progress)
         return await self._run("read", None, self._client.get, text(path))
@@ -225,8 +227,8 @@ class AsyncStore:
         existing one; `ab` appends. Returns an `AsyncReader` or `AsyncWriter`. Options and
         `progress` are those of `Store.open`.
         """
-        kind = mode.replace("b", "", 1)
-        if kind not in ("r", "w", "x", "a"):
+        (kind, is_binary), progress = arguments.file_mode(mode), arguments.callback(progress)
+        if not is_binary:
             raise ValueError(f"mode {mode!r} is none of rb, wb, xb, ab")
         if kind == "r":
             return Entered(self._reader(text(path), progress))
