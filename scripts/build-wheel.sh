@@ -21,10 +21,19 @@ if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
     exit 0
 fi
 
+# A free-threaded Python has no stable ABI: its wheel is for it alone.
+features=()
+if .venv/bin/python -c 'import sys, sysconfig
+sys.exit(not sysconfig.get_config_var("Py_GIL_DISABLED"))'; then
+    features=(--no-default-features)
+fi
+
+# maturin looks up which symbols of glibc the module needs, and tags the wheel with the oldest
+# manylinux that has all of them: that of the machine it is built on, or earlier.
 echo "building the Python wheel (profile $profile)" >&2
 rm -f "$target"/wheels/sanderling-*.whl
 .venv/bin/maturin build --quiet --profile "$profile" --manifest-path bindings/python/Cargo.toml \
-    --interpreter .venv/bin/python --out "$target/wheels"
+    "${features[@]}" --interpreter .venv/bin/python --out "$target/wheels"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall \
     "$target"/wheels/sanderling-*.whl
 echo "$wanted" >"$stamp"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import sanderling
+import sanderling.aio
 
 RIGHT = """
 from typing import assert_type
@@ -93,3 +95,17 @@ def test_native_half_has_what_its_stub_says():
         there = {each for each in dir(getattr(native, name)) if not each.startswith("_")}
         public = {each for each in said if not each.startswith("_")}
         assert public == there, f"{name}: {public ^ there}"
+
+
+def test_everything_public_says_what_it_does():
+    for module in (sanderling, sanderling.aio, sanderling.errors):
+        names = getattr(module, "__all__", [name for name in dir(module) if name[0].isupper()])
+        for name in names:
+            thing = getattr(module, name)
+            if name == "__version__" or inspect.ismodule(thing):
+                continue
+            assert inspect.getdoc(thing), f"{module.__name__}.{name}"
+            for member, value in vars(thing).items() if inspect.isclass(thing) else ():
+                value = getattr(value, "__func__", value)
+                if not member.startswith("_") and (callable(value) or isinstance(value, property)):
+                    assert inspect.getdoc(value), f"{name}.{member}"

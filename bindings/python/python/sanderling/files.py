@@ -100,6 +100,10 @@ class ObjectReader(io.BufferedIOBase):
         return self.read(self._buffer_bytes or READ_BUFFER_BYTES if size < 0 else size)
 
     def readinto(self, buffer: Any, /) -> int:
+        """Reads into a writable buffer from the position on, and returns how many bytes.
+
+        Large reads go to their place at once; after an error the buffer's content is anything.
+        """
         self._check()
         view = memoryview(buffer).cast("B")
         if len(view) < self._buffer_bytes:
