@@ -14,11 +14,13 @@ use sanderling_client::{Client, ClientConfig, ClientError, Reader};
 use sanderling_protocol::message::{JobHints, ObjectKind, ObjectStat, RegisterJob};
 use sanderling_protocol::node::NodeSelector;
 use sanderling_protocol::refusal::ByteRange;
-use sanderling_protocol::{JobId, Millis, ObjectId, Path};
+use sanderling_protocol::token::MintToken;
+use sanderling_protocol::{JobId, Millis, ObjectId, Path, Reply, Request};
 use serde::Serialize;
 
 use crate::buffer::{Source, Target, let_go};
 use crate::caller::Caller;
+use crate::credentials::PyCredentials;
 use crate::error::{json, path, raised};
 use crate::facts::facts;
 use crate::files::{PyReader, PyWriter, byte_ranges};
@@ -47,25 +49,32 @@ impl PyClient {
     }
 }
 
-/// Returns the configuration of a client whose calls take so many seconds at most.
-///
-/// # Errors
-/// `ValueError` when that is no time.
-pub(crate) fn config(timeout: Option<f64>) -> PyResult<ClientConfig> {
+/// Returns the configuration of a client whose calls take so many milliseconds at most.
+pub(crate) fn config(
+    timeout_millis: Option<u64>,
+    credentials: Option<&PyCredentials>,
+) -> ClientConfig {
     let mut config = ClientConfig::default();
-    if let Some(seconds) = timeout {
-        config.call_deadline = Duration::try_from_secs_f64(seconds)
-            .map_err(|error| PyValueError::new_err(format!("timeout {seconds}: {error}")))?;
+    if let Some(millis) = timeout_millis {
+        config.call_deadline = Duration::from_millis(millis);
     }
-    Ok(config)
+    if let Some(credentials) = credentials {
+        config.credentials = credentials.0.clone();
+    }
+    config
 }
 
 #[pymethods]
 impl PyClient {
     #[new]
-    #[pyo3(signature = (address, timeout = None))]
-    fn connect(py: Python<'_>, address: &str, timeout: Option<f64>) -> PyResult<Self> {
-        let config = config(timeout)?;
+    #[pyo3(signature = (address, timeout_millis = None, credentials = None))]
+    fn connect(
+        py: Python<'_>,
+        address: &str,
+        timeout_millis: Option<u64>,
+        credentials: Option<&PyCredentials>,
+    ) -> PyResult<Self> {
+        let config = config(timeout_millis, credentials);
         let client = wait(py, Client::connect(address, config))?;
         Ok(Self::new(client, Caller::waits()))
     }
@@ -337,6 +346,27 @@ impl PyClient {
     /// Renews a job's lease until what is returned is dropped.
     fn keep_job(&self, job: u64, lease_millis: u64) -> PyResult<PyKeeper> {
         PyKeeper::start(&self.client, &self.caller, JobId(job), Millis(lease_millis))
+    }
+
+    /// Returns the text of a token for a subtree, narrower than the client's own.
+    fn token<'py>(
+        &self,
+        py: Python<'py>,
+        subtree: &str,
+        rights: Vec<String>,
+        lifetime_millis: u64,
+        subject: String,
+    ) -> Returned<'py> {
+        let (subtree, lifetime) = (path(py, subtree)?, Millis(lifetime_millis));
+        let client = self.client.clone();
+        let request = Request::MintToken(MintToken { subject, subtree, rights, lifetime });
+        let mint = async move {
+            match client.request(request).await? {
+                Reply::Token(token) => Ok(token),
+                _ => Err(ClientError::BadReply { what: "mint token".to_owned() }),
+            }
+        };
+        self.caller.call(py, mint, |py, token| token.reveal().into_py_any(py))
     }
 
     fn renew_job<'py>(&self, py: Python<'py>, job: u64) -> Returned<'py> {

@@ -7,6 +7,7 @@
 mod buffer;
 mod caller;
 mod client;
+mod credentials;
 mod error;
 mod facts;
 mod files;
@@ -28,6 +29,8 @@ mod _sanderling {
 
     #[pymodule_export]
     use crate::client::PyClient;
+    #[pymodule_export]
+    use crate::credentials::PyCredentials;
     #[pymodule_export]
     use crate::files::{PyReader, PyWriter};
     #[pymodule_export]

@@ -23,6 +23,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::buffer::let_go;
 use crate::caller::Caller;
 use crate::client::{PyClient, config};
+use crate::credentials::PyCredentials;
 use crate::error::raised;
 use crate::runtime::background;
 
@@ -215,8 +216,13 @@ impl PyMailbox {
     }
 
     /// Connects; the answer is a client whose methods return tickets.
-    fn connect(&self, address: String, timeout: Option<f64>) -> PyResult<u64> {
-        let config = config(timeout)?;
+    fn connect(
+        &self,
+        address: String,
+        timeout_millis: Option<u64>,
+        credentials: Option<&PyCredentials>,
+    ) -> PyResult<u64> {
+        let config = config(timeout_millis, credentials);
         let caller = Caller::mails(Arc::clone(&self.0));
         let connecting = async move { Client::connect(&address, config).await };
         self.0.begin(connecting, |py, client| {

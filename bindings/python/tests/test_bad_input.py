@@ -6,6 +6,7 @@ Never a panic, a hang, or the end of the process.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import subprocess
 import sys
@@ -256,11 +257,12 @@ def test_everything_after_close_is_refused(cluster, directory):
     given |= {name: [] for name in ["jobs", "nodes", "events", "follow", "report", "fsck",
                                     "metrics"]}
     public = {name for name in dir(store) if not name.startswith("_")}
-    assert set(given) == public - {"address", "close", "walk"}
+    assert set(given) == public - {"address", "close", "walk", "token"}
     for name, arguments in given.items():
         with pytest.raises(Closed):
             getattr(store, name)(*arguments)
-    for use in (lambda: table["a"], lambda: bag.parts(), lambda: list(store.walk())):
+    token = functools.partial(store.token, "/", rights=["read"], expires=1)
+    for use in (token, lambda: table["a"], bag.parts, lambda: list(store.walk())):
         with pytest.raises(Closed):
             use()
     # What was open has its own connection to the client.

@@ -41,5 +41,5 @@ pub use metrics::ClientMetrics;
 pub use multifile::MultiReader;
 pub use options::PutOptions;
 pub use read::{ReadStream, Reader};
-pub use sanderling_transport::{CallError, Credentials, TokenSource};
+pub use sanderling_transport::{CallError, ClientTls, Credentials, TLS_NAME, TokenSource};
 pub use write::Writer;

@@ -99,6 +99,13 @@ def named(objects: Objects) -> list[tuple[str, Any]]:
     return [(text(path), data) for path, data in items]
 
 
+def names(given: Iterable[str]) -> list[str]:
+    """Returns names as a list; raises `TypeError` for one text, which is no list of them."""
+    if isinstance(given, str):
+        raise TypeError(f"several names are wanted, not one text: pass [{given!r}]")
+    return list(given)
+
+
 def bytes_of(result: Any) -> int:
     """Returns the bytes of what a read returned."""
     if isinstance(result, list):

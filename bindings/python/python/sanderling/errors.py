@@ -95,6 +95,10 @@ class DataUnavailable(SanderlingError, OSError):
     """What is lost of it: (offset, bytes)."""
 
 
+class NotAllowed(SanderlingError, PermissionError):
+    """The token is missing, has ended, or does not allow this. `kind` says which."""
+
+
 class TimedOut(SanderlingError, TimeoutError):
     """The call's deadline passed."""
 
@@ -136,10 +140,14 @@ _CLASSES: dict[str, type[SanderlingError]] = {
     "LeaseEnded": WriterLost,
     "Sealed": WriterLost,
     "DataUnavailable": DataUnavailable,
+    "Unauthenticated": NotAllowed,
+    "Forbidden": NotAllowed,
+    "Credentials": NotAllowed,
     "TimedOut": TimedOut,
     "Unreachable": Unreachable,
     "UnknownNode": UnknownNode,
     "Closed": Closed,
+    "WriterClosed": Closed,
 }
 
 _ERRNO = {
@@ -153,6 +161,7 @@ _ERRNO = {
     SecondWriter: errno.EBUSY,
     WriterLost: errno.ESTALE,
     DataUnavailable: errno.EIO,
+    NotAllowed: errno.EACCES,
     TimedOut: errno.ETIMEDOUT,
     Unreachable: errno.EHOSTUNREACH,
 }

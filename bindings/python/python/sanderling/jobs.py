@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
 from sanderling.arguments import COUNT_MAX, PutOptions, millis, some_millis, some_whole, text, whole
@@ -113,6 +114,21 @@ class JobScope:
         """Sums up what the job holds."""
         self._check()
         return self._store.usage(self.path)
+
+    def token(
+        self,
+        name: str = "",
+        *,
+        rights: Iterable[str] = ("read", "write"),
+        expires: float = 3600.0,
+    ) -> str:
+        """Returns a token for the job's subtree, or a part of it, to hand to a task.
+
+        See `Store.token`.
+        """
+        self._check()
+        path = self.path_of(name) if name else self.path
+        return self._store.token(path, rights=rights, expires=expires, subject=f"job-{self.id}")
 
     def path_of(self, name: str) -> str:
         """Returns the whole path of a name, such as `a/b`, in the job's subtree."""

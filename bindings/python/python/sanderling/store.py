@@ -22,6 +22,7 @@ from sanderling.arguments import (
     text,
     whole,
 )
+from sanderling.credentials import shown
 from sanderling.errors import Closed, NotFound
 from sanderling.facts import (
     Deleted,
@@ -69,14 +70,25 @@ its bytes, when it began (`time.monotonic`), how long it took in seconds, and it
 
 
 def connect(
-    address: str | None = None, *, timeout: float | None = None, observer: Observer | None = None
+    address: str | None = None,
+    *,
+    timeout: float | None = None,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    tls_ca: str | os.PathLike[str] | None = None,
+    observer: Observer | None = None,
 ) -> Store:
     """Connects to a namenode, `host:port`; without one, to the one in SANDERLING_NAMENODE.
 
-    `timeout` bounds every call, in seconds, retries included.
+    `timeout` bounds every call, in seconds, retries included. A cluster that asks who calls wants
+    a token, as text or in a file that is read again for every connection; `tls_ca` is the file of
+    the authority that its certificates come from. Without them SANDERLING_TOKEN_FILE,
+    SANDERLING_TOKEN and SANDERLING_TLS_CA say so.
     """
     address = address_of(address)
-    return Store(_sanderling.Client(address, timeout), address, observer)
+    limit = arguments.some_millis("timeout", timeout)
+    native = _sanderling.Client(address, limit, shown(token, token_file, tls_ca))
+    return Store(native, address, observer)
 
 
 def address_of(address: str | None) -> str:
@@ -425,6 +437,17 @@ class Store:
     def end_job(self, job: int | Job) -> None:
         """Ends a job and deletes its subtree, unless it was to be kept."""
         self._client.end_job(job_id(job))
+
+    def token(
+        self, subtree: str, *, rights: Iterable[str], expires: float, subject: str = "python"
+    ) -> str:
+        """Returns a token for a subtree that allows no more than this client's own, nor longer.
+
+        `rights` are some of `read`, `write`, `admin` and `metrics`; it ends `expires` seconds from
+        now. Refused with `BadRequest` by a cluster that asks nobody who they are.
+        """
+        named, left = arguments.names(rights), millis("expires", expires)
+        return self._client.token(text(subtree), named, left, subject)
 
     def jobs(self) -> Jobs:
         """Lists the jobs."""

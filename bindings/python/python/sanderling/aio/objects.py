@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from sanderling.aio.calls import Entered
@@ -192,6 +192,18 @@ class AsyncJobScope:
         """Sums up what the job holds."""
         self._check()
         return await self._store.usage(self.path)
+
+    async def token(
+        self,
+        name: str = "",
+        *,
+        rights: Iterable[str] = ("read", "write"),
+        expires: float = 3600.0,
+    ) -> str:
+        """Returns a token for the job's subtree, or a part of it, to hand to a task."""
+        self._check()
+        path, subject = self.path_of(name) if name else self.path, f"job-{self.id}"
+        return await self._store.token(path, rights=rights, expires=expires, subject=subject)
 
     def path_of(self, name: str) -> str:
         """Returns the whole path of a name, such as `a/b`, in the job's subtree."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -24,6 +25,7 @@ from sanderling.arguments import (
     text,
     whole,
 )
+from sanderling.credentials import shown
 from sanderling.errors import Closed, NotFound
 from sanderling.facts import (
     Deleted,
@@ -55,22 +57,34 @@ from sanderling.store import (
 
 
 def connect(
-    address: str | None = None, *, timeout: float | None = None, observer: Observer | None = None
+    address: str | None = None,
+    *,
+    timeout: float | None = None,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    tls_ca: str | os.PathLike[str] | None = None,
+    observer: Observer | None = None,
 ) -> Entered[AsyncStore]:
-    """Connects to a namenode, `host:port`; without one, to the one in SANDERLING_NAMENODE.
+    """Connects to a namenode, as `sanderling.connect` does.
 
-    Await it, or enter it with `async with`, which closes the store in the end. `timeout` bounds
-    every call, in seconds, retries included. The store belongs to the event loop in which it was
-    connected.
+    Await it, or enter it with `async with`, which closes the store in the end. The store belongs to
+    the event loop in which it was connected.
     """
-    return Entered(_connect(address_of(address), timeout, observer))
+    limit = arguments.some_millis("timeout", timeout)
+    credentials = shown(token, token_file, tls_ca)
+    return Entered(_connect(address_of(address), limit, credentials, observer))
 
 
-async def _connect(address: str, timeout: float | None, observer: Observer | None) -> AsyncStore:
+async def _connect(
+    address: str,
+    limit: int | None,
+    credentials: _sanderling.Credentials | None,
+    observer: Observer | None,
+) -> AsyncStore:
     calls = Calls()
     try:
         # Returns a ticket, as every call does here; its answer is the client.
-        client = await calls.run(calls.mailbox.connect, address, timeout)
+        client = await calls.run(calls.mailbox.connect, address, limit, credentials)
     except BaseException:
         calls.close()
         raise
@@ -397,6 +411,16 @@ class AsyncStore:
     async def end_job(self, job: int | Job) -> None:
         """Ends a job and deletes its subtree, unless it was to be kept."""
         await self._calls.run(self._client.end_job, job_id(job))
+
+    async def token(
+        self, subtree: str, *, rights: Iterable[str], expires: float, subject: str = "python"
+    ) -> str:
+        """Returns a token for a subtree that allows no more than this client's own, nor longer.
+
+        See `Store.token`.
+        """
+        named, left = arguments.names(rights), millis("expires", expires)
+        return await self._calls.run(self._client.token, text(subtree), named, left, subject)
 
     async def jobs(self) -> Jobs:
         """Lists the jobs."""

@@ -1,0 +1,92 @@
+"""A cluster that asks who calls."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+import sanderling
+import sanderling.aio
+from sanderling.errors import BadRequest, NotAllowed
+
+VARIABLES = ["TOKEN", "TOKEN_FILE", "TLS_CA", "TLS_CERT", "TLS_KEY", "TLS_NAME", "SECRET_FILE"]
+
+
+@pytest.fixture
+def secure(tmp_path, monkeypatch):
+    """A cluster with a secret and TLS, and the environment of its administrator."""
+
+    def run(*words: str) -> None:
+        command = [sys.executable, "-m", "sanderling", *words]
+        subprocess.run(command, check=True, capture_output=True)
+
+    for name in VARIABLES:
+        monkeypatch.delenv(f"SANDERLING_{name}", raising=False)
+    secret, tls, token = tmp_path / "secret", tmp_path / "tls", tmp_path / "admin.token"
+    run("token", "secret", "--out", str(secret))
+    run("tls", "new", "--out", str(tls))
+    files = {"TLS_CA": "ca.pem", "TLS_CERT": "node.pem", "TLS_KEY": "node.key"}
+    for name, file in files.items():
+        monkeypatch.setenv(f"SANDERLING_{name}", str(tls / file))
+    monkeypatch.setenv("SANDERLING_SECRET_FILE", str(secret))
+    run("token", "new", "--role", "admin", "--expires", "1h", "--out", str(token))
+    monkeypatch.setenv("SANDERLING_TOKEN_FILE", str(token))
+    with sanderling.Cluster.local(datanodes=1, dram_bytes=64 << 20) as cluster:
+        yield cluster
+
+
+def test_tokens_bound_what_a_program_may_do(secure, tmp_path, monkeypatch):
+    data = bytes(2 << 20)
+    with secure.store() as store, store.job("/jobs/one", lifetime=60) as job:
+        store.put("/secret", b"admin's")
+        job.put("a", data)
+        narrow = job.token(rights=["read"], expires=60)
+        monkeypatch.delenv("SANDERLING_TOKEN_FILE")
+
+        with sanderling.connect(secure.address, token=narrow) as task:
+            assert task.get("/jobs/one/a") == data
+            for refused in (
+                lambda: task.get("/secret"),
+                lambda: task.put("/jobs/one/b", b"1"),
+                lambda: task.token("/", rights=["read"], expires=60),
+            ):
+                with pytest.raises(NotAllowed) as caught:
+                    refused()
+                assert isinstance(caught.value, PermissionError) and narrow not in str(caught.value)
+
+        async def awaited() -> None:
+            async with sanderling.aio.connect(secure.address, token=narrow) as task:
+                assert await task.get("/jobs/one/a") == data
+                with pytest.raises(NotAllowed):
+                    await task.get("/secret")
+
+        asyncio.run(awaited())
+        file = tmp_path / "narrow.token"
+        file.write_text(narrow)
+        with sanderling.connect(secure.address, token_file=file) as task:
+            assert task.stat("/jobs/one/a").bytes == len(data)
+
+
+def test_who_has_no_token_or_another_authority_is_not_served(secure, tmp_path, monkeypatch):
+    monkeypatch.delenv("SANDERLING_TOKEN_FILE")
+    with pytest.raises(NotAllowed):
+        sanderling.connect(secure.address)
+    with pytest.raises(NotAllowed):
+        sanderling.connect(secure.address, token="none at all")
+    with pytest.raises(ValueError, match="no such file|No such file"):
+        sanderling.connect(secure.address, token_file=tmp_path / "nothing")
+    with pytest.raises(ValueError):
+        sanderling.connect(secure.address, token="a", token_file="b")
+    (tmp_path / "empty.pem").write_text("")
+    with pytest.raises(ValueError):
+        sanderling.connect(secure.address, tls_ca=tmp_path / "empty.pem")
+
+
+def test_cluster_that_asks_nobody_makes_no_tokens(store):
+    with pytest.raises(BadRequest):
+        store.token("/", rights=["read"], expires=60)
+    with pytest.raises(TypeError):
+        store.token("/", rights="read", expires=60)
