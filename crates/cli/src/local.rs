@@ -1,5 +1,6 @@
 //! `sanderling local`: a cluster on this machine, in the background.
 
+mod keys;
 mod lock;
 pub(crate) mod process;
 mod record;

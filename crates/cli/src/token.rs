@@ -1,15 +1,21 @@
 //! `sanderling token`: secrets and tokens.
 
+use std::path::Path;
+
 use ring::rand::{SecureRandom, SystemRandom};
 use sanderling_core::access::{Claims, Part, Rights, right_words};
+use sanderling_protocol::token::MintToken;
+use sanderling_protocol::{Millis, Refusal};
 use sanderling_transport::unix_seconds;
 use serde_json::json;
 
 use crate::args::Global;
-use crate::args::security::{New, NewSecret, Token};
+use crate::args::security::{Mint, New, NewSecret, Token};
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
+use crate::refused;
 use crate::security::{replace_private, secret, write_private};
+use crate::session::{self, Session};
 
 /// Bytes of a new secret, before they are written as text.
 const SECRET_BYTES: usize = 32;
@@ -23,6 +29,7 @@ pub(crate) fn run(global: &Global, command: Token) -> Result<(), Failure> {
     match command {
         Token::Secret(args) => new_secret(output, &args),
         Token::New(args) => new(output, &args),
+        Token::Mint(args) => session::run(global, |session| mint(session, args)),
     }
 }
 
@@ -55,7 +62,29 @@ fn new(output: Output, args: &New) -> Result<(), Failure> {
         "rights": claims.rights.words().collect::<Vec<_>>(),
         "expires_at_unix_seconds": claims.expires_at,
     });
-    match &args.out {
+    given(output, document, &token, args.out.as_deref())
+}
+
+async fn mint(session: Session, args: Mint) -> Result<(), Failure> {
+    let subtree = args.subtree.parse().map_err(|refusal: Refusal| Failure::usage(&refusal))?;
+    let Mint { subject, rights, .. } = args;
+    let lifetime = Millis::from(args.expires.0);
+    let client = session.client().await?;
+    let asked = MintToken { subject, subtree, rights, lifetime };
+    let document = json!({ "subtree": asked.subtree, "rights": asked.rights });
+    let token = client.mint_token(asked).await;
+    let token = token.map_err(|error| refused::client(&error, &session.namenode))?;
+    given(session.output, document, &token, args.out.as_deref())
+}
+
+/// Writes a token where it was asked for.
+fn given(
+    output: Output,
+    mut document: serde_json::Value,
+    token: &sanderling_protocol::Token,
+    out: Option<&Path>,
+) -> Result<(), Failure> {
+    match out {
         Some(path) => {
             replace_private(path, format!("{}\n", token.reveal()).as_bytes())?;
             output.note(format_args!("wrote a token to {}", path.display()));
@@ -63,7 +92,6 @@ fn new(output: Output, args: &New) -> Result<(), Failure> {
             output.result(&document, |_| Ok(()))
         }
         None => {
-            let mut document = document;
             document["token"] = token.reveal().into();
             output.result(&document, |writer| writeln!(writer, "{}", token.reveal()))
         }

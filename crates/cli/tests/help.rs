@@ -52,6 +52,7 @@ const COMMANDS: &[&[&str]] = &[
     &["token"],
     &["token", "secret"],
     &["token", "new"],
+    &["token", "mint"],
     &["tls"],
     &["tls", "new"],
     &["doctor"],

@@ -240,3 +240,25 @@ fn standard_input_and_output_are_streams() {
     let part = cluster.cli(&["fs", "cat", "/stream", "--offset", "7", "--bytes", "6"]);
     assert_eq!(part.stdout, "line 1");
 }
+
+#[test]
+fn secure_local_cluster_lets_in_who_has_what_it_made() {
+    let local = Local { directory: TempDir::new().expect("a directory") };
+    let words = ["local", "start", "--secure", "--port", "0", "--datanodes", "1", "--dram", "8MiB"];
+    let started = local.run(&[&words[..], &["--json"]].concat());
+    assert_eq!(started.code, 0, "{started}");
+    let started = json(&started);
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let namenode = text(&started["namenode"]);
+    let words = ["--namenode", &namenode, "fs", "put", "/proc/version", "/v"];
+    assert_eq!(run(sanderling().args(words)).code, 1, "nobody without a token");
+    let keys = &started["keys"];
+    let mut put = sanderling();
+    put.args(words).env("SANDERLING_TLS_CA", text(&keys["tls_ca"]));
+    put.env("SANDERLING_TOKEN_FILE", text(&keys["token_file"]));
+    let put = run(&mut put);
+    assert_eq!(put.code, 0, "{put}");
+    let stopped = local.run(&["local", "stop"]);
+    assert_eq!(stopped.code, 0, "{stopped}");
+    assert!(!std::path::Path::new(&text(&keys["token_file"])).exists(), "keys go with the data");
+}

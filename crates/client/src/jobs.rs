@@ -5,7 +5,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sanderling_protocol::message::{JobInfo, RegisterJob};
-use sanderling_protocol::{JobId, Millis, Refusal, Reply, Request};
+use sanderling_protocol::token::MintToken;
+use sanderling_protocol::{JobId, Millis, Refusal, Reply, Request, Token};
 use sanderling_transport::CallError;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -63,6 +64,16 @@ impl Client {
         reply_of!(reply, "end job", Reply::Done => ())
     }
 
+    /// Returns a token that allows less than the client's own, or the same for a shorter time.
+    ///
+    /// # Errors
+    /// `Forbidden` for more than the client's own token allows; `BadRequest` where nobody is asked
+    /// for a token.
+    pub async fn mint_token(&self, asked: MintToken) -> Result<Token, ClientError> {
+        let reply = self.request(Request::MintToken(asked)).await?;
+        reply_of!(reply, "mint a token", Reply::Token(token) => token)
+    }
+
     /// Returns the jobs.
     ///
     /// # Errors
@@ -99,6 +110,25 @@ impl JobHandle {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Returns a token for the job's subtree alone, with some of the rights that this client has:
+    /// `read`, `write`. For the job's tasks, which need no more.
+    ///
+    /// # Errors
+    /// `Forbidden` for more than the client's own token allows, `BadRequest` where nobody is asked
+    /// for a token, `UnknownJob` when the job has ended.
+    pub async fn token(&self, rights: &[&str], lifetime: Duration) -> Result<Token, ClientError> {
+        let jobs = self.client.jobs().await?;
+        let own = jobs.into_iter().find(|info| info.job == self.job);
+        let info = own.ok_or(ClientError::Refused(Refusal::UnknownJob { job: self.job }))?;
+        let asked = MintToken {
+            subject: format!("job {}", self.job),
+            subtree: info.path,
+            rights: rights.iter().map(|right| (*right).to_owned()).collect(),
+            lifetime: lifetime.into(),
+        };
+        self.client.mint_token(asked).await
     }
 
     /// Ends the job now.

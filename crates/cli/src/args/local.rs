@@ -48,4 +48,7 @@ pub(crate) struct Start {
     /// The port of the namenode's HTTP; 0 for any free one [default: the namenode's port + 1]
     #[arg(long)]
     pub(crate) http_port: Option<u16>,
+    /// Make a secret, certificates and an admin's token, and ask everybody for a token over TLS
+    #[arg(long)]
+    pub(crate) secure: bool,
 }

@@ -87,6 +87,8 @@ pub(crate) enum Token {
     Secret(NewSecret),
     /// Make a token with the cluster's secret
     New(New),
+    /// Ask the namenode for a token that allows less than one's own
+    Mint(Mint),
 }
 
 /// `token secret`.
@@ -115,6 +117,26 @@ pub(crate) struct New {
     pub(crate) rights: Vec<String>,
     /// How long it holds
     #[arg(long, value_name = "DURATION", default_value = "12h")]
+    pub(crate) expires: Span,
+    /// A name for the logs
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub(crate) subject: String,
+    /// Where to; nobody else will be able to read it [default: stdout]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// `token mint`.
+#[derive(Debug, Args)]
+pub(crate) struct Mint {
+    /// Where its rights hold: one's own subtree or one in it, such as a job's
+    #[arg(long, value_name = "PATH")]
+    pub(crate) subtree: String,
+    /// What it allows there, of read, write, admin, metrics
+    #[arg(long, value_name = "RIGHTS", value_delimiter = ',', default_value = "read")]
+    pub(crate) rights: Vec<String>,
+    /// How long it holds, at most as long as one's own
+    #[arg(long, value_name = "DURATION", default_value = "1h")]
     pub(crate) expires: Span,
     /// A name for the logs
     #[arg(long, value_name = "NAME", default_value = "")]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::keys::Keys;
 use super::process::Known;
 use crate::failure::{Exit, Failure};
 use crate::output::SCHEMA;
@@ -20,6 +21,9 @@ pub(super) struct Record {
     /// Where it serves HTTP.
     pub(super) http_address: Option<String>,
     pub(super) cluster: Option<String>,
+    /// What it takes to be let in, if anything does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) keys: Option<Keys>,
     pub(super) processes: Vec<Server>,
 }
 
@@ -43,6 +47,7 @@ impl Record {
             namenode: String::new(),
             http_address: None,
             cluster: None,
+            keys: None,
             processes: Vec::new(),
         }
     }

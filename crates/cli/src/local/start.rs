@@ -6,6 +6,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use super::directory;
+use super::keys::Keys;
 use super::lock::Lock;
 use super::process::{Known, LOOK_EVERY, spawn};
 use super::record::{Record, Server};
@@ -58,6 +59,9 @@ pub(super) fn run(global: &Global, output: Output, args: &Start) -> Result<(), F
 fn start(record: &mut Record, args: &Start, limit: Instant) -> Result<(), Failure> {
     prepare(&record.directory)?;
     let directory = record.directory.clone();
+    if args.secure {
+        record.keys = Some(Keys::make(&directory.join("keys"))?);
+    }
     let namenode = launch(record, "namenode", "namenode", namenode_words(&directory, args))?;
     let ready = namenode.serves(limit)?;
     record.namenode = ready.address;
@@ -83,7 +87,7 @@ fn start(record: &mut Record, args: &Start, limit: Instant) -> Result<(), Failur
 /// Makes the directories and deletes what a cluster that was killed has left: its data is gone with
 /// its datanodes, and a catalog without them would only name what is lost.
 fn prepare(directory: &Path) -> Result<(), Failure> {
-    for name in ["namenode", "disk", "ready", "logs"] {
+    for name in ["namenode", "disk", "ready", "logs", "keys"] {
         let path = directory.join(name);
         match std::fs::remove_dir_all(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -132,6 +136,7 @@ fn launch(
 ) -> Result<Starting, Failure> {
     let ready_file = record.directory.join("ready").join(name);
     let log = record.directory.join("logs").join(format!("{name}.log"));
+    words.extend(record.keys.iter().flat_map(Keys::words));
     words.extend(["--detach".into(), "--ready-file".into(), ready_file.clone().into()]);
     let child = spawn(&words, &log)?;
     let pid = child.id();
@@ -191,6 +196,11 @@ fn said(output: Output, record: &Record, args: &Start) -> Result<(), Failure> {
     output.note(format_args!("1 namenode and {} datanodes of {dram} serve", args.datanodes));
     if record.namenode != "127.0.0.1:7600" {
         output.note(format_args!("export SANDERLING_NAMENODE={}", record.namenode));
+    }
+    if let Some(keys) = &record.keys {
+        let shown = |path: &Path| shell_word(&path.to_string_lossy());
+        output.note(format_args!("export SANDERLING_TLS_CA={}", shown(&keys.tls_ca)));
+        output.note(format_args!("export SANDERLING_TOKEN_FILE={}", shown(&keys.token_file)));
     }
     output.result(record, |writer| writeln!(writer, "{}", record.namenode))
 }

@@ -27,7 +27,7 @@ pub(super) fn run(global: &Global, output: Output, place: &Place) -> Result<(), 
         return Err(Failure::new(Exit::Failure, "Process", cause).next("sanderling local status"));
     }
     // The datanodes' memory is gone: a catalog of it would only name what is lost.
-    for name in ["namenode", "disk", "ready"] {
+    for name in ["namenode", "disk", "ready", "keys"] {
         let _ = std::fs::remove_dir_all(directory.join(name));
     }
     record.delete()?;

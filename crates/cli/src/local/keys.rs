@@ -1,0 +1,64 @@
+//! What a secure cluster's servers have, and who uses it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sanderling_core::access::{Claims, Part, Rights};
+use sanderling_transport::{TLS_NAME, unix_seconds};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+use crate::security::{secret, write_private};
+use crate::{tls, token};
+
+/// How long the token and the certificates hold: longer than anybody tries a cluster out.
+const HOLDS: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// The files of a secure cluster.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Keys {
+    /// An admin's token.
+    pub(super) token_file: PathBuf,
+    /// The authority of the servers' certificate.
+    pub(super) tls_ca: PathBuf,
+    secret_file: PathBuf,
+    tls_cert: PathBuf,
+    tls_key: PathBuf,
+}
+
+impl Keys {
+    /// Makes all of them in an empty directory.
+    pub(super) fn make(directory: &Path) -> Result<Self, Failure> {
+        let keys = Self {
+            token_file: directory.join("admin.token"),
+            tls_ca: directory.join("ca.pem"),
+            secret_file: directory.join("secret"),
+            tls_cert: directory.join("node.pem"),
+            tls_key: directory.join("node.key"),
+        };
+        write_private(&keys.secret_file, token::random_text()?.as_bytes())?;
+        tls::make(directory, TLS_NAME, HOLDS)?;
+        let admin = Claims {
+            subject: "local".to_owned(),
+            part: Part::Admin,
+            subtree: sanderling_protocol::Path::root(),
+            rights: Rights::ALL,
+            expires_at: unix_seconds() + HOLDS.as_secs(),
+        };
+        let admin = secret(&keys.secret_file)?.sign(&admin);
+        write_private(&keys.token_file, format!("{}\n", admin.reveal()).as_bytes())?;
+        Ok(keys)
+    }
+
+    /// Returns the flags of a server.
+    pub(super) fn words(&self) -> Vec<OsString> {
+        let flags = [
+            ("--secret-file", &self.secret_file),
+            ("--tls-ca", &self.tls_ca),
+            ("--tls-cert", &self.tls_cert),
+            ("--tls-key", &self.tls_key),
+        ];
+        flags.into_iter().flat_map(|(flag, file)| [flag.into(), file.clone().into()]).collect()
+    }
+}
