@@ -6,9 +6,13 @@ use std::path::PathBuf;
 
 use cluster::{Cluster, Ran, SOON, Shape, block_on, bytes_of, http, path, run, sanderling};
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
+use sanderling_protocol::frame::{RangeRequest, encode_body};
+use sanderling_protocol::message::{Hello, JobHints, RegisterJob, Role};
 use sanderling_protocol::refusal::Recovery;
-use sanderling_protocol::{Refusal, Token};
-use sanderling_transport::{ClientTls, Credentials, TLS_NAME, TokenSource};
+use sanderling_protocol::{Header, Millis, Op, Order, Refusal, Reply, Request, Token};
+use sanderling_transport::{
+    CallError, ClientTls, Connection, ConnectionOptions, Credentials, TLS_NAME, TokenSource,
+};
 use tempfile::TempDir;
 
 /// A cluster whose servers have a secret, and who makes tokens for it.
@@ -97,6 +101,10 @@ impl Guarded {
     }
 }
 
+fn with_parents() -> PutOptions {
+    PutOptions { parents: true, ..PutOptions::default() }
+}
+
 fn is_forbidden(error: &ClientError) -> bool {
     assert_eq!(error.recovery(), Recovery::Fix, "{error}");
     matches!(error, ClientError::Refused(Refusal::Forbidden { .. }))
@@ -144,8 +152,7 @@ fn scoped_token_reaches_its_own_subtree_and_none_of_another_s_bytes() {
         let all = guarded.client(&[]).await;
         let own = guarded.client(&["--subtree", "/jobs/x", "--subject", "x"]).await;
         for name in ["/jobs/x/a", "/jobs/y/a"] {
-            let options = PutOptions { parents: true, ..PutOptions::default() };
-            all.put(&path(name), bytes.clone(), &options).await.expect("it may");
+            all.put(&path(name), bytes.clone(), &with_parents()).await.expect("it may");
         }
         assert_eq!(own.get(&path("/jobs/x/a")).await.expect("its own"), bytes);
         let options = PutOptions::default();
@@ -278,4 +285,278 @@ fn ends_that_do_not_agree_on_tls_say_so() {
         let answer = http::shown(http, "GET", "/healthz", None).await;
         assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("https"), "{answer}");
     });
+}
+
+/// Speaks to a server as nobody's library does.
+struct Line(Connection);
+
+impl Line {
+    async fn to(guarded: &Guarded, address: &str, token: &Token) -> Result<Self, CallError> {
+        let credentials = guarded.config(token).credentials;
+        let options = ConnectionOptions { credentials, ..ConnectionOptions::default() };
+        let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
+        let deadline = tokio::time::Instant::now() + SOON;
+        let connected = Connection::connect_with(address, hello, deadline, &options).await;
+        connected.map(|(connection, _)| Self(connection))
+    }
+
+    async fn call(&self, header: Header, body: Vec<u8>) -> Result<Vec<u8>, Refusal> {
+        let deadline = tokio::time::Instant::now() + SOON;
+        match self.0.call(header, vec![body.into()], deadline).await {
+            Ok(frame) => Ok(frame.body.to_vec()),
+            Err(CallError::Refused(refusal)) => Err(refusal),
+            Err(error) => panic!("the server answers: {error}"),
+        }
+    }
+}
+
+fn forbidden<T: std::fmt::Debug>(answer: Result<T, Refusal>) -> bool {
+    matches!(answer.expect_err("it is refused"), Refusal::Forbidden { .. })
+}
+
+#[test]
+fn datanode_gives_a_scoped_token_nothing_of_another_s() {
+    let guarded = Guarded::encrypted(1, &[]);
+    let bytes = bytes_of(5, 1 << 20);
+    block_on(async {
+        let all = guarded.client(&[]).await;
+        let places = ["/jobs/x/a", "/jobs/y/a"].map(path);
+        let mut blocks = Vec::new();
+        for place in &places {
+            all.put(place, bytes.clone(), &with_parents()).await.expect("it may");
+            let layout = all.request(Request::Lookup { path: place.clone(), offset: 0, bytes: 1 });
+            let Ok(Reply::Layout(layout)) = layout.await else { panic!("it is there") };
+            blocks.push(layout.blocks[0]);
+        }
+        let read = |at: usize| {
+            let mut header = Header::new(Op::Read, 0);
+            (header.block, header.epoch, header.length) = (blocks[at].block, blocks[at].epoch, 9);
+            header
+        };
+        let many = |which: &[usize]| {
+            let mut body = Vec::new();
+            for at in which {
+                let (block, epoch) = (blocks[*at].block, blocks[*at].epoch);
+                RangeRequest { block, epoch, offset: 0, length: 9 }.encode(&mut body);
+            }
+            (Header::new(Op::ReadMany, 0), body)
+        };
+        let datanode = &guarded.cluster.datanodes[0].address;
+        let scoped = guarded.token(&["--subtree", "/jobs/x"]);
+        let line = Line::to(&guarded, datanode, &scoped).await.expect("the token holds");
+        for _ in 0..2 {
+            // Asked about, then remembered.
+            assert_eq!(line.call(read(0), Vec::new()).await.expect("its own"), bytes[..9]);
+            assert!(forbidden(line.call(read(1), Vec::new()).await));
+            let (header, body) = many(&[0, 0]);
+            assert!(line.call(header, body).await.is_ok());
+            let (header, body) = many(&[0, 1]);
+            assert!(forbidden(line.call(header, body).await));
+        }
+        let mut write = read(1);
+        (write.op, write.flags, write.offset) = (Op::Write, 1, 1 << 20);
+        assert!(forbidden(line.call(write, vec![1; 9]).await));
+        let mut store = write;
+        (store.op, store.offset) = (Op::Store, 0);
+        assert!(forbidden(line.call(store, vec![1; 9]).await));
+        assert!(forbidden(line.call(Header::new(Op::Door, 0), Vec::new()).await));
+        let order = encode_body(&Order::Drop { blocks: vec![(blocks[0].block, blocks[0].epoch)] });
+        assert!(forbidden(line.call(Header::new(Op::Order, 0), order.clone()).await));
+        let whole = guarded.token(&["--rights", "read,write,admin,metrics"]);
+        let line = Line::to(&guarded, datanode, &whole).await.expect("the token holds");
+        assert!(line.call(read(1), Vec::new()).await.is_ok());
+        assert!(forbidden(line.call(Header::new(Op::Order, 0), order).await));
+        assert!(forbidden(line.call(store, vec![1; 9]).await));
+        let reader = guarded.token(&["--rights", "read"]);
+        let line = Line::to(&guarded, datanode, &reader).await.expect("the token holds");
+        assert!(line.call(read(1), Vec::new()).await.is_ok());
+        assert!(forbidden(line.call(write, vec![1; 9]).await));
+        assert_eq!(all.get(&places[1]).await.expect("nothing was changed"), bytes);
+    });
+}
+
+#[test]
+fn scoped_client_on_the_same_host_gets_copies_and_not_the_memory() {
+    let guarded = Guarded::start(1);
+    let bytes = bytes_of(6, 2 << 20);
+    let object = path("/jobs/x/a");
+    block_on(async {
+        let all = guarded.client(&[]).await;
+        all.put(&object, bytes.clone(), &with_parents()).await.expect("it may");
+        let admin = guarded.token(&["--role", "admin"]);
+        // The door is looked for beside the first read; who may come in does so in the end.
+        let limit = std::time::Instant::now() + SOON;
+        while all.metrics().same_host_read_bytes == 0 {
+            assert!(std::time::Instant::now() < limit, "a whole token maps the memory");
+            assert_eq!(all.get(&object).await.expect("it may"), bytes);
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        let own = guarded.client(&["--subtree", "/jobs/x"]).await;
+        let http = &guarded.cluster.datanodes[0].http_address;
+        let refused = async || {
+            let page = http::shown(http, "GET", "/metrics", Some(admin.reveal())).await;
+            let line = page.lines().find(|line| {
+                line.starts_with("sanderling_datanode_refusals_total") && line.contains("Forbidden")
+            });
+            line.and_then(|line| line.split(' ').nth(1))
+                .map_or(0, |count| count.parse().expect("a number"))
+        };
+        let limit = std::time::Instant::now() + SOON;
+        while refused().await == 0 {
+            assert!(std::time::Instant::now() < limit, "the door is asked for, and refused");
+            assert_eq!(own.get(&object).await.expect("its own"), bytes);
+        }
+        for _ in 0..20 {
+            assert_eq!(own.get(&object).await.expect("its own"), bytes);
+        }
+        own.put(&path("/jobs/x/b"), bytes.clone(), &PutOptions::default()).await.expect("its own");
+        assert_eq!(own.metrics().same_host_read_bytes, 0);
+        assert_eq!(own.metrics().same_host_written_bytes, 0);
+        assert_eq!(refused().await, 1, "it is not asked for again and again");
+    });
+}
+
+#[test]
+fn token_that_ends_in_a_session_ends_it_and_the_next_one_goes_on() {
+    let guarded = Guarded::start(1);
+    let bytes = bytes_of(7, 100_000);
+    let object = path("/object");
+    let file = guarded.place.path().join("token");
+    block_on(async {
+        // On a slow machine a short token may have ended before it was used.
+        for seconds in [3_u64, 15, 60] {
+            let expires = format!("{seconds}s");
+            let words = ["--expires", &expires, "--out", file.to_str().expect("UTF-8")];
+            guarded.token(&words);
+            let short = Token::new(&std::fs::read_to_string(&file).expect("written"));
+            let token = Some(TokenSource::File(file.clone()));
+            let mut renewing = guarded.config(&short);
+            renewing.credentials.token = token;
+            let address = &guarded.cluster.namenode.address;
+            let (Ok(given), Ok(renewed)) = (
+                Client::connect(address, guarded.config(&short)).await,
+                Client::connect(address, renewing).await,
+            ) else {
+                continue;
+            };
+            if renewed.put(&object, bytes.clone(), &PutOptions::default()).await.is_err() {
+                continue;
+            }
+            let limit = std::time::Instant::now() + SOON + std::time::Duration::from_secs(seconds);
+            let ended = loop {
+                match given.get(&object).await {
+                    Err(error) => break error,
+                    Ok(_) => assert!(std::time::Instant::now() < limit, "the token ends"),
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            };
+            let refusal = ended.refusal().expect("it is refused").clone();
+            assert!(matches!(refusal, Refusal::Unauthenticated { .. }), "{refusal}");
+            assert!(refusal.to_string().contains("expired"), "{refusal}");
+            // The file has another token before it is looked at again.
+            guarded.token(&["--expires", "1h", "--out", file.to_str().expect("UTF-8")]);
+            assert_eq!(renewed.get(&object).await.expect("with the next token"), bytes);
+            return;
+        }
+        panic!("no token lasted until it was used");
+    });
+}
+
+#[test]
+fn minted_token_is_narrower_and_a_job_s_tasks_get_their_own() {
+    let guarded = Guarded::start(1);
+    block_on(async {
+        let own = guarded.client(&["--subtree", "/jobs"]).await;
+        let job = own.run_job(RegisterJob {
+            path: path("/jobs/x"),
+            lease: Millis(60_000),
+            quota_bytes: None,
+            hints: JobHints::default(),
+        });
+        let job = job.await.expect("in its subtree");
+        let hour = std::time::Duration::from_secs(3600);
+        let token = job.token(&["read"], hour).await.expect("its own job");
+        let task = guarded.cluster.client_of(guarded.config(&token)).await;
+        let object = path("/jobs/x/a");
+        own.put(&object, bytes_of(8, 100), &PutOptions::default()).await.expect("its own");
+        assert_eq!(task.get(&object).await.expect("its own"), bytes_of(8, 100));
+        let refused = task.put(&object, bytes_of(8, 100), &PutOptions::default()).await;
+        assert!(is_forbidden(&refused.unwrap_err()));
+        let wider = job.token(&["read", "admin"], hour).await.unwrap_err();
+        assert!(is_forbidden(&wider));
+    });
+    let scoped = guarded.token(&["--subtree", "/jobs"]);
+    let mint = |subtree| {
+        let words = ["token", "mint", "--subtree", subtree, "--rights", "read,write"];
+        guarded.cli(Some(&scoped), &words)
+    };
+    let minted = mint("/jobs/x");
+    assert_eq!(minted.code, 0, "{minted}");
+    let listed = guarded.cli(Some(&Token::new(&minted.stdout)), &["fs", "ls", "/jobs/x"]);
+    assert_eq!(listed.code, 0, "{listed}");
+    let wider = mint("/");
+    assert_eq!(wider.code, 1, "{wider}");
+    assert!(wider.stderr.contains("not allowed"), "{wider}");
+}
+
+#[test]
+fn secrets_are_in_no_arguments_logs_or_errors() {
+    let guarded = Guarded::encrypted(1, &["-v", "-v"]);
+    let admin = guarded.token(&["--role", "admin"]);
+    let put = guarded.cli(Some(&admin), &["fs", "put", "/proc/version", "/v", "-v", "-v"]);
+    assert_eq!(put.code, 0, "{put}");
+    let scoped = guarded.token(&["--subtree", "/jobs/x"]);
+    let refused = guarded.cli(Some(&scoped), &["fs", "cat", "/v", "-v", "-v"]);
+    assert_eq!(refused.code, 1, "{refused}");
+    let bad = Token::new(&format!("{}x", admin.reveal()));
+    let turned_away = guarded.cli(Some(&bad), &["fs", "cat", "/v", "-v", "-v"]);
+    assert_eq!(turned_away.code, 1, "{turned_away}");
+    let secret = std::fs::read_to_string(&guarded.secret).expect("written");
+    let key = std::fs::read_to_string(guarded.place.path().join("tls/node.key")).expect("written");
+    let key = key.lines().nth(1).expect("a key").to_owned();
+    // What begins every token is no secret.
+    let of_token = |token: &Token| token.reveal().rsplit('.').next().expect("parts").to_owned();
+    let hidden = [secret.trim().to_owned(), key, of_token(&admin), of_token(&scoped)];
+    let servers = [&guarded.cluster.namenode, &guarded.cluster.datanodes[0]];
+    let mut texts: Vec<String> = servers.iter().map(|server| server.log()).collect();
+    for server in servers {
+        let words = std::fs::read(format!("/proc/{}/cmdline", server.pid())).expect("it runs");
+        texts.push(String::from_utf8_lossy(&words).into_owned());
+    }
+    texts.extend([put, refused, turned_away].map(|ran| ran.to_string()));
+    for (text, hidden) in texts.iter().flat_map(|text| hidden.iter().map(move |it| (text, it))) {
+        assert!(!text.contains(hidden.as_str()), "{text}");
+    }
+}
+
+#[test]
+fn server_beyond_loopback_needs_a_secret_and_a_certificate() {
+    let place = TempDir::new().expect("a directory for the test");
+    let at = |name: &str| text(place.path().join(name));
+    let (secret, tls) = (at("secret"), at("tls"));
+    assert_eq!(run(sanderling().args(["token", "secret", "--out", &secret])).code, 0);
+    assert_eq!(run(sanderling().args(["tls", "new", "--out", &tls])).code, 0);
+    let directory = at("catalog");
+    let listen = ["namenode", "--listen", "0.0.0.0:0", "--http", "none", "--dir", &directory];
+    let refused = |flags: &[&str], why: &str| {
+        let ran = run(sanderling().args(listen).args(flags));
+        assert_eq!(ran.code, 1, "{ran}");
+        assert!(ran.stderr.contains(why), "{ran}");
+        assert!(ran.stderr.contains("--secret-file"), "{ran}");
+    };
+    refused(&[], "nobody would be asked");
+    refused(&["--secret-file", &secret], "everybody on the way could listen in");
+    let files = ["ca.pem", "node.pem", "node.key"].map(|name| format!("{tls}/{name}"));
+    let flags = ["--tls-ca", &files[0], "--tls-cert", &files[1], "--tls-key", &files[2]];
+    refused(&flags, "nobody would be asked");
+    // A secret or a key that others can read is none.
+    for file in [&secret, &files[2]] {
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        std::fs::set_permissions(file, open).expect("our own file");
+        let both = run(sanderling().args(listen).args(flags).args(["--secret-file", &secret]));
+        assert_eq!(both.code, 1, "{both}");
+        assert!(both.stderr.contains(&format!("chmod 600 {file}")), "{both}");
+        let closed = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(file, closed).expect("our own file");
+    }
 }

@@ -82,6 +82,10 @@ impl Server {
         self.child.wait().expect("our own child can be waited for");
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Asks it to leave.
     pub(crate) fn terminate(&self) {
         self.signal(rustix::process::Signal::TERM);
