@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use proptest::prelude::*;
+use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{
-    Affinity, Attributes, Concat, Create, Forecast, Heartbeat, JobHints, JobInfo, ObjectKind,
-    Register, RegisterJob,
+    Affinity, Attributes, Concat, Create, Forecast, Heartbeat, Hello, JobHints, JobInfo,
+    ObjectKind, Register, RegisterJob,
 };
 use sanderling_protocol::node::{Load, NodeSelector};
-use sanderling_protocol::{BlockId, Instant, LeaseId, Millis, NodeId, Nonce};
+use sanderling_protocol::{BlockId, Instant, LeaseId, Millis, NodeId, Nonce, Token};
 
 use super::*;
 
@@ -313,4 +315,24 @@ fn jobs_of_others_are_not_listed() {
     let mut reply = Reply::Jobs(vec![job(1, "/jobs/x"), job(2, "/jobs/y"), job(3, "/jobs")]);
     claims(Part::Client, "/jobs/x", Rights::READ).narrow(&mut reply);
     assert_eq!(reply, Reply::Jobs(vec![job(1, "/jobs/x")]));
+}
+
+proptest! {
+    #[test]
+    fn greetings_are_read_or_refused(bytes: Vec<u8>, text in ".{0,64}") {
+        // Whatever comes is refused, never asserted; what is read is written back as it was.
+        if let Ok(hello) = decode_body::<Hello>(&bytes) {
+            prop_assert_eq!(decode_body::<Hello>(&encode_body(&hello)).unwrap(), hello);
+        }
+        let token = Some(Token::new(&text));
+        let hello = Hello { role: Role::Client, cluster: None, node: None, token };
+        let body = encode_body(&hello);
+        let shown = format!("{hello:?}");
+        let quoted = format!("{text:?}");
+        prop_assert!(shown.contains("hidden") && !shown.contains(&quoted));
+        for cut in 0..body.len() {
+            prop_assert!(decode_body::<Hello>(&body[..cut]).is_err());
+        }
+        prop_assert_eq!(decode_body::<Hello>(&body).unwrap(), hello);
+    }
 }

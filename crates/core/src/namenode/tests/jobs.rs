@@ -1,6 +1,6 @@
 //! Jobs: a subtree with a lifetime and a quota.
 
-use sanderling_protocol::message::{Create, CreateMode, JobHints, JobInfo, RegisterJob};
+use sanderling_protocol::message::{Create, CreateMode, Grant, JobHints, JobInfo, RegisterJob};
 use sanderling_protocol::{EventKind, Millis, Refusal, Reply, Request};
 
 use super::{MIB, Rig, path};
@@ -121,4 +121,47 @@ fn object_that_is_sealed_into_a_job_which_began_meanwhile_is_on_its_account() {
     let Reply::Jobs(jobs) = rig.ask(Request::Jobs).unwrap() else { panic!("no jobs") };
     assert_eq!(jobs[0].used_bytes, 8192);
     assert_eq!(rig.stat("/d/f").unwrap().job, Some(jobs[0].job));
+}
+
+#[test]
+fn every_way_to_add_bytes_meets_the_quota_and_what_goes_gives_them_back() {
+    let mut rig = Rig::with_nodes(2);
+    let quota = u64::from(MIB) + 8192;
+    rig.job("/job", Some(quota)).unwrap();
+    let used = |rig: &mut Rig| match rig.ask(Request::Jobs).unwrap() {
+        Reply::Jobs(jobs) => jobs[0].used_bytes,
+        other => panic!("{other:?}"),
+    };
+    let is_full = |refused: Result<_, Refusal>| {
+        matches!(refused.map(|_: Grant| ()), Err(Refusal::QuotaPassed { .. }))
+    };
+    rig.put("/job/a", 8192);
+    // A new object, one in place of another, more of one, and more blocks of one.
+    let other = rig.create("/job/b").unwrap();
+    assert_eq!(used(&mut rig), quota);
+    assert!(is_full(rig.create("/job/c")));
+    let replace = Create { mode: CreateMode::Replace, ..rig.file("/job/a") };
+    assert!(is_full(rig.create_with(replace)));
+    let writer = rig.nonce();
+    let append = rig.ask(Request::Append { path: path("/job/a"), writer });
+    assert!(matches!(append, Err(Refusal::QuotaPassed { .. })), "{append:?}");
+    let (object, lease) = (other.object, other.lease);
+    let more = Request::AddBlocks { object, lease, ended: Vec::new(), count: 1, avoid: Vec::new() };
+    assert!(matches!(rig.ask(more), Err(Refusal::QuotaPassed { .. })));
+    let inline = Create { inline: Some(vec![1; 100]), ..rig.file("/job/small") };
+    let small = rig.ask(Request::Create(inline.clone()));
+    assert!(matches!(small, Err(Refusal::QuotaPassed { .. })), "{small:?}");
+    // What was reserved and not used comes back, and what expires, is replaced or deleted.
+    rig.seal(&other, &[4096]).unwrap();
+    assert_eq!(used(&mut rig), 8192 + 4096);
+    rig.ask(Request::Create(inline)).unwrap();
+    rig.ask(Request::SetTtl { path: path("/job/b"), ttl: Some(Millis(1000)) }).unwrap();
+    rig.pass(Millis(1001));
+    assert_eq!(used(&mut rig), 8192 + 100);
+    let replace = Create { mode: CreateMode::Replace, ..rig.file("/job/small") };
+    let replaced = rig.create_with(Create { expected_bytes: Some(4096), ..replace }).unwrap();
+    rig.seal(&replaced, &[4096]).unwrap();
+    assert_eq!(used(&mut rig), 8192 + 4096);
+    rig.ask(Request::Delete { path: path("/job/a"), recursive: false }).unwrap();
+    assert_eq!(used(&mut rig), 4096);
 }
