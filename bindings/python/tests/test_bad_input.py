@@ -11,15 +11,20 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis.configuration import set_hypothesis_home_dir
 
 import sanderling
 import sanderling.aio
 from sanderling.errors import Closed, SanderlingError
+
+# What it remembers between runs belongs to what was built.
+set_hypothesis_home_dir(Path(__file__).parents[3] / "target" / "hypothesis")
 
 DOCUMENTED = (SanderlingError, TypeError, ValueError)
 
