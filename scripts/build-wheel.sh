@@ -14,7 +14,8 @@ wanted=$(
         echo "$profile" "$(rustc --version)"
         find Cargo.toml Cargo.lock crates bindings/python -type f \
             -not -path '*/tests/*' -not -path '*/interop/*' -not -path '*/__pycache__/*' \
-            -not -name '*.so' -not -name 'requirements-*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
+            -not -name '*.so' -not -name 'requirements-*' -print0 |
+            LC_ALL=C sort -z | xargs -0 sha256sum
     } | sha256sum
 )
 if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Makes .venv, if it is not there, and installs one of the pinned sets: build, demo or test. The sets
-# s3, s3fs, docs and interop have environments of their own, .venv-s3 and so on.
+# s3, s3fs, docs and interop have environments of their own: .venv-s3 and so on.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 kind=${1:-build}
 requirements=bindings/python/requirements-$kind.txt
-[ -f "$requirements" ] || { echo "usage: scripts/venv.sh build|demo|test|s3|s3fs|docs|interop" >&2; exit 2; }
+if [ ! -f "$requirements" ]; then
+    echo "usage: scripts/venv.sh build|demo|test|s3|s3fs|docs|interop" >&2
+    exit 2
+fi
 venv=.venv
 case $kind in s3 | s3fs | docs | interop) venv=.venv-$kind ;; esac
 
