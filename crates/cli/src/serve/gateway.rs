@@ -39,7 +39,6 @@ fn options(global: &Global, args: &S3) -> Result<GatewayOptions, Failure> {
         upload_ttl: args.upload_ttl.0,
         connections_max: args.connections,
         silence_max: args.silence.0,
-        ..GatewayOptions::default()
     })
 }
 
