@@ -7,6 +7,8 @@ use sanderling_client::ClientError;
 use sanderling_protocol::message::Attributes as Kept;
 use sanderling_protocol::{Refusal, StorageClass};
 
+use crate::version::has_tags;
+
 const NAMES: [(&str, Attribute); 6] = [
     ("cache-control", Attribute::CacheControl),
     ("content-disposition", Attribute::ContentDisposition),
@@ -36,7 +38,7 @@ pub(crate) fn kept(attributes: &Attributes, tags: &TagSet) -> Result<Kept, Clien
             }
         }
     }
-    if !tags.is_empty() {
+    if has_tags(tags) {
         kept.set(TAGGING, tags.encoded());
     }
     Ok(kept)

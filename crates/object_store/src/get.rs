@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path as Location;
-use object_store::{Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta};
+use object_store::{Error, GetOptions, GetRange, GetResult, ObjectMeta};
 use sanderling_client::{ClientError, Reader};
 use sanderling_protocol::Path;
 use sanderling_protocol::message::ObjectStat;
@@ -18,6 +18,7 @@ use crate::error::{self, Result};
 use crate::keys;
 use crate::put::TRIES_MAX;
 use crate::store::{SanderlingStore, meta};
+use crate::version;
 
 /// Pieces of a stream that are on their way while the caller works on the one before.
 const PIECES_AHEAD: usize = 2;
@@ -119,13 +120,7 @@ fn result(
     payload: BoxStream<'static, Result<Bytes>>,
 ) -> GetResult {
     let Asked { meta, range } = asked;
-    GetResult {
-        payload: GetResultPayload::Stream(payload),
-        meta,
-        range,
-        attributes: attributes::given(&stat.attributes),
-        extensions: Default::default(),
-    }
+    version::get_result(payload, meta, range, attributes::given(&stat.attributes))
 }
 
 async fn read(reader: &Reader, range: Range<u64>) -> std::result::Result<Bytes, ClientError> {

@@ -30,6 +30,7 @@ mod multipart;
 mod pages;
 mod put;
 mod store;
+mod version;
 
 pub use builder::{StoreBuilder, parse_url, parse_url_opts};
 pub use error::{KeyConflict, client_error};

@@ -15,6 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::error::{self, Result};
 use crate::keys;
 use crate::store::{SanderlingStore, meta};
+use crate::version;
 
 /// Pages that are asked for together: a deep tree is not listed one round trip after the other.
 const PAGES_MAX: usize = 8;
@@ -38,11 +39,7 @@ impl SanderlingStore {
 
     pub(crate) async fn list_directory(&self, prefix: Option<&Location>) -> Result<ListResult> {
         let directory = prefix.cloned().unwrap_or_default();
-        let mut listed = ListResult {
-            common_prefixes: Vec::new(),
-            objects: Vec::new(),
-            extensions: Default::default(),
-        };
+        let mut listed = version::list_result(Vec::new(), Vec::new());
         let mut after = String::new();
         loop {
             let (entries, is_more) = self.page(&directory, &after).await?;

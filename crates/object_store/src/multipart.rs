@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use object_store::multipart::{MultipartStore, PartId};
+use object_store::multipart::PartId;
 use object_store::path::Path as Location;
 use object_store::{
     Error, MultipartId, MultipartUpload, PutMultipartOptions, PutPayload, PutResult, UploadPart,
@@ -158,6 +158,46 @@ impl SanderlingStore {
         }
     }
 
+    /// Begins an upload that anybody can go on with who has its id.
+    pub(crate) async fn create_upload_id(
+        &self,
+        location: &Location,
+        options: PutMultipartOptions,
+    ) -> Result<MultipartId> {
+        Ok(self.create_upload(location, options).await?.to_string())
+    }
+
+    pub(crate) async fn put_part_of(
+        &self,
+        location: &Location,
+        id: &MultipartId,
+        index: usize,
+        data: PutPayload,
+    ) -> Result<PartId> {
+        let directory = self.upload_directory(id)?;
+        let content_id = self.write_part(location, &directory, index, data).await?;
+        Ok(PartId { content_id })
+    }
+
+    pub(crate) async fn complete_upload_of(
+        &self,
+        location: &Location,
+        id: &MultipartId,
+        parts: Vec<PartId>,
+    ) -> Result<PutResult> {
+        let directory = self.upload_directory(id)?;
+        let parts: Vec<String> = parts.into_iter().map(|part| part.content_id).collect();
+        self.complete_upload(location, &directory, &parts).await
+    }
+
+    pub(crate) async fn abort_upload_of(
+        &self,
+        location: &Location,
+        id: &MultipartId,
+    ) -> Result<()> {
+        self.abort_upload(location, &self.upload_directory(id)?).await
+    }
+
     /// Returns the hidden directory that an upload's id names.
     fn upload_directory(&self, id: &MultipartId) -> Result<Path> {
         let directory = id.parse::<Path>().ok().filter(|path| {
@@ -230,47 +270,5 @@ impl MultipartUpload for Upload {
 
     async fn abort(&mut self) -> Result<()> {
         self.store.abort_upload(&self.location, &self.directory).await
-    }
-}
-
-#[async_trait]
-impl MultipartStore for SanderlingStore {
-    async fn create_multipart(&self, location: &Location) -> Result<MultipartId> {
-        self.create_multipart_opts(location, PutMultipartOptions::default()).await
-    }
-
-    async fn create_multipart_opts(
-        &self,
-        location: &Location,
-        options: PutMultipartOptions,
-    ) -> Result<MultipartId> {
-        Ok(self.create_upload(location, options).await?.to_string())
-    }
-
-    async fn put_part(
-        &self,
-        location: &Location,
-        id: &MultipartId,
-        index: usize,
-        data: PutPayload,
-    ) -> Result<PartId> {
-        let directory = self.upload_directory(id)?;
-        let content_id = self.write_part(location, &directory, index, data).await?;
-        Ok(PartId { content_id })
-    }
-
-    async fn complete_multipart(
-        &self,
-        location: &Location,
-        id: &MultipartId,
-        parts: Vec<PartId>,
-    ) -> Result<PutResult> {
-        let directory = self.upload_directory(id)?;
-        let parts: Vec<String> = parts.into_iter().map(|part| part.content_id).collect();
-        self.complete_upload(location, &directory, &parts).await
-    }
-
-    async fn abort_multipart(&self, location: &Location, id: &MultipartId) -> Result<()> {
-        self.abort_upload(location, &self.upload_directory(id)?).await
     }
 }

@@ -5,13 +5,14 @@ use std::collections::VecDeque;
 use async_trait::async_trait;
 use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 use object_store::path::Path as Location;
-use object_store::{Error, ListResult, ObjectMeta};
+use object_store::{Error, ObjectMeta};
 use sanderling_protocol::message::Entry;
 
 use crate::error::Result;
 use crate::keys;
 use crate::list::entry_meta;
 use crate::store::SanderlingStore;
+use crate::version;
 
 /// Keys of a page for which no number is given, as S3 has it.
 const KEYS: usize = 1000;
@@ -86,11 +87,7 @@ impl Page {
     }
 
     fn result(self) -> PaginatedListResult {
-        let result = ListResult {
-            common_prefixes: self.prefixes,
-            objects: self.objects,
-            extensions: Default::default(),
-        };
+        let result = version::list_result(self.prefixes, self.objects);
         // A page of no keys would be asked for again for ever.
         let page_token = (self.is_cut && self.keys > 0).then_some(self.last);
         PaginatedListResult { result, page_token }

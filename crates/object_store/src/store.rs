@@ -22,6 +22,7 @@ use tokio::sync::OnceCell;
 use crate::builder::StoreOptions;
 use crate::error::{self, Result};
 use crate::keys;
+use crate::version;
 
 /// A subtree of a cluster as an [`ObjectStore`]. Clones share everything; it connects when it is
 /// first used.
@@ -92,8 +93,7 @@ pub(crate) fn meta(
 }
 
 pub(crate) fn put_result(stat: &ObjectStat) -> PutResult {
-    let e_tag = Some(e_tag(stat.object, stat.bytes));
-    PutResult { e_tag, version: None, extensions: Default::default() }
+    version::put_result(e_tag(stat.object, stat.bytes))
 }
 
 impl fmt::Display for SanderlingStore {

@@ -37,6 +37,7 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "manager", number: 4, imports: &["protocol", "core", "transport", "client"] },
     Floor { name: "gateway", number: 4, imports: &["protocol", "core", "transport", "client"] },
     Floor { name: "object-store", number: 4, imports: &["protocol", "core", "client"] },
+    Floor { name: "object-store-013", number: 4, imports: &["protocol", "core", "client"] },
     Floor { name: "sim", number: 4, imports: &["protocol", "core"] },
     Floor { name: "cli", number: 5, imports: ALL },
     Floor { name: "tidy", number: 0, imports: &[] },
