@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv, if it is not there, and installs one of the pinned sets: build, demo or test. The sets
-# s3, s3fs, docs and interop have environments of their own: .venv-s3 and so on.
+# Makes .venv, if it is not there, and installs one of the pinned sets: build, demo or test. The
+# sets s3, s3fs, docs and interop have environments of their own: .venv-s3 and so on.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

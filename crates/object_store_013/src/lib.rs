@@ -1,5 +1,5 @@
-//! The `object_store` door for version 0.13 of that crate, with which DataFusion, Polars and delta-rs
-//! are still built.
+//! The `object_store` door for version 0.13 of that crate, with which DataFusion, Polars and
+//! delta-rs are still built.
 //!
 //! Everything is as in `sanderling-object-store`, whose source this is, but for what
 //! `version.rs` says.
