@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::single_range_in_vec_init, reason = "one range is meant")]
 
+#[path = "../../client/tests/cluster/mod.rs"]
 mod cluster;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "../../client/tests/cluster/mod.rs"]
 mod cluster;
 
 use cluster::Cluster;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic")]
 
+#[path = "../../client/tests/cluster/mod.rs"]
 mod cluster;
 
 use cluster::Cluster;

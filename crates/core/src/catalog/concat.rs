@@ -7,11 +7,9 @@ use sanderling_protocol::message::{Concat, ObjectKind};
 use sanderling_protocol::{LeaseId, ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
-use super::block_list::BlockList;
 use super::block_map::Orders;
-use super::due::Due;
-use super::name::Name;
-use super::object::{Body, Data, Object};
+use super::namespace::Place;
+use super::object::Data;
 
 impl Catalog {
     /// Makes one sealed file of others. Refusals are found before anything is changed, except that
@@ -110,17 +108,10 @@ impl Catalog {
         self.next_lease += 1;
         let first = self.objects[&parts[0]].data().expect("parts are files");
         let mut data = Data {
-            kind: ObjectKind::File,
-            class: first.class,
             delete_after_read: first.delete_after_read,
             is_sealed: true,
-            bytes: 0,
-            lost_bytes: 0,
-            inline: None,
-            blocks: BlockList::default(),
-            created_by: request.writer,
-            lease: None,
             sealed_by,
+            ..Data::new(ObjectKind::File, first.class, request.writer)
         };
         for part in parts {
             let of_part = self.data_mut(*part);
@@ -135,23 +126,9 @@ impl Catalog {
                 self.blocks.get_mut(block).expect("an object's blocks are there").object = id;
             }
         }
-        let expires_at = request.ttl.map(|ttl| self.now + ttl);
-        let object = Object {
-            parent,
-            name: Name::from(name),
-            is_bound: false,
-            is_listed: request.is_listed,
-            created_at: self.now,
-            modified_at: self.now,
-            expires_at,
-            job: self.objects[&parent].job,
-            body: Body::Data(data),
-        };
-        self.objects.insert(id, object);
+        let (is_listed, ttl) = (request.is_listed, request.ttl);
+        self.insert_unbound(id, Place { parent, name, is_listed, ttl }, data);
         self.keep_attributes(id, &request.attributes);
-        if let Some(at) = expires_at {
-            self.schedule(at, Due::Object(id));
-        }
         id
     }
 }

@@ -4,15 +4,22 @@ use sanderling_protocol::limits::INLINE_BYTES_MAX;
 use sanderling_protocol::message::{
     Attributes, Condition, Create, CreateKind, CreateMode, ObjectKind,
 };
-use sanderling_protocol::{Instant, LeaseId, Millis, Nonce, ObjectId, Path, Refusal, Reply};
+use sanderling_protocol::{Instant, Millis, Nonce, ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
-use super::block_list::BlockList;
 use super::block_map::Orders;
 use super::due::Due;
 use super::log::Placement;
 use super::name::Name;
 use super::object::{Body, Container, Data, Object, ROOT};
+
+/// Where a new object will be named, and for how long.
+pub(super) struct Place<'a> {
+    pub(super) parent: ObjectId,
+    pub(super) name: &'a str,
+    pub(super) is_listed: bool,
+    pub(super) ttl: Option<Millis>,
+}
 
 impl Catalog {
     /// Creates a file or key-value. Refusals are found before anything is changed, except that
@@ -82,40 +89,38 @@ impl Catalog {
     ) -> ObjectId {
         let id = ObjectId(self.next_object);
         self.next_object += 1;
-        let expires_at = request.ttl.map(|ttl| self.now + ttl);
         let job = self.objects[&parent].job;
         let hints = job.and_then(|job| self.jobs.get(&job)).map(|job| &job.hints);
         let data = Data {
-            kind,
-            class: request.class,
             delete_after_read: request.delete_after_read
                 || hints.is_some_and(|hints| hints.delete_after_read),
-            is_sealed: false,
-            bytes: 0,
-            lost_bytes: 0,
-            inline: None,
-            blocks: BlockList::default(),
-            created_by: request.writer,
-            lease: None,
-            sealed_by: LeaseId(0),
+            ..Data::new(kind, request.class, request.writer)
         };
+        let (is_listed, ttl) = (request.is_listed, request.ttl);
+        self.insert_unbound(id, Place { parent, name, is_listed, ttl }, data);
+        self.keep_attributes(id, &request.attributes);
+        id
+    }
+
+    /// Puts an object into the map that no name leads to yet.
+    pub(super) fn insert_unbound(&mut self, id: ObjectId, place: Place<'_>, data: Data) {
+        let Place { parent, name, is_listed, ttl } = place;
+        let expires_at = ttl.map(|ttl| self.now + ttl);
         let object = Object {
             parent,
             name: Name::from(name),
             is_bound: false,
-            is_listed: request.is_listed,
+            is_listed,
             created_at: self.now,
             modified_at: self.now,
             expires_at,
-            job,
+            job: self.objects[&parent].job,
             body: Body::Data(data),
         };
         self.objects.insert(id, object);
-        self.keep_attributes(id, &request.attributes);
         if let Some(at) = expires_at {
             self.schedule(at, Due::Object(id));
         }
-        id
     }
 
     /// Sets what is kept beside an object's bytes.

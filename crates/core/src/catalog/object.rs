@@ -76,6 +76,25 @@ pub(crate) struct Lease {
     pub(crate) condition: Option<Condition>,
 }
 
+impl Data {
+    /// Returns what has no bytes yet and was never sealed.
+    pub(crate) fn new(kind: ObjectKind, class: StorageClass, created_by: Nonce) -> Self {
+        Self {
+            kind,
+            class,
+            delete_after_read: false,
+            is_sealed: false,
+            bytes: 0,
+            lost_bytes: 0,
+            inline: None,
+            blocks: BlockList::default(),
+            created_by,
+            lease: None,
+            sealed_by: LeaseId(0),
+        }
+    }
+}
+
 impl Container {
     /// Tells whether an object of that kind may live here.
     pub(crate) const fn accepts(&self, kind: ObjectKind) -> bool {
