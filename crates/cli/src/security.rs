@@ -57,14 +57,21 @@ fn tls_failed(error: &TlsError) -> Failure {
 /// As [`held`].
 pub(crate) fn guard(global: &Global, guard: &Guard) -> Result<Security, Failure> {
     let security = held(global, &guard.held)?;
-    let tls = match (&guard.tls_cert, &guard.tls_key) {
-        (Some(certificate), Some(key)) => {
-            Some(ServerTls::read(certificate, key).map_err(|error| tls_failed(&error))?)
-        }
-        _ => None,
-    };
+    let tls = server_tls(guard.tls_cert.as_deref(), guard.tls_key.as_deref())?;
     let allow_unauthenticated = guard.allow_unauthenticated;
     Ok(Security { tls, allow_unauthenticated, ..security })
+}
+
+/// Returns what a door with TLS shows, from both of its files.
+///
+/// # Errors
+/// A file cannot be read, is none, or others can read the key.
+pub(crate) fn server_tls(
+    certificate: Option<&Path>,
+    key: Option<&Path>,
+) -> Result<Option<ServerTls>, Failure> {
+    let read = |(certificate, key)| ServerTls::read(certificate, key);
+    certificate.zip(key).map(read).transpose().map_err(|error| tls_failed(&error))
 }
 
 /// Returns what a server shows that only calls others.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sanderling_client::ClientConfig;
 use sanderling_protocol::Path;
+use sanderling_transport::ServerTls;
 
 use crate::keys::Keys;
 
@@ -24,6 +25,8 @@ pub struct GatewayOptions {
     pub keys: Option<Keys>,
     /// Host names in front of which a bucket's name may stand.
     pub domains: Vec<String>,
+    /// What S3 is served with; `None` for plain text.
+    pub tls: Option<ServerTls>,
     /// Listen beyond loopback although everybody can listen in, and, without keys, come in.
     pub allow_unauthenticated: bool,
     /// How long an upload in parts is kept that nothing is added to.
@@ -45,6 +48,7 @@ impl Default for GatewayOptions {
             root: Path::root(),
             keys: None,
             domains: Vec::new(),
+            tls: None,
             allow_unauthenticated: false,
             // As long as a job that writes one large object may take; data here is not kept for
             // years.

@@ -55,9 +55,9 @@ pub enum StartError {
     /// The address can be reached from other machines, and what is sent there can be read on the
     /// way.
     #[error(
-        "{address} can be reached from other machines and nothing is encrypted: listen on \
-         127.0.0.1 behind a proxy with TLS, or pass --allow-unauthenticated on a network that \
-         you trust"
+        "{address} can be reached from other machines and nothing is encrypted: give it \
+         --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy with TLS, or pass \
+         --allow-unauthenticated on a network that you trust"
     )]
     Plaintext {
         /// The address asked for.
@@ -174,9 +174,9 @@ async fn open(address: &str, options: &GatewayOptions) -> Result<TcpListener, St
     let resolved = lookup_host(address).await.ok().and_then(|mut all| all.next());
     let is_far = resolved.is_some_and(|address| !address.ip().is_loopback());
     let address = address.to_owned();
-    match (is_far && !options.allow_unauthenticated, &options.keys) {
-        (true, None) => Err(StartError::NoKeys { address }),
-        (true, Some(_)) => Err(StartError::Plaintext { address }),
+    match (is_far && !options.allow_unauthenticated, &options.keys, &options.tls) {
+        (true, None, _) => Err(StartError::NoKeys { address }),
+        (true, Some(_), None) => Err(StartError::Plaintext { address }),
         // Who comes is asked for a signature.
         _ => {
             let security = Security { allow_unauthenticated: true, ..Security::default() };
@@ -197,6 +197,7 @@ fn http_options(options: &GatewayOptions) -> HttpOptions {
         answer_within: ANSWER_WITHIN,
         end_within: END_WITHIN,
         take_within: options.silence_max,
+        tls: options.tls.clone(),
         ..HttpOptions::default()
     }
 }

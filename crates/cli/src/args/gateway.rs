@@ -53,6 +53,24 @@ pub(crate) struct S3 {
     /// How long a client may send or take nothing while it is its turn
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     pub(crate) silence: Span,
+    /// The gateway's certificate, with those between it and its authority: serve S3 over TLS
+    #[arg(
+        long,
+        value_name = "PEM",
+        env = "SANDERLING_TLS_CERT",
+        hide_env_values = true,
+        requires = "tls_key"
+    )]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key, in a file that nobody else can read
+    #[arg(
+        long,
+        value_name = "PEM",
+        env = "SANDERLING_TLS_KEY",
+        hide_env_values = true,
+        requires = "tls_cert"
+    )]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Listen beyond loopback although everybody can listen in
     #[arg(long)]
     pub(crate) allow_unauthenticated: bool,

@@ -8,6 +8,7 @@ use super::{Signals, not_started, somewhere};
 use crate::args::Global;
 use crate::args::gateway::{Gateway, S3};
 use crate::failure::{Exit, Failure};
+use crate::security;
 
 /// Serves a door until SIGTERM or SIGINT.
 ///
@@ -26,7 +27,8 @@ fn options(global: &Global, args: &S3) -> Result<GatewayOptions, Failure> {
     if args.connections == 0 {
         return Err(Failure::usage("--connections is at least 1"));
     }
-    let credentials = crate::security::shown(global)?;
+    let credentials = security::shown(global)?;
+    let tls = security::server_tls(args.tls_cert.as_deref(), args.tls_key.as_deref())?;
     Ok(GatewayOptions {
         client: ClientConfig { credentials, ..ClientConfig::default() },
         namenode: global.namenode.clone(),
@@ -34,6 +36,7 @@ fn options(global: &Global, args: &S3) -> Result<GatewayOptions, Failure> {
         http_listen: somewhere(&args.http),
         root: args.root.clone(),
         keys,
+        tls,
         domains: args.domain.clone(),
         allow_unauthenticated: args.allow_unauthenticated,
         upload_ttl: args.upload_ttl.0,

@@ -1,0 +1,347 @@
+#!/usr/bin/env python3
+"""Tests what the S3 gateway does when something goes wrong: lost data, dead servers, slow, broken
+and hostile clients, wrong keys.
+
+Run with .venv-s3/bin/python, which scripts/venv.sh s3 makes. The program is SANDERLING_EXE, else
+the one in .venv, else the one that cargo built.
+"""
+
+import json
+import random
+import socket
+import subprocess
+import threading
+import unittest
+import xml.etree.ElementTree as xml
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from gateway_fleet import KEY, SOON_SECONDS, Fleet, until
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+MIB = 1 << 20
+SECRET = "a-secret-that-nobody-may-see"
+
+
+def client(endpoint: str, access: str = KEY, secret: str = KEY, attempts: int = 1) -> Any:
+    retries: Any = {"total_max_attempts": attempts, "mode": "standard"}
+    return boto3.client(
+        "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id=access,
+        aws_secret_access_key=secret, config=Config(retries=retries, read_timeout=SOON_SECONDS),
+    )
+
+
+def refused(call: Any, **arguments: Any) -> tuple[str, int, int]:
+    """Returns code, status and number of repetitions of a call that fails."""
+    try:
+        call(**arguments)
+    except ClientError as error:
+        told = error.response["ResponseMetadata"]
+        return error.response["Error"]["Code"], told["HTTPStatusCode"], told["RetryAttempts"]
+    raise AssertionError(f"{call} was answered")
+
+
+def some_bytes(count: int) -> bytes:
+    return random.Random(count).randbytes(count)
+
+
+class Faults(unittest.TestCase):
+    """A cluster for each test: they break it."""
+
+    def fleet(self, **options: Any) -> Fleet:
+        fleet = Fleet(**options)
+        self.addCleanup(fleet.stop)
+        self.s3 = client(fleet.endpoint)
+        return fleet
+
+    def test_lost_data_is_said_once_and_not_asked_for_again(self) -> None:
+        fleet = self.fleet(datanodes=1)
+        self.s3.create_bucket(Bucket="lost")
+        self.s3.put_object(Bucket="lost", Key="small", Body=b"in the catalog")
+        self.s3.put_object(Bucket="lost", Key="k", Body=bytes(3 * MIB))
+        fleet.kill("n0")
+        until("the node is gone", lambda: fleet.nodes()["n0"]["policy"] == "gone")
+        patient = client(fleet.endpoint, attempts=5)
+        answer = refused(patient.get_object, Bucket="lost", Key="k")
+        self.assertEqual(answer, ("DataUnavailable", 410, 0))
+        small = self.s3.get_object(Bucket="lost", Key="small")["Body"].read()
+        self.assertEqual(small, b"in the catalog")
+        self.s3.delete_object(Bucket="lost", Key="k")
+        self.assertEqual(self.s3.list_objects_v2(Bucket="lost")["KeyCount"], 1)
+
+    def test_namenode_that_does_not_answer_is_a_503(self) -> None:
+        fleet = self.fleet(datanodes=1)
+        self.s3.create_bucket(Bucket="away")
+        self.s3.put_object(Bucket="away", Key="k", Body=b"here")
+        fleet.pause("namenode")
+        code, status, _ = refused(self.s3.get_object, Bucket="away", Key="k")
+        self.assertEqual((code, status), ("ServiceUnavailable", 503))
+        fleet.resume("namenode")
+        patient = client(fleet.endpoint, attempts=5)
+        self.assertEqual(patient.get_object(Bucket="away", Key="k")["Body"].read(), b"here")
+
+    def test_reads_and_writes_go_on_while_a_node_leaves(self) -> None:
+        fleet = self.fleet(datanodes=1)
+        self.s3.create_bucket(Bucket="moving")
+        body = some_bytes(24 * MIB)
+        self.s3.put_object(Bucket="moving", Key="k", Body=body)
+        fleet.start_datanode("n1", "--dram", "192MiB")
+        leaves = threading.Thread(target=fleet.cli, args=[
+            "node", "notice", "n0", "--deadline", "200s", "--wait"])
+        stream = self.s3.get_object(Bucket="moving", Key="k")["Body"]
+        read = stream.read(MIB)
+        leaves.start()
+        number = 0
+        while leaves.is_alive():
+            self.s3.put_object(Bucket="moving", Key=f"{number % 4}", Body=some_bytes(MIB + 1))
+            got = self.s3.get_object(Bucket="moving", Key=f"{number % 4}")["Body"].read()
+            self.assertEqual(got, some_bytes(MIB + 1))
+            number += 1
+        leaves.join()
+        read += stream.read()
+        self.assertEqual(read, body)
+        fleet.kill("n0")
+        self.assertEqual(self.s3.get_object(Bucket="moving", Key="k")["Body"].read(), body)
+
+    def test_killed_node_costs_what_was_on_it_and_no_more(self) -> None:
+        fleet = self.fleet(datanodes=2)
+        self.s3.create_bucket(Bucket="killed")
+        for number in range(8):
+            self.s3.put_object(Bucket="killed", Key=f"{number}", Body=some_bytes(MIB + number))
+        fleet.kill("n0")
+        patient = client(fleet.endpoint, attempts=5)
+        for number in range(8):
+            # A read that finds the node dead waits until it is known what is lost.
+            try:
+                got = patient.get_object(Bucket="killed", Key=f"{number}")["Body"].read()
+                self.assertEqual(got, some_bytes(MIB + number))
+            except ClientError as error:
+                self.assertEqual(error.response["Error"]["Code"], "DataUnavailable")
+            patient.put_object(Bucket="killed", Key=f"{number}", Body=b"again")
+            again = patient.get_object(Bucket="killed", Key=f"{number}")["Body"].read()
+            self.assertEqual(again, b"again")
+
+    def connect(self, fleet: Fleet) -> socket.socket:
+        host, port = fleet.address.rsplit(":", 1)
+        peer = socket.create_connection((host, int(port)), timeout=2 * SOON_SECONDS)
+        self.addCleanup(peer.close)
+        return peer
+
+    def signed(self, fleet: Fleet, what: str, key: str, length: int = 0) -> bytes:
+        """Returns the head of a request for a key of the bucket `door`."""
+        url = self.s3.generate_presigned_url(what, {"Bucket": "door", "Key": key})
+        method = {"put_object": "PUT", "get_object": "GET"}[what]
+        path = url.removeprefix(fleet.endpoint)
+        return (f"{method} {path} HTTP/1.1\r\nhost: {fleet.address}\r\n"
+                f"content-length: {length}\r\n\r\n").encode()
+
+    def test_slow_and_vanishing_clients_leave_nothing_behind(self) -> None:
+        fleet = self.fleet(datanodes=1, flags=("--silence", "1s", "--connections", "4"))
+        self.s3.create_bucket(Bucket="door")
+        old = some_bytes(5 * MIB)
+        self.s3.put_object(Bucket="door", Key="k", Body=old)
+        with self.connect(fleet) as gone:
+            gone.sendall(self.signed(fleet, "put_object", "k", 8 * MIB) + bytes(4 * MIB))
+        with self.connect(fleet) as gone:
+            gone.sendall(self.signed(fleet, "put_object", "new", 8 * MIB) + bytes(4 * MIB))
+        # More of them than there are connections: nobody else would be served if they stayed.
+        slow = [self.connect(fleet) for _ in range(6)]
+        for number, peer in enumerate(slow):
+            if number % 2:
+                peer.sendall(self.signed(fleet, "put_object", "k", 3 * MIB) + bytes(2 * MIB))
+            else:
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                peer.sendall(self.signed(fleet, "get_object", "k"))
+        answer = slow[1].recv(4096)
+        self.assertIn(b"400 Bad Request", answer)
+        self.assertIn(b"RequestTimeout", answer)
+        patient = client(fleet.endpoint, attempts=5)
+        self.assertEqual(patient.get_object(Bucket="door", Key="k")["Body"].read(), old)
+        self.assertEqual(patient.list_objects_v2(Bucket="door")["KeyCount"], 1)
+        # The blocks of what was given up are free again.
+        def is_free() -> bool:
+            fsck = json.loads(fleet.cli("fsck", "--json"))
+            return int(fsck["bytes"]) == len(old)
+        until("what was given up is gone", is_free)
+
+    def test_keys_bound_who_may_do_what(self) -> None:
+        fleet = self.fleet(datanodes=1)
+        keys = fleet.directory / "keys.json"
+        keys.write_text(json.dumps({"keys": [
+            {"access_key": "all", "secret_key": SECRET},
+            {"access_key": "reader", "secret_key": SECRET, "rights": "read", "buckets": ["one"]},
+            {"access_key": "part", "secret_key": SECRET, "buckets": ["one"], "prefix": "p/"},
+        ]}))
+        words = ["gateway", "s3", "--listen", "127.0.0.1:0", "--http", "none", "--keys", str(keys)]
+
+        def fails() -> str:
+            ran = subprocess.run([fleet.program, *words], env=fleet.environment(),
+                                 capture_output=True, timeout=2 * SOON_SECONDS)
+            self.assertNotEqual(ran.returncode, 0)
+            return ran.stderr.decode()
+
+        keys.chmod(0o644)
+        self.assertIn("chmod 600", fails())
+        keys.chmod(0o600)
+        address = fleet.start("keyed", *words)["address"]
+        endpoint = f"http://{address}"
+        whole = client(endpoint, "all", SECRET)
+        whole.create_bucket(Bucket="one")
+        whole.create_bucket(Bucket="two")
+        whole.put_object(Bucket="one", Key="k", Body=b"1")
+        whole.put_object(Bucket="one", Key="p/k", Body=b"2")
+        reader, part = client(endpoint, "reader", SECRET), client(endpoint, "part", SECRET)
+        denied = ("AccessDenied", 403, 0)
+        self.assertEqual(reader.get_object(Bucket="one", Key="k")["Body"].read(), b"1")
+        self.assertEqual([it["Name"] for it in reader.list_buckets()["Buckets"]], ["one"])
+        for call in [reader.put_object, reader.delete_object]:
+            self.assertEqual(refused(call, Bucket="one", Key="k"), denied)
+        self.assertEqual(refused(reader.get_object, Bucket="two", Key="k"), denied)
+        self.assertEqual(part.get_object(Bucket="one", Key="p/k")["Body"].read(), b"2")
+        part.put_object(Bucket="one", Key="p/new", Body=b"3")
+        self.assertEqual(refused(part.get_object, Bucket="one", Key="k"), denied)
+        self.assertEqual(refused(part.list_objects_v2, Bucket="one"), denied)
+        self.assertEqual(part.list_objects_v2(Bucket="one", Prefix="p/")["KeyCount"], 2)
+        self.assertEqual(refused(part.copy_object, Bucket="one", Key="p/c",
+                                 CopySource={"Bucket": "one", "Key": "k"}), denied)
+        deleted = part.delete_objects(Bucket="one", Delete={"Objects": [{"Key": "k"}]})
+        self.assertEqual(deleted["Errors"][0]["Code"], "AccessDenied")
+        self.assertEqual(refused(part.delete_bucket, Bucket="one"), denied)
+        wrong = refused(client(endpoint, "all", "wrong secret").list_buckets)
+        self.assertEqual(wrong[:2], ("SignatureDoesNotMatch", 403))
+        unknown = refused(client(endpoint, "nobody", SECRET).list_buckets)
+        self.assertEqual(unknown[:2], ("InvalidAccessKeyId", 403))
+        self.assertNotIn(SECRET, fleet.logs())
+
+    def test_beyond_loopback_it_wants_keys_and_tls(self) -> None:
+        fleet = self.fleet(datanodes=1)
+        words = [fleet.program, "gateway", "s3", "--listen", "0.0.0.0:0", "--http", "none"]
+        ran = subprocess.run(words, env=fleet.environment(), capture_output=True,
+                             timeout=2 * SOON_SECONDS)
+        self.assertEqual(ran.returncode, 1)
+        self.assertIn("--keys FILE", ran.stderr.decode())
+        keys = fleet.directory / "keys.json"
+        keys.write_text(json.dumps({"keys": [{"access_key": "a", "secret_key": SECRET}]}))
+        keys.chmod(0o600)
+        ran = subprocess.run([*words, "--keys", str(keys)], env=fleet.environment(),
+                             capture_output=True, timeout=2 * SOON_SECONDS)
+        self.assertEqual(ran.returncode, 1)
+        self.assertIn("--tls-cert", ran.stderr.decode())
+
+
+class Garbage(unittest.TestCase):
+    """Whatever is sent is answered in S3's words or not at all, and the next one is served."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.fleet = Fleet(datanodes=1, flags=("--silence", "2s"))
+        cls.s3 = client(cls.fleet.endpoint)
+        cls.s3.create_bucket(Bucket="door")
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.fleet.stop()
+
+    def send(self, request: bytes) -> bytes:
+        """Sends bytes and returns all that comes back until the server closes."""
+        host, port = self.fleet.address.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), timeout=2 * SOON_SECONDS) as peer:
+            answer = b""
+            try:
+                peer.sendall(request)
+                peer.shutdown(socket.SHUT_WR)
+                while piece := peer.recv(65536):
+                    answer += piece
+            except ConnectionError:
+                pass
+            return answer
+
+    def judge(self, answer: bytes, is_head: bool = False) -> None:
+        if not answer:
+            return
+        head, _, body = answer.partition(b"\r\n\r\n")
+        status = int(head.split(b" ", 2)[1])
+        self.assertNotEqual(status, 500, answer[:2000])
+        self.assertNotIn(b"panicked", answer)
+        if status >= 400 and body and not is_head and b"application/xml" in head.lower():
+            said = xml.fromstring(body)
+            self.assertEqual(said.tag, "Error")
+            self.assertTrue(said.findtext("Code"))
+
+    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.binary(max_size=300))
+    def test_bytes(self, garbage: bytes) -> None:
+        self.judge(self.send(garbage))
+
+    @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(
+        st.sampled_from(["GET", "PUT", "POST", "DELETE", "HEAD", "PATCH", "OPTIONS"]),
+        st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="#"),
+                max_size=60),
+        st.lists(st.tuples(
+            st.sampled_from(["range", "x-amz-copy-source", "x-amz-date", "content-md5", "if-match",
+                             "x-amz-content-sha256", "x-amz-decoded-content-length", "expires",
+                             "authorization", "content-encoding", "x-amz-tagging", "content-type",
+                             "x-amz-trailer", "x-amz-meta-a", "if-modified-since"]),
+            st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=40)), max_size=4),
+        st.binary(max_size=200), st.booleans(),
+    )
+    def test_requests(self, method: str, path: str, headers: list[tuple[str, str]], body: bytes,
+                      is_signed: bool) -> None:
+        target = f"/door/{path}"
+        if is_signed:
+            # What is not signed goes no further than the check of its signature.
+            verb = {"GET": "get_object", "PUT": "put_object", "DELETE": "delete_object"}
+            what = verb.get(method, "head_object")
+            method = method if method in verb else "HEAD"
+            url = self.s3.generate_presigned_url(what, {"Bucket": "door", "Key": path or "k"})
+            target = url.removeprefix(self.fleet.endpoint)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        head = (f"{method} {target} HTTP/1.1\r\nhost: {self.fleet.address}\r\n{lines}"
+                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n")
+        self.judge(self.send(head.encode() + body), method == "HEAD")
+
+    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(["delete", "uploadId=0" * 4, "tagging", "uploads"]),
+           st.one_of(st.binary(max_size=200),
+                     st.sampled_from([b"<Delete>", b"<Delete><Object/></Delete>",
+                                      b"<CompleteMultipartUpload><Part/></CompleteMultipartUpload>",
+                                      b"<!DOCTYPE a [<!ENTITY b 'c'>]><Delete>&b;</Delete>"])))
+    def test_bodies_of_xml(self, query: str, body: bytes) -> None:
+        def call() -> None:
+            try:
+                where = {"Bucket": "door", "Key": "k"}
+                if query == "delete":
+                    self.s3.delete_objects(Bucket="door", Delete={"Objects": [{"Key": "k"}]})
+                elif query == "tagging":
+                    self.s3.put_object_tagging(Tagging={"TagSet": []}, **where)
+                else:
+                    self.s3.complete_multipart_upload(UploadId="0" * 32, MultipartUpload={
+                        "Parts": [{"PartNumber": 1, "ETag": "x"}]}, **where)
+            except ClientError as error:
+                status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+                self.assertNotEqual(status, 500, error)
+                self.assertTrue(error.response["Error"]["Code"])
+
+        def replace(params: dict[str, Any], **_: Any) -> None:
+            params["body"] = body
+
+        events = self.s3.meta.events
+        events.register("before-call.s3", replace)
+        try:
+            call()
+        finally:
+            events.unregister("before-call.s3", replace)
+
+    def tearDown(self) -> None:
+        self.assertIsNone(self.fleet.processes["gateway"].poll(), "the gateway has ended")
+        self.s3.put_object(Bucket="door", Key="still", Body=b"here")
+        self.assertEqual(self.s3.get_object(Bucket="door", Key="still")["Body"].read(), b"here")
+        self.assertNotIn("panicked", self.fleet.logs())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
