@@ -128,6 +128,25 @@ def test_token_is_asked_for(cluster, tmp_path, table):
         process.wait(60)
 
 
+def test_door_speaks_tls(cluster, tmp_path, table):
+    made = [sys.executable, "-m", "sanderling", "tls", "new", "--out", str(tmp_path / "tls")]
+    subprocess.run(made, check=True, timeout=60, capture_output=True)
+    cert, key = tmp_path / "tls" / "node.pem", tmp_path / "tls" / "node.key"
+    process, address = opened(cluster, tmp_path, "--tls-cert", str(cert), "--tls-key", str(key))
+    try:
+        authority = (tmp_path / "tls" / "ca.pem").read_bytes()
+        with flight.connect(
+            f"grpc+tls://{address}", tls_root_certs=authority, override_hostname="sanderling"
+        ) as client:
+            info = client.get_flight_info(flight.FlightDescriptor.for_path(table))
+            assert info.total_records == TABLE.num_rows
+        with flight.connect(f"grpc+tls://{address}") as stranger, pytest.raises(flight.FlightError):
+            stranger.get_flight_info(flight.FlightDescriptor.for_path(table))
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
 @pytest.mark.parametrize(
     "options", [["--listen", "0.0.0.0:0"], ["--listen", "nowhere"], ["--tls-cert", "/none"]]
 )
