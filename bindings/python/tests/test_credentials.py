@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import subprocess
 import sys
 
@@ -68,6 +69,31 @@ def test_tokens_bound_what_a_program_may_do(secure, tmp_path, monkeypatch):
         file.write_text(narrow)
         with sanderling.connect(secure.address, token_file=file) as task:
             assert task.stat("/jobs/one/a").bytes == len(data)
+
+
+def test_filesystem_shows_its_token(secure, tmp_path, monkeypatch):
+    fs = pytest.importorskip("sanderling.fs")
+    with secure.store() as store, store.job("/jobs/one", lifetime=60) as job:
+        job.put("a", b"rows")
+        store.put("/secret", b"admin's")
+        file, authority = tmp_path / "narrow.token", tmp_path / "tls" / "ca.pem"
+        file.write_text(job.token(rights=["read"], expires=60))
+        monkeypatch.delenv("SANDERLING_TOKEN_FILE")
+        monkeypatch.delenv("SANDERLING_TLS_CA")
+        narrow = fs.SanderlingFileSystem(
+            address=secure.address, token_file=str(file), tls_ca=str(authority)
+        )
+        assert narrow.cat_file("/jobs/one/a") == b"rows"
+        assert asyncio.run(narrow._cat_file("/jobs/one/a")) == b"rows"
+        assert pickle.loads(pickle.dumps(narrow)).cat_file("/jobs/one/a") == b"rows"
+        for refused in (
+            lambda: narrow.cat_file("/secret"),
+            lambda: narrow.pipe_file("/jobs/one/a", b"other"),
+            lambda: asyncio.run(narrow._info("/secret")),
+        ):
+            with pytest.raises(PermissionError):
+                refused()
+        assert file.read_text() not in narrow.to_json()
 
 
 def test_who_has_no_token_or_another_authority_is_not_served(secure, tmp_path, monkeypatch):

@@ -88,7 +88,7 @@ def test_unreachable_store_is_tried_again(cluster, directory):
         fs.store.address = address
         assert (await fs._info(directory))["type"] == "directory"
 
-    fs._timeout = 1.0
+    fs._shown["timeout"] = 1.0
     asyncio.run(main())
 
 

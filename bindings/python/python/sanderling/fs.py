@@ -60,7 +60,8 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
     Listings are not cached unless `use_listings_cache=True`; then they are believed for
     `listings_expiry_time` seconds, or until this instance writes there. Calls that
     write take the store's `ttl` (seconds), `storage_class`, `attributes`, `affinity`, `if_absent`
-    and `if_object`.
+    and `if_object`. `token_file` and `tls_ca` are paths, for clusters that ask who calls; without
+    them the environment says so, as for `sanderling.connect`.
     """
 
     protocol = "sanderling"
@@ -72,6 +73,8 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
         address: str | None = None,
         timeout: float | None = None,
         store: Store | None = None,
+        token_file: str | None = None,
+        tls_ca: str | None = None,
         use_listings_cache: bool = False,
         listings_expiry_time: float | None = LISTING_SECONDS,
         **options: Any,
@@ -81,8 +84,10 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
             listings_expiry_time=listings_expiry_time,
             **options,
         )
-        self._timeout = timeout
-        self._store = store or connect(address, timeout=timeout)
+        # No token as text: options travel with pickles and stand in their texts.
+        self._shown: dict[str, Any]
+        self._shown = {"timeout": timeout, "token_file": token_file, "tls_ca": tls_ca}
+        self._store = store or connect(address, **self._shown)
         self._of_loops = {}
         self._owner = os.getpid()
 
@@ -90,7 +95,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
     def store(self) -> Store:
         """The connected store. A forked child connects again."""
         if self._owner != os.getpid():
-            self._store = connect(self._store.address, timeout=self._timeout)
+            self._store = connect(self._store.address, **self._shown)
             self._of_loops = {}
             self._owner = os.getpid()
         return self._store

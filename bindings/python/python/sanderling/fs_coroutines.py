@@ -35,7 +35,7 @@ class Coroutines(AsyncFileSystem):
 
     if TYPE_CHECKING:
         # Implemented by the synchronous half.
-        _timeout: float | None
+        _shown: dict[str, Any]
         _of_loops: dict[asyncio.AbstractEventLoop, asyncio.Future[AsyncStore]]
 
         @property
@@ -131,7 +131,7 @@ class Coroutines(AsyncFileSystem):
             for each in [each for each in list(stores) if each.is_closed()]:
                 _let_go(stores.pop(each, None))
             store = self.store
-            connecting = aio.connect(store.address, timeout=self._timeout, observer=store._observer)
+            connecting = aio.connect(store.address, observer=store._observer, **self._shown)
             made = stores[loop] = asyncio.ensure_future(_entered(connecting))
         try:
             # One caller's cancellation is not the others'.
