@@ -153,7 +153,8 @@ def ours(program: str, directory: Path) -> Side:
         command += ["--namenode", namenode] if namenode else []
         server = Server(name, command, directory / f"{name}.log")
         servers.append(server)
-        address = json.loads(server.serves(lambda it=ready: it.exists() and it.read_text()))["address"]
+        said = server.serves(lambda it=ready: it.exists() and it.read_text())
+        address = json.loads(said)["address"]
         namenode = namenode or address
     return Side("sanderling", address, servers)
 
@@ -197,7 +198,7 @@ def main() -> None:
     """Runs the rounds and prints one JSON object a kind of request."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     built = ROOT / "target/release/sanderling"
-    parser.add_argument("--program", action="append", help=f"ours, default {built}; may be repeated")
+    parser.add_argument("--program", action="append", help=f"ours, by default {built}")
     parser.add_argument("--versitygw", default=os.environ.get("VERSITYGW"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--connections", type=int, default=8)
