@@ -30,7 +30,7 @@ pub(crate) fn shown(global: &Global) -> Result<Credentials, Failure> {
         (None, None) => None,
     };
     if let Some(token) = &token {
-        token.token().map_err(|error| failed(&error))?;
+        token.token().map_err(|error| failed(&error).next("sanderling token new --out FILE"))?;
     }
     Ok(Credentials { token, tls: peers(global)? })
 }
