@@ -12,6 +12,9 @@ elsewhere, so these are replaced. HTML comments, which no reader sees, steer wha
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import inspect
 import os
 import re
 import socket
@@ -123,8 +126,11 @@ class Runner:
             self._run_shell(text)
             return
         # Lines are counted as on the page, for tracebacks.
-        code = compile("\n" * (block.line - 1) + text, str(self.page), "exec")
-        exec(code, self.names)
+        text = "\n" * (block.line - 1) + text
+        code = compile(text, str(self.page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        ran = eval(code, self.names)
+        if code.co_flags & inspect.CO_COROUTINE:
+            asyncio.run(ran)
 
     def _placed(self, text: str) -> str:
         """Replaces the addresses of the examples by those of this run."""

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pages import ROOT, Runner, blocks
 
-PAGES = ["README.md", "docs/QUICKSTART.md", "docs/CLI.md", "docs/HTTP.md", "docs/FSSPEC.md",
-         "docs/ARROW.md"]
+PAGES = ["README.md", "docs/QUICKSTART.md", "docs/CLI.md", "docs/HTTP.md", "docs/PYTHON.md",
+         "docs/FSSPEC.md", "docs/ARROW.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)
