@@ -24,6 +24,9 @@ from hypothesis import strategies as st
 
 MIB = 1 << 20
 SECRET = "a-secret-that-nobody-may-see"
+# Nothing is written beside the tests, and a busy machine is no failure.
+PATIENT: dict[str, Any] = {"deadline": None, "database": None,
+                           "suppress_health_check": list(HealthCheck)}
 
 
 def client(endpoint: str, access: str = KEY, secret: str = KEY, attempts: int = 1) -> Any:
@@ -276,12 +279,12 @@ class Garbage(unittest.TestCase):
             self.assertEqual(said.tag, "Error")
             self.assertTrue(said.findtext("Code"))
 
-    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=150, **PATIENT)
     @given(st.binary(max_size=300))
     def test_bytes(self, garbage: bytes) -> None:
         self.judge(self.send(garbage))
 
-    @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=300, **PATIENT)
     @given(
         st.sampled_from(["GET", "PUT", "POST", "DELETE", "HEAD", "PATCH", "OPTIONS"]),
         st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="#"),
@@ -309,7 +312,7 @@ class Garbage(unittest.TestCase):
                 f"content-length: {len(body)}\r\nconnection: close\r\n\r\n")
         self.judge(self.send(head.encode() + body), method == "HEAD")
 
-    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=150, **PATIENT)
     @given(st.sampled_from(["delete", "uploadId=0" * 4, "tagging", "uploads"]),
            st.one_of(st.binary(max_size=200),
                      st.sampled_from([b"<Delete>", b"<Delete><Object/></Delete>",
