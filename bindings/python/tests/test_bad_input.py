@@ -138,9 +138,6 @@ def draw_call(data):
     placed, named = CALLS[name]
     arguments = [data.draw(each) for each in placed]
     keywords = {key: data.draw(value) for key, value in named.items() if data.draw(st.booleans())}
-    if name == "follow":
-        # Without it, it waits for events without end, as it should.
-        keywords["timeout"] = 0.0
     if name in ("put", "put_many", "open", "concat"):
         for key in data.draw(st.lists(st.sampled_from(OPTIONS), max_size=2)):
             keywords[key] = data.draw(any_thing)
