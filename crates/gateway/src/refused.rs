@@ -77,6 +77,8 @@ fn code_of(error: &ClientError, missing: Missing) -> S3ErrorCode {
         Refusal::Full { .. } => custom(STORAGE_FULL),
         Refusal::DataUnavailable { .. } => custom(DATA_UNAVAILABLE),
         Refusal::TooLarge { .. } => S3ErrorCode::MetadataTooLarge,
+        // The gateway's own token does not reach that far, or has ended.
+        Refusal::Forbidden { .. } | Refusal::Unauthenticated { .. } => S3ErrorCode::AccessDenied,
         Refusal::WrongKind { .. } | Refusal::CrossesJob { .. } | Refusal::OutOfRange { .. } => {
             S3ErrorCode::InvalidRequest
         }

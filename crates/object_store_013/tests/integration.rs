@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "../../object_store/tests/cluster/mod.rs"]
+#[path = "../../client/tests/cluster/mod.rs"]
 mod cluster;
 
 use cluster::Cluster;
