@@ -1,5 +1,7 @@
 //! Frames over TLS: all sizes, slow peers, certificates that change, and who does not speak it.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
