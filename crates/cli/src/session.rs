@@ -130,10 +130,11 @@ where
     };
     let (ended, limit) = (session.ended.clone(), session.limit);
     block_on(async move {
+        let interrupted = interrupted();
         let mut work = std::pin::pin!(command(session));
         let early = tokio::select! {
             result = &mut work => return result,
-            () = interrupted() => interruption(),
+            () = interrupted => interruption(),
             () = passed(limit) => late(limit.unwrap_or_default()),
         };
         ended.cancel();
@@ -155,9 +156,10 @@ pub(crate) fn run_blocking(
             Ok(result) => result,
             Err(error) => Err(Failure::new(Exit::Failure, "Bug", error)),
         };
+        let interrupted = interrupted();
         tokio::select! {
             result = tokio::task::spawn_blocking(work) => ended(result),
-            () = interrupted() => Err(interruption()),
+            () = interrupted => Err(interruption()),
         }
     })
 }
@@ -179,15 +181,18 @@ fn late(limit: Duration) -> Failure {
         .next("the same command with a longer --timeout, or `sanderling doctor`")
 }
 
-/// Waits for SIGINT or SIGTERM.
-async fn interrupted() {
+/// Takes SIGINT and SIGTERM over, and returns what waits for one of them. Called before the work
+/// begins: what it does first may take long, and a signal would end it without its cleaning up.
+fn interrupted() -> impl Future<Output = ()> {
     let streams = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-    let (Ok(mut interrupt), Ok(mut terminate)) = streams else {
-        // Without handlers the signals end the process, which is as good.
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+    async move {
+        let (Ok(mut interrupt), Ok(mut terminate)) = streams else {
+            // Without handlers the signals end the process, which is as good.
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
     }
 }
