@@ -135,7 +135,7 @@ impl Door {
         let tag = is_kept.then_some(tag);
         let target = Target { bucket: Some(bucket), path, options, tag };
         let wanted = Wanted { bytes: Some(stat.bytes), ..Wanted::default() };
-        let digests = Digests::new(wanted)?;
+        let digests = Digests::new(wanted, &self.md5)?;
         // The same bytes have the same tag: it need not be reckoned again.
         let digests = if is_kept { digests.without_md5() } else { digests };
         let stored = self.store(target, bytes, digests).await?;

@@ -1,9 +1,11 @@
 //! What bytes must be: checked while they come by.
 
-use md5::{Digest, Md5};
+use bytes::Bytes;
 use s3s::checksum::ChecksumHasher;
 use s3s::dto::Checksum;
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
+
+use crate::md5::{Md5, Threads};
 
 /// What a request says that its bytes are.
 #[derive(Debug, Default)]
@@ -80,7 +82,7 @@ impl Digests {
     ///
     /// # Errors
     /// `InvalidDigest`, `InvalidRequest` when it says what cannot be.
-    pub(crate) fn new(wanted: Wanted) -> S3Result<Self> {
+    pub(crate) fn new(wanted: Wanted, threads: &Threads) -> S3Result<Self> {
         if let Some(md5) = &wanted.content_md5 {
             let decoded = base64_simd::STANDARD.decode_to_vec(md5.as_bytes());
             if !decoded.is_ok_and(|digest| digest.len() == 16) {
@@ -100,7 +102,7 @@ impl Digests {
             sha1: has("sha1").then(Default::default),
             sha256: has("sha256").then(Default::default),
         };
-        Ok(Self { wanted, md5: Some(Md5::new()), sums, bytes: 0 })
+        Ok(Self { wanted, md5: Some(Md5::new(threads.clone())), sums, bytes: 0 })
     }
 
     /// Leaves the MD5 out, which costs more than all else: the tag is known.
@@ -114,25 +116,32 @@ impl Digests {
         self.wanted.bytes
     }
 
-    /// Takes bytes in.
+    /// Takes bytes in as they come; [`Digests::update_block`] takes the same ones in again.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
-        if let Some(md5) = &mut self.md5 {
-            md5.update(bytes);
-        }
         self.sums.update(bytes);
+    }
+
+    /// Takes in, for the MD5, a block of what came. It is worked on while the caller goes on.
+    pub(crate) async fn update_block(&mut self, block: Bytes) {
+        if let Some(md5) = &mut self.md5 {
+            md5.update(block).await;
+        }
     }
 
     /// Compares what came with what was said.
     ///
     /// # Errors
     /// `IncompleteBody`, `BadDigest`.
-    pub(crate) fn finish(self) -> S3Result<Digested> {
+    pub(crate) async fn finish(self) -> S3Result<Digested> {
         let Self { wanted, md5, sums, bytes } = self;
         if wanted.bytes.is_some_and(|wanted| wanted != bytes) {
             return Err(S3ErrorCode::IncompleteBody.into());
         }
-        let md5: [u8; 16] = md5.map_or([0; 16], |md5| md5.finalize().into());
+        let md5 = match md5 {
+            Some(md5) => md5.finish().await,
+            None => [0; 16],
+        };
         let bad = |what: &str| {
             let message = format!("the bytes do not have the {what} that came with them");
             Err(S3Error::with_message(S3ErrorCode::BadDigest, message))
@@ -164,33 +173,37 @@ impl Digests {
 mod tests {
     use super::*;
 
-    fn finish(wanted: Wanted, bytes: &[u8]) -> S3Result<Digested> {
-        let mut digests = Digests::new(wanted)?;
+    async fn finish(wanted: Wanted, bytes: &'static [u8]) -> S3Result<Digested> {
+        let mut digests = Digests::new(wanted, &Threads::start(1))?;
         digests.update(bytes);
-        digests.finish()
+        digests.update_block(Bytes::from_static(bytes)).await;
+        digests.finish().await
     }
 
     fn code(result: S3Result<Digested>) -> S3ErrorCode {
         result.unwrap_err().code().clone()
     }
 
-    #[test]
-    fn right_digests_are_taken_and_wrong_ones_refused() {
+    #[tokio::test]
+    async fn right_digests_are_taken_and_wrong_ones_refused() {
         let md5 = |text: &str| Wanted { content_md5: Some(text.to_owned()), ..Wanted::default() };
-        finish(md5("XUFAKrxLKna5cZ2REBfFkg=="), b"hello").unwrap();
-        assert_eq!(code(finish(md5("XUFAKrxLKna5cZ2REBfFkg=="), b"hallo")), S3ErrorCode::BadDigest);
-        assert_eq!(code(finish(md5("XUFA"), b"hello")), S3ErrorCode::InvalidDigest);
+        finish(md5("XUFAKrxLKna5cZ2REBfFkg=="), b"hello").await.unwrap();
+        assert_eq!(
+            code(finish(md5("XUFAKrxLKna5cZ2REBfFkg=="), b"hallo").await),
+            S3ErrorCode::BadDigest
+        );
+        assert_eq!(code(finish(md5("XUFA"), b"hello").await), S3ErrorCode::InvalidDigest);
         let crc = |text: &str| {
             let sums = Checksum { checksum_crc32: Some(text.to_owned()), ..Checksum::default() };
             Wanted { sums, ..Wanted::default() }
         };
-        finish(crc("NhCmhg=="), b"hello").unwrap();
-        assert_eq!(code(finish(crc("NhCmhg=="), b"hallo")), S3ErrorCode::BadDigest);
+        finish(crc("NhCmhg=="), b"hello").await.unwrap();
+        assert_eq!(code(finish(crc("NhCmhg=="), b"hallo").await), S3ErrorCode::BadDigest);
     }
 
-    #[test]
-    fn fewer_bytes_than_announced_are_refused() {
+    #[tokio::test]
+    async fn fewer_bytes_than_announced_are_refused() {
         let wanted = Wanted { bytes: Some(6), ..Wanted::default() };
-        assert_eq!(code(finish(wanted, b"hello")), S3ErrorCode::IncompleteBody);
+        assert_eq!(code(finish(wanted, b"hello").await), S3ErrorCode::IncompleteBody);
     }
 }

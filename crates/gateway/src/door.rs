@@ -11,6 +11,7 @@ use sanderling_client::Client;
 use sanderling_protocol::{Instant, Path};
 
 use crate::keys::Grant;
+use crate::md5::Threads;
 use crate::metrics::Metrics;
 use crate::writing::Writing;
 
@@ -25,6 +26,7 @@ pub(crate) struct Door {
     pub(crate) upload_ttl: Duration,
     pub(crate) writing: Writing,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) md5: Threads,
 }
 
 /// Returns what the request's access key may do.

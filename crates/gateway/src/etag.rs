@@ -1,7 +1,7 @@
 //! Entity tags, as S3 defines them: the MD5 of the bytes; of an upload in parts, the MD5 of the
 //! parts' MD5s and how many there were.
 
-use md5::{Digest, Md5};
+use ::md5::{Digest, Md5};
 use sanderling_protocol::ObjectId;
 
 /// Returns the tag of bytes with that MD5.

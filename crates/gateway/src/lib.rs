@@ -15,6 +15,7 @@ mod get;
 mod keys;
 mod listing;
 mod lists;
+mod md5;
 mod metrics;
 mod name;
 mod object;

@@ -176,7 +176,7 @@ impl Door {
         facts::set_tagging(&mut attributes, tagging::checked(input.tagging.as_deref())?);
         let options = replacing(attributes, condition);
         let target = Target { bucket: Some(bucket), path, options, tag: None };
-        let stored = self.store(target, body(input.body), Digests::new(wanted)?).await?;
+        let stored = self.store(target, body(input.body), Digests::new(wanted, &self.md5)?).await?;
         let sums = stored.digested.sums;
         Ok(S3Response::new(PutObjectOutput {
             e_tag: Some(quoted(stored.tag)),

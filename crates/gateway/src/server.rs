@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::door::{Door, REGION};
 use crate::keys::Keys;
+use crate::md5::Threads;
 use crate::metrics::Metrics;
 use crate::options::GatewayOptions;
 use crate::patience::{Patient, Rest};
@@ -126,12 +127,15 @@ impl GatewayServer {
             .map_err(StartError::Cluster)?;
         let cluster = client.cluster();
         let metrics = Arc::new(Metrics::new());
+        // Half of the cores can take in all that the others bring.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let door = Door {
             client: client.clone(),
             root: options.root.clone(),
             upload_ttl: options.upload_ttl,
             writing: Writing::default(),
             metrics: Arc::clone(&metrics),
+            md5: Threads::start(cores.div_ceil(2)),
         };
         let address = address_of(&listener)?;
         let http_address = http.as_ref().map(address_of).transpose()?;

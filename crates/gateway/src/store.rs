@@ -71,11 +71,13 @@ impl Door {
     ) -> S3Result<Stored> {
         let mut block = Vec::with_capacity(first_capacity(digests.bytes_wanted()));
         let rest = fill(&mut block, &mut bytes, None, &mut digests).await?;
+        let block = Bytes::from(block);
+        digests.update_block(block.clone()).await;
         let Some(rest) = rest else {
-            let digested = digests.finish()?;
+            let digested = digests.finish().await?;
             let tag = target.tag.take().unwrap_or_else(|| etag::of_digest(digested.md5));
             keep(&mut target.options, &tag, &digested);
-            let stat = self.store_block(target, block.into()).await?;
+            let stat = self.store_block(target, block).await?;
             return Ok(Stored { stat, tag, digested });
         };
         self.store_blocks(target, block, rest, bytes, digests).await
@@ -98,7 +100,7 @@ impl Door {
     async fn store_blocks(
         &self,
         target: Target,
-        first: Vec<u8>,
+        first: Bytes,
         mut rest: Bytes,
         mut bytes: impl Stream<Item = S3Result<Bytes>> + Unpin,
         mut digests: Digests,
@@ -117,17 +119,19 @@ impl Door {
                 Err(error) => self.make_way(bucket.as_ref(), &mut options, error).await?,
             }
         };
-        writer.write_bytes(first.into()).await.map_err(failed)?;
+        writer.write_bytes(first).await.map_err(failed)?;
         loop {
             let mut block = Vec::with_capacity(BLOCK_BYTES_MAX as usize);
             let more = fill(&mut block, &mut bytes, Some(rest), &mut digests).await?;
-            writer.write_bytes(block.into()).await.map_err(failed)?;
+            let block = Bytes::from(block);
+            digests.update_block(block.clone()).await;
+            writer.write_bytes(block).await.map_err(failed)?;
             match more {
                 Some(more) => rest = more,
                 None => break,
             }
         }
-        let digested = digests.finish()?;
+        let digested = digests.finish().await?;
         let tag = tag.unwrap_or_else(|| etag::of_digest(digested.md5));
         keep(&mut options, &tag, &digested);
         for (name, text) in options.attributes.iter() {

@@ -160,7 +160,7 @@ impl Door {
         let input = request.input;
         let upload = self.upload(&input.bucket, &input.upload_id)?;
         let target = self.part_target(&upload, input.part_number)?;
-        let stored = self.store(target, body(input.body), Digests::new(wanted)?).await?;
+        let stored = self.store(target, body(input.body), Digests::new(wanted, &self.md5)?).await?;
         let Stored { tag, digested, .. } = self.part_stored(&upload, stored).await?;
         let sums = digested.sums;
         Ok(S3Response::new(UploadPartOutput {
@@ -202,7 +202,7 @@ impl Door {
         let target = self.part_target(&upload, input.part_number)?;
         let wanted = Wanted { bytes: Some(range.end - range.start), ..Wanted::default() };
         let bytes = self.bytes_of(&source, range).await?;
-        let stored = self.store(target, bytes, Digests::new(wanted)?).await?;
+        let stored = self.store(target, bytes, Digests::new(wanted, &self.md5)?).await?;
         let Stored { stat, tag, .. } = self.part_stored(&upload, stored).await?;
         let result = CopyPartResult {
             e_tag: Some(quoted(tag)),
