@@ -1,5 +1,6 @@
 //! The working tree as the checks see it.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -40,19 +41,25 @@ pub struct SourceFile {
 }
 
 /// Directories that hold what was built or installed, not what was written.
-const BUILT: [&str; 11] = [
+const BUILT: [&str; 9] = [
     "target",
     ".git",
-    ".venv",
-    ".venv-s3",
-    ".venv-docs",
     ".cache",
+    ".hypothesis",
     "dist",
     "demo-out",
     "__pycache__",
     ".pytest_cache",
     "node_modules",
 ];
+
+/// With what the names of environments begin that packages are installed into.
+const ENVIRONMENT: &str = ".venv";
+
+fn is_built(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    BUILT.contains(&&*name) || name.starts_with(ENVIRONMENT)
+}
 
 impl SourceFile {
     /// Makes a file from its path and its text.
@@ -99,7 +106,7 @@ pub fn read(root: &Path) -> io::Result<Vec<SourceFile>> {
             let entry = entry?;
             let name = entry.file_name();
             let kind = entry.file_type()?;
-            if kind.is_dir() && !BUILT.iter().any(|built| name == *built) {
+            if kind.is_dir() && !is_built(&name) {
                 directories.push(entry.path());
             } else if kind.is_file() && name != ".git" {
                 files.extend(read_text(root, &entry.path())?);
