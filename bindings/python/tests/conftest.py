@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -40,11 +41,13 @@ def store(cluster: sanderling.Cluster) -> Iterator[sanderling.Store]:
 
 
 @pytest.fixture
-def directory(store: sanderling.Store) -> str:
-    """An empty directory of the test's own."""
+def directory(store: sanderling.Store) -> Iterator[str]:
+    """An empty directory of the test's own. What is in it goes with the test."""
     path = f"/test-{next(_directories)}"
     store.mkdir(path)
-    return path
+    yield path
+    with contextlib.suppress(sanderling.NotFound):
+        store.delete(path, recursive=True)
 
 
 @pytest.fixture
