@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use sanderling_core::fence::WriteRequest;
 use sanderling_core::retry::{Retry, RetryPolicy, Verdict};
 use sanderling_core::write::{Placed, WriteMachine};
-use sanderling_protocol::message::{BlockLength, Create, CreateKind, CreateMode, Grant};
+use sanderling_protocol::message::{BlockLength, Condition, Create, CreateKind, CreateMode, Grant};
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{
     LeaseId, Millis, Nonce, ObjectId, Path, Refusal, Reply, Request, StorageClass,
@@ -531,7 +531,11 @@ fn draw_open(random: &mut Random, nonce: Nonce, total: u64) -> (Path, Request) {
     }
     let is_key = kind == 6 || kind == 7;
     let is_inline = is_key && total <= 500;
-    let mode = if random.permille(400) { CreateMode::New } else { CreateMode::Replace };
+    let condition = draw_condition(random);
+    // What must not exist yet cannot be to replace a given object.
+    let is_given = matches!(condition, Some(Condition::Is(_)));
+    let is_new = random.permille(400) && !is_given;
+    let mode = if is_new { CreateMode::New } else { CreateMode::Replace };
     let create = Create {
         kind: if is_key { CreateKind::KeyValue } else { CreateKind::File },
         mode,
@@ -541,7 +545,7 @@ fn draw_open(random: &mut Random, nonce: Nonce, total: u64) -> (Path, Request) {
         ttl: random.permille(100).then(|| Millis(random.between(200, 6000))),
         expected_bytes: random.permille(400).then_some(total),
         inline: is_inline.then(|| vec![0; total as usize]),
-        condition: draw_condition(random),
+        condition,
         attributes: draw_attributes(random),
         ..Create::new(path.clone(), nonce)
     };

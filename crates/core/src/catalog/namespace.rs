@@ -49,7 +49,9 @@ impl Catalog {
             }
         }
         self.check_condition(request.condition, parent, &name)?;
-        if request.mode == CreateMode::New && matches!(request.condition, Some(Condition::Is(_))) {
+        // A key-value replaces whatever the mode.
+        let is_new = request.mode == CreateMode::New && kind == ObjectKind::File;
+        if is_new && matches!(request.condition, Some(Condition::Is(_))) {
             let why = "an object that must not exist yet cannot replace a given one".to_owned();
             return Err(Refusal::BadRequest { why });
         }

@@ -253,8 +253,9 @@ impl Names {
             && request.mode == CreateMode::New
             && kind == ObjectKind::File
             && !is_repeat;
-        let is_contradiction =
-            request.mode == CreateMode::New && matches!(request.condition, Some(Condition::Is(_)));
+        let is_contradiction = request.mode == CreateMode::New
+            && kind == ObjectKind::File
+            && matches!(request.condition, Some(Condition::Is(_)));
         let is_expected = holds(request.condition, existing.as_ref()) && !is_contradiction;
         let is_good = may && !is_container && !is_taken && (is_repeat || is_expected);
         let object = match result {

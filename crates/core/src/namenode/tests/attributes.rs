@@ -1,6 +1,8 @@
 //! What is kept beside bytes, and names that change hands only from what was expected there.
 
-use sanderling_protocol::message::{Attributes, Condition, Create, CreateMode, Entry};
+use sanderling_protocol::message::{
+    Attributes, Condition, Create, CreateKind, CreateMode, Entry, ObjectKind,
+};
 use sanderling_protocol::{ObjectId, Refusal, Reply, Request};
 
 use super::{MIB, Rig, path};
@@ -131,6 +133,8 @@ fn object_is_replaced_only_while_it_is_the_expected_one() {
     assert!(matches!(rig.put_value(request), Err(Refusal::Changed { .. })));
     let contradiction = Create { condition: is_old, ..rig.file("/g") };
     assert!(rig.create_with(contradiction).is_err());
+    let contradiction = Create { condition: Some(Condition::Is(new)), ..rig.file("/f") };
+    assert!(rig.create_with(contradiction).is_err());
     assert_eq!(rig.namenode.catalog().object_count(), 2);
 }
 
@@ -145,4 +149,22 @@ fn writer_that_vanishes_takes_its_condition_and_attributes_along() {
     let request = rig.replacing("/f", Some(Condition::Absent));
     rig.put_value(request).unwrap();
     assert_eq!(rig.stat("/f").unwrap().attributes, Attributes::none());
+}
+
+#[test]
+fn key_value_is_replaced_only_while_it_is_the_expected_one_whatever_the_mode() {
+    let mut rig = Rig::with_nodes(1);
+    let (kind, parents, is_listed) = (ObjectKind::Table, true, true);
+    rig.ask(Request::MakeDirectory { path: path("/t"), kind, parents, is_listed }).unwrap();
+    let value = |rig: &mut Rig, condition| {
+        let request = Create { kind: CreateKind::KeyValue, condition, ..rig.file("/t/k") };
+        rig.put_value(request)
+    };
+    let old = value(&mut rig, Some(Condition::Absent)).unwrap();
+    let new = value(&mut rig, Some(Condition::Is(old))).unwrap();
+    assert!(matches!(
+        value(&mut rig, Some(Condition::Is(old))),
+        Err(Refusal::Changed { expected, .. }) if expected == old
+    ));
+    assert_eq!(rig.stat("/t/k").unwrap().object, new);
 }
