@@ -224,10 +224,11 @@ def step_s3(_options: argparse.Namespace) -> Counts:
         return Counts(skipped=["moto, the S3 server, could not be installed: scripts/venv.sh s3"])
     counts = Counts()
     for name in ["s3_test", "gateway_test", "gateway_secure_test", "gateway_clients_test",
-                 "gateway_faults_test"]:
+                 "gateway_faults_test", "gateway_page_test"]:
         add(counts, name, ".venv-s3")
     if run("venv-s3fs", ["scripts/venv.sh", "s3fs"]).is_fine:
         add(counts, "gateway_s3fs_test", ".venv-s3fs")
+        add(counts, "gateway_page_test", ".venv-s3fs")
     else:
         counts.skipped.append("s3fs could not be installed: scripts/venv.sh s3fs")
     return counts
