@@ -1,7 +1,7 @@
 //! The simulated operator and the application's changes of names.
 
 use sanderling_protocol::message::{
-    Attributes, Concat, Condition, JobHints, ObjectKind, RegisterJob,
+    Attributes, Concat, Condition, JobHints, ObjectKind, RECOMPUTE_MILLIS, RegisterJob,
 };
 use sanderling_protocol::node::NodeSelector;
 use sanderling_protocol::{JobId, Millis, Nonce, ObjectId, Path, Reply, Request};
@@ -176,6 +176,10 @@ pub(crate) fn draw_condition(random: &mut Random) -> Option<Condition> {
 /// Draws a few facts; mostly none.
 pub(crate) fn draw_attributes(random: &mut Random) -> Attributes {
     let count = random.below(10).saturating_sub(7);
-    let fact = |_| (format!("a{}", random.below(3)), format!("{}", random.below(100)));
+    let name = |index| match index {
+        0 => RECOMPUTE_MILLIS.to_owned(),
+        _ => format!("a{index}"),
+    };
+    let fact = |_| (name(random.below(3)), format!("{}", random.below(100)));
     (0..count).map(fact).collect()
 }

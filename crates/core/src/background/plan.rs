@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::MovePurpose;
-use sanderling_protocol::{Instant, NodeId, Tier};
+use sanderling_protocol::{BlockId, Instant, NodeId, Tier};
 
 use super::Background;
 use super::batch::{Batch, Move, Step};
@@ -243,9 +243,26 @@ impl Background {
         let first_max = (*left).min(lack).saturating_mul(2);
         let mut moves: Vec<Move> = Vec::new();
         let mut bytes = 0;
-        while moves.len() < self.config.batch_blocks_max {
+        // Copies on the target, and what the source may hold alone without them.
+        let mut in_the_way = Vec::new();
+        let mut alone_left = self.fleet.get_mut(source).map_or(0, |member| {
+            let budget = self.config.exposure.budget_bytes(&member.info);
+            budget.saturating_sub(member.info.exposure_bytes).min(bytes_max)
+        });
+        while moves.len() + in_the_way.len() < self.config.batch_blocks_max {
             let below = if bytes == 0 { first_max } else { (bytes_max + 1).saturating_sub(bytes) };
             let Some(head) = scan.next_move(tier, below) else { break };
+            if head.copy.is_some_and(|(holder, _)| holder == target) {
+                // A node does not get what it has a copy of. Where the block may be without one,
+                // the copy goes, and the block moves after the next reading.
+                let turn = Turn::from(head);
+                let candidate = scan.take_move(tier, turn).expect("it was looked at");
+                if let Some(left) = alone_left.checked_sub(u64::from(candidate.length)) {
+                    alone_left = left;
+                    in_the_way.push(candidate.block);
+                }
+                continue;
+            }
             let fits = bytes == 0 || bytes + u64::from(head.length) <= bytes_max;
             let reserve = u64::from(head.reserve_bytes);
             let purpose = MovePurpose::Rebalance;
@@ -255,16 +272,15 @@ impl Background {
             let turn = Turn::from(head);
             let candidate = scan.take_move(tier, turn).expect("it was looked at");
             bytes += u64::from(candidate.length);
-            if candidate.copy.is_none_or(|(holder, _)| holder != target) {
-                moves.push(Move::from(candidate));
-            }
-        }
-        if bytes == 0 {
-            return Next::Nothing;
+            moves.push(Move::from(candidate));
         }
         *left = left.saturating_sub(bytes);
         if let Some(lack) = self.lack.get_mut(&(target, tier)) {
             *lack = lack.saturating_sub(bytes);
+        }
+        let has_given_up = self.give_up(in_the_way);
+        if moves.is_empty() && !has_given_up {
+            return Next::Nothing;
         }
         batch(MovePurpose::Rebalance, source, (target, tier), moves)
     }
@@ -298,13 +314,19 @@ impl Background {
         }
         wish.may_relieve = false;
         wish.needless_bytes = 0;
-        let has_dropped = !blocks.is_empty();
-        if has_dropped {
-            let call = self.call();
-            self.drops.insert(call, blocks.len() as u64);
-            self.outputs.push_back(Output::DropCopies { call, blocks });
-        }
+        let has_dropped = self.give_up(blocks);
         has_copies || has_moves || has_dropped
+    }
+
+    /// Gives the copies of these blocks up. Tells whether there are any.
+    fn give_up(&mut self, blocks: Vec<BlockId>) -> bool {
+        if blocks.is_empty() {
+            return false;
+        }
+        let call = self.call();
+        self.drops.insert(call, blocks.len() as u64);
+        self.outputs.push_back(Output::DropCopies { call, blocks });
+        true
     }
 }
 

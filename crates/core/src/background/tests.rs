@@ -308,6 +308,26 @@ fn rebalancing_keeps_the_targets_exposure_within_its_budget() {
 }
 
 #[test]
+fn copy_on_the_only_target_goes_so_that_its_block_can_move_there() {
+    let mut world = World::new(&[400, 400]);
+    for block in world.fill(0, 100) {
+        let kept = world.blocks.get_mut(&block).unwrap();
+        kept.candidate.copy = Some((NodeId(1), Tier::Dram));
+    }
+    // What cannot move makes the copies of the others necessary.
+    for id in 101..=160 {
+        world.put(0, id, |candidate| candidate.is_open = true);
+    }
+    world.nodes[0].budget_bytes = blocks(160);
+    world.run(MINUTE);
+    assert!((76..=84).contains(&world.home_blocks(1)), "{}", world.home_blocks(1));
+    assert!((76..=90).contains(&world.dropped.len()), "{} copies went", world.dropped.len());
+    let sent = world.sent.len();
+    world.run(MINUTE);
+    assert_eq!(world.sent.len(), sent, "nothing oscillates");
+}
+
+#[test]
 fn nodes_that_drain_are_silent_or_at_risk_neither_give_nor_take() {
     let mut world = World::new(&[400, 400, 400, 400]);
     world.fill(0, 100);

@@ -1,11 +1,10 @@
 //! What the background must have brought about when the faults have stopped.
 
-use sanderling_core::catalog::BlockFacts;
 use sanderling_core::exposure::plan::copy_tiers;
 use sanderling_core::rebalance;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::node::Availability;
-use sanderling_protocol::{NodeId, NodeInfo, Policy, Reply, Request, Tier};
+use sanderling_protocol::{NodeInfo, Policy, Reply, Request, Tier};
 
 use crate::world::World;
 
@@ -70,24 +69,8 @@ impl World {
         let balance = rebalance::balance(&loads.collect::<Vec<_>>());
         let largest = balance.excess.values().max().copied().unwrap_or(0);
         let lacking = balance.lack.values().max().copied().unwrap_or(0);
-        // Then any block moves to where it brings both nodes nearer to their share, if its copy is
-        // not there already: a home does not change hands with its copy without a notice.
-        let is_much = |bytes: &u64| *bytes > u64::from(BLOCK_BYTES_MAX);
-        let targets: Vec<NodeId> = balance
-            .lack
-            .iter()
-            .filter(|(_, bytes)| is_much(bytes))
-            .map(|(node, _)| *node)
-            .collect();
-        let catalog = self.namenode.catalog();
-        let may_move = |facts: &BlockFacts| {
-            let excess = facts.home.and_then(|home| balance.excess.get(&home));
-            let copy = facts.copy.map(|(node, ..)| node);
-            let has_target = targets.iter().any(|target| Some(*target) != copy);
-            facts.tier == tier && has_target && excess.is_some_and(is_much)
-        };
-        let mut blocks = catalog.block_ids().filter_map(|id| catalog.block_facts(id));
-        let is_movable = is_much(&largest.min(lacking)) && blocks.any(|facts| may_move(&facts));
+        // Then any block moves to where it brings both nodes nearer to their share.
+        let is_movable = largest.min(lacking) > u64::from(BLOCK_BYTES_MAX);
         if balance.fullest_percent <= config.rebalance.begin_percent || !is_movable {
             return None;
         }
