@@ -6,7 +6,7 @@ mod plan;
 
 use sanderling_protocol::message::Forecast;
 use sanderling_protocol::node::NodeInfo;
-use sanderling_protocol::{NodeSelector, Policy, Reply, Request};
+use sanderling_protocol::{NodeSelector, Reply, Request};
 
 use crate::args::node::Node;
 use crate::failure::{Exit, Failure};
@@ -55,7 +55,7 @@ async fn recommend(session: &Session, request: Request) -> Result<(), Failure> {
         if info.is_at_risk {
             writeln!(writer, "{title} is at risk: what it holds is copied, new blocks go elsewhere")
         } else {
-            writeln!(writer, "{title} is {}: its blocks leave anyway", policy(info.policy))
+            writeln!(writer, "{title} is {}: its blocks leave anyway", info.policy.name())
         }
     })
 }
@@ -65,24 +65,13 @@ async fn cancel(session: &Session, node: NodeSelector) -> Result<(), Failure> {
     let reply = session.ask(&client, Request::Cancel { node }).await?;
     let Reply::Node(info) = reply else { return Err(unexpected(&reply)) };
     session.output.result(&info, |writer| {
-        writeln!(writer, "{} takes blocks again: {}", title(&info), policy(info.policy))
+        writeln!(writer, "{} takes blocks again: {}", title(&info), info.policy.name())
     })
 }
 
 /// Names a node for people: its id and its name.
 fn title(info: &NodeInfo) -> String {
     format!("node {} ({})", info.id, info.name)
-}
-
-/// Names a policy as the JSON does.
-pub(crate) const fn policy(policy: Policy) -> &'static str {
-    match policy {
-        Policy::Active => "active",
-        Policy::Draining => "draining",
-        Policy::Decommissioning => "decommissioning",
-        Policy::Drained => "drained",
-        Policy::Gone => "gone",
-    }
 }
 
 /// Returns the failure of a reply that answers another question.

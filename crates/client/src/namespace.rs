@@ -200,7 +200,7 @@ impl Client {
             parents: options.parents,
             is_listed: options.is_listed,
             ttl: options.ttl,
-            attributes: options.attributes.clone(),
+            attributes: options.all_attributes(),
             writer: nonce::draw(),
         };
         let reply = self.request(Request::Concat(request)).await?;

@@ -1,7 +1,7 @@
 //! How an object is created.
 
 use sanderling_protocol::message::{
-    Affinity, Attributes, Condition, Create, CreateKind, CreateMode,
+    Affinity, Attributes, Condition, Create, CreateKind, CreateMode, RECOMPUTE_MILLIS,
 };
 use sanderling_protocol::{Millis, Path, StorageClass};
 
@@ -34,6 +34,9 @@ pub struct PutOptions {
     pub expected_bytes: Option<u64>,
     /// What is kept beside its bytes.
     pub attributes: Attributes,
+    /// Time that it took to make the object: the dearest bytes leave a node first when it gets its
+    /// notice. Kept as an attribute ([`RECOMPUTE_MILLIS`]).
+    pub recompute: Option<Millis>,
     /// Whether a small value may live in the catalog. Without it a file can be any part of a
     /// concatenation.
     pub is_inline_allowed: bool,
@@ -54,6 +57,7 @@ impl Default for PutOptions {
             delete_after_read: false,
             expected_bytes: None,
             attributes: Attributes::none(),
+            recompute: None,
             is_inline_allowed: true,
         }
     }
@@ -82,7 +86,16 @@ impl PutOptions {
             writer: nonce::draw(),
             expected_bytes: self.expected_bytes,
             inline: None,
-            attributes: self.attributes.clone(),
+            attributes: self.all_attributes(),
         }
+    }
+
+    /// Returns the attributes with the cost among them.
+    pub(crate) fn all_attributes(&self) -> Attributes {
+        let mut all = self.attributes.clone();
+        if let Some(Millis(millis)) = self.recompute {
+            all.set(RECOMPUTE_MILLIS, millis.to_string());
+        }
+        all
     }
 }

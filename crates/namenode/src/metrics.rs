@@ -12,7 +12,6 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use sanderling_core::namenode::Namenode;
 use sanderling_protocol::message::Forecast;
-use sanderling_protocol::node::Availability;
 use sanderling_protocol::{Instant, Policy, Refusal, Reply, Request};
 use sanderling_transport::process;
 
@@ -266,14 +265,8 @@ impl Metrics {
             return;
         };
         for node in nodes {
-            let labels = State {
-                policy: policy(node.policy),
-                availability: match node.availability {
-                    Availability::Up => "up",
-                    Availability::Suspect => "suspect",
-                    Availability::Down => "down",
-                },
-            };
+            let labels =
+                State { policy: node.policy.name(), availability: node.availability.name() };
             self.nodes.get_or_create(&labels).inc();
             if node.policy.is_draining() {
                 drains += 1;
@@ -297,16 +290,6 @@ impl Metrics {
         self.gauges.drain_left_bytes.set(signed(left));
         self.gauges.drain_late_bytes.set(signed(expected.late_bytes));
         self.gauges.drain_unplaced_bytes.set(signed(expected.unplaced_bytes));
-    }
-}
-
-const fn policy(policy: Policy) -> &'static str {
-    match policy {
-        Policy::Active => "active",
-        Policy::Draining => "draining",
-        Policy::Decommissioning => "decommissioning",
-        Policy::Drained => "drained",
-        Policy::Gone => "gone",
     }
 }
 

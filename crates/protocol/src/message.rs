@@ -10,7 +10,7 @@ mod namespace;
 
 use serde::{Deserialize, Serialize};
 
-pub use attributes::{Attributes, Concat, Condition};
+pub use attributes::{Attributes, Concat, Condition, RECOMPUTE_MILLIS};
 pub use cluster::{Heartbeat, HeartbeatReply, Hello, HelloReply, Register, Registered, Role};
 pub use job::{JobHints, JobInfo, RegisterJob};
 pub use lookups::{Found, LookedUp, Lookups, Paths};

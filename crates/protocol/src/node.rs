@@ -49,6 +49,18 @@ impl Policy {
         matches!(self, Self::Active)
     }
 
+    /// Returns its name, as the JSON, the metrics and other languages have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Draining => "draining",
+            Self::Decommissioning => "decommissioning",
+            Self::Drained => "drained",
+            Self::Gone => "gone",
+        }
+    }
+
     /// Tells whether the node's blocks are leaving.
     #[must_use]
     pub const fn is_draining(self) -> bool {
@@ -66,6 +78,18 @@ pub enum Availability {
     Suspect,
     /// Gone.
     Down,
+}
+
+impl Availability {
+    /// Returns its name, as the JSON, the metrics and other languages have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Suspect => "suspect",
+            Self::Down => "down",
+        }
+    }
 }
 
 /// The size of one tier of a node.

@@ -223,6 +223,24 @@ refusals! {
 }
 
 impl Refusal {
+    /// Returns the path that was refused, if it was one.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Self::BadPath { path, .. } => Some(path),
+            Self::NotFound { path }
+            | Self::Exists { path }
+            | Self::NotADirectory { path }
+            | Self::IsADirectory { path }
+            | Self::NotEmpty { path }
+            | Self::WrongKind { path, .. }
+            | Self::Changed { path, .. }
+            | Self::SecondWriter { path, .. }
+            | Self::DataUnavailable { path, .. } => Some(path.as_str()),
+            _ => None,
+        }
+    }
+
     /// Returns what the caller does next.
     #[must_use]
     pub const fn recovery(&self) -> Recovery {

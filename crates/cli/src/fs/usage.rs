@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::args::fs::Du;
 use crate::failure::Failure;
-use crate::node::{nodes, policy, unexpected};
+use crate::node::{nodes, unexpected};
 use crate::output::{Align, Table};
 use crate::session::Session;
 use crate::units;
@@ -73,7 +73,7 @@ pub(super) async fn of_nodes(session: &Session) -> Result<(), Failure> {
             rooms.push(Room {
                 node: node.name.clone(),
                 tier: tier.tier,
-                state: policy(node.policy),
+                state: node.policy.name(),
                 capacity_bytes: tier.capacity_bytes,
                 used_bytes: tier.used_bytes,
                 free_bytes: left,

@@ -84,7 +84,7 @@ async fn wait(
 fn ended(session: &Session, info: &NodeInfo) -> Result<(), Failure> {
     let drain = info.drain.unwrap_or_default();
     session.output.result(info, |writer| {
-        writeln!(writer, "{} is {}", title(info), super::policy(info.policy))?;
+        writeln!(writer, "{} is {}", title(info), info.policy.name())?;
         if drain.elapsed.0 > 0 || drain.moved_blocks > 0 {
             writeln!(writer, "{}", super::list::drain_line(info, &drain))?;
         }

@@ -88,7 +88,7 @@ fn write(writer: &mut dyn Write, fleet: &Fleet) -> io::Result<()> {
 }
 
 fn state(node: &NodeInfo) -> String {
-    let policy = super::policy(node.policy);
+    let policy = node.policy.name();
     let word = match node.availability {
         Availability::Suspect => format!("{policy}, suspect"),
         Availability::Down if node.policy != Policy::Gone => format!("{policy}, down"),

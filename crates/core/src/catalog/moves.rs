@@ -297,6 +297,9 @@ impl Catalog {
         let block = &self.blocks[&id];
         let object = &self.objects[&block.object];
         let hints = block.job.and_then(|job| self.jobs.get(&job)).map(|job| &job.hints);
+        let bytes = object.data().map_or(0, |data| data.bytes);
+        let own_cost =
+            self.attributes.get(&block.object).and_then(|it| it.recompute_millis_per_mib(bytes));
         MoveCandidate {
             block: id,
             epoch: block.epoch,
@@ -306,8 +309,8 @@ impl Catalog {
             object: block.object,
             job: block.job,
             expires_in: object.expires_at.map(|at| now.until(at)),
-            recompute_millis_per_mib: hints
-                .and_then(|hints| hints.recompute_millis_per_mib)
+            recompute_millis_per_mib: own_cost
+                .or_else(|| hints?.recompute_millis_per_mib)
                 .unwrap_or(0),
             expected_reads: hints.and_then(|hints| hints.expected_reads).unwrap_or(1),
             idle: now.since(object.modified_at),

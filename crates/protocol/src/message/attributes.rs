@@ -10,8 +10,15 @@ use crate::path::Path;
 use crate::refusal::Refusal;
 use crate::time::Millis;
 
+/// The attribute with the milliseconds of work that it took to make the object, as a decimal
+/// number. It orders relocation, in place of the cost that the object's job hints at.
+pub const RECOMPUTE_MILLIS: &str = "sanderling.recompute-millis";
+
+/// How the names begin that are the store's own.
+const RESERVED: &str = "sanderling.";
+
 /// Small facts that an application keeps beside an object's bytes: texts by their names. The store
-/// gives them back and does nothing else with them.
+/// gives them back and heeds of them [`RECOMPUTE_MILLIS`] alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Attributes(BTreeMap<String, String>);
@@ -55,11 +62,21 @@ impl Attributes {
         self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
+    /// Returns what it cost to make an object of so many bytes, in milliseconds per MiB of it, if
+    /// [`RECOMPUTE_MILLIS`] says so.
+    #[must_use]
+    pub fn recompute_millis_per_mib(&self, bytes: u64) -> Option<u64> {
+        let millis: u64 = self.get(RECOMPUTE_MILLIS)?.parse().ok()?;
+        let per_mib = u128::from(millis) * (1 << 20) / u128::from(bytes.max(1));
+        Some(u64::try_from(per_mib).unwrap_or(u64::MAX))
+    }
+
     /// Refuses more than an object may have.
     ///
     /// # Errors
     /// [`Refusal::TooLarge`] beyond [`ATTRIBUTES_BYTES_MAX`], or of a name beyond
-    /// [`ATTRIBUTE_NAME_BYTES_MAX`]; [`Refusal::BadRequest`] of an empty name.
+    /// [`ATTRIBUTE_NAME_BYTES_MAX`]; [`Refusal::BadRequest`] of an empty name, and of one of the
+    /// store's own (`sanderling.`) that does not exist or has another text than it may have.
     pub fn check(&self) -> Result<(), Refusal> {
         let refuse = |what: &str, value: usize, limit: usize| {
             let (what, value, limit) = (what.to_owned(), value as u64, limit as u64);
@@ -78,8 +95,21 @@ impl Attributes {
         if bytes > ATTRIBUTES_BYTES_MAX {
             return refuse("attributes of one object", bytes, ATTRIBUTES_BYTES_MAX);
         }
-        Ok(())
+        self.0.iter().try_for_each(|(name, text)| check_reserved(name, text))
     }
+}
+
+/// Refuses a name that is the store's own and that it does not know, or a text that it cannot heed.
+fn check_reserved(name: &str, text: &str) -> Result<(), Refusal> {
+    let why = match name {
+        RECOMPUTE_MILLIS if text.parse::<u64>().is_ok() => return Ok(()),
+        RECOMPUTE_MILLIS => format!("attribute {name}: {text:?} is no number of milliseconds"),
+        _ if name.starts_with(RESERVED) => {
+            format!("attribute {name}: names that begin with {RESERVED:?} are the store's own")
+        }
+        _ => return Ok(()),
+    };
+    Err(Refusal::BadRequest { why })
 }
 
 impl<N: Into<String>, T: Into<String>> FromIterator<(N, T)> for Attributes {
@@ -147,5 +177,23 @@ mod tests {
             Err(Refusal::TooLarge { .. })
         ));
         assert!(matches!(all(a(0), a(1)).check(), Err(Refusal::BadRequest { .. })));
+    }
+
+    #[test]
+    fn cost_to_make_an_object_is_a_number_and_no_other_name_of_the_store_is_taken() {
+        let of = |name: &str, text: &str| [(name, text)].into_iter().collect::<Attributes>();
+        let cost = of(RECOMPUTE_MILLIS, "3000");
+        assert_eq!(cost.check(), Ok(()));
+        assert_eq!(cost.recompute_millis_per_mib(2 << 20), Some(1500));
+        assert_eq!(cost.recompute_millis_per_mib(0), Some(3000 << 20));
+        assert_eq!(Attributes::none().recompute_millis_per_mib(1), None);
+        let most = of(RECOMPUTE_MILLIS, &u64::MAX.to_string());
+        assert_eq!(most.recompute_millis_per_mib(1), Some(u64::MAX));
+        for text in ["", "-1", "1.5", "18446744073709551616"] {
+            let refused = of(RECOMPUTE_MILLIS, text).check();
+            assert!(matches!(refused, Err(Refusal::BadRequest { .. })), "{text}");
+        }
+        let unknown = of("sanderling.colour", "blue").check();
+        assert!(matches!(unknown, Err(Refusal::BadRequest { .. })));
     }
 }

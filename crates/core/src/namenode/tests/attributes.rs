@@ -1,9 +1,11 @@
 //! What is kept beside bytes, and names that change hands only from what was expected there.
 
 use sanderling_protocol::message::{
-    Attributes, Condition, Create, CreateKind, CreateMode, Entry, ObjectKind,
+    Attributes, Condition, Create, CreateKind, CreateMode, Entry, JobHints, ObjectKind,
+    RECOMPUTE_MILLIS, RegisterJob,
 };
-use sanderling_protocol::{ObjectId, Refusal, Reply, Request};
+use sanderling_protocol::node::NodeSelector;
+use sanderling_protocol::{BlockId, Millis, ObjectId, Refusal, Reply, Request};
 
 use super::{MIB, Rig, path};
 
@@ -97,6 +99,30 @@ fn attributes_beyond_their_limit_are_refused_and_change_nothing() {
 }
 
 #[test]
+fn cost_of_an_object_counts_instead_of_its_jobs() {
+    let mut rig = Rig::with_nodes(1);
+    let hints = JobHints { recompute_millis_per_mib: Some(7), ..JobHints::default() };
+    let (path, lease) = (path("/job"), Millis::from_secs(60));
+    let register = RegisterJob { path, lease, quota_bytes: None, hints };
+    rig.ask(Request::RegisterJob(register)).unwrap();
+    rig.put("/job/cheap", MIB);
+    let create = rig.file("/job/dear");
+    let grant = rig.create_with(create).unwrap();
+    let lengths = vec![super::length(grant.blocks[0].block, MIB / 2)];
+    let (object, lease) = (grant.object, grant.lease);
+    let attributes = of(&[(RECOMPUTE_MILLIS, "500")]);
+    rig.ask(Request::Seal { object, lease, lengths, attributes }).unwrap();
+    let (node, after, limit) = (NodeSelector(grant.blocks[0].node.to_string()), BlockId(0), 10);
+    match rig.ask(Request::NodeBlocks { node, after, limit }).unwrap() {
+        Reply::Candidates { candidates, .. } => {
+            let costs: Vec<u64> = candidates.iter().map(|it| it.recompute_millis_per_mib).collect();
+            assert_eq!(costs, [7, 1000]);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn name_that_must_be_free_is_taken_by_the_first_seal() {
     let mut rig = Rig::with_nodes(1);
     let absent = Some(Condition::Absent);
@@ -144,7 +170,7 @@ fn writer_that_vanishes_takes_its_condition_and_attributes_along() {
     let request =
         Create { attributes: of(&[("a", "1")]), ..rig.replacing("/f", Some(Condition::Absent)) };
     rig.create_with(request).unwrap();
-    rig.pass(sanderling_protocol::Millis(600_000));
+    rig.pass(Millis(600_000));
     assert_eq!(rig.namenode.catalog().object_count(), 1);
     let request = rig.replacing("/f", Some(Condition::Absent));
     rig.put_value(request).unwrap();
