@@ -11,22 +11,20 @@ type Unavailable = (u64, Vec<(u64, u64)>);
 
 /// Returns the Python exception of an error.
 pub(crate) fn raised(py: Python<'_>, error: &ClientError) -> PyErr {
-    let (path, unavailable) = match error {
-        ClientError::DataUnavailable { path, object, ranges } => {
+    let unavailable = match error {
+        ClientError::DataUnavailable { object, ranges, .. } => {
             let ranges = ranges.iter().map(|range| (range.offset, range.bytes)).collect();
-            (Some(path.to_string()), Some((object.0, ranges)))
+            Some((object.0, ranges))
         }
-        ClientError::Refused(refusal) => (path_of(refusal), None),
-        ClientError::WriterClosed { path, .. } => (Some(path.to_string()), None),
-        _ => (None, None),
+        _ => None,
     };
-    made(py, error.name(), &error.to_string(), error.recovery(), path, unavailable)
+    made(py, error.name(), &error.to_string(), error.recovery(), error.path(), unavailable)
 }
 
 /// Returns the Python exception of a refusal made on this side.
 pub(crate) fn refused(py: Python<'_>, refusal: &Refusal) -> PyErr {
     let (name, text) = (refusal.name(), refusal.to_string());
-    made(py, name, &text, refusal.recovery(), path_of(refusal), None)
+    made(py, name, &text, refusal.recovery(), refusal.path(), None)
 }
 
 /// Returns the exception that says that something was closed before.
@@ -49,7 +47,7 @@ fn made(
     kind: &str,
     text: &str,
     recovery: Recovery,
-    path: Option<String>,
+    path: Option<&str>,
     unavailable: Option<Unavailable>,
 ) -> PyErr {
     let (recovery, after) = match recovery {
@@ -63,19 +61,4 @@ fn made(
     py.import("sanderling.errors")
         .and_then(|module| module.getattr("from_native")?.call1(arguments))
         .map_or_else(|error| error, PyErr::from_value)
-}
-
-fn path_of(refusal: &Refusal) -> Option<String> {
-    match refusal {
-        Refusal::BadPath { path, .. } => Some(path.clone()),
-        Refusal::NotFound { path }
-        | Refusal::Exists { path }
-        | Refusal::NotADirectory { path }
-        | Refusal::IsADirectory { path }
-        | Refusal::NotEmpty { path }
-        | Refusal::WrongKind { path, .. }
-        | Refusal::SecondWriter { path, .. }
-        | Refusal::DataUnavailable { path, .. } => Some(path.to_string()),
-        _ => None,
-    }
 }

@@ -234,6 +234,9 @@ def test_any_use_of_a_file_ends_in_a_documented_error(store, directory, data):
         except (*DOCUMENTED, AttributeError, OSError):
             # io.UnsupportedOperation is an OSError and a ValueError; a reader has no `commit`.
             pass
+        except OverflowError:
+            # Lines are read by Python's own io.IOBase, which counts them up to 2^63 everywhere.
+            assert name in ["readline", "readlines"]
     finished(file)
 
 

@@ -306,8 +306,13 @@ def test_events_are_followed_and_resumed(own_cluster):
 
 
 def test_interrupt_ends_following(store):
+    # Who runs the tests in the background of a shell has them ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
     timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        list(store.follow(10**12))
-    timer.join()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(store.follow(10**12))
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)

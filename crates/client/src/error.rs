@@ -91,6 +91,18 @@ impl ClientError {
         }
     }
 
+    /// Returns the path that the call was about, where the error knows it.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Self::Refused(refusal) => refusal.path(),
+            Self::DataUnavailable { path, .. } | Self::WriterClosed { path, .. } => {
+                Some(path.as_str())
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the refusal, if the cluster answered.
     #[must_use]
     pub const fn refusal(&self) -> Option<&Refusal> {

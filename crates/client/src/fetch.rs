@@ -10,6 +10,7 @@ use futures_util::stream;
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::{IS_LEAVING, RangeReply, RangeRequest, decode_body};
 use sanderling_protocol::limits::RANGES_MAX;
+use sanderling_protocol::local::LEASES_PER_PACKET_MAX;
 use sanderling_protocol::message::Layout;
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{Header, NodeId, Op, Refusal};
@@ -27,6 +28,8 @@ pub(crate) struct Piece {
     /// Which wanted range, and where in it.
     wanted: usize,
     offset: usize,
+    /// Which object of those that are read together.
+    object: usize,
 }
 
 /// The wanted ranges while they are being filled.
@@ -100,7 +103,7 @@ impl Filling {
                 offset: (start - block.offset) as u32,
                 length: (end - start) as u32,
             };
-            pieces.push(Piece { range, node, wanted: index, offset });
+            pieces.push(Piece { range, node, wanted: index, offset, object: 0 });
         }
     }
 
@@ -214,7 +217,7 @@ pub(crate) async fn fetch(
 ) -> Vec<Failure> {
     let addresses: BTreeMap<NodeId, &str> =
         layout.places.iter().map(|place| (place.node, place.address.as_str())).collect();
-    let frames = batches(pieces, shared.config.read_frame_bytes_max);
+    let frames = batches(pieces, shared.config.read_frame_bytes_max, RANGES_MAX);
     let mut answers = stream::iter(frames)
         .map(|(node, batch)| {
             let address = addresses.get(&node).copied().unwrap_or_default();
@@ -253,14 +256,69 @@ pub(crate) async fn fetch(
     failures
 }
 
+/// Asks once for ranges of many objects, as if they were one: what a node has of all of them shares
+/// frames. Returns for each object what came, or nothing when some of it did not: that is asked for
+/// again, with all that is done then, for the object alone.
+pub(crate) async fn fetch_together(
+    shared: &Arc<Shared>,
+    wanted: &[Option<(Arc<Layout>, &[ByteRange])>],
+    call_deadline: Instant,
+) -> Vec<Option<Vec<Bytes>>> {
+    let mut fillings: Vec<Option<Filling>> = Vec::with_capacity(wanted.len());
+    let (mut pieces, mut addresses) = (Vec::new(), BTreeMap::new());
+    for (object, wanted) in wanted.iter().enumerate() {
+        fillings.push(wanted.as_ref().and_then(|(layout, ranges)| {
+            let mut filling = Filling::new(ranges);
+            let planned = filling.plan(layout).ok()?;
+            pieces.extend(planned.into_iter().map(|piece| Piece { object, ..piece }));
+            let places = layout.places.iter();
+            addresses.extend(places.map(|place| (place.node, place.address.as_str())));
+            Some(filling)
+        }));
+    }
+    // More ranges than that would not fit the question to a node on this machine.
+    let frames = batches(pieces, shared.config.read_frame_bytes_max, LEASES_PER_PACKET_MAX);
+    let mut answers = stream::iter(frames)
+        .map(|(node, batch)| {
+            let address = addresses.get(&node).copied().unwrap_or_default();
+            async move {
+                let silence_max = Some(shared.config.attempt_deadline);
+                let patience = Patience { deadline: call_deadline, silence_max };
+                let answer = read_batch(shared, address, node, &batch, patience).await;
+                (batch, answer)
+            }
+        })
+        .buffer_unordered(shared.config.read_window_frames.max(1));
+    while let Some((batch, answer)) = answers.next().await {
+        let (ranges, flags) = answer.unwrap_or_default();
+        let mut ranges = ranges.into_iter();
+        for piece in &batch {
+            if let (Some((layout, _)), true) = (&wanted[piece.object], flags & IS_LEAVING != 0) {
+                shared.locations.forget(layout.stat.object);
+            }
+            match ranges.next() {
+                Some(Ok(bytes)) => {
+                    count(&shared.counters.read_bytes, bytes.len() as u64);
+                    if let Some(filling) = &mut fillings[piece.object] {
+                        filling.fill(piece, bytes);
+                    }
+                }
+                Some(Err(_)) | None => fillings[piece.object] = None,
+            }
+        }
+    }
+    let whole = |filling: Filling| filling.is_complete().then(|| filling.finish());
+    fillings.into_iter().map(|filling| filling.and_then(whole)).collect()
+}
+
 /// Groups pieces by node into frames of bounded size.
-fn batches(pieces: Vec<Piece>, bytes_max: u32) -> Vec<(NodeId, Vec<Piece>)> {
+fn batches(pieces: Vec<Piece>, bytes_max: u32, ranges_max: usize) -> Vec<(NodeId, Vec<Piece>)> {
     let mut open: BTreeMap<NodeId, (Vec<Piece>, u32)> = BTreeMap::new();
     let mut full = Vec::new();
     for piece in pieces {
         let (batch, bytes) = open.entry(piece.node).or_default();
         let is_full = !batch.is_empty()
-            && (bytes.saturating_add(piece.range.length) > bytes_max || batch.len() >= RANGES_MAX);
+            && (bytes.saturating_add(piece.range.length) > bytes_max || batch.len() >= ranges_max);
         if is_full {
             full.push((piece.node, std::mem::take(batch)));
             *bytes = 0;
@@ -476,7 +534,7 @@ pub(crate) mod tests {
         let mut filling = Filling::new(&[ByteRange { offset: 0, bytes: 400 }]);
         let pieces = filling.plan(&layout).expect("nothing is lost");
         let sizes: Vec<(NodeId, usize)> =
-            batches(pieces, 200).iter().map(|(node, batch)| (*node, batch.len())).collect();
+            batches(pieces, 200, 100).iter().map(|(node, batch)| (*node, batch.len())).collect();
         assert_eq!(sizes, [(NodeId(1), 2), (NodeId(1), 1), (NodeId(2), 1)]);
     }
 }

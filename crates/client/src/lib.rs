@@ -16,6 +16,7 @@ mod ask;
 mod client;
 mod cluster;
 mod config;
+mod driver;
 mod error;
 mod fetch;
 mod jobs;
@@ -35,6 +36,7 @@ mod write;
 
 pub use client::Client;
 pub use config::ClientConfig;
+pub use driver::Driver;
 pub use error::ClientError;
 pub use jobs::JobHandle;
 pub use metrics::ClientMetrics;

@@ -6,9 +6,11 @@ use futures_util::stream;
 use sanderling_protocol::message::{Found, Lookups, ObjectStat, Paths};
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{Path, Refusal, Reply, Request};
+use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::error::ClientError;
+use crate::fetch::fetch_together;
 use crate::metrics::count;
 use crate::namespace::reply_of;
 use crate::options::PutOptions;
@@ -89,11 +91,23 @@ impl Client {
         stream::iter(opened).buffered(OBJECTS_MAX).collect().await
     }
 
-    /// Reads ranges of many open objects, in the order given: what a datanode holds of all of them
-    /// is under way to it at once. Errors of single objects are in the list, as
-    /// [`Reader::read_ranges`] has them.
+    /// Reads ranges of many open objects, in the order given: what a datanode has of all of them
+    /// shares frames. Errors of single objects are in the list, as [`Reader::read_ranges`] has
+    /// them.
     pub async fn read_many(&self, wanted: &[(Reader, Vec<ByteRange>)]) -> Each<Vec<Bytes>> {
-        let read = wanted.iter().map(async |(reader, ranges)| reader.read_ranges(ranges).await);
+        let began = Instant::now();
+        let known: Vec<_> = wanted
+            .iter()
+            .map(|(reader, ranges)| {
+                let layout = reader.layout_now(ranges).filter(|_| reader.is_of(self));
+                layout.map(|layout| (layout, ranges.as_slice()))
+            })
+            .collect();
+        let together = fetch_together(&self.shared, &known, began + self.call_deadline()).await;
+        let read = wanted.iter().zip(together).map(async |((reader, ranges), read)| match read {
+            Some(read) => Ok(read),
+            None => reader.read_ranges_since(began, ranges).await,
+        });
         let read: Vec<_> = read.collect();
         stream::iter(read).buffered(OBJECTS_MAX).collect().await
     }

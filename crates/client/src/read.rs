@@ -1,5 +1,6 @@
 //! Reading objects: whole, by ranges, as a stream.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -63,18 +64,31 @@ impl Client {
         path: &Path,
     ) -> Result<Layout, ClientError> {
         let request = Request::Lookup { path: path.clone(), offset: 0, bytes: u64::MAX };
-        let layout = self.layout(attempts, request).await?;
+        let layout = self.layout_pages(attempts, request, u64::MAX).await?;
         if layout.stat.kind.is_container() {
             return Err(ClientError::Refused(Refusal::IsADirectory { path: path.clone() }));
         }
         Ok(layout)
     }
 
-    /// Looks up where all bytes of an object are, page by page.
-    async fn layout(
+    /// Looks up which blocks of an object overlap a range of its bytes, and where they are: for who
+    /// sends work to the data. A reader looks for itself.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`].
+    pub async fn layout(&self, path: &Path, range: Range<u64>) -> Result<Layout, ClientError> {
+        let mut attempts = self.attempts(format!("look up {path}"));
+        let bytes = range.end.saturating_sub(range.start);
+        let request = Request::Lookup { path: path.clone(), offset: range.start, bytes };
+        self.layout_pages(&mut attempts, request, range.end).await
+    }
+
+    /// Looks up where an object's bytes are, page by page, up to an offset.
+    async fn layout_pages(
         &self,
         attempts: &mut Attempts,
         request: Request,
+        until: u64,
     ) -> Result<Layout, ClientError> {
         let mut whole: Option<Layout> = None;
         let mut request = request;
@@ -98,7 +112,8 @@ impl Client {
             let end = layout.blocks.last().map_or(0, |it| it.offset + u64::from(it.length));
             match next {
                 Some(offset) if offset >= end => {
-                    request = Request::LookupObject { object, offset, bytes: u64::MAX };
+                    let bytes = until.saturating_sub(offset);
+                    request = Request::LookupObject { object, offset, bytes };
                 }
                 Some(_) => return Err(ClientError::BadReply { what: attempts.what.to_string() }),
                 None => return Ok(whole.expect("just kept")),
@@ -135,7 +150,7 @@ impl Reader {
         let shared = &self.client.shared;
         count(&shared.counters.refreshed, 1);
         let asked = shared.locations.forgotten();
-        let layout = self.client.layout(attempts, request).await?;
+        let layout = self.client.layout_pages(attempts, request, u64::MAX).await?;
         *self.known.write() = shared.locations.insert(asked, layout);
         Ok(())
     }
@@ -175,6 +190,33 @@ impl Reader {
         }
         let deadline = began + self.client.call_deadline();
         Ok(fetch_one(shared, &known.layout, range, deadline).await)
+    }
+
+    /// Returns where the blocks are, if that need not be asked and the ranges are inside.
+    pub(crate) fn layout_now(&self, ranges: &[ByteRange]) -> Option<Arc<Layout>> {
+        let known = self.known.read().clone();
+        check(&known.layout, ranges).ok()?;
+        let locations = &self.client.shared.locations;
+        if locations.is_current(&known) {
+            return Some(known.layout);
+        }
+        Some(locations.known(known.layout.stat.object)?.layout)
+    }
+
+    /// Reads many ranges in a call that began before.
+    pub(crate) async fn read_ranges_since(
+        &self,
+        began: Instant,
+        ranges: &[ByteRange],
+    ) -> Result<Vec<Bytes>, ClientError> {
+        let what = format!("read {}", self.stat().path);
+        let mut attempts = self.client.attempts_since(began, what);
+        self.read_within(&mut attempts, ranges).await
+    }
+
+    /// Tells whether it is a reader of this client, or of a clone of it.
+    pub(crate) fn is_of(&self, client: &Client) -> bool {
+        Arc::ptr_eq(&self.client.shared, &client.shared)
     }
 
     /// Reads into `buffer` from `offset` and returns how many bytes there were: fewer only at the

@@ -11,8 +11,10 @@ use bytes::{Bytes, BytesMut};
 use sanderling_core::write::{Placed, Want, WriteMachine};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
-use sanderling_protocol::message::{Attributes, Grant, ObjectStat};
-use sanderling_protocol::{Header, LeaseId, NodeId, ObjectId, Op, Path, Refusal, Reply, Request};
+use sanderling_protocol::message::{Attributes, Grant, ObjectStat, RECOMPUTE_MILLIS};
+use sanderling_protocol::{
+    Header, LeaseId, Millis, NodeId, ObjectId, Op, Path, Refusal, Reply, Request,
+};
 use sanderling_transport::{CallError, Patience};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -174,6 +176,12 @@ impl Writer {
     /// created with under that name.
     pub fn set_attribute(&mut self, name: impl Into<String>, text: impl Into<String>) {
         self.attributes.set(name, text);
+    }
+
+    /// Says how much time it took to make the object, from the close on: see
+    /// [`crate::PutOptions::recompute`].
+    pub fn set_recompute(&mut self, time: Millis) {
+        self.set_attribute(RECOMPUTE_MILLIS, time.0.to_string());
     }
 
     /// Writes bytes at the end. They are copied.

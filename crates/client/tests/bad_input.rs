@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cluster::{Cluster, MIB, path, pattern};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use sanderling_client::PutOptions;
 use sanderling_protocol::frame::{HEADER_BYTES, encode_body};
 use sanderling_protocol::message::{Hello, Role};
@@ -17,22 +19,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// A small generator: the same noise in every run.
-struct Noise(u64);
-
-impl Noise {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-}
-
 fn hello() -> Vec<u8> {
     let body = encode_body(&Hello { role: Role::Client, cluster: None, node: None, token: None });
     let mut header = Header::new(Op::Hello, 1);
@@ -41,32 +27,32 @@ fn hello() -> Vec<u8> {
 }
 
 /// A frame whose header is right and whose body is noise, or a right one with flipped bytes.
-fn odd_frame(noise: &mut Noise) -> Vec<u8> {
+fn odd_frame(noise: &mut StdRng) -> Vec<u8> {
     let ops = [Op::Hello, Op::Meta, Op::Order, Op::Read, Op::ReadMany, Op::Write, Op::Store];
-    let op = ops[noise.below(ops.len())];
-    let body = match noise.below(4) {
+    let op = ops[noise.random_range(0..ops.len())];
+    let body = match noise.random_range(0..4) {
         0 => encode_body(&vec![Request::Report, Request::Nodes { all: true }]),
         1 => encode_body(&Order::ListBlocks { after: BlockId(0), limit: u32::MAX }),
         2 => Vec::new(),
-        _ => (0..noise.below(5000)).map(|_| noise.next() as u8).collect(),
+        _ => (0..noise.random_range(0..5000)).map(|_| noise.random()).collect(),
     };
-    let mut header = Header::new(op, noise.next());
-    header.flags = noise.next() as u16;
-    header.block = BlockId(noise.next() % 10);
-    header.epoch = Epoch((noise.next() % 3) as u32);
-    header.length = [0, 1, body.len() as u32, u32::MAX][noise.below(4)];
-    header.offset = [0, 1, u64::MAX][noise.below(3)];
-    header.checksum = noise.next() as u32;
+    let mut header = Header::new(op, noise.random());
+    header.flags = noise.random();
+    header.block = BlockId(noise.random_range(0..10));
+    header.epoch = Epoch(noise.random_range(0..3));
+    header.length = [0, 1, body.len() as u32, u32::MAX][noise.random_range(0..4)];
+    header.offset = [0, 1, u64::MAX][noise.random_range(0..3)];
+    header.checksum = noise.random();
     header.body_bytes = body.len() as u32;
     let mut frame = [header.encode().to_vec(), body].concat();
-    for _ in 0..noise.below(3) {
-        let at = noise.below(frame.len().min(HEADER_BYTES + 20));
-        frame[at] ^= noise.next() as u8;
+    for _ in 0..noise.random_range(0..3) {
+        let at = noise.random_range(0..frame.len().min(HEADER_BYTES + 20));
+        frame[at] ^= noise.random::<u8>();
     }
     frame
 }
 
-async fn throw(address: &str, noise: &mut Noise) {
+async fn throw(address: &str, noise: &mut StdRng) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(&hello()).await.unwrap();
     for _ in 0..8 {
@@ -90,7 +76,7 @@ async fn noise_is_refused_and_nobody_else_is_disturbed() {
         .chain(cluster.datanodes.iter().flatten().map(|node| node.address().to_string()))
         .collect();
     for seed in 1..=300u64 {
-        let mut noise = Noise(seed * 0x9e37_79b9);
+        let mut noise = StdRng::seed_from_u64(seed);
         throw(&addresses[seed as usize % addresses.len()], &mut noise).await;
     }
     assert!(client.get(&path("/file")).await.unwrap() == data);

@@ -6,7 +6,8 @@ mod cluster;
 
 use bytes::Bytes;
 use cluster::{Cluster, path, pattern};
-use sanderling_client::{ClientConfig, ClientError, PutOptions};
+use sanderling_client::{ClientConfig, ClientError, PutOptions, Reader};
+use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{Path, Refusal};
 use tokio::task::JoinSet;
 
@@ -40,6 +41,48 @@ async fn many_are_created_found_and_read_at_once() {
     assert!(matches!(read[5], Err(ClientError::Refused(Refusal::NotFound { .. }))));
     for (at, value) in read.into_iter().flatten().enumerate() {
         assert_eq!(value, bytes(at), "{}", paths[at]);
+    }
+}
+
+/// Two ranges of each object: one inside, and one up to its end.
+fn ranges(reader: &Reader) -> Vec<ByteRange> {
+    let end = reader.bytes();
+    let (offset, bytes) = (end / 3, end / 4);
+    vec![ByteRange { offset, bytes }, ByteRange { offset: end / 2, bytes: end - end / 2 }]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_of_many_objects_are_read_together_and_each_fails_alone() {
+    let cluster = Cluster::start(2).await;
+    let client = cluster.client().await;
+    let paths = paths(300);
+    let sizes = [0, 100, 6000, 70_000, 1_200_000];
+    let bytes = |at: usize| pattern(sizes[if at < 20 { at % 5 } else { at % 4 }], at as u64);
+    for (at, path) in paths.iter().enumerate() {
+        client.put(path, bytes(at), &PutOptions::replacing()).await.unwrap();
+    }
+    let readers = client.open_many(&paths).await.into_iter().map(Result::unwrap);
+    let mut wanted: Vec<_> = readers.map(|reader| (reader.clone(), ranges(&reader))).collect();
+    // One asks for more than there is, and one is gone.
+    wanted[33].1.push(ByteRange { offset: 1, bytes: 1 << 40 });
+    client.delete(&paths[42], false).await.unwrap();
+    for _ in 0..3 {
+        let read = client.read_many(&wanted).await;
+        assert_eq!(read.len(), wanted.len());
+        for (at, read) in read.into_iter().enumerate() {
+            match (at, read) {
+                (33, Err(ClientError::Refused(Refusal::OutOfRange { .. })))
+                | (42, Err(ClientError::Refused(Refusal::ObjectGone { .. }))) => {}
+                (_, Ok(parts)) => {
+                    let whole = bytes(at);
+                    for (part, range) in parts.iter().zip(&wanted[at].1) {
+                        let (start, end) = (range.offset, range.offset + range.bytes);
+                        assert_eq!(part, &whole[start as usize..end as usize], "{}", paths[at]);
+                    }
+                }
+                (_, Err(error)) => panic!("{}: {error}", paths[at]),
+            }
+        }
     }
 }
 

@@ -1,0 +1,102 @@
+//! What drives the calls of a language without async: the thread that calls.
+//!
+//! A call that waits for another thread to read its answer from the socket pays two wake-ups of a
+//! sleeping thread, which cost more than the call itself. So there is one runtime without threads
+//! of its own: a calling thread runs it while it waits, and everything that its call needs happens
+//! on that thread. When several threads call at once, one of them runs it for all, and hands it on
+//! when its own call has ended. While nobody calls, a keeper runs it, so that leases are renewed
+//! and given back. The keeper never calls back into the language.
+
+use std::future::Future;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
+
+/// Time without a call after which the keeper steps in: short beside every lease, long beside the
+/// pause between two calls of a loop, of which the first after the keeper costs a wake-up.
+const KEEP_AFTER: Duration = Duration::from_millis(5);
+
+/// A runtime and who runs it. The bindings of other languages have one in each process.
+#[derive(Debug)]
+pub struct Driver {
+    runtime: Runtime,
+    /// Calls under way.
+    calling: AtomicUsize,
+    /// Calls ended so far.
+    ended: AtomicU64,
+    /// Whether the keeper runs the runtime.
+    is_kept: AtomicBool,
+    /// Asks the keeper to leave it.
+    leave: Notify,
+}
+
+/// A call under way.
+struct Calling<'a>(&'a Driver);
+
+impl Driver {
+    /// Starts one with its keeper. It lives as long as the process, at whose exit the keeper ends.
+    ///
+    /// # Errors
+    /// When the kernel has no descriptor or thread left.
+    pub fn start() -> io::Result<&'static Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let driver: &'static Self = Box::leak(Box::new(Self {
+            runtime,
+            calling: AtomicUsize::new(0),
+            ended: AtomicU64::new(0),
+            is_kept: AtomicBool::new(false),
+            leave: Notify::new(),
+        }));
+        thread::Builder::new().name("sanderling".to_owned()).spawn(|| driver.keep())?;
+        Ok(driver)
+    }
+
+    /// Waits for a call, and runs everything meanwhile.
+    pub fn wait<T>(&self, call: impl Future<Output = T>) -> T {
+        let _calling = self.call();
+        self.runtime.block_on(call)
+    }
+
+    /// Returns the runtime, for calls that nobody waits for and for what is dropped in its context.
+    #[must_use]
+    pub const fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Runs the runtime whenever nobody calls.
+    fn keep(&self) -> ! {
+        let mut seen = u64::MAX;
+        loop {
+            thread::sleep(KEEP_AFTER);
+            let ended = self.ended.load(Ordering::SeqCst);
+            if std::mem::replace(&mut seen, ended) != ended {
+                continue;
+            }
+            self.is_kept.store(true, Ordering::SeqCst);
+            // A call that begins after this look asks the keeper to leave.
+            if self.calling.load(Ordering::SeqCst) == 0 {
+                self.runtime.block_on(self.leave.notified());
+            }
+            self.is_kept.store(false, Ordering::SeqCst);
+        }
+    }
+
+    fn call(&self) -> Calling<'_> {
+        self.calling.fetch_add(1, Ordering::SeqCst);
+        if self.is_kept.load(Ordering::SeqCst) {
+            self.leave.notify_one();
+        }
+        Calling(self)
+    }
+}
+
+impl Drop for Calling<'_> {
+    fn drop(&mut self) {
+        self.0.ended.fetch_add(1, Ordering::SeqCst);
+        self.0.calling.fetch_sub(1, Ordering::SeqCst);
+    }
+}
