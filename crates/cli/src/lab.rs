@@ -1,6 +1,7 @@
 //! `sanderling lab`: real processes behind shaped links are preempted, and what that costs is
 //! measured.
 
+mod drawn;
 mod experiment;
 mod figures;
 pub(crate) mod fleet;
@@ -51,6 +52,7 @@ pub(crate) fn run(global: &Global, command: Lab) -> Result<(), Failure> {
             let figure = figure7::compute(&arguments);
             show(output, &figure, arguments.written.directory.as_deref())
         }
+        Lab::Trace(arguments) => drawn::print(output, &arguments),
         Lab::Page(arguments) => {
             let lab = read(&arguments.directory.join("lab.json"))?;
             let path = write_page(&lab, &arguments.directory, arguments.lifetimes.as_deref())?;

@@ -48,6 +48,7 @@ const COMMANDS: &[&[&str]] = &[
     &["lab", "figure2"],
     &["lab", "figure6"],
     &["lab", "figure7"],
+    &["lab", "trace"],
     &["lab", "page"],
     &["token"],
     &["token", "secret"],

@@ -6,6 +6,8 @@ mod cluster;
 use std::time::Duration;
 
 use cluster::{Cluster, block_on, bytes_of, path};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use sanderling_client::PutOptions;
 use sanderling_protocol::Policy;
 use serde_json::Value;
@@ -18,28 +20,12 @@ const REQUESTS: u64 = 600;
 /// Longest wait for an answer, or for the end of a connection that waits for more.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
 
-/// A small generator: the same noise in every run.
-struct Noise(u64);
+fn pick<'a>(noise: &mut StdRng, all: &[&'a str]) -> &'a str {
+    all[noise.random_range(0..all.len())]
+}
 
-impl Noise {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    fn pick<'a>(&mut self, all: &[&'a str]) -> &'a str {
-        all[self.below(all.len())]
-    }
-
-    fn bytes(&mut self, most: usize) -> Vec<u8> {
-        (0..self.below(most)).map(|_| self.next() as u8).collect()
-    }
+fn bytes(noise: &mut StdRng, most: usize) -> Vec<u8> {
+    (0..noise.random_range(0..most)).map(|_| noise.random()).collect()
 }
 
 const METHODS: &[&str] =
@@ -115,35 +101,35 @@ const BODIES: &[&str] = &[
     "5\r\nabc",
 ];
 
-fn request(noise: &mut Noise) -> Vec<u8> {
-    if noise.below(12) == 0 {
-        return noise.bytes(3000);
+fn request(noise: &mut StdRng) -> Vec<u8> {
+    if noise.random_range(0..12) == 0 {
+        return bytes(noise, 3000);
     }
-    let mut target = noise.pick(TARGETS).to_owned();
-    match noise.below(20) {
-        0 => target.push_str(&"a".repeat(noise.below(200_000))),
-        1 => target.push_str(&"?a=1&".repeat(noise.below(2_000))),
+    let mut target = pick(noise, TARGETS).to_owned();
+    match noise.random_range(0..20) {
+        0 => target.push_str(&"a".repeat(noise.random_range(0..200_000))),
+        1 => target.push_str(&"?a=1&".repeat(noise.random_range(0..2_000))),
         _ => {}
     }
-    let mut body = match noise.below(8) {
-        0 => noise.bytes(2000),
-        1 => "[".repeat(noise.below(100_000)).into_bytes(),
-        _ => noise.pick(BODIES).as_bytes().to_vec(),
+    let mut body = match noise.random_range(0..8) {
+        0 => bytes(noise, 2000),
+        1 => "[".repeat(noise.random_range(0..100_000)).into_bytes(),
+        _ => pick(noise, BODIES).as_bytes().to_vec(),
     };
-    let version = noise.pick(&["HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/9.9", "X"]);
-    let mut head = format!("{} {target} {version}\r\n", noise.pick(METHODS));
-    for _ in 0..noise.below(4) {
-        head.push_str(noise.pick(HEADERS));
+    let version = pick(noise, &["HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/9.9", "X"]);
+    let mut head = format!("{} {target} {version}\r\n", pick(noise, METHODS));
+    for _ in 0..noise.random_range(0..4) {
+        head.push_str(pick(noise, HEADERS));
         head.push_str("\r\n");
     }
-    if noise.below(3) > 0 {
+    if noise.random_range(0..3) > 0 {
         head.push_str(&format!("host: x\r\ncontent-length: {}\r\n", body.len()));
     }
-    if noise.below(30) == 0 {
-        head.push_str(&"x: y\r\n".repeat(noise.below(3_000)));
+    if noise.random_range(0..30) == 0 {
+        head.push_str(&"x: y\r\n".repeat(noise.random_range(0..3_000)));
     }
     let mut request = head.into_bytes();
-    if noise.below(20) > 0 {
+    if noise.random_range(0..20) > 0 {
         request.extend_from_slice(b"connection: close\r\n\r\n");
     }
     request.append(&mut body);
@@ -192,7 +178,7 @@ fn noise_gets_error_pages_and_nobody_else_is_disturbed() {
         let options = PutOptions::default();
         client.put(&path("/file"), data.clone(), &options).await.expect("there is room");
         for seed in 1..=REQUESTS {
-            let mut noise = Noise(seed * 0x9e37_79b9);
+            let mut noise = StdRng::seed_from_u64(seed);
             let request = request(&mut noise);
             check(&request, &thrown(doors[(seed % 2) as usize], &request).await);
         }

@@ -59,3 +59,25 @@ fn own_prices_and_links_are_reckoned_with() {
     assert_eq!(ran.code, 0, "{ran}");
     assert!(ran.stdout.contains("10 Gbit/s") && !ran.stdout.contains("32 Gbit/s"), "{ran}");
 }
+
+#[test]
+fn traces_are_printed_and_the_same_for_the_same_seed() {
+    let draw = |more: &[&str]| {
+        let begin = ["lab", "trace", "--nodes", "5", "--work", "60s", "--json"];
+        let ran = run(sanderling().args(begin).args(more));
+        assert_eq!(ran.code, 0, "{ran}");
+        serde_json::from_str::<serde_json::Value>(&ran.stdout).expect("it is JSON")
+    };
+    let json = draw(&["--seed", "3"]);
+    assert_eq!(json, draw(&["--seed", "3"]));
+    assert_ne!(json["preemptions"], draw(&["--seed", "4"])["preemptions"]);
+    assert_eq!(json["time_scale"], 120.0);
+    let first = &json["preemptions"][0];
+    assert!(first["at_seconds"].as_f64().expect("a time") <= 30.0, "{json}");
+    assert!(first["slot"].as_u64().expect("a place") < 5, "{json}");
+
+    let ran = run(sanderling().args(["lab", "trace", "--seed", "3"]));
+    assert!(ran.code == 0 && ran.stdout.starts_with("  seconds  slot"), "{ran}");
+    let ran = run(sanderling().args(["lab", "trace", "--model", "bathtub:nobody"]));
+    assert_eq!(ran.code, 2, "{ran}");
+}

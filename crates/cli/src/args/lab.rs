@@ -27,6 +27,8 @@ pub(crate) enum Lab {
     Figure6(Figure6),
     /// Which instance sizes fit which notice, with and without the exposure bound
     Figure7(Figure7),
+    /// When which machine is taken, for experiments that are run by others
+    Trace(Trace),
     /// Write the page of an earlier run anew from its records
     Page(Page),
 }
@@ -120,6 +122,37 @@ pub(crate) struct Figure7 {
     /// Where it goes.
     #[command(flatten)]
     pub(crate) written: Written,
+}
+
+/// `sanderling lab trace`.
+#[derive(Debug, Args)]
+pub(crate) struct Trace {
+    /// Machines of the fleet, all new at the beginning
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub(crate) nodes: u32,
+    /// No notice comes later; the model's two hours pass in this time
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    pub(crate) work: Span,
+    /// Seconds of the model that pass in one second here [default: two hours in --work]
+    #[arg(long, value_name = "FACTOR")]
+    pub(crate) time_scale: Option<f64>,
+    /// Time from a notice to the end of the machine
+    #[arg(long, value_name = "DURATION", default_value = "4s")]
+    pub(crate) notice: Span,
+    /// Time from there to the start of its replacement
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    pub(crate) replace_after: Span,
+    /// Machines that may leave at a time; one more waits
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) overlap: u32,
+    /// How long the machines live, as of --preemption-model of the namenode
+    #[arg(long, value_name = "MODEL", default_value = "bathtub:n1-highcpu-16")]
+    pub(crate) model: Spec,
+    /// The first draw, from this seed's on, with a notice in the first half of --work is taken
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
 }
 
 /// What all experiments understand.

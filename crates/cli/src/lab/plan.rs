@@ -10,7 +10,7 @@ use crate::args::lab::Options;
 use crate::failure::{Exit, Failure};
 
 /// Seconds of Brodmann et al.'s experiments (section 4.1): about two hours each.
-const MODEL_SECONDS: f64 = 7200.0;
+pub(super) const MODEL_SECONDS: f64 = 7200.0;
 
 /// Data of figures 3 and 4, in percent of what a link carries within a notice. A run stands for two
 /// hours and a notice for half a minute, but the one is compressed much more than the other: with
@@ -141,7 +141,7 @@ impl Plan {
             replace: options.replace_after.0,
             work,
             fill: options.fill,
-            model: model(&options)?.sped_up(time_scale),
+            model: load(&options.model)?.sped_up(time_scale),
             scaled_spec: Spec { speed: options.model.speed * time_scale, ..options.model.clone() },
             spec: options.model,
             exposure_notices: options.notices.unwrap_or(size.exposure_notices),
@@ -214,9 +214,13 @@ fn policies(options: &Options) -> Vec<PolicyName> {
     }
 }
 
-fn model(options: &Options) -> Result<Model, Failure> {
+/// Reads a model of lifetimes, its file included.
+///
+/// # Errors
+/// Usage (2) for a file that cannot be read or holds no lifetimes.
+pub(super) fn load(spec: &Spec) -> Result<Model, Failure> {
     let read = |file: &str| std::fs::read_to_string(file).map_err(|error| error.to_string());
-    Model::load(&options.model, read).map_err(|error| Failure::new(Exit::Usage, "Usage", error))
+    Model::load(spec, read).map_err(|error| Failure::new(Exit::Usage, "Usage", error))
 }
 
 /// Returns the bytes that a link carries in a time.
