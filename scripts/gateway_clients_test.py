@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests the S3 gateway with the programs that people use: the aws CLI, s5cmd and rclone.
 
-Run with .venv-s3/bin/python, which scripts/venv.sh s3 makes. The program is SANDERLING_EXE, else
+Run with .venv-s3/bin/python, which scripts/venv.sh s3 makes. The program is SANDERLING_BIN, else
 the one in .venv, else the one that cargo built.
 """
 
@@ -11,7 +11,8 @@ import sys
 import unittest
 from pathlib import Path
 
-from gateway_fleet import SOON_SECONDS, Fleet
+from cluster import SOON_SECONDS
+from gateway_fleet import Fleet
 
 MIB = 1 << 20
 BIN = Path(sys.executable).parent

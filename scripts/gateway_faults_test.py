@@ -2,7 +2,7 @@
 """Tests what the S3 gateway does when something goes wrong: lost data, dead servers, slow, broken
 and hostile clients, wrong keys.
 
-Run with .venv-s3/bin/python, which scripts/venv.sh s3 makes. The program is SANDERLING_EXE, else
+Run with .venv-s3/bin/python, which scripts/venv.sh s3 makes. The program is SANDERLING_BIN, else
 the one in .venv, else the one that cargo built.
 """
 
@@ -18,7 +18,8 @@ from typing import Any
 import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, ResponseStreamingError
-from gateway_fleet import KEY, SOON_SECONDS, Fleet, until
+from cluster import SOON_SECONDS, until
+from gateway_fleet import KEY, Fleet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -91,7 +92,7 @@ class Faults(unittest.TestCase):
         self.s3.create_bucket(Bucket="moving")
         body = some_bytes(24 * MIB)
         self.s3.put_object(Bucket="moving", Key="k", Body=body)
-        fleet.start_datanode("n1", "--dram", "192MiB")
+        fleet.start_datanode("n1")
         leaves = threading.Thread(target=fleet.cli, args=[
             "node", "notice", "n0", "--deadline", "200s", "--wait"])
         stream = self.s3.get_object(Bucket="moving", Key="k")["Body"]

@@ -14,7 +14,8 @@ import sys
 import unittest
 from pathlib import Path
 
-from gateway_fleet import ROOT, SOON_SECONDS, Fleet
+from cluster import ROOT, SOON_SECONDS
+from gateway_fleet import Fleet
 
 BLOCKS = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "127.0.0.1:7670"

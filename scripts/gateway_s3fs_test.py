@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests the S3 gateway with s3fs, pyarrow and Polars.
 
-Run with .venv-s3fs/bin/python, which scripts/venv.sh s3fs makes. The program is SANDERLING_EXE,
+Run with .venv-s3fs/bin/python, which scripts/venv.sh s3fs makes. The program is SANDERLING_BIN,
 else the one in .venv, else the one that cargo built.
 """
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Tests the S3 gateway with boto3 against a cluster of processes.
 
-Run with .venv-s3/bin/python, which scripts/venv.sh s3 makes. The program is SANDERLING_EXE, else
+Run with .venv-s3/bin/python, which scripts/venv.sh s3 makes. The program is SANDERLING_BIN, else
 the one in .venv, else the one that cargo built.
 """
 
 import hashlib
+import http.client
 import random
 import unittest
 import urllib.error
@@ -315,6 +316,20 @@ class Door(unittest.TestCase):
             urllib.request.urlopen(url.replace("/k?", "/other?"))
         self.assertEqual(changed.exception.code, 403)
         self.assertIn(b"SignatureDoesNotMatch", changed.exception.read())
+
+    def test_connection_ends_when_nobody_was_told_to_go_on(self) -> None:
+        sign = client(self.fleet.endpoint, signature_version="s3v4").generate_presigned_url
+        url = sign("put_object", {"Bucket": self.bucket, "Key": "k"})
+        path = url.removeprefix(self.fleet.endpoint)
+        # The aws CLI 1 keeps the status line of such an answer for the connection's next one.
+        for body, then in [(b"bytes", None), (b"", "close")]:
+            peer = http.client.HTTPConnection(self.fleet.address)
+            headers = {"Expect": "100-continue", "Content-Length": str(len(body))}
+            peer.request("PUT", path, body or None, headers)
+            answer = peer.getresponse()
+            self.assertEqual((answer.status, answer.getheader("connection")), (200, then), body)
+            peer.close()
+            self.assertEqual(self.get("k"), body)
 
     def test_bucket_may_stand_in_the_host_name(self) -> None:
         self.put("k", b"hosted")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests the object tier against an S3 server: moto, as a process, spoken to by real datanodes.
 
-Run with .venv-s3/bin/python, which scripts/venv.sh s3 makes. The program is SANDERLING_EXE, else
+Run with .venv-s3/bin/python, which scripts/venv.sh s3 makes. The program is SANDERLING_BIN, else
 the one in .venv, else the one that cargo built.
 """
 
@@ -13,42 +13,19 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import boto3
 from botocore.config import Config
+from cluster import SOON_SECONDS, program, until
 
-ROOT = Path(__file__).resolve().parent.parent
 BUCKET = "ephemeral"
 PREFIX = "some/prefix"
 SECRET = "a-secret-that-nobody-may-see"
 FILE_BYTES = 512 << 10
 FILES = 8
-SOON_SECONDS = 60.0
-
-
-def program() -> str:
-    """Returns the program to test."""
-    built = [ROOT / ".venv/bin/sanderling", ROOT / "target/debug/sanderling"]
-    found = [os.environ.get("SANDERLING_EXE"), *(str(path) for path in built if path.exists())]
-    for path in found:
-        if path:
-            return path
-    sys.exit("there is no program to test: run cargo build, or set SANDERLING_EXE")
-
-
-def until(what: str, condition: Callable[[], Any]) -> Any:
-    """Waits until a condition holds and returns its value; fails at a deadline."""
-    deadline = time.monotonic() + SOON_SECONDS
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within {SOON_SECONDS} s")
-        time.sleep(0.02)
-    return value
 
 
 def content(number: int) -> bytes:

@@ -13,6 +13,27 @@ pub(crate) struct Conditions {
     pub(crate) if_unmodified_since: Option<Timestamp>,
 }
 
+/// Takes what an input of s3s asks of the object; of the source when it copies one.
+macro_rules! conditions_of {
+    ($input:expr) => {
+        $crate::conditions::Conditions {
+            if_match: $input.if_match.take(),
+            if_none_match: $input.if_none_match.take(),
+            if_modified_since: $input.if_modified_since.take(),
+            if_unmodified_since: $input.if_unmodified_since.take(),
+        }
+    };
+    (source of $input:expr) => {
+        $crate::conditions::Conditions {
+            if_match: $input.copy_source_if_match.take(),
+            if_none_match: $input.copy_source_if_none_match.take(),
+            if_modified_since: $input.copy_source_if_modified_since.take(),
+            if_unmodified_since: $input.copy_source_if_unmodified_since.take(),
+        }
+    };
+}
+pub(crate) use conditions_of;
+
 /// Tells whether a tag is what a condition names.
 pub(crate) fn is_met(condition: &ETagCondition, tag: &str) -> bool {
     condition.as_etag().is_none_or(|wanted| wanted.value() == tag)

@@ -14,7 +14,7 @@ use sanderling_client::{ClientError, Reader};
 use sanderling_protocol::Path;
 use sanderling_protocol::message::ObjectStat;
 
-use crate::conditions::Conditions;
+use crate::conditions::{Conditions, conditions_of};
 use crate::digest::{Digests, Wanted};
 use crate::door::{Door, grant_of, timestamp, whole_second};
 use crate::facts::{self, Headers, headers_of, quoted};
@@ -87,13 +87,7 @@ impl Door {
         &self,
         mut request: S3Request<CopyObjectInput>,
     ) -> S3Result<S3Response<CopyObjectOutput>> {
-        let input = &mut request.input;
-        let conditions = Conditions {
-            if_match: input.copy_source_if_match.take(),
-            if_none_match: input.copy_source_if_none_match.take(),
-            if_modified_since: input.copy_source_if_modified_since.take(),
-            if_unmodified_since: input.copy_source_if_unmodified_since.take(),
-        };
+        let conditions = conditions_of!(source of request.input);
         let source =
             self.source(&request.input.copy_source, &request.extensions, &conditions).await?;
         let input = &mut request.input;

@@ -76,6 +76,28 @@ fn items_max(asked: Option<i32>) -> S3Result<(i32, usize)> {
     }
 }
 
+/// What is asked for behind a marker.
+struct Asked<'a> {
+    bucket: &'a str,
+    encoding: Option<&'a EncodingType>,
+    max_keys: Option<i32>,
+    prefix: &'a str,
+    delimiter: Option<&'a str>,
+    marker: Option<&'a str>,
+}
+
+/// What is behind a marker.
+struct Marked {
+    words: Words,
+    max_keys: i32,
+    query: Query,
+    keys: Vec<(String, Entry)>,
+    common_prefixes: Option<Vec<CommonPrefix>>,
+    /// The last key or common prefix of all.
+    last: Option<String>,
+    is_truncated: bool,
+}
+
 fn object(key: String, entry: &Entry, has_owner: bool) -> Object {
     Object {
         key: Some(key),
@@ -101,6 +123,22 @@ impl Door {
             self.check_bucket(&bucket).await?;
         }
         Ok(listed)
+    }
+
+    /// Lists what is behind a marker, which is a key or a common prefix.
+    async fn marked(&self, asked: &Asked<'_>, grant: Option<&Grant>) -> S3Result<Marked> {
+        let words = Words::of(asked.encoding)?;
+        let (max_keys, items_max) = items_max(asked.max_keys)?;
+        let delimiter = asked.delimiter.filter(|it| !it.is_empty());
+        let marker = asked.marker.filter(|it| !it.is_empty());
+        let from = marker.map_or_else(String::new, |it| start_behind(it, asked.prefix, delimiter));
+        let (prefix, delimiter) = (asked.prefix.to_owned(), delimiter.map(str::to_owned));
+        let query = Query { prefix, delimiter, from, items_max };
+        let mut page = self.listed(asked.bucket, grant, &query).await?;
+        let is_truncated = page.next.is_some();
+        let last = page.items.last().map(|item| words.say(item.text()));
+        let (keys, common_prefixes) = words.apart(&mut page);
+        Ok(Marked { words, max_keys, query, keys, common_prefixes, last, is_truncated })
     }
 
     pub(crate) async fn list_v2(
@@ -150,18 +188,16 @@ impl Door {
     ) -> S3Result<S3Response<ListObjectsOutput>> {
         let grant = grant_of(&request.extensions);
         let input = request.input;
-        let words = Words::of(input.encoding_type.as_ref())?;
-        let (max_keys, items_max) = items_max(input.max_keys)?;
-        let prefix = input.prefix.clone().unwrap_or_default();
-        let delimiter = input.delimiter.clone().filter(|it| !it.is_empty());
-        let marker = input.marker.as_deref().filter(|it| !it.is_empty());
-        let from =
-            marker.map_or_else(String::new, |it| start_behind(it, &prefix, delimiter.as_deref()));
-        let query = Query { prefix, delimiter, from, items_max };
-        let mut page = self.listed(&input.bucket, grant.as_deref(), &query).await?;
-        let is_truncated = page.next.is_some();
-        let last = page.items.last().map(|item| words.say(item.text()));
-        let (keys, common_prefixes) = words.apart(&mut page);
+        let asked = Asked {
+            bucket: &input.bucket,
+            encoding: input.encoding_type.as_ref(),
+            max_keys: input.max_keys,
+            prefix: input.prefix.as_deref().unwrap_or_default(),
+            delimiter: input.delimiter.as_deref(),
+            marker: input.marker.as_deref(),
+        };
+        let Marked { words, max_keys, query, keys, common_prefixes, last, is_truncated } =
+            self.marked(&asked, grant.as_deref()).await?;
         let contents = keys.into_iter().map(|(key, entry)| object(key, &entry, true));
         Ok(S3Response::new(ListObjectsOutput {
             name: Some(input.bucket),
@@ -184,18 +220,16 @@ impl Door {
     ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
         let grant = grant_of(&request.extensions);
         let input = request.input;
-        let words = Words::of(input.encoding_type.as_ref())?;
-        let (max_keys, items_max) = items_max(input.max_keys)?;
-        let prefix = input.prefix.clone().unwrap_or_default();
-        let delimiter = input.delimiter.clone().filter(|it| !it.is_empty());
-        let marker = input.key_marker.as_deref().filter(|it| !it.is_empty());
-        let from =
-            marker.map_or_else(String::new, |it| start_behind(it, &prefix, delimiter.as_deref()));
-        let query = Query { prefix, delimiter, from, items_max };
-        let mut page = self.listed(&input.bucket, grant.as_deref(), &query).await?;
-        let is_truncated = page.next.is_some();
-        let last = page.items.last().map(|item| words.say(item.text()));
-        let (keys, common_prefixes) = words.apart(&mut page);
+        let asked = Asked {
+            bucket: &input.bucket,
+            encoding: input.encoding_type.as_ref(),
+            max_keys: input.max_keys,
+            prefix: input.prefix.as_deref().unwrap_or_default(),
+            delimiter: input.delimiter.as_deref(),
+            marker: input.key_marker.as_deref(),
+        };
+        let Marked { words, max_keys, query, keys, common_prefixes, last, is_truncated } =
+            self.marked(&asked, grant.as_deref()).await?;
         let versions = keys.into_iter().map(|(key, entry)| ObjectVersion {
             key: Some(key),
             e_tag: Some(quoted(listed_tag_of(&entry))),

@@ -12,7 +12,7 @@ use sanderling_client::{ClientError, PutOptions};
 use sanderling_protocol::message::{Attributes, Condition, CreateMode, ObjectStat};
 use sanderling_protocol::{Path, Refusal};
 
-use crate::conditions::{Conditions, is_met};
+use crate::conditions::{conditions_of, is_met};
 use crate::digest::{Digests, wanted_of};
 use crate::door::{Door, whole_second};
 use crate::facts::{self, Headers, headers_of, quoted};
@@ -193,16 +193,11 @@ impl Door {
         &self,
         request: S3Request<GetObjectInput>,
     ) -> S3Result<S3Response<GetObjectOutput>> {
-        let input = request.input;
+        let mut input = request.input;
         check_version(input.version_id.as_deref())?;
         check_encryption(input.sse_customer_algorithm.as_ref())?;
         let (bucket, path) = self.path(&input.bucket, &input.key)?;
-        let conditions = Conditions {
-            if_match: input.if_match,
-            if_none_match: input.if_none_match,
-            if_modified_since: input.if_modified_since,
-            if_unmodified_since: input.if_unmodified_since,
-        };
+        let conditions = conditions_of!(input);
         let (facts, range, blocks) = loop {
             let reader = match self.client.open(&path).await {
                 Ok(reader) => reader,
@@ -242,17 +237,12 @@ impl Door {
         &self,
         request: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
-        let input = request.input;
+        let mut input = request.input;
         check_version(input.version_id.as_deref())?;
         check_encryption(input.sse_customer_algorithm.as_ref())?;
         let (bucket, path) = self.path(&input.bucket, &input.key)?;
         let stat = self.object(&bucket, &path).await?;
-        let conditions = Conditions {
-            if_match: input.if_match,
-            if_none_match: input.if_none_match,
-            if_modified_since: input.if_modified_since,
-            if_unmodified_since: input.if_unmodified_since,
-        };
+        let conditions = conditions_of!(input);
         conditions.check(&facts::tag_of(&stat), &whole_second(stat.modified_at))?;
         let range = range_of(input.range, input.part_number, stat.bytes)?;
         let whole = stat.bytes;

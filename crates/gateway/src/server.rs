@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, header};
 use s3s::config::{S3Config, StaticConfigProvider};
@@ -241,6 +241,8 @@ async fn answer(
     let (began, method) = (Instant::now(), request.method().clone());
     let (rest, metrics_of_body) = (Rest::default(), Arc::clone(metrics));
     let is_expecting = request.headers().contains_key(header::EXPECT);
+    // Nobody is told to go on with nothing.
+    let is_untold = is_expecting && request.body().is_end_stream();
     let request = request.map(|body| {
         s3s::Body::http_body(Patient::new(body, silence_max, rest.clone(), metrics_of_body))
     });
@@ -259,7 +261,10 @@ async fn answer(
     // Who waits to be told to go on has not sent its body, and need not any more.
     let is_left = if is_expecting { rest.is_some() } else { !rest.drain().await };
     let headers = answer.headers_mut();
-    if is_left {
+    // The aws CLI 1 takes the next answer of a connection apart wrongly when it was told the last
+    // time without being told to go on: it keeps the status line (botocore, `awsrequest.py`,
+    // `_handle_expect_response`).
+    if is_left || is_untold {
         headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
     }
     headers.insert("x-amz-bucket-region", header::HeaderValue::from_static(REGION));

@@ -20,7 +20,7 @@ use sanderling_protocol::limits::CONCAT_PARTS_MAX;
 use sanderling_protocol::message::{Attributes, Entry, ObjectKind, ObjectStat};
 use sanderling_protocol::{Millis, Path, Refusal};
 
-use crate::conditions::Conditions;
+use crate::conditions::conditions_of;
 use crate::digest::{Digests, Wanted, wanted_of};
 use crate::door::{Door, timestamp};
 use crate::facts::{self, headers_of, listed_tag_of, quoted};
@@ -183,13 +183,7 @@ impl Door {
         &self,
         mut request: S3Request<UploadPartCopyInput>,
     ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-        let input = &mut request.input;
-        let conditions = Conditions {
-            if_match: input.copy_source_if_match.take(),
-            if_none_match: input.copy_source_if_none_match.take(),
-            if_modified_since: input.copy_source_if_modified_since.take(),
-            if_unmodified_since: input.copy_source_if_unmodified_since.take(),
-        };
+        let conditions = conditions_of!(source of request.input);
         let source =
             self.source(&request.input.copy_source, &request.extensions, &conditions).await?;
         let input = request.input;
