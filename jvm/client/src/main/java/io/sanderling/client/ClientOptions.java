@@ -1,0 +1,104 @@
+package io.sanderling.client;
+
+import java.nio.file.Path;
+import java.util.Objects;
+
+/** Says how a client connects. Immutable: each {@code with} method returns other options. */
+public final class ClientOptions {
+    /** As in the native client: longer than the namenode needs to declare a silent node dead. */
+    private static final long TIMEOUT_MILLIS = 10_000;
+
+    private static final ClientOptions DEFAULT =
+            new ClientOptions(TIMEOUT_MILLIS, "", "", "", "", true);
+
+    private final long timeoutMillis;
+    private final String token;
+    private final String tokenFile;
+    private final String caFile;
+    private final String tlsName;
+    private final boolean sameHost;
+
+    private ClientOptions(
+            long timeoutMillis,
+            String token,
+            String tokenFile,
+            String caFile,
+            String tlsName,
+            boolean sameHost) {
+        this.timeoutMillis = timeoutMillis;
+        this.token = token;
+        this.tokenFile = tokenFile;
+        this.caFile = caFile;
+        this.tlsName = tlsName;
+        this.sameHost = sameHost;
+    }
+
+    /** Returns the options without a token and without TLS. */
+    public static ClientOptions create() {
+        return DEFAULT;
+    }
+
+    /**
+     * Sets how many milliseconds a call may take, whatever is tried meanwhile.
+     *
+     * @throws IllegalArgumentException when it is not positive
+     */
+    public ClientOptions withTimeoutMillis(long millis) {
+        if (millis <= 0) {
+            throw new IllegalArgumentException("timeoutMillis is not positive: " + millis);
+        }
+        return new ClientOptions(millis, token, tokenFile, caFile, tlsName, sameHost);
+    }
+
+    /** Sets the token to show. */
+    public ClientOptions withToken(String token) {
+        Objects.requireNonNull(token, "token");
+        return new ClientOptions(timeoutMillis, token, "", caFile, tlsName, sameHost);
+    }
+
+    /** Sets the file that has the token to show; it is read again when a connection is made. */
+    public ClientOptions withTokenFile(Path file) {
+        return new ClientOptions(
+                timeoutMillis, "", file.toString(), caFile, tlsName, sameHost);
+    }
+
+    /** Sets the PEM file of the authorities whose certificates are believed: TLS is spoken then. */
+    public ClientOptions withCaFile(Path file) {
+        return new ClientOptions(
+                timeoutMillis, token, tokenFile, file.toString(), tlsName, sameHost);
+    }
+
+    /** Sets the name that the cluster's certificates are made for; {@code sanderling} otherwise. */
+    public ClientOptions withTlsName(String name) {
+        Objects.requireNonNull(name, "name");
+        return new ClientOptions(timeoutMillis, token, tokenFile, caFile, name, sameHost);
+    }
+
+    /** Says whether datanodes of the same machine are read in their memory; they are, otherwise. */
+    public ClientOptions withSameHost(boolean sameHost) {
+        return new ClientOptions(timeoutMillis, token, tokenFile, caFile, tlsName, sameHost);
+    }
+
+    /** Returns how many milliseconds a call may take. */
+    public long timeoutMillis() {
+        return timeoutMillis;
+    }
+
+    byte[] facts(String address) {
+        return new FactsWriter()
+                .text("address", address)
+                .number(timeoutMillis)
+                .text("token", token)
+                .text("tokenFile", tokenFile)
+                .text("caFile", caFile)
+                .text("tlsName", tlsName)
+                .flag(sameHost)
+                .facts();
+    }
+
+    /** Hides the token. */
+    @Override
+    public String toString() {
+        return "ClientOptions(timeoutMillis=" + timeoutMillis + ", caFile=" + caFile + ")";
+    }
+}

@@ -1,0 +1,75 @@
+package io.sanderling.client;
+
+import java.io.IOException;
+
+/**
+ * Holds a job: its subtree goes when it ends. Its lease is renewed in native code until then, and
+ * by nobody when the process dies.
+ */
+public final class Job implements AutoCloseable {
+    /** How long a token holds that is asked for without saying: a day. */
+    private static final long TOKEN_MILLIS = 24L * 60 * 60 * 1000;
+
+    private final SanderlingClient client;
+    private final Guard guard;
+    private final String path;
+    private final long id;
+    private final long leaseMillis;
+
+    Job(SanderlingClient client, FactsReader facts) {
+        this.client = client;
+        this.guard = Guard.of(this, facts.number());
+        this.id = facts.number();
+        this.path = facts.text();
+        this.leaseMillis = facts.number();
+    }
+
+    /** Returns the root of the job's subtree. */
+    public String path() {
+        return path;
+    }
+
+    /** Returns the job's id. */
+    public long id() {
+        return id;
+    }
+
+    /** Returns after how many milliseconds without renewal the job ends. */
+    public long leaseMillis() {
+        return leaseMillis;
+    }
+
+    /** Tells whether the job has ended, here or because the namenode says so. */
+    public boolean hasEnded() {
+        long handle = guard.handle();
+        return handle == 0 || Native.hasEnded(this, handle);
+    }
+
+    /**
+     * Returns a token for the job's subtree alone, for a day or as long as the client's own holds.
+     *
+     * @throws BadRequestException where nobody is asked for a token
+     * @throws AccessDeniedException for more than the client's own token allows
+     */
+    public String token(String... rights) throws IOException {
+        return client.token(path, TOKEN_MILLIS, "job " + id, rights);
+    }
+
+    /**
+     * Ends the job; its subtree goes, unless it was to be kept. Does nothing the second time.
+     *
+     * @throws IOException when the namenode cannot be told: the job ends with its lease then
+     */
+    public void end() throws IOException {
+        long handle = guard.take();
+        if (handle != 0) {
+            Native.endJob(this, handle);
+        }
+    }
+
+    /** Ends the job as {@link #end()}. */
+    @Override
+    public void close() throws IOException {
+        end();
+    }
+}

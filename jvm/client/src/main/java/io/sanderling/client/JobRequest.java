@@ -1,0 +1,135 @@
+package io.sanderling.client;
+
+import java.util.Objects;
+
+/** Asks for a job: a subtree that lives as long as its application renews its lease. Immutable. */
+public final class JobRequest {
+    /** Lease of a job that asks for no other: survives a long pause of the garbage collector. */
+    private static final long LEASE_MILLIS = 60_000;
+
+    private final String path;
+    private final long leaseMillis;
+    private final long quotaBytes;
+    private final Hints hints;
+
+    private JobRequest(String path, long leaseMillis, long quotaBytes, Hints hints) {
+        this.path = path;
+        this.leaseMillis = leaseMillis;
+        this.quotaBytes = quotaBytes;
+        this.hints = hints;
+    }
+
+    /** Returns the request for a job with that subtree, a lease of a minute and no quota. */
+    public static JobRequest create(String path) {
+        Objects.requireNonNull(path, "path");
+        return new JobRequest(path, LEASE_MILLIS, -1, new Hints());
+    }
+
+    /**
+     * Sets after how many milliseconds without renewal the job ends.
+     *
+     * @throws IllegalArgumentException when it is not positive
+     */
+    public JobRequest withLeaseMillis(long millis) {
+        if (millis <= 0) {
+            throw new IllegalArgumentException("leaseMillis is not positive: " + millis);
+        }
+        return new JobRequest(path, millis, quotaBytes, hints);
+    }
+
+    /** Sets how many bytes the subtree may hold; -1 for as many as there is room. */
+    public JobRequest withQuotaBytes(long bytes) {
+        return new JobRequest(path, leaseMillis, PutOptions.checked("quotaBytes", bytes), hints);
+    }
+
+    /** Hints how many bytes there will be at the peak; -1 when nobody knows. */
+    public JobRequest withExpectedBytes(long bytes) {
+        Hints other = hints.copy();
+        other.expectedBytes = PutOptions.checked("expectedBytes", bytes);
+        return new JobRequest(path, leaseMillis, quotaBytes, other);
+    }
+
+    /** Hints how many bytes per second there will be at the peak; -1 when nobody knows. */
+    public JobRequest withThroughputBytesPerSecond(long bytes) {
+        Hints other = hints.copy();
+        other.throughputBytes = PutOptions.checked("throughputBytesPerSecond", bytes);
+        return new JobRequest(path, leaseMillis, quotaBytes, other);
+    }
+
+    /** Hints how many milliseconds of work compute a MiB of the data again; orders relocation. */
+    public JobRequest withRecomputeMillisPerMib(long millis) {
+        Hints other = hints.copy();
+        other.recomputeMillis = PutOptions.checked("recomputeMillisPerMib", millis);
+        return new JobRequest(path, leaseMillis, quotaBytes, other);
+    }
+
+    /** Hints how often each byte will still be read; -1 when nobody knows. */
+    public JobRequest withExpectedReads(int reads) {
+        Hints other = hints.copy();
+        other.expectedReads = (int) PutOptions.checked("expectedReads", reads);
+        return new JobRequest(path, leaseMillis, quotaBytes, other);
+    }
+
+    /** Hints whether the application waits on single small reads. */
+    public JobRequest withLatencySensitive(boolean latencySensitive) {
+        Hints other = hints.copy();
+        other.latencySensitive = latencySensitive;
+        return new JobRequest(path, leaseMillis, quotaBytes, other);
+    }
+
+    /** Says whether the job's objects are deleted by their first whole read. */
+    public JobRequest withDeleteAfterRead(boolean deleteAfterRead) {
+        Hints other = hints.copy();
+        other.deleteAfterRead = deleteAfterRead;
+        return new JobRequest(path, leaseMillis, quotaBytes, other);
+    }
+
+    /** Says whether the subtree stays when the job ends. */
+    public JobRequest withKeepAfterJob(boolean keepAfterJob) {
+        Hints other = hints.copy();
+        other.keepAfterJob = keepAfterJob;
+        return new JobRequest(path, leaseMillis, quotaBytes, other);
+    }
+
+    /** Returns the root of the job's subtree. */
+    public String path() {
+        return path;
+    }
+
+    byte[] facts() {
+        return new FactsWriter()
+                .text("path", path)
+                .number(leaseMillis)
+                .number(quotaBytes)
+                .number(hints.expectedBytes)
+                .number(hints.throughputBytes)
+                .number(hints.recomputeMillis)
+                .number(hints.expectedReads)
+                .flag(hints.latencySensitive)
+                .flag(hints.deleteAfterRead)
+                .flag(hints.keepAfterJob)
+                .facts();
+    }
+
+    private static final class Hints {
+        private long expectedBytes = -1;
+        private long throughputBytes = -1;
+        private long recomputeMillis = -1;
+        private int expectedReads = -1;
+        private boolean latencySensitive;
+        private boolean deleteAfterRead;
+        private boolean keepAfterJob;
+
+        private Hints copy() {
+            Hints copy = new Hints();
+            copy.expectedBytes = expectedBytes;
+            copy.throughputBytes = throughputBytes;
+            copy.recomputeMillis = recomputeMillis;
+            copy.expectedReads = expectedReads;
+            copy.latencySensitive = latencySensitive;
+            copy.deleteAfterRead = deleteAfterRead;
+            copy.keepAfterJob = keepAfterJob;
+            return copy;
+        }
+    }
+}

@@ -1,0 +1,96 @@
+package io.sanderling.client;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+
+/**
+ * Declares what the native half does. Facts cross as bytes in the order of {@link FactsWriter};
+ * what lives there is known here by a handle that is never used twice, so that one that was given
+ * back is refused and nothing else. The owner of a handle is passed along so that nobody takes it
+ * for forgotten before the native half holds what the handle stands for.
+ */
+final class Native {
+    private Native() {}
+
+    /** Tells the native half which class makes exceptions; returns its version. */
+    static native String initialize(Class<?> failure);
+
+    static native long connect(byte[] options) throws IOException;
+
+    static native String cluster(Object owner, long client) throws IOException;
+
+    static native byte[] call(Object owner, long client, int operation, byte[] facts)
+            throws IOException;
+
+    static native byte[] put(
+            Object owner, long client, byte[] facts, ByteBuffer bytes, int at, int length)
+            throws IOException;
+
+    static native byte[] putArray(
+            Object owner, long client, byte[] facts, byte[] bytes, int at, int length)
+            throws IOException;
+
+    static native Object[] get(Object owner, long client, byte[] path) throws IOException;
+
+    static native byte[] open(Object owner, long client, byte[] path) throws IOException;
+
+    static native byte[] openMany(Object owner, long client, byte[] paths) throws IOException;
+
+    static native void openManyAsync(Object owner, long client, byte[] paths, long ticket)
+            throws IOException;
+
+    static native Object[] readMany(
+            Object owner, long client, long[] readers, int[] counts, long[] offsets, long[] lengths)
+            throws IOException;
+
+    static native void readManyAsync(
+            Object owner, long client,
+            long[] readers,
+            int[] counts,
+            long[] offsets,
+            long[] lengths,
+            long ticket)
+            throws IOException;
+
+    /** Waits for answers: their tickets as a long[], then the answer to each. */
+    static native Object[] answers();
+
+    static native int read(
+            Object owner, long reader, long offset, ByteBuffer into, int at, int length)
+            throws IOException;
+
+    static native int readArray(
+            Object owner, long reader, long offset, byte[] into, int at, int length)
+            throws IOException;
+
+    static native byte[] refresh(Object owner, long reader) throws IOException;
+
+    static native byte[] create(Object owner, long client, byte[] facts) throws IOException;
+
+    static native byte[] append(Object owner, long client, byte[] path) throws IOException;
+
+    static native void write(Object owner, long writer, ByteBuffer bytes, int at, int length)
+            throws IOException;
+
+    static native void writeArray(Object owner, long writer, byte[] bytes, int at, int length)
+            throws IOException;
+
+    static native void flush(Object owner, long writer) throws IOException;
+
+    static native void setAttribute(Object owner, long writer, byte[] facts) throws IOException;
+
+    static native void setRecompute(Object owner, long writer, long millis) throws IOException;
+
+    static native byte[] commit(Object owner, long writer) throws IOException;
+
+    static native void abort(Object owner, long writer) throws IOException;
+
+    static native byte[] beginJob(Object owner, long client, byte[] facts) throws IOException;
+
+    static native boolean hasEnded(Object owner, long job);
+
+    static native void endJob(Object owner, long job) throws IOException;
+
+    /** Gives anything back that has a handle; a writer is aborted, a job renewed no more. */
+    static native void release(long handle);
+}

@@ -1,0 +1,10 @@
+package io.sanderling.client;
+
+/** Says that no object has this name, or that it was deleted or replaced since it was opened. */
+public final class NotFoundException extends SanderlingException {
+    private static final long serialVersionUID = 1L;
+
+    NotFoundException(Failure failure) {
+        super(failure);
+    }
+}

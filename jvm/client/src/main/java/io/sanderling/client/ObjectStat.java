@@ -1,0 +1,153 @@
+package io.sanderling.client;
+
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/** Holds facts about one object, as the namenode told them. */
+public final class ObjectStat {
+    private static final ObjectKind[] KINDS = ObjectKind.values();
+
+    private final String path;
+    private final long object;
+    private final ObjectKind kind;
+    private final long length;
+    private final long lostBytes;
+    private final boolean isSealed;
+    private final long modifiedAtMillis;
+    private final long createdAtMillis;
+    private final long expiresInMillis;
+    private final long blocks;
+    private final long entries;
+    private final long job;
+    private final String storageClass;
+    private final boolean isListed;
+    private final boolean isDeletedAfterRead;
+    private final Map<String, String> attributes;
+
+    ObjectStat(FactsReader facts) {
+        path = facts.text();
+        object = facts.number();
+        kind = KINDS[facts.small()];
+        length = facts.number();
+        lostBytes = facts.number();
+        isSealed = facts.flag();
+        modifiedAtMillis = facts.number();
+        createdAtMillis = facts.number();
+        expiresInMillis = facts.number();
+        blocks = facts.number();
+        entries = facts.number();
+        job = facts.number();
+        storageClass = facts.text();
+        isListed = facts.flag();
+        isDeletedAfterRead = facts.flag();
+        attributes = texts(facts);
+    }
+
+    private static Map<String, String> texts(FactsReader facts) {
+        int count = facts.count();
+        if (count == 0) {
+            return Collections.emptyMap();
+        }
+        Map<String, String> texts = new LinkedHashMap<>();
+        for (int at = 0; at < count; at++) {
+            texts.put(facts.text(), facts.text());
+        }
+        return Collections.unmodifiableMap(texts);
+    }
+
+    /** Returns the path. */
+    public String path() {
+        return path;
+    }
+
+    /** Returns the last component of the path; of the root, the empty text. */
+    public String name() {
+        return path.substring(path.lastIndexOf('/') + 1);
+    }
+
+    /** Returns the object's id, which a rename keeps and a replacement changes. */
+    public long object() {
+        return object;
+    }
+
+    /** Returns what it is. */
+    public ObjectKind kind() {
+        return kind;
+    }
+
+    /** Tells whether it holds other objects: a directory, multifile or table. */
+    public boolean isDirectory() {
+        return kind != ObjectKind.FILE && kind != ObjectKind.KEY_VALUE;
+    }
+
+    /** Returns the published bytes; of a multifile or table the sum of its parts. */
+    public long length() {
+        return length;
+    }
+
+    /** Returns how many of the bytes were declared lost. */
+    public long lostBytes() {
+        return lostBytes;
+    }
+
+    /** Tells whether its writer has committed it. Directories always are. */
+    public boolean isSealed() {
+        return isSealed;
+    }
+
+    /** Returns when its bytes or entries last changed, in milliseconds since 1970. */
+    public long modifiedAtMillis() {
+        return modifiedAtMillis;
+    }
+
+    /** Returns when it was created, in milliseconds since 1970; -1 in a listing. */
+    public long createdAtMillis() {
+        return createdAtMillis;
+    }
+
+    /** Returns the milliseconds left by its TTL; -1 without one, and in a listing. */
+    public long expiresInMillis() {
+        return expiresInMillis;
+    }
+
+    /** Returns how many blocks with bytes it has; -1 in a listing. */
+    public long blocks() {
+        return blocks;
+    }
+
+    /** Returns how many entries a directory has; -1 in a listing. */
+    public long entries() {
+        return entries;
+    }
+
+    /** Returns the id of the job it belongs to; -1 without one, and in a listing. */
+    public long job() {
+        return job;
+    }
+
+    /** Returns where its blocks go, such as {@code dram:fall-through}; empty in a listing. */
+    public String storageClass() {
+        return storageClass;
+    }
+
+    /** Tells whether its directory's listing shows it. */
+    public boolean isListed() {
+        return isListed;
+    }
+
+    /** Tells whether the first whole {@link SanderlingClient#get} deletes it. */
+    public boolean isDeletedAfterRead() {
+        return isDeletedAfterRead;
+    }
+
+    /** Returns the texts kept beside its bytes; empty in a listing that did not ask for them. */
+    public Map<String, String> attributes() {
+        return attributes;
+    }
+
+    @Override
+    public String toString() {
+        return path + " (" + kind + ", " + length + " bytes)";
+    }
+}

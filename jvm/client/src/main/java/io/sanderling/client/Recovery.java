@@ -1,0 +1,15 @@
+package io.sanderling.client;
+
+/** Says what a caller does next after an error. */
+public enum Recovery {
+    /** What was remembered is out of date: look the object up again, then try again. */
+    REFRESH,
+    /** Try the same again after {@link SanderlingException#retryAfterMillis()}. */
+    RETRY_AFTER,
+    /** The bytes are gone: compute exactly what is named again. Retrying does not help. */
+    RECOMPUTE,
+    /** Neither the caller nor the cluster can mend it: tell an operator. */
+    REPORT,
+    /** The request itself is wrong: correct it. */
+    FIX
+}

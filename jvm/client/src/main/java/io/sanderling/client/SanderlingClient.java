@@ -1,0 +1,339 @@
+package io.sanderling.client;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.concurrent.CompletableFuture;
+
+/**
+ * Connects to a cluster and reads, writes and names objects there. Safe for many threads; calls
+ * wait for their answer, at most as long as {@link ClientOptions#timeoutMillis()}. Each throws the
+ * {@link SanderlingException} that docs/ERRORS.md names, and {@link ClosedException} after the
+ * close. Readers, writers and jobs that were opened before the close work on until their own.
+ */
+public final class SanderlingClient implements AutoCloseable {
+    private final Guard guard;
+    private final String address;
+    private final String cluster;
+
+    private SanderlingClient(String address, long handle) throws IOException {
+        this.guard = Guard.of(this, handle);
+        this.address = address;
+        this.cluster = Native.cluster(this, handle);
+    }
+
+    /**
+     * Connects to the namenode at {@code host:port}.
+     *
+     * @throws UnreachableException when nobody listens there: start a namenode, or correct it
+     * @throws AccessDeniedException when the token is missing or does not hold
+     * @throws NativeLibraryException when the native half cannot be loaded here
+     */
+    public static SanderlingClient connect(String address, ClientOptions options)
+            throws IOException {
+        Objects.requireNonNull(options, "options");
+        byte[] facts = options.facts(Objects.requireNonNull(address, "address"));
+        Library.load();
+        return new SanderlingClient(address, Native.connect(facts));
+    }
+
+    /** Returns the namenode's address as it was given. */
+    public String address() {
+        return address;
+    }
+
+    /** Returns the cluster's id in hexadecimal digits. */
+    public String cluster() {
+        return cluster;
+    }
+
+    /**
+     * Returns facts about an object.
+     *
+     * @throws NotFoundException when no object has the name
+     */
+    public ObjectStat stat(String path) throws IOException {
+        return new ObjectStat(call(Operation.STAT, FactsWriter.ofText("path", path)));
+    }
+
+    /** Tells whether an object has the name. */
+    public boolean exists(String path) throws IOException {
+        return call(Operation.EXISTS, FactsWriter.ofText("path", path)).flag();
+    }
+
+    /**
+     * Returns what a directory holds, sorted by name. What changes meanwhile may be in it or not.
+     *
+     * @throws NotADirectoryException when it is a file
+     */
+    public List<ObjectStat> list(String path) throws IOException {
+        return list(Operation.LIST, path);
+    }
+
+    /** Returns the same with the attributes of each. */
+    public List<ObjectStat> listWithAttributes(String path) throws IOException {
+        return list(Operation.LIST_WITH_ATTRIBUTES, path);
+    }
+
+    private List<ObjectStat> list(int operation, String path) throws IOException {
+        FactsReader facts = call(operation, FactsWriter.ofText("path", path));
+        int count = facts.count();
+        List<ObjectStat> all = new ArrayList<>(count);
+        for (int at = 0; at < count; at++) {
+            all.add(new ObjectStat(facts));
+        }
+        return all;
+    }
+
+    /**
+     * Makes a directory; with {@code parents} also those above it, and it may exist already.
+     *
+     * @throws AlreadyExistsException when something has the name
+     */
+    public void makeDirectory(String path, boolean parents) throws IOException {
+        call(Operation.MAKE_DIRECTORY, new FactsWriter().text("path", path).flag(parents).facts());
+    }
+
+    /**
+     * Moves an object, with everything in it, to another name at once.
+     *
+     * @throws AlreadyExistsException when the name is taken, unless both are files and
+     *     {@code replace} is set
+     */
+    public void rename(String from, String to, boolean replace) throws IOException {
+        FactsWriter facts = new FactsWriter().text("from", from).text("to", to).flag(replace);
+        call(Operation.RENAME, facts.facts());
+    }
+
+    /**
+     * Deletes an object and returns how many went.
+     *
+     * @throws NotFoundException when no object has the name
+     * @throws NotEmptyException for a directory that holds something, unless {@code recursive}
+     */
+    public long delete(String path, boolean recursive) throws IOException {
+        byte[] facts = new FactsWriter().text("path", path).flag(recursive).facts();
+        return call(Operation.DELETE, facts).number();
+    }
+
+    /** Returns what a subtree holds. */
+    public Usage usage(String path) throws IOException {
+        return new Usage(call(Operation.USAGE, FactsWriter.ofText("path", path)));
+    }
+
+    /** Returns the datanodes that are not gone. */
+    public List<NodeInfo> nodes() throws IOException {
+        FactsReader facts = call(Operation.NODES, new byte[0]);
+        int count = facts.count();
+        List<NodeInfo> nodes = new ArrayList<>(count);
+        for (int at = 0; at < count; at++) {
+            nodes.add(new NodeInfo(facts));
+        }
+        return nodes;
+    }
+
+    /** Returns how much room the datanodes have. */
+    public Capacity capacity() throws IOException {
+        return new Capacity(nodes());
+    }
+
+    /**
+     * Gives an object that many milliseconds to live; -1 keeps it until it is deleted.
+     *
+     * @throws IllegalArgumentException when it is below -1
+     */
+    public void setTtl(String path, long millisOrMinusOne) throws IOException {
+        long millis = PutOptions.checked("millisOrMinusOne", millisOrMinusOne);
+        call(Operation.SET_TTL, new FactsWriter().text("path", path).number(millis).facts());
+    }
+
+    /** Sets what is kept beside an object's bytes, in place of all that was. */
+    public void setAttributes(String path, Map<String, String> attributes) throws IOException {
+        FactsWriter facts = new FactsWriter().text("path", path).texts("attributes", attributes);
+        call(Operation.SET_ATTRIBUTES, facts.facts());
+    }
+
+    /**
+     * Makes one file of the blocks of others, in their order, and takes the others away, in one
+     * step and without moving a byte.
+     *
+     * @throws BadRequestException {@code WrongKind} of a part that is no committed file, or is a
+     *     value in the catalog and not the first
+     */
+    public void concat(List<String> parts, String to, PutOptions options) throws IOException {
+        FactsWriter facts = new FactsWriter().text("to", to).all(options.facts());
+        call(Operation.CONCAT, facts.texts("parts", parts).facts());
+    }
+
+    /**
+     * Writes a whole object of what remains of a buffer, whose position moves to its limit. The
+     * bytes must not be changed before the return.
+     */
+    public ObjectStat put(String path, ByteBuffer bytes, PutOptions options) throws IOException {
+        byte[] facts = new FactsWriter().text("path", path).all(options.facts()).facts();
+        int length = bytes.remaining();
+        byte[] stat;
+        if (bytes.isDirect()) {
+            stat = Native.put(this, handle(), facts, bytes, bytes.position(), length);
+        } else if (bytes.hasArray()) {
+            int at = bytes.arrayOffset() + bytes.position();
+            stat = Native.putArray(this, handle(), facts, bytes.array(), at, length);
+        } else {
+            byte[] copy = new byte[length];
+            bytes.duplicate().get(copy);
+            stat = Native.putArray(this, handle(), facts, copy, 0, length);
+        }
+        bytes.position(bytes.limit());
+        return new ObjectStat(new FactsReader(stat));
+    }
+
+    /**
+     * Reads a whole object.
+     *
+     * @throws DataUnavailableException with exactly what is lost
+     * @throws BadRequestException {@code TooLarge} when it is longer than a buffer can be
+     */
+    public Buffer get(String path) throws IOException {
+        Object[] parts = Native.get(this, handle(), FactsWriter.ofText("path", path));
+        return Answers.fetched(parts).get(0).buffers()[0];
+    }
+
+    /**
+     * Opens an object for reading.
+     *
+     * @throws NotFoundException when no object has the name
+     */
+    public Reader open(String path) throws IOException {
+        byte[] facts = Native.open(this, handle(), FactsWriter.ofText("path", path));
+        return new Reader(this, new FactsReader(facts));
+    }
+
+    /** Opens many objects, in the order of the paths; what fails for one is in its place. */
+    public List<Opened> openMany(List<String> paths) throws IOException {
+        byte[] facts = Native.openMany(this, handle(), FactsWriter.ofTexts("paths", paths));
+        return Answers.opened(this, facts);
+    }
+
+    /** Begins to open many objects, as {@link #openMany}. */
+    public CompletableFuture<List<Opened>> openManyAsync(List<String> paths) {
+        byte[] facts = FactsWriter.ofTexts("paths", paths);
+        return Completions.begin(
+                ticket -> Native.openManyAsync(this, handle(), facts, ticket),
+                parts -> Answers.opened(this, (byte[]) parts[0]));
+    }
+
+    /**
+     * Reads ranges of many open objects, in the order given. What a datanode holds of all of them
+     * travels together; what fails for one object is in its place.
+     */
+    public List<Fetched> readMany(List<Ranges> wanted) throws IOException {
+        Wanted flat = new Wanted(wanted);
+        Object[] parts = Native.readMany(
+                flat, handle(), flat.readers, flat.counts, flat.offsets, flat.lengths);
+        return Answers.fetched(parts);
+    }
+
+    /** Begins to read ranges of many open objects, as {@link #readMany}. */
+    public CompletableFuture<List<Fetched>> readManyAsync(List<Ranges> wanted) {
+        return Completions.begin(
+                ticket -> {
+                    Wanted flat = new Wanted(wanted);
+                    Native.readManyAsync(
+                            flat,
+                            handle(),
+                            flat.readers,
+                            flat.counts,
+                            flat.offsets,
+                            flat.lengths,
+                            ticket);
+                },
+                Answers::fetched);
+    }
+
+    /** Creates an object and returns its writer. */
+    public Writer create(String path, PutOptions options) throws IOException {
+        byte[] facts = new FactsWriter().text("path", path).all(options.facts()).facts();
+        return new Writer(path, new FactsReader(Native.create(this, handle(), facts)));
+    }
+
+    /**
+     * Opens a committed file to write at its end.
+     *
+     * @throws SecondWriterException while another writer has it
+     */
+    public Writer append(String path) throws IOException {
+        byte[] facts = FactsWriter.ofText("path", path);
+        return new Writer(path, new FactsReader(Native.append(this, handle(), facts)));
+    }
+
+    /**
+     * Returns where a range of an object is now, block by block, cut to the range. Bytes that live
+     * in the catalog are nowhere.
+     */
+    public List<BlockPlace> places(String path, long offset, long length) throws IOException {
+        if (offset < 0 || length < 0) {
+            throw new IllegalArgumentException("range " + offset + "+" + length + " is negative");
+        }
+        FactsWriter request = new FactsWriter().text("path", path).number(offset).number(length);
+        FactsReader facts = call(Operation.PLACES, request.facts());
+        int count = facts.count();
+        List<BlockPlace> places = new ArrayList<>(count);
+        for (int at = 0; at < count; at++) {
+            places.add(new BlockPlace(facts));
+        }
+        return places;
+    }
+
+    /**
+     * Makes a job, whose lease is renewed from now on until it is ended or closed.
+     *
+     * @throws BadRequestException {@code WrongKind} when the subtree is not empty or another job's
+     */
+    public Job beginJob(JobRequest request) throws IOException {
+        byte[] facts = request.facts();
+        return new Job(this, new FactsReader(Native.beginJob(this, handle(), facts)));
+    }
+
+    /**
+     * Returns a token that allows less than the client's own, for a subtree and that long.
+     *
+     * @throws BadRequestException where nobody is asked for a token
+     * @throws AccessDeniedException for more than the client's own token allows
+     */
+    public String token(String subtree, long lifetimeMillis, String subject, String... rights)
+            throws IOException {
+        FactsWriter facts = new FactsWriter()
+                .text("subtree", subtree)
+                .number(PutOptions.checked("lifetimeMillis", lifetimeMillis))
+                .text("subject", subject)
+                .texts("rights", Arrays.asList(rights));
+        return call(Operation.TOKEN, facts.facts()).text();
+    }
+
+    /** Returns what the client has counted since it connected. */
+    public ClientMetrics metrics() throws IOException {
+        return new ClientMetrics(call(Operation.METRICS, new byte[0]));
+    }
+
+    /** Closes the client; does nothing the second time. */
+    @Override
+    public void close() {
+        guard.release();
+    }
+
+    private FactsReader call(int operation, byte[] facts) throws IOException {
+        return new FactsReader(Native.call(this, handle(), operation, facts));
+    }
+
+    private long handle() throws ClosedException {
+        long handle = guard.handle();
+        if (handle == 0) {
+            throw ClosedException.of("the client of " + address);
+        }
+        return handle;
+    }
+}

@@ -1,0 +1,36 @@
+package io.sanderling.client;
+
+/** Says what a subtree holds. */
+public final class Usage {
+    private final long files;
+    private final long directories;
+    private final long bytes;
+    private final long lostBytes;
+
+    Usage(FactsReader facts) {
+        files = facts.number();
+        directories = facts.number();
+        bytes = facts.number();
+        lostBytes = facts.number();
+    }
+
+    /** Returns how many files and key-values there are. */
+    public long files() {
+        return files;
+    }
+
+    /** Returns how many directories, multifiles and tables there are. */
+    public long directories() {
+        return directories;
+    }
+
+    /** Returns the published bytes. */
+    public long bytes() {
+        return bytes;
+    }
+
+    /** Returns how many of them are lost. */
+    public long lostBytes() {
+        return lostBytes;
+    }
+}
