@@ -1,0 +1,129 @@
+package io.sanderling.hadoop;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.net.ServerSocket;
+import java.net.URI;
+
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+import org.junit.jupiter.api.Test;
+
+/** What a configuration may say, and that a wrong one is refused in one sentence. */
+class SettingsTest {
+    @Test
+    void address_is_of_the_uri_or_else_of_the_configuration() throws IOException {
+        Configuration conf = configuration("fs.sanderling.address", "one:1");
+        assertEquals("one:1", Settings.of(URI.create("sanderling:///a"), conf).address);
+        assertEquals("two:2", Settings.of(URI.create("sanderling://two:2/a"), conf).address);
+    }
+
+    @Test
+    void missing_address_says_what_to_set() {
+        String said = refused("sanderling:///a", new Configuration(false));
+        assertTrue(said.contains("fs.sanderling.address"), said);
+    }
+
+    @Test
+    void host_without_a_port_is_not_taken_for_one() {
+        String said = refused("sanderling://data/a", new Configuration(false));
+        assertTrue(said.contains("sanderling://data has no port"), said);
+        assertTrue(said.contains("sanderling:///path"), said);
+    }
+
+    @Test
+    void address_that_is_none_is_refused() {
+        for (String wrong : new String[] {"host", "host:", ":7600", "host:x", "host:0"}) {
+            String said = refused("sanderling:///", configuration("fs.sanderling.address", wrong));
+            assertTrue(said.contains(wrong) && said.contains("host:port"), said);
+        }
+    }
+
+    @Test
+    void unknown_key_is_refused_with_the_known_ones() {
+        Configuration conf = configuration("fs.sanderling.adress", "one:1");
+        String said = refused("sanderling://one:1/", conf);
+        assertTrue(said.contains("fs.sanderling.adress"), said);
+        assertTrue(said.contains("fs.sanderling.address"), said);
+    }
+
+    @Test
+    void keys_that_hadoop_reads_are_known() throws IOException {
+        Configuration conf = configuration("fs.sanderling.impl.disable.cache", "true");
+        conf.set("fs.sanderling.impl", SanderlingFileSystem.class.getName());
+        Settings.of(URI.create("sanderling://one:1/"), conf);
+    }
+
+    @Test
+    void wrong_values_are_refused_with_the_key_and_what_it_may_be() {
+        String[][] wrong = {
+            {"fs.sanderling.timeout", "soon"}, {"fs.sanderling.timeout", "0s"},
+            {"fs.sanderling.block.size", "big"}, {"fs.sanderling.block.size", "-1"},
+            {"fs.sanderling.read.ahead", "10g"}, {"fs.sanderling.ttl", "-3s"},
+            {"fs.sanderling.same.host", "yes"}};
+        for (String[] each : wrong) {
+            String said = refused("sanderling://one:1/", configuration(each[0], each[1]));
+            assertTrue(said.contains(each[0]) && said.contains(each[1]), said);
+            assertTrue(said.contains("must be"), said);
+        }
+    }
+
+    @Test
+    void two_tokens_are_one_too_many() {
+        Configuration conf = configuration("fs.sanderling.token", "secret-token");
+        conf.set("fs.sanderling.token.file", "/a");
+        String said = refused("sanderling://one:1/", conf);
+        assertTrue(said.contains("fs.sanderling.token.file"), said);
+        assertFalse(said.contains("secret-token"), said);
+    }
+
+    @Test
+    void nobody_at_the_address_is_said_with_the_address() throws IOException {
+        int port;
+        try (ServerSocket socket = new ServerSocket(0)) {
+            port = socket.getLocalPort();
+        }
+        Configuration conf = configuration("fs.sanderling.timeout", "2s");
+        String uri = "sanderling://127.0.0.1:" + port + "/";
+        IOException refusal = assertThrows(IOException.class,
+                () -> FileSystem.newInstance(URI.create(uri), conf));
+        assertTrue(refusal.getMessage().contains("127.0.0.1:" + port), refusal.getMessage());
+    }
+
+    @Test
+    void service_file_makes_the_scheme_known() throws Exception {
+        assertEquals(SanderlingFileSystem.class,
+                FileSystem.getFileSystemClass("sanderling", new Configuration()));
+    }
+
+    @Test
+    void file_system_of_the_configured_address_has_paths_without_one() throws Exception {
+        Configuration conf = configuration("fs.sanderling.address", Cluster.shared().address());
+        conf.set("fs.defaultFS", "sanderling:///");
+        try (FileSystem fs = FileSystem.newInstance(conf)) {
+            Path path = new Path("/settings/a");
+            fs.create(path).close();
+            assertEquals("sanderling:/settings/a", fs.getFileStatus(path).getPath().toString());
+            assertTrue(fs.exists(new Path("sanderling:///settings/a")));
+            assertTrue(fs.delete(path.getParent(), true));
+        }
+    }
+
+    private static Configuration configuration(String key, String value) {
+        Configuration conf = new Configuration(false);
+        conf.set(key, value);
+        return conf;
+    }
+
+    private static String refused(String uri, Configuration conf) {
+        IOException refusal = assertThrows(
+                IOException.class, () -> Settings.of(URI.create(uri), conf));
+        assertFalse(refusal.getMessage().contains("\n"), refusal.getMessage());
+        return refusal.getMessage();
+    }
+}
