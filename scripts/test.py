@@ -28,6 +28,26 @@ TAIL_LINES = 60
 TAIL_COLUMNS = 200
 # Lines shown of one failed test.
 TEST_LINES = 25
+# Scripts, with the tests of them if not all, by the environment of the Spark that they run on. What
+# does not depend on the version of Spark runs on one.
+SPARK_BENCH = ("bench/spark/run.py --check --scale 0.1 --no-jobs --queries 4,67,78,95 "
+               "--modes native,sanderling --datanodes 2 --dram 256MiB --spark")
+SPARK_TESTS = {
+    "spark43": [
+        "scripts/spark_results_test.py",
+        "scripts/spark_faults_test.py",
+        "scripts/spark_start_test.py",
+        "scripts/spark_files_test.py",
+        "scripts/spark_chaos.py --scale 0.1 --rounds 1 --queries 4,11,67,95 --dram 192MiB",
+        f"{SPARK_BENCH} 4.3",
+    ],
+    "spark35": [
+        "scripts/spark_results_test.py",
+        "scripts/spark_faults_test.py StoreTest",
+        "scripts/spark_files_test.py",
+        f"{SPARK_BENCH} 3.5",
+    ],
+}
 # The exit code of `sanderling --timeout` when the time is over.
 DEADLINE = 124
 
@@ -202,17 +222,25 @@ def pytest(name: str, venv: str, tests: str) -> Counts:
     if not report.exists():
         return Counts(failed=1)
     counts = Counts()
+    count_cases(counts, report)
+    if not result.is_fine and not counts.failed:
+        counts.failed = 1
+    return counts
+
+
+def count_cases(counts: Counts, report: Path) -> None:
+    """Counts the tests of a report in JUnit's format."""
     for case in xml.parse(report).iter("testcase"):
         skip = case.find("skipped")
         if case.find("failure") is not None or case.find("error") is not None:
             counts.failed += 1
         elif skip is not None:
-            counts.skipped.append(f"{case.get('name')}: {skip.get('message')}")
+            # Surefire has the reason behind the name of an exception, above its stack.
+            reason = skip.get("message") or (skip.text or "no reason given").splitlines()[0]
+            reason = re.sub(r"^[\w.]+Exception: (Assumption failed: )?", "", reason)
+            counts.skipped.append(f"{case.get('name')}: {reason}")
         else:
             counts.passed += 1
-    if not result.is_fine and not counts.failed:
-        counts.failed = 1
-    return counts
 
 
 def step_s3(_options: argparse.Namespace) -> Counts:
@@ -240,6 +268,94 @@ def add(counts: Counts, name: str, venv: str) -> None:
     passed = len(re.findall(r"\.\.\. ok$", result.log, re.MULTILINE))
     counts.passed += passed
     counts.failed += 0 if result.is_fine and passed else 1
+
+
+def step_jvm(_options: argparse.Namespace) -> Counts:
+    """Builds the Java client and what stands on it, and runs the tests of its modules."""
+    if not shutil.which("mvn"):
+        return Counts(skipped=["Maven and a JDK are not installed: apt install maven"])
+    if not SANDERLING.exists():
+        print(f"{SANDERLING} is not there: the step python makes it")
+        return Counts(failed=1)
+    for report in ROOT.glob("jvm/*/target/surefire-reports/TEST-*.xml"):
+        report.unlink()
+    # Unoptimized: most of it the step rust has built, and what is tested is not its speed.
+    if not run("jvm-native", ["scripts/build-jvm.sh"]).is_fine:
+        return Counts(failed=1)
+    verify = ["mvn", "--batch-mode", "--no-transfer-progress", "--fail-at-end", "-f",
+              "jvm/pom.xml", "verify"]
+    result = run("jvm", verify, seconds=1800)
+    counts = Counts()
+    for report in sorted(ROOT.glob("jvm/*/target/surefire-reports/TEST-*.xml")):
+        count_cases(counts, report)
+    if not (result.is_fine and counts.passed) and not counts.failed:
+        counts.failed = 1
+    return counts
+
+
+def step_spark(_options: argparse.Namespace) -> Counts:
+    """Runs Spark's own shuffle suites, and real applications of two Sparks, with our shuffle."""
+    if not shutil.which("mvn"):
+        return Counts(skipped=["Maven and a JDK are not installed: apt install maven"])
+    if not SANDERLING.exists() or not list(ROOT.glob("jvm/spark/target/sanderling-spark-*.jar")):
+        print(f"{SANDERLING} or the jar in jvm/spark/target is not there: the steps python and jvm "
+              "make them")
+        return Counts(failed=1)
+    counts = Counts()
+    suites = run("spark-suites", [sys.executable, "scripts/spark_suites.py"], seconds=1800)
+    found = re.search(r"^(\d+) passed, (\d+) failed, \d+ skipped$", suites.log, re.MULTILINE)
+    counts.passed += int(found[1]) if found else 0
+    counts.failed += int(found[2]) if found else 1
+    counts.skipped += re.findall(r"^SKIPPED (.*)$", suites.log, re.MULTILINE)
+    for name in ["event_log", "results", "summary"]:
+        add_unittest(counts, f"spark-{name}", [sys.executable, f"bench/spark/test_{name}.py"])
+    lines = []
+    for spark, scripts in SPARK_TESTS.items():
+        if not run(f"venv-{spark}", ["scripts/venv.sh", spark]).is_fine:
+            counts.skipped.append(f"pyspark could not be installed: scripts/venv.sh {spark}")
+            continue
+        lines += [f"{spark}={jars}" for jars in
+                  ROOT.glob(f".venv-{spark}/lib/python*/site-packages/pyspark/jars")]
+        for script in scripts:
+            path, *words = script.split()
+            name = f"{spark}-{Path(path).stem}"
+            command = [f".venv-{spark}/bin/python", path, *words]
+            if path.endswith("_test.py"):
+                add_unittest(counts, name, command)
+            else:
+                is_fine = run(name, command, seconds=1200).is_fine
+                counts.passed += is_fine
+                counts.failed += not is_fine
+    add_lines(counts, lines)
+    return counts
+
+
+def add_lines(counts: Counts, lines: list[str]) -> None:
+    """Runs applications in Java on the jars of each Spark and the one jar of ours."""
+    if not lines:
+        return
+    report = ROOT / "jvm/spark/target/surefire-reports"
+    report /= "TEST-org.apache.spark.shuffle.sanderling.ShuffleTest.xml"
+    report.unlink(missing_ok=True)
+    command = ["mvn", "--batch-mode", "--no-transfer-progress", "-f", "jvm/pom.xml", "-pl", "spark",
+               "-am", "-Dtest=ShuffleTest", "-Dsurefire.failIfNoSpecifiedTests=false",
+               f"-Dspark.lines={','.join(lines)}", "verify"]
+    is_fine = run("spark-lines", command, seconds=1800).is_fine
+    if report.exists():
+        count_cases(counts, report)
+    elif not is_fine:
+        counts.failed += 1
+
+
+def add_unittest(counts: Counts, name: str, command: list[str]) -> None:
+    """Runs a script of unittest and counts its tests by its last line."""
+    result = run(name, command, seconds=1800)
+    ran = re.search(r"^Ran (\d+) tests? in", result.log, re.MULTILINE)
+    bad = sum(map(int, re.findall(r"(?:failures|errors)=(\d+)", result.log)))
+    skipped = re.findall(r"\.\.\. skipped '(.*)'$", result.log, re.MULTILINE)
+    counts.skipped += skipped
+    counts.passed += max(0, int(ran[1]) - bad - len(skipped)) if ran else 0
+    counts.failed += max(bad, 0 if result.is_fine and ran else 1)
 
 
 def step_docs(_options: argparse.Namespace) -> Counts:
@@ -307,6 +423,8 @@ STEPS = {
     "python": step_python,
     "interop": step_interop,
     "s3": step_s3,
+    "jvm": step_jvm,
+    "spark": step_spark,
     "docs": step_docs,
     "bench": step_bench,
     "simulation": step_simulation,

@@ -1,0 +1,255 @@
+package org.apache.spark.shuffle.sanderling;
+
+import io.sanderling.client.BadRequestException;
+import io.sanderling.client.ClientOptions;
+import io.sanderling.client.Job;
+import io.sanderling.client.JobRequest;
+import io.sanderling.client.NotFoundException;
+import io.sanderling.client.ObjectStat;
+import io.sanderling.client.SanderlingClient;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import org.apache.spark.MapOutputTrackerMaster;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.package$;
+import org.apache.spark.rpc.RpcEndpointRef;
+
+/** Is the driver's half of the manager: owns the application's subtree, forgets what is lost. */
+final class Driver implements AutoCloseable {
+    /** Attempts of one application whose subtrees lie side by side. */
+    private static final int ATTEMPTS_MAX = 100;
+
+    private final Settings settings;
+    private final CannotStartException refusal;
+    private final SanderlingClient client;
+    private final ExecutorService cleaner;
+    private volatile Store store;
+    private volatile Job job;
+    private RpcEndpointRef endpoint;
+
+    private Driver(Settings settings, SanderlingClient client, CannotStartException refusal) {
+        this.settings = settings;
+        this.client = client;
+        this.refusal = refusal;
+        this.cleaner = Executors.newSingleThreadExecutor(work -> {
+            Thread thread = new Thread(work, "sanderling-cleaner");
+            thread.setDaemon(true);
+            return thread;
+        });
+    }
+
+    /** Connects, or keeps why not for {@link #begin}. */
+    static Driver of(SparkConf conf) {
+        Settings settings = null;
+        try {
+            settings = new Settings(conf);
+            String sentence = settings.refusal(conf, package$.MODULE$.SPARK_VERSION());
+            if (sentence != null) {
+                return new Driver(settings, null, new CannotStartException(sentence, null));
+            }
+            Driver driver = new Driver(settings, connect(settings), null);
+            // Executors get a narrower one, and neither they nor any page is to see this one.
+            conf.remove(Settings.TOKEN);
+            return driver;
+        } catch (IOException | IllegalArgumentException | LinkageError error) {
+            String why = settings == null
+                    ? error.getMessage()
+                    : "Sanderling at " + settings.address + " cannot be used: "
+                            + String.valueOf(error.getMessage())
+                                    .replace("--tls-ca", Settings.CA_FILE);
+            return new Driver(settings, null, new CannotStartException(why, error));
+        }
+    }
+
+    /**
+     * Begins the application's job and answers executors from now on.
+     *
+     * @throws CannotStartException with the one sentence that says why not
+     */
+    void begin() {
+        if (refusal != null) {
+            throw refusal;
+        }
+        SparkEnv env = SparkEnv.get();
+        String path = settings.root + '/' + env.conf().getAppId();
+        try {
+            job = beginJob(path);
+        } catch (IOException error) {
+            throw new CannotStartException("Sanderling at " + settings.address
+                    + " does not let the application have " + path + ": " + error.getMessage(),
+                    error);
+        }
+        store = new Store(client, job.path(), settings.storageClass, null);
+        store.show();
+        endpoint = env.rpcEnv().setupEndpoint(
+                DriverEndpoint.NAME, new DriverEndpoint(env.rpcEnv(), this));
+        Log.LOG.info("map outputs go to Sanderling at {}, below {}", settings.address, job.path());
+    }
+
+    /** Ends the application's job: its subtree goes. */
+    void end() {
+        if (endpoint != null) {
+            SparkEnv.get().rpcEnv().stop(endpoint);
+            endpoint = null;
+        }
+        if (job != null) {
+            try {
+                job.end();
+            } catch (IOException error) {
+                Log.LOG.warn("{} goes when its lease ends: {}", job.path(), error.getMessage());
+            }
+            job = null;
+        }
+    }
+
+    /**
+     * Returns the way to the store.
+     *
+     * @throws IllegalStateException before the application has begun
+     */
+    Store store() {
+        if (store == null) {
+            throw new IllegalStateException("the application has not begun");
+        }
+        return store;
+    }
+
+    /** Returns what executors are told: among it a token for the application's subtree alone. */
+    Application application() throws IOException {
+        boolean isSecured = !settings.token.isEmpty() || !settings.tokenFile.isEmpty();
+        String token = isSecured ? job.token("read", "write") : "";
+        byte[] authorities =
+                settings.caFile.isEmpty() ? new byte[0] : Files.readAllBytes(file(settings.caFile));
+        return new Application(settings, job.path(), token, authorities);
+    }
+
+    void makeDirectory(int shuffleId) {
+        String directory = MapNames.directory(store().root(), shuffleId);
+        try {
+            client.makeDirectory(directory, false);
+        } catch (IOException error) {
+            throw new IllegalStateException("shuffle " + shuffleId
+                    + " has no place in Sanderling: " + error.getMessage(), error);
+        }
+    }
+
+    void removeDirectory(int shuffleId, boolean blocking) {
+        String directory = MapNames.directory(store().root(), shuffleId);
+        if (blocking) {
+            remove(directory);
+        } else {
+            cleaner.execute(() -> remove(directory));
+        }
+    }
+
+    /**
+     * Forgets outputs that a reader could not read, and with them all others of the application
+     * that the store says are lost, so that one more attempt at a stage computes all of them.
+     */
+    void forget(LostMaps lost) {
+        Log.LOG.warn("{} outputs of shuffle {} cannot be read; those that are lost are computed"
+                + " again", lost.count(), lost.shuffleId);
+        for (int at = 0; at < lost.count(); at++) {
+            forget(lost.shuffleId, lost.mapIndex(at), lost.mapId(at));
+        }
+        try {
+            String root = store().root();
+            for (ObjectStat directory : client.list(root)) {
+                int shuffleId = MapNames.shuffleOf(directory.name());
+                if (shuffleId >= 0) {
+                    forgetLost(shuffleId, MapNames.directory(root, shuffleId));
+                }
+            }
+        } catch (IOException error) {
+            Log.LOG.warn("other lost outputs than the {} reported stay unknown: {}", lost.count(),
+                    error.getMessage());
+        }
+    }
+
+    @Override
+    public void close() {
+        cleaner.shutdownNow();
+        end();
+        if (client != null) {
+            client.close();
+        }
+    }
+
+    private void forgetLost(int shuffleId, String directory) throws IOException {
+        try {
+            for (ObjectStat object : client.list(directory)) {
+                int mapIndex = MapNames.mapIndexOf(object.name());
+                if (object.lostBytes() > 0 && mapIndex >= 0) {
+                    forget(shuffleId, mapIndex, MapNames.mapIdOf(object.name()));
+                }
+            }
+        } catch (NotFoundException error) {
+            Log.LOG.debug("shuffle {} was removed meanwhile", shuffleId);
+        }
+    }
+
+    private static void forget(int shuffleId, int mapIndex, long mapId) {
+        MapOutputTrackerMaster tracker =
+                (MapOutputTrackerMaster) SparkEnv.get().mapOutputTracker();
+        if (!tracker.containsShuffle(shuffleId)) {
+            return;
+        }
+        Log.LOG.debug("map {} of shuffle {} (task {}) is lost", mapIndex, shuffleId, mapId);
+        // Does nothing when another attempt's output has taken the place since.
+        tracker.unregisterMapOutput(shuffleId, mapIndex, MapNames.location(shuffleId, mapId));
+    }
+
+    private void remove(String directory) {
+        try {
+            client.delete(directory, true);
+        } catch (NotFoundException error) {
+            Log.LOG.debug("{} was gone", directory);
+        } catch (IOException error) {
+            Log.LOG.warn("{} stays until the application ends: {}", directory, error.getMessage());
+        }
+    }
+
+    private Job beginJob(String path) throws IOException {
+        JobRequest request = JobRequest.create(path).withLeaseMillis(settings.leaseMillis);
+        for (int attempt = 2; ; attempt++) {
+            try {
+                return client.beginJob(request);
+            } catch (BadRequestException taken) {
+                // An earlier attempt at the application, whose lease has not ended.
+                if (!taken.name().equals("WrongKind") || attempt > ATTEMPTS_MAX) {
+                    throw taken;
+                }
+                request = JobRequest.create(path + '.' + attempt)
+                        .withLeaseMillis(settings.leaseMillis);
+            }
+        }
+    }
+
+    private static SanderlingClient connect(Settings settings) throws IOException {
+        ClientOptions options = ClientOptions.create()
+                .withTimeoutMillis(settings.timeoutMillis)
+                .withSameHost(settings.sameHost);
+        if (!settings.token.isEmpty()) {
+            options = options.withToken(settings.token);
+        }
+        if (!settings.tokenFile.isEmpty()) {
+            options = options.withTokenFile(file(settings.tokenFile));
+        }
+        if (!settings.caFile.isEmpty()) {
+            options = options.withCaFile(file(settings.caFile));
+        }
+        if (!settings.tlsName.isEmpty()) {
+            options = options.withTlsName(settings.tlsName);
+        }
+        return SanderlingClient.connect(settings.address, options);
+    }
+
+    private static Path file(String name) {
+        return Paths.get(name);
+    }
+}

@@ -1,0 +1,215 @@
+package org.apache.spark.shuffle.sanderling;
+
+import io.sanderling.client.ClientOptions;
+import io.sanderling.client.NotFoundException;
+import io.sanderling.client.ObjectStat;
+import io.sanderling.client.SanderlingClient;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Random;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.BooleanSupplier;
+import org.apache.spark.SparkConf;
+import org.apache.spark.api.java.JavaPairRDD;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import scala.Tuple2;
+
+/**
+ * Is a Spark application that shuffles through a cluster and checks what comes out. It runs in a
+ * process of its own, on the jars of one line of Spark and Sanderling's one jar.
+ */
+public final class Checks {
+    private static final int MAPS = 12;
+
+    private Checks() {
+    }
+
+    /** Runs the checks against the namenode of the first argument; the others are processes. */
+    public static void main(String[] arguments) throws Exception {
+        String address = arguments[0];
+        refuse("spark.sanderling.address", "", "spark.sanderling.address is not set");
+        refuse("spark.sanderling.address", "127.0.0.1:1", "127.0.0.1:1 cannot be reached");
+        refuse("spark.shuffle.service.enabled", "true", "set it to false");
+        refuse("spark.shuffle.push.enabled", "true", "set it to false");
+        run(address, conf(address), (spark, client) -> {
+            orders(spark);
+            manyPartitions(spark);
+            longPartitions(spark);
+            nothing(spark);
+            loss(spark, client, arguments[1]);
+        });
+        SparkConf encrypted = conf(address)
+                .set("spark.io.encryption.enabled", "true")
+                .set("spark.shuffle.compress", "false")
+                .set("spark.serializer", "org.apache.spark.serializer.KryoSerializer");
+        run(address, encrypted, (spark, client) -> {
+            orders(spark);
+            longPartitions(spark);
+        });
+        System.out.println("CHECKED " + org.apache.spark.package$.MODULE$.SPARK_VERSION());
+    }
+
+    /** Does something with a running application. */
+    private interface Body {
+        void run(JavaSparkContext spark, SanderlingClient client) throws Exception;
+    }
+
+    private static void run(String address, SparkConf conf, Body body) throws Exception {
+        String root;
+        try (SanderlingClient client =
+                SanderlingClient.connect(address, ClientOptions.create())) {
+            try (JavaSparkContext spark = new JavaSparkContext(conf)) {
+                root = "/spark/" + spark.sc().applicationId();
+                body.run(spark, client);
+            }
+            try {
+                client.list(root);
+                throw new AssertionError(root + " outlived the application");
+            } catch (NotFoundException gone) {
+                System.out.println("gone: " + root);
+            }
+        }
+    }
+
+    private static SparkConf conf(String address) {
+        return new SparkConf()
+                .setMaster("local[2]")
+                .setAppName("checks")
+                .set("spark.ui.enabled", "false")
+                .set("spark.log.level", "WARN")
+                .set("spark.shuffle.manager", SanderlingShuffleManager.class.getName())
+                .set("spark.sanderling.address", address);
+    }
+
+    private static void refuse(String key, String value, String sentence) {
+        SparkConf conf = conf("127.0.0.1:1").set(key, value);
+        try (JavaSparkContext spark = new JavaSparkContext(conf)) {
+            throw new AssertionError(key + "=" + value + " was accepted");
+        } catch (CannotStartException refusal) {
+            check(refusal.getMessage().contains(sentence), "says: " + refusal.getMessage());
+        }
+    }
+
+    private static void orders(JavaSparkContext spark) {
+        List<Integer> numbers = numbers(20_000);
+        JavaPairRDD<Integer, Integer> pairs = spark.parallelize(numbers, MAPS)
+                .mapToPair(number -> new Tuple2<>(number % 101, number));
+        long sum = 0;
+        for (Tuple2<Integer, Iterable<Integer>> group : pairs.groupByKey(7).collect()) {
+            for (int number : group._2()) {
+                check(number % 101 == group._1(), "group of another key");
+                sum += number;
+            }
+        }
+        check(sum == 20_000L * 19_999 / 2, "sum of the groups");
+        check(pairs.reduceByKey(Integer::sum, 5).count() == 101, "combined keys");
+        List<Integer> sorted = pairs.mapToPair(Tuple2::swap).sortByKey(true, 6).keys().collect();
+        check(sorted.equals(numbers), "order");
+    }
+
+    /** More partitions than a page of the index has. */
+    private static void manyPartitions(JavaSparkContext spark) {
+        JavaPairRDD<Integer, Integer> pairs = spark.parallelize(numbers(3_000), 3)
+                .mapToPair(number -> new Tuple2<>(number, number));
+        check(pairs.groupByKey(600).count() == 3_000, "keys of 600 partitions");
+    }
+
+    /** Partitions that are streamed, and outputs of many blocks. */
+    private static void longPartitions(JavaSparkContext spark) {
+        JavaPairRDD<Integer, byte[]> pairs = spark.parallelize(numbers(40), 2)
+                .mapToPair(number -> new Tuple2<>(number % 2, bytes(number, 1 << 20)));
+        List<Integer> hashes = pairs.groupByKey(2)
+                .flatMap(group -> {
+                    List<Integer> all = new ArrayList<>();
+                    group._2().forEach(bytes -> all.add(Arrays.hashCode(bytes)));
+                    return all.iterator();
+                })
+                .collect();
+        List<Integer> wanted = new ArrayList<>();
+        for (int number : numbers(40)) {
+            wanted.add(Arrays.hashCode(bytes(number, 1 << 20)));
+        }
+        check(wanted.size() == hashes.size() && hashes.containsAll(wanted), "long partitions");
+    }
+
+    private static void nothing(JavaSparkContext spark) {
+        JavaPairRDD<Integer, Integer> none = spark.parallelize(numbers(10), 4)
+                .filter(number -> number > 10)
+                .mapToPair(number -> new Tuple2<>(number, number));
+        check(none.groupByKey(3).count() == 0, "something of nothing");
+    }
+
+    /** A datanode dies without a notice: the lost maps run again, once and no other. */
+    private static void loss(JavaSparkContext spark, SanderlingClient client, String process)
+            throws Exception {
+        AtomicInteger maps = new AtomicInteger();
+        spark.sc().addSparkListener(new SparkListener() {
+            @Override
+            public void onTaskEnd(SparkListenerTaskEnd end) {
+                if (end.taskType().equals("ShuffleMapTask")) {
+                    maps.incrementAndGet();
+                }
+            }
+        });
+        // Outputs that are not small: those are kept whole where they were read.
+        JavaPairRDD<Integer, Iterable<byte[]>> groups = spark.parallelize(numbers(24_000), 24)
+                .mapToPair(number -> new Tuple2<>(number % 500, bytes(number, 100)))
+                .groupByKey(4);
+        check(groups.count() == 500, "keys before the loss");
+        until("24 map tasks", () -> maps.get() >= 24);
+        maps.set(0);
+        new ProcessBuilder("kill", "-9", process).inheritIO().start().waitFor();
+        check(groups.count() == 500, "keys after the loss");
+        int lost = lost(client, "/spark/" + spark.sc().applicationId());
+        check(lost > 0, "nothing was lost: a third of the outputs was on the node");
+        until("reruns", () -> maps.get() >= lost);
+        check(maps.get() == lost, maps.get() + " maps ran again for " + lost + " lost");
+        System.out.println("ran again: " + lost + " of 24 maps");
+    }
+
+    private static int lost(SanderlingClient client, String root) throws IOException {
+        int newest = -1;
+        for (ObjectStat directory : client.list(root)) {
+            newest = Math.max(newest, MapNames.shuffleOf(directory.name()));
+        }
+        int lost = 0;
+        for (ObjectStat object : client.list(MapNames.directory(root, newest))) {
+            lost += object.lostBytes() > 0 ? 1 : 0;
+        }
+        return lost;
+    }
+
+    /** Returns bytes that no codec makes fewer. */
+    private static byte[] bytes(int seed, int count) {
+        byte[] bytes = new byte[count];
+        new Random(seed).nextBytes(bytes);
+        return bytes;
+    }
+
+    private static List<Integer> numbers(int end) {
+        List<Integer> numbers = new ArrayList<>(end);
+        for (int number = 0; number < end; number++) {
+            numbers.add(number);
+        }
+        return numbers;
+    }
+
+    private static void until(String what, BooleanSupplier condition)
+            throws InterruptedException {
+        long deadline = System.nanoTime() + 120_000_000_000L;
+        while (!condition.getAsBoolean()) {
+            check(System.nanoTime() < deadline, what + ": not within two minutes");
+            Thread.sleep(10);
+        }
+    }
+
+    private static void check(boolean holds, String what) {
+        if (!holds) {
+            throw new AssertionError(what);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+package org.apache.spark.shuffle.sanderling;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.sanderling.client.LocalCluster;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Assumptions;
+import org.junit.jupiter.api.DynamicTest;
+import org.junit.jupiter.api.TestFactory;
+
+/** Runs {@link Checks} on the one jar and each line of Spark that is given, on a real cluster. */
+final class ShuffleTest {
+    /** Bounds a run: generous, because a machine may be slow and loaded. */
+    private static final long DEADLINE_SECONDS = 600;
+
+    /** What Spark's own scripts open for it on Java 17; older ones do not know the flags. */
+    private static final String[] OPENED = {
+        "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.io",
+        "java.base/java.net", "java.base/java.nio", "java.base/java.util",
+        "java.base/java.util.concurrent", "java.base/sun.nio.ch", "java.base/sun.nio.cs",
+        "java.base/sun.security.action", "java.base/sun.util.calendar",
+    };
+
+    @TestFactory
+    List<DynamicTest> applicationShufflesThroughTheClusterAndSurvivesALoss() {
+        List<DynamicTest> tests = new ArrayList<>();
+        for (String line : System.getProperty("spark.lines", "").split(",")) {
+            String[] parts = line.split("=", 2);
+            if (parts.length == 2) {
+                tests.add(DynamicTest.dynamicTest(parts[0], () -> check(parts[0], parts[1])));
+            }
+        }
+        if (tests.isEmpty()) {
+            tests.add(DynamicTest.dynamicTest("no line", () -> Assumptions.abort(
+                    "no jars of Spark were given: -Dspark.lines=3.5=FOLDER,4.3=FOLDER")));
+        }
+        return tests;
+    }
+
+    private static void check(String line, String jars) throws Exception {
+        Path log = Paths.get("target", "checks-" + line + ".log");
+        try (LocalCluster cluster = LocalCluster.start(3, "--dram", "256MiB")) {
+            List<String> command = command(jars);
+            command.addAll(Arrays.asList(Checks.class.getName(), cluster.namenode(),
+                    String.valueOf(cluster.process("datanode-0"))));
+            Process run = new ProcessBuilder(command)
+                    .redirectErrorStream(true).redirectOutput(log.toFile()).start();
+            boolean ended = run.waitFor(DEADLINE_SECONDS, TimeUnit.SECONDS);
+            run.destroyForcibly();
+            String said = new String(Files.readAllBytes(log), StandardCharsets.UTF_8);
+            String end = said.substring(Math.max(0, said.length() - 4000));
+            assertTrue(ended, "no end within " + DEADLINE_SECONDS + " s: " + end);
+            assertEquals(0, run.exitValue(), end);
+            assertTrue(said.contains("CHECKED"), end);
+        }
+    }
+
+    private static List<String> command(String jars) {
+        List<String> command = new ArrayList<>();
+        command.add(Paths.get(System.getProperty("java.home"), "bin", "java").toString());
+        command.add("-Xmx1g");
+        if (!System.getProperty("java.version").startsWith("1.")) {
+            for (String opened : OPENED) {
+                command.add("--add-opens=" + opened + "=ALL-UNNAMED");
+            }
+        }
+        String jar = System.getProperty("sanderling.spark.jar");
+        command.addAll(Arrays.asList(
+                "-cp", String.join(":", jar, "target/test-classes", jars + "/*")));
+        return command;
+    }
+}

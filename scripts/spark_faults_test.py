@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""Tests what becomes of Spark's shuffle when executors, drivers, datanodes and the namenode die.
+
+Processes are real and die by SIGKILL; what Spark did about it is read from its event log. Run with
+.venv-spark35/bin/python and .venv-spark43/bin/python, as scripts/spark_results_test.py is.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from spark_cluster import Cluster, until
+from spark_session import Application, Background, Standalone, event_log, launch
+
+TWO = "local-cluster[2,1,1024]"
+MAPS = 12
+REDUCES = 6
+ROWS = 60
+ROW_BYTES = 16 << 10
+RECOMPUTED_PER_LOST_MAX = 1.1
+QUIET = {"spark.sql.adaptive.enabled": "false"}
+
+
+def setUpModule() -> None:
+    launch()
+
+
+class Held:
+    """A shuffle that is written once and can be read again and again: the outputs stay there."""
+
+    def __init__(self, app: Application, maps: int = MAPS, pause_seconds: float = 0.0,
+                 rows: int = ROWS) -> None:
+        def made(index: int, _rows: Any) -> Iterator[tuple[int, bytes]]:
+            # Nothing of this module: the workers of Python do not have it.
+            time.sleep(pause_seconds)
+            source = random.Random(index)
+            for number in range(rows):
+                yield number, source.randbytes(16 << 10)
+
+        whole = app.context.parallelize(range(maps), maps).mapPartitionsWithIndex(made)
+        self.shuffled = whole.partitionBy(REDUCES)
+        self.expected = sorted(zlib.crc32(row) for index in range(maps)
+                               for _, row in made_by(index, rows))
+
+    def check(self) -> None:
+        """Reads all rows and compares them with what the maps made."""
+        found = self.shuffled.map(lambda row: zlib.crc32(row[1])).collect()
+        if sorted(found) != self.expected:
+            raise AssertionError(f"{len(found)} rows, which are not the {len(self.expected)} made")
+
+
+def made_by(index: int, rows: int) -> Iterator[tuple[int, bytes]]:
+    """Yields what map `index` makes, on this side."""
+    source = random.Random(index)
+    for number in range(rows):
+        yield number, source.randbytes(ROW_BYTES)
+
+
+class Case(unittest.TestCase):
+    def nothing_ran_again(self, account: event_log.Account) -> None:
+        """Fails if a map's output had to be made a second time."""
+        self.assertEqual(account.map_tasks_recomputed, 0, account.messages)
+        self.assertEqual(account.tasks_resubmitted, 0, account.messages)
+        self.assertEqual(account.fetch_failures, 0, account.messages)
+
+    def nothing_failed(self, account: event_log.Account) -> None:
+        """Fails if a task did."""
+        self.nothing_ran_again(account)
+        self.assertEqual(account.tasks_failed, 0, account.messages)
+        self.assertEqual(account.stages_failed, 0, account.messages)
+
+    def only_lost_maps_ran_again(self, account: event_log.Account, lost: int) -> None:
+        """Fails if more maps ran again than the store lost, by more than a tenth."""
+        self.assertGreater(lost, 0, "the store lost nothing: the test shows nothing")
+        again = account.map_tasks_recomputed
+        self.assertLessEqual(again, RECOMPUTED_PER_LOST_MAX * lost, account.messages)
+
+
+class ExecutorTest(Case):
+    def setUp(self) -> None:
+        self.cluster = Cluster(datanodes=2, dram="192MiB")
+        self.addCleanup(self.cluster.stop)
+
+    def ours(self, settings: dict[str, str] | None = None, master: str = TWO) -> Application:
+        return Application(QUIET | self.cluster.spark_settings() | (settings or {}), master)
+
+    def test_outputs_outlive_the_executor_that_made_them(self) -> None:
+        with self.ours() as app:
+            app.wait_for_executors(2)
+            held = Held(app)
+            held.check()
+            app.kill_executor()
+            held.check()
+        account = app.stop()
+        self.assertGreaterEqual(account.executors_removed, 1)
+        self.nothing_ran_again(account)
+
+    def test_native_loses_them_or_this_test_could_not_fail(self) -> None:
+        with Application(QUIET, TWO) as app:
+            app.wait_for_executors(2)
+            held = Held(app)
+            held.check()
+            app.kill_executor()
+            held.check()
+        self.assertGreater(app.stop().map_tasks_recomputed, 0)
+
+    def test_a_worker_that_dies_among_its_maps_costs_the_running_task_alone(self) -> None:
+        with Standalone(("127.0.0.2", "127.0.0.3")) as workers, \
+                self.ours(master=workers.master) as app:
+            app.wait_for_executors(2)
+            held = Held(app, maps=8, pause_seconds=1.5)
+            reading = Background(held.check)
+            tracker = app.context.statusTracker()
+
+            def done() -> int:
+                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+                return max((stage.numCompletedTasks for stage in stages if stage), default=0)
+
+            until("three maps are done", lambda: done() >= 3)
+            workers.kill("127.0.0.2")
+            reading.result()
+        account = app.stop()
+        self.nothing_ran_again(account)
+        self.assertLessEqual(account.tasks_failed, 1, account.messages)
+
+    def test_executors_that_are_given_back_cost_no_map(self) -> None:
+        settings = {"spark.dynamicAllocation.enabled": "true",
+                    "spark.dynamicAllocation.minExecutors": "0",
+                    "spark.dynamicAllocation.initialExecutors": "2",
+                    "spark.dynamicAllocation.maxExecutors": "2",
+                    "spark.dynamicAllocation.shuffleTracking.enabled": "false",
+                    "spark.dynamicAllocation.executorIdleTimeout": "1s"}
+        with self.ours(settings) as app:
+            held = Held(app)
+            held.check()
+            app.wait_for_executors(0)
+            held.check()
+        account = app.stop()
+        self.assertGreaterEqual(account.executors_removed, 2)
+        self.nothing_failed(account)
+
+    def test_a_driver_that_is_killed_leaves_nothing_behind_its_lease(self) -> None:
+        settings = self.cluster.spark_settings() | {"spark.sanderling.lease": "3s"}
+        with tempfile.TemporaryFile() as log:
+            driver = subprocess.Popen([sys.executable, __file__, "--driver", json.dumps(settings)],
+                                      stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+            try:
+                assert driver.stdout is not None
+                self.assertEqual(driver.stdout.readline().strip(), b"shuffled")
+                self.assertTrue(self.cluster.names("/spark"))
+            finally:
+                os.killpg(driver.pid, signal.SIGKILL)
+                driver.wait()
+                driver.stdout.close()
+        until("the subtree is gone", lambda: not self.cluster.names("/spark"))
+
+
+class StoreTest(Case):
+    def start(self, datanodes: int = 3, dram: str = "192MiB", **settings: str) -> Application:
+        self.cluster = Cluster(datanodes, dram)
+        self.addCleanup(self.cluster.stop)
+        app = Application(QUIET | self.cluster.spark_settings() | settings, TWO)
+        self.addCleanup(app.stop)
+        app.wait_for_executors(2)
+        return app
+
+    def lost_outputs(self) -> int:
+        """Returns how many map outputs the store says that it lost."""
+        report = self.cluster.losses()["report"]
+        self.assertFalse(report["is_truncated"])
+        return int(report["objects"])
+
+    def test_datanodes_that_get_their_notice_cost_no_task(self) -> None:
+        app = self.start()
+        held = Held(app)
+        held.check()
+        reading = Background(lambda: [held.check() or Held(app, maps=6).check()
+                                      for _ in range(4)])
+        for number in range(2):
+            self.cluster.start_datanode(f"m{number}")
+            self.cluster.notice(f"n{number}")
+        reading.result()
+        held.check()
+        self.nothing_failed(app.stop())
+        self.assertEqual(self.lost_outputs(), 0)
+
+    def test_a_datanode_that_is_killed_costs_the_maps_that_it_held(self) -> None:
+        app = self.start()
+        held = Held(app)
+        held.check()
+        self.cluster.kill("n1")
+        held.check()
+        held.check()
+        self.cluster.start_datanode("n3")
+        self.cluster.kill("n2")
+        held.check()
+        lost = until("the store's loss report", self.lost_outputs)
+        self.only_lost_maps_ran_again(app.stop(), lost)
+
+    def test_a_datanode_that_is_killed_among_the_maps_is_no_hang_and_no_wrong_row(self) -> None:
+        app = self.start()
+        held = Held(app, maps=16, pause_seconds=0.5)
+        reading = Background(held.check)
+        until("outputs are there", lambda: self.cluster.names("/spark"))
+        time.sleep(1)
+        self.cluster.kill("n0")
+        reading.result()
+        account = app.stop()
+        lost = self.lost_outputs()
+        self.assertLessEqual(account.map_tasks_recomputed,
+                             max(1, RECOMPUTED_PER_LOST_MAX * lost), account.messages)
+
+    def test_a_namenode_that_comes_back_was_hardly_missed(self) -> None:
+        app = self.start()
+        held = Held(app)
+        held.check()
+        reading = Background(lambda: [held.check() or Held(app, maps=6).check()
+                                      for _ in range(3)])
+        self.cluster.kill("namenode")
+        time.sleep(2)
+        self.cluster.start_namenode()
+        reading.result()
+        held.check()
+        self.nothing_ran_again(app.stop())
+
+    def test_a_full_store_ends_the_job_with_a_clear_error(self) -> None:
+        app = self.start(datanodes=1, dram="16MiB")
+        # Twelve maps of 4 MB each.
+        reading = Background(Held(app, rows=256).check)
+        with self.assertRaises(Exception) as raised:
+            reading.result()
+        self.assertNotIsInstance(raised.exception, AssertionError)
+        self.assertRegex(str(raised.exception), r"(?i)no room|full|capacity")
+
+
+def drive(settings: dict[str, str]) -> None:
+    """Is the driver that gets killed: shuffles, says so, and waits for its end."""
+    launch()
+    app = Application(QUIET | settings, "local[2]")
+    Held(app).check()
+    print("shuffled", flush=True)
+    time.sleep(600)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--driver"]:
+        drive(json.loads(sys.argv[2]))
+    else:
+        unittest.main(verbosity=2)
