@@ -5,16 +5,24 @@ SHELL := /bin/bash
 SEEDS ?= 100
 SEED ?= 1
 ARGS ?=
+DEMO ?=
 
 .PHONY: help
 help: ## Lists the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Builds what it needs and runs the main job; ARGS="--help" shows what can be set.
+demo: ## Builds what it needs and runs the main job; DEMO=spark runs it on Spark.
+ifeq ($(DEMO),spark)
+	@scripts/venv.sh build
+	@scripts/build-wheel.sh
+	@$(MAKE) --no-print-directory jvm
+	@python3 bench/spark/demo.py $(ARGS)
+else
 	@scripts/venv.sh demo
 	@scripts/build-wheel.sh
 	@.venv/bin/sanderling demo $(ARGS)
+endif
 
 .PHONY: test
 test: ## Installs what the tests need and runs all of them.
@@ -27,6 +35,28 @@ build: ## Builds the binary target/release/sanderling.
 .PHONY: wheel
 wheel: ## Builds the Python package into target/wheels and installs it into .venv.
 	@scripts/build-wheel.sh
+
+.PHONY: jvm
+jvm: ## Builds the jars of the Java client and of what stands on it, into jvm/*/target.
+	@PROFILE=release scripts/build-jvm.sh
+	@mvn --quiet --batch-mode -f jvm/pom.xml -DskipTests package
+
+.PHONY: jvm-bench
+jvm-bench: ## Measures what the client's calls take from Java; ARGS="1 5": seconds, rounds.
+	@PROFILE=release scripts/build-jvm.sh
+	@mvn --quiet --batch-mode -f jvm/pom.xml --projects client test-compile
+	@java -Xmx1g -cp jvm/client/target/classes:jvm/client/target/test-classes \
+		io.sanderling.client.ClientBench $(ARGS)
+
+.PHONY: hadoop-bench
+hadoop-bench: ## Runs TestDFSIO here and on the local files; ARGS="5 4 128": rounds, files, MB each.
+	@cargo build --quiet --locked --release --package sanderling-cli
+	@PROFILE=release scripts/build-jvm.sh
+	@mvn --quiet --batch-mode -f jvm/pom.xml --projects hadoop --also-make test-compile $(\
+	) org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath $(\
+	) -Dmdep.outputFile=target/classpath -Dmdep.includeScope=test
+	@cd jvm/hadoop && java -Xmx1g -cp target/test-classes:target/classes:$$(cat target/classpath) \
+		io.sanderling.hadoop.DfsioBench $(ARGS)
 
 .PHONY: sim
 sim: ## Runs SEEDS simulated clusters from seed SEED on.
@@ -52,6 +82,21 @@ bench-arrow: ## Reads store_sales from tables, Parquet and Feather; ARGS="--remo
 	@scripts/build-wheel.sh
 	@.venv/bin/python bench/arrow.py $(ARGS)
 
+.PHONY: spark-suites
+spark-suites: jvm build ## Runs all of Spark's own suites that apply, with Sanderling's shuffle.
+	@python3 scripts/spark_suites.py --whole $(ARGS)
+
+.PHONY: spark-chaos
+spark-chaos: jvm build ## Kills datanodes during TPC-DS on Spark; ARGS="--seed 7" kills others.
+	@scripts/venv.sh spark43
+	@.venv-spark43/bin/python scripts/spark_chaos.py $(ARGS)
+
+.PHONY: spark-bench
+spark-bench: ## Runs TPC-DS on Spark with both shuffles; ARGS="--minutes 30" bounds it.
+	@[ -n "$$SANDERLING_BIN" ] || $(MAKE) --no-print-directory build
+	@[ -n "$$SANDERLING_SPARK_JAR" ] || $(MAKE) --no-print-directory jvm
+	@python3 bench/spark/run.py $(ARGS)
+
 .PHONY: lint
 lint: ## Checks format, lints and the repository's own rules.
 	cargo fmt --all --check
@@ -65,4 +110,4 @@ format: ## Formats the Rust code.
 .PHONY: clean
 clean: ## Removes what was built and installed.
 	cargo clean
-	rm -rf .venv .venv-docs dist demo-out
+	rm -rf .venv .venv-* dist demo-out

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Tests what the page says of a comparison, on one that is made up."""
+
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import report
+import summary
+
+NAMES = ["native", "decommission", "sanderling"]
+
+
+def made_up(work: int = 3, rounds: int = 3) -> dict[str, Any]:
+    """Returns a comparison in which Sanderling takes 0.9 of native's time, the last query 1.2.
+
+    Rounds differ by a tenth for all modes, as when another program runs.
+    """
+    names = [f"q{number}" for number in range(1, work + 1)]
+    runs, played = [], []
+
+    def add(mode: str, trace: str, number: int, factor: float, at: float) -> float:
+        for name in names:
+            ratio = {"native": 1.0, "decommission": 1.05}.get(mode, 0.9)
+            ratio = 1.2 if mode == "sanderling" and name == names[-1] else ratio
+            seconds = (2.0 + len(name)) * ratio * (1 + number / 10) * factor
+            failed = 2 if trace.startswith("executors") and mode == "native" else 0
+            runs.append({"mode": mode, "trace": trace, "round": number, "work": name, "began": at,
+                         "seconds": seconds, "problem": "",
+                         "figures": {"tasks_failed": failed, "write_bytes": 1 << 20}})
+            at += seconds
+        return at
+
+    at = 1000.0
+    for number in range(rounds):
+        for mode in NAMES:
+            at = add(mode, "undisturbed", number, 1.0, at)
+    for trace, mode in [("datanodes-32", "sanderling"), *(("executors-32", one) for one in NAMES)]:
+        began, at = at, add(mode, trace, 0, 1.1 * 1.25, at)
+        quarter = (at - began) / 4
+        taken = {"slot": 1, "noticed": began + quarter, "killed": began + quarter + 1,
+                 "empty": began + quarter + 0.5 if mode == "sanderling" else None,
+                 "replaced": began + 2 * quarter}
+        played.append({"mode": mode, "trace": trace, "round": 0, "slots": 2, "began": began,
+                       "ended": at, "taken": [taken], "moved": 5 << 20, "lost": 0})
+    return {
+        "schema_version": 1, "date": "2026-01-02 03:04", "revision": "abc", "spark": "4.1.4",
+        "machine": {"cores": 2, "cpu": "some", "memory_bytes": 1 << 33, "kernel": "6", "load": 1},
+        "options": {"modes": NAMES, "traces": ["datanodes-32", "executors-32"], "workers": 2,
+                    "cores": 1, "executor_memory": "1g", "datanodes": 4, "dram": "512MiB",
+                    "scale": 1.0, "notice": 4.0},
+        "work": names, "runs": runs, "played": played, "problems": [], "seconds": 60.0,
+    }
+
+
+class Figures(unittest.TestCase):
+    """The figures are those of the rounds."""
+
+    def test_ratios_compare_within_a_round(self) -> None:
+        found = summary.ratios(made_up(), "sanderling")
+        self.assertEqual([one.name for one in found], ["q1", "q2", "q3", "total"])
+        self.assertAlmostEqual(found[0].median, 0.9)
+        self.assertAlmostEqual(found[0].low, found[0].high)
+        self.assertAlmostEqual(found[-1].median, 1.0)
+
+    def test_warm_up_rounds_do_not_count(self) -> None:
+        kept = made_up()
+        for one in list(kept["runs"]):
+            if one["trace"] == "undisturbed" and one["mode"] == "sanderling" and not one["round"]:
+                kept["runs"].append(one | {"round": -1, "seconds": 1e6})
+        self.assertAlmostEqual(summary.ratios(kept, "sanderling")[-1].median, 1.0)
+
+    def test_lost_capacity_is_told_apart_from_the_slowdown(self) -> None:
+        found = {(one.mode, one.trace): one for one in summary.disturbed(made_up())}
+        taken = found["sanderling", "executors-32"]
+        self.assertAlmostEqual(taken.slowdown, 0.25)
+        # One of two workers was gone for a quarter of the time.
+        self.assertAlmostEqual(taken.capacity_lost, 0.125)
+        self.assertAlmostEqual(taken.beyond, 1.25 * 0.875 - 1)
+        self.assertEqual(found["sanderling", "datanodes-32"].capacity_lost, 0.0)
+        self.assertEqual(found["native", "executors-32"].figures["tasks_failed"], 6)
+
+    def test_taken_datanodes_are_compared_with_the_round_beside_them(self) -> None:
+        found = {(one.mode, one.trace): one for one in summary.disturbed(made_up())}
+        # A quarter above the median of the rounds, of which the first took a tenth less.
+        self.assertAlmostEqual(found["sanderling", "datanodes-32"].slowdown, 1.1 * 1.25 - 1)
+
+    def test_targets_that_are_missed_are_said(self) -> None:
+        verdicts = {what: reached for what, _, reached in summary.verdicts(made_up())}
+        self.assertTrue(verdicts["total time over native at most 1.03"])
+        self.assertFalse(verdicts["no query above 1.15"])
+
+
+class Page(unittest.TestCase):
+    """The page is one file that needs nothing else."""
+
+    def test_page_and_copies_are_written(self) -> None:
+        with tempfile.TemporaryDirectory() as made:
+            directory = Path(made)
+            page = report.write(made_up(), directory).read_text()
+            self.assertIn("<svg", page)
+            self.assertNotIn("http", page.replace("http://www.w3.org", ""))
+            report.keep(made_up(), directory)
+            self.assertIn("q3", (directory / "spark-2026-01-02.md").read_text())
+            self.assertTrue((directory / "spark-2026-01-02.json").exists())
+
+    def test_one_mode_alone_has_a_page(self) -> None:
+        kept = made_up()
+        kept["options"]["modes"] = ["sanderling"]
+        kept["runs"] = [one for one in kept["runs"] if one["mode"] == "sanderling"]
+        kept["played"] = [one for one in kept["played"] if one["mode"] == "sanderling"]
+        with tempfile.TemporaryDirectory() as made:
+            self.assertIn("datanode 2", report.write(kept, Path(made)).read_text())
+        self.assertIn("datanodes-32", report.text(kept))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
