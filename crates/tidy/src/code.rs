@@ -18,6 +18,7 @@ pub fn split(language: Language, text: &str) -> Split {
     let mut splitter = Splitter::new(text);
     match language {
         Language::Rust => splitter.rust(),
+        Language::Java => splitter.java(),
         Language::Python => splitter.hash_comments(true),
         Language::Shell | Language::Toml => splitter.hash_comments(false),
         Language::Markdown | Language::Other => splitter.take_comment(usize::MAX),
@@ -97,6 +98,26 @@ impl Splitter {
                 self.take_raw_string(hashes);
             } else if self.starts_with("'") {
                 self.take_char_or_lifetime();
+            } else {
+                self.take_code(1);
+            }
+        }
+    }
+
+    fn java(&mut self) {
+        while !self.is_done() {
+            if self.starts_with("//") {
+                self.take_line_comment();
+            } else if self.starts_with("/*") {
+                self.take_comment(2);
+                while !self.is_done() && !self.starts_with("*/") {
+                    self.take_comment(1);
+                }
+                self.take_comment(2);
+            } else if let Some(quote) =
+                ["\"\"\"", "\"", "'"].into_iter().find(|quote| self.starts_with(quote))
+            {
+                self.take_string(quote, true);
             } else {
                 self.take_code(1);
             }
@@ -208,6 +229,14 @@ mod tests {
         assert_eq!(code(Language::Rust, "r#\"{ \" }\"# {"), "r#\"     \"# {");
         assert_eq!(code(Language::Rust, "('{', '\\'', b'\"') {"), "(' ', '  ', b' ') {");
         assert_eq!(code(Language::Rust, "fn a<'b>(c: &'b str) {"), "fn a<'b>(c: &'b str) {");
+    }
+
+    #[test]
+    fn java_comes_apart() {
+        let text = "a('{', \"b\\\"{\"); // c\n/* /* d */ e";
+        let parts = split(Language::Java, text);
+        assert_eq!(parts.code, "a(' ', \"    \");     \n           e");
+        assert_eq!(parts.comments.trim_start(), "// c\n/* /* d */  ");
     }
 
     #[test]

@@ -14,7 +14,8 @@ pub struct PageCommand {
 }
 
 /// Returns the commands in the code blocks of all pages whose program is `program`: a line that
-/// starts with it, after a prompt or not. A `\` at the end of a line goes on in the next.
+/// starts with it, after a prompt or not. A `\` at the end of a line goes on in the next. A block
+/// of `text` shows what was printed, so that only a prompt makes a command there.
 #[must_use]
 pub fn of_pages(files: &[SourceFile], program: &str) -> Vec<PageCommand> {
     let pages = files.iter().filter(|file| file.language == Language::Markdown);
@@ -23,16 +24,19 @@ pub fn of_pages(files: &[SourceFile], program: &str) -> Vec<PageCommand> {
 
 fn of_page(page: &SourceFile, program: &str) -> Vec<PageCommand> {
     let mut commands = Vec::new();
-    let mut is_code = false;
+    let (mut is_code, mut is_text) = (false, false);
     let mut pending: Option<(usize, String)> = None;
     for (index, line) in page.text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
+        if let Some(language) = line.trim_start().strip_prefix("```") {
             is_code = !is_code;
+            is_text = language.trim() == "text";
             continue;
         }
-        let (start, text) = match pending.take() {
-            Some((start, text)) => (start, format!("{text} {}", line.trim())),
-            None => (index, line.trim().trim_start_matches("$ ").to_owned()),
+        let (start, text) = match (pending.take(), line.trim().strip_prefix("$ ")) {
+            (Some((start, text)), _) => (start, format!("{text} {}", line.trim())),
+            (None, Some(typed)) => (index, typed.to_owned()),
+            (None, None) if is_text => continue,
+            (None, None) => (index, line.trim().to_owned()),
         };
         if is_code && text.ends_with('\\') {
             pending = Some((start, text.trim_end_matches('\\').to_owned()));
@@ -91,11 +95,12 @@ mod tests {
     #[test]
     fn commands_are_found_in_code_blocks_only() {
         let text = "sanderling no\n```sh\n$ A=1 sanderling fs ls / | head  # all\nls\n\
-                    sanderling put \\\n  a 'b c' > c\n```\n";
+                    sanderling put \\\n  a 'b c' > c\n```\n\
+                    ```text\n$ sanderling\nsanderling  7 rows\n```\n";
         let page = SourceFile::new("README.md", text);
         let commands = of_pages(&[page], "sanderling");
-        assert_eq!(commands.len(), 2);
-        assert_eq!((commands[0].line, commands[1].line), (3, 5));
+        let lines: Vec<usize> = commands.iter().map(|command| command.line).collect();
+        assert_eq!(lines, [3, 5, 9]);
         assert_eq!(commands[0].words, ["sanderling", "fs", "ls", "/"]);
         assert_eq!(commands[1].words, ["sanderling", "put", "a", "b c"]);
     }

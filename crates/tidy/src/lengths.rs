@@ -54,6 +54,7 @@ fn check_functions(file: &SourceFile) -> Vec<Problem> {
     let code = split(file.language, &file.text).code;
     let functions = match file.language {
         Language::Rust => rust_functions(&code),
+        Language::Java => java_functions(&code),
         Language::Python => python_functions(&code),
         _ => shell_functions(&code),
     };
@@ -113,6 +114,32 @@ fn body_end(code: &str) -> Option<usize> {
         }
     }
     None
+}
+
+/// Words before a brace in brackets that do not make it a method's.
+const JAVA_BLOCKS: [&str; 8] =
+    ["if", "for", "while", "switch", "catch", "synchronized", "try", "record"];
+
+/// Finds methods and constructors: braces after a name with brackets, outside of expressions.
+fn java_functions(code: &str) -> Vec<Function> {
+    let opening = code.match_indices('{').map(|(at, _)| at);
+    let functions = opening.filter_map(|at| {
+        let start = code[..at].rfind([';', '{', '}']).map_or(0, |before| before + 1);
+        let head = &code[start..at];
+        let (before, _) = head.split_once('(')?;
+        let name = before.split_whitespace().last()?;
+        let is_name = name.chars().all(|char| char.is_alphanumeric() || char == '_');
+        let is_expression = ["=", "->", "new ", "return "].iter().any(|it| head.contains(it));
+        if !is_name || is_expression || JAVA_BLOCKS.contains(&name) {
+            return None;
+        }
+        let end = at + body_end(&code[at..])?;
+        let named = start + before.rfind(name)?;
+        let line = code[..named].matches('\n').count() + 1;
+        let lines = code[named..end].matches('\n').count() + 1;
+        Some(Function { name: name.to_owned(), line, lines })
+    });
+    functions.collect()
 }
 
 /// Finds `def`s; each ends before the next line that is not indented further.
@@ -180,6 +207,17 @@ mod tests {
         let trap =
             format!("fn a() {{ let b = \"{{\"; }}\ntrait C {{ fn d(); }}\n{}", "\n".repeat(90));
         assert_eq!(problems("a.rs", &trap).len(), 0);
+    }
+
+    #[test]
+    fn long_java_method_is_a_problem() {
+        let long = "        c(() -> {\n            if (d()) {\n            }\n        });\n";
+        let long = format!(
+            "final class A {{\n    A(int b) throws C {{\n        d(b);\n    }}\n\n    \
+             @Override public <T> T b(T c)\n            throws D {{\n{}    }}\n}}\n",
+            long.repeat(18)
+        );
+        assert_eq!(problems("a.java", &long), ["a.java:6: function b has 75 lines, at most 70"]);
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub enum Language {
     Rust,
     /// `.py` and `.pyi`
     Python,
+    /// `.java`
+    Java,
     /// `.sh`, and files that start with a shell's `#!`
     Shell,
     /// `.md`
@@ -25,7 +27,7 @@ impl Language {
     /// Tells whether a person programs in it.
     #[must_use]
     pub const fn is_code(self) -> bool {
-        matches!(self, Self::Rust | Self::Python | Self::Shell)
+        matches!(self, Self::Rust | Self::Python | Self::Java | Self::Shell)
     }
 }
 
@@ -74,6 +76,7 @@ fn language_of(path: &str, text: &str) -> Language {
     match name.rsplit_once('.').map(|(_, extension)| extension) {
         Some("rs") => Language::Rust,
         Some("py" | "pyi") => Language::Python,
+        Some("java") => Language::Java,
         Some("sh") => Language::Shell,
         Some("md") => Language::Markdown,
         Some("toml") => Language::Toml,
@@ -134,6 +137,7 @@ mod tests {
         let language = |path, text| SourceFile::new(path, text).language;
         assert_eq!(language("a/b.rs", ""), Language::Rust);
         assert_eq!(language("a/b.pyi", ""), Language::Python);
+        assert_eq!(language("a/B.java", ""), Language::Java);
         assert_eq!(language(".ci/run", "#!/usr/bin/env bash\n"), Language::Shell);
         assert_eq!(language("LICENSE", "text"), Language::Other);
     }

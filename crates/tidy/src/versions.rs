@@ -22,6 +22,13 @@ pub fn check(files: &[SourceFile]) -> Vec<Problem> {
             problems.push(Problem::new(&project.path, 0, what));
         }
     }
+    if let Some(pom) = find("jvm/pom.xml") {
+        let theirs = pom.text.split("<version>").nth(1).and_then(|it| it.split('<').next());
+        if theirs != Some(&version) {
+            let what = format!("version {theirs:?}, the workspace has {version}");
+            problems.push(Problem::new(&pom.path, 0, what));
+        }
+    }
     if let Some(log) = find("CHANGELOG.md")
         && !log.text.lines().any(|line| line.starts_with("## ") && line.contains(&version))
     {
