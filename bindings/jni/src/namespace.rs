@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use sanderling_client::Client;
-use sanderling_protocol::Millis;
+use sanderling_client::{Client, ClientError};
 use sanderling_protocol::message::{Layout, ObjectKind};
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::token::MintToken;
+use sanderling_protocol::{Millis, Refusal};
 
 use crate::error::Trouble;
 use crate::facts::{Facts, Given};
@@ -64,6 +64,7 @@ pub(crate) async fn call(
         13 => places(client, given).await,
         14 => token(client, given).await,
         15 => Ok(metrics(client)),
+        16 => places_of_all(client, given).await,
         _ => Err(Trouble::Facts),
     }
 }
@@ -121,13 +122,31 @@ async fn places(client: &Client, given: &mut Given<'_>) -> Result<Facts, Trouble
     let (start, bytes) = (given.optional()?.unwrap_or(0), given.optional()?.unwrap_or(0));
     let range = start..start.saturating_add(bytes);
     let layout = client.layout(&path, range.clone()).await?;
-    let rows = rows_of(&layout, &range);
+    Ok(Facts::told(|facts| tell_places(facts, &layout, &range)))
+}
+
+/// Tells where the blocks of whole objects are; nothing of one that is not there.
+async fn places_of_all(client: &Client, given: &mut Given<'_>) -> Result<Facts, Trouble> {
+    let layouts = client.layout_many(&given.paths()?).await;
     let mut facts = Facts::default();
+    facts.count(layouts.len());
+    for layout in layouts {
+        match layout {
+            Ok(layout) => tell_places(&mut facts, &layout, &(0..u64::MAX)),
+            Err(ClientError::Refused(Refusal::NotFound { .. })) => facts.count(0),
+            Err(error) => return Err(error.into()),
+        };
+    }
+    Ok(facts)
+}
+
+fn tell_places<'a>(facts: &'a mut Facts, layout: &Layout, range: &Range<u64>) -> &'a mut Facts {
+    let rows = rows_of(layout, range);
     facts.count(rows.len());
     for (offset, bytes, host, address) in rows {
         facts.number(offset as i64).number(bytes as i64).text(&host).text(&address);
     }
-    Ok(facts)
+    facts
 }
 
 /// Returns offset, length, host and address of each block; no address when it is lost.

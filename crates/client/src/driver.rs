@@ -100,3 +100,80 @@ impl Drop for Calling<'_> {
         self.0.calling.fetch_sub(1, Ordering::SeqCst);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::sync::mpsc::{self, RecvTimeoutError};
+
+    use tokio::sync::oneshot;
+    use tokio::time;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn keeper_runs_what_is_under_way_while_nobody_calls_and_leaves_when_somebody_does() {
+        let driver = Driver::start().unwrap();
+        for _ in 0..20 {
+            let (done, is_done) = mpsc::channel();
+            let (ask, asked) = oneshot::channel();
+            driver.runtime().spawn(async move {
+                // Long beside the time after which the keeper steps in.
+                time::sleep(4 * KEEP_AFTER).await;
+                done.send(()).unwrap();
+                let _ = ask.send(());
+            });
+            is_done.recv_timeout(SOON).unwrap();
+            driver.wait(asked).unwrap();
+        }
+    }
+
+    #[test]
+    fn threads_that_call_at_once_wait_for_each_other_and_all_are_answered() {
+        let driver = Driver::start().unwrap();
+        let (answered, answers) = mpsc::channel();
+        let mut before: Option<oneshot::Receiver<usize>> = None;
+        // Each but the first needs the answer of another thread's call.
+        for number in 0..8 {
+            let (ask, asked) = oneshot::channel();
+            let (before, answered) = (before.replace(asked), answered.clone());
+            thread::spawn(move || {
+                let sum = driver.wait(async {
+                    let so_far = match before {
+                        Some(before) => before.await.unwrap(),
+                        None => 0,
+                    };
+                    time::sleep(Duration::from_millis(1)).await;
+                    ask.send(so_far + number).unwrap_or_default();
+                    so_far + number
+                });
+                answered.send(sum).unwrap();
+            });
+        }
+        drop((before, answered));
+        let mut sums: Vec<usize> = Vec::new();
+        loop {
+            match answers.recv_timeout(SOON) {
+                Ok(sum) => sums.push(sum),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("only {sums:?} were answered"),
+            }
+        }
+        sums.sort_unstable();
+        assert_eq!(sums, [0, 1, 3, 6, 10, 15, 21, 28]);
+    }
+
+    #[test]
+    fn call_that_panics_leaves_the_runtime_to_the_others() {
+        let driver = Driver::start().unwrap();
+        let call = thread::spawn(|| driver.wait(async { panic!("on purpose") }));
+        assert!(call.join().is_err());
+        assert_eq!(driver.wait(async { 1 }), 1);
+        let (done, is_done) = mpsc::channel();
+        driver.runtime().spawn(async move { done.send(()).unwrap() });
+        is_done.recv_timeout(SOON).unwrap();
+    }
+}

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream;
-use sanderling_protocol::message::{Found, Lookups, ObjectStat, Paths};
+use sanderling_protocol::message::{Found, Layout, Lookups, ObjectStat, Paths};
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{Path, Refusal, Reply, Request};
 use tokio::time::Instant;
@@ -89,6 +89,14 @@ impl Client {
     pub async fn open_many(&self, paths: &[Path]) -> Each<Reader> {
         let opened: Vec<_> = paths.iter().map(async |path| self.open(path).await).collect();
         stream::iter(opened).buffered(OBJECTS_MAX).collect().await
+    }
+
+    /// Looks up where the blocks of many objects are, in the order of the paths. Errors of single
+    /// objects are in the list, as [`Client::layout`] has them.
+    pub async fn layout_many(&self, paths: &[Path]) -> Each<Layout> {
+        let asked = paths.iter().map(async |path| self.layout(path, 0..u64::MAX).await);
+        let asked: Vec<_> = asked.collect();
+        stream::iter(asked).buffered(OBJECTS_MAX).collect().await
     }
 
     /// Reads ranges of many open objects, in the order given: what a datanode has of all of them

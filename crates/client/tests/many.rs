@@ -42,6 +42,16 @@ async fn many_are_created_found_and_read_at_once() {
     for (at, value) in read.into_iter().flatten().enumerate() {
         assert_eq!(value, bytes(at), "{}", paths[at]);
     }
+    let layouts = client.layout_many(&asked).await;
+    for (path, layout) in asked.iter().zip(layouts) {
+        match (client.layout(path, 0..u64::MAX).await, layout) {
+            (Ok(alone), Ok(layout)) => assert_eq!(alone.blocks, layout.blocks, "{path}"),
+            (alone, layout) => {
+                assert_eq!(path.as_str(), "/many/missing");
+                assert_eq!(alone.unwrap_err().to_string(), layout.unwrap_err().to_string());
+            }
+        }
+    }
 }
 
 /// Two ranges of each object: one inside, and one up to its end.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cluster::{Cluster, MIB, path, pattern};
 use sanderling_client::{ClientConfig, ClientError, PutOptions};
-use sanderling_protocol::message::{JobHints, RegisterJob};
+use sanderling_protocol::message::{JobHints, ObjectKind, RegisterJob};
 use sanderling_protocol::refusal::{ByteRange, Recovery};
 use sanderling_protocol::{EventKind, Millis, NodeSelector, Policy, Refusal};
 
@@ -37,6 +37,44 @@ async fn objects_of_every_size_are_read_as_written() {
     }
     assert_eq!(client.list_all(&path("/sizes")).await.unwrap().len(), 8);
     assert!(client.fsck().await.unwrap().problems.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layout_tells_which_blocks_overlap_a_range_and_where_they_are() {
+    let cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    client.put(&path("/file"), pattern(5 * MIB + 7, 1), &parents()).await.unwrap();
+    let whole = client.layout(&path("/file"), 0..u64::MAX).await.unwrap();
+    assert_eq!(whole.stat.bytes, 5 * MIB as u64 + 7);
+    let mut end = 0;
+    for block in &whole.blocks {
+        assert_eq!(block.offset, end, "no gap");
+        end += u64::from(block.length);
+    }
+    assert_eq!(end, whole.stat.bytes);
+    let nodes = client.nodes(false).await.unwrap();
+    for place in &whole.places {
+        assert!(nodes.iter().any(|it| it.id == place.node && it.address == place.address));
+    }
+    let starts = async |range| -> Vec<u64> {
+        let layout = client.layout(&path("/file"), range).await.unwrap();
+        layout.blocks.iter().map(|block| block.offset).collect()
+    };
+    let mib = MIB as u64;
+    assert_eq!(starts(mib + 5..mib + 6).await, [mib]);
+    assert_eq!(starts(2 * mib - 1..3 * mib + 1).await, [mib, 2 * mib, 3 * mib]);
+    assert_eq!(starts(5 * mib + 6..u64::MAX).await, [5 * mib]);
+    for nothing in [mib..mib, 5 * mib + 7..u64::MAX] {
+        assert_eq!(starts(nothing).await, [0; 0]);
+    }
+    // A small value is in the catalog, and a directory has no bytes.
+    client.put(&path("/small"), pattern(100, 1), &parents()).await.unwrap();
+    client.make_directory(&path("/directory"), ObjectKind::Directory, true, true).await.unwrap();
+    for name in ["/small", "/directory"] {
+        assert!(client.layout(&path(name), 0..u64::MAX).await.unwrap().blocks.is_empty());
+    }
+    let missing = client.layout(&path("/missing"), 0..1).await.unwrap_err();
+    assert!(matches!(missing, ClientError::Refused(Refusal::NotFound { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]

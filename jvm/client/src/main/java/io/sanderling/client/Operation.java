@@ -17,6 +17,7 @@ final class Operation {
     static final int PLACES = 13;
     static final int TOKEN = 14;
     static final int METRICS = 15;
+    static final int PLACES_OF_ALL = 16;
 
     private Operation() {}
 }

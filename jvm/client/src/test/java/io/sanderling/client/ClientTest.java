@@ -376,6 +376,25 @@ final class ClientTest {
     }
 
     @Test
+    void placesOfManyAreThoseOfEach() throws IOException {
+        List<String> paths = new ArrayList<>();
+        for (int at = 0; at < 600; at++) {
+            paths.add(put("many-" + at, random(at % 100 == 0 ? 2 << 20 : 2 * at, at)));
+        }
+        paths.add(7, directory + "/missing");
+        List<List<BlockPlace>> all = client.placesOfAll(paths);
+        assertEquals(paths.size(), all.size());
+        for (int at = 0; at < all.size(); at++) {
+            List<BlockPlace> each = at == 7
+                    ? Collections.emptyList() : client.places(paths.get(at), 0, Long.MAX_VALUE);
+            assertEquals(each.toString(), all.get(at).toString(), paths.get(at));
+        }
+        assertTrue(client.placesOfAll(Collections.emptyList()).isEmpty());
+        assertThrows(BadRequestException.class,
+                () -> client.placesOfAll(Arrays.asList("/a", "no path")));
+    }
+
+    @Test
     void jobOwnsItsSubtreeUntilItEnds() throws Exception {
         String path = directory + "/job";
         Job job = client.beginJob(JobRequest.create(path).withLeaseMillis(30_000)

@@ -10,7 +10,6 @@ import java.util.EnumSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
-import java.util.NoSuchElementException;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -519,24 +518,7 @@ public final class SanderlingFileSystem extends FileSystem implements IOStatisti
     protected RemoteIterator<LocatedFileStatus> listLocatedStatus(Path path, PathFilter filter)
             throws IOException {
         FileStatus[] all = listStatus(path, filter);
-        return new RemoteIterator<LocatedFileStatus>() {
-            private int next;
-
-            @Override
-            public boolean hasNext() {
-                return next < all.length;
-            }
-
-            @Override
-            public LocatedFileStatus next() throws IOException {
-                if (next >= all.length) {
-                    throw new NoSuchElementException("no more entries in " + path);
-                }
-                SanderlingFileStatus status = (SanderlingFileStatus) all[next++];
-                return new LocatedStatus(status, status.isDirectory()
-                        ? null : getFileBlockLocations(status, 0, status.getLen()));
-            }
-        };
+        return new LocatedFiles(name(path), all, client, settings.blockBytes);
     }
 
     /**

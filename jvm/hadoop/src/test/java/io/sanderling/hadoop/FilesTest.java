@@ -15,6 +15,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.List;
+import java.util.NoSuchElementException;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
 
@@ -24,8 +25,10 @@ import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileRange;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.LocatedFileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.ReadOption;
+import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.fs.StreamCapabilities;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.io.ElasticByteBufferPool;
@@ -199,6 +202,41 @@ class FilesTest {
             assertEquals(4 << 20, some[1].getOffset());
             assertEquals(1 << 20, some[1].getLength());
         }
+    }
+
+    @Test
+    void listing_with_locations_has_those_of_each_file() throws IOException {
+        fs.mkdirs(new Path(root, "directory"));
+        for (int at = 0; at < 1100; at++) {
+            written("file-" + at, random(at % 200 == 0 ? 3 << 20 : at % 3 * 1000, at));
+        }
+        Path gone = written("gone", random(1 << 20, 1));
+        RemoteIterator<LocatedFileStatus> listed = fs.listLocatedStatus(root);
+        fs.delete(gone, false);
+        int files = 0;
+        while (listed.hasNext()) {
+            LocatedFileStatus each = listed.next();
+            BlockLocation[] locations = each.getBlockLocations();
+            if (each.isDirectory()) {
+                assertEquals(null, locations);
+                continue;
+            }
+            files++;
+            if (each.getPath().getName().equals("gone")) {
+                assertEquals(0, locations[0].getHosts().length);
+                continue;
+            }
+            assertArrayEquals(
+                    texts(fs.getFileBlockLocations(each, 0, each.getLen())), texts(locations));
+        }
+        assertEquals(1101, files);
+        assertThrows(NoSuchElementException.class, listed::next);
+        assertThrows(FileNotFoundException.class, () -> fs.listLocatedStatus(gone));
+    }
+
+    private static String[] texts(BlockLocation[] locations) {
+        return Arrays.stream(locations).map(each -> each + " on "
+                + Arrays.toString(each.getHosts())).toArray(String[]::new);
     }
 
     @Test
