@@ -20,22 +20,60 @@ COUNTED = [
 SHUFFLED = ["write_bytes", "write_nanos", "read_blocks", "fetch_wait_millis"]
 
 
+class Stages:
+    """Adds up what the tasks of each stage took in each executor."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, dict[str, list[float]]] = {}
+
+    def add(self, event: event_log.Event) -> None:
+        """Adds a task that succeeded; other events say nothing here."""
+        if event.get("Event") != "SparkListenerTaskEnd":
+            return
+        if event["Task End Reason"]["Reason"] != "Success":
+            return
+        info = event["Task Info"]
+        of = self._seconds.setdefault(event["Stage ID"], {})
+        tasks = of.setdefault(info["Executor ID"], [0, 0.0])
+        tasks[0] += 1
+        tasks[1] += max(0, info["Finish Time"] - info["Launch Time"]) / 1000
+
+    def finish(self) -> list[dict[str, list[float]]]:
+        """Returns for each stage, in order, how many tasks an executor ran and their seconds."""
+        return [self._seconds[stage] for stage in sorted(self._seconds)]
+
+
 def by_work(log: Path) -> dict[str, dict[str, Any]]:
     """Returns the figures of each piece of work by its id, from one application's log.
 
     The application does one piece after the other, so that what the log has between the first job
     of one and the first of the next belongs to the one.
     """
-    readers: dict[str, event_log.Reader] = {}
-    current: event_log.Reader | None = None
+    readers: dict[str, tuple[event_log.Reader, Stages]] = {}
+    current: tuple[event_log.Reader, Stages] | None = None
     for event in event_log.events(log):
         if event.get("Event") == "SparkListenerJobStart":
             name = (event.get("Properties") or {}).get(GROUP, "")
             if OURS.fullmatch(name):
-                current = readers.setdefault(name, event_log.Reader())
-        if current is not None:
-            current.add(event)
-    return {name: _figures(reader.finish()) for name, reader in readers.items()}
+                current = readers.setdefault(name, (event_log.Reader(), Stages()))
+        for reader in current or ():
+            reader.add(event)
+    return {name: _figures(reader.finish()) | {"stages": stages.finish()}
+            for name, (reader, stages) in readers.items()}
+
+
+def serving(log: Path, taken: list[dict[str, Any]]) -> None:
+    """Notes of each worker that was taken when the executor of its replacement had registered.
+
+    `replaced` is when Spark's master knew the new worker, `serving`, of `time.time`, when the
+    application could use it, or None if it never could.
+    """
+    added = sorted(event["Timestamp"] / 1000 for event in event_log.events(log)
+                   if event.get("Event") == "SparkListenerExecutorAdded")
+    for one in sorted(taken, key=lambda one: one["killed"]):
+        later = [at for at in added if at >= one["killed"]]
+        one["serving"] = later[0] if later else None
+        added = later[1:]
 
 
 def add(figures: list[dict[str, Any]]) -> dict[str, Any]:

@@ -282,6 +282,10 @@ class Comparison:
                 if one["mode"] == application.mode.name:
                     id_ = f"{one['trace']}/{one['round']}/{one['work']}"
                     one["figures"] = found.get(id_, {})
+            accounts.serving(log, [
+                taken for one in self.played for taken in one["taken"]
+                if one["mode"] == application.mode.name and one["trace"].startswith("executors")
+            ])
 
     def _kept(self, version: str) -> dict[str, Any]:
         options = self.options

@@ -120,19 +120,19 @@ def _ratios(kept: dict[str, Any], mode: str) -> str:
 def _table(kept: dict[str, Any]) -> list[list[str]]:
     """Returns the table of what the event logs counted, its head first."""
     rows = [["mode", "machines taken", "notices", "round s", "slowdown", "capacity lost", "beyond",
-             "failed tasks", "fetch failures", "maps again", "shuffled MiB", "moved MiB",
-             "lost bytes"]]
+             "cold JVMs", "failed tasks", "fetch failures", "maps again", "shuffled MiB",
+             "moved MiB", "lost bytes"]]
     for mode in kept["options"]["modes"]:
         counted = summary.figures(kept, mode, summary.UNDISTURBED)
         rounds = {one["round"] for one in kept["runs"]
                   if one["trace"] == summary.UNDISTURBED and one["round"] >= 0}
         rows.append([mode, "none", "0", f"{summary.undisturbed_seconds(kept, mode):.1f}", "", "",
-                     "", *_counted(counted, len(rounds)), "", ""])
+                     "", "", *_counted(counted, len(rounds)), "", ""])
     for one in summary.disturbed(kept):
         rounds = {each["round"] for each in kept["played"] if each["trace"] == one.trace}
         rows.append([one.mode, one.trace, str(one.notices), f"{one.seconds:.1f}",
                      f"{one.slowdown:+.1%}", f"{one.capacity_lost:.1%}", f"{one.beyond:+.1%}",
-                     *_counted(one.figures, len(rounds)),
+                     f"{one.cold:.1%}", *_counted(one.figures, len(rounds)),
                      f"{one.moved_bytes / (1 << 20):.0f}", str(one.lost_bytes)])
     return rows
 

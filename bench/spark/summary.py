@@ -41,9 +41,13 @@ class Disturbed:
     """Over the same mode undisturbed, less one: in the round beside which it was played when
     datanodes are taken, else in the median of all."""
     capacity_lost: float
-    """The part of Spark's workers that was gone, of a round's time; 0 for datanodes."""
+    """The part of their time in which Spark's workers took no tasks: because of the notice, because
+    they were gone, or because the next had no executor yet. 0 for datanodes."""
     beyond: float
     """The slowdown that the lost capacity does not explain."""
+    cold: float
+    """The part of the workers' time that tasks took longer in executors that had come for others
+    than the same tasks take undisturbed: what new JVMs cost until they are warm."""
     lost_bytes: int
     moved_bytes: int
     figures: dict[str, Any]
@@ -131,9 +135,10 @@ def _disturbed(
     median = statistics.median(usual.values()) if usual else 0.0
     each = [seconds / beside.get(at, median) for at, seconds in rounds.items() if median]
     slowdown = statistics.median(each) - 1 if each else 0.0
-    lost = 0.0
+    lost = cold = 0.0
     if trace.startswith("executors"):
         lost = statistics.median(_gone(one) for one in played)
+        cold = statistics.median(_cold(kept, mode, one) for one in played)
     return Disturbed(
         mode=mode,
         trace=trace,
@@ -142,6 +147,7 @@ def _disturbed(
         slowdown=slowdown,
         capacity_lost=lost,
         beyond=(1 + slowdown) * (1 - lost) - 1,
+        cold=cold,
         lost_bytes=sum(one["lost"] for one in played),
         moved_bytes=sum(one["moved"] for one in played),
         figures=figures(kept, mode, trace),
@@ -149,12 +155,57 @@ def _disturbed(
 
 
 def _gone(played: dict[str, Any]) -> float:
-    """Returns the part of the workers' time in which they were noticed or not there."""
+    """Returns the part of the workers' time in which they took no tasks.
+
+    That begins with the notice, but where the mode does not heed it, with the kill.
+    """
     began, ended = played["began"], played["ended"]
+    first = "killed" if played["mode"] == NATIVE else "noticed"
     gone = sum(
-        min(one["replaced"] or ended, ended) - min(one["noticed"], ended) for one in played["taken"]
+        min(one.get("serving") or one["replaced"] or ended, ended) - min(one[first], ended)
+        for one in played["taken"]
     )
     return gone / ((ended - began) * played["slots"])
+
+
+def _cold(kept: dict[str, Any], mode: str, played: dict[str, Any]) -> float:
+    """Returns the part of the workers' time that tasks took longer in new executors than usual."""
+    usual: dict[tuple[str, int, int, int], list[float]] = {}
+    known: set[str] = set()
+    for one in kept["runs"]:
+        if (one["mode"], one["trace"]) == (mode, UNDISTURBED):
+            known |= {executor for stage in _stages(one) for executor in stage}
+            if one["round"] >= 0:
+                for key, stage in _keyed(one):
+                    usual.setdefault(key, []).append(sum(it[1] for it in stage.values()))
+    longer = 0.0
+    for one in kept["runs"]:
+        if (one["mode"], one["trace"], one["round"]) != (mode, played["trace"], played["round"]):
+            continue
+        for key, stage in _keyed(one):
+            if key in usual:
+                once = statistics.median(usual[key]) / key[3]
+                longer += sum(seconds - tasks * once for executor, (tasks, seconds)
+                              in stage.items() if executor not in known)
+    return longer / ((played["ended"] - played["began"]) * played["slots"])
+
+
+def _keyed(run: dict[str, Any]) -> list[tuple[tuple[str, int, int, int], dict[str, list[float]]]]:
+    """Returns a run's stages with what makes them the same in another round.
+
+    That is the work, how many stages it had, which of them it was and how many tasks that had: the
+    numbers differ when a stage was repeated or adaptive execution chose otherwise.
+    """
+    stages = _stages(run)
+    return [
+        ((run["work"], len(stages), at, round(sum(it[0] for it in stage.values()))), stage)
+        for at, stage in enumerate(stages)
+    ]
+
+
+def _stages(run: dict[str, Any]) -> list[dict[str, list[float]]]:
+    found: list[dict[str, list[float]]] = run.get("figures", {}).get("stages", [])
+    return found
 
 
 def _round_seconds(kept: dict[str, Any], mode: str, trace: str, number: int) -> float:

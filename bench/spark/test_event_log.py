@@ -9,6 +9,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
+import accounts
 import event_log
 
 Event = dict[str, Any]
@@ -41,6 +42,45 @@ def task(number: int, index: int, at: int, reason: Event | str = "Success", atte
 def fetch_failed(shuffle: int, map_index: int) -> Event:
     return {"Reason": "FetchFailed", "Shuffle ID": shuffle, "Map Index": map_index,
             "Message": "lost\n  it"}
+
+
+class AccountsTest(unittest.TestCase):
+    """What the comparison takes from a log."""
+
+    def log(self, *all_events: Event) -> Path:
+        made = tempfile.NamedTemporaryFile("w", suffix=".log")
+        self.addCleanup(made.close)
+        made.writelines(json.dumps(event) + "\n" for event in all_events)
+        made.flush()
+        return Path(made.name)
+
+    def test_tasks_are_told_by_work_stage_and_executor(self) -> None:
+        def job(group: str) -> Event:
+            return {"Event": "SparkListenerJobStart", "Properties": {accounts.GROUP: group}}
+
+        log = self.log(
+            stage(0), task(0, 0, 500, **{"Executor ID": "9"}),
+            job("undisturbed/0/q3"), stage(2), task(2, 0, 1000, **{"Executor ID": "0"}),
+            task(2, 1, 1000, **{"Executor ID": "1"}), stage(1),
+            # A broadcast's job has a group of its own and belongs to the query.
+            job("3f2a"), task(1, 0, 1500, **{"Executor ID": "1"}),
+            task(1, 1, 1500, "ExceptionFailure", **{"Executor ID": "0"}),
+            job("undisturbed/1/q3"), stage(3), task(3, 0, 2500, **{"Executor ID": "0"}),
+        )
+        found = accounts.by_work(log)
+        self.assertEqual(found["undisturbed/0/q3"]["stages"],
+                         [{"1": [1, 1.0]}, {"0": [1, 1.0], "1": [1, 1.0]}])
+        self.assertEqual(found["undisturbed/0/q3"]["tasks_failed"], 1)
+        self.assertEqual(found["undisturbed/1/q3"]["stages"], [{"0": [1, 1.0]}])
+
+    def test_each_lost_worker_has_the_executor_that_came_for_it(self) -> None:
+        def added(at: float) -> Event:
+            return {"Event": "SparkListenerExecutorAdded", "Timestamp": round(at * 1000)}
+
+        log = self.log(added(1), added(2), added(13.5), added(25))
+        taken: list[dict[str, Any]] = [{"killed": 40.0}, {"killed": 20.0}, {"killed": 10.0}]
+        accounts.serving(log, taken)
+        self.assertEqual([one["serving"] for one in taken], [None, 25.0, 13.5])
 
 
 class EventLogTest(unittest.TestCase):

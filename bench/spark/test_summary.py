@@ -90,6 +90,30 @@ class Figures(unittest.TestCase):
         # A quarter above the median of the rounds, of which the first took a tenth less.
         self.assertAlmostEqual(found["sanderling", "datanodes-32"].slowdown, 1.1 * 1.25 - 1)
 
+    def test_what_tasks_take_longer_in_new_executors_is_told(self) -> None:
+        kept = made_up()
+        for one in kept["runs"]:
+            is_taken = one["trace"] == "executors-32"
+            # Executor 2 came for 1: its task takes three seconds, as nobody's did before.
+            stage = {"0": [1, 1.0], "2": [1, 3.0]} if is_taken else {"0": [1, 1.0], "1": [1, 1.0]}
+            # A stage that no undisturbed round had says nothing.
+            again = [{"2": [1, 99.0]}] if is_taken and one["work"] == "q1" else []
+            one["figures"]["stages"] = [{"0": [4, 8.0]}, stage, *again]
+        found = {(one.mode, one.trace): one for one in summary.disturbed(kept)}
+        played = next(one for one in kept["played"] if one["trace"] == "executors-32"
+                      and one["mode"] == "sanderling")
+        seconds = 2 * (played["ended"] - played["began"])
+        self.assertAlmostEqual(found["sanderling", "executors-32"].cold, (2 + 2) / seconds)
+        self.assertEqual(found["sanderling", "datanodes-32"].cold, 0.0)
+
+    def test_capacity_is_lost_until_the_new_executor_serves(self) -> None:
+        kept = made_up()
+        for one in kept["played"]:
+            quarter = (one["ended"] - one["began"]) / 4
+            one["taken"][0]["serving"] = one["taken"][0]["replaced"] + quarter
+        found = {(one.mode, one.trace): one for one in summary.disturbed(kept)}
+        self.assertAlmostEqual(found["sanderling", "executors-32"].capacity_lost, 0.25)
+
     def test_targets_that_are_missed_are_said(self) -> None:
         verdicts = {what: reached for what, _, reached in summary.verdicts(made_up())}
         self.assertTrue(verdicts["total time over native at most 1.03"])
