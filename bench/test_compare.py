@@ -17,6 +17,7 @@ import compare
 import page
 import table
 from goal import Goal, Outcome, Sample, Unavailable, outcomes_of, record_of_row
+from peers.packages import install
 from rows import ROWS
 from world import ROOT, World
 
@@ -122,6 +123,7 @@ class Run(unittest.TestCase):
 
     def test_row_1_runs_and_is_written(self) -> None:
         program = sanderling()
+        install({"iperf3"})
         if not shutil.which("iperf3"):
             self.skipTest("iperf3 is not installed: apt-get install iperf3")
         if not program:

@@ -366,7 +366,7 @@ def step_docs(_options: argparse.Namespace) -> Counts:
 
 
 def step_bench(_options: argparse.Namespace) -> Counts:
-    """Tests the comparison with other systems, and runs a row of it where iperf3 is there."""
+    """Tests the comparison with other systems, and runs a row of it where iperf3 can be had."""
     result = run("bench", [sys.executable, "bench/test_compare.py"], seconds=1800)
     counts = Counts(passed=len(re.findall(r"\.\.\. ok$", result.log, re.MULTILINE)))
     counts.skipped = re.findall(r"\.\.\. skipped '(.*)'$", result.log, re.MULTILINE)
