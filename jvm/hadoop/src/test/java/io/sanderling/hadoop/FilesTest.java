@@ -235,8 +235,7 @@ class FilesTest {
     }
 
     private static String[] texts(BlockLocation[] locations) {
-        return Arrays.stream(locations).map(each -> each + " on "
-                + Arrays.toString(each.getHosts())).toArray(String[]::new);
+        return Arrays.stream(locations).map(BlockLocation::toString).toArray(String[]::new);
     }
 
     @Test
