@@ -11,7 +11,7 @@ mod probe;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use sanderling_core::write::Placed;
 use sanderling_protocol::frame::RangeRequest;
 use sanderling_protocol::{NodeId, Refusal, Tier};
 use sanderling_transport::{CallError, Pool};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 pub(crate) use self::peer::Ahead;
 use self::peer::Peer;
@@ -38,6 +38,10 @@ const AHEAD_BYTES_MIN: usize = 64 << 10;
 
 /// Longest time that a node on this machine is waited for. After it the call goes on over TCP.
 const WITHIN: Duration = Duration::from_secs(1);
+
+/// Time for which the memory of a node that is gone may stay mapped: short beside the seconds that
+/// its replacement takes to start.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// One range of a read: its bytes, a refusal, or nothing when it has to be asked for over TCP.
 pub(crate) type Ranges = Vec<Option<Result<Bytes, Refusal>>>;
@@ -94,7 +98,10 @@ impl LocalNodes {
         tokio::spawn(async move {
             let mut sought = Sought { nodes: &seeker, node, found: None };
             sought.found = Some(match probe(&pool, node, &address).await {
-                Ok(Some(peer)) => Standing::Here(peer),
+                Ok(Some(peer)) => {
+                    tokio::spawn(watch(Arc::downgrade(&seeker), Arc::downgrade(&peer)));
+                    Standing::Here(peer)
+                }
                 Ok(None) => Standing::Absent { until: Instant::now() + ABSENT_FOR },
                 Err(why) => {
                     tracing::debug!(%node, why, "not reached on this machine");
@@ -207,6 +214,19 @@ impl LocalNodes {
     fn went_wrong(&self, peer: &Arc<Peer>, error: &CallError) {
         tracing::debug!(node = %peer.node, %error, "going on over TCP");
         self.broke(peer);
+    }
+}
+
+/// Looks from time to time whether a node is gone, and forgets it then. Nobody asks a node that is
+/// gone, so no call would find out, and as long as it is known its memory is mapped: the machine
+/// would not have it back.
+async fn watch(nodes: Weak<LocalNodes>, peer: Weak<Peer>) {
+    loop {
+        sleep(LOOK_EVERY).await;
+        let (Some(nodes), Some(peer)) = (nodes.upgrade(), peer.upgrade()) else { return };
+        if peer.is_gone() {
+            return nodes.broke(&peer);
+        }
     }
 }
 

@@ -67,6 +67,53 @@ async fn view_outlives_its_object_and_its_datanode() {
     assert_eq!(view, bytes);
 }
 
+/// Returns the inode of the file that is mapped there.
+fn inode_at(address: *const u8) -> String {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let is_there = |line: &&str| {
+        let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        let number = |text| usize::from_str_radix(text, 16).unwrap();
+        (number(start)..number(end)).contains(&(address as usize))
+    };
+    let line = maps.lines().find(is_there).unwrap();
+    line.split_whitespace().nth(4).unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_of_a_datanode_that_is_gone_is_let_go_although_nobody_asks_it() {
+    let mut cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    let (object, bytes) = (path("/object"), pattern(MIB, 1));
+    client.put(&object, bytes.clone(), &PutOptions::default()).await.unwrap();
+    wait_for_leases(&client, &object).await;
+    let view = client.get(&object).await.unwrap();
+    let inode = inode_at(view.as_ptr());
+    let is_mapped = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().any(|line| line.split_whitespace().nth(4) == Some(&inode))
+    };
+    let node = cluster.datanodes[0].as_ref().unwrap().node();
+    cluster.kill(node).await;
+    cluster.add(64 << 20).await;
+    assert!(is_mapped());
+    assert_eq!(view, bytes);
+    drop(view);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while is_mapped() {
+        assert!(Instant::now() < deadline, "the memory of a datanode that is gone is kept");
+        sleep(Duration::from_millis(20)).await;
+    }
+    // Its replacement is found as well.
+    let before = client.metrics().same_host_read_bytes;
+    let other = path("/other");
+    client.put(&other, bytes.clone(), &PutOptions::default()).await.unwrap();
+    while client.metrics().same_host_read_bytes == before {
+        assert!(Instant::now() < deadline, "the next datanode is not found on this machine");
+        assert_eq!(client.get(&other).await.unwrap(), bytes);
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn client_that_does_not_want_it_goes_by_tcp() {
     let cluster = Cluster::start(1).await;

@@ -321,6 +321,11 @@ impl Connection {
         self.line.is_own()
     }
 
+    /// Tells whether the node is gone.
+    pub(super) fn is_ended(&self) -> bool {
+        self.line.socket.is_ended()
+    }
+
     fn closed(&self, error: &std::io::Error) -> CallError {
         CallError::Closed { address: self.name.clone(), why: error.to_string() }
     }

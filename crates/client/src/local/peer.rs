@@ -113,6 +113,12 @@ impl Peer {
         }
     }
 
+    /// Tells whether the node is gone, as far as is seen without asking it.
+    pub(super) fn is_gone(&self) -> bool {
+        let is_ended = self.idle.lock().iter().any(Connection::is_ended);
+        is_ended || self.open.load(Ordering::Relaxed) == 0
+    }
+
     async fn connection(self: &Arc<Self>, deadline: Instant) -> Result<Option<Using>, CallError> {
         let idle = self.idle.lock().pop();
         if let Some(connection) = idle {

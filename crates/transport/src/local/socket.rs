@@ -177,8 +177,16 @@ impl PacketSocket {
         }
     }
 
-    /// The same without blocking the thread, for as long as it takes; also until a connection is
-    /// there to be accepted. One caller at a time.
+    /// Tells whether the peer is gone; what it sent before may still be there.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        let mut files = [PollFd::new(&self.file, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(poll(&mut files, Some(&now)), Ok(1..))
+    }
+
+    /// Waits as [`Self::wait`] does, but without blocking the thread and for as long as it takes;
+    /// also until a connection is there to be accepted. One caller at a time.
     ///
     /// # Errors
     /// What the kernel says, also when two wait.
