@@ -224,7 +224,7 @@ async fn watch(nodes: Weak<LocalNodes>, peer: Weak<Peer>) {
     loop {
         sleep(LOOK_EVERY).await;
         let (Some(nodes), Some(peer)) = (nodes.upgrade(), peer.upgrade()) else { return };
-        if peer.is_gone() {
+        if peer.is_gone(Instant::now() + WITHIN).await {
             return nodes.broke(&peer);
         }
     }

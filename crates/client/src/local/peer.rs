@@ -113,10 +113,19 @@ impl Peer {
         }
     }
 
-    /// Tells whether the node is gone, as far as is seen without asking it.
-    pub(super) fn is_gone(&self) -> bool {
-        let is_ended = self.idle.lock().iter().any(Connection::is_ended);
-        is_ended || self.open.load(Ordering::Relaxed) == 0
+    /// Tells whether the node is gone. Where no connection is left to tell by, as after calls that
+    /// were given up, it is connected to again.
+    pub(super) async fn is_gone(self: &Arc<Self>, deadline: Instant) -> bool {
+        if self.open.load(Ordering::Relaxed) > 0 {
+            return self.idle.lock().iter().any(Connection::is_ended);
+        }
+        match self.connection(deadline).await {
+            Ok(using) => {
+                using.into_iter().for_each(Using::keep);
+                false
+            }
+            Err(_) => true,
+        }
     }
 
     async fn connection(self: &Arc<Self>, deadline: Instant) -> Result<Option<Using>, CallError> {
