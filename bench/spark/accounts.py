@@ -62,18 +62,28 @@ def by_work(log: Path) -> dict[str, dict[str, Any]]:
             for name, (reader, stages) in readers.items()}
 
 
-def serving(log: Path, taken: list[dict[str, Any]]) -> None:
-    """Notes of each worker that was taken when the executor of its replacement had registered.
+def executors(log: Path) -> list[tuple[float, float]]:
+    """Returns when each executor began and ceased to take tasks, of `time.time`.
 
-    `replaced` is when Spark's master knew the new worker, `serving`, of `time.time`, when the
-    application could use it, or None if it never could.
+    It ceases when its worker is decommissioned, or else when it is lost; infinity if it never did.
     """
-    added = sorted(event["Timestamp"] / 1000 for event in event_log.events(log)
-                   if event.get("Event") == "SparkListenerExecutorAdded")
-    for one in sorted(taken, key=lambda one: one["killed"]):
-        later = [at for at in added if at >= one["killed"]]
-        one["serving"] = later[0] if later else None
-        added = later[1:]
+    began: dict[str, float] = {}
+    ended: dict[str, float] = {}
+    for event in event_log.events(log):
+        if event.get("Event") == "SparkListenerExecutorAdded":
+            began[event["Executor ID"]] = event["Timestamp"] / 1000
+        elif event.get("Event") == "SparkListenerExecutorRemoved":
+            ended.setdefault(event["Executor ID"], event["Timestamp"] / 1000)
+    return [(at, ended.get(executor, float("inf"))) for executor, at in began.items()]
+
+
+def absent_seconds(
+    lives: list[tuple[float, float]], began: float, ended: float, slots: int
+) -> float:
+    """Returns for how long executors were missing between two times, where there is room for so
+    many: one that is missing for a second counts as one."""
+    present = sum(max(0.0, min(last, ended) - max(first, began)) for first, last in lives)
+    return slots * (ended - began) - present
 
 
 def add(figures: list[dict[str, Any]]) -> dict[str, Any]:

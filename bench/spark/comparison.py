@@ -108,9 +108,13 @@ class Comparison:
             if at and self._is_late(at, mild):
                 self.say(f"time for {at} of {options.rounds} undisturbed rounds")
                 break
-            self._round(UNDISTURBED, at)
-            for trace in mild if at < options.preempted_rounds else []:
-                self._traced(trace, at)
+            beside = [UNDISTURBED, *(mild if at < options.preempted_rounds else [])]
+            turn = at % len(beside)
+            for trace in beside[turn:] + beside[:turn]:
+                if trace == UNDISTURBED:
+                    self._round(trace, at)
+                else:
+                    self._traced(trace, at)
         for at in range(options.preempted_rounds):
             for trace in options.traces:
                 if trace not in mild:
@@ -282,10 +286,11 @@ class Comparison:
                 if one["mode"] == application.mode.name:
                     id_ = f"{one['trace']}/{one['round']}/{one['work']}"
                     one["figures"] = found.get(id_, {})
-            accounts.serving(log, [
-                taken for one in self.played for taken in one["taken"]
-                if one["mode"] == application.mode.name and one["trace"].startswith("executors")
-            ])
+            lives = accounts.executors(log)
+            for one in self.played:
+                if one["mode"] == application.mode.name and one["trace"].startswith("executors"):
+                    one["absent"] = accounts.absent_seconds(
+                        lives, one["began"], one["ended"], one["slots"])
 
     def _kept(self, version: str) -> dict[str, Any]:
         options = self.options

@@ -121,7 +121,7 @@ def _table(kept: dict[str, Any]) -> list[list[str]]:
     """Returns the table of what the event logs counted, its head first."""
     rows = [["mode", "machines taken", "notices", "round s", "slowdown", "capacity lost", "beyond",
              "cold JVMs", "failed tasks", "fetch failures", "maps again", "shuffled MiB",
-             "moved MiB", "lost bytes"]]
+             "waited", "moved MiB", "lost bytes"]]
     for mode in kept["options"]["modes"]:
         counted = summary.figures(kept, mode, summary.UNDISTURBED)
         rounds = {one["round"] for one in kept["runs"]
@@ -139,8 +139,11 @@ def _table(kept: dict[str, Any]) -> list[list[str]]:
 
 def _counted(figures: dict[str, Any], rounds: int) -> list[str]:
     written = figures["write_bytes"] / max(rounds, 1) / (1 << 20)
+    # What tasks spent in calls that write map outputs and in waiting for those that they read.
+    waited = figures["fetch_wait_millis"] / 1e3 + figures["write_nanos"] / 1e9
     return [str(figures["tasks_failed"]), str(figures["fetch_failures"]),
-            str(figures["map_tasks_recomputed"]), f"{written:.1f}"]
+            str(figures["map_tasks_recomputed"]), f"{written:.1f}",
+            f"{waited / max(figures['task_seconds'], 1e-9):.2%}"]
 
 
 def _rows(rows: list[list[str]]) -> str:

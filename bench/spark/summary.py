@@ -41,8 +41,8 @@ class Disturbed:
     """Over the same mode undisturbed, less one: in the round beside which it was played when
     datanodes are taken, else in the median of all."""
     capacity_lost: float
-    """The part of their time in which Spark's workers took no tasks: because of the notice, because
-    they were gone, or because the next had no executor yet. 0 for datanodes."""
+    """The part of their time in which Spark's workers had no executor that took tasks: from the
+    notice, or else the kill, until the next one's had registered. 0 for datanodes."""
     beyond: float
     """The slowdown that the lost capacity does not explain."""
     cold: float
@@ -155,17 +155,8 @@ def _disturbed(
 
 
 def _gone(played: dict[str, Any]) -> float:
-    """Returns the part of the workers' time in which they took no tasks.
-
-    That begins with the notice, but where the mode does not heed it, with the kill.
-    """
-    began, ended = played["began"], played["ended"]
-    first = "killed" if played["mode"] == NATIVE else "noticed"
-    gone = sum(
-        min(one.get("serving") or one["replaced"] or ended, ended) - min(one[first], ended)
-        for one in played["taken"]
-    )
-    return gone / ((ended - began) * played["slots"])
+    """Returns the part of the workers' time in which they had no executor that took tasks."""
+    return played["absent"] / ((played["ended"] - played["began"]) * played["slots"])
 
 
 def _cold(kept: dict[str, Any], mode: str, played: dict[str, Any]) -> float:

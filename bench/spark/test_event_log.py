@@ -73,14 +73,20 @@ class AccountsTest(unittest.TestCase):
         self.assertEqual(found["undisturbed/0/q3"]["tasks_failed"], 1)
         self.assertEqual(found["undisturbed/1/q3"]["stages"], [{"0": [1, 1.0]}])
 
-    def test_each_lost_worker_has_the_executor_that_came_for_it(self) -> None:
-        def added(at: float) -> Event:
-            return {"Event": "SparkListenerExecutorAdded", "Timestamp": round(at * 1000)}
+    def test_executors_are_missing_from_their_notice_until_the_next_has_registered(self) -> None:
+        def event(what: str, executor: str, at: float) -> Event:
+            return {"Event": f"SparkListenerExecutor{what}", "Executor ID": executor,
+                    "Timestamp": round(at * 1000)}
 
-        log = self.log(added(1), added(2), added(13.5), added(25))
-        taken: list[dict[str, Any]] = [{"killed": 40.0}, {"killed": 20.0}, {"killed": 10.0}]
-        accounts.serving(log, taken)
-        self.assertEqual([one["serving"] for one in taken], [None, 25.0, 13.5])
+        lives = accounts.executors(self.log(
+            event("Added", "0", 1), event("Added", "1", 2),
+            # The notice, then the kill; the next worker is killed before its executor registered.
+            event("Removed", "1", 10), event("Removed", "1", 14), event("Removed", "2", 20),
+            event("Added", "3", 30.5), event("Removed", "0", 38)))
+        self.assertEqual(lives, [(1, 38), (2, 10), (30.5, float("inf"))])
+        self.assertAlmostEqual(accounts.absent_seconds(lives, 5, 40, 2), 20.5 + 2)
+        self.assertAlmostEqual(accounts.absent_seconds(lives, 12, 16, 2), 4)
+        self.assertAlmostEqual(accounts.absent_seconds(lives, 3, 9, 2), 0)
 
 
 class EventLogTest(unittest.TestCase):

@@ -47,7 +47,8 @@ def made_up(work: int = 3, rounds: int = 3) -> dict[str, Any]:
                  "empty": began + quarter + 0.5 if mode == "sanderling" else None,
                  "replaced": began + 2 * quarter}
         played.append({"mode": mode, "trace": trace, "round": 0, "slots": 2, "began": began,
-                       "ended": at, "taken": [taken], "moved": 5 << 20, "lost": 0})
+                       "ended": at, "taken": [taken], "moved": 5 << 20, "lost": 0,
+                       "absent": quarter})
     return {
         "schema_version": 1, "date": "2026-01-02 03:04", "revision": "abc", "spark": "4.1.4",
         "machine": {"cores": 2, "cpu": "some", "memory_bytes": 1 << 33, "kernel": "6", "load": 1},
@@ -105,14 +106,6 @@ class Figures(unittest.TestCase):
         seconds = 2 * (played["ended"] - played["began"])
         self.assertAlmostEqual(found["sanderling", "executors-32"].cold, (2 + 2) / seconds)
         self.assertEqual(found["sanderling", "datanodes-32"].cold, 0.0)
-
-    def test_capacity_is_lost_until_the_new_executor_serves(self) -> None:
-        kept = made_up()
-        for one in kept["played"]:
-            quarter = (one["ended"] - one["began"]) / 4
-            one["taken"][0]["serving"] = one["taken"][0]["replaced"] + quarter
-        found = {(one.mode, one.trace): one for one in summary.disturbed(kept)}
-        self.assertAlmostEqual(found["sanderling", "executors-32"].capacity_lost, 0.25)
 
     def test_targets_that_are_missed_are_said(self) -> None:
         verdicts = {what: reached for what, _, reached in summary.verdicts(made_up())}
