@@ -18,8 +18,15 @@ MORE_STYLE = """
   stroke-dasharray: 3 3; } .empty { fill: var(--good); } .wrong { fill: var(--bad); }
 .whisker { stroke: var(--ink); stroke-width: 1.2; } .limit { stroke: var(--bad);
   stroke-dasharray: 5 4; } svg text.key { font-size: 12px; } h2 { margin-top: 2em; }
+.wide { font-size: 13px; } .wide td, .wide th { padding: 4px 6px; }
 .verdict { font-size: 17px; } td:first-child, th:first-child { text-align: left; }
 """
+
+EXPLAINED = """<p class=soft>Capacity lost: the part of the workers' time in which they had no
+executor that took tasks. Beyond: the slowdown that it does not explain. Cold JVMs: the part of the
+workers' time that tasks took longer in executors that had come for others than the same tasks take
+undisturbed. Waited: the part of the tasks' time in which they wrote map outputs or waited for those
+that they read.</p>"""
 
 
 def write(kept: dict[str, Any], directory: Path) -> Path:
@@ -149,7 +156,7 @@ def _counted(figures: dict[str, Any], rounds: int) -> list[str]:
 def _rows(rows: list[list[str]]) -> str:
     head = "".join(f"<th>{html.escape(cell)}" for cell in rows[0])
     lines = ["<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in row) for row in rows[1:]]
-    return f"<table><tr>{head}{''.join(lines)}</table>"
+    return f"<table class=wide><tr>{head}{''.join(lines)}</table>{EXPLAINED}"
 
 
 def _targets(kept: dict[str, Any]) -> str:
