@@ -11,6 +11,9 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import org.apache.spark.MapOutputTrackerMaster;
@@ -28,6 +31,7 @@ final class Driver implements AutoCloseable {
     private final CannotStartException refusal;
     private final SanderlingClient client;
     private final ExecutorService cleaner;
+    private final KnownLosses known = new KnownLosses();
     private volatile Store store;
     private volatile Job job;
     private RpcEndpointRef endpoint;
@@ -150,21 +154,27 @@ final class Driver implements AutoCloseable {
     /**
      * Forgets outputs that a reader could not read, and with them all others of the application
      * that the store says are lost, so that one more attempt at a stage computes all of them.
+     * Readers that report one after the other what one look has found cause no second.
      */
-    void forget(LostMaps lost) {
-        Log.LOG.warn("{} outputs of shuffle {} cannot be read; those that are lost are computed"
-                + " again", lost.count(), lost.shuffleId);
+    synchronized void forget(LostMaps lost) {
         for (int at = 0; at < lost.count(); at++) {
             forget(lost.shuffleId, lost.mapIndex(at), lost.mapId(at));
         }
+        if (known.hasAll(lost)) {
+            return;
+        }
+        Log.LOG.warn("{} outputs of shuffle {} cannot be read; those that are lost are computed"
+                + " again", lost.count(), lost.shuffleId);
         try {
             String root = store().root();
+            List<LostMaps> found = new ArrayList<>(Collections.singletonList(lost));
             for (ObjectStat directory : client.list(root)) {
                 int shuffleId = MapNames.shuffleOf(directory.name());
                 if (shuffleId >= 0) {
-                    forgetLost(shuffleId, MapNames.directory(root, shuffleId));
+                    found.add(forgetLost(shuffleId, MapNames.directory(root, shuffleId)));
                 }
             }
+            found.forEach(known::addAll);
         } catch (IOException error) {
             Log.LOG.warn("other lost outputs than the {} reported stay unknown: {}", lost.count(),
                     error.getMessage());
@@ -180,17 +190,21 @@ final class Driver implements AutoCloseable {
         }
     }
 
-    private void forgetLost(int shuffleId, String directory) throws IOException {
+    private LostMaps forgetLost(int shuffleId, String directory) throws IOException {
+        LostMaps lost = new LostMaps(shuffleId);
         try {
             for (ObjectStat object : client.list(directory)) {
                 int mapIndex = MapNames.mapIndexOf(object.name());
                 if (object.lostBytes() > 0 && mapIndex >= 0) {
-                    forget(shuffleId, mapIndex, MapNames.mapIdOf(object.name()));
+                    long mapId = MapNames.mapIdOf(object.name());
+                    forget(shuffleId, mapIndex, mapId);
+                    lost.add(mapIndex, mapId);
                 }
             }
         } catch (NotFoundException error) {
             Log.LOG.debug("shuffle {} was removed meanwhile", shuffleId);
         }
+        return lost;
     }
 
     private static void forget(int shuffleId, int mapIndex, long mapId) {
