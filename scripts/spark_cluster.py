@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 from pathlib import Path
 
 import cluster
@@ -10,6 +11,8 @@ from cluster import ROOT, SetUpError
 # Spark's JVMs take their time beside.
 SOON_SECONDS = 120.0
 until = functools.partial(cluster.until, seconds=SOON_SECONDS)
+# The end of a map output's path; the second number is Spark's map id.
+MAP_OUTPUT = re.compile(r"/shuffle-\d+/map-\d+-(\d+)$")
 SHUFFLE_MANAGER = "org.apache.spark.shuffle.sanderling.SanderlingShuffleManager"
 
 
@@ -42,6 +45,14 @@ class Cluster(cluster.Cluster):
     def address(self) -> str:
         """Returns where applications find it."""
         return self.namenode
+
+    def lost_map_outputs(self) -> set[int]:
+        """Returns the map ids of the outputs that the store says it lost, of all applications."""
+        report = self.losses()["report"]
+        if report["is_truncated"]:
+            raise ValueError("more was lost than the store can name: shuffle or kill less")
+        found = [MAP_OUTPUT.search(loss["path"]) for loss in report["losses"]]
+        return {int(one.group(1)) for one in found if one}
 
     def spark_settings(self) -> dict[str, str]:
         """Returns what an application sets to shuffle here."""

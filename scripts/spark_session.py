@@ -4,6 +4,7 @@ Run with the Python of .venv-spark35 or .venv-spark43. The JVM of pyspark is one
 SparkContext one per application, so that a test pays seconds and not tens of them.
 """
 
+import atexit
 import contextlib
 import os
 import re
@@ -28,6 +29,8 @@ sys.path.insert(0, str(ROOT / "bench" / "spark"))
 import event_log  # noqa: E402
 
 VERSION = pyspark.__version__
+# What this process and its Spark write to the disk.
+OWN = tempfile.TemporaryDirectory(prefix="sanderling-spark-", ignore_cleanup_errors=True)
 BACKEND = "CoarseGrainedExecutorBackend"
 LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -62,13 +65,25 @@ def launch(*jars: Path) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # The JVM starts with the settings of whoever needs it first, for all that come later.
     SparkContext._ensure_initialized()
+    atexit.register(end)
+
+
+def end() -> None:
+    """Ends the JVM, then removes what it made again after its applications had gone."""
+    stop_context()
+    jvm = SparkContext._gateway.proc
+    SparkContext._gateway.shutdown()
+    # It goes when nobody writes to it any more.
+    jvm.stdin.close()
+    jvm.wait(SOON_SECONDS)
+    OWN.cleanup()
 
 
 class Application:
     """One Spark application with executors as processes; `account` is what its log says."""
 
     def __init__(self, settings: dict[str, str], master: str = "local-cluster[2,1,1024]") -> None:
-        self.own = Path(tempfile.mkdtemp(prefix="sanderling-spark-app-"))
+        self.own = Path(tempfile.mkdtemp(prefix="app-", dir=OWN.name))
         (self.own / "log").mkdir()
         defaults = {
             "spark.eventLog.enabled": "true",
@@ -138,7 +153,7 @@ class Standalone:
     """
 
     def __init__(self, hosts: tuple[str, ...], cores: int = 1) -> None:
-        self.own = Path(tempfile.mkdtemp(prefix="sanderling-spark-workers-"))
+        self.own = Path(tempfile.mkdtemp(prefix="workers-", dir=OWN.name))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         try:
             self.start("master", "master.Master", "--host", "127.0.0.1", "--port", "0")

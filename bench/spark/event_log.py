@@ -89,6 +89,8 @@ class Account:
     map_tasks: int = 0
     # Map tasks that ran again, to success, after the same partition's output had been there.
     map_tasks_recomputed: int = 0
+    # The outputs that they replaced, by Spark's map id: the task id of the success before.
+    map_outputs_replaced: list[int] = field(default_factory=list)
     # Distinct (shuffle, map) that reducers named in their fetch failures.
     map_outputs_missed: int = 0
     stages: int = 0
@@ -110,6 +112,7 @@ class Account:
 class MapOutput:
     """The last success of one map partition, and how much had been lost by then."""
 
+    map_id: int
     stage: int
     finished_millis: int
     losses: int
@@ -243,8 +246,10 @@ class Reader:
         if before is not None:
             is_after = info["Launch Time"] >= before.finished_millis
             is_same = before.stage == stage or before.losses < self._losses
-            self.account.map_tasks_recomputed += is_after and is_same
-        self._outputs[key] = MapOutput(stage, info["Finish Time"], self._losses)
+            if is_after and is_same:
+                self.account.map_tasks_recomputed += 1
+                self.account.map_outputs_replaced.append(before.map_id)
+        self._outputs[key] = MapOutput(info["Task ID"], stage, info["Finish Time"], self._losses)
 
     def _on_SQLExecutionStart(self, event: Event) -> None:
         number = event["executionId"]

@@ -35,8 +35,9 @@ def task(number: int, index: int, at: int, reason: Event | str = "Success", atte
     }
     return {"Event": "SparkListenerTaskEnd", "Stage ID": number, "Stage Attempt ID": attempt,
             "Task Type": kind, "Task End Reason": why, "Task Metrics": metrics,
-            "Task Info": {"Index": index, "Partition ID": index, "Launch Time": at,
-                          "Finish Time": at + 1000, **more}}
+            "Task Info": {"Task ID": number * 100 + attempt * 10 + index, "Index": index,
+                          "Partition ID": index, "Launch Time": at, "Finish Time": at + 1000,
+                          **more}}
 
 
 def fetch_failed(shuffle: int, map_index: int) -> Event:
@@ -116,11 +117,14 @@ class EventLogTest(unittest.TestCase):
             task(1, 1, 2000, lost, kind="ResultTask"),
             stage(0, 1), task(0, 1, 4000, attempt=1),
             stage(1, 1), task(1, 0, 6000, attempt=1, kind="ResultTask"),
+            stage(1, 2), task(1, 0, 8000, lost, attempt=2, kind="ResultTask"),
+            stage(0, 2), task(0, 1, 10000, attempt=2),
         ])
-        self.assertEqual(account.map_tasks_recomputed, 1)
-        self.assertEqual(account.fetch_failures, 2)
+        self.assertEqual(account.map_tasks_recomputed, 2)
+        self.assertEqual(account.map_outputs_replaced, [1, 11])
+        self.assertEqual(account.fetch_failures, 3)
         self.assertEqual(account.map_outputs_missed, 1)
-        self.assertEqual((account.stages, account.stage_attempts), (2, 4))
+        self.assertEqual((account.stages, account.stage_attempts), (2, 6))
         self.assertEqual(account.messages, {"FetchFailed": "lost it"})
 
     def test_a_later_job_that_makes_a_lost_output_again_recomputes(self) -> None:
