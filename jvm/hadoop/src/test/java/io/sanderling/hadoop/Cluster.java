@@ -10,6 +10,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.regex.Matcher;
@@ -19,6 +20,7 @@ import io.sanderling.client.ClientOptions;
 import io.sanderling.client.LocalCluster;
 import io.sanderling.client.NodeInfo;
 import io.sanderling.client.SanderlingClient;
+import org.apache.hadoop.fs.FileUtil;
 
 /** Runs a namenode and datanodes on loopback, once for all tests; they die with this process. */
 final class Cluster {
@@ -37,12 +39,14 @@ final class Cluster {
         thread.setDaemon(true);
         return thread;
     });
+    private final List<Process> processes = new CopyOnWriteArrayList<>();
     private int started;
 
     private Cluster(String binary, int datanodes, String dram) throws IOException {
         this.binary = binary;
         this.dram = dram;
         directory = Files.createTempDirectory("sanderling-hadoop");
+        Runtime.getRuntime().addShutdownHook(new Thread(this::clear, "clear"));
         address = serve("namenode", "namenode", "--listen", "127.0.0.1:0", "--http", "none",
                 "--dir", directory.resolve("catalog").toString()).address();
         List<Server> starting = new ArrayList<>();
@@ -69,6 +73,23 @@ final class Cluster {
     /** Starts a cluster of one's own. */
     static Cluster start(int datanodes, String dram) throws IOException {
         return new Cluster(LocalCluster.binary().toString(), datanodes, dram);
+    }
+
+    /** Ends all processes and removes what they and the tests wrote to the disk. */
+    private void clear() {
+        for (Process process : processes) {
+            try {
+                process.destroyForcibly().waitFor();
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            }
+        }
+        FileUtil.fullyDelete(directory.toFile());
+    }
+
+    /** Returns a directory of the local disk that goes when this program ends. */
+    Path directory() {
+        return directory;
     }
 
     /** Returns the namenode's address. */
@@ -127,6 +148,7 @@ final class Cluster {
                 throw new AssertionError("cannot start " + command, e);
             }
         }, spawner).join();
+        processes.add(process);
         return new Server(name, process, ready, log);
     }
 

@@ -26,7 +26,7 @@ final class DfsioBench {
 
     private DfsioBench(int files, int megabytes) throws IOException {
         this.cluster = Cluster.start(3, files * megabytes + "MiB");
-        this.scratch = Files.createTempDirectory("dfsio");
+        this.scratch = cluster.directory().resolve("local");
         this.files = files;
         this.megabytes = megabytes;
     }
@@ -70,7 +70,8 @@ final class DfsioBench {
         String home = where.startsWith("file") ? scratch.toString() : "";
         conf.set("mapreduce.jobtracker.staging.root.dir", home + "/staging");
         conf.set("test.build.data", home + "/dfsio");
-        Path result = Files.createTempFile("dfsio", ".log");
+        Path result = cluster.directory().resolve("result");
+        Files.deleteIfExists(result);
         String words = "-" + part + " -nrFiles " + files + " -size "
                 + megabytes + "MB -resFile " + result;
         if (ToolRunner.run(conf, new TestDFSIO(), words.split(" ")) != 0) {
