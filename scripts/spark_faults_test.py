@@ -150,9 +150,10 @@ class ExecutorTest(Case):
 
     def test_a_driver_that_is_killed_leaves_nothing_behind_its_lease(self) -> None:
         settings = self.cluster.spark_settings() | {"spark.sanderling.lease": "3s"}
-        with tempfile.TemporaryFile() as log:
+        with tempfile.TemporaryFile() as log, tempfile.TemporaryDirectory() as own:
             driver = subprocess.Popen([sys.executable, __file__, "--driver", json.dumps(settings)],
-                                      stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+                                      stdout=subprocess.PIPE, stderr=log, start_new_session=True,
+                                      env=os.environ | {"TMPDIR": own})
             try:
                 assert driver.stdout is not None
                 self.assertEqual(driver.stdout.readline().strip(), b"shuffled")
@@ -198,7 +199,9 @@ class StoreTest(Case):
         self.cluster.kill("n2")
         held.check()
         lost = until("the store's loss report", self.cluster.lost_map_outputs)
-        self.only_lost_maps_ran_again(app.stop(), lost)
+        account = app.stop()
+        self.assertTrue(account.map_outputs_replaced, account.messages)
+        self.only_lost_maps_ran_again(account, lost)
 
     def test_a_datanode_that_is_killed_among_the_maps_is_no_hang_and_no_wrong_row(self) -> None:
         app = self.start()
@@ -235,7 +238,7 @@ class StoreTest(Case):
 
 def drive(settings: dict[str, str]) -> None:
     """Is the driver that gets killed: shuffles, says so, and waits for its end."""
-    launch()
+    launch(role="-driver")
     app = Application(QUIET | settings, "local[2]")
     Held(app).check()
     print("shuffled", flush=True)

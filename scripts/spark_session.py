@@ -42,14 +42,15 @@ appender.file.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 
 
-def launch(*jars: Path) -> None:
+def launch(*jars: Path, role: str = "") -> None:
     """Starts the JVM of pyspark with Sanderling's jar, or other classes.
 
-    What the driver and its executors log is in target/logs, one file for each script.
+    What the driver and its executors log is in target/logs, one file for each script, and for each
+    role of a process that a script starts beside itself.
     """
     logs = ROOT / "target" / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    name = f"{Path(sys.argv[0]).stem}-{VERSION}"
+    name = f"{Path(sys.argv[0]).stem}{role}-{VERSION}"
     settings = logs / f"{name}.log4j2.properties"
     settings.write_text(LOG4J.format(file=logs / f"{name}.spark.log"))
     (logs / f"{name}.spark.log").unlink(missing_ok=True)
