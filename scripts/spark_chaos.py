@@ -118,9 +118,10 @@ def run(options: argparse.Namespace, queries: list[tables.Query], files: list[st
     needless = set(again) - lost
     print(f"seed {options.seed}: {options.rounds * len(queries) - len(problems)} of "
           f"{options.rounds * len(queries)} results are right, {killer.killed} datanodes killed, "
-          f"{len(lost)} map outputs lost, {account.map_outputs_missed} of them missed by a reducer, "
-          f"{len(again)} of {account.map_tasks} maps ran again, {len(needless)} of them needlessly, "
-          f"{account.fetch_failures} fetch failures, {account.tasks_failed - account.fetch_failures} other failures")
+          f"{len(lost)} map outputs lost, {account.map_outputs_missed} of them missed by a reducer,"
+          f" {len(again)} of {account.map_tasks} maps ran again, {len(needless)} of them"
+          f" needlessly, {account.fetch_failures} fetch failures, "
+          f"{account.tasks_failed - account.fetch_failures} other failures")
     if needless:
         problems.append(f"maps ran again whose outputs were not lost: {sorted(needless)}")
     return problems
