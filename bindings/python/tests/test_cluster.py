@@ -120,7 +120,7 @@ def test_cluster_stops_with_its_processes():
     cluster.stop()
 
 
-def test_processes_die_with_their_parent():
+def test_processes_die_with_their_parent(tmp_path):
     script = (
         "import os, sys, sanderling\n"
         "cluster = sanderling.Cluster.local(datanodes=1, dram_bytes=16 << 20)\n"
@@ -129,7 +129,12 @@ def test_processes_die_with_their_parent():
         "os._exit(9)\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        # Who ends like that leaves its files.
+        env=os.environ | {"TMPDIR": str(tmp_path)},
     ) as parent:
         assert parent.stdout and parent.stdin
         pids = [int(pid) for pid in parent.stdout.readline().split()]
