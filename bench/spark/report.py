@@ -136,7 +136,8 @@ def _table(kept: dict[str, Any]) -> list[list[str]]:
         rows.append([mode, "none", "0", f"{summary.undisturbed_seconds(kept, mode):.1f}", "", "",
                      "", "", *_counted(counted, len(rounds)), "", ""])
     for one in summary.disturbed(kept):
-        rounds = {each["round"] for each in kept["played"] if each["trace"] == one.trace}
+        rounds = {each["round"] for each in kept["played"]
+                  if each["trace"] == one.trace and each["mode"] == one.mode}
         rows.append([one.mode, one.trace, str(one.notices), f"{one.seconds:.1f}",
                      f"{one.slowdown:+.1%}", f"{one.capacity_lost:.1%}", f"{one.beyond:+.1%}",
                      f"{one.cold:.1%}", *_counted(one.figures, len(rounds)),

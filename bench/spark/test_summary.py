@@ -107,6 +107,17 @@ class Figures(unittest.TestCase):
         self.assertAlmostEqual(found["sanderling", "executors-32"].cold, (2 + 2) / seconds)
         self.assertEqual(found["sanderling", "datanodes-32"].cold, 0.0)
 
+    def test_shuffled_bytes_are_those_of_one_round_of_each_mode(self) -> None:
+        kept = made_up()
+        again = [one for one in kept["runs"]
+                 if one["mode"] == "native" and one["trace"] == "executors-32"]
+        kept["runs"] += [one | {"round": 1} for one in again]
+        played = [one for one in kept["played"] if one["mode"] == "native"]
+        kept["played"] += [one | {"round": 1} for one in played]
+        lines = [line.split() for line in report.text(kept).splitlines() if "executors-32" in line]
+        shuffled = {line[0]: line[11] for line in lines if line[0] in NAMES}
+        self.assertEqual(shuffled, dict.fromkeys(NAMES, "3.0"))
+
     def test_targets_that_are_missed_are_said(self) -> None:
         verdicts = {what: reached for what, _, reached in summary.verdicts(made_up())}
         self.assertTrue(verdicts["total time over native at most 1.03"])
