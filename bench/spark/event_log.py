@@ -89,7 +89,8 @@ class Account:
     map_tasks: int = 0
     # Map tasks that ran again, to success, after the same partition's output had been there.
     map_tasks_recomputed: int = 0
-    # The outputs that they replaced, by Spark's map id: the task id of the success before.
+    # The outputs that they replaced, by Spark's map id: the task id of the success before. None is
+    # there twice.
     map_outputs_replaced: list[int] = field(default_factory=list)
     # Distinct (shuffle, map) that reducers named in their fetch failures.
     map_outputs_missed: int = 0
@@ -149,6 +150,7 @@ class Reader:
         account.queries = list(self._queries.values())
         account.stages = len(self._stage_ids)
         account.map_outputs_missed = len(self._missed)
+        account.map_tasks_recomputed = len(account.map_outputs_replaced)
         account.seconds = max(0, self._last - self._started) / 1000
         return account
 
@@ -247,7 +249,6 @@ class Reader:
             is_after = info["Launch Time"] >= before.finished_millis
             is_same = before.stage == stage or before.losses < self._losses
             if is_after and is_same:
-                self.account.map_tasks_recomputed += 1
                 self.account.map_outputs_replaced.append(before.map_id)
         self._outputs[key] = MapOutput(info["Task ID"], stage, info["Finish Time"], self._losses)
 
