@@ -10,16 +10,53 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 /// Returns the CRC32C of two adjacent runs from the runs' own checksums, without reading them
-/// again.
+/// again. Cost: one product of polynomials for each bit set in the second run's length.
 #[must_use]
-pub fn combine(first: u32, second: u32, second_bytes: u64) -> u32 {
-    let joined = crc_fast::checksum_combine(
-        CrcAlgorithm::Crc32Iscsi,
-        u64::from(first),
-        u64::from(second),
-        second_bytes,
-    );
-    u32::try_from(joined).expect("a 32-bit checksum combines to a 32-bit checksum")
+pub const fn combine(first: u32, second: u32, second_bytes: u64) -> u32 {
+    multiply(power_of_bytes(second_bytes), first) ^ second
+}
+
+/// The polynomial of CRC32C with its bits reflected.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+/// x to the power of 2 to the power of the index, modulo the polynomial: enough for any length.
+const POWERS: [u32; 67] = powers();
+
+const fn powers() -> [u32; 67] {
+    let mut powers = [1 << 30; 67];
+    let mut at = 1;
+    while at < powers.len() {
+        powers[at] = multiply(powers[at - 1], powers[at - 1]);
+        at += 1;
+    }
+    powers
+}
+
+/// Multiplies two polynomials over GF(2) modulo the polynomial; the highest bit is x to the power
+/// of 0. As in M. Adler's `crc32_combine` of zlib.
+const fn multiply(first: u32, mut second: u32) -> u32 {
+    let (mut bit, mut product) = (1_u32 << 31, 0);
+    while bit != 0 && first & (bit | (bit - 1)) != 0 {
+        if first & bit != 0 {
+            product ^= second;
+        }
+        bit >>= 1;
+        second = if second & 1 == 0 { second >> 1 } else { (second >> 1) ^ POLYNOMIAL };
+    }
+    product
+}
+
+/// Returns x to the power of so many bytes' bits.
+const fn power_of_bytes(mut bytes: u64) -> u32 {
+    let (mut power, mut product) = (3, 1 << 31);
+    while bytes != 0 {
+        if bytes & 1 != 0 {
+            product = multiply(POWERS[power], product);
+        }
+        bytes >>= 1;
+        power += 1;
+    }
+    product
 }
 
 /// Computes the CRC32C of a run that arrives in pieces.
@@ -63,5 +100,21 @@ mod tests {
         running.update(b"6789");
         assert_eq!(running.value(), crc32c(b"123456789"));
         assert_eq!(combine(crc32c(b"12345"), crc32c(b"6789"), 4), crc32c(b"123456789"));
+        let bytes: Vec<u8> = (0..70_000_u32).map(|index| (index * 31 % 251) as u8).collect();
+        for at in [0, 1, 4096, 8191, 65_536, 69_999, 70_000] {
+            let (first, second) = bytes.split_at(at);
+            let joined = combine(crc32c(first), crc32c(second), second.len() as u64);
+            assert_eq!(joined, crc32c(&bytes), "{at}");
+        }
+    }
+
+    #[test]
+    fn lengths_beyond_any_run_combine_as_the_library_does() {
+        let bytes = [1, 4096, (1 << 20) + 1, u64::from(u32::MAX), 1 << 40];
+        for bytes in bytes {
+            let algorithm = CrcAlgorithm::Crc32Iscsi;
+            let library = crc_fast::checksum_combine(algorithm, 0x1234_5678, 0x9abc_def0, bytes);
+            assert_eq!(u64::from(combine(0x1234_5678, 0x9abc_def0, bytes)), library, "{bytes}");
+        }
     }
 }

@@ -8,7 +8,8 @@ use crate::path::Path;
 use crate::refusal::ByteRange;
 use crate::time::{Instant, Millis};
 
-/// One event. Sequences count upwards without gaps, across restarts of the namenode.
+/// One event. Sequences count upwards; a start of the namenode leaves a gap, so that none is given
+/// out twice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// Its place in the order.
@@ -60,6 +61,23 @@ pub enum EventKind {
     ManagerChanged { name: String },
     /// The namenode started and read its log up to here.
     NamenodeStarted { commands: u64, cut_bytes: u64 },
+    /// No namenode served for that long: leases, times to live and notices waited.
+    NamenodeAbsent { millis: u64 },
+    /// A node was told of changes that are missing from the namenode's log: its end was lost, or an
+    /// older copy of it was put back. `commands` are missing at least; `None` when that is unknown.
+    LogEndLost { name: String, address: String, commands: Option<u64> },
+    /// A node held blocks that a lost end of the log had told of. They are dropped.
+    BlocksOrphaned { node: NodeId, blocks: u64, bytes: u64 },
+    /// So many nodes could not leave any more without a loss: their bytes would not fit elsewhere.
+    ReserveShort { departures: u32, missing_bytes: u64 },
+    /// So many nodes may leave again.
+    ReserveRestored { departures: u32, room_bytes: u64 },
+    /// Acknowledged changes are gone: whole records in bytes of journal that were given up.
+    JournalCut { records: u64, bytes: u64, is_accepted: bool, why: String },
+    /// A damaged snapshot was not used; nothing is lost by that.
+    SnapshotSkipped { commands: u64, why: String },
+    /// A datanode found blocks damaged or missing. Of `saved` of them there is another copy.
+    BlocksDamaged { node: NodeId, blocks: u64, saved: u64 },
 }
 
 /// Lost bytes of one object, from one cause.

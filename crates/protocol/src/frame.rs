@@ -27,7 +27,8 @@ pub const HEADER_BYTES: usize = 48;
 /// The first two bytes of every frame.
 pub const MAGIC: u16 = 0x5344;
 
-/// The version of everything in this crate. Raised with any change of a message or a frame.
+/// The version of the framing: of the header and of the greeting. The messages have versions of
+/// their own, see [`crate::version`].
 pub const VERSION: u8 = 3;
 
 /// What a frame asks for.
@@ -96,6 +97,10 @@ impl Op {
 /// reads it again should ask where it is now.
 pub const IS_LEAVING: u16 = 1 << 8;
 
+/// In a `Read`: what came before did not have its checksum. The node compares its bytes with what
+/// was written before it answers.
+pub const IS_COMPLAINT: u16 = 1 << 9;
+
 /// The fixed part of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
@@ -103,8 +108,8 @@ pub struct Header {
     pub op: Op,
     /// 0, or the number of the refusal in the body.
     pub status: u16,
-    /// `Write` and `Store`: the tier's number in the low byte. Answers to `Read` and `ReadMany`:
-    /// [`IS_LEAVING`] or 0. Otherwise 0.
+    /// `Write` and `Store`: the tier's number in the low byte. `Read`: [`IS_COMPLAINT`] or 0.
+    /// Answers to `Read` and `ReadMany`: [`IS_LEAVING`] or 0. Otherwise 0.
     pub flags: u16,
     /// Chosen by the caller, repeated in the reply.
     pub request: u64,

@@ -63,6 +63,22 @@ id!(
     u64
 );
 
+id!(
+    /// One start of a namenode on its log, drawn at random. It names the part of the log that this
+    /// start has written.
+    Term,
+    u64
+);
+
+/// A place in a log: a term, and how many commands the log held then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LogPosition {
+    /// The term that wrote the last of them.
+    pub term: Term,
+    /// Commands since the cluster began.
+    pub index: u64,
+}
+
 impl Epoch {
     /// Returns the epoch after this one.
     #[must_use]

@@ -17,10 +17,13 @@ pub mod refusal;
 pub mod tier;
 pub mod time;
 pub mod token;
+pub mod version;
 
 pub use event::{Event, EventKind};
 pub use frame::{Frame, FrameError, Header, Op};
-pub use ids::{BlockId, ClusterId, Epoch, JobId, LeaseId, NodeId, Nonce, ObjectId};
+pub use ids::{
+    BlockId, ClusterId, Epoch, JobId, LeaseId, LogPosition, NodeId, Nonce, ObjectId, Term,
+};
 pub use message::{Reply, Request};
 pub use node::{NodeInfo, NodeSelector, Policy};
 pub use order::{Order, OrderReply};

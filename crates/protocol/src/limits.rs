@@ -51,6 +51,12 @@ pub const BLOCKS_PER_GRANT_MAX: usize = 16;
 /// Most blocks in one page of a block report or of a drain's work list.
 pub const BLOCKS_PER_PAGE_MAX: usize = 4096;
 
+/// Most blocks in one report of damage. A disk that is gone is reported in many.
+pub const DAMAGED_PER_REPORT_MAX: usize = 512;
+
+/// Most blocks that one order has verified: 64 MiB are read within an order's time from any disk.
+pub const VERIFIED_PER_ORDER_MAX: usize = 64;
+
 /// Longest time in milliseconds between reserving a copy or a rebalancing move and its commit.
 /// Nobody asks for such reservations again, so they end by themselves. Ten times a slow push.
 pub const BACKGROUND_MOVE_MILLIS_MAX: u64 = 20_000;

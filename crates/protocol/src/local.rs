@@ -2,7 +2,8 @@
 //!
 //! Packets keep their boundaries there (`SOCK_SEQPACKET`). Each is a [`crate::Header`] and a body,
 //! one request at a time on each connection: `Hello`, answered with [`Welcome`] and the arena's
-//! descriptor when flag [`WANTS_ARENA`] is set; `Lease`; `Return`; `Stage`; `Fill`; `Write`, whose
+//! descriptor when flag [`WANTS_ARENA`] is set, and both with the version that they speak
+//! ([`crate::version::local_flags`]); `Lease`; `Return`; `Stage`; `Fill`; `Write`, whose
 //! bytes are at the start of the staging memory.
 
 use serde::{Deserialize, Serialize};

@@ -7,25 +7,31 @@ mod kind;
 mod lookups;
 mod manage;
 mod namespace;
+mod once;
 
 use serde::{Deserialize, Serialize};
 
 pub use attributes::{Attributes, Concat, Condition, RECOMPUTE_MILLIS};
-pub use cluster::{Heartbeat, HeartbeatReply, Hello, HelloReply, Register, Registered, Role};
+pub use cluster::{
+    Heartbeat, HeartbeatReply, Hello, HelloReply, Join, Joined, Register, Registered, Repeat, Role,
+    Wiped,
+};
 pub use job::{JobHints, JobInfo, RegisterJob};
 pub use lookups::{Found, LookedUp, Lookups, Paths};
 pub use manage::{
-    DrainWork, Forecast, FsckReport, MoveCandidate, MoveCommit, MoveProposal, MovePurpose, Usage,
+    DrainWork, Forecast, FsckReport, MoveCandidate, MoveCommit, MoveProposal, MovePurpose, Room,
+    Usage,
 };
 pub use namespace::{
     Affinity, BlockLength, BlockLocation, Create, CreateKind, CreateMode, Entry, Grant,
     GrantedBlock, Layout, ObjectKind, ObjectStat, Place,
 };
+pub use once::{Change, ClientId, Once, Repetition};
 
 use crate::event::{Event, LossReport};
-use crate::ids::{BlockId, Epoch, JobId, LeaseId, NodeId, Nonce, ObjectId};
+use crate::ids::{BlockId, Epoch, JobId, LeaseId, LogPosition, NodeId, Nonce, ObjectId};
 use crate::node::{NodeInfo, NodeSelector};
-use crate::order::HeldBlock;
+use crate::order::{DamagedBlock, HeldBlock};
 use crate::path::Path;
 use crate::refusal::Refusal;
 use crate::time::Millis;
@@ -354,6 +360,54 @@ pub enum Request {
         /// The blocks, at most `BLOCKS_PER_PAGE_MAX`.
         blocks: Vec<BlockId>,
     },
+
+    /// As `Register`, from a datanode that keeps count of the log. Reply: `Joined`.
+    Join(Box<Join>),
+    /// As `Heartbeat`, from a datanode that keeps count of the log. Reply: `Beat`.
+    Beat(Heartbeat),
+    /// A change that is executed once, however often it arrives. Reply: that of the change.
+    Once(Box<Once>),
+    /// A client that is going to change something asks for its number. Reply: `Client`.
+    OpenClient {
+        /// Drawn by the client.
+        key: Nonce,
+    },
+    /// Deletes an object if it still has that name. Reply: `Deleted`.
+    DeleteObject {
+        /// The name.
+        path: Path,
+        /// The object: refused with `Changed` if another one has the name by now.
+        object: ObjectId,
+        /// Delete a directory with what is in it.
+        recursive: bool,
+    },
+    /// What may still be written, and what is kept for nodes that leave. Reply: `Room`.
+    Room,
+    /// A datanode repeats what the namenode knew of it and seems to have forgotten. It changes
+    /// nothing if the namenode knows it still, or if it was taken back since. Reply: `Node`.
+    Repeat(Repeat),
+    /// A datanode reports blocks whose bytes it holds damaged, or not at all. Said again and again
+    /// until it is answered; what is not so any more changes nothing. Reply: `Done`.
+    ReportDamage {
+        /// The node.
+        node: NodeId,
+        /// Its process.
+        nonce: Nonce,
+        /// The blocks, at most `DAMAGED_PER_REPORT_MAX`.
+        blocks: Vec<DamagedBlock>,
+    },
+    /// A datanode asks what it must hold: blocks whose home or copy it is and of which bytes are
+    /// published, in the order of their ids. Reply: `Expected`.
+    ExpectedBlocks {
+        /// The node.
+        node: NodeId,
+        /// Its process.
+        nonce: Nonce,
+        /// Start after this block.
+        after: BlockId,
+        /// At most this many, and never more than `BLOCKS_PER_PAGE_MAX`.
+        limit: u32,
+    },
 }
 
 /// One reply of the namenode.
@@ -385,4 +439,9 @@ pub enum Reply {
     Fsck(FsckReport),
     Token(Token),
     Within(Vec<bool>),
+    Joined(Box<Joined>),
+    Beat { heartbeat: HeartbeatReply, position: Option<LogPosition> },
+    Client { number: u64 },
+    Room(Room),
+    Expected { blocks: Vec<HeldBlock>, is_more: bool },
 }

@@ -1,5 +1,7 @@
 //! Orders that the namenode and the manager give to datanodes.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{BlockId, Epoch, NodeId};
@@ -46,6 +48,53 @@ pub enum Order {
         /// At most this many, and never more than `BLOCKS_PER_PAGE_MAX`.
         limit: u32,
     },
+    /// Look at the blocks held, in the order of their ids: whether the bytes are there, and if
+    /// asked whether they are those that were written. What is found is reported to the namenode
+    /// as well.
+    Verify {
+        /// Start after this block.
+        after: BlockId,
+        /// At most this many, and never more than `VERIFIED_PER_ORDER_MAX`.
+        limit: u32,
+        /// Whether the bytes are read and compared with their checksums.
+        with_checksums: bool,
+    },
+}
+
+/// What is wrong with the bytes of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Damage {
+    /// They do not have the checksum that they were written with.
+    Checksum,
+    /// There are fewer than were acknowledged.
+    Short,
+    /// There are none.
+    Missing,
+    /// The medium does not give them.
+    Unreadable,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Checksum => "its bytes do not have their checksum",
+            Self::Short => "it is shorter than what was acknowledged",
+            Self::Missing => "it is missing",
+            Self::Unreadable => "its medium cannot be read",
+        })
+    }
+}
+
+/// A block that a datanode found damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamagedBlock {
+    /// The block.
+    pub block: BlockId,
+    /// The epoch at which the node holds it, or should.
+    pub epoch: Epoch,
+    /// What is wrong.
+    pub damage: Damage,
 }
 
 /// One block to copy to one target.
@@ -102,4 +151,6 @@ pub enum OrderReply {
     Blocks(Vec<HeldBlock>),
     /// The order was refused whole.
     Refused(Refusal),
+    /// Answer to `Verify`, each block with what is wrong with it: empty at the end.
+    Verified(Vec<(HeldBlock, Option<Damage>)>),
 }

@@ -174,8 +174,9 @@ refusals! {
     /// The block must be fenced or sealed before it is pushed, and is neither.
     #[error("block {block} still takes writes")]
     StillOpen { block: BlockId } = 88,
-    /// The disk under the tier failed.
-    #[error("the {tier} tier of this node failed: {why}")]
+    /// The tier cannot be used now: the machine lacks files, memory or threads, or the object store
+    /// does not answer.
+    #[error("the {tier} tier of this node cannot be used now: {why}")]
     TierFailed { tier: String, why: String } = 89,
 
     /// Bytes of the object are lost and declared so.
@@ -220,6 +221,24 @@ refusals! {
     /// The caller's token does not allow it.
     #[error("not allowed: {why}")]
     Forbidden { why: String } = 161,
+    /// The change was sent before, or its client is not known any more: whether it was done is not
+    /// known. It is not done now.
+    #[error(
+        "whether change {sequence} of client {client} was done is not known any more: look, decide"
+    )]
+    OutcomeUnknown { client: u64, sequence: u64 } = 33,
+
+    /// The blocks would use room that is kept for nodes that leave.
+    #[error(
+        "no room for {bytes} bytes in class {class}: {room} bytes may still be written, \
+         {reserve} bytes are kept so that nodes can leave ({departures} at once)"
+    )]
+    ReserveKept { bytes: u64, class: String, room: u64, reserve: u64, departures: u32 } = 45,
+
+    /// What this node holds of the block is not what was written. It has told the namenode, which
+    /// knows whether there is another copy.
+    #[error("block {block} is damaged on this node: look it up again")]
+    BlockDamaged { block: BlockId } = 90,
 }
 
 impl Refusal {
@@ -258,9 +277,11 @@ impl Refusal {
             | Self::StillOpen { .. }
             | Self::TierFailed { .. }
             | Self::ChecksumMismatch { .. }
+            | Self::BlockDamaged { .. }
             | Self::MoveVoid { .. } => Recovery::Refresh,
             Self::DataUnavailable { .. } => Recovery::Recompute,
             Self::Full { .. }
+            | Self::ReserveKept { .. }
             | Self::JournalFull { .. }
             | Self::BadFrame { .. }
             | Self::UnknownVersion { .. }
@@ -308,6 +329,40 @@ mod tests {
             assert_eq!((refusal.code(), refusal.name()), (code, name));
             assert_eq!(refusal.recovery(), Recovery::Fix);
         }
+    }
+
+    #[test]
+    fn unknown_outcomes_have_golden_bytes() {
+        let refusal = Refusal::OutcomeUnknown { client: 3, sequence: 300 };
+        let bytes = postcard::to_stdvec(&refusal).unwrap();
+        let row = (33, "OutcomeUnknown");
+        let variant = Refusal::TABLE.iter().position(|known| *known == row).unwrap();
+        assert_eq!(bytes, [variant as u8, 3, 0xac, 2]);
+        assert_eq!((refusal.code(), refusal.name()), row);
+        assert_eq!(refusal.recovery(), Recovery::Fix);
+    }
+
+    #[test]
+    fn refusal_for_the_reserve_has_golden_bytes_and_names_its_values() {
+        let class = "dram".to_owned();
+        let refusal =
+            Refusal::ReserveKept { bytes: 300, class, room: 7, reserve: 4096, departures: 1 };
+        let bytes = postcard::to_stdvec(&refusal).unwrap();
+        let variant = Refusal::TABLE.iter().position(|row| *row == (45, "ReserveKept")).unwrap();
+        let golden = [variant as u8, 0xac, 2, 4, b'd', b'r', b'a', b'm', 7, 0x80, 0x20, 1];
+        assert_eq!(bytes, golden);
+        assert_eq!(refusal.recovery(), Recovery::Report);
+        let text = refusal.to_string();
+        assert!(text.contains("300 bytes") && text.contains("7 bytes") && text.contains("4096"));
+    }
+
+    #[test]
+    fn refusal_of_damaged_blocks_has_golden_bytes() {
+        let refusal = Refusal::BlockDamaged { block: BlockId(7) };
+        let bytes = postcard::to_stdvec(&refusal).unwrap();
+        let variant = Refusal::TABLE.iter().position(|row| *row == (90, "BlockDamaged")).unwrap();
+        assert_eq!(bytes, [variant as u8, 7]);
+        assert_eq!(refusal.recovery(), Recovery::Refresh);
     }
 
     #[test]

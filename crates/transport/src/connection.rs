@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Hello, HelloReply};
-use sanderling_protocol::{Frame, Header, Op, Refusal};
+use sanderling_protocol::{Frame, Header, Op, Refusal, version};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::task::{JoinHandle, yield_now};
@@ -51,6 +51,8 @@ const WRITE_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub struct Connection {
     shared: Arc<Shared>,
+    /// The version of the messages that both sides speak.
+    version: u8,
 }
 
 #[derive(Debug)]
@@ -135,10 +137,11 @@ impl Connection {
         options: &ConnectionOptions,
     ) -> Result<(Self, HelloReply), CallError> {
         options.credentials.sign(address, &mut hello)?;
-        let connection = Self::over(address, stream.into(), options);
-        let frame = connection
-            .call(Header::new(Op::Hello, 0), vec![Bytes::from(encode_body(&hello))], deadline)
-            .await?;
+        let mut connection = Self::over(address, stream.into(), options);
+        let header = Header { flags: version::greeting_flags(), ..Header::new(Op::Hello, 0) };
+        let body = vec![Bytes::from(encode_body(&hello))];
+        let frame = connection.call(header, body, deadline).await?;
+        connection.version = version::agreed(frame.header.flags)?;
         let reply = decode_body::<HelloReply>(&frame.body)
             .map_err(|refusal| bad_reply(address, &refusal))?;
         Ok((connection, reply))
@@ -159,7 +162,8 @@ impl Connection {
             tokio::spawn(end_late(Arc::clone(&wire))),
         ];
         let permits = Semaphore::new(options.in_flight_max);
-        Self { shared: Arc::new(Shared { wire, permits, tasks }) }
+        let shared = Arc::new(Shared { wire, permits, tasks });
+        Self { shared, version: version::MESSAGES_MIN }
     }
 
     /// Sends a frame and waits for its answer. The header's `request` and `body_bytes` are filled
@@ -218,6 +222,12 @@ impl Connection {
     /// Tells whether both are clones of one connection.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Returns the version of the messages that both sides speak.
+    #[must_use]
+    pub const fn version(&self) -> u8 {
+        self.version
     }
 
     /// Returns the peer's address.

@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{
-    ClusterId, Frame, Header, NodeId, Op, Order, OrderReply, Refusal, Reply, Request,
+    ClusterId, Frame, Header, NodeId, Op, Order, OrderReply, Refusal, Reply, Request, version,
 };
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -179,10 +179,30 @@ impl Pool {
         patience: impl Into<Patience>,
     ) -> Result<Frame<Bytes>, CallError> {
         let patience = patience.into();
-        let connection = match self.ready(address, node) {
-            Some(connection) => connection,
-            None => self.connection(address, node, patience.soonest(Instant::now())).await?,
-        };
+        let connection = self.connected(address, node, patience).await?;
+        self.call_on(connection, node, header, body, patience).await
+    }
+
+    async fn connected(
+        &self,
+        address: &str,
+        node: Option<NodeId>,
+        patience: Patience,
+    ) -> Result<Connection, CallError> {
+        match self.ready(address, node) {
+            Some(connection) => Ok(connection),
+            None => self.connection(address, node, patience.soonest(Instant::now())).await,
+        }
+    }
+
+    async fn call_on(
+        &self,
+        connection: Connection,
+        node: Option<NodeId>,
+        header: Header,
+        body: Vec<Bytes>,
+        patience: Patience,
+    ) -> Result<Frame<Bytes>, CallError> {
         if !self.credentials().may_renew() {
             return connection.call(header, body, patience).await;
         }
@@ -191,7 +211,7 @@ impl Pool {
                 // The session's token has ended: the next one shows a new token.
                 self.drop_connection(node, &connection).await;
                 let deadline = patience.soonest(Instant::now());
-                let connection = self.connection(address, node, deadline).await?;
+                let connection = self.connection(connection.address(), node, deadline).await?;
                 connection.call(header, body, patience).await
             }
             answer => answer,
@@ -234,9 +254,39 @@ impl Pool {
         requests: Vec<Request>,
         deadline: Instant,
     ) -> Result<Vec<Result<Reply, Refusal>>, CallError> {
-        let count = requests.len();
+        let connection = self.connected(address, None, deadline.into()).await?;
+        let version = connection.version();
+        if version >= version::MESSAGES {
+            return self.meta_on(connection, requests, deadline).await;
+        }
+        // What an older namenode cannot do is refused here; it is asked the rest.
+        let asked = requests.into_iter().map(|request| version::request_for(version, request));
+        let asked: Vec<Result<Request, Refusal>> = asked.collect();
+        let known: Vec<Request> = asked.iter().flatten().cloned().collect();
+        let mut replies = match known.is_empty() {
+            true => Vec::new(),
+            false => self.meta_on(connection, known, deadline).await?,
+        }
+        .into_iter();
+        let told = |asked: Result<Request, Refusal>| {
+            asked?;
+            let reply = replies.next().expect("there are as many as were asked for");
+            reply.map(|reply| version::reply_of(version, reply))
+        };
+        Ok(asked.into_iter().map(told).collect())
+    }
+
+    async fn meta_on(
+        &self,
+        connection: Connection,
+        requests: Vec<Request>,
+        deadline: Instant,
+    ) -> Result<Vec<Result<Reply, Refusal>>, CallError> {
+        let (count, address) = (requests.len(), connection.address().to_owned());
+        let address = address.as_str();
         let body = vec![Bytes::from(encode_body(&requests))];
-        let frame = self.call(address, None, Header::new(Op::Meta, 0), body, deadline).await?;
+        let header = Header::new(Op::Meta, 0);
+        let frame = self.call_on(connection, None, header, body, deadline.into()).await?;
         let replies: Vec<Result<Reply, Refusal>> =
             decode_body(&frame.body).map_err(|refusal| bad_reply(address, &refusal))?;
         if replies.len() != count {
@@ -257,9 +307,11 @@ impl Pool {
         order: Order,
         deadline: Instant,
     ) -> Result<OrderReply, CallError> {
+        let connection = self.connected(address, Some(node), deadline.into()).await?;
+        version::order_for(connection.version(), &order)?;
         let body = vec![Bytes::from(encode_body(&order))];
         let header = Header::new(Op::Order, 0);
-        let frame = self.call(address, Some(node), header, body, deadline).await?;
+        let frame = self.call_on(connection, Some(node), header, body, deadline.into()).await?;
         match decode_body(&frame.body).map_err(|refusal| bad_reply(address, &refusal))? {
             OrderReply::Refused(refusal) => Err(CallError::Refused(refusal)),
             reply => Ok(reply),

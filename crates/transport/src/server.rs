@@ -72,6 +72,11 @@ pub trait Service: Send + Sync + Sized + 'static {
         self.hello(hello).map(|reply| (reply, Arc::clone(self)))
     }
 
+    /// Says who serves a connection whose caller speaks this version of the messages.
+    fn speaking(self: &Arc<Self>, _version: u8) -> Arc<Self> {
+        Arc::clone(self)
+    }
+
     /// Takes one frame. Must not block.
     fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled;
 

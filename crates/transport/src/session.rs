@@ -10,7 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::message::Hello;
-use sanderling_protocol::{Frame, FrameError, Header, Op, Refusal};
+use sanderling_protocol::{Frame, FrameError, Header, Op, Refusal, version};
 use tokio::time::timeout;
 
 use crate::awake::Awake;
@@ -69,7 +69,14 @@ fn greet<S: Service>(service: &Arc<S>, frame: &Frame<Bytes>) -> (Response, Optio
     }
     let answer = decode_body::<Hello>(&frame.body).and_then(|hello| service.admit(&hello));
     match answer {
-        Ok((reply, service)) => (Response::message(&frame.header, &reply), Some(service)),
+        Ok((reply, service)) => match version::agreed(frame.header.flags) {
+            Ok(version) => {
+                let mut response = Response::message(&frame.header, &reply);
+                response.header.flags = version::greeting_flags();
+                (response, Some(service.speaking(version)))
+            }
+            Err(refusal) => (Response::refused(&frame.header, &refusal), None),
+        },
         Err(refusal) => (Response::refused(&frame.header, &refusal), None),
     }
 }

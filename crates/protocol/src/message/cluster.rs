@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ClusterId, NodeId, Nonce};
+use crate::ids::{ClusterId, LogPosition, NodeId, Nonce};
 use crate::node::{Load, Policy, TierCapacity};
 use crate::time::Millis;
 use crate::token::Token;
@@ -80,6 +80,40 @@ pub struct Registered {
     pub policy: Policy,
 }
 
+/// A datanode introduces itself and says what it knows of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// Who it is.
+    pub register: Register,
+    /// The last place in the log that it was told of.
+    pub seen: Option<LogPosition>,
+    /// What it held when the namenode no longer knew it; `None` from a process that never was
+    /// another node.
+    pub wiped: Option<Wiped>,
+}
+
+/// What a datanode dropped when it ceased to be a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wiped {
+    /// The node that it was.
+    pub node: NodeId,
+    /// Blocks that it held.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// The namenode's welcome to a datanode that joins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Joined {
+    /// The welcome.
+    pub registered: Registered,
+    /// Where the log is.
+    pub position: Option<LogPosition>,
+    /// Whether the log contains everything that the datanode was told of.
+    pub is_continuation: bool,
+}
+
 /// A datanode lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
@@ -100,4 +134,19 @@ pub struct HeartbeatReply {
     pub deadline_in: Option<Millis>,
     /// Blocks whose home it still is.
     pub home_blocks: u64,
+}
+
+/// A notice or a recommendation that the namenode knew once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repeat {
+    /// The node that it is about.
+    pub node: NodeId,
+    /// Its process.
+    pub nonce: Nonce,
+    /// Milliseconds left, of a notice; `None` for a recommendation.
+    pub deadline_millis: Option<i64>,
+    /// Why.
+    pub reason: String,
+    /// Time since the namenode last showed that it knew.
+    pub known_ago: Millis,
 }

@@ -54,6 +54,15 @@ impl Request {
             Self::Fsck => "fsck",
             Self::MintToken(_) => "mint_token",
             Self::Within { .. } => "within",
+            Self::Join(_) => "join",
+            Self::Beat(_) => "beat",
+            Self::Once(once) => once.change.request().kind(),
+            Self::OpenClient { .. } => "open_client",
+            Self::DeleteObject { .. } => "delete_object",
+            Self::Room => "room",
+            Self::Repeat(_) => "repeat",
+            Self::ReportDamage { .. } => "report_damage",
+            Self::ExpectedBlocks { .. } => "expected_blocks",
         }
     }
 

@@ -164,3 +164,31 @@ pub struct FsckReport {
     /// Contradictions inside the catalog: each is a bug.
     pub problems: Vec<String>,
 }
+
+/// What may still be written, and what is kept for nodes that leave.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    /// Nodes that must be able to leave at once, beside those that are leaving.
+    pub departures: u32,
+    /// Whether that number follows from the number of nodes: nobody set it.
+    pub is_default: bool,
+    /// Size of all tiers of the nodes that take blocks.
+    pub capacity_bytes: u64,
+    /// Bytes of all homes, on nodes that leave, too, and bytes reserved by writers. Copies made
+    /// ahead do not count: they give way.
+    pub stored_bytes: u64,
+    /// Bytes of the capacity that new blocks must not use.
+    pub reserve_bytes: u64,
+    /// Bytes that may still be written in memory and on disks.
+    pub room_bytes: u64,
+    /// Bytes that would find no place if so many nodes left now; 0 when all would.
+    pub missing_bytes: u64,
+}
+
+impl Room {
+    /// Tells whether so many nodes may leave now without a loss for want of room.
+    #[must_use]
+    pub const fn fits(&self) -> bool {
+        self.missing_bytes == 0
+    }
+}

@@ -1,0 +1,211 @@
+//! Versions of the messages, and how two peers agree on one.
+//!
+//! The framing has a number of its own ([`crate::frame::VERSION`]). What the bodies hold grows from
+//! release to release: new requests, replies, refusals and events are added at the end of their
+//! lists, and what exists is never changed. Each side of a connection says in the flags of its
+//! greeting which versions it speaks; both then use the newest that both know. A peer that says
+//! nothing speaks version 3, the last one before this was said.
+
+use crate::message::Joined;
+use crate::{Event, EventKind, Order, OrderReply, Refusal, Reply, Request};
+
+/// The newest version of the messages that is spoken here.
+pub const MESSAGES: u8 = 4;
+
+/// The oldest. The release before this one speaks it, so that a fleet can be upgraded node by node.
+pub const MESSAGES_MIN: u8 = 3;
+
+/// The version of a peer whose greeting has no flags.
+const UNSAID: u8 = 3;
+
+/// Returns the flags of a greeting: the newest version in the low byte, the oldest in the high one.
+#[must_use]
+pub const fn greeting_flags() -> u16 {
+    MESSAGES as u16 | (MESSAGES_MIN as u16) << 8
+}
+
+/// Returns the version that both sides use, from the flags of the peer's greeting.
+///
+/// # Errors
+/// [`Refusal::UnknownVersion`] when there is none: one of the two must be upgraded.
+pub const fn agreed(flags: u16) -> Result<u8, Refusal> {
+    let (newest, oldest) = match flags {
+        0 => (UNSAID, UNSAID),
+        flags => ((flags & 0xff) as u8, (flags >> 8) as u8),
+    };
+    if oldest > MESSAGES || newest < MESSAGES_MIN {
+        return Err(Refusal::UnknownVersion { ours: MESSAGES, theirs: newest });
+    }
+    Ok(if newest < MESSAGES { newest } else { MESSAGES })
+}
+
+/// Returns what to ask a namenode that speaks this version in place of a request.
+///
+/// # Errors
+/// [`Refusal::UnknownVersion`] for what it cannot do: the namenode is upgraded first.
+pub fn request_for(version: u8, request: Request) -> Result<Request, Refusal> {
+    if version >= 4 {
+        return Ok(request);
+    }
+    Ok(match request {
+        Request::Join(join) => Request::Register(join.register),
+        Request::Beat(heartbeat) => Request::Heartbeat(heartbeat),
+        // As a client of that version sends it: made as often as it comes.
+        Request::Once(once) => return request_for(version, once.change.into_parts().0),
+        Request::OpenClient { .. }
+        | Request::DeleteObject { .. }
+        | Request::Room
+        | Request::Repeat(_)
+        | Request::ReportDamage { .. }
+        | Request::ExpectedBlocks { .. } => {
+            return Err(Refusal::UnknownVersion { ours: MESSAGES, theirs: version });
+        }
+        request => request,
+    })
+}
+
+/// Refuses an order that a datanode of this version does not know.
+///
+/// # Errors
+/// [`Refusal::UnknownVersion`]: the datanode is upgraded first.
+pub const fn order_for(version: u8, order: &Order) -> Result<(), Refusal> {
+    match order {
+        Order::Verify { .. } if version < 4 => {
+            Err(Refusal::UnknownVersion { ours: MESSAGES, theirs: version })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the reply that this version's answer stands for.
+#[must_use]
+pub fn reply_of(version: u8, reply: Reply) -> Reply {
+    if version >= 4 {
+        return reply;
+    }
+    match reply {
+        Reply::Registered(registered) => {
+            Reply::Joined(Box::new(Joined { registered, position: None, is_continuation: true }))
+        }
+        Reply::Heartbeat(heartbeat) => Reply::Beat { heartbeat, position: None },
+        reply => reply,
+    }
+}
+
+/// Returns what to answer a caller that speaks this version: a reply or a refusal that it knows.
+///
+/// # Errors
+/// The refusal that was given, or the one of that version that comes nearest to it.
+pub fn answer_for(version: u8, answer: Result<Reply, Refusal>) -> Result<Reply, Refusal> {
+    if version >= 4 {
+        return answer;
+    }
+    match answer {
+        Ok(Reply::Events(events)) => {
+            Ok(Reply::Events(events.into_iter().filter(|event| is_known(3, event)).collect()))
+        }
+        Ok(Reply::Joined(joined)) => Ok(Reply::Registered(joined.registered)),
+        Ok(Reply::Beat { heartbeat, .. }) => Ok(Reply::Heartbeat(heartbeat)),
+        answer => answer.map_err(|refusal| refusal_for(version, refusal)),
+    }
+}
+
+/// Returns the refusal of this version that comes nearest to a refusal: its caller does the same
+/// next.
+#[must_use]
+pub fn refusal_for(version: u8, refusal: Refusal) -> Refusal {
+    if version >= 4 {
+        return refusal;
+    }
+    match refusal {
+        Refusal::ReserveKept { bytes, class, .. } => Refusal::Full { bytes, class },
+        // Either way the block is not here, and the namenode says where it is.
+        Refusal::BlockDamaged { block } => Refusal::UnknownBlock { block },
+        refusal => refusal,
+    }
+}
+
+/// Returns what a datanode answers to an order of a caller that speaks this version.
+#[must_use]
+pub fn order_reply_for(version: u8, reply: OrderReply) -> OrderReply {
+    match reply {
+        OrderReply::Refused(refusal) => OrderReply::Refused(refusal_for(version, refusal)),
+        OrderReply::Pushed(pushed) => {
+            let told = pushed.into_iter();
+            let told = told.map(|one| one.map_err(|refusal| refusal_for(version, refusal)));
+            OrderReply::Pushed(told.collect())
+        }
+        reply => reply,
+    }
+}
+
+/// Returns the flags in which a client and a datanode of one machine name the newest version that
+/// they speak: the high byte, because the low one says what the client wants. That there is a
+/// version that both speak they know from the connection on which the client asked for the socket.
+#[must_use]
+pub const fn local_flags() -> u16 {
+    (MESSAGES as u16) << 8
+}
+
+/// Returns the version that both sides of such a connection use, from the peer's flags.
+#[must_use]
+pub const fn agreed_locally(flags: u16) -> u8 {
+    match (flags >> 8) as u8 {
+        0 => UNSAID,
+        newest if newest < MESSAGES => newest,
+        _ => MESSAGES,
+    }
+}
+
+/// Tells whether a version knows an event. One that it does not know is left out: the sequences
+/// that follow show the gap.
+const fn is_known(version: u8, event: &Event) -> bool {
+    version >= 4
+        || !matches!(
+            event.kind,
+            EventKind::NamenodeAbsent { .. }
+                | EventKind::LogEndLost { .. }
+                | EventKind::BlocksOrphaned { .. }
+                | EventKind::ReserveShort { .. }
+                | EventKind::ReserveRestored { .. }
+                | EventKind::JournalCut { .. }
+                | EventKind::SnapshotSkipped { .. }
+                | EventKind::BlocksDamaged { .. }
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BlockId;
+    use crate::order::Pushed;
+
+    #[test]
+    fn peers_agree_on_the_newest_version_that_both_speak() {
+        assert_eq!(agreed(0), Ok(3), "the release before says nothing");
+        assert_eq!(agreed(greeting_flags()), Ok(MESSAGES));
+        assert_eq!(agreed(9 | 4 << 8), Ok(4), "a later release that still speaks ours");
+        assert_eq!(agreed(9 | 5 << 8), Err(Refusal::UnknownVersion { ours: 4, theirs: 9 }));
+        assert_eq!(agreed(2 | 1 << 8), Err(Refusal::UnknownVersion { ours: 4, theirs: 2 }));
+        assert_eq!(agreed_locally(1), 3, "the low byte is no version");
+        assert_eq!(agreed_locally(local_flags() | 1), MESSAGES);
+        assert_eq!(agreed_locally(9 << 8), MESSAGES);
+    }
+
+    #[test]
+    fn refusals_that_an_older_caller_does_not_know_are_told_as_those_that_it_does() {
+        let (damaged, unknown) = (BlockId(7), BlockId(7));
+        let damaged = Refusal::BlockDamaged { block: damaged };
+        let unknown = Refusal::UnknownBlock { block: unknown };
+        assert_eq!(refusal_for(3, damaged.clone()), unknown);
+        assert_eq!(unknown.recovery(), damaged.recovery());
+        assert_eq!(refusal_for(4, damaged.clone()), damaged);
+        let pushed = |refusal: &Refusal| {
+            OrderReply::Pushed(vec![Ok(Pushed { length: 5 }), Err(refusal.clone())])
+        };
+        assert_eq!(order_reply_for(3, pushed(&damaged)), pushed(&unknown));
+        assert_eq!(order_reply_for(4, pushed(&damaged)), pushed(&damaged));
+        let newest = Refusal::TABLE.last().map(|(_, name)| *name);
+        assert_eq!(newest, Some("BlockDamaged"), "say here what version 3 gets for a new one");
+    }
+}
