@@ -207,6 +207,12 @@ impl Claims {
         }
     }
 
+    /// Tells whether there is anything that its owner may change.
+    #[must_use]
+    pub fn may_change(&self) -> bool {
+        self.part != Part::Client || self.allows(Rights::WRITE) || self.may_administrate()
+    }
+
     /// Tells whether its owner may give orders to datanodes.
     #[must_use]
     pub const fn may_order(&self) -> bool {
@@ -258,14 +264,18 @@ impl Claims {
                     false => names.path_of_job(job).map_or(Ok(()), |path| self.check_in(&path)),
                 }
             }
+            Need::Change if self.may_change() => Ok(()),
             Need::Observe if self.may_observe() => Ok(()),
             Need::Administrate if self.may_administrate() => Ok(()),
             Need::Notice if self.part == Part::Datanode || self.may_administrate() => Ok(()),
             Need::Datanode if matches!(self.part, Part::Datanode | Part::Admin) => Ok(()),
             Need::Manager if matches!(self.part, Part::Manager | Part::Admin) => Ok(()),
-            Need::Observe | Need::Administrate | Need::Notice | Need::Datanode | Need::Manager => {
-                Err(self.forbidden(&format!("may not {}", request.kind())))
-            }
+            Need::Change
+            | Need::Observe
+            | Need::Administrate
+            | Need::Notice
+            | Need::Datanode
+            | Need::Manager => Err(self.forbidden(&format!("may not {}", request.kind()))),
         }
     }
 

@@ -136,6 +136,8 @@ impl Background {
     }
 
     fn on_view(&mut self, now: Instant, drains: &[DrainWork], nodes: Vec<NodeInfo>) {
+        let under_way = self.batches.len() + self.waiting.len();
+        debug_assert_eq!(self.busy.values().sum::<usize>(), under_way, "each batch counts once");
         let mut unseen: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
         for batch in self.batches.values().filter(|batch| batch.step == Step::Reserve) {
             *unseen.entry((batch.target, batch.tier)).or_default() += batch.reserve_bytes();
@@ -175,6 +177,7 @@ impl Background {
     }
 
     fn fetch(&mut self, node: NodeId, after: sanderling_protocol::BlockId) {
+        debug_assert!(self.pages.len() < self.config.pages_max, "pages are bounded");
         let call = self.call();
         self.pages.insert(call, node);
         let limit = self.config.page_blocks_max;
@@ -182,6 +185,7 @@ impl Background {
     }
 
     fn on_reserved(&mut self, now: Instant, batch: Batch, epochs: Vec<Result<Epoch, Refusal>>) {
+        debug_assert_eq!(batch.moves.len(), epochs.len(), "an answer of another length is none");
         let mut reserved = Vec::new();
         for (mut one, epoch) in batch.moves.iter().cloned().zip(epochs) {
             match epoch {
@@ -201,6 +205,7 @@ impl Background {
     }
 
     fn on_pushed(&mut self, now: Instant, batch: Batch, outcomes: Vec<Result<Pushed, Refusal>>) {
+        debug_assert_eq!(batch.moves.len(), outcomes.len(), "an answer of another length is none");
         let (mut pushed, mut failed) = (Vec::new(), Vec::new());
         for (mut one, outcome) in batch.moves.iter().cloned().zip(outcomes) {
             match outcome {
@@ -219,6 +224,7 @@ impl Background {
     }
 
     fn on_committed(&mut self, now: Instant, batch: &Batch, epochs: Vec<Result<Epoch, Refusal>>) {
+        debug_assert_eq!(batch.moves.len(), epochs.len(), "an answer of another length is none");
         let (mut blocks, mut bytes) = (0, 0);
         for (one, epoch) in batch.moves.iter().zip(epochs) {
             match epoch {
@@ -250,6 +256,7 @@ impl Background {
                 | Refusal::StaleEpoch { .. }
                 | Refusal::ObjectGone { .. }
                 | Refusal::Moved { .. }
+                | Refusal::BlockDamaged { .. }
         );
         if !is_about_the_block {
             self.fleet.avoid(batch.target, now + self.config.avoid);
@@ -321,13 +328,15 @@ impl Background {
             }
         };
         self.outputs.push_back(output);
-        self.batches.insert(call, batch);
+        let before = self.batches.insert(call, batch);
+        debug_assert!(before.is_none(), "no call's number is used twice");
     }
 
     /// Ends a batch, and does what can be done for its source since.
     fn end(&mut self, now: Instant, batch: &Batch) {
         self.fleet.ended(batch.target);
         if let Some(busy) = self.busy.get_mut(&batch.source) {
+            debug_assert!(*busy > 0, "a batch ends once");
             *busy -= 1;
         }
         self.pump(now, batch.source);

@@ -7,17 +7,23 @@
 mod apply;
 mod block_list;
 mod block_map;
+mod clients;
 mod concat;
 mod copies;
+mod damage;
 mod drain;
 mod due;
 mod events;
+mod format;
 mod fsck;
 mod heirs;
+mod history;
 mod id_map;
 mod index;
 mod inspect;
 mod jobs;
+mod journal_loss;
+mod limits;
 pub mod log;
 mod lookup;
 mod loss;
@@ -27,6 +33,9 @@ mod name;
 mod names;
 mod namespace;
 mod object;
+mod repeat;
+mod room;
+mod service_time;
 mod tree;
 mod usage;
 mod view;
@@ -37,25 +46,34 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::event::LossReport;
 use sanderling_protocol::message::{Attributes, ObjectKind};
-use sanderling_protocol::{BlockId, ClusterId, Instant, JobId, Millis, Nonce, ObjectId};
+use sanderling_protocol::{BlockId, ClusterId, Instant, JobId, Millis, NodeId, Nonce, ObjectId};
 use serde::{Deserialize, Serialize};
 
 pub use apply::{Applied, DatanodeOrder};
 pub use block_map::allocated_bytes;
+pub(crate) use clients::{Sent, is_passing};
 pub(crate) use copies::InTheWay;
+pub use history::{Numbers, SKIP_MIN, skip_after};
 pub use inspect::BlockFacts;
-pub use log::{Action, Command, Placement};
+pub use journal_loss::JournalLoss;
+pub use limits::CatalogLimits;
+pub use log::{Action, Command, LoggedOnce, Placement};
 pub use object::ROOT;
 
 use block_map::Block;
+use clients::Clients;
 use due::Due;
 use events::Events;
+use history::History;
 use id_map::IdMap;
 use jobs::Job;
 use members::Nodes;
 use name::Name;
 use names::Names;
 use object::{Body, Container, Object};
+use room::Reserve;
+pub(crate) use service_time::AFTER_ABSENCE_MAX;
+use service_time::ServiceTime;
 
 /// Everything that the namenode must remember. A snapshot is this structure, serialised.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +99,20 @@ pub struct Catalog {
     due: BTreeSet<(Instant, Due)>,
     events: Events,
     report: LossReport,
+    service: ServiceTime,
+    history: History,
+    /// Answers to changes that may come again.
+    clients: Clients,
+    /// Of files that are appended to: the bytes that they had before.
+    appended_from: BTreeMap<ObjectId, u64>,
+    /// What is kept free so that nodes can leave.
+    reserve: Reserve,
+    /// Nodes whose notice or recommendation was taken back, and when.
+    cancelled: BTreeMap<NodeId, Instant>,
+    journal_loss: JournalLoss,
+    /// Configured, not remembered.
+    #[serde(skip)]
+    limits: CatalogLimits,
     /// Made anew from the objects when a snapshot is read.
     #[serde(skip, default = "no_names")]
     names: Names,
@@ -134,6 +166,14 @@ impl Catalog {
             due: BTreeSet::new(),
             events: Events::default(),
             report: LossReport::default(),
+            service: ServiceTime::default(),
+            history: History::default(),
+            clients: Clients::default(),
+            appended_from: BTreeMap::new(),
+            reserve: Reserve::default(),
+            cancelled: BTreeMap::new(),
+            journal_loss: JournalLoss::default(),
+            limits: CatalogLimits::default(),
             names: Names::new(cluster.0),
         }
     }
@@ -153,6 +193,11 @@ impl Catalog {
             due: self.due.clone(),
             events: self.events.clone(),
             report: self.report.clone(),
+            service: self.service.clone(),
+            history: self.history.clone(),
+            clients: self.clients.clone(),
+            appended_from: self.appended_from.clone(),
+            cancelled: self.cancelled.clone(),
             names: no_names(),
             ..*self
         }
@@ -163,7 +208,14 @@ impl Catalog {
     pub fn restored(mut self) -> Self {
         self.names = Names::of(self.cluster.0, &self.objects, ROOT);
         self.nodes.find_again();
+        self.nodes.look_at_fleet(self.reserve.departures);
         self
+    }
+
+    /// Sets how much is done in one step. Part of what its commands do: see [`CatalogLimits`].
+    pub(crate) const fn set_limits(&mut self, limits: CatalogLimits) {
+        self.limits = limits;
+        self.clients.set_answers_max(limits.answers_per_client_max);
     }
 
     /// Returns the cluster's id.
@@ -187,7 +239,9 @@ impl Catalog {
     /// Returns when [`Action::Tick`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| *at)
+        let served = self.service.due.first().map(|(at, _)| *at + self.service.absent);
+        let first = self.due.first().map(|(at, _)| *at);
+        first.into_iter().chain(served).min()
     }
 
     /// Returns everything that was ever declared lost.

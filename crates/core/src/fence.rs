@@ -18,12 +18,16 @@
 //! - **A fence on a block is for good.** The node's fence can be lifted; a block that was fenced by
 //!   an order or by a push stays so, because its length has been told.
 //! - **A stored block is sealed**: no writer ever goes on in a copy.
+//! - **A damaged block is not served**, nor pushed, and takes no writes: its readers look it up
+//!   again. It stays until the namenode has it dropped, or a good copy is stored over it.
+
+mod damage;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
 use sanderling_protocol::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_PAGE_MAX};
-use sanderling_protocol::order::HeldBlock;
+use sanderling_protocol::order::{Damage, HeldBlock};
 use sanderling_protocol::{BlockId, Epoch, Millis, Refusal, Tier};
 
 /// Most dropped blocks remembered, the latest ones: a write that overtook the drop of its block is
@@ -142,6 +146,7 @@ struct Held<B> {
     /// `Some` whenever the length is above zero.
     bytes: Option<B>,
     writing: Option<Writing>,
+    damage: Option<Damage>,
 }
 
 /// A write between its admission and its publication.
@@ -274,6 +279,9 @@ impl<B: Clone> BlockTable<B> {
         self.tickets += 1;
         let number = self.tickets;
         let held = self.blocks.get_mut(&block).expect("the caller has looked the block up");
+        debug_assert!(held.stage == Stage::Open, "only an open block takes writes");
+        debug_assert!(held.writing.is_none(), "one write of a block at a time");
+        debug_assert!(end > held.length, "a write that adds nothing is answered at once");
         held.writing = Some(Writing { ticket: number, end });
         WriteAdmission::Append {
             ticket: WriteTicket { block, number, tier: held.tier, end },
@@ -298,6 +306,8 @@ impl<B: Clone> BlockTable<B> {
             self.forget_if_empty(block);
             return Err(Refusal::Moved { block, length });
         }
+        debug_assert!(ticket.end > held.length, "the length did not change under the write");
+        debug_assert!(ticket.tier == held.tier, "a block stays in its tier while it is open");
         let added = ticket.end - held.length;
         held.length = ticket.end;
         held.bytes = Some(bytes);
@@ -316,8 +326,8 @@ impl<B: Clone> BlockTable<B> {
     /// Decides about a read and returns the block's bytes; `None` when it is empty.
     ///
     /// # Errors
-    /// [`Refusal::UnknownBlock`], [`Refusal::StaleEpoch`]: look the location up again.
-    /// [`Refusal::OutOfRange`]: the range passes the end.
+    /// [`Refusal::UnknownBlock`], [`Refusal::StaleEpoch`], [`Refusal::BlockDamaged`]: look the
+    /// location up again. [`Refusal::OutOfRange`]: the range passes the end.
     pub fn admit_read(
         &self,
         block: BlockId,
@@ -329,6 +339,7 @@ impl<B: Clone> BlockTable<B> {
         if epoch < held.epoch {
             return Err(stale(block, held.epoch, epoch));
         }
+        held.check_sound(block)?;
         let end = u64::from(held.length);
         if offset.saturating_add(u64::from(bytes)) <= end {
             return Ok(held.bytes.as_ref());
@@ -348,7 +359,8 @@ impl<B: Clone> BlockTable<B> {
     /// [`Refusal::Moved`]: this node is fenced; choose another target. [`Refusal::StaleEpoch`]: the
     /// block is here at this epoch or a later one and was not stored, or such a one was dropped
     /// here. [`Refusal::StillOpen`]: an
-    /// older copy here still takes writes. [`Refusal::NotAtEnd`]: stored before with another
+    /// older copy here still takes writes. [`Refusal::BlockDamaged`]: stored before and damaged
+    /// since. [`Refusal::NotAtEnd`]: stored before with another
     /// length. [`Refusal::TooLarge`], [`Refusal::BadRequest`]: nothing to store, or more than a
     /// block holds.
     pub fn admit_store(&self, store: &StoreRequest) -> Result<StoreAdmission<B>, Refusal> {
@@ -366,6 +378,7 @@ impl<B: Clone> BlockTable<B> {
             };
         };
         if held.epoch == store.epoch && held.stage == Stage::Sealed {
+            held.check_sound(block)?;
             if held.length != store.bytes {
                 return Err(Refusal::NotAtEnd { block, length: held.length, offset: 0 });
             }
@@ -400,6 +413,8 @@ impl<B: Clone> BlockTable<B> {
         };
         self.bytes += u64::from(store.bytes);
         if let Some(older) = self.blocks.insert(store.block, held) {
+            debug_assert!(older.epoch < store.epoch, "only an older copy gives way");
+            debug_assert!(older.stage != Stage::Open, "no block gives way that takes writes");
             self.bytes -= u64::from(older.length);
         }
         Ok(())
@@ -435,6 +450,7 @@ impl<B: Clone> BlockTable<B> {
         self.bytes += u64::from(store.bytes);
         let older = self.blocks.insert(block, held);
         Ok(older.and_then(|older| {
+            debug_assert!(older.epoch <= store.epoch, "an epoch never goes back");
             self.bytes -= u64::from(older.length);
             older.bytes
         }))
@@ -456,6 +472,7 @@ impl<B: Clone> BlockTable<B> {
         let held = self.blocks.entry(block).or_insert_with(empty);
         held.epoch = held.epoch.max(epoch);
         held.fence();
+        debug_assert!(held.is_final(), "a length that was told must not grow");
         held.length
     }
 
@@ -464,6 +481,7 @@ impl<B: Clone> BlockTable<B> {
     ///
     /// # Errors
     /// [`Refusal::StaleEpoch`]: another epoch than ours. [`Refusal::UnknownBlock`]: it was dropped.
+    /// [`Refusal::BlockDamaged`]: there is nothing to push.
     pub fn admit_push(
         &mut self,
         block: BlockId,
@@ -477,7 +495,9 @@ impl<B: Clone> BlockTable<B> {
         if held.epoch != from_epoch {
             return Err(stale(block, held.epoch, from_epoch));
         }
+        held.check_sound(block)?;
         held.fence();
+        debug_assert!(held.is_final(), "what is pushed must not grow behind the push");
         Ok(PushAdmission { length: held.length, bytes: held.bytes.clone() })
     }
 
@@ -490,6 +510,7 @@ impl<B: Clone> BlockTable<B> {
             return None;
         }
         self.tombstones.insert(block, last);
+        debug_assert!(self.tombstones.contains(block), "a late write of it would begin it anew");
         let held = self.blocks.remove(&block)?;
         self.bytes -= u64::from(held.length);
         held.bytes
@@ -519,12 +540,7 @@ impl<B: Clone> BlockTable<B> {
             .range((Bound::Excluded(after), Bound::Unbounded))
             .filter(|(_, held)| held.length > 0 || held.writing.is_none())
             .take(limit.min(BLOCKS_PER_PAGE_MAX))
-            .map(|(&block, held)| HeldBlock {
-                block,
-                epoch: held.epoch,
-                length: held.length,
-                tier: held.tier,
-            })
+            .map(|(&block, held)| held.listed(block))
             .collect()
     }
 
@@ -535,7 +551,9 @@ impl<B: Clone> BlockTable<B> {
         Refusal::NotAtEnd { block: write.block, length: self.length(write.block), offset }
     }
 
-    fn length(&self, block: BlockId) -> u32 {
+    /// Returns a block's length; 0 when it is not here.
+    #[must_use]
+    pub fn length(&self, block: BlockId) -> u32 {
         self.blocks.get(&block).map_or(0, |held| held.length)
     }
 
@@ -558,7 +576,23 @@ impl<B: Clone> BlockTable<B> {
 
 impl<B> Held<B> {
     const fn empty(epoch: Epoch, tier: Tier, stage: Stage) -> Self {
-        Self { epoch, length: 0, tier, stage, bytes: None, writing: None }
+        Self { epoch, length: 0, tier, stage, bytes: None, writing: None, damage: None }
+    }
+
+    const fn listed(&self, block: BlockId) -> HeldBlock {
+        HeldBlock { block, epoch: self.epoch, length: self.length, tier: self.tier }
+    }
+
+    const fn check_sound(&self, block: BlockId) -> Result<(), Refusal> {
+        match self.damage {
+            None => Ok(()),
+            Some(_) => Err(Refusal::BlockDamaged { block }),
+        }
+    }
+
+    /// Tells whether no write can change the length any more.
+    fn is_final(&self) -> bool {
+        self.stage != Stage::Open && self.writing.is_none()
     }
 
     /// Makes the length final. A write under way loses its right to be published.
@@ -598,6 +632,8 @@ impl Tombstones {
         {
             self.blocks.remove(&oldest);
         }
+        debug_assert!(self.order.len() <= TOMBSTONES_MAX, "the oldest is forgotten");
+        debug_assert_eq!(self.order.len(), self.blocks.len(), "each is in both");
     }
 }
 

@@ -7,6 +7,8 @@
 pub mod access;
 pub mod background;
 pub mod catalog;
+pub mod client;
+pub mod datanode;
 pub mod exposure;
 pub mod fence;
 pub mod location_cache;
@@ -15,10 +17,12 @@ pub mod manager;
 pub mod mechanism;
 pub mod membership;
 pub mod namenode;
+pub mod notices;
 pub mod placement;
 pub mod preemption;
 pub mod rebalance;
 pub mod relocation;
+pub mod reserve;
 pub mod retry;
 pub mod write;
 

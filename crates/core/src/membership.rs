@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use sanderling_protocol::node::{Availability, Load};
-use sanderling_protocol::{Instant, Millis, NodeId};
+use sanderling_protocol::{Instant, Millis, NodeId, Refusal};
 
 /// What came of dialling a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +17,21 @@ pub enum Probe {
     Refused,
     /// Nothing was heard.
     Timeout,
+}
+
+impl Probe {
+    /// Returns what the refusal of a process at a node's address says of the node; `None` when the
+    /// node itself has refused. A process that has no id yet, or an earlier one, is not another
+    /// process: the answer that gives it this very id may still be on its way. A later id is that
+    /// of a process that came after the node.
+    #[must_use]
+    pub fn refused_by(refusal: &Refusal) -> Option<Self> {
+        match refusal {
+            Refusal::WrongNode { here, asked } if here < asked => Some(Self::Timeout),
+            Refusal::WrongNode { .. } | Refusal::WrongCluster { .. } => Some(Self::Refused),
+            _ => None,
+        }
+    }
 }
 
 /// When a node is looked at twice, and when it is given up.
@@ -49,6 +64,8 @@ struct Member {
     seen_at: Instant,
     is_suspected: bool,
     probe_at: Option<Instant>,
+    /// When it was dialled last.
+    dialled_at: Option<Instant>,
     load: Load,
     /// Silence that does not count since it was heard last: nobody listened.
     excused: Millis,
@@ -91,15 +108,23 @@ impl Membership {
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
     }
 
+    /// Tells whether no member is due before `due` says so.
+    fn is_early_enough(&self) -> bool {
+        let is_late = |member: &Member| self.due.is_none_or(|due| due > member.due(&self.config));
+        !self.members.values().any(is_late)
+    }
+
     /// Takes a node in, or hears of it.
     pub fn joined(&mut self, now: Instant, node: NodeId) {
         let Some(member) = self.members.get_mut(&node) else {
             let load = Load::default();
             let (is_suspected, probe_at, excused) = (false, None, Millis(0));
-            let member = Member { seen_at: now, is_suspected, probe_at, load, excused };
+            let dialled_at = None;
+            let member = Member { seen_at: now, is_suspected, probe_at, dialled_at, load, excused };
             self.version += 1;
             self.bring_forward(member.due(&self.config));
             self.members.insert(node, member);
+            debug_assert!(self.is_early_enough(), "a new node would not be dialled");
             return;
         };
         member.seen_at = member.seen_at.max(now);
@@ -140,6 +165,7 @@ impl Membership {
             member.probe_at.get_or_insert(now);
             let due = member.due(&self.config);
             self.bring_forward(due);
+            debug_assert!(self.is_early_enough(), "a suspected node would not be dialled");
         }
     }
 
@@ -160,16 +186,20 @@ impl Membership {
                 && at <= now
             {
                 member.probe_at = Some(now + self.config.probe_every);
+                member.dialled_at = Some(now);
                 probes.push(*node);
             }
             let due = member.due(&self.config);
             next = Some(next.map_or(due, |before| before.min(due)));
         }
         self.due = next;
+        debug_assert!(self.is_early_enough(), "a silent node would not be found");
         probes
     }
 
-    /// Takes the outcome of a probe. Returns whether the node is dead.
+    /// Takes the outcome of a probe. Returns whether the node is dead: a refusal is no death while
+    /// the node's heartbeats go on coming after it was dialled. Then only its address is wrong or
+    /// overloaded: it stays suspected and is dialled again.
     pub fn probed(&mut self, now: Instant, node: NodeId, outcome: Probe) -> bool {
         let Some(member) = self.members.get_mut(&node) else { return false };
         match outcome {
@@ -178,6 +208,14 @@ impl Membership {
                 member.excused = Millis(0);
                 self.version += u64::from(std::mem::take(&mut member.is_suspected));
                 member.probe_at = None;
+                false
+            }
+            Probe::Refused if member.dialled_at.is_some_and(|at| member.seen_at > at) => {
+                self.version += u64::from(!std::mem::replace(&mut member.is_suspected, true));
+                member.probe_at = Some(now + self.config.probe_every);
+                let due = member.due(&self.config);
+                self.bring_forward(due);
+                debug_assert!(self.is_early_enough(), "it would not be dialled again");
                 false
             }
             Probe::Refused => true,
@@ -225,6 +263,8 @@ impl Membership {
 
 #[cfg(test)]
 mod tests {
+    use sanderling_protocol::ClusterId;
+
     use super::*;
 
     const fn at(millis: u64) -> Instant {
@@ -287,7 +327,45 @@ mod tests {
         assert_eq!(membership.to_probe(at(100)), [NodeId(1)]);
         assert!(!membership.probed(at(110), NodeId(1), Probe::Alive));
         assert!(membership.is_up(NodeId(1)));
-        membership.suspected(at(200), NodeId(1));
-        assert!(membership.probed(at(210), NodeId(1), Probe::Refused));
+        membership.suspected(at(400), NodeId(1));
+        assert_eq!(membership.to_probe(at(400)), [NodeId(1)]);
+        assert!(membership.probed(at(410), NodeId(1), Probe::Refused));
+    }
+
+    #[test]
+    fn process_that_has_not_heard_its_id_yet_is_not_taken_for_another() {
+        let asked = NodeId(3);
+        let by = |here| Probe::refused_by(&Refusal::WrongNode { here, asked });
+        assert_eq!(by(NodeId(4)), Some(Probe::Refused));
+        assert_eq!(by(NodeId::default()), Some(Probe::Timeout));
+        assert_eq!(by(NodeId(2)), Some(Probe::Timeout), "what it was before");
+        let (here, asked) = (ClusterId(1), ClusterId(2));
+        let other = Probe::refused_by(&Refusal::WrongCluster { here, asked });
+        assert_eq!(other, Some(Probe::Refused));
+        assert_eq!(Probe::refused_by(&Refusal::NodeGone { node: NodeId(3) }), None);
+    }
+
+    #[test]
+    fn answered_probe_is_a_sign_of_life_like_a_heartbeat() {
+        let mut membership = with_node();
+        for second in 1..=10 {
+            let now = at(second * 1500);
+            assert_eq!(membership.to_probe(now), [NodeId(1)]);
+            assert!(!membership.probed(now, NodeId(1), Probe::Alive));
+            assert!(membership.dead(now).is_empty());
+            assert!(membership.is_up(NodeId(1)));
+        }
+    }
+
+    #[test]
+    fn refused_probe_is_no_death_while_heartbeats_come() {
+        let mut membership = with_node();
+        membership.suspected(at(1000), NodeId(1));
+        assert_eq!(membership.to_probe(at(1000)), [NodeId(1)]);
+        membership.heartbeat(at(1005), NodeId(1), Load::default());
+        assert!(!membership.probed(at(1010), NodeId(1), Probe::Refused));
+        assert!(!membership.is_up(NodeId(1)), "clients cannot reach it either");
+        assert_eq!(membership.to_probe(at(1260)), [NodeId(1)]);
+        assert!(membership.probed(at(1270), NodeId(1), Probe::Refused), "it fell silent");
     }
 }

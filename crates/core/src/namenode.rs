@@ -5,22 +5,33 @@
 //! applies it. What is not in the log (heartbeats, suspicions) is in [`Membership`] and may be
 //! forgotten.
 
+mod clock;
+mod frame;
+mod once;
 mod prepare;
 mod read;
+mod round;
 #[cfg(test)]
 mod tests;
+mod turn;
+mod weight;
 
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{
-    ClusterId, Event, Instant, Millis, NodeId, Order, OrderReply, Policy, Refusal, Reply,
+    ClusterId, Event, Instant, Millis, NodeId, Order, OrderReply, Policy, Refusal, Reply, Term,
 };
 
-use crate::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
+pub use clock::start_time;
+pub use turn::{Answers, Decides, Origin, Turn, Turns, Unwritten, Work};
+pub use weight::Weight;
+
+use crate::catalog::{Action, Applied, Catalog, CatalogLimits, Command, DatanodeOrder, skip_after};
 use crate::exposure;
 pub use crate::membership::Probe;
 use crate::membership::{Membership, MembershipConfig};
 use crate::placement::{Candidates, Draw};
 use crate::preemption::Model;
+use crate::reserve::Departures;
 
 /// Times and seeds of a namenode.
 #[derive(Debug, Clone)]
@@ -37,6 +48,10 @@ pub struct NamenodeConfig {
     pub ramp_up: Millis,
     /// How long machines live, if that is known: it tells the nodes' expected life.
     pub preemption: Option<Model>,
+    /// How many nodes must be able to leave at once, and with them their bytes.
+    pub departures: Departures,
+    /// How much one step does. Only simulations have other bounds than servers.
+    pub limits: CatalogLimits,
 }
 
 impl Default for NamenodeConfig {
@@ -50,6 +65,9 @@ impl Default for NamenodeConfig {
             // A burst of writes is over by then, and rebalancing towards it has begun.
             ramp_up: Millis(30_000),
             preemption: None,
+            // What a fleet is for; and a single datanode on a laptop can be filled.
+            departures: Departures::Default,
+            limits: CatalogLimits::DEFAULT,
         }
     }
 }
@@ -71,7 +89,26 @@ pub struct Namenode {
     membership: Membership,
     draw: Draw,
     candidates: KnownCandidates,
+    /// When the process last read what had come, as far as the log knows; `None` before it serves.
+    listened_at: Option<Instant>,
+    /// The same, as far as the membership knows.
+    heard_at: Option<Instant>,
+    /// When it last read again after it had not for a while, and for how long.
+    away: Option<(Instant, Millis)>,
+    /// Whether the journal refused the last commands.
+    is_refusing: bool,
 }
+
+/// How long after an absence a request may be one that has waited for its end: longer than anybody
+/// waits for an answer before the request is sent again.
+const WAITED_FROM: Millis = Millis(5000);
+
+/// Longest time between two looks at what has come that is no absence: a heartbeat's period, and
+/// several times the longest sleep of a process that has nothing to do.
+const ABSENCE_MIN: Millis = Millis(500);
+
+/// Longest time of a commit that is no absence: what a slow disk takes for a sync.
+const COMMIT_MAX: Millis = Millis(2000);
 
 /// The nodes that may get blocks, as they were found last.
 #[derive(Debug, Default)]
@@ -100,8 +137,19 @@ impl Namenode {
             membership.joined(now, node);
         }
         let draw = Draw::new(config.placement_seed);
-        let (candidates, catalog) = (KnownCandidates::default(), catalog.restored());
-        Self { config, catalog, membership, draw, candidates }
+        let (candidates, mut catalog) = (KnownCandidates::default(), catalog.restored());
+        catalog.set_limits(config.limits);
+        Self {
+            config,
+            catalog,
+            membership,
+            draw,
+            candidates,
+            listened_at: None,
+            heard_at: None,
+            away: None,
+            is_refusing: false,
+        }
     }
 
     /// Gives every node the whole time again to show itself. Called when a replayed log ends.
@@ -109,6 +157,15 @@ impl Namenode {
         for node in self.catalog.node_ids(false) {
             self.membership.joined(now, node);
         }
+    }
+
+    /// Returns the command that makes the log know what is configured, if it does not yet. The log
+    /// must have what decides whether its commands are refused: replayed, they end as they did.
+    #[must_use]
+    pub fn configure(&self, now: Instant) -> Option<Command> {
+        let departures = self.config.departures;
+        let action = Action::Departures { departures };
+        (self.catalog.departures() != departures).then_some(Command { at: now, action })
     }
 
     /// Returns the catalog, for snapshots and for those who look.
@@ -129,6 +186,12 @@ impl Namenode {
         match (&command.action, &mut applied.result) {
             (Action::Register(_), Ok(Reply::Registered(registered))) => {
                 self.membership.joined(self.catalog.now(), registered.node);
+            }
+            (Action::Join(_), Ok(Reply::Joined(joined))) => {
+                self.membership.joined(self.catalog.now(), joined.registered.node);
+            }
+            (Action::Absent { .. }, _) if self.listened_at.is_some() => {
+                self.listened_at = Some(command.at);
             }
             (_, Ok(Reply::Node(info))) => self.add_heartbeat(info, command.at),
             _ => {}
@@ -151,9 +214,72 @@ impl Namenode {
         }
     }
 
-    /// Says that nobody listened to nodes for some time before `now`: that is not their silence.
-    pub fn was_away(&mut self, now: Instant, away: Millis) {
-        self.membership.was_away(now, away);
+    /// Returns the commands with which a process begins to serve: it has read `commands` and cut
+    /// `cut_bytes` off the end of the log. `term` is drawn for this start.
+    #[must_use]
+    pub fn begin(
+        &mut self,
+        now: Instant,
+        term: Term,
+        commands: u64,
+        cut_bytes: u64,
+    ) -> Vec<Command> {
+        self.resume(now);
+        (self.listened_at, self.heard_at) = (Some(now), Some(now));
+        // A new cluster has nothing before it.
+        let is_new = self.catalog.index() == 0;
+        let absence = if is_new { Millis(0) } else { now.since(self.catalog.now()) };
+        let skip = if is_new { 0 } else { skip_after(absence, term) };
+        let actions =
+            [Action::BeginTerm { term, absence, skip }, Action::Started { commands, cut_bytes }];
+        let actions = actions.into_iter().map(|action| Command { at: now, action });
+        actions.chain(self.configure(now)).collect()
+    }
+
+    /// Notes that a commit has ended. The time of a short one, however slow the disk, is no
+    /// absence: else each record of an absence would make the next.
+    pub fn committed(&mut self, began: Instant, now: Instant) {
+        // The refusals before it have not been excused: the next look does that.
+        if std::mem::take(&mut self.is_refusing) {
+            return;
+        }
+        if now.since(began) <= COMMIT_MAX
+            && let (Some(listened), Some(heard)) = (&mut self.listened_at, &mut self.heard_at)
+        {
+            *listened = now.max(*listened);
+            *heard = now.max(*heard);
+        }
+    }
+
+    /// Notes that the journal did not take commands: until it does, no renewal is taken either, and
+    /// the time is an absence although requests are read.
+    pub const fn refused(&mut self) {
+        self.is_refusing = true;
+    }
+
+    /// Notes that the process reads what has come. Returns the command that excuses the time since
+    /// it last did, if that was an absence: the process was stopped, the machine paused, or a
+    /// change of millions of objects took the time. It is returned again until it has been applied.
+    pub fn listened(&mut self, now: Instant) -> Option<Command> {
+        let unheard = now.since(self.heard_at.replace(now)?);
+        if unheard > ABSENCE_MIN {
+            self.membership.was_away(now, unheard);
+            self.away = Some((now, unheard));
+        }
+        let absence = now.since(self.listened_at?);
+        if absence <= ABSENCE_MIN {
+            if !self.is_refusing {
+                self.listened_at = Some(now);
+            }
+            return None;
+        }
+        Some(Command { at: now, action: Action::Absent { absence } })
+    }
+
+    /// Returns how long a request that is read now may have waited for the end of an absence.
+    fn may_have_waited(&self, now: Instant) -> Millis {
+        let away = self.away.filter(|(back_at, _)| now.since(*back_at) <= WAITED_FROM);
+        away.map_or(Millis(0), |(_, unheard)| unheard)
     }
 
     /// Returns the commands that time makes necessary.

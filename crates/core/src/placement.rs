@@ -15,7 +15,7 @@ use crate::catalog::{Placement, allocated_bytes};
 use crate::preemption::Model;
 
 /// How long a writer waits before it asks again when its class says to wait for room.
-const WAIT_FOR_ROOM: Millis = Millis(50);
+pub(crate) const WAIT_FOR_ROOM: Millis = Millis(50);
 
 /// How long a writer waits before it asks again when no node takes blocks at all.
 const WAIT_FOR_NODES: Millis = Millis(100);
@@ -93,7 +93,10 @@ impl Candidates {
     fn draw(&self, draw: &mut Draw) -> Option<usize> {
         let total = self.sums.last().copied().filter(|total| *total > 0)?;
         let drawn = draw.next() % total;
-        Some(self.sums.partition_point(|sum| *sum <= drawn))
+        let index = self.sums.partition_point(|sum| *sum <= drawn);
+        debug_assert!(index < self.all.len(), "what is drawn is below the last sum");
+        debug_assert!(self.all[index].weight > 0, "what weighs nothing is never drawn");
+        Some(index)
     }
 }
 
@@ -119,7 +122,10 @@ pub fn weights(ages: &[Millis], ramp_up: Millis, model: Option<&Model>) -> Vec<u
         let lives = (f64::from(WEIGHT_MAX) * part * part).round() as u32;
         lives.min(ramped(*age, ramp_up)).max(WEIGHT_MIN)
     };
-    ages.iter().zip(&seen).map(weight).collect()
+    let weights: Vec<u32> = ages.iter().zip(&seen).map(weight).collect();
+    let is_right = |weight: &u32| (WEIGHT_MIN..=WEIGHT_MAX).contains(weight);
+    debug_assert!(weights.iter().all(is_right), "every node is drawn sometimes");
+    weights
 }
 
 fn ramped(age: Millis, ramp_up: Millis) -> u32 {
@@ -220,10 +226,12 @@ pub fn place(
         let Some((index, tier)) = choose(draw, &places, wish, bytes) else {
             return Err(no_room(wish.class, bytes));
         };
+        debug_assert!(places.room(index, tier).0 >= bytes, "a block is placed where it fits");
         places.taken.push((index, tier, bytes));
         let node = candidates.all[index].node;
         placed.push(Placement { node, tier, bytes_max: *bytes_max });
     }
+    debug_assert_eq!(placed.len(), sizes.len(), "each block has a place, or none has");
     Ok(placed)
 }
 

@@ -91,7 +91,15 @@ pub fn balance(loads: &[(NodeId, u64, u64)]) -> Balance {
         balance.fullest_percent =
             balance.fullest_percent.max(u64::try_from(percent).unwrap_or(u64::MAX));
     }
+    debug_assert!(is_even(&balance, loads.len()), "what some have too much is what others lack");
     balance
+}
+
+/// Tells whether excess and lack are the same but for what shares lose by rounding down.
+fn is_even(balance: &Balance, nodes: usize) -> bool {
+    let sum = |bytes: &BTreeMap<NodeId, u64>| bytes.values().map(|it| u128::from(*it)).sum();
+    let (excess, lack): (u128, u128) = (sum(&balance.excess), sum(&balance.lack));
+    excess >= lack && excess - lack <= nodes as u128
 }
 
 impl RebalanceConfig {

@@ -130,10 +130,14 @@ impl WriteMachine {
             let block = self.spare.pop_front()?;
             self.lanes.push_back(Lane { block, pieces: Vec::new(), is_closed: false });
         }
+        let before = self.lanes.iter().rev().skip(1);
+        debug_assert!(before.clone().all(Lane::is_full), "bytes fill blocks in order");
         let number = self.next_piece;
         self.next_piece += 1;
         let lane = self.lanes.back_mut()?;
+        debug_assert!(lane.is_settled(), "one piece of a block at a time");
         let offset = lane.assigned();
+        debug_assert!(offset + length <= lane.block.bytes_max, "a piece fits its block");
         lane.pieces.push(Piece { number, length, is_acknowledged: false });
         Some(Placed { piece: number, block: lane.block, offset, length })
     }
@@ -155,6 +159,7 @@ impl WriteMachine {
                 return;
             }
             let (block, length) = (lane.block.block, lane.assigned());
+            debug_assert_eq!(length, lane.acknowledged(), "every byte that is told is there");
             self.ended.push(BlockLength { block, length });
             self.lanes.pop_front();
         }
@@ -182,6 +187,8 @@ impl WriteMachine {
             again.extend(lane.pieces.iter().map(|piece| piece.number));
             self.ended.push(BlockLength { block: lane.block.block, length: 0 });
         }
+        debug_assert!(again.is_sorted(), "bytes are written again in their order");
+        debug_assert!(self.lanes.iter().all(Lane::is_full), "no block takes bytes behind a gap");
         self.retire();
         if !self.avoid.contains(&failed) {
             self.avoid.push(failed);
@@ -229,6 +236,8 @@ impl WriteMachine {
             }
         }
         lengths.sort_by_key(|length| length.block);
+        let is_once = lengths.is_sorted_by(|one, next| one.block < next.block);
+        debug_assert!(is_once, "a block has one length");
         lengths
     }
 

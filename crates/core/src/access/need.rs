@@ -29,6 +29,8 @@ pub(super) enum Need<'a> {
     Leases(&'a [(ObjectId, LeaseId)]),
     /// The right to write the job's subtree.
     Job(JobId),
+    /// The right to change something, wherever.
+    Change,
     /// To look at the cluster.
     Observe,
     /// To change what nodes are to do.
@@ -54,6 +56,7 @@ pub(super) fn need(request: &Request) -> Need<'_> {
         Request::MakeDirectory { path, .. }
         | Request::Append { path, .. }
         | Request::Delete { path, .. }
+        | Request::DeleteObject { path, .. }
         | Request::SetTtl { path, .. }
         | Request::SetAttributes { path, .. } => Need::Path(Write, path),
         // The parts vanish, and their bytes can be read under the new name.
@@ -74,6 +77,9 @@ pub(super) fn need(request: &Request) -> Need<'_> {
         Request::RenewJob { job } | Request::EndJob { job } => Need::Job(*job),
         // What is not the caller's is taken out of the answer.
         Request::Jobs => Need::Nothing,
+        // As if it came alone: an answer is told again to whoever may make the change.
+        Request::Once(once) => need(once.change.request()),
+        Request::OpenClient { .. } => Need::Change,
         // Only a hint to have a look.
         Request::Suspect { .. } => Need::Nothing,
         // Checked against the caller's own claims.
@@ -81,13 +87,19 @@ pub(super) fn need(request: &Request) -> Need<'_> {
         Request::Nodes { .. }
         | Request::NodeBlocks { .. }
         | Request::Events { .. }
+        | Request::Room
         | Request::Report => Need::Observe,
         Request::Decommission { .. } | Request::Fsck => Need::Administrate,
         Request::Notice { .. } | Request::Cancel { .. } | Request::Recommend { .. } => Need::Notice,
         Request::Register(_)
+        | Request::Join(_)
+        | Request::Beat(_)
         | Request::Heartbeat(_)
         | Request::BlockReport { .. }
-        | Request::Within { .. } => Need::Datanode,
+        | Request::Repeat(_)
+        | Request::Within { .. }
+        | Request::ReportDamage { .. }
+        | Request::ExpectedBlocks { .. } => Need::Datanode,
         Request::Manage { .. }
         | Request::Drains { .. }
         | Request::DrainBlocks { .. }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{
     Affinity, Attributes, Concat, Create, Forecast, Heartbeat, Hello, JobHints, JobInfo,
-    ObjectKind, Register, RegisterJob,
+    ObjectKind, Register, RegisterJob, Repeat,
 };
 use sanderling_protocol::node::{Load, NodeSelector};
 use sanderling_protocol::{BlockId, Instant, LeaseId, Millis, NodeId, Nonce, Token};
@@ -109,6 +109,7 @@ fn observed() -> Vec<Request> {
         Request::NodeBlocks { node: node(), after: BlockId(0), limit: 1 },
         Request::Events { after: 0, limit: 1, wait: Millis(0) },
         Request::Report,
+        Request::Room,
     ]
 }
 
@@ -142,6 +143,13 @@ fn of_datanodes() -> Vec<Request> {
         Request::Heartbeat(Heartbeat { node, nonce, load: Load::default() }),
         Request::BlockReport { node, blocks: Vec::new() },
         Request::Within { subtree: path("/a"), blocks: Vec::new() },
+        Request::Repeat(Repeat {
+            node,
+            nonce,
+            deadline_millis: None,
+            reason: String::new(),
+            known_ago: Millis(1),
+        }),
     ]
 }
 

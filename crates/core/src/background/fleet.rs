@@ -306,20 +306,28 @@ impl Fleet {
     }
 
     /// Returns the node that should get a block of a tier so that all are equally full: the one
-    /// that lacks most, if it lacks half of the block at least.
+    /// that lacks most, if it lacks half of the block at least. The node that has the block's copy
+    /// is taken only if there is no other, because the copy must go first.
     pub(super) fn choose_home(
         &mut self,
         now: Instant,
         tier: Tier,
-        (length, bytes): (u64, u64),
+        (length, bytes, copy): (u64, u64, Option<NodeId>),
         lack: &BTreeMap<(NodeId, Tier), u64>,
         config: &BackgroundConfig,
     ) -> Answer {
-        self.choose(now, MovePurpose::Rebalance, tier, (bytes, true), config, |member| {
-            lack.get(&(member.info.id, tier))
-                .copied()
-                .filter(|lack| length < lack.saturating_mul(2))
-        })
+        let purpose = MovePurpose::Rebalance;
+        let mut choose = |avoided: Option<NodeId>| {
+            self.choose(now, purpose, tier, (bytes, true), config, |member| {
+                let id = member.info.id;
+                let lack = lack.get(&(id, tier)).copied().filter(|_| Some(id) != avoided);
+                lack.filter(|lack| length < lack.saturating_mul(2))
+            })
+        };
+        match choose(copy) {
+            Answer::NoRoom if copy.is_some() => choose(None),
+            answer => answer,
+        }
     }
 
     /// Returns the node with room that has the greatest weight: that of `weigh`, and for a copy the

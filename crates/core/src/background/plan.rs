@@ -73,7 +73,12 @@ impl Background {
                 continue;
             }
             self.fleet.started(&batch);
-            *self.busy.entry(source).or_default() += 1;
+            let busy = self.busy.entry(source).or_default();
+            *busy += 1;
+            debug_assert!(
+                *busy <= self.config.source_batches_max,
+                "a source's batches are bounded"
+            );
             self.go_on(now, batch);
         }
     }
@@ -172,7 +177,9 @@ impl Background {
         let longest = excess.min(lacks.max().unwrap_or(0)).saturating_mul(2);
         if let Some(head) = self.scans[&source].next_move(tier, longest) {
             let (length, bytes) = (u64::from(head.length), u64::from(head.reserve_bytes));
-            match self.fleet.choose_home(now, tier, (length, bytes), &self.lack, &self.config) {
+            let copy = head.copy.map(|(holder, _)| holder);
+            let block = (length, bytes, copy);
+            match self.fleet.choose_home(now, tier, block, &self.lack, &self.config) {
                 Answer::Go(target) => {
                     return self.gather_moves(source, (target, tier), bytes_max);
                 }
@@ -224,6 +231,9 @@ impl Background {
         if moves.is_empty() {
             return Next::Nothing;
         }
+        debug_assert!(moves.len() <= self.config.batch_blocks_max, "a batch is bounded");
+        let is_alone = |one: &Move| one.candidate.copy.is_none() && !one.candidate.is_open;
+        debug_assert!(moves.iter().all(is_alone), "only an ended block without a copy gets one");
         wish.copy_bytes = wish.copy_bytes.saturating_sub(bytes);
         batch(MovePurpose::Precopy, source, (target, tier), moves)
     }
@@ -245,10 +255,10 @@ impl Background {
         let mut bytes = 0;
         // Copies on the target, and what the source may hold alone without them.
         let mut in_the_way = Vec::new();
-        let mut alone_left = self.fleet.get_mut(source).map_or(0, |member| {
-            let budget = self.config.exposure.budget_bytes(&member.info);
-            budget.saturating_sub(member.info.exposure_bytes).min(bytes_max)
+        let alone_max = self.fleet.get(source).map_or(0, |member| {
+            self.config.exposure.spare_bytes(&member.info, member.is_copying).min(bytes_max)
         });
+        let mut alone_left = alone_max;
         while moves.len() + in_the_way.len() < self.config.batch_blocks_max {
             let below = if bytes == 0 { first_max } else { (bytes_max + 1).saturating_sub(bytes) };
             let Some(head) = scan.next_move(tier, below) else { break };
@@ -274,11 +284,14 @@ impl Background {
             bytes += u64::from(candidate.length);
             moves.push(Move::from(candidate));
         }
+        let is_right = |one: &Move| one.candidate.tier == tier && !one.candidate.is_open;
+        debug_assert!(moves.iter().all(is_right), "balance moves ended blocks of one tier");
+        debug_assert!(alone_left <= alone_max, "no more copies go than may");
         *left = left.saturating_sub(bytes);
         if let Some(lack) = self.lack.get_mut(&(target, tier)) {
             *lack = lack.saturating_sub(bytes);
         }
-        let has_given_up = self.give_up(in_the_way);
+        let has_given_up = self.give_up(source, in_the_way, alone_max - alone_left);
         if moves.is_empty() && !has_given_up {
             return Next::Nothing;
         }
@@ -295,7 +308,7 @@ impl Background {
         let has_copies = wish.copy_bytes > 0 && scan.coldest().is_some();
         let has_moves =
             wish.move_bytes.keys().any(|tier| scan.next_move(*tier, u64::MAX).is_some());
-        let mut blocks = Vec::new();
+        let (mut blocks, mut given_up) = (Vec::new(), 0);
         for held in scan.take_held() {
             let (length, bytes) = (u64::from(held.length), u64::from(held.bytes));
             let scarce = self.scarce.get_mut(&(held.holder, held.tier)).filter(|left| **left > 0);
@@ -310,18 +323,23 @@ impl Background {
             if is_dropped && blocks.len() < self.config.page_blocks_max as usize {
                 wish.needless_bytes = wish.needless_bytes.saturating_sub(length);
                 blocks.push(held.block);
+                given_up += length;
             }
         }
         wish.may_relieve = false;
         wish.needless_bytes = 0;
-        let has_dropped = self.give_up(blocks);
+        let has_dropped = self.give_up(node, blocks, given_up);
         has_copies || has_moves || has_dropped
     }
 
-    /// Gives the copies of these blocks up. Tells whether there are any.
-    fn give_up(&mut self, blocks: Vec<BlockId>) -> bool {
+    /// Gives the copies of these blocks of a node up, of so many bytes: until the next view says
+    /// so, they count as what it has alone. Tells whether there are any.
+    fn give_up(&mut self, node: NodeId, blocks: Vec<BlockId>, bytes: u64) -> bool {
         if blocks.is_empty() {
             return false;
+        }
+        if let Some(member) = self.fleet.get_mut(node) {
+            member.info.exposure_bytes += bytes;
         }
         let call = self.call();
         self.drops.insert(call, blocks.len() as u64);

@@ -327,6 +327,53 @@ fn copy_on_the_only_target_goes_so_that_its_block_can_move_there() {
     assert_eq!(world.sent.len(), sent, "nothing oscillates");
 }
 
+/// Two nodes of two tiers: so many blocks are in each of the first one's, all with a copy on the
+/// second.
+fn copied_in_two_tiers(count: u64) -> World {
+    let mut world = World::new(&[400, 400]);
+    for info in &mut world.nodes {
+        info.tiers.push(tier(Tier::Disk, blocks(400)));
+    }
+    for id in 1..=2 * count {
+        let tier = if id <= count { Tier::Dram } else { Tier::Disk };
+        let copy = Some((NodeId(1), tier));
+        world.put(0, id, |candidate| (candidate.tier, candidate.copy) = (tier, copy));
+    }
+    world
+}
+
+#[test]
+fn copies_given_up_for_moves_of_two_tiers_are_within_the_budget_together() {
+    let mut world = copied_in_two_tiers(20);
+    world.nodes[0].budget_bytes = blocks(12);
+    world.run(MINUTE);
+    assert!(world.alone_max <= 12, "{} blocks were nowhere else", world.alone_max);
+    assert_eq!(world.machine.counts().copied_blocks, 0, "a copy was dropped and made again");
+    assert!(world.home_blocks(0) <= 24, "its share moves: {}", world.home_blocks(0));
+}
+
+#[test]
+fn copy_that_would_be_made_again_does_not_go_for_a_move() {
+    let mut world = World::new(&[400, 400]);
+    let length = 9 * BLOCK;
+    for id in 1..=4 {
+        world.put(0, id, |candidate| {
+            (candidate.length, candidate.reserve_bytes) = (length, length);
+            candidate.copy = Some((NodeId(1), Tier::Dram));
+        });
+    }
+    // Nine of ten blocks alone are more than what copying begins with.
+    world.nodes[0].budget_bytes = blocks(10);
+    world.run(MINUTE);
+    assert_eq!((world.dropped.len(), world.sent.len()), (0, 0));
+    // A node without its copy takes a block as it is.
+    let third = World::new(&[0, 0, 400]).nodes.pop().unwrap();
+    world.nodes.push(third);
+    world.run(MINUTE);
+    assert_eq!(world.dropped.len(), 0);
+    assert!(world.sent.iter().all(|sent| sent.target == NodeId(2)) && !world.sent.is_empty());
+}
+
 #[test]
 fn nodes_that_drain_are_silent_or_at_risk_neither_give_nor_take() {
     let mut world = World::new(&[400, 400, 400, 400]);

@@ -44,10 +44,42 @@ impl Catalog {
             self.check_drained(node);
         }
         let gone = std::mem::take(&mut orders.gone);
+        let is_stale = self.nodes.totals.is_fleet_stale;
+        if is_stale || !gone.is_empty() || command.action.changes_nodes() {
+            self.look_at_fleet();
+        } else {
+            self.tell_reserve(false);
+        }
+        self.assert_accounts();
         Applied { result, orders: self.address(orders), gone }
     }
 
-    fn act(
+    /// Asserts what must hold after every command and costs next to nothing to look at; in debug
+    /// builds and the simulator's also what costs a look at every node. [`Catalog::fsck`] looks at
+    /// everything.
+    fn assert_accounts(&self) {
+        assert!(self.names.len() < self.objects.len(), "more names than objects");
+        assert!(self.service.absent.0 <= self.now.0 / 1000, "absent for longer than there is time");
+        assert!(self.next_object > self.objects.len() as u64, "fewer numbers than objects");
+        assert!(self.next_block > self.blocks.len() as u64, "fewer numbers than blocks");
+        if cfg!(debug_assertions) {
+            for (id, node) in &self.nodes.by_id {
+                assert!(
+                    node.safe_bytes <= node.home_bytes,
+                    "node {id}: more is safe than there is"
+                );
+                assert!(node.copied.is_subset(&node.homes), "node {id}: a copy of no home");
+                assert!(node.stored.is_subset(&node.homes), "node {id}: an object of no home");
+                let is_over = |it: &super::members::TierState| it.copied > it.used;
+                assert!(!node.tiers.iter().any(is_over), "node {id}: copies use no room");
+                let is_over = !node.policy.is_draining() || !node.homes.is_empty();
+                assert!(is_over, "node {id}: drains with nothing left to move");
+            }
+        }
+    }
+
+    /// Does what an action says. All are named, so that a new one has to be given its place.
+    pub(super) fn act(
         &mut self,
         action: &Action,
         heartbeat: Millis,
@@ -59,6 +91,7 @@ impl Catalog {
             | Action::Decommission { .. }
             | Action::Recommend { .. }
             | Action::Cancel { .. }
+            | Action::Repeat { .. }
             | Action::Fenced { .. }
             | Action::NodeDead { .. } => self.act_on_node(action, orders),
             Action::RegisterJob(request) => self.register_job(request.clone()),
@@ -81,16 +114,61 @@ impl Catalog {
                 self.recovered(lengths, orders);
                 Ok(Reply::Done)
             }
+            Action::Started { .. }
+            | Action::Tick
+            | Action::BeginTerm { .. }
+            | Action::Absent { .. }
+            | Action::Departures { .. }
+            | Action::JournalCut { .. }
+            | Action::SnapshotSkipped { .. } => {
+                self.act_for_namenode(action, orders);
+                Ok(Reply::Done)
+            }
+            Action::Join(join) => self.join(join, heartbeat, orders),
+            Action::Orphans { node, held } => self.orphans(*node, held, orders),
+            Action::Once(once) => self.act_once(once, heartbeat, orders),
+            Action::OpenClient { key } => Ok(self.open_client(*key)),
+            Action::Refuse(refusal) => Err((**refusal).clone()),
+            Action::Damaged { node, blocks } => self.damaged(*node, blocks, orders),
+            Action::Create { .. }
+            | Action::MakeDirectory { .. }
+            | Action::Append { .. }
+            | Action::AddBlocks { .. }
+            | Action::Publish { .. }
+            | Action::Seal { .. }
+            | Action::Abort { .. }
+            | Action::RenewLeases { .. }
+            | Action::Rename { .. }
+            | Action::Delete { .. }
+            | Action::DeleteObject { .. }
+            | Action::SetTtl { .. }
+            | Action::SetAttributes { .. }
+            | Action::Concat(_) => self.act_on_object(action, orders),
+        }
+    }
+
+    /// Does what the namenode itself has to say of its log and of time.
+    fn act_for_namenode(&mut self, action: &Action, orders: &mut Orders) {
+        match action {
             Action::Started { commands, cut_bytes } => {
                 let (commands, cut_bytes) = (*commands, *cut_bytes);
                 self.emit(EventKind::NamenodeStarted { commands, cut_bytes });
-                Ok(Reply::Done)
             }
-            Action::Tick => {
-                self.tick(orders);
-                Ok(Reply::Done)
+            Action::Tick => self.tick(orders),
+            Action::Departures { departures } => self.set_departures(*departures),
+            Action::JournalCut { .. } | Action::SnapshotSkipped { .. } => {
+                self.journal_found(action);
             }
-            _ => self.act_on_object(action, orders),
+            Action::BeginTerm { term, absence, skip } => {
+                self.begin_term(*term, *skip);
+                self.absent(*absence);
+                self.renew_all();
+            }
+            Action::Absent { absence } => {
+                self.absent(*absence);
+                self.emit(EventKind::NamenodeAbsent { millis: absence.0 });
+            }
+            other => unreachable!("{other:?} is not the namenode's own"),
         }
     }
 
@@ -112,6 +190,9 @@ impl Catalog {
             Action::RenewLeases { leases } => Ok(self.renew_leases(leases)),
             Action::Rename { from, to, replace } => self.rename(from, to, *replace, orders),
             Action::Delete { path, recursive } => self.delete(path, *recursive, orders),
+            Action::DeleteObject { path, object, recursive } => {
+                self.delete_object(path, *object, *recursive, orders)
+            }
             Action::SetTtl { path, ttl } => self.set_ttl(path, *ttl),
             Action::SetAttributes { path, expected, attributes } => {
                 self.set_attributes(path, *expected, attributes)
@@ -141,6 +222,10 @@ impl Catalog {
             }
             Action::Cancel { node } => {
                 self.cancel(node, orders)?;
+                node
+            }
+            Action::Repeat { node, deadline, reason, known_at } => {
+                self.repeat(node, deadline, reason, known_at, orders)?;
                 node
             }
             Action::Fenced { node } => {

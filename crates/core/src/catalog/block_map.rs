@@ -116,6 +116,11 @@ impl Catalog {
     /// Refuses places that were chosen before commands that came first: their nodes may have been
     /// told to drain since, or their room may be taken.
     pub(crate) fn check_placed(&self, placed: &[Placement]) -> Result<(), Refusal> {
+        let all = placed.iter().map(|place| u64::from(allocated_bytes(place.bytes_max)));
+        if self.uses_reserve(all.sum()) {
+            let why = "the room was taken since, what is left is kept for nodes that leave";
+            return Err(Refusal::RetryAfter { after: CHOOSE_AGAIN, why: why.to_owned() });
+        }
         let mut asked: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
         for place in placed {
             let bytes = asked.entry((place.node, place.tier)).or_default();

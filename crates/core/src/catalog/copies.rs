@@ -10,10 +10,6 @@ use super::due::Due;
 use super::events::Gathered;
 use super::members::Node;
 
-/// Most copies that become homes by one command, so that a large node's notice does not stop the
-/// namenode for long; the next turn follows at once.
-const PROMOTED_PER_TURN_MAX: usize = 2000;
-
 /// The part of a tier that is freed of copies at once when a writer finds no room.
 const ROOM_MADE_SHARE: u64 = 25;
 
@@ -119,7 +115,7 @@ impl Catalog {
         let mut made = node.free_bytes(tier);
         let moves = node.incoming.iter().filter(|(_, (of, _))| *of == tier);
         for (block, (_, taken)) in moves.filter(|(block, _)| self.is_spare_move(**block)) {
-            if made >= bytes || way.len() >= PROMOTED_PER_TURN_MAX {
+            if made >= bytes || way.len() >= self.limits.promoted_per_turn_max {
                 return made;
             }
             made += taken;
@@ -127,7 +123,7 @@ impl Catalog {
         }
         let copies = node.copies.iter().rev().filter(|(_, (of, _))| *of == tier);
         for (block, (_, taken)) in copies.filter(|(block, _)| self.is_spare(**block)) {
-            if made >= bytes || way.len() >= PROMOTED_PER_TURN_MAX {
+            if made >= bytes || way.len() >= self.limits.promoted_per_turn_max {
                 return made;
             }
             made += taken;
@@ -211,10 +207,10 @@ impl Catalog {
             return;
         };
         let blocks: Vec<BlockId> =
-            node.copied.iter().copied().take(PROMOTED_PER_TURN_MAX).collect();
+            node.copied.iter().copied().take(self.limits.promoted_per_turn_max).collect();
         let is_more = blocks.len() < node.copied.len();
         self.promote(id, &blocks, orders);
-        let is_more = self.hand_over(id, PROMOTED_PER_TURN_MAX, orders) || is_more;
+        let is_more = self.hand_over(id, self.limits.promoted_per_turn_max, orders) || is_more;
         if is_more {
             self.schedule(self.now, Due::Promote(id));
         }

@@ -112,6 +112,7 @@ impl Catalog {
             node.policy = Policy::Draining;
         }
         let name = node.name.clone();
+        self.cancelled.remove(&id);
         self.schedule(deadline, Due::Node(id));
         let bytes = self.begin_drain(id, orders);
         if is_first {
@@ -208,8 +209,10 @@ impl Catalog {
 
     /// Takes a notice or decommission back.
     pub(super) fn cancel(&mut self, id: NodeId, orders: &mut Orders) -> Result<(), Refusal> {
+        let now = self.now;
         let node = self.live_node(id)?;
         if node.policy == Policy::Active && node.risk.take().is_some() {
+            self.cancelled.insert(id, now);
             self.emit(EventKind::NodeCancelled { node: id });
             return Ok(());
         }
@@ -231,6 +234,7 @@ impl Catalog {
             self.void_move(block, orders);
         }
         orders.unfence_nodes.insert(id);
+        self.cancelled.insert(id, now);
         self.emit(EventKind::NodeCancelled { node: id });
         Ok(())
     }
@@ -252,6 +256,8 @@ impl Catalog {
             return;
         }
         node.policy = Policy::Drained;
+        self.nodes.totals.is_fleet_stale = true;
+        let Some(node) = self.nodes.get_mut(id) else { return };
         let Some(drain) = &mut node.drain else { return };
         drain.ended_at = Some(now);
         let kind = EventKind::NodeDrained {
@@ -263,7 +269,7 @@ impl Catalog {
         self.emit(kind);
     }
 
-    fn live_node(&mut self, id: NodeId) -> Result<&mut Node, Refusal> {
+    pub(super) fn live_node(&mut self, id: NodeId) -> Result<&mut Node, Refusal> {
         let node = self.nodes.get_mut(id);
         let node = node.ok_or_else(|| Refusal::UnknownNode { node: id.to_string() })?;
         if node.policy == Policy::Gone {

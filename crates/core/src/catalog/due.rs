@@ -26,24 +26,26 @@ pub(super) enum Due {
     Events,
 }
 
-/// Most things done by one tick, so that a million objects that expire at once do not stop the
-/// namenode for long; the next tick follows at once.
-const DUE_PER_TICK_MAX: usize = 1000;
-
 impl Catalog {
     pub(super) fn schedule(&mut self, at: Instant, due: Due) {
         self.due.insert((at, due));
     }
 
+    /// Takes the first thing that is due by the log's time or by service time.
+    fn take_due(&mut self) -> Option<Due> {
+        if self.due.first().is_some_and(|(at, _)| *at <= self.now) {
+            return self.due.pop_first().map(|(_, due)| due);
+        }
+        let served = self.served();
+        self.service.due.first().filter(|(at, _)| *at <= served)?;
+        self.service.due.pop_first().map(|(_, due)| due)
+    }
+
     /// Does what is due. Renewals do not touch the index, so an entry may come early: it is put
     /// back.
     pub(super) fn tick(&mut self, orders: &mut Orders) {
-        for _ in 0..DUE_PER_TICK_MAX {
-            let Some((at, due)) = self.due.first().copied() else { return };
-            if at > self.now {
-                return;
-            }
-            self.due.pop_first();
+        for _ in 0..self.limits.due_per_tick_max {
+            let Some(due) = self.take_due() else { return };
             match due {
                 Due::Object(object) => self.expire_object(object, orders),
                 Due::Lease(object) => self.expire_lease(object, orders),
@@ -59,20 +61,22 @@ impl Catalog {
     fn expire_object(&mut self, id: ObjectId, orders: &mut Orders) {
         let Some(object) = self.objects.get(&id) else { return };
         match object.expires_at {
-            Some(at) if at <= self.now => {
+            Some(at) if at <= self.served() => {
                 self.remove_tree(id, orders);
             }
-            Some(at) => self.schedule(at, Due::Object(id)),
+            // A snapshot of an earlier version has such entries by the log's time.
+            Some(at) => self.schedule_served(at, Due::Object(id)),
             None => {}
         }
     }
 
     fn expire_job(&mut self, id: JobId, orders: &mut Orders) {
         let Some(job) = self.jobs.get(&id) else { return };
-        if job.until <= self.now {
+        let until = self.lease_end(job.until, job.lease);
+        if until <= self.served() {
             self.end_job(id, true, orders);
         } else {
-            self.schedule(job.until, Due::Job(id));
+            self.schedule_served(until, Due::Job(id));
         }
     }
 

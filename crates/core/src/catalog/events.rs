@@ -93,6 +93,11 @@ impl Events {
         events
     }
 
+    /// Leaves sequences out.
+    pub(super) const fn skip(&mut self, sequences: u64) {
+        self.last += sequences;
+    }
+
     fn push(&mut self, at: Instant, kind: EventKind) {
         self.last += 1;
         let is_move = matches!(

@@ -200,11 +200,28 @@ impl Catalog {
             }
         }
         self.check_copied(problems);
+        self.check_totals(problems);
         for (id, job) in &self.jobs {
             let sum = by_job.get(id).copied().unwrap_or(0);
             if sum != job.used_bytes {
                 problems.push(format!("job {id} accounts {} bytes, holds {sum}", job.used_bytes));
             }
+        }
+    }
+
+    /// Compares the sums over all nodes with what the blocks take.
+    fn check_totals(&self, problems: &mut Vec<String>) {
+        let (mut homes, mut stored) = (0, 0);
+        for block in self.blocks.values().filter(|block| !block.is_lost()) {
+            let sum = if block.tier == Tier::Object { &mut stored } else { &mut homes };
+            *sum += u64::from(block.reserved);
+        }
+        let totals = &self.nodes.totals;
+        if (homes, stored) != (totals.homes, totals.stored) {
+            let (have, have_stored) = (totals.homes, totals.stored);
+            problems.push(format!(
+                "homes take {homes} and {stored} bytes, {have} and {have_stored} are counted"
+            ));
         }
     }
 

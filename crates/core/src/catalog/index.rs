@@ -1,18 +1,19 @@
 //! From the hash of a name to the object that may have it.
 //!
-//! Open addressing with eight bytes an entry: 44 bits of the object's id and 20 bits of the hash.
-//! Those 20 bits are also the entry's place, so neither growing nor removing looks at an object,
-//! and a look-up looks at another's once in a million. The order of the entries is never seen.
+//! Open addressing with eight bytes an entry: 46 bits of the object's id and 18 bits of the hash.
+//! Those 18 bits are also the entry's place, so neither growing nor removing looks at an object,
+//! and a look-up looks at another's rarely. The order of the entries is never seen.
 
 use sanderling_protocol::ObjectId;
 
 /// Parts, each of which grows by itself, so that nobody waits for all of them: a part of a million
-/// names has a thousand. More than [`TAG_BITS`] allows would be a billion objects, which no
-/// memory holds.
+/// names has a thousand. More than [`TAG_BITS`] allows would be 200 million objects, which take
+/// 75 GB of memory.
 const SHARDS: usize = 1024;
 
-/// Bits of an id. At 300,000 objects a second they last almost two years.
-const ID_BITS: u32 = 44;
+/// Bits of an id. At 300,000 objects a second they last seven years, and a million starts of the
+/// namenode take all of them.
+pub(crate) const ID_BITS: u32 = 46;
 
 /// Bits of the hash that are kept.
 const TAG_BITS: u32 = 64 - ID_BITS;

@@ -17,6 +17,8 @@ pub struct BlockFacts {
     pub epoch: Epoch,
     /// Published bytes.
     pub length: u32,
+    /// Bytes that its place is accounted with.
+    pub reserved_bytes: u64,
     /// The home's tier.
     pub tier: Tier,
     /// Whether its length is final.
@@ -39,12 +41,19 @@ impl Catalog {
             home: block.home,
             epoch: block.epoch,
             length: block.length,
+            reserved_bytes: u64::from(block.reserved),
             tier: block.tier,
             is_ended: block.state == BlockState::Ended,
             copy: block.copy.map(|copy| (copy.node, copy.tier, copy.epoch)),
             reserved: block.moving.map(|planned| (planned.to, planned.to_epoch, planned.purpose)),
             reserved_tier: block.moving.map(|planned| planned.tier),
         })
+    }
+
+    /// Returns how many things wait for their time.
+    #[must_use]
+    pub fn due_count(&self) -> usize {
+        self.due.len() + self.service.due.len()
     }
 
     /// Returns the ids of all blocks, lost ones among them, in their order.

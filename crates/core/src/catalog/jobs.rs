@@ -50,20 +50,20 @@ impl Catalog {
         }
         let id = JobId(self.next_job);
         self.next_job += 1;
-        let until = self.now + lease;
+        let until = self.served() + lease;
         let job =
             Job { root, created_at: self.now, lease, until, quota_bytes, used_bytes: 0, hints };
         self.jobs.insert(id, job);
         self.objects.get_mut(&root).expect("just resolved").job = Some(id);
-        self.schedule(until, Due::Job(id));
+        self.schedule_served(until, Due::Job(id));
         self.emit(EventKind::JobRegistered { job: id, path });
         Ok(Reply::Job(self.job_info(id, self.now).expect("just made")))
     }
 
     pub(super) fn renew_job(&mut self, id: JobId) -> Result<Reply, Refusal> {
-        let now = self.now;
+        let served = self.served();
         let job = self.jobs.get_mut(&id).ok_or(Refusal::UnknownJob { job: id })?;
-        job.until = now + job.lease;
+        job.until = served + job.lease;
         Ok(Reply::Done)
     }
 
@@ -129,7 +129,7 @@ impl Catalog {
             path: self.path_of(job.root)?,
             created_at: job.created_at,
             lease: job.lease,
-            remaining: now.until(job.until),
+            remaining: self.served_at(now).until(self.lease_end(job.until, job.lease)),
             quota_bytes: job.quota_bytes,
             used_bytes: job.used_bytes,
             hints: job.hints.clone(),

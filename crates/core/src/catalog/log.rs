@@ -1,13 +1,18 @@
 //! The records of the log: every change of the catalog, with the choices already made.
 
 use sanderling_protocol::message::{
-    Attributes, BlockLength, Concat, Create, Forecast, MoveCommit, MoveProposal, ObjectKind,
-    Register, RegisterJob,
+    Attributes, BlockLength, ClientId, Concat, Create, Forecast, Join, MoveCommit, MoveProposal,
+    ObjectKind, Register, RegisterJob,
 };
+use sanderling_protocol::order::{DamagedBlock, HeldBlock};
 use sanderling_protocol::{
-    BlockId, Epoch, Instant, JobId, LeaseId, Millis, NodeId, Nonce, ObjectId, Path, Tier,
+    BlockId, Epoch, Instant, JobId, LeaseId, Millis, NodeId, Nonce, ObjectId, Path, Refusal, Term,
+    Tier,
 };
 use serde::{Deserialize, Serialize};
+
+use super::Sent;
+use crate::reserve::Departures;
 
 /// One record of the log. Applying the same records in the same order gives the same catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +32,33 @@ pub struct Placement {
     pub tier: Tier,
     /// Most bytes that the block may get.
     pub bytes_max: u32,
+}
+
+/// A change that a client may send again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoggedOnce {
+    /// The client.
+    pub client: ClientId,
+    /// The change's number among the client's.
+    pub sequence: u64,
+    /// The client's changes with smaller numbers are never sent again.
+    pub settled_below: u64,
+    /// What tells the client's request from others.
+    pub fingerprint: u64,
+    /// The change.
+    pub action: Action,
+}
+
+impl LoggedOnce {
+    pub(super) const fn sent(&self) -> Sent {
+        let Self { client, sequence, settled_below, fingerprint, .. } = self;
+        Sent {
+            client: *client,
+            sequence: *sequence,
+            settled_below: *settled_below,
+            fingerprint: *fingerprint,
+        }
+    }
 }
 
 /// One change.
@@ -166,20 +198,107 @@ pub enum Action {
     },
     /// Time passed: whatever is due is done.
     Tick,
+    /// A namenode starts to serve on this log. Leases, times to live and deadlines of notices do
+    /// not count the `absence` since the last command; `skip` numbers are never given out.
+    BeginTerm {
+        term: Term,
+        absence: Millis,
+        skip: u64,
+    },
+    /// The namenode did not serve for so long, without having ended.
+    Absent {
+        absence: Millis,
+    },
+    /// A datanode joins, and says what it was told of the log last and what it had to wipe since.
+    Join(Box<Join>),
+    /// A page of a block report with blocks that only a lost end of the log can have made.
+    Orphans {
+        node: NodeId,
+        held: Vec<HeldBlock>,
+    },
+    /// A change that is made unless it has been made; its answer is kept.
+    Once(Box<LoggedOnce>),
+    /// A client that is going to change something.
+    OpenClient {
+        key: Nonce,
+    },
+    DeleteObject {
+        path: Path,
+        object: ObjectId,
+        recursive: bool,
+    },
+    /// A client's change was refused before it became a command. It is in the log so that every
+    /// repeat is refused alike.
+    Refuse(Box<Refusal>),
+    /// So many nodes must be able to leave from now on.
+    Departures {
+        departures: Departures,
+    },
+    /// A datanode repeats what was known of it at `known_at`.
+    Repeat {
+        node: NodeId,
+        /// Of a notice; `None` for a recommendation.
+        deadline: Option<Instant>,
+        reason: String,
+        known_at: Instant,
+    },
+    /// Commands that followed here are missing: of the segment that begins with the command
+    /// `segment`, everything from `offset` on. An operator has accepted that, or a crash of the
+    /// machine took what was acknowledged before the disk had it.
+    JournalCut {
+        segment: u64,
+        offset: u64,
+        bytes: u64,
+        records: u64,
+        is_accepted: bool,
+        why: String,
+    },
+    /// A snapshot could not be read; an older one and the journal took its place.
+    SnapshotSkipped {
+        index: u64,
+        why: String,
+    },
+    /// A datanode reported blocks as damaged or missing.
+    Damaged {
+        node: NodeId,
+        blocks: Vec<DamagedBlock>,
+    },
 }
 
 impl Action {
+    /// Returns what changes: of a change that is made once that change, else itself.
+    #[must_use]
+    pub const fn inner(&self) -> &Self {
+        match self {
+            Self::Once(once) => &once.action,
+            action => action,
+        }
+    }
+
+    /// The same, to be changed.
+    #[must_use]
+    pub fn inner_mut(&mut self) -> &mut Self {
+        match self {
+            Self::Once(once) => &mut once.action,
+            action => action,
+        }
+    }
+
     /// Tells whether it may change which nodes get blocks. A tick does so only by nodes that end.
     #[must_use]
     pub const fn changes_nodes(&self) -> bool {
         matches!(
-            self,
+            self.inner(),
             Self::Register(_)
+                | Self::Join(_)
+                | Self::BeginTerm { .. }
                 | Self::Notice { .. }
                 | Self::Decommission { .. }
                 | Self::Cancel { .. }
                 | Self::Recommend { .. }
                 | Self::NodeDead { .. }
+                | Self::Departures { .. }
+                | Self::Repeat { .. }
         )
     }
 }

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::event::Loss;
 use sanderling_protocol::limits::LOST_OBJECTS_KEPT_MAX;
+use sanderling_protocol::message::BlockLength;
 use sanderling_protocol::node::Policy;
 use sanderling_protocol::refusal::ByteRange;
-use sanderling_protocol::{BlockId, EventKind, JobId, NodeId, ObjectId};
+use sanderling_protocol::{BlockId, EventKind, JobId, NodeId, ObjectId, Refusal};
 
 use super::Catalog;
 use super::block_map::Orders;
@@ -32,6 +33,7 @@ impl Catalog {
         for block in incoming {
             self.void_move(block, orders);
         }
+        self.cancelled.remove(&id);
         self.emit(EventKind::NodeGone { node: id, name, why: why.to_owned() });
         self.save_from(id, orders);
         let homes: Vec<BlockId> =
@@ -127,13 +129,50 @@ impl Catalog {
         self.report.bytes += bytes;
         self.report.objects += 1;
         let (at, why, blocks) = (self.now, why.to_owned(), blocks.to_vec());
-        self.report.losses.push(Loss { at, node, why, object, path, job, blocks, ranges });
+        self.push_loss(Loss { at, node, why, object, path, job, blocks, ranges });
+        bytes
+    }
+
+    /// Puts a loss into the report, in place of the oldest ones if there are too many.
+    pub(super) fn push_loss(&mut self, loss: Loss) {
+        self.report.losses.push(loss);
         if self.report.losses.len() > LOST_OBJECTS_KEPT_MAX {
             // Many at once, so that those that stay are not moved for each that goes.
             self.report.losses.drain(..LOSSES_FORGOTTEN);
             self.report.is_truncated = true;
         }
-        bytes
+    }
+
+    /// Refuses what a writer publishes when bytes of its own are lost. Those that an appended file
+    /// had before are not: they are declared, and more bytes behind them hide nothing.
+    pub(super) fn check_lost(&self, id: ObjectId, told: &[BlockLength]) -> Result<(), Refusal> {
+        let data = self.objects[&id].data().expect("the lease was checked");
+        let from = self.appended_from.get(&id).copied().unwrap_or_default();
+        let lost = |block: &BlockId| self.blocks[block].is_lost();
+        if !data.blocks.iter().any(lost) {
+            return Ok(());
+        }
+        let told: BTreeMap<BlockId, u32> =
+            told.iter().map(|told| (told.block, told.length)).collect();
+        let mut ranges: Vec<ByteRange> = Vec::new();
+        let mut offset = data.inline.as_ref().map_or(0, |inline| inline.len() as u64);
+        for block_id in data.blocks.iter() {
+            let block = &self.blocks[block_id];
+            let told = told.get(block_id).copied().unwrap_or_default();
+            let bytes = u64::from(block.length.max(told));
+            if bytes > 0 && block.is_lost() && offset >= from {
+                match ranges.last_mut() {
+                    Some(last) if last.offset + last.bytes == offset => last.bytes += bytes,
+                    _ => ranges.push(ByteRange { offset, bytes }),
+                }
+            }
+            offset += bytes;
+        }
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        let (path, object) = (self.path_or_root(id), id);
+        Err(Refusal::DataUnavailable { path, object, ranges })
     }
 
     /// Returns the runs of an object's bytes that these blocks hold, adjacent ones joined.
@@ -143,7 +182,8 @@ impl Catalog {
         };
         let blocks: BTreeSet<&BlockId> = blocks.iter().collect();
         let mut ranges: Vec<ByteRange> = Vec::new();
-        let mut offset = 0;
+        // The first bytes of an appended small value live in the catalog.
+        let mut offset = data.inline.as_ref().map_or(0, |inline| inline.len() as u64);
         for id in data.blocks.iter() {
             let bytes = u64::from(self.blocks[id].length);
             if bytes > 0 && blocks.contains(id) {

@@ -8,6 +8,7 @@ use sanderling_protocol::{BlockId, Instant, Millis, NodeId, Nonce, Refusal, Tier
 use serde::{Deserialize, Serialize};
 
 use super::block_map::Block;
+use crate::reserve::{Departures, Fleet};
 
 /// One incarnation of a datanode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +79,29 @@ pub(crate) struct Nodes {
     /// Made anew when a snapshot is read.
     #[serde(skip)]
     found: Found,
+    /// Made anew when a snapshot is read.
+    #[serde(skip)]
+    pub(crate) totals: Totals,
+}
+
+/// Sums over all nodes, kept so that a placement need not look at every node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Bytes that homes are accounted with, in memory and on disks.
+    pub(crate) homes: u64,
+    /// Bytes of homes in the object tier.
+    pub(crate) stored: u64,
+    /// What the nodes that take blocks can hold.
+    pub(crate) fleet: Fleet,
+    /// Whether a node's policy has changed since they were looked at.
+    pub(crate) is_fleet_stale: bool,
+}
+
+impl Totals {
+    fn account(&mut self, tier: Tier, change: i64) {
+        let sum = if tier == Tier::Object { &mut self.stored } else { &mut self.homes };
+        *sum = sum.saturating_add_signed(change);
+    }
 }
 
 /// The nodes by what they are found by. Of those that share a name or an address the newest is
@@ -156,9 +180,25 @@ impl Nodes {
     /// Finds every node again, after a snapshot was read.
     pub(crate) fn find_again(&mut self) {
         self.found = Found::default();
+        self.totals = Totals::default();
         for (id, node) in &self.by_id {
             self.found.insert(*id, node);
+            for state in &node.tiers {
+                let moved = node.incoming.values().filter(|(tier, _)| *tier == state.tier);
+                let moved: u64 = moved.map(|(_, bytes)| bytes).sum();
+                let homes = state.used.saturating_sub(state.copied).saturating_sub(moved);
+                self.totals.account(state.tier, homes.cast_signed());
+            }
         }
+    }
+
+    /// Looks anew at what the nodes that take blocks can hold.
+    pub(crate) fn look_at_fleet(&mut self, departures: Departures) {
+        let takers = self.by_id.values().filter(|node| node.policy.takes_blocks());
+        let tiers = takers.map(|node| node.tiers.iter().map(|it| (it.tier, it.capacity)));
+        let is_leaving = self.by_id.values().any(|node| node.policy.is_draining());
+        self.totals.fleet = Fleet::of(departures, is_leaving, tiers);
+        self.totals.is_fleet_stale = false;
     }
 
     /// Adds a new node and returns its id.
@@ -232,6 +272,7 @@ impl Nodes {
             }
             node.left.remove(&id);
             node.account(block.tier, i64::from(block.reserved));
+            self.totals.account(block.tier, i64::from(block.reserved));
         }
     }
 
@@ -254,12 +295,15 @@ impl Nodes {
             node.copied.remove(&id);
             node.stored.remove(&id);
             node.account(block.tier, -i64::from(block.reserved));
+            self.totals.account(block.tier, -i64::from(block.reserved));
         }
     }
 
+    /// Counts that a home's place is accounted with another number of bytes.
     pub(crate) fn account(&mut self, node: NodeId, tier: Tier, change: i64) {
         if let Some(node) = self.by_id.get_mut(&node) {
             node.account(tier, change);
+            self.totals.account(tier, change);
         }
     }
 

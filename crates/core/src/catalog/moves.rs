@@ -24,12 +24,12 @@ impl Catalog {
     ) -> Result<Reply, Refusal> {
         if let Some(manager) = &self.manager
             && manager.holder != holder
-            && manager.until > self.now
+            && manager.until > self.served()
         {
-            return Err(Refusal::NotManager { remaining: self.now.until(manager.until) });
+            return Err(Refusal::NotManager { remaining: self.served().until(manager.until) });
         }
         let is_new = self.manager.as_ref().is_none_or(|manager| manager.holder != holder);
-        let until = self.now + lease;
+        let until = self.served() + lease;
         self.manager = Some(Manager { holder, name: name.clone(), until });
         if is_new {
             self.emit(EventKind::ManagerChanged { name });
@@ -38,10 +38,11 @@ impl Catalog {
     }
 
     pub(crate) fn check_manager(&self, holder: Nonce, now: Instant) -> Result<(), Refusal> {
+        let served = self.served_at(now);
         match &self.manager {
-            Some(manager) if manager.holder == holder && manager.until > now => Ok(()),
+            Some(manager) if manager.holder == holder && manager.until > served => Ok(()),
             Some(manager) if manager.holder != holder => {
-                Err(Refusal::NotManager { remaining: now.until(manager.until) })
+                Err(Refusal::NotManager { remaining: served.until(manager.until) })
             }
             _ => Err(Refusal::NotManager { remaining: Millis(0) }),
         }
@@ -308,7 +309,7 @@ impl Catalog {
             tier: block.tier,
             object: block.object,
             job: block.job,
-            expires_in: object.expires_at.map(|at| now.until(at)),
+            expires_in: object.expires_at.map(|at| self.served_at(now).until(at)),
             recompute_millis_per_mib: own_cost
                 .or_else(|| hints?.recompute_millis_per_mib)
                 .unwrap_or(0),

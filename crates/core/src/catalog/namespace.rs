@@ -4,11 +4,10 @@ use sanderling_protocol::limits::INLINE_BYTES_MAX;
 use sanderling_protocol::message::{
     Attributes, Condition, Create, CreateKind, CreateMode, ObjectKind,
 };
-use sanderling_protocol::{Instant, Millis, Nonce, ObjectId, Path, Refusal, Reply};
+use sanderling_protocol::{Millis, Nonce, ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
 use super::block_map::Orders;
-use super::due::Due;
 use super::log::Placement;
 use super::name::Name;
 use super::object::{Body, Container, Data, Object, ROOT};
@@ -107,7 +106,6 @@ impl Catalog {
     /// Puts an object into the map that no name leads to yet.
     pub(super) fn insert_unbound(&mut self, id: ObjectId, place: Place<'_>, data: Data) {
         let Place { parent, name, is_listed, ttl } = place;
-        let expires_at = ttl.map(|ttl| self.now + ttl);
         let object = Object {
             parent,
             name: Name::from(name),
@@ -115,14 +113,12 @@ impl Catalog {
             is_listed,
             created_at: self.now,
             modified_at: self.now,
-            expires_at,
+            expires_at: None,
             job: self.objects[&parent].job,
             body: Body::Data(data),
         };
         self.objects.insert(id, object);
-        if let Some(at) = expires_at {
-            self.schedule(at, Due::Object(id));
-        }
+        self.set_expiry(id, ttl.map(|ttl| self.served() + ttl));
     }
 
     /// Sets what is kept beside an object's bytes.
@@ -354,17 +350,27 @@ impl Catalog {
         Ok(Reply::Deleted { objects, freed_bytes })
     }
 
+    /// Deletes an object if it still has that name.
+    pub(super) fn delete_object(
+        &mut self,
+        path: &Path,
+        expected: ObjectId,
+        recursive: bool,
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        if self.resolve(path)? != expected {
+            return Err(Refusal::Changed { path: path.clone(), expected });
+        }
+        self.delete(path, recursive, orders)
+    }
+
     pub(super) fn set_ttl(&mut self, path: &Path, ttl: Option<Millis>) -> Result<Reply, Refusal> {
         let id = self.resolve(path)?;
         if id == ROOT {
             let why = "the root directory cannot expire".to_owned();
             return Err(Refusal::BadPath { path: path.to_string(), why });
         }
-        let at: Option<Instant> = ttl.map(|ttl| self.now + ttl);
-        self.objects.get_mut(&id).expect("just resolved").expires_at = at;
-        if let Some(at) = at {
-            self.schedule(at, Due::Object(id));
-        }
+        self.set_expiry(id, ttl.map(|ttl| self.served() + ttl));
         Ok(Reply::Done)
     }
 }

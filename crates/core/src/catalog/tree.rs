@@ -92,12 +92,16 @@ impl Catalog {
 
     /// Frees what an object, already taken out of the map, holds. Returns its published bytes.
     fn free(&mut self, id: ObjectId, object: Object, orders: &mut Orders) -> u64 {
+        self.appended_from.remove(&id);
         if let Some(job) = object.job
             && self.jobs.get(&job).is_some_and(|job| job.root == id)
         {
             self.jobs.remove(&job);
         }
         self.attributes.remove(&id);
+        if let Some(at) = object.expires_at {
+            self.forget_expiry(id, at);
+        }
         let Body::Data(data) = object.body else { return 0 };
         if let Some(inline) = &data.inline {
             self.charge(object.job, -(inline.len() as i64));

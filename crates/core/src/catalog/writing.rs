@@ -30,13 +30,13 @@ impl Catalog {
     ) {
         let lease = LeaseId(self.next_lease);
         self.next_lease += 1;
-        let until = self.now + self.lease;
+        let until = self.served() + self.lease;
         let data = self.data_mut(id);
         let is_recovering = false;
         let lease = Lease { id: lease, writer, until, is_recovering, condition };
         data.lease = Some(Box::new(lease));
         data.is_sealed = false;
-        self.schedule(until, Due::Lease(id));
+        self.schedule_served(until, Due::Lease(id));
     }
 
     /// Describes the lease and those of the blocks that may still be written.
@@ -80,8 +80,8 @@ impl Catalog {
             Some(lease) if lease.writer == writer && !lease.is_recovering => {
                 return Ok(Reply::Grant(self.grant(id, data.blocks.as_slice())));
             }
-            Some(lease) if lease.until > self.now && !lease.is_recovering => {
-                let remaining = self.now.until(lease.until);
+            Some(lease) if self.is_held(lease) && !lease.is_recovering => {
+                let remaining = self.served().until(self.lease_end(lease.until, self.lease));
                 return Err(Refusal::SecondWriter { path: path.clone(), remaining });
             }
             Some(_) => {
@@ -93,6 +93,7 @@ impl Catalog {
         self.check_quota(object.job, reserved_bytes(placed))?;
         self.check_placed(placed)?;
         self.grant_lease(id, writer, None);
+        self.appended_from.insert(id, self.objects[&id].data().map_or(0, |data| data.bytes));
         let blocks: Vec<BlockId> = placed.iter().map(|place| self.add_block(id, *place)).collect();
         Ok(Reply::Grant(self.grant(id, &blocks)))
     }
@@ -123,6 +124,7 @@ impl Catalog {
     ) -> Result<Reply, Refusal> {
         self.check_lease(id, lease)?;
         self.check_lengths(id, lengths)?;
+        self.check_lost(id, lengths)?;
         for BlockLength { block, length } in lengths {
             self.raise_length(id, *block, *length);
         }
@@ -143,6 +145,7 @@ impl Catalog {
             if !lengths.iter().all(|told| self.has_length(id, *told)) {
                 return Err(Refusal::LeaseEnded { object: id });
             }
+            self.check_lost(id, lengths)?;
             return Ok(Reply::Stat(self.stat_of(id, self.now)?));
         }
         self.check_lease(id, lease)?;
@@ -150,6 +153,11 @@ impl Catalog {
         let mut kept = self.attributes.get(&id).cloned().unwrap_or_default();
         kept.set_all(attributes);
         kept.check()?;
+        if let Err(refusal) = self.check_lost(id, lengths) {
+            // Nobody's object is born with bytes missing, and what had its name keeps it.
+            self.give_up(id, orders);
+            return Err(refusal);
+        }
         let data = self.objects[&id].data().expect("the lease was checked");
         let condition = data.lease.as_ref().and_then(|lease| lease.condition);
         self.end_blocks(id, lengths, orders);
@@ -234,13 +242,26 @@ impl Catalog {
             return Ok(Reply::Done);
         }
         self.check_lease(id, lease)?;
+        self.give_up(id, orders);
+        Ok(Reply::Done)
+    }
+
+    /// Ends the writing of an object that will not be what its writer wanted: a new one vanishes,
+    /// an appended one keeps what was published.
+    fn give_up(&mut self, id: ObjectId, orders: &mut Orders) {
         let data = self.objects[&id].data().expect("only data has a lease");
         if data.sealed_by == LeaseId(0) && data.inline.is_none() {
             self.remove_tree(id, orders);
         } else {
             self.close(id, orders);
         }
-        Ok(Reply::Done)
+    }
+
+    /// Tells whether a writer holds an object by this lease.
+    pub(super) fn has_lease(&self, id: ObjectId, lease: LeaseId) -> bool {
+        let data = self.objects.get(&id).and_then(|object| object.data());
+        let held = data.and_then(|data| data.lease.as_deref());
+        held.is_some_and(|held| held.id == lease && !held.is_recovering)
     }
 
     pub(super) fn renew_leases(&mut self, leases: &[(ObjectId, LeaseId)]) -> Reply {
@@ -255,7 +276,7 @@ impl Catalog {
 
     /// Refuses who does not hold the lease, and renews it for who does.
     fn check_lease(&mut self, id: ObjectId, lease: LeaseId) -> Result<(), Refusal> {
-        let until = self.now + self.lease;
+        let until = self.served() + self.lease;
         let object = self.objects.get_mut(&id).ok_or(Refusal::ObjectGone { object: id })?;
         let data = object.data_mut().ok_or(Refusal::LeaseEnded { object: id })?;
         match &mut data.lease {
@@ -276,6 +297,11 @@ impl Catalog {
             let bad = |why: String| Err(Refusal::BadRequest { why });
             let Some(place) = data.blocks.as_slice().iter().rposition(|block| block == asked)
             else {
+                // The log has lost what the writer was granted, and with it lengths that were told
+                // once: what it writes from here on would be at another place than it believes.
+                if self.is_foreign_block(*asked) {
+                    return Err(Refusal::LeaseEnded { object: id });
+                }
                 if *length == 0 {
                     continue;
                 }
@@ -354,6 +380,7 @@ impl Catalog {
                 self.end_block(id, *block, orders);
             }
         }
+        self.appended_from.remove(&id);
         let now = self.now;
         let object = self.objects.get_mut(&id).expect("the lease was checked");
         object.modified_at = now;
@@ -369,8 +396,8 @@ impl Catalog {
         let Some(lease) = object.data().and_then(|data| data.lease.as_deref().copied()) else {
             return;
         };
-        if lease.until > self.now && !lease.is_recovering {
-            self.schedule(lease.until, Due::Lease(id));
+        if self.is_held(&lease) && !lease.is_recovering {
+            self.schedule_served(self.lease_end(lease.until, self.lease), Due::Lease(id));
             return;
         }
         if !object.is_bound {
@@ -386,8 +413,13 @@ impl Catalog {
         }
         self.finish_recovery(id, orders);
         if self.data_mut(id).lease.is_some() {
-            self.schedule(self.now + RECOVERY_RETRY, Due::Lease(id));
+            self.schedule_served(self.served() + RECOVERY_RETRY, Due::Lease(id));
         }
+    }
+
+    /// Tells whether a writer's lease has time left.
+    fn is_held(&self, lease: &Lease) -> bool {
+        self.lease_end(lease.until, self.lease) > self.served()
     }
 
     fn fence_block(
@@ -433,6 +465,7 @@ impl Catalog {
                 let node = block.home.unwrap_or(NodeId(0));
                 let why = format!("the node holds {length} of {} bytes", block.length);
                 self.lose_blocks(node, &[*block_id], &why, orders);
+                self.check_drained(node);
             }
             self.end_block(object, *block_id, orders);
             self.finish_recovery(object, orders);

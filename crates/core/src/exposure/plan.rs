@@ -90,14 +90,28 @@ impl ExposureConfig {
         percent(node.budget_bytes, self.dying_percent + grown)
     }
 
+    /// Returns the exposure above which a node's blocks get copies. `is_copying`: they get them
+    /// already.
+    fn copies_from_bytes(&self, node: &NodeInfo, is_copying: bool) -> u64 {
+        let share = if is_copying { self.low_percent } else { self.high_percent };
+        percent(self.budget_bytes(node), share)
+    }
+
+    /// Returns the bytes whose copies may go: so many that none of them is made again.
+    #[must_use]
+    pub fn spare_bytes(&self, node: &NodeInfo, is_copying: bool) -> u64 {
+        self.copies_from_bytes(node, is_copying).saturating_sub(node.exposure_bytes)
+    }
+
     /// Returns what a node's exposure asks for. `is_copying`: it asked for copies before.
     #[must_use]
     pub fn need(&self, node: &NodeInfo, is_copying: bool) -> Need {
         let budget = self.budget_bytes(node);
         let exposure = node.exposure_bytes;
         let low = percent(budget, self.low_percent);
-        let begins_at = if is_copying { low } else { percent(budget, self.high_percent) };
-        if exposure > begins_at {
+        debug_assert!(self.low_percent <= self.high_percent, "copying ends below its begin");
+        debug_assert!(self.drop_percent <= self.low_percent, "what is dropped is not copied again");
+        if exposure > self.copies_from_bytes(node, is_copying) {
             return match self.is_on {
                 true => Need::Copy { bytes: exposure - low, is_over: exposure > budget },
                 false => Need::Nothing,
@@ -137,6 +151,11 @@ impl ExposureConfig {
         if tier == Tier::Object || free >= percent(capacity, self.scarce_percent) {
             return 0;
         }
+        debug_assert!(self.relieved_percent >= self.scarce_percent, "dropping copies helps");
+        debug_assert!(
+            self.relieved_percent <= self.reserve_percent,
+            "a copy that was dropped for its room is not made again there"
+        );
         (percent(capacity, self.relieved_percent) - free).min(copies)
     }
 }
@@ -202,6 +221,19 @@ mod tests {
         assert_eq!(config.need(&exposed(750, 1000), true), Need::Nothing);
         let over = Need::Copy { bytes: 2250, is_over: true };
         assert_eq!(config.need(&exposed(3000, 1000), false), over);
+    }
+
+    #[test]
+    fn copies_that_may_go_are_not_made_again() {
+        let config = ExposureConfig::default();
+        for (exposure, is_copying) in [(0, false), (700, false), (700, true), (800, false)] {
+            let node = exposed(exposure, 1000);
+            let spare = config.spare_bytes(&node, is_copying);
+            let without = exposed(exposure + spare, 1000);
+            assert_eq!(config.need(&without, is_copying), Need::Nothing, "at {exposure}");
+        }
+        assert_eq!(config.spare_bytes(&exposed(800, 1000), true), 0);
+        assert_eq!(config.spare_bytes(&exposed(900, 1000), false), 0);
     }
 
     #[test]

@@ -1,3 +1,5 @@
+use sanderling_protocol::order::{Damage, DamagedBlock};
+
 use super::*;
 
 const BLOCK: BlockId = BlockId(7);
@@ -369,4 +371,50 @@ fn block_that_was_stored_anew_outlives_the_report_of_its_older_copy() {
     table.stored(&store(TWO, 3), b"abc".to_vec()).unwrap();
     assert_eq!(table.drop_block_at(BLOCK, ONE), None);
     assert_eq!(table.drop_block_at(BLOCK, TWO), Some(b"abc".to_vec()));
+}
+
+#[test]
+fn damaged_block_is_neither_served_nor_pushed_nor_written() {
+    let mut table = Table::default();
+    write(&mut table, 0, b"abc").unwrap();
+    assert!(!table.mark_damaged(BLOCK, Damage::Checksum, |bytes| bytes == b"other"));
+    assert_eq!(read(&table, ONE, 3).unwrap(), b"abc");
+    let (ticket, mut bytes) = begin(&mut table, 3, 1);
+    assert!(table.mark_damaged(BLOCK, Damage::Checksum, |bytes| bytes == b"abc"));
+    assert!(!table.mark_damaged(BLOCK, Damage::Missing, |_| true), "it is no news");
+    let damaged = Refusal::BlockDamaged { block: BLOCK };
+    assert_eq!(read(&table, ONE, 3), Err(damaged.clone()));
+    assert_eq!(read(&table, TWO, 1), Err(damaged.clone()));
+    assert_eq!(table.admit_push(BLOCK, ONE), Err(damaged));
+    bytes.push(b'd');
+    let moved = Refusal::Moved { block: BLOCK, length: 3 };
+    assert_eq!(table.wrote(ticket, bytes), Err(moved.clone()), "a write under way");
+    assert_eq!(write(&mut table, 3, b"d"), Err(moved));
+    let reported = table.damaged(BlockId(0), 10);
+    let expected = DamagedBlock { block: BLOCK, epoch: ONE, damage: Damage::Checksum };
+    assert_eq!(reported, [expected]);
+    assert_eq!(table.list_bytes(BlockId(0), 10), []);
+    assert_eq!(table.fence_block(BLOCK, TWO), 3, "its length has been told");
+    assert_eq!(table.damaged(BlockId(0), 10)[0].epoch, TWO);
+    // A good copy of it comes back.
+    let good = store(Epoch(3), 3);
+    assert_eq!(table.admit_store(&good), Ok(StoreAdmission::Copy));
+    table.stored(&good, b"abc".to_vec()).unwrap();
+    assert_eq!(read(&table, Epoch(3), 3).unwrap(), b"abc");
+    assert_eq!(table.damaged(BlockId(0), 10), []);
+}
+
+#[test]
+fn table_lacks_what_it_does_not_hold_as_long_as_expected() {
+    let mut table = Table::default();
+    let expected = |length| HeldBlock { block: BLOCK, epoch: ONE, length, tier: Tier::Dram };
+    assert_eq!(table.lacks(&expected(3)), Some(Damage::Missing));
+    write(&mut table, 0, b"abc").unwrap();
+    assert_eq!(table.lacks(&expected(3)), None);
+    assert_eq!(table.lacks(&expected(2)), None, "more than was published");
+    assert_eq!(table.lacks(&expected(4)), Some(Damage::Short));
+    table.mark_damaged(BLOCK, Damage::Unreadable, |_| true);
+    assert_eq!(table.lacks(&expected(3)), Some(Damage::Unreadable));
+    table.drop_block(BLOCK, ONE);
+    assert_eq!(table.lacks(&expected(3)), Some(Damage::Missing));
 }

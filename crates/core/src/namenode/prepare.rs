@@ -1,15 +1,21 @@
 //! Turning requests into commands: time, placement and names of nodes are decided here.
 
-use sanderling_protocol::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_GRANT_MAX, TEXT_BYTES_MAX};
-use sanderling_protocol::message::{Affinity, Create, Heartbeat, HeartbeatReply, Register};
+use sanderling_protocol::limits::{
+    BLOCK_BYTES_MAX, BLOCKS_PER_GRANT_MAX, BLOCKS_PER_PAGE_MAX, DAMAGED_PER_REPORT_MAX,
+    TEXT_BYTES_MAX,
+};
+use sanderling_protocol::message::{
+    Affinity, Create, Heartbeat, HeartbeatReply, Join, Register, Repeat, Room,
+};
+use sanderling_protocol::order::DamagedBlock;
 use sanderling_protocol::{
-    Instant, Millis, NodeId, NodeSelector, ObjectId, Path, Policy, Refusal, Reply, Request,
+    Instant, Millis, NodeId, NodeSelector, Nonce, ObjectId, Path, Policy, Refusal, Reply, Request,
     StorageClass, Tier, WhenFull,
 };
 
 use super::{KnownCandidates, Namenode, Prepared};
 use crate::catalog::{Action, Command, InTheWay, Placement, allocated_bytes};
-use crate::placement::{Candidate, Candidates, Wish, place, weights};
+use crate::placement::{Candidate, Candidates, WAIT_FOR_ROOM, Wish, place, weights};
 
 /// The longest notice. A deadline further off is a mistake, or a decommission.
 const NOTICE_MILLIS_MAX: i64 = 7 * 24 * 3600 * 1000;
@@ -25,7 +31,14 @@ impl Namenode {
             return Prepared::Answer(answer);
         }
         match request {
-            Request::Heartbeat(heartbeat) => Prepared::Answer(self.heartbeat(now, &heartbeat)),
+            Request::Heartbeat(heartbeat) => {
+                Prepared::Answer(self.heartbeat(now, &heartbeat).map(Reply::Heartbeat))
+            }
+            Request::Beat(heartbeat) => Prepared::Answer(
+                self.heartbeat(now, &heartbeat)
+                    .map(|heartbeat| Reply::Beat { heartbeat, position: self.catalog.position() }),
+            ),
+            Request::Once(once) => self.prepare_once(now, *once),
             Request::Suspect { node } => {
                 self.membership.suspected(now, node);
                 Prepared::Answer(Ok(Reply::Done))
@@ -39,7 +52,7 @@ impl Namenode {
         }
     }
 
-    fn action(&mut self, now: Instant, request: Request) -> Result<Action, Answered> {
+    pub(super) fn action(&mut self, now: Instant, request: Request) -> Result<Action, Answered> {
         Ok(match request {
             Request::Create(request) => self.create(now, request)?,
             Request::Append { path, writer } => {
@@ -64,6 +77,9 @@ impl Namenode {
             Request::RenewLeases { leases } => Action::RenewLeases { leases },
             Request::Rename { from, to, replace } => Action::Rename { from, to, replace },
             Request::Delete { path, recursive } => Action::Delete { path, recursive },
+            Request::DeleteObject { path, object, recursive } => {
+                Action::DeleteObject { path, object, recursive }
+            }
             Request::SetTtl { path, ttl } => Action::SetTtl { path, ttl },
             Request::SetAttributes { path, expected, attributes } => {
                 Action::SetAttributes { path, expected, attributes }
@@ -78,7 +94,19 @@ impl Namenode {
 
     fn cluster_action(&mut self, now: Instant, request: Request) -> Result<Action, Answered> {
         Ok(match request {
-            Request::Register(request) => self.register(now, request)?,
+            Request::Register(request) => {
+                self.registered(now, &request)?;
+                Action::Register(request)
+            }
+            Request::Join(join) => self.join(now, join)?,
+            Request::BlockReport { node, blocks } => {
+                if blocks.len() > BLOCKS_PER_PAGE_MAX {
+                    let (value, limit) = (blocks.len() as u64, BLOCKS_PER_PAGE_MAX as u64);
+                    let what = "number of blocks".to_owned();
+                    return Err(Refusal::TooLarge { what, value, limit }.into());
+                }
+                Action::Orphans { node, held: blocks }
+            }
             Request::Notice { node, deadline_millis, reason } => {
                 let node = self.select(&node, &reason)?;
                 Action::Notice { node, deadline: deadline(now, deadline_millis)?, reason }
@@ -90,7 +118,9 @@ impl Namenode {
                 Action::Recommend { node: self.select(&node, &reason)?, reason, is_withdrawn }
             }
             Request::Cancel { node } => Action::Cancel { node: self.select(&node, "")? },
+            Request::Repeat(request) => self.repeat(now, request)?,
             Request::Fenced { node } => Action::Fenced { node },
+            Request::OpenClient { key } => Action::OpenClient { key },
             Request::Manage { holder, name, lease } => Action::Manage { holder, name, lease },
             Request::Reserve { holder, moves } => Action::Reserve { holder, moves },
             Request::Commit { holder, moves } => Action::Commit { holder, moves },
@@ -98,6 +128,9 @@ impl Namenode {
             Request::DropCopies { holder, blocks } => Action::DropCopies { holder, blocks },
             Request::Forecast { holder, node, forecast } => {
                 Action::Forecast { holder, node, forecast }
+            }
+            Request::ReportDamage { node, nonce, blocks } => {
+                self.damage(now, node, nonce, blocks)?
             }
             other => {
                 let why = format!("{other:?} was to be answered without the log");
@@ -157,6 +190,10 @@ impl Namenode {
             return Ok(Vec::new());
         }
         self.look_at_candidates(now);
+        let asked = sizes.iter().map(|size| u64::from(allocated_bytes(*size))).sum();
+        if !self.candidates.nodes.is_empty() && self.catalog.uses_reserve(asked) {
+            return Err(reserve_kept(class, asked, &self.catalog.room()).into());
+        }
         let (candidates, catalog) = (&self.candidates.nodes, &self.catalog);
         let has_nodes = !candidates.is_empty();
         let room = |node, tier| match tier {
@@ -213,9 +250,29 @@ impl Namenode {
         self.candidates = KnownCandidates { nodes, version: Some(version), until: now + AGES_HOLD };
     }
 
+    /// Answers a node that joins again; one that knows more of the log than there is is logged.
+    fn join(&mut self, now: Instant, join: Box<Join>) -> Result<Action, Answered> {
+        let here = self.catalog.cluster();
+        if let Some(asked) = join.register.cluster.filter(|asked| *asked != here) {
+            return Err(Refusal::WrongCluster { here, asked }.into());
+        }
+        let is_missing =
+            |seen| !self.catalog.continues(seen) && !self.catalog.is_known_missing(seen);
+        if join.seen.is_some_and(is_missing) {
+            return Ok(Action::Join(join));
+        }
+        match self.registered(now, &join.register) {
+            Err(Answered::Reply(welcome)) => {
+                Err(Answered::Reply(Box::new(self.catalog.joined(*welcome, join.seen))))
+            }
+            Err(other) => Err(other),
+            Ok(()) => Ok(Action::Join(join)),
+        }
+    }
+
     /// Answers a node that registers again; a new one, or one that must hear of its drain, is
     /// logged.
-    fn register(&mut self, now: Instant, request: Register) -> Result<Action, Answered> {
+    fn registered(&mut self, now: Instant, request: &Register) -> Result<(), Answered> {
         let here = self.catalog.cluster();
         if let Some(asked) = request.cluster.filter(|asked| *asked != here) {
             return Err(Refusal::WrongCluster { here, asked }.into());
@@ -230,11 +287,33 @@ impl Namenode {
                     self.config.heartbeat,
                 ))))
             }
-            _ => Ok(Action::Register(request)),
+            _ => Ok(()),
         }
     }
 
-    fn heartbeat(&mut self, now: Instant, heartbeat: &Heartbeat) -> Result<Reply, Refusal> {
+    /// Takes a repetition of what the log has lost; what it knows, or what was taken back since, is
+    /// answered at once, so that a datanode may repeat as often as it likes.
+    fn repeat(&self, now: Instant, request: Repeat) -> Result<Action, Answered> {
+        let Repeat { node, nonce, deadline_millis, reason, known_ago } = request;
+        if self.catalog.node_nonce(node) != Some(nonce) {
+            return Err(Refusal::NodeGone { node }.into());
+        }
+        let node = self.select(&node.into(), &reason)?;
+        let deadline = deadline_millis.map(|millis| deadline(now, millis)).transpose()?;
+        // It counts back from when it was sent. What it speaks of was not given in an absence.
+        let known_at = now - known_ago - self.may_have_waited(now);
+        if self.catalog.is_forgotten(node, deadline, known_at) {
+            return Ok(Action::Repeat { node, deadline, reason, known_at });
+        }
+        let info = self.node_info(node, now).ok_or(Refusal::NodeGone { node })?;
+        Err(Answered::Reply(Box::new(Reply::Node(Box::new(info)))))
+    }
+
+    fn heartbeat(
+        &mut self,
+        now: Instant,
+        heartbeat: &Heartbeat,
+    ) -> Result<HeartbeatReply, Refusal> {
         let node = heartbeat.node;
         let policy = self.catalog.node_policy(node).map(|(policy, _)| policy);
         let is_same = self.catalog.node_nonce(node) == Some(heartbeat.nonce);
@@ -244,7 +323,30 @@ impl Namenode {
         self.membership.heartbeat(now, node, heartbeat.load);
         let (deadline, home_blocks) = self.catalog.node_deadline(node);
         let deadline_in = deadline.map(|at| now.until(at));
-        Ok(Reply::Heartbeat(HeartbeatReply { policy, deadline_in, home_blocks }))
+        Ok(HeartbeatReply { policy, deadline_in, home_blocks })
+    }
+
+    /// Logs what of a report of damage still holds. A report that changes nothing is acknowledged
+    /// without a record, however often it comes.
+    fn damage(
+        &self,
+        now: Instant,
+        node: NodeId,
+        nonce: Nonce,
+        mut blocks: Vec<DamagedBlock>,
+    ) -> Result<Action, Answered> {
+        if blocks.len() > DAMAGED_PER_REPORT_MAX {
+            let (value, limit) = (blocks.len() as u64, DAMAGED_PER_REPORT_MAX as u64);
+            let what = "number of damaged blocks".to_owned();
+            return Err(Refusal::TooLarge { what, value, limit }.into());
+        }
+        self.catalog.check_process(node, nonce)?;
+        blocks.retain(|reported| self.catalog.concerns(node, reported));
+        if blocks.is_empty() {
+            return Err(Answered::Reply(Box::new(Reply::Done)));
+        }
+        self.catalog.believes(now, &blocks)?;
+        Ok(Action::Damaged { node, blocks })
     }
 
     fn select(&self, selector: &NodeSelector, reason: &str) -> Result<NodeId, Refusal> {
@@ -257,7 +359,7 @@ impl Namenode {
 }
 
 /// Why there is no command of what was asked.
-enum Answered {
+pub(super) enum Answered {
     /// This comes first, and then it is asked again.
     First(Box<Action>),
     Refused(Refusal),
@@ -267,6 +369,21 @@ enum Answered {
 impl From<Refusal> for Answered {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
+    }
+}
+
+/// Returns why blocks find no place although tiers have room.
+fn reserve_kept(class: StorageClass, bytes: u64, room: &Room) -> Refusal {
+    let refusal = Refusal::ReserveKept {
+        bytes,
+        class: class.to_string(),
+        room: room.room_bytes,
+        reserve: room.reserve_bytes,
+        departures: room.departures,
+    };
+    match class.when_full {
+        WhenFull::Wait => Refusal::RetryAfter { after: WAIT_FOR_ROOM, why: refusal.to_string() },
+        WhenFull::FallThrough | WhenFull::Refuse => refusal,
     }
 }
 

@@ -24,7 +24,9 @@ impl Namenode {
             Request::Stat { path } => catalog.stat(path, now).map(Reply::Stat),
             Request::Usage { path } => catalog.usage(path).map(Reply::Usage),
             Request::Jobs => Ok(Reply::Jobs(catalog.job_infos(now))),
-            Request::BlockReport { node, blocks } => catalog.unwanted(*node, blocks),
+            Request::BlockReport { node, blocks } if !catalog.has_orphans(*node, blocks) => {
+                catalog.unwanted(*node, blocks)
+            }
             Request::Nodes { all } => Ok(Reply::Nodes(self.node_infos(*all, now))),
             Request::Drains { holder } => catalog.check_manager(*holder, now).map(|()| {
                 let drains = catalog.drains(now);
@@ -45,7 +47,11 @@ impl Namenode {
             Request::MintToken(_) => Err(Refusal::BadRequest {
                 why: "nobody needs a token here: this namenode has no secret".to_owned(),
             }),
+            Request::ExpectedBlocks { node, nonce, after, limit } => {
+                catalog.expected(*node, *nonce, *after, *limit)
+            }
             Request::Within { subtree, blocks } => catalog.within(subtree, blocks),
+            Request::Room => Ok(Reply::Room(catalog.room())),
             _ => return None,
         })
     }

@@ -1,15 +1,18 @@
 //! Behaviour of the whole machine. After every step the catalog must agree with itself, and at the
 //! end the replayed log must give the same catalog.
 
+mod absence;
 mod attributes;
 mod cluster;
 mod concat;
 mod copies;
+mod damage;
 mod events;
 mod heirs;
 mod jobs;
 mod lookups;
 mod names;
+mod once;
 mod writing;
 
 use sanderling_protocol::message::{

@@ -142,6 +142,7 @@ pub(super) const fn is_about_the_block(refusal: &Refusal) -> bool {
             | Refusal::StaleEpoch { .. }
             | Refusal::ObjectGone { .. }
             | Refusal::Moved { .. }
+            | Refusal::BlockDamaged { .. }
     )
 }
 

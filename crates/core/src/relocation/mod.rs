@@ -190,6 +190,7 @@ impl Relocator {
             let placed = under_way.get(node).map_or(0, |under_way| under_way.placed_bytes);
             let to_place = drain.movable_bytes().saturating_sub(placed);
             let unplaced_bytes = to_place.saturating_sub(room);
+            debug_assert!(to_place - unplaced_bytes <= room, "no room is promised twice");
             room -= to_place - unplaced_bytes;
             if drain.is_over(now) || !drain.said.may_say(now) {
                 continue;
@@ -218,6 +219,8 @@ impl Relocator {
             else {
                 return;
             };
+            debug_assert!(batch.step == Step::Reserve, "a move begins with its reservation");
+            debug_assert!(!batch.moves.is_empty(), "a batch moves something");
             under_way.add(&batch);
             self.targets.push_started(batch.choice.node);
             self.go_on(now, batch);

@@ -65,6 +65,7 @@ impl Relocator {
                 }
             }
         }
+        debug_assert_eq!(pushed.len() + failed.len(), batch.moves.len(), "each has one outcome");
         let bytes = pushed.iter().map(|one| u64::from(one.length)).sum();
         let micros = now.0.saturating_sub(batch.called_at.0);
         self.targets.record(batch.choice.node, bytes, micros);
@@ -87,6 +88,7 @@ impl Relocator {
         epochs: Vec<Result<Epoch, Refusal>>,
     ) {
         self.learn_round(now, &batch);
+        debug_assert_eq!(batch.moves.len(), epochs.len(), "an answer of another length is none");
         let mut refused = Vec::new();
         for (mut one, epoch) in batch.moves.iter().cloned().zip(epochs) {
             match epoch {
@@ -147,6 +149,7 @@ impl Relocator {
 
     /// A call failed: nobody knows whether it was done.
     pub(super) fn on_failed(&mut self, now: Instant, mut batch: Batch) {
+        debug_assert!(!batch.moves.is_empty(), "an empty batch makes no call");
         batch.tries += 1;
         let is_wanted = self.drains.get(&batch.source).is_some_and(|drain| !drain.is_over(now));
         // A commit that may have been done is asked about longest: its bytes are there.
@@ -210,7 +213,8 @@ impl Relocator {
         };
         batch.called_at = now;
         self.outputs.push_back(output);
-        self.batches.insert(call, batch);
+        let before = self.batches.insert(call, batch);
+        debug_assert!(before.is_none(), "no call's number is used twice");
     }
 
     /// Ends a batch whose reservations are given back, or about which nothing can be done.

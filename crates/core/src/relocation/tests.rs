@@ -3,6 +3,7 @@
 mod forecasts;
 mod link;
 mod moves;
+mod reserve;
 mod world;
 
 use sanderling_protocol::message::MoveCandidate;

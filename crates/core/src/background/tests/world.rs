@@ -45,6 +45,8 @@ pub(super) struct World {
     pub(super) drains: Vec<DrainWork>,
     pub(super) sent: Vec<Sent>,
     pub(super) dropped: Vec<BlockId>,
+    /// Most blocks that a node had alone when a copy had just been dropped.
+    pub(super) alone_max: u64,
     pub(super) abandoned: Vec<BlockId>,
     pub(super) reserved: BTreeMap<BlockId, (NodeId, Tier, MovePurpose)>,
     /// Targets that refuse pushes.
@@ -75,6 +77,7 @@ impl World {
             drains: Vec::new(),
             sent: Vec::new(),
             dropped: Vec::new(),
+            alone_max: 0,
             abandoned: Vec::new(),
             reserved: BTreeMap::new(),
             refusing: BTreeSet::new(),
@@ -228,6 +231,9 @@ impl World {
                 for block in &blocks {
                     self.blocks.get_mut(block).unwrap().candidate.copy = None;
                 }
+                let homes: Vec<u32> = blocks.iter().map(|it| self.blocks[it].home.0).collect();
+                let alone = homes.into_iter().map(|home| self.exposed_blocks(home)).max();
+                self.alone_max = self.alone_max.max(alone.unwrap_or(0));
                 self.dropped.extend(blocks);
                 Input::Dropped { call, is_done: true }
             }

@@ -16,12 +16,12 @@ impl Rig {
         self.ask(Request::Manage { holder, name: "manager".to_owned(), lease }).unwrap();
     }
 
-    fn notice(&mut self, node: NodeId, millis: i64) -> Result<Reply, Refusal> {
+    pub(super) fn notice(&mut self, node: NodeId, millis: i64) -> Result<Reply, Refusal> {
         let reason = "spot".to_owned();
         self.ask(Request::Notice { node: node.into(), deadline_millis: millis, reason })
     }
 
-    fn policy(&self, node: NodeId) -> Policy {
+    pub(super) fn policy(&self, node: NodeId) -> Policy {
         self.namenode.catalog().node_policy(node).unwrap().0
     }
 
@@ -70,6 +70,24 @@ impl Rig {
         let events = self.namenode.events_after(0, 1000);
         events.into_iter().rev().take(count).map(|event| event.kind).collect()
     }
+}
+
+#[test]
+fn what_needs_no_room_goes_on_where_all_room_is_kept() {
+    let mut rig = Rig::with_nodes(2);
+    let grant = rig.create("/open").unwrap();
+    // The other node cannot take what this one holds: the reserve is short.
+    rig.notice(NodeId(1), 30_000).unwrap();
+    rig.ask(Request::Decommission { node: NodeId(2).into(), reason: String::new() }).unwrap();
+    assert!(rig.create("/new").is_err());
+    let inline = Some(b"value".to_vec());
+    let request = sanderling_protocol::message::Create { inline, ..rig.file("/inline") };
+    assert!(matches!(rig.ask(Request::Create(request)), Ok(Reply::Stat(_))));
+    let (object, lease) = (grant.object, grant.lease);
+    let ended = vec![length(grant.blocks[0].block, 100)];
+    let request = Request::AddBlocks { object, lease, ended, count: 0, avoid: vec![] };
+    assert!(matches!(rig.ask(request), Ok(Reply::Grant(_))));
+    rig.seal(&grant, &[100]).unwrap();
 }
 
 #[test]

@@ -162,3 +162,19 @@ fn parts_that_are_moving_or_lost_stay_so() {
             if at == path("/whole") && !ranges.is_empty()
     ));
 }
+
+#[test]
+fn lost_ranges_of_a_file_that_begins_with_a_value_lie_behind_the_value() {
+    let mut rig = Rig::with_nodes(2);
+    let value = Create { inline: Some(b"value".to_vec()), ..rig.file("/value") };
+    rig.ask(Request::Create(value)).unwrap();
+    let layout = rig.put("/bytes", 700);
+    rig.concat(&["/value", "/bytes"], "/whole").unwrap();
+    let node = layout.blocks[0].home.unwrap();
+    rig.ask(Request::Notice { node: node.into(), deadline_millis: 1000, reason: String::new() })
+        .unwrap();
+    rig.pass(Millis(1001));
+    let report = rig.namenode.catalog().report();
+    let ranges: Vec<_> = report.losses.iter().flat_map(|loss| &loss.ranges).collect();
+    assert_eq!((ranges[0].offset, ranges[0].bytes, ranges.len()), (5, 700, 1));
+}

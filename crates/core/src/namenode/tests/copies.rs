@@ -43,7 +43,7 @@ impl Rig {
     }
 
     /// Makes a file of 1000 bytes with a copy; returns its block, home, and the copy's node.
-    fn copied(&mut self, name: &str) -> (BlockId, NodeId, NodeId) {
+    pub(super) fn copied(&mut self, name: &str) -> (BlockId, NodeId, NodeId) {
         let location = self.put(name, 1000).blocks[0];
         let home = location.home.unwrap();
         let is_other = |node: &NodeId| {

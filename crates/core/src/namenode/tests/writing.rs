@@ -1,7 +1,10 @@
 //! Writing: leases, lengths, and writers that vanish.
 
 use sanderling_protocol::message::{Create, CreateMode};
-use sanderling_protocol::{Epoch, Millis, NodeId, Order, Refusal, Reply, Request};
+use sanderling_protocol::refusal::ByteRange;
+use sanderling_protocol::{
+    Epoch, Millis, NodeId, ObjectId, Order, Policy, Refusal, Reply, Request,
+};
 
 use super::{MIB, Prepared, Rig, length, path};
 
@@ -123,6 +126,23 @@ fn vanished_writer_is_fenced_at_the_datanode_before_another_may_write() {
 }
 
 #[test]
+fn drain_ends_when_its_last_block_proves_to_be_lost() {
+    let mut rig = Rig::with_nodes(2);
+    let grant = rig.create("/file").unwrap();
+    let home = grant.blocks[0].node;
+    let lengths = vec![length(grant.blocks[0].block, 1000)];
+    let (object, lease) = (grant.object, grant.lease);
+    rig.ask(Request::Publish { object, lease, lengths }).unwrap();
+    rig.ask(Request::Decommission { node: home.into(), reason: String::new() }).unwrap();
+    rig.orders.clear();
+    rig.pass(Millis(10_001));
+    rig.answer_orders(0);
+    assert_eq!(rig.stat("/file").unwrap().lost_bytes, 1000);
+    let (policy, _) = rig.namenode.catalog().node_policy(home).unwrap();
+    assert_eq!(policy, Policy::Drained);
+}
+
+#[test]
 fn renewed_lease_does_not_end() {
     let mut rig = Rig::with_nodes(1);
     let grant = rig.create("/file").unwrap();
@@ -186,6 +206,23 @@ fn small_values_live_in_the_catalog_and_can_be_appended_to() {
 }
 
 #[test]
+fn loss_behind_a_value_that_lives_in_the_catalog_is_reported_where_readers_miss_it() {
+    let mut rig = Rig::with_nodes(1);
+    let request = Create { inline: Some(b"hello".to_vec()), ..rig.file("/small") };
+    rig.ask(Request::Create(request)).unwrap();
+    let writer = rig.nonce();
+    let Reply::Grant(grant) = rig.ask(Request::Append { path: path("/small"), writer }).unwrap()
+    else {
+        panic!("not a grant");
+    };
+    rig.seal(&grant, &[700]).unwrap();
+    kill(&mut rig, grant.blocks[0].node);
+    let missed = rig.layout("/small").unwrap().lost_ranges();
+    assert_eq!(missed, [ByteRange { offset: 5, bytes: 700 }]);
+    assert_eq!(rig.namenode.catalog().report().losses[0].ranges, missed);
+}
+
+#[test]
 fn bytes_acknowledged_by_a_node_that_died_are_reported_when_they_become_known() {
     let mut rig = Rig::with_nodes(2);
     let grant = rig.create("/file").unwrap();
@@ -197,10 +234,81 @@ fn bytes_acknowledged_by_a_node_that_died_are_reported_when_they_become_known() 
     let (object, lease) = (grant.object, grant.lease);
     let request = Request::AddBlocks { object, lease, ended, count: 1, avoid: vec![] };
     let Reply::Grant(more) = rig.ask(request).unwrap() else { panic!("not a grant") };
-    assert_eq!(rig.seal(&more, &[100]).unwrap().lost_bytes, 900);
+    assert_eq!(rig.seal(&more, &[100]).unwrap_err(), lost("/file", object, 0, 900));
     let report = rig.namenode.catalog().report();
     assert_eq!((report.blocks, report.bytes), (1, 900));
     assert_eq!(report.losses[0].ranges[0].offset, 0);
+    assert!(matches!(rig.stat("/file"), Err(Refusal::NotFound { .. })));
+    assert_eq!(rig.used_bytes(), 0);
+}
+
+fn lost(name: &str, object: ObjectId, offset: u64, bytes: u64) -> Refusal {
+    let ranges = vec![ByteRange { offset, bytes }];
+    Refusal::DataUnavailable { path: path(name), object, ranges }
+}
+
+fn kill(rig: &mut Rig, node: NodeId) {
+    let dead = crate::catalog::Action::NodeDead { node, why: "killed".to_owned() };
+    rig.log_and_apply(crate::catalog::Command { at: rig.now, action: dead }).unwrap();
+}
+
+#[test]
+fn seal_of_a_replacement_with_lost_bytes_is_refused_and_the_old_object_stays() {
+    let mut rig = Rig::with_nodes(2);
+    let request = Create { inline: Some(b"old".to_vec()), ..rig.file("/file") };
+    rig.ask(Request::Create(request)).unwrap();
+    let old = rig.stat("/file").unwrap();
+    let request = Create { mode: CreateMode::Replace, ..rig.file("/file") };
+    let grant = rig.create_with(request).unwrap();
+    let (object, lease, block) = (grant.object, grant.lease, grant.blocks[0].block);
+    kill(&mut rig, grant.blocks[0].node);
+    // The loss becomes known by the seal itself.
+    let lengths = vec![length(block, 700)];
+    let flushed = rig.ask(Request::Publish { object, lease, lengths });
+    assert_eq!(flushed.unwrap_err(), lost("/file", object, 0, 700));
+    assert_eq!(rig.seal(&grant, &[700]).unwrap_err(), lost("/file", object, 0, 700));
+    assert_eq!(rig.stat("/file").unwrap(), old);
+    assert_eq!(rig.namenode.catalog().object_count(), 2);
+    assert!(matches!(rig.seal(&grant, &[700]), Err(Refusal::ObjectGone { .. })));
+}
+
+#[test]
+fn append_is_refused_for_lost_bytes_of_its_own_and_not_for_older_ones() {
+    let mut rig = Rig::with_nodes(3);
+    let old = rig.put("/file", 10).blocks[0].home.unwrap();
+    let append = |rig: &mut Rig| {
+        let writer = rig.nonce();
+        match rig.ask(Request::Append { path: path("/file"), writer }).unwrap() {
+            Reply::Grant(grant) => grant,
+            other => panic!("{other:?}"),
+        }
+    };
+    kill(&mut rig, old);
+    let grant = append(&mut rig);
+    let stat = rig.seal(&grant, &[20]).unwrap();
+    assert_eq!((stat.bytes, stat.lost_bytes), (30, 10));
+    let grant = append(&mut rig);
+    let (object, lease, block) = (grant.object, grant.lease, grant.blocks[0].block);
+    rig.ask(Request::Publish { object, lease, lengths: vec![length(block, 5)] }).unwrap();
+    kill(&mut rig, grant.blocks[0].node);
+    let refused = rig.seal(&grant, &[40]).unwrap_err();
+    let Refusal::DataUnavailable { ranges, .. } = refused else { panic!("{refused:?}") };
+    // Both appends may have gone to one node: the first is among the older bytes then.
+    assert_eq!(ranges, [ByteRange { offset: 30, bytes: 40 }]);
+    let stat = rig.stat("/file").unwrap();
+    assert_eq!((stat.bytes, stat.is_sealed), (35, true));
+}
+
+#[test]
+fn late_seal_of_a_file_that_was_closed_without_its_writer_tells_of_lost_bytes() {
+    let mut rig = Rig::with_nodes(1);
+    let grant = rig.create("/file").unwrap();
+    let (object, lease, block) = (grant.object, grant.lease, grant.blocks[0].block);
+    rig.ask(Request::Publish { object, lease, lengths: vec![length(block, 100)] }).unwrap();
+    rig.pass(Millis(10_001));
+    rig.answer_orders(100);
+    kill(&mut rig, grant.blocks[0].node);
+    assert_eq!(rig.seal(&grant, &[100]).unwrap_err(), lost("/file", object, 0, 100));
 }
 
 #[test]

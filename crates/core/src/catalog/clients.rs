@@ -1,0 +1,452 @@
+//! The answers to changes, kept until their clients need them no longer.
+//!
+//! The answer is kept in the step that makes the change, so whoever applies the same log gives the
+//! same answer to a repeat. Everything here has a bound, and beyond each bound a repeat is refused
+//! rather than made a second time.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use sanderling_protocol::message::{ClientId, JobInfo, ObjectStat};
+use sanderling_protocol::refusal::Recovery;
+use sanderling_protocol::{
+    BlockId, Instant, LeaseId, Millis, NodeId, Nonce, ObjectId, Refusal, Reply,
+};
+use serde::{Deserialize, Serialize};
+
+use super::block_map::Orders;
+use super::log::LoggedOnce;
+use super::{Catalog, CatalogLimits};
+
+/// Most clients that are known. Beyond it the one that was silent for longest is forgotten: mostly
+/// a command that has ended.
+const CLIENTS_MAX: usize = 16_384;
+
+/// Memory that the answers of one client may take, and those of all.
+const CLIENT_BYTES_MAX: u64 = 4 << 20;
+const BYTES_MAX: u64 = 16 << 20;
+
+/// How long a silent client is known: calls of clients last seconds.
+const SILENCE_MINUTES_MAX: u64 = 60;
+
+/// Microseconds in which the last use is counted, so that few changes touch the order of use.
+const MINUTE_MICROS: u64 = 60_000_000;
+
+/// Clients that change things, and what they were answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Clients {
+    /// The number of the last one. Numbers are not given again.
+    last: u64,
+    known: BTreeMap<u64, Known>,
+    /// The minute of the last change and the client, the longest silent first.
+    by_use: BTreeSet<(u64, u64)>,
+    /// Memory of all answers.
+    bytes: u64,
+    /// Answers that are kept for one client.
+    #[serde(skip)]
+    answers_max: AnswersMax,
+}
+
+/// Configured, not remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct AnswersMax(usize);
+
+impl Default for AnswersMax {
+    fn default() -> Self {
+        Self(CatalogLimits::DEFAULT.answers_per_client_max)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Known {
+    key: Nonce,
+    minute: u64,
+    /// Changes with smaller numbers are refused.
+    settled_below: u64,
+    /// Memory of the answers.
+    bytes: u64,
+    /// In the order of their sequences.
+    answers: VecDeque<Answer>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Answer {
+    sequence: u64,
+    fingerprint: u64,
+    outcome: Outcome,
+}
+
+/// What came of a change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Outcome {
+    Done,
+    Deleted {
+        objects: u64,
+        freed_bytes: u64,
+    },
+    Stat(Box<ObjectStat>),
+    /// Where the blocks are is looked up again: they may have moved.
+    Grant {
+        object: ObjectId,
+        lease: LeaseId,
+        blocks: Vec<BlockId>,
+    },
+    Job(Box<JobInfo>),
+    /// Its row as it is by then.
+    Node(NodeId),
+    Reply(Box<Reply>),
+    Refused(Box<Refusal>),
+}
+
+/// Which of a client's changes is meant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    pub(crate) client: ClientId,
+    pub(crate) sequence: u64,
+    pub(crate) settled_below: u64,
+    pub(crate) fingerprint: u64,
+}
+
+impl Outcome {
+    /// Returns what is kept of an answer; nothing of a refusal that changed nothing and that the
+    /// client meets by sending the change again.
+    fn of(result: &Result<Reply, Refusal>) -> Option<Self> {
+        Some(match result {
+            Ok(Reply::Done) => Self::Done,
+            Ok(Reply::Deleted { objects, freed_bytes }) => {
+                Self::Deleted { objects: *objects, freed_bytes: *freed_bytes }
+            }
+            Ok(Reply::Stat(stat)) => Self::Stat(Box::new(stat.clone())),
+            Ok(Reply::Grant(grant)) => Self::Grant {
+                object: grant.object,
+                lease: grant.lease,
+                blocks: grant.blocks.iter().map(|granted| granted.block).collect(),
+            },
+            Ok(Reply::Job(job)) => Self::Job(Box::new(job.clone())),
+            Ok(Reply::Node(info)) => Self::Node(info.id),
+            Ok(reply) => Self::Reply(Box::new(reply.clone())),
+            Err(refusal) if is_passing(refusal) => return None,
+            Err(refusal) => Self::Refused(Box::new(refusal.clone())),
+        })
+    }
+
+    /// Returns about how much memory it takes besides its place in the list.
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Done | Self::Deleted { .. } | Self::Node(_) => 0,
+            Self::Stat(stat) => {
+                let texts = stat.attributes.iter().map(|(name, text)| name.len() + text.len() + 64);
+                let texts: usize = texts.sum();
+                (size_of::<ObjectStat>() + stat.path.as_str().len() + texts) as u64
+            }
+            Self::Grant { blocks, .. } => (blocks.len() * size_of::<BlockId>()) as u64,
+            Self::Job(job) => (size_of::<JobInfo>() + job.path.as_str().len()) as u64,
+            // Both are rare, and what they hold may be long.
+            Self::Reply(reply) => encoded_bytes::<Reply>(reply),
+            Self::Refused(refusal) => encoded_bytes::<Refusal>(refusal),
+        }
+    }
+}
+
+fn encoded_bytes<T: Serialize>(value: &T) -> u64 {
+    let encoded = sanderling_protocol::frame::encode_body(value).len();
+    (size_of::<T>() + 2 * encoded) as u64
+}
+
+/// Tells whether a refusal says that the same change is to be sent again after a while. Whoever
+/// refuses so has changed nothing.
+pub(crate) const fn is_passing(refusal: &Refusal) -> bool {
+    matches!(refusal.recovery(), Recovery::RetryAfter(_))
+}
+
+impl Answer {
+    fn bytes(&self) -> u64 {
+        size_of::<Self>() as u64 + self.outcome.bytes()
+    }
+}
+
+impl Known {
+    /// Forgets the answers that are needed no longer. Returns the memory that they took.
+    fn settle(&mut self, below: u64) -> u64 {
+        self.settled_below = self.settled_below.max(below);
+        let mut freed = 0;
+        while let Some(answer) = self.answers.front()
+            && answer.sequence < self.settled_below
+        {
+            freed += answer.bytes();
+            self.answers.pop_front();
+        }
+        self.bytes -= freed;
+        freed
+    }
+
+    /// Keeps an answer. What is beyond the bounds is forgotten, the oldest change first; returns
+    /// the memory that was taken and the memory that was freed.
+    fn keep(&mut self, answer: Answer, answers_max: usize) -> (u64, u64) {
+        let taken = answer.bytes();
+        let place = self.answers.partition_point(|kept| kept.sequence < answer.sequence);
+        self.answers.insert(place, answer);
+        self.bytes += taken;
+        let mut freed = 0;
+        while self.answers.len() > answers_max || self.bytes > CLIENT_BYTES_MAX {
+            let Some(first) = self.answers.front().map(|answer| answer.sequence) else { break };
+            freed += self.settle(first + 1);
+        }
+        (taken, freed)
+    }
+
+    fn find(&self, sequence: u64) -> Option<&Answer> {
+        let place = self.answers.binary_search_by_key(&sequence, |answer| answer.sequence);
+        place.ok().map(|place| &self.answers[place])
+    }
+}
+
+impl Clients {
+    pub(super) const fn set_answers_max(&mut self, answers_max: usize) {
+        self.answers_max = AnswersMax(answers_max);
+    }
+
+    /// Returns the number of a new client.
+    fn open(&mut self, now: Instant, key: Nonce) -> u64 {
+        self.last += 1;
+        let (minute, number) = (now.0 / MINUTE_MICROS, self.last);
+        let (settled_below, bytes, answers) = (0, 0, VecDeque::new());
+        self.known.insert(number, Known { key, minute, settled_below, bytes, answers });
+        self.by_use.insert((minute, number));
+        self.forget(minute, number);
+        number
+    }
+
+    /// Forgets clients: those that were silent for long, and whoever was silent for longest as
+    /// long as there are too many, or too much is kept. `but` is spared.
+    fn forget(&mut self, minute: u64, but: u64) {
+        while let Some((used, number)) = self.by_use.iter().copied().find(|(_, it)| *it != but) {
+            let is_silent = used + SILENCE_MINUTES_MAX < minute;
+            if !is_silent && self.known.len() <= CLIENTS_MAX && self.bytes <= BYTES_MAX {
+                return;
+            }
+            self.by_use.remove(&(used, number));
+            if let Some(known) = self.known.remove(&number) {
+                self.bytes -= known.bytes;
+            }
+        }
+    }
+
+    /// Returns what came of a change before; `None` if it is new.
+    fn find(&self, sent: &Sent) -> Result<Option<&Outcome>, Refusal> {
+        let Sent { client, sequence, settled_below, fingerprint } = *sent;
+        let unknown = Refusal::OutcomeUnknown { client: client.number, sequence };
+        let known = self.known.get(&client.number).filter(|known| known.key == client.key);
+        let Some(known) = known else { return Err(unknown) };
+        if sequence < settled_below {
+            let why =
+                format!("change {sequence} is said to be settled: those below {settled_below} are");
+            return Err(Refusal::BadRequest { why });
+        }
+        match known.find(sequence) {
+            Some(answer) if answer.fingerprint != fingerprint => {
+                let why = format!("change {sequence} was another one before");
+                Err(Refusal::BadRequest { why })
+            }
+            Some(answer) => Ok(Some(&answer.outcome)),
+            None if sequence < known.settled_below => Err(unknown),
+            None => Ok(None),
+        }
+    }
+
+    fn keep(&mut self, now: Instant, sent: &Sent, outcome: Option<Outcome>) {
+        let number = sent.client.number;
+        let minute = now.0 / MINUTE_MICROS;
+        let Some(known) = self.known.get_mut(&number) else { return };
+        self.bytes -= known.settle(sent.settled_below);
+        if let Some(outcome) = outcome {
+            let (sequence, fingerprint) = (sent.sequence, sent.fingerprint);
+            let answer = Answer { sequence, fingerprint, outcome };
+            let (taken, freed) = known.keep(answer, self.answers_max.0);
+            self.bytes = self.bytes + taken - freed;
+        }
+        let before = std::mem::replace(&mut known.minute, minute);
+        if before != minute {
+            self.by_use.remove(&(before, number));
+            self.by_use.insert((minute, number));
+        }
+        if before != minute || self.bytes > BYTES_MAX {
+            self.forget(minute, number);
+        }
+    }
+}
+
+impl Catalog {
+    /// Makes a client known.
+    pub(super) fn open_client(&mut self, key: Nonce) -> Reply {
+        Reply::Client { number: self.clients.open(self.served(), key) }
+    }
+
+    /// Makes a change, unless it has been made, and keeps its answer.
+    pub(super) fn act_once(
+        &mut self,
+        once: &LoggedOnce,
+        heartbeat: Millis,
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        let sent = once.sent();
+        if let Some(answer) = self.answered(&sent) {
+            return answer;
+        }
+        let result = self.act(&once.action, heartbeat, orders);
+        let served = self.served();
+        self.clients.keep(served, &sent, Outcome::of(&result));
+        result
+    }
+
+    /// Returns the answer to a change that has been made, or why it must not be made; `None` if it
+    /// is to be made.
+    pub(crate) fn answered(&self, sent: &Sent) -> Option<Result<Reply, Refusal>> {
+        match self.clients.find(sent) {
+            Ok(outcome) => outcome.map(|outcome| self.told_again(outcome)),
+            Err(refusal) => Some(Err(refusal)),
+        }
+    }
+
+    fn told_again(&self, outcome: &Outcome) -> Result<Reply, Refusal> {
+        Ok(match outcome {
+            Outcome::Done => Reply::Done,
+            Outcome::Deleted { objects, freed_bytes } => {
+                Reply::Deleted { objects: *objects, freed_bytes: *freed_bytes }
+            }
+            Outcome::Stat(stat) => Reply::Stat((**stat).clone()),
+            Outcome::Grant { object, lease, blocks } => {
+                if !self.has_lease(*object, *lease) {
+                    return Err(Refusal::LeaseEnded { object: *object });
+                }
+                Reply::Grant(self.grant(*object, blocks))
+            }
+            Outcome::Job(job) => Reply::Job((**job).clone()),
+            Outcome::Node(node) => {
+                let unknown = || Refusal::UnknownNode { node: node.to_string() };
+                let info = self.node_info(*node, self.now).ok_or_else(unknown)?;
+                Reply::Node(Box::new(info))
+            }
+            Outcome::Reply(reply) => (**reply).clone(),
+            Outcome::Refused(refusal) => return Err((**refusal).clone()),
+        })
+    }
+
+    /// Returns how many clients are known and how many answers are kept for them.
+    #[must_use]
+    pub fn client_counts(&self) -> (usize, usize) {
+        let answers = self.clients.known.values().map(|known| known.answers.len()).sum();
+        (self.clients.known.len(), answers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: Nonce = Nonce(5);
+
+    fn sent(number: u64, sequence: u64, settled_below: u64) -> Sent {
+        let client = ClientId { number, key: KEY };
+        Sent { client, sequence, settled_below, fingerprint: sequence }
+    }
+
+    fn is_unknown(clients: &Clients, sent: &Sent) -> bool {
+        matches!(clients.find(sent), Err(Refusal::OutcomeUnknown { .. }))
+    }
+
+    fn check(clients: &Clients) {
+        let of = |known: &Known| known.answers.iter().map(Answer::bytes).sum::<u64>();
+        assert!(clients.known.values().all(|known| known.bytes == of(known)));
+        assert_eq!(clients.bytes, clients.known.values().map(|known| known.bytes).sum::<u64>());
+        assert_eq!(clients.by_use.len(), clients.known.len());
+    }
+
+    #[test]
+    fn answer_is_kept_until_the_client_needs_it_no_longer() {
+        let mut clients = Clients::default();
+        let number = clients.open(Instant(0), KEY);
+        for sequence in [2, 1, 3] {
+            assert_eq!(clients.find(&sent(number, sequence, 0)), Ok(None));
+            clients.keep(Instant(0), &sent(number, sequence, 0), Some(Outcome::Done));
+        }
+        assert_eq!(clients.find(&sent(number, 1, 0)), Ok(Some(&Outcome::Done)));
+        clients.keep(Instant(0), &sent(number, 4, 3), None);
+        assert!(is_unknown(&clients, &sent(number, 1, 0)));
+        assert!(is_unknown(&clients, &sent(number, 2, 0)));
+        assert_eq!(clients.find(&sent(number, 3, 3)), Ok(Some(&Outcome::Done)));
+        // It was refused for a while only: it may come again.
+        assert_eq!(clients.find(&sent(number, 4, 3)), Ok(None));
+        check(&clients);
+    }
+
+    #[test]
+    fn other_change_of_the_same_number_and_other_clients_are_refused() {
+        let mut clients = Clients::default();
+        let number = clients.open(Instant(0), KEY);
+        clients.keep(Instant(0), &sent(number, 1, 0), Some(Outcome::Done));
+        let other = Sent { fingerprint: 77, ..sent(number, 1, 0) };
+        assert!(matches!(clients.find(&other), Err(Refusal::BadRequest { .. })));
+        let stranger = ClientId { number, key: Nonce(6) };
+        assert!(is_unknown(&clients, &Sent { client: stranger, ..sent(number, 1, 0) }));
+        assert!(is_unknown(&clients, &sent(number + 1, 1, 0)));
+        assert!(matches!(clients.find(&sent(number, 1, 2)), Err(Refusal::BadRequest { .. })));
+    }
+
+    #[test]
+    fn beyond_each_bound_a_repeat_is_refused() {
+        let mut clients = Clients::default();
+        let first = clients.open(Instant(0), KEY);
+        let long = || Outcome::Refused(Box::new(Refusal::BadRequest { why: "x".repeat(1 << 16) }));
+        for sequence in 1..100 {
+            clients.keep(Instant(0), &sent(first, sequence, 0), Some(long()));
+        }
+        check(&clients);
+        assert!(clients.bytes <= CLIENT_BYTES_MAX);
+        assert!(is_unknown(&clients, &sent(first, 1, 0)));
+        assert_eq!(clients.find(&sent(first, 99, 0)), Ok(Some(&long())));
+        // Too much for all together: the one that was silent for longest goes.
+        for _ in 0..8 {
+            let number = clients.open(Instant(MINUTE_MICROS), KEY);
+            for sequence in 1..30 {
+                let at = Instant(MINUTE_MICROS);
+                clients.keep(at, &sent(number, sequence, 0), Some(long()));
+            }
+        }
+        check(&clients);
+        assert!(clients.bytes <= BYTES_MAX);
+        assert!(is_unknown(&clients, &sent(first, 99, 0)));
+        assert!(is_unknown(&clients, &sent(first, 100, 0)));
+        // Too many.
+        let before = clients.open(Instant(2 * MINUTE_MICROS), KEY);
+        for _ in 0..CLIENTS_MAX {
+            clients.open(Instant(3 * MINUTE_MICROS), KEY);
+        }
+        assert!(is_unknown(&clients, &sent(before, 1, 0)));
+        assert_eq!(clients.known.len(), CLIENTS_MAX);
+        // Silent for too long.
+        clients.open(Instant(100 * MINUTE_MICROS), KEY);
+        assert_eq!(clients.known.len(), 1);
+        check(&clients);
+    }
+
+    #[test]
+    fn most_answers_of_one_client_are_bounded() {
+        let mut clients = Clients::default();
+        let number = clients.open(Instant(0), KEY);
+        let last = 2 * CatalogLimits::DEFAULT.answers_per_client_max as u64;
+        for sequence in 1..=last {
+            clients.keep(Instant(0), &sent(number, sequence, 0), Some(Outcome::Done));
+        }
+        assert!(
+            clients.known[&number].answers.len() <= CatalogLimits::DEFAULT.answers_per_client_max
+        );
+        assert!(is_unknown(&clients, &sent(number, 1, 0)));
+        assert_eq!(clients.find(&sent(number, last, 0)), Ok(Some(&Outcome::Done)));
+        check(&clients);
+    }
+
+    #[test]
+    fn an_answer_takes_little_more_than_a_cache_line() {
+        assert!(size_of::<Answer>() <= 72, "{}", size_of::<Answer>());
+    }
+}

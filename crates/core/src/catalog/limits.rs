@@ -1,0 +1,32 @@
+//! How much the catalog does in one step and keeps of each client.
+
+/// Bounds of one step, and of what is kept.
+///
+/// Every process that applies the same log must have the same bounds, because they decide what a
+/// command does: servers have the defaults, and only simulations others, so that what happens
+/// beyond a bound happens in small clusters, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CatalogLimits {
+    /// Most things done by one tick, so that a million objects that expire at once do not stop the
+    /// namenode for long; the next tick follows at once.
+    pub due_per_tick_max: usize,
+    /// Most copies that become homes in one step, and most blocks handed over or told to give way.
+    pub promoted_per_turn_max: usize,
+    /// Answers that are kept for one client: more than it can have under way.
+    pub answers_per_client_max: usize,
+}
+
+impl CatalogLimits {
+    /// The bounds of servers.
+    pub const DEFAULT: Self = Self {
+        due_per_tick_max: 1000,
+        promoted_per_turn_max: 2000,
+        answers_per_client_max: 32_768,
+    };
+}
+
+impl Default for CatalogLimits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}

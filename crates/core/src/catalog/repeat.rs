@@ -1,0 +1,55 @@
+//! Notices and recommendations that a datanode repeats, because the log lost them.
+
+use sanderling_protocol::node::Policy;
+use sanderling_protocol::{Instant, Millis, NodeId, Refusal};
+
+use super::Catalog;
+use super::block_map::Orders;
+
+/// How long a repetition may have been on its way: by so much, a moment that it names may be later
+/// than it was. Longer than a datanode waits for an answer.
+const ON_ITS_WAY_MAX: Millis = Millis(5000);
+
+/// How much earlier a deadline must be than the one that is known to be news.
+const EARLIER: Millis = Millis(500);
+
+impl Catalog {
+    /// Tells whether what was known at a moment was taken back since, by an operator or by its own
+    /// source. What was given after that is another notice.
+    fn is_taken_back(&self, id: NodeId, known_at: Instant) -> bool {
+        let cancelled = self.cancelled.get(&id);
+        cancelled.is_some_and(|at| *at + ON_ITS_WAY_MAX >= known_at)
+    }
+
+    /// Tells whether a repetition would change something.
+    #[must_use]
+    pub fn is_forgotten(&self, id: NodeId, deadline: Option<Instant>, known_at: Instant) -> bool {
+        let Some(node) = self.nodes.get(id).filter(|node| node.policy != Policy::Gone) else {
+            return false;
+        };
+        let is_known = match deadline {
+            Some(deadline) => node.deadline.is_some_and(|known| known <= deadline + EARLIER),
+            None => node.policy != Policy::Active || node.risk.is_some(),
+        };
+        !is_known && !self.is_taken_back(id, known_at)
+    }
+
+    /// Takes a notice or a recommendation again that the log does not have any more.
+    pub(super) fn repeat(
+        &mut self,
+        id: NodeId,
+        deadline: Option<Instant>,
+        reason: String,
+        known_at: Instant,
+        orders: &mut Orders,
+    ) -> Result<(), Refusal> {
+        self.live_node(id)?;
+        if !self.is_forgotten(id, deadline, known_at) {
+            return Ok(());
+        }
+        match deadline {
+            Some(deadline) => self.notice(id, deadline, reason, orders),
+            None => self.recommend(id, reason),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What follows from an attempt that failed.
+
+use sanderling_protocol::refusal::Recovery;
+use sanderling_protocol::{Instant, Millis, Refusal};
+
+use crate::retry::{Retry, Verdict};
+
+/// How one attempt at a call failed.
+#[derive(Debug, Clone, Copy)]
+pub struct Failure<'a> {
+    /// What was answered; `None` when there was no answer.
+    pub refusal: Option<&'a Refusal>,
+    /// What helps in general.
+    pub recovery: Recovery,
+    /// Whether the request may have been done although there was no answer.
+    pub may_be_done: bool,
+}
+
+impl<'a> Failure<'a> {
+    /// The request was sent and nothing came back.
+    pub const NO_ANSWER: Failure<'static> =
+        Failure { refusal: None, recovery: Recovery::Refresh, may_be_done: true };
+
+    /// Returns the failure of a request that was refused.
+    #[must_use]
+    pub const fn refused(refusal: &'a Refusal) -> Self {
+        Self { refusal: Some(refusal), recovery: refusal.recovery(), may_be_done: false }
+    }
+
+    /// Returns what helps a call that asks the namenode. It knows what is there: an object that it
+    /// says is gone is not found by looking again.
+    #[must_use]
+    pub const fn recovery(&self) -> Recovery {
+        match self.refusal {
+            Some(Refusal::ObjectGone { .. }) => Recovery::Fix,
+            _ => self.recovery,
+        }
+    }
+}
+
+/// What to do after a failed attempt at a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Wait, then send the same change again.
+    Again {
+        /// How long to wait.
+        pause: Millis,
+        /// The namenode does not know the client and never got this change: open another client
+        /// first and send it under a sequence of that one.
+        as_other_client: bool,
+    },
+    /// Give up: the failure is the outcome.
+    GiveUp,
+    /// Give up: the next attempt would start after the deadline.
+    TooLate,
+}
+
+/// The attempts at one change, which is made once however often it is sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ChangeAttempts {
+    is_in_doubt: bool,
+}
+
+/// Pause before a change is sent under another client's sequence: nothing is waited for.
+const REOPEN_PAUSE: Millis = Millis(1);
+
+impl ChangeAttempts {
+    /// Tells whether the change may have been made by an attempt that got no answer.
+    #[must_use]
+    pub const fn is_in_doubt(&self) -> bool {
+        self.is_in_doubt
+    }
+
+    /// Says what to do after an attempt that failed at `now`.
+    ///
+    /// A refusal that does not pass by itself is kept as the change's outcome: sent again it would
+    /// be answered alike until the deadline.
+    pub fn failed(&mut self, retry: &mut Retry, now: Instant, failure: &Failure<'_>) -> Next {
+        let is_forgotten = matches!(failure.refusal, Some(Refusal::OutcomeUnknown { .. }));
+        // Whoever has sent a change that may be made cannot take another sequence: that would make
+        // it twice.
+        let as_other_client = is_forgotten && !self.is_in_doubt;
+        self.is_in_doubt |= failure.may_be_done;
+        let recovery = match failure.recovery() {
+            _ if as_other_client => Recovery::RetryAfter(REOPEN_PAUSE),
+            Recovery::Refresh if failure.refusal.is_some() => return Next::GiveUp,
+            recovery => recovery,
+        };
+        match retry.failed(now, recovery) {
+            Verdict::Again { pause, .. } => Next::Again { pause, as_other_client },
+            Verdict::GiveUp => Next::GiveUp,
+            Verdict::TooLate => Next::TooLate,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::NodeId;
+
+    use super::*;
+    use crate::retry::RetryPolicy;
+
+    const NOW: Instant = Instant(0);
+
+    fn retry() -> Retry {
+        Retry::new(RetryPolicy::default(), Instant(5_000_000))
+    }
+
+    fn forgotten() -> Refusal {
+        Refusal::OutcomeUnknown { client: 3, sequence: 4 }
+    }
+
+    const fn is_again(next: Next, as_other: bool) -> bool {
+        matches!(next, Next::Again { as_other_client, .. } if as_other_client == as_other)
+    }
+
+    #[test]
+    fn change_without_an_answer_is_sent_again_until_the_deadline() {
+        let (mut retry, mut change) = (retry(), ChangeAttempts::default());
+        let mut now = NOW;
+        while let Next::Again { pause, as_other_client } =
+            change.failed(&mut retry, now, &Failure::NO_ANSWER)
+        {
+            assert!(!as_other_client);
+            now = now + pause;
+        }
+        assert!(change.is_in_doubt());
+        assert_eq!(change.failed(&mut retry, now, &Failure::NO_ANSWER), Next::TooLate);
+    }
+
+    #[test]
+    fn change_that_was_never_made_begins_again_when_its_client_is_forgotten() {
+        let (mut retry, mut change) = (retry(), ChangeAttempts::default());
+        let refusal = forgotten();
+        let failure = Failure::refused(&refusal);
+        assert!(is_again(change.failed(&mut retry, NOW, &failure), true));
+        // Of the first attempt nothing is known: it may have been made before it was forgotten.
+        assert!(is_again(change.failed(&mut retry, NOW, &Failure::NO_ANSWER), false));
+        assert_eq!(change.failed(&mut retry, NOW, &failure), Next::GiveUp);
+    }
+
+    #[test]
+    fn refusal_that_was_kept_is_not_asked_for_again() {
+        let (mut retry, mut change) = (retry(), ChangeAttempts::default());
+        let waits = Refusal::RetryAfter { after: Millis(7), why: String::new() };
+        let next = change.failed(&mut retry, NOW, &Failure::refused(&waits));
+        assert_eq!(next, Next::Again { pause: Millis(7), as_other_client: false });
+        let gone = Refusal::NodeGone { node: NodeId(1) };
+        assert_eq!(gone.recovery(), Recovery::Refresh);
+        assert_eq!(change.failed(&mut retry, NOW, &Failure::refused(&gone)), Next::GiveUp);
+        assert!(!change.is_in_doubt());
+    }
+
+    #[test]
+    fn attempt_that_did_not_begin_leaves_no_doubt() {
+        let (mut retry, mut change) = (retry(), ChangeAttempts::default());
+        let unreachable = Failure { may_be_done: false, ..Failure::NO_ANSWER };
+        assert!(is_again(change.failed(&mut retry, NOW, &unreachable), false));
+        let refusal = forgotten();
+        assert!(is_again(change.failed(&mut retry, NOW, &Failure::refused(&refusal)), true));
+    }
+}

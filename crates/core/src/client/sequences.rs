@@ -1,0 +1,75 @@
+//! The sequences of a client's changes.
+
+use std::collections::BTreeSet;
+
+use sanderling_protocol::message::{Change, ClientId, Once};
+
+/// The changes under one number that the namenode gave.
+///
+/// Each change has a sequence, which it keeps however often it is sent. The namenode keeps the
+/// answers of all that may be sent again: those from the oldest that has not ended on.
+#[derive(Debug)]
+pub struct Sequences {
+    client: ClientId,
+    last: u64,
+    /// Of changes that have not ended.
+    open: BTreeSet<u64>,
+}
+
+impl Sequences {
+    /// Returns the sequences of a client that has made no change.
+    #[must_use]
+    pub const fn new(client: ClientId) -> Self {
+        Self { client, last: 0, open: BTreeSet::new() }
+    }
+
+    /// Returns the client.
+    #[must_use]
+    pub const fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// Begins a change: returns its sequence. It must end, however that comes.
+    pub fn begin(&mut self) -> u64 {
+        self.last += 1;
+        self.open.insert(self.last);
+        self.last
+    }
+
+    /// Returns a change that was begun as it is sent.
+    #[must_use]
+    pub fn once(&self, sequence: u64, change: Change) -> Once {
+        let settled_below = self.open.first().copied().unwrap_or(sequence);
+        Once { client: self.client, sequence, settled_below, change }
+    }
+
+    /// Ends a change: it is not sent again, and the namenode may forget the answer.
+    pub fn end(&mut self, sequence: u64) {
+        self.open.remove(&sequence);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::{Nonce, Request};
+
+    use super::*;
+
+    #[test]
+    fn oldest_change_that_has_not_ended_holds_back_what_is_settled() {
+        let mut sequences = Sequences::new(ClientId { number: 1, key: Nonce(2) });
+        let sent = |sequences: &Sequences, sequence| {
+            let once = sequences.once(sequence, Change::new(Request::Jobs));
+            (once.sequence, once.settled_below)
+        };
+        let (first, second) = (sequences.begin(), sequences.begin());
+        assert_eq!((sent(&sequences, first), sent(&sequences, second)), ((1, 1), (2, 1)));
+        sequences.end(first);
+        let third = sequences.begin();
+        assert_eq!(sent(&sequences, third), (3, 2));
+        sequences.end(second);
+        sequences.end(third);
+        let fourth = sequences.begin();
+        assert_eq!(sent(&sequences, fourth), (4, 4));
+    }
+}

@@ -1,0 +1,176 @@
+//! Which damaged and missing blocks a datanode reports, and that each report is repeated until the
+//! namenode has taken it.
+//!
+//! The block table knows the damaged blocks that it holds; what is not in the table is remembered
+//! here. What the namenode has taken is not reported again before the next block report: then it
+//! may be another namenode, which has lost it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sanderling_protocol::limits::DAMAGED_PER_REPORT_MAX;
+use sanderling_protocol::order::{Damage, DamagedBlock};
+use sanderling_protocol::{BlockId, Epoch, Millis};
+
+use crate::fence::BlockTable;
+
+/// When a report is sent again that was not taken.
+pub const DAMAGE_AGAIN: Millis = Millis(250);
+
+/// Most blocks remembered that are missing; the next block report finds more.
+const UNHELD_MAX: usize = 4096;
+
+/// What is known of damage beside the block table.
+#[derive(Debug, Clone, Default)]
+pub struct Damages {
+    /// Blocks that should be here and are not in the table.
+    unheld: BTreeMap<(BlockId, Epoch), Damage>,
+    /// Blocks that the namenode has taken since the last block report.
+    taken: BTreeSet<(BlockId, Epoch)>,
+    /// Counts how often everything was to be reported again.
+    round: u64,
+    is_under_way: bool,
+}
+
+/// Damage to report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DamageReport {
+    /// The blocks.
+    pub blocks: Vec<DamagedBlock>,
+    round: u64,
+}
+
+impl Damages {
+    /// Takes a block that should be here and is not in the table. Returns whether that is news.
+    pub fn add(&mut self, damaged: DamagedBlock) -> bool {
+        let DamagedBlock { block, epoch, damage } = damaged;
+        let has_room = self.unheld.len() < UNHELD_MAX;
+        has_room && self.unheld.insert((block, epoch), damage).is_none()
+    }
+
+    /// Has everything reported again that is still damaged: the namenode may be another one.
+    pub fn report_again(&mut self) {
+        self.taken.clear();
+        self.round += 1;
+    }
+
+    /// Forgets everything: the node begins again, without blocks.
+    pub fn forget(&mut self) {
+        self.unheld.clear();
+        self.report_again();
+    }
+
+    /// Returns what to report now: all that the namenode has not taken, as much as a report holds.
+    /// Then call [`Self::reported`]; there is nothing before.
+    pub fn next<B: Clone>(&mut self, table: &BlockTable<B>) -> Option<DamageReport> {
+        if self.is_under_way {
+            return None;
+        }
+        let mut blocks = self.held(table);
+        let room = DAMAGED_PER_REPORT_MAX - blocks.len();
+        let unheld = self.unheld.iter().take(room);
+        let unheld = unheld.map(|(&(block, epoch), &damage)| DamagedBlock { block, epoch, damage });
+        blocks.extend(unheld);
+        self.is_under_way = !blocks.is_empty();
+        self.is_under_way.then_some(DamageReport { blocks, round: self.round })
+    }
+
+    /// Returns damaged blocks of the table that the namenode has not taken.
+    fn held<B: Clone>(&self, table: &BlockTable<B>) -> Vec<DamagedBlock> {
+        let (mut after, mut blocks) = (BlockId(0), Vec::new());
+        loop {
+            let page = table.damaged(after, DAMAGED_PER_REPORT_MAX);
+            let Some(last) = page.last() else { return blocks };
+            after = last.block;
+            let is_news = |it: &DamagedBlock| !self.taken.contains(&(it.block, it.epoch));
+            blocks.extend(page.into_iter().filter(is_news));
+            if blocks.len() >= DAMAGED_PER_REPORT_MAX {
+                blocks.truncate(DAMAGED_PER_REPORT_MAX);
+                return blocks;
+            }
+        }
+    }
+
+    /// Takes whether the namenode has taken a report. One that everything was to be reported again
+    /// since says nothing: it may be from the namenode before.
+    pub fn reported(&mut self, report: &DamageReport, is_taken: bool) {
+        self.is_under_way = false;
+        if is_taken && report.round == self.round {
+            for DamagedBlock { block, epoch, .. } in &report.blocks {
+                self.taken.insert((*block, *epoch));
+                self.unheld.remove(&(*block, *epoch));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::Tier;
+
+    use super::*;
+    use crate::fence::StoreRequest;
+
+    fn damaged(block: u64, damage: Damage) -> DamagedBlock {
+        DamagedBlock { block: BlockId(block), epoch: Epoch(1), damage }
+    }
+
+    /// Returns a table with so many blocks, all of them damaged.
+    fn table(blocks: u64) -> BlockTable<()> {
+        let mut table = BlockTable::default();
+        for block in 1..=blocks {
+            let (block, epoch, tier, bytes) = (BlockId(block), Epoch(1), Tier::Dram, 1);
+            table.stored(&StoreRequest { block, epoch, tier, bytes }, ()).unwrap();
+            assert!(table.mark_damaged(block, Damage::Checksum, |()| true));
+        }
+        table
+    }
+
+    #[test]
+    fn damage_is_reported_until_it_is_taken_and_then_not_before_the_next_block_report() {
+        let (table, mut damages) = (table(1), Damages::default());
+        assert!(damages.add(damaged(7, Damage::Missing)));
+        assert!(!damages.add(damaged(7, Damage::Missing)), "it is known");
+        let report = damages.next(&table).unwrap();
+        let both = [damaged(1, Damage::Checksum), damaged(7, Damage::Missing)];
+        assert_eq!(report.blocks, both);
+        assert_eq!(damages.next(&table), None, "one report at a time");
+        damages.reported(&report, false);
+        let report = damages.next(&table).unwrap();
+        assert_eq!(report.blocks, both);
+        damages.reported(&report, true);
+        assert_eq!(damages.next(&table), None);
+        damages.report_again();
+        assert_eq!(damages.next(&table).unwrap().blocks, both[..1], "the table still holds it");
+    }
+
+    #[test]
+    fn answer_of_the_namenode_before_counts_for_nothing() {
+        let (table, mut damages) = (table(1), Damages::default());
+        let report = damages.next(&table).unwrap();
+        damages.report_again();
+        damages.reported(&report, true);
+        assert!(damages.next(&table).is_some());
+    }
+
+    #[test]
+    fn incarnation_that_begins_again_reports_nothing_of_the_one_before() {
+        let mut damages = Damages::default();
+        damages.add(damaged(7, Damage::Missing));
+        damages.forget();
+        assert_eq!(damages.next(&table(0)), None);
+    }
+
+    #[test]
+    fn report_holds_no_more_than_a_namenode_takes_and_the_next_has_the_rest() {
+        let count = DAMAGED_PER_REPORT_MAX as u64 + 3;
+        let (table, mut damages) = (table(count), Damages::default());
+        damages.add(damaged(count + 1, Damage::Missing));
+        let report = damages.next(&table).unwrap();
+        assert_eq!(report.blocks.len(), DAMAGED_PER_REPORT_MAX);
+        damages.reported(&report, true);
+        let report = damages.next(&table).unwrap();
+        assert_eq!(report.blocks.len(), 4);
+        damages.reported(&report, true);
+        assert_eq!(damages.next(&table), None);
+    }
+}

@@ -1,0 +1,299 @@
+use super::*;
+use sanderling_protocol::Term;
+
+const HEARTBEAT: Millis = Millis(500);
+const REPORT: Millis = Millis(180_000);
+const REJOIN: Millis = Millis(60_000);
+const START: Instant = Instant(1_000_000);
+
+/// A member with its clock, whose steps are done by the tests.
+struct Rig {
+    member: Member,
+    now: Instant,
+}
+
+fn refused(refusal: Refusal) -> Failure {
+    Failure::Refused(refusal)
+}
+
+fn welcome(node: u32) -> Joined {
+    let (cluster, policy) = (ClusterId(1), Policy::Active);
+    let registered = Registered { cluster, node: NodeId(node), heartbeat: HEARTBEAT, policy };
+    Joined { registered, position: at(9), is_continuation: true }
+}
+
+fn at(index: u64) -> Option<LogPosition> {
+    Some(LogPosition { term: Term(1), index })
+}
+
+fn active() -> (HeartbeatReply, Option<LogPosition>) {
+    (HeartbeatReply { policy: Policy::Active, deadline_in: None, home_blocks: 0 }, at(10))
+}
+
+impl Rig {
+    fn new() -> Self {
+        let options = MemberOptions {
+            mechanism: Mechanism::Sanderling,
+            attempt_every: Millis(250),
+            draining_heartbeat: Millis(200),
+            report_every: REPORT,
+            rejoin_after_notice: REJOIN,
+        };
+        Self { member: Member::new(options, Nonce(1), Start::Until(START)), now: Instant(0) }
+    }
+
+    /// Returns a node that has just joined.
+    fn node() -> Self {
+        let mut rig = Self::new();
+        let asked = rig.registers().asked;
+        let registration = rig.member.registered(rig.now, asked, Ok(&welcome(7)));
+        assert_eq!(registration, Registration { welcome: Welcome::Joined, lost: None });
+        rig
+    }
+
+    /// Returns a node between two rounds.
+    fn resting() -> Self {
+        let mut rig = Self::node();
+        rig.beats(Ok(active()));
+        rig.reports(true);
+        rig.repeats();
+        rig
+    }
+
+    fn next(&mut self) -> Step {
+        self.member.next(self.now, false)
+    }
+
+    fn registers(&mut self) -> Joining {
+        match self.next() {
+            Step::Register(joining) => joining,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn joins(&mut self, answer: Result<&Joined, Failure>) -> Welcome {
+        let asked = self.registers().asked;
+        self.member.registered(self.now, asked, answer).welcome
+    }
+
+    fn beats(&mut self, answer: Result<(HeartbeatReply, Option<LogPosition>), Failure>) -> Beaten {
+        match self.next() {
+            Step::Beat { asked, .. } => self.member.beaten(self.now, asked, answer),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn reports(&mut self, is_taken: bool) {
+        assert_eq!(self.next(), Step::Report(NodeId(7)));
+        self.member.reported(self.now, is_taken);
+    }
+
+    fn repeats(&mut self) {
+        assert_eq!(self.next(), Step::Repeat);
+        self.member.repeated(self.now);
+    }
+
+    fn waits(&mut self, span: Millis) {
+        assert_eq!(self.next(), Step::Wait(self.now + span));
+        self.now = self.now + span;
+    }
+
+    fn begins_again(&mut self) -> bool {
+        assert_eq!(self.next(), Step::BeginAgain);
+        self.member.begin_again(self.now, Held { blocks: 2, bytes: 3 }, Nonce(2));
+        assert_eq!(self.member.node(), None);
+        self.member.wiped(self.now)
+    }
+}
+
+#[test]
+fn node_beats_reports_and_repeats_round_by_round() {
+    let mut rig = Rig::resting();
+    rig.waits(HEARTBEAT);
+    for _ in 0..3 {
+        assert_eq!(rig.beats(Ok(active())), Beaten::Stays);
+        rig.repeats();
+        rig.waits(HEARTBEAT);
+    }
+    rig.now = rig.now + REPORT;
+    rig.beats(Ok(active()));
+    rig.reports(true);
+    assert_eq!(rig.next(), Step::Repeat);
+    assert_eq!(rig.next(), Step::Pending, "it is not over");
+}
+
+#[test]
+fn fenced_node_asks_more_often() {
+    let mut rig = Rig::resting();
+    rig.member.standing_mut().order(rig.now, true);
+    rig.waits(HEARTBEAT);
+    rig.beats(Err(Failure::Busy));
+    rig.repeats();
+    rig.waits(Millis(200));
+}
+
+#[test]
+fn namenode_that_is_slow_is_asked_on_and_one_that_broke_off_hears_of_everything_again() {
+    let mut rig = Rig::resting();
+    let retry = Refusal::RetryAfter { after: Millis(1), why: String::new() };
+    for failure in [Failure::Busy, refused(retry)] {
+        rig.waits(HEARTBEAT);
+        assert_eq!(rig.beats(Err(failure)), Beaten::Unheard { is_known: true });
+        rig.repeats();
+    }
+    let stranger = Refusal::UnknownNode { node: "7".to_owned() };
+    for failure in [Failure::Broken, refused(stranger)] {
+        rig.waits(HEARTBEAT);
+        assert_eq!(rig.beats(Err(failure)), Beaten::Unheard { is_known: false });
+        assert_eq!(rig.joins(Ok(&welcome(7))), Welcome::Rejoined);
+        rig.reports(true);
+        rig.repeats();
+    }
+    // A connection that breaks between two heartbeats is seen before the next.
+    rig.now = rig.now + HEARTBEAT;
+    assert!(matches!(rig.member.next(rig.now, true), Step::Register(_)));
+}
+
+#[test]
+fn namenode_of_another_term_is_told_of_the_place_in_the_log_before() {
+    let mut rig = Rig::resting();
+    rig.waits(HEARTBEAT);
+    let other = Some(LogPosition { term: Term(2), index: 3 });
+    assert_eq!(rig.beats(Ok((active().0, other))), Beaten::AnotherTerm);
+    let joining = rig.registers();
+    assert_eq!(joining.seen, at(10));
+    let joined = Joined { position: other, is_continuation: false, ..welcome(7) };
+    let lost = rig.member.registered(rig.now, joining.asked, Ok(&joined)).lost;
+    assert_eq!(lost, Some(LostEnd { seen: at(10), position: other }));
+    rig.reports(true);
+}
+
+#[test]
+fn node_that_cannot_register_again_tries_once_in_each_round() {
+    let mut rig = Rig::resting();
+    rig.waits(HEARTBEAT);
+    rig.beats(Err(Failure::Broken));
+    for _ in 0..3 {
+        assert_eq!(rig.joins(Err(Failure::Broken)), Welcome::NotYet);
+        rig.waits(HEARTBEAT);
+    }
+    let late = refused(Refusal::Unauthenticated { why: String::new() });
+    assert_eq!(rig.joins(Err(late)), Welcome::NotYet, "a token may be renewed");
+    rig.waits(HEARTBEAT);
+    assert_eq!(rig.joins(Ok(&welcome(7))), Welcome::Rejoined);
+    rig.reports(true);
+}
+
+#[test]
+fn report_that_was_not_taken_is_sent_again_soon() {
+    let mut rig = Rig::node();
+    rig.beats(Ok(active()));
+    rig.reports(false);
+    rig.repeats();
+    rig.waits(HEARTBEAT);
+    rig.beats(Ok(active()));
+    rig.repeats();
+    rig.waits(HEARTBEAT);
+    rig.beats(Ok(active()));
+    rig.reports(true);
+    rig.repeats();
+}
+
+#[test]
+fn node_that_was_given_up_begins_again_as_another_process_and_reports_what_it_dropped() {
+    for is_by_policy in [false, true] {
+        let mut rig = Rig::resting();
+        rig.waits(HEARTBEAT);
+        let mut gone = Err(refused(Refusal::NodeGone { node: NodeId(7) }));
+        if is_by_policy {
+            let (reply, position) = active();
+            gone = Ok((HeartbeatReply { policy: Policy::Gone, ..reply }, position));
+        }
+        assert_eq!(rig.beats(gone), Beaten::Gone { is_expected: false });
+        assert!(!rig.begins_again());
+        let joining = rig.registers();
+        let wiped = Some(Wiped { node: NodeId(7), blocks: 2, bytes: 3 });
+        assert_eq!((joining.nonce, joining.seen, joining.wiped), (Nonce(2), at(10), wiped));
+        assert_eq!(joining.cluster, Some(ClusterId(1)));
+        rig.member.registered(rig.now, joining.asked, Err(Failure::Busy));
+        rig.waits(Millis(250));
+        assert_eq!(rig.joins(Ok(&welcome(8))), Welcome::Joined);
+        assert_eq!(rig.member.node(), Some(NodeId(8)));
+        assert_eq!(rig.member.log().wiped(), None, "it is reported once");
+    }
+}
+
+#[test]
+fn node_that_expected_its_end_waits_before_it_begins_again() {
+    let mut rig = Rig::resting();
+    rig.member.standing_mut().order(rig.now, true);
+    rig.waits(HEARTBEAT);
+    let gone = refused(Refusal::NodeGone { node: NodeId(7) });
+    assert_eq!(rig.beats(Err(gone)), Beaten::Gone { is_expected: true });
+    assert_eq!(rig.member.node(), Some(NodeId(7)), "its old copies are served");
+    rig.waits(REJOIN);
+    assert!(!rig.begins_again());
+}
+
+#[test]
+fn process_that_is_known_by_another_id_drops_everything_and_is_that_node() {
+    let mut rig = Rig::resting();
+    rig.waits(HEARTBEAT);
+    rig.beats(Err(Failure::Broken));
+    assert_eq!(rig.joins(Ok(&welcome(8))), Welcome::Another);
+    assert_eq!(rig.member.node(), Some(NodeId(7)), "until everything is dropped");
+    assert!(rig.begins_again());
+    assert_eq!((rig.member.node(), rig.member.nonce()), (Some(NodeId(8)), Nonce(1)));
+    rig.beats(Ok(active()));
+    assert_eq!(rig.next(), Step::Report(NodeId(8)));
+}
+
+#[test]
+fn process_that_was_given_up_before_its_welcome_came_goes_on_as_another() {
+    let mut rig = Rig::new();
+    let gone = refused(Refusal::NodeGone { node: NodeId(7) });
+    assert_eq!(rig.joins(Err(gone)), Welcome::Gone { is_expected: false });
+    rig.waits(Millis(250));
+    assert!(!rig.begins_again());
+    let joining = rig.registers();
+    assert_eq!((joining.nonce, joining.wiped), (Nonce(2), None));
+}
+
+#[test]
+fn start_ends_with_its_time_or_when_the_process_is_not_let_in() {
+    for (failure, now) in [
+        (refused(Refusal::Unauthenticated { why: String::new() }), Instant(0)),
+        (refused(Refusal::BadRequest { why: String::new() }), Instant(0)),
+        (Failure::Broken, START),
+        (refused(Refusal::NodeGone { node: NodeId(7) }), START),
+    ] {
+        let mut rig = Rig::new();
+        assert_eq!(rig.joins(Err(Failure::Busy)), Welcome::NotYet);
+        rig.waits(Millis(250));
+        rig.now = rig.now.max(now);
+        assert_eq!(rig.joins(Err(failure.clone())), Welcome::Never);
+        assert_eq!(rig.next(), Step::Stop(failure));
+    }
+}
+
+#[test]
+fn node_stops_when_the_namenode_will_never_take_it() {
+    let mut rig = Rig::resting();
+    rig.waits(HEARTBEAT);
+    rig.beats(Err(Failure::Broken));
+    let wrong = Refusal::WrongCluster { here: ClusterId(2), asked: ClusterId(1) };
+    assert_eq!(rig.joins(Err(refused(wrong.clone()))), Welcome::Never);
+    assert_eq!(rig.next(), Step::Stop(refused(wrong)));
+}
+
+#[test]
+fn log_that_has_lost_its_end_is_noticed() {
+    let mut rig = Rig::resting();
+    rig.waits(HEARTBEAT);
+    rig.beats(Err(Failure::Broken));
+    let joining = rig.registers();
+    assert_eq!(joining.seen, at(10));
+    let joined = Joined { position: at(4), is_continuation: false, ..welcome(7) };
+    let registration = rig.member.registered(rig.now, joining.asked, Ok(&joined));
+    assert_eq!(registration.lost, Some(LostEnd { seen: at(10), position: at(4) }));
+}

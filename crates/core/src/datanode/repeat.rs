@@ -1,0 +1,102 @@
+//! What a datanode sends of what its memory of notices wants repeated, and what the answer means.
+
+use sanderling_protocol::message::Repeat;
+use sanderling_protocol::{Instant, NodeId, NodeInfo, NodeSelector, Nonce, Refusal, Request};
+
+use super::Failure;
+use crate::notices::{Said, Saying};
+
+/// Returns the request for something that is to be said now. What the namenode knew once is
+/// repeated with the time since; the rest is a notice or recommendation like any other.
+#[must_use]
+pub fn request(saying: &Saying, now: Instant, node: NodeId, nonce: Nonce) -> Request {
+    let millis = |deadline| i64::try_from(now.until(deadline).0.max(1)).unwrap_or(i64::MAX);
+    let deadline_millis = saying.deadline.map(millis);
+    let (selector, reason) = (NodeSelector::from(node), saying.reason.clone());
+    match (saying.known_at, deadline_millis) {
+        (Some(known_at), deadline_millis) => {
+            let known_ago = now.since(known_at);
+            Request::Repeat(Repeat { node, nonce, deadline_millis, reason, known_ago })
+        }
+        (None, Some(deadline_millis)) => {
+            Request::Notice { node: selector, deadline_millis, reason }
+        }
+        (None, None) => Request::Recommend { node: selector, reason, is_withdrawn: false },
+    }
+}
+
+/// Returns what an answer says of the node, and of what was sent.
+#[must_use]
+pub fn said(now: Instant, answer: Result<&NodeInfo, &Failure>) -> Said {
+    match answer {
+        Ok(info) => Said::Stands {
+            policy: info.policy,
+            deadline: info.deadline_in.map(|left| now + left),
+            is_at_risk: info.is_at_risk,
+        },
+        Err(Failure::Refused(refusal)) if is_final(refusal) => Said::Refused,
+        Err(_) => Said::Unheard,
+    }
+}
+
+/// Tells whether to send the same again is useless.
+#[must_use]
+pub const fn is_final(refusal: &Refusal) -> bool {
+    matches!(
+        refusal,
+        Refusal::WrongState { .. }
+            | Refusal::UnknownNode { .. }
+            | Refusal::TooLarge { .. }
+            | Refusal::BadRequest { .. }
+            | Refusal::DeadlinePassed { .. }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::Millis;
+
+    use super::*;
+
+    const NOW: Instant = Instant(10_000_000);
+
+    fn sent(deadline: Option<Instant>, known_at: Option<Instant>) -> Request {
+        let saying = Saying { deadline, reason: "spot".to_owned(), known_at };
+        request(&saying, NOW, NodeId(7), Nonce(1))
+    }
+
+    #[test]
+    fn what_the_namenode_never_knew_is_given_and_what_it_knew_is_repeated() {
+        let (node, reason) = (NodeSelector::from(NodeId(7)), "spot".to_owned());
+        let soon = Some(NOW + Millis(2000));
+        let notice = |deadline_millis| Request::Notice {
+            node: node.clone(),
+            deadline_millis,
+            reason: reason.clone(),
+        };
+        assert_eq!(sent(soon, None), notice(2000));
+        assert_eq!(sent(Some(NOW), None), notice(1), "the namenode takes no notice of no time");
+        let (recommended, is_withdrawn) = (reason.clone(), false);
+        let recommend =
+            Request::Recommend { node: node.clone(), reason: recommended, is_withdrawn };
+        assert_eq!(sent(None, None), recommend);
+        let repeat = |deadline_millis| {
+            let (node, nonce, reason) = (NodeId(7), Nonce(1), reason.clone());
+            let known_ago = Millis(3000);
+            Request::Repeat(Repeat { node, nonce, deadline_millis, reason, known_ago })
+        };
+        let known_at = Some(NOW - Millis(3000));
+        assert_eq!(sent(soon, known_at), repeat(Some(2000)));
+        assert_eq!(sent(None, known_at), repeat(None));
+    }
+
+    #[test]
+    fn refusal_that_may_pass_is_no_answer() {
+        let refused = |refusal| said(NOW, Err(&Failure::Refused(refusal)));
+        let why = String::new();
+        assert_eq!(refused(Refusal::BadRequest { why: why.clone() }), Said::Refused);
+        assert_eq!(refused(Refusal::RetryAfter { after: Millis(1), why }), Said::Unheard);
+        assert_eq!(refused(Refusal::NodeGone { node: NodeId(7) }), Said::Unheard);
+        assert_eq!(said(NOW, Err(&Failure::Busy)), Said::Unheard);
+    }
+}

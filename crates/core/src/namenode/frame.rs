@@ -1,0 +1,90 @@
+//! A frame whose requests are being answered.
+
+use std::collections::VecDeque;
+
+use sanderling_protocol::{Instant, Refusal, Reply, Request};
+
+use super::Prepared;
+use super::round::{Round, is_change, is_refusal, may_place};
+use super::turn::{Answers, Decides, Origin};
+use super::weight::Weight;
+
+/// Requests that wait, and answers so far.
+#[derive(Debug)]
+pub(super) struct OpenFrame {
+    requests: VecDeque<Request>,
+    /// Of the first requests, in their order.
+    answers: Answers,
+    /// How many requests have been taken: answers and commands.
+    taken: usize,
+    /// Answers to repeats that stand behind commands of this frame, with their places.
+    early: VecDeque<(usize, Result<Reply, Refusal>)>,
+    weight: Weight,
+}
+
+impl OpenFrame {
+    pub(super) fn new(requests: Vec<Request>) -> Self {
+        let answers = Vec::with_capacity(requests.len());
+        let (taken, early, weight) = (0, VecDeque::new(), Weight::default());
+        Self { requests: requests.into(), answers, taken, early, weight }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Goes on with the requests in their order, as far as nothing hangs on a command of this frame
+    /// that is not applied yet.
+    pub(super) fn prepare(
+        &mut self,
+        now: Instant,
+        namenode: &mut impl Decides,
+        round: &mut Round,
+        origin: Origin,
+    ) {
+        let mut is_pending = false;
+        while !round.is_closed()
+            && let Some(request) = self.requests.pop_front()
+        {
+            // It may be answered or placed otherwise once the commands before it are applied.
+            let is_turned_away = may_place(&request) || (is_pending && !is_change(&request));
+            let kept = is_turned_away.then(|| request.clone());
+            let is_taken = match namenode.prepare(now, request) {
+                // Once the commands before it are applied there may be room.
+                Prepared::Log(command) if is_pending && is_refusal(&command) => false,
+                Prepared::Log(command) => {
+                    is_pending = true;
+                    round.push(namenode.catalog(), command, origin)
+                }
+                Prepared::Answer(_) if is_pending && kept.is_some() => false,
+                // A repeat is answered as it was before, whatever comes before it now.
+                Prepared::Answer(answer) if is_pending => {
+                    self.early.push_back((self.taken, answer));
+                    true
+                }
+                Prepared::Answer(answer) => {
+                    self.answers.push(self.weight.admit(answer));
+                    true
+                }
+            };
+            if !is_taken {
+                self.requests.push_front(kept.expect("kept whatever may be turned away"));
+                return;
+            }
+            self.taken += 1;
+        }
+    }
+
+    /// Takes the answer of the next command of this frame.
+    pub(super) fn answer(&mut self, answer: Result<Reply, Refusal>) {
+        self.answers.push(answer);
+        while self.early.front().is_some_and(|(place, _)| *place == self.answers.len()) {
+            self.answers.extend(self.early.pop_front().map(|(_, answer)| answer));
+        }
+    }
+
+    /// Returns the answers.
+    pub(super) fn finish(self) -> Answers {
+        self.answers
+    }
+}

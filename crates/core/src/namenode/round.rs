@@ -1,0 +1,166 @@
+//! Commands that are written together although each was prepared before the others are applied.
+
+use std::collections::BTreeMap;
+
+use sanderling_protocol::{NodeId, Request, Tier};
+
+use super::turn::Origin;
+use crate::catalog::{Action, Catalog, Command, Placement, allocated_bytes};
+
+/// The commands of one write.
+///
+/// A command that changes who may get blocks is the last of its round, and the room that the
+/// placements of a round take together is there: so every choice is still right when it is applied.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    commands: Vec<(Command, Origin)>,
+    taken: BTreeMap<(NodeId, Tier), u64>,
+    is_closed: bool,
+}
+
+impl Round {
+    /// Most commands of a round: readers wait a few milliseconds for them at most.
+    const COMMANDS_MAX: usize = 2048;
+
+    /// Tells whether nothing more may join.
+    pub(super) const fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Takes a command, unless the placements before it have taken its room: then the round is
+    /// closed and the request must be prepared again. Tells whether it was taken.
+    pub(super) fn push(&mut self, catalog: &Catalog, command: Command, origin: Origin) -> bool {
+        if !self.take_room(catalog, placed(&command.action)) {
+            self.is_closed = true;
+            return false;
+        }
+        self.is_closed =
+            changes_nodes(&command.action) || self.commands.len() + 1 >= Self::COMMANDS_MAX;
+        self.commands.push((command, origin));
+        true
+    }
+
+    /// Returns the commands in their order.
+    pub(super) fn into_commands(self) -> Vec<(Command, Origin)> {
+        self.commands
+    }
+
+    fn take_room(&mut self, catalog: &Catalog, placements: &[Placement]) -> bool {
+        let mut is_there = true;
+        for placement in placements {
+            let taken = self.taken.entry((placement.node, placement.tier)).or_default();
+            *taken += u64::from(allocated_bytes(placement.bytes_max));
+            is_there &= *taken <= catalog.node_room(placement.node, placement.tier).0;
+        }
+        // Alone, a command was prepared with all that there is.
+        is_there || self.commands.is_empty()
+    }
+}
+
+/// Tells whether a request may be turned away by [`Round::push`].
+pub(super) const fn may_place(request: &Request) -> bool {
+    match request.inner() {
+        Request::Create(request) => request.inline.is_none(),
+        Request::Append { .. } | Request::AddBlocks { .. } => true,
+        _ => false,
+    }
+}
+
+/// Tells whether a request becomes a command whatever the catalog says, unless it is a repeat.
+pub(super) const fn is_change(request: &Request) -> bool {
+    match request.inner() {
+        Request::Create(request) => request.inline.is_some(),
+        Request::MakeDirectory { .. }
+        | Request::Publish { .. }
+        | Request::Seal { .. }
+        | Request::Abort { .. }
+        | Request::RenewLeases { .. }
+        | Request::Rename { .. }
+        | Request::Delete { .. }
+        | Request::DeleteObject { .. }
+        | Request::SetTtl { .. }
+        | Request::SetAttributes { .. }
+        | Request::Concat(_) => true,
+        _ => false,
+    }
+}
+
+/// Tells whether a command only keeps what a client was refused.
+pub(super) const fn is_refusal(command: &Command) -> bool {
+    matches!(command.action.inner(), Action::Refuse(_))
+}
+
+const fn placed(action: &Action) -> &[Placement] {
+    match action.inner() {
+        Action::Create { placed, .. }
+        | Action::Append { placed, .. }
+        | Action::AddBlocks { placed, .. } => placed.as_slice(),
+        _ => &[],
+    }
+}
+
+const fn changes_nodes(action: &Action) -> bool {
+    action.changes_nodes() || matches!(action, Action::Tick)
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::message::Register;
+    use sanderling_protocol::node::TierCapacity;
+    use sanderling_protocol::{ClusterId, Instant, LeaseId, Nonce, ObjectId};
+
+    use super::*;
+    use crate::namenode::{Namenode, NamenodeConfig, Prepared};
+
+    const MIB: u32 = 1 << 20;
+
+    fn namenode() -> Namenode {
+        let mut namenode = Namenode::new(NamenodeConfig::default(), ClusterId(1));
+        let register = Register {
+            cluster: None,
+            nonce: Nonce(1),
+            name: String::new(),
+            address: "a:1".to_owned(),
+            http_address: String::new(),
+            host: String::new(),
+            tiers: vec![TierCapacity { tier: Tier::Dram, bytes: 2 << 20 }],
+            notice_min: None,
+            egress_bytes_per_second: None,
+        };
+        let prepared = namenode.prepare(Instant(1), Request::Register(register));
+        let Prepared::Log(command) = prepared else { panic!() };
+        namenode.apply(&command).result.unwrap();
+        namenode
+    }
+
+    fn add_blocks(count: usize) -> Command {
+        let placed = vec![Placement { node: NodeId(1), tier: Tier::Dram, bytes_max: MIB }; count];
+        let (object, lease, ended) = (ObjectId(1), LeaseId(1), Vec::new());
+        Command { at: Instant(1), action: Action::AddBlocks { object, lease, ended, placed } }
+    }
+
+    #[test]
+    fn placements_of_a_round_fit_together() {
+        let namenode = namenode();
+        let mut round = Round::default();
+        assert!(round.push(namenode.catalog(), add_blocks(1), Origin::Own));
+        assert!(round.push(namenode.catalog(), add_blocks(1), Origin::Own));
+        assert!(!round.push(namenode.catalog(), add_blocks(1), Origin::Own));
+        assert!(round.is_closed());
+        assert_eq!(round.into_commands().len(), 2);
+        let mut alone = Round::default();
+        assert!(alone.push(namenode.catalog(), add_blocks(3), Origin::Own));
+    }
+
+    #[test]
+    fn change_of_nodes_is_the_last_of_its_round() {
+        let namenode = namenode();
+        let mut round = Round::default();
+        assert!(round.push(namenode.catalog(), add_blocks(1), Origin::Own));
+        let notice =
+            Action::Notice { node: NodeId(1), deadline: Instant(9), reason: String::new() };
+        let notice = Command { at: Instant(1), action: notice };
+        assert!(round.push(namenode.catalog(), notice, Origin::Own));
+        assert!(round.is_closed());
+    }
+}

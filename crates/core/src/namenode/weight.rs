@@ -1,0 +1,64 @@
+//! How much the answers of one frame may hold.
+
+use sanderling_protocol::{Refusal, Reply};
+
+/// Most entries of all lists in the answers of one frame. With a hundred bytes each, and more than
+/// that for few, they nearly fill a frame; a frame of 512 listings would hold two million.
+const ENTRIES_MAX: usize = 1 << 17;
+
+/// Counts the entries of a frame's answers.
+#[derive(Debug, Default)]
+pub struct Weight(usize);
+
+impl Weight {
+    /// Lets an answer pass, or puts a refusal in its place when those before it hold too much.
+    ///
+    /// # Errors
+    /// The answer's own refusal, or [`Refusal::TooLarge`]: ask for less at once.
+    pub fn admit(&mut self, answer: Result<Reply, Refusal>) -> Result<Reply, Refusal> {
+        let entries = entries(&answer);
+        let is_first = self.0 == 0;
+        self.0 = self.0.saturating_add(entries);
+        if self.0 <= ENTRIES_MAX || is_first || entries <= 1 {
+            return answer;
+        }
+        Err(Refusal::TooLarge {
+            what: "the frame's answers together, in entries: ask for less at once".to_owned(),
+            value: self.0 as u64,
+            limit: ENTRIES_MAX as u64,
+        })
+    }
+}
+
+const fn entries(answer: &Result<Reply, Refusal>) -> usize {
+    match answer {
+        Ok(Reply::Entries { entries, .. }) => entries.len(),
+        Ok(Reply::Found(lookups)) => lookups.found.len() + lookups.blocks.len(),
+        Ok(Reply::Layout(layout)) => layout.blocks.len() + layout.places.len(),
+        Ok(Reply::Candidates { candidates, .. }) => candidates.len(),
+        Ok(Reply::Nodes(nodes) | Reply::Drains { nodes, .. }) => nodes.len(),
+        Ok(Reply::Jobs(jobs)) => jobs.len(),
+        Ok(Reply::Events(events)) => events.len(),
+        Ok(Reply::Drop { blocks }) => blocks.len(),
+        Ok(Reply::Report(report)) => report.losses.len(),
+        Ok(Reply::Fsck(report)) => report.lost_objects.len() + report.problems.len(),
+        Err(Refusal::DataUnavailable { ranges, .. }) => ranges.len(),
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::BlockId;
+
+    use super::*;
+
+    #[test]
+    fn long_answers_are_refused_after_long_answers_and_short_ones_pass() {
+        let long = || Ok(Reply::Drop { blocks: vec![BlockId(1); ENTRIES_MAX] });
+        let mut weight = Weight::default();
+        assert!(weight.admit(long()).is_ok());
+        assert!(matches!(weight.admit(long()), Err(Refusal::TooLarge { .. })));
+        assert_eq!(weight.admit(Ok(Reply::Done)), Ok(Reply::Done));
+    }
+}

@@ -1,0 +1,647 @@
+//! What a datanode remembers of its own notices, so that none is forgotten with the namenode's log.
+//!
+//! A source shows a notice, the namenode hears it and writes it down. If the namenode then loses
+//! the end of its log, it takes the node for active again, and nobody would say otherwise. So the
+//! datanode remembers what its sources show and what the namenode knew, compares that with each
+//! answer of the namenode, and repeats what is missing there.
+//!
+//! An operator may take a notice back while its source goes on showing it. A repetition therefore
+//! says when the namenode knew of the notice last. A namenode that has a later cancellation in its
+//! log leaves the node active, and the datanode takes that for the last word on this notice. A
+//! notice with an earlier deadline is another one, and one with a later deadline is another one
+//! after the one before was taken back.
+//!
+//! The end of a log that gets lost may hold the earlier of two notices only. So an answer that
+//! names a later deadline than one before is no better than one that names none. A deadline that
+//! is earlier than all that is shown here, and that no source here ever gave, was given by an
+//! operator: a source that shows its own notice no more does not take that one back.
+
+use std::collections::BTreeMap;
+
+use sanderling_protocol::{Instant, Millis, Policy};
+
+use crate::catalog::AFTER_ABSENCE_MAX;
+
+/// Pause between two repetitions of a notice.
+pub const REPEAT_EVERY: Millis = Millis(1000);
+
+/// Pause between two repetitions of a recommendation, of which heartbeats say nothing.
+pub const RECOMMEND_EVERY: Millis = Millis(10_000);
+
+/// How much earlier a deadline must be than the one before to be another notice.
+pub const EARLIER: Millis = Millis(500);
+
+/// The reason of a notice that came from the namenode itself.
+const FROM_NAMENODE: &str = "repeated by the datanode: the namenode had it and lost it";
+
+/// The source of notices that an operator gave to the namenode.
+const NAMENODE: &str = "namenode";
+
+/// Most deadlines of sources that are remembered, the newest: beyond them a notice of a source that
+/// shows it no more may be taken for one of an operator, and the node drains.
+const GIVEN_MAX: usize = 16;
+
+/// What one incarnation of a datanode remembers.
+#[derive(Debug, Clone)]
+pub struct Notices {
+    shown: BTreeMap<String, Shown>,
+    recommended: BTreeMap<String, Recommended>,
+    known: Option<Known>,
+    /// The deadline by which the namenode drains the node instead, if it is later than the known
+    /// one.
+    later: Option<Instant>,
+    /// Deadlines that sources here gave since the node was active last, those of sources that show
+    /// nothing any more among them: the namenode keeps the earliest until it is taken back.
+    given: Vec<Instant>,
+    /// Whether the namenode may be another process, by whose clock deadlines lie elsewhere.
+    is_anew: bool,
+    policy: Policy,
+    repeat_at: Instant,
+}
+
+/// A notice that a source shows.
+#[derive(Debug, Clone)]
+struct Shown {
+    deadline: Instant,
+    reason: String,
+    heard: Heard,
+}
+
+/// What the namenode made of something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Not,
+    Yes,
+    /// Somebody took it back, or it cannot be given: it is not said again.
+    Over,
+}
+
+/// A recommendation that a source shows.
+#[derive(Debug, Clone)]
+struct Recommended {
+    reason: String,
+    known_at: Option<Instant>,
+    is_over: bool,
+    repeat_at: Instant,
+}
+
+/// The notice that the namenode knew of last.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    deadline: Instant,
+    /// A moment at which it surely knew.
+    at: Instant,
+    /// The fence was lifted by an order: most likely the notice was taken back.
+    is_unfenced: bool,
+}
+
+/// Something to say to the namenode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Saying {
+    /// Of a notice; `None` for a recommendation.
+    pub deadline: Option<Instant>,
+    /// Why.
+    pub reason: String,
+    /// When the namenode knew of it last; `None` if it never did.
+    pub known_at: Option<Instant>,
+}
+
+/// What the namenode answered to a [`Saying`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    /// How the node stands now, with the deadline of its notice.
+    Stands {
+        /// What is wanted of it.
+        policy: Policy,
+        /// The deadline.
+        deadline: Option<Instant>,
+        /// Whether it counts as recommended to leave.
+        is_at_risk: bool,
+    },
+    /// It will never be taken.
+    Refused,
+    /// Nobody answered.
+    Unheard,
+}
+
+impl Default for Notices {
+    fn default() -> Self {
+        let (shown, recommended) = (BTreeMap::new(), BTreeMap::new());
+        let (known, policy, repeat_at) = (None, Policy::Active, Instant(0));
+        let (later, given, is_anew) = (None, Vec::new(), false);
+        Self { shown, recommended, known, later, given, is_anew, policy, repeat_at }
+    }
+}
+
+impl Notices {
+    /// Tells whether a source shows a notice, as far as is remembered.
+    #[must_use]
+    pub fn shows(&self, source: &str) -> bool {
+        self.shown.contains_key(source)
+    }
+
+    /// Takes what a source shows. Returns whether it is news: another notice than before.
+    pub fn show(&mut self, source: &str, deadline: Instant, reason: &str) -> bool {
+        let is_same = |before: &Shown| {
+            let is_later = deadline > before.deadline + EARLIER;
+            let is_earlier = deadline + EARLIER < before.deadline;
+            // Of a source that gives several the earliest counts, until it was taken back.
+            let is_news = is_earlier || (is_later && before.heard == Heard::Over);
+            !is_news
+        };
+        if self.shown.get(source).is_some_and(is_same) {
+            return false;
+        }
+        let shown = Shown { deadline, reason: reason.to_owned(), heard: Heard::Not };
+        self.shown.insert(source.to_owned(), shown);
+        self.give(deadline);
+        self.repeat_at = Instant(0);
+        true
+    }
+
+    /// Notes that a deadline comes from a source here.
+    fn give(&mut self, deadline: Instant) {
+        if self.given.len() == GIVEN_MAX {
+            self.given.remove(0);
+        }
+        self.given.push(deadline);
+    }
+
+    /// Tells whether a source here gave a deadline, also one that shows nothing any more.
+    fn is_given(&self, deadline: Instant) -> bool {
+        let is_near =
+            |given: &Instant| *given <= deadline + EARLIER && deadline <= *given + EARLIER;
+        self.given.iter().any(is_near)
+    }
+
+    /// Takes that a source shows its notice no more. Returns whether another source still shows
+    /// one, so that the node must not become active again.
+    pub fn hide(&mut self, source: &str) -> bool {
+        self.shown.remove(source);
+        let is_other = self.shown.values().any(|shown| shown.heard != Heard::Over);
+        if !is_other {
+            (self.known, self.later) = (None, None);
+        }
+        debug_assert!(self.is_consistent(), "what nobody shows is not repeated");
+        is_other
+    }
+
+    /// Tells whether another source than this one shows a notice.
+    #[must_use]
+    pub fn shows_beside(&self, source: &str) -> bool {
+        let mut others = self.shown.iter().filter(|(other, _)| *other != source);
+        others.any(|(_, shown)| shown.heard != Heard::Over)
+    }
+
+    /// Goes on as another incarnation, of which the namenode knows nothing: what it had heard of
+    /// the one before and is still to come is to be said again.
+    pub fn begin_again(&mut self, now: Instant) {
+        let known = self.known.take().filter(|known| known.deadline > now);
+        // What a source gave is said again for as long as the source shows it.
+        if let Some(known) = known.filter(|known| !self.is_given(known.deadline)) {
+            let (deadline, reason) = (known.deadline, FROM_NAMENODE.to_owned());
+            let shown = Shown { deadline, reason, heard: Heard::Not };
+            self.shown.entry(NAMENODE.to_owned()).or_insert(shown);
+        }
+        self.shown.retain(|_, shown| shown.deadline > now && shown.heard != Heard::Over);
+        for shown in self.shown.values_mut() {
+            shown.heard = Heard::Not;
+        }
+        let is_to_come = |it: &Shown| it.heard == Heard::Not && it.deadline > now;
+        debug_assert!(self.shown.values().all(is_to_come), "a new incarnation says all of it");
+        debug_assert!(self.known.is_none(), "the namenode knows nothing of it");
+        self.recommended.clear();
+        self.later = None;
+        self.policy = Policy::Active;
+        self.repeat_at = Instant(0);
+    }
+
+    /// Takes what a source recommends, after the namenode was told at `known_at`.
+    pub fn recommend(&mut self, source: &str, reason: &str, known_at: Option<Instant>) {
+        let repeat_at = known_at.map_or(Instant(0), |at| at + RECOMMEND_EVERY);
+        let reason = reason.to_owned();
+        let recommended = Recommended { reason, known_at, is_over: false, repeat_at };
+        self.recommended.insert(source.to_owned(), recommended);
+    }
+
+    /// Takes that a source recommends nothing any more.
+    pub fn withdraw(&mut self, source: &str) {
+        self.recommended.remove(source);
+    }
+
+    /// Takes how the node stands by an answer of the namenode. `asked_at`: when that was asked.
+    pub fn stands(&mut self, asked_at: Instant, policy: Policy, deadline: Option<Instant>) {
+        self.policy = policy;
+        self.later = None;
+        if policy == Policy::Active {
+            let shown = self.shown.values().filter(|shown| shown.heard != Heard::Over);
+            self.given = shown.map(|shown| shown.deadline).collect();
+        }
+        // A welcome names no deadline.
+        let is_noticed = matches!(policy, Policy::Draining | Policy::Drained);
+        let Some(deadline) = deadline.filter(|_| policy != Policy::Active) else {
+            let unheard = self.shown.values_mut().filter(|it| it.heard == Heard::Not);
+            unheard.filter(|_| is_noticed).for_each(|it| it.heard = Heard::Yes);
+            return;
+        };
+        let is_lost =
+            |known: &Known| known.deadline > asked_at && known.deadline + EARLIER < deadline;
+        if self.known.as_ref().is_some_and(is_lost) {
+            self.later = Some(deadline);
+        } else {
+            self.know(asked_at, deadline);
+        }
+        for shown in self.shown.values_mut() {
+            if shown.deadline + EARLIER >= deadline {
+                shown.heard = Heard::Yes;
+            }
+        }
+        debug_assert!(self.is_consistent(), "a lost notice is earlier than what is there");
+    }
+
+    /// Tells whether a later deadline of the namenode is noted only beside an earlier one that is
+    /// known.
+    fn is_consistent(&self) -> bool {
+        let is_earlier =
+            |later: Instant| self.known.is_some_and(|known| known.deadline + EARLIER < later);
+        self.later.is_none_or(is_earlier)
+    }
+
+    /// Notes the deadline of the namenode.
+    fn know(&mut self, at: Instant, deadline: Instant) {
+        let before = self.known.replace(Known { deadline, at, is_unfenced: false });
+        if std::mem::take(&mut self.is_anew)
+            && before.is_some_and(|known| self.is_given(known.deadline))
+        {
+            // The same notice by another clock.
+            self.give(deadline);
+        }
+        if self.is_given(deadline) {
+            return;
+        }
+        // What is estimated from an answer errs to the later side.
+        let mut mine = self.shown.values().filter(|shown| shown.heard != Heard::Over);
+        if mine.all(|shown| deadline + EARLIER < shown.deadline) {
+            let (reason, heard) = (FROM_NAMENODE.to_owned(), Heard::Yes);
+            self.shown.insert(NAMENODE.to_owned(), Shown { deadline, reason, heard });
+        }
+    }
+
+    /// Takes that the namenode may be another process than before: everything is compared at once.
+    pub fn registered(&mut self) {
+        self.is_anew = true;
+        self.repeat_at = Instant(0);
+        for recommended in self.recommended.values_mut() {
+            recommended.repeat_at = Instant(0);
+        }
+    }
+
+    /// Takes an order that lifted the fence. Whether the notice was taken back, the namenode's
+    /// answer to the next repetition says.
+    pub fn unfenced(&mut self) {
+        if let Some(known) = &mut self.known {
+            known.is_unfenced = true;
+        }
+        self.repeat_at = Instant(0);
+    }
+
+    /// Tells whether writes are to be refused though the namenode takes the node for active: the
+    /// machine ends whether or not the namenode knows.
+    #[must_use]
+    pub fn must_fence(&self, now: Instant) -> bool {
+        let is_unheard = |shown: &Shown| shown.heard == Heard::Not && shown.deadline > now;
+        let is_lost = |known: &Known| known.deadline > now && !known.is_unfenced;
+        self.shown.values().any(is_unheard) || self.known.as_ref().is_some_and(is_lost)
+    }
+
+    /// Returns what is to be said now, if anything is; it is not said twice within a second.
+    pub fn to_say(&mut self, now: Instant) -> Option<Saying> {
+        if let Some(saying) = self.notice_to_say(now) {
+            if now < self.repeat_at {
+                return None;
+            }
+            self.repeat_at = now + REPEAT_EVERY;
+            return Some(saying);
+        }
+        if self.policy != Policy::Active {
+            return None;
+        }
+        let is_due = |it: &&mut Recommended| !it.is_over && it.repeat_at <= now;
+        let due = self.recommended.values_mut().find(is_due)?;
+        due.repeat_at = now + RECOMMEND_EVERY;
+        let (reason, known_at) = (due.reason.clone(), due.known_at);
+        Some(Saying { deadline: None, reason, known_at })
+    }
+
+    fn notice_to_say(&self, now: Instant) -> Option<Saying> {
+        let left = || self.shown.values().filter(|shown| shown.deadline > now);
+        let earliest = |heard: Heard| {
+            let of_kind = left().filter(move |shown| shown.heard == heard);
+            of_kind.min_by_key(|shown| shown.deadline)
+        };
+        if let Some(shown) = earliest(Heard::Not) {
+            let (deadline, reason) = (Some(shown.deadline), shown.reason.clone());
+            return Some(Saying { deadline, reason, known_at: None });
+        }
+        let soonest = match (self.policy, self.later) {
+            (Policy::Active, _) => now,
+            // After an absence the namenode itself leaves nodes more time, but never so much.
+            (_, Some(_)) => now + AFTER_ABSENCE_MAX,
+            (_, None) => return None,
+        };
+        let known = self.known.filter(|known| known.deadline > soonest)?;
+        let shown = earliest(Heard::Yes);
+        let reason = shown.map_or(FROM_NAMENODE, |shown| shown.reason.as_str()).to_owned();
+        Some(Saying { deadline: Some(known.deadline), reason, known_at: Some(known.at) })
+    }
+
+    /// Takes the answer to what was said at `asked_at`.
+    pub fn said(&mut self, asked_at: Instant, saying: &Saying, said: Said) {
+        match (said, saying.deadline) {
+            (Said::Unheard, _) => {}
+            (Said::Stands { policy, deadline, .. }, Some(_)) => {
+                let was_known = saying.known_at.is_some();
+                self.stands(asked_at, policy, deadline);
+                if policy == Policy::Active && was_known {
+                    self.notice_is_over(Heard::Yes);
+                } else if let Some(later) = self.later.filter(|_| was_known) {
+                    self.earlier_is_over(asked_at, later);
+                }
+            }
+            (Said::Refused, Some(_)) => {
+                let given = if saying.known_at.is_some() { Heard::Yes } else { Heard::Not };
+                self.notice_is_over(given);
+            }
+            (Said::Stands { policy, is_at_risk, .. }, None) => {
+                let is_known = is_at_risk || policy != Policy::Active;
+                for recommended in self.recommended_as(&saying.reason) {
+                    recommended.is_over = !is_known;
+                    recommended.known_at = is_known.then_some(asked_at);
+                }
+            }
+            (Said::Refused, None) => {
+                self.recommended_as(&saying.reason).for_each(|it| it.is_over = true);
+            }
+        }
+    }
+
+    fn recommended_as(&mut self, reason: &str) -> impl Iterator<Item = &mut Recommended> {
+        self.recommended.values_mut().filter(move |it| it.reason == reason)
+    }
+
+    /// Takes that the namenode leaves the node its later deadline: the earlier notice was taken
+    /// back before the later one was given.
+    fn earlier_is_over(&mut self, asked_at: Instant, later: Instant) {
+        for shown in self.shown.values_mut() {
+            if shown.heard == Heard::Yes && shown.deadline + EARLIER < later {
+                shown.heard = Heard::Over;
+            }
+        }
+        self.later = None;
+        self.know(asked_at, later);
+        debug_assert!(self.known.is_some_and(|known| known.deadline == later), "it holds now");
+    }
+
+    fn notice_is_over(&mut self, given: Heard) {
+        (self.known, self.later) = (None, None);
+        for shown in self.shown.values_mut().filter(|shown| shown.heard == given) {
+            shown.heard = Heard::Over;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEADLINE: Instant = Instant(60_000_000);
+
+    fn at(seconds: u64) -> Instant {
+        Instant(seconds * 1_000_000)
+    }
+
+    fn stands(policy: Policy) -> Said {
+        let deadline = (policy != Policy::Active).then_some(DEADLINE);
+        Said::Stands { policy, deadline, is_at_risk: false }
+    }
+
+    /// Returns what is remembered of a notice that the namenode has.
+    fn heard() -> Notices {
+        let mut notices = Notices::default();
+        assert!(notices.show("aws", DEADLINE, "spot"));
+        let saying = notices.to_say(at(1)).unwrap();
+        assert_eq!((saying.deadline, saying.known_at), (Some(DEADLINE), None));
+        notices.said(at(1), &saying, stands(Policy::Draining));
+        assert_eq!(notices.to_say(at(5)), None);
+        assert!(!notices.show("aws", DEADLINE + Millis(20), "spot"), "it is the same");
+        notices
+    }
+
+    #[test]
+    fn notice_that_nobody_heard_is_said_again_and_fences_meanwhile() {
+        let mut notices = Notices::default();
+        notices.show("webhook", DEADLINE, "spot");
+        let saying = notices.to_say(at(1)).unwrap();
+        notices.said(at(1), &saying, Said::Unheard);
+        notices.stands(at(1), Policy::Active, None);
+        assert!(notices.must_fence(at(1)));
+        assert_eq!(notices.to_say(Instant(1_999_999)), None, "not twice within a second");
+        assert_eq!(notices.to_say(at(2)), Some(saying));
+        assert_eq!(notices.to_say(at(60)), None, "its deadline has passed");
+        assert!(!notices.must_fence(at(60)));
+    }
+
+    #[test]
+    fn notice_that_the_namenode_forgot_is_repeated_with_the_moment_it_was_known() {
+        let mut notices = heard();
+        notices.stands(at(9), Policy::Drained, Some(DEADLINE));
+        notices.registered();
+        notices.stands(at(10), Policy::Active, None);
+        assert!(notices.must_fence(at(10)));
+        let saying = notices.to_say(at(10)).unwrap();
+        assert_eq!((saying.known_at, saying.reason.as_str()), (Some(at(9)), "spot"));
+        notices.said(at(10), &saying, stands(Policy::Draining));
+        assert_eq!(notices.to_say(at(20)), None);
+    }
+
+    #[test]
+    fn notice_of_an_operator_is_repeated_too() {
+        let mut notices = Notices::default();
+        notices.stands(at(3), Policy::Draining, Some(DEADLINE));
+        notices.stands(at(4), Policy::Active, None);
+        let saying = notices.to_say(at(4)).unwrap();
+        assert_eq!((saying.deadline, saying.known_at), (Some(DEADLINE), Some(at(3))));
+    }
+
+    #[test]
+    fn notice_that_was_taken_back_is_not_repeated_but_an_earlier_one_is_given() {
+        let mut notices = heard();
+        notices.unfenced();
+        notices.stands(at(10), Policy::Active, None);
+        assert!(!notices.must_fence(at(10)), "the order lifted the fence");
+        let saying = notices.to_say(at(10)).unwrap();
+        notices.said(at(10), &saying, stands(Policy::Active));
+        assert!(!notices.show("aws", DEADLINE, "spot"));
+        assert_eq!(notices.to_say(at(30)), None);
+        assert!(!notices.must_fence(at(30)));
+        assert!(notices.show("aws", at(40), "sooner"));
+        assert_eq!(notices.to_say(at(30)).unwrap().known_at, None);
+    }
+
+    #[test]
+    fn source_that_shows_nothing_leaves_what_another_shows() {
+        let mut notices = heard();
+        notices.show("file", at(70), "mine");
+        let saying = notices.to_say(at(6)).unwrap();
+        notices.said(at(6), &saying, stands(Policy::Draining));
+        assert!(notices.hide("file"), "the cloud still says so");
+        assert!(!notices.hide("aws"));
+        notices.stands(at(7), Policy::Active, None);
+        assert_eq!(notices.to_say(at(8)), None);
+    }
+
+    /// Returns what is remembered of an operator's notice that was overtaken by a source's.
+    fn overtaken(sooner: Instant) -> Notices {
+        let mut notices = Notices::default();
+        notices.stands(at(1), Policy::Draining, Some(DEADLINE));
+        notices.show("aws", sooner, "spot");
+        let saying = notices.to_say(at(2)).unwrap();
+        let said =
+            Said::Stands { policy: Policy::Draining, deadline: Some(sooner), is_at_risk: false };
+        notices.said(at(2), &saying, said);
+        assert_eq!(notices.to_say(at(3)), None);
+        notices
+    }
+
+    #[test]
+    fn earlier_deadline_that_was_lost_is_said_while_the_node_drains_for_a_later_one() {
+        let mut notices = overtaken(at(40));
+        notices.registered();
+        // Late by as much as an answer takes.
+        notices.stands(at(5), Policy::Draining, Some(at(40) + Millis(400)));
+        assert_eq!(notices.to_say(at(5)), None);
+        notices.stands(at(6), Policy::Draining, Some(DEADLINE));
+        let saying = notices.to_say(at(6)).unwrap();
+        let deadline = at(40) + Millis(400);
+        assert_eq!((saying.deadline, saying.reason.as_str()), (Some(deadline), "spot"));
+        assert_eq!(saying.known_at, Some(at(5)));
+        notices.said(at(6), &saying, Said::Unheard);
+        assert_eq!(notices.to_say(at(7)), Some(saying.clone()), "it is repeated until it is heard");
+        let said =
+            Said::Stands { policy: Policy::Draining, deadline: Some(at(40)), is_at_risk: false };
+        notices.said(at(7), &saying, said);
+        assert_eq!(notices.to_say(at(9)), None);
+        // So late a deadline may be one that the namenode has put off after an absence.
+        notices.stands(at(30), Policy::Draining, Some(at(41)));
+        assert_eq!(notices.to_say(at(30)), None);
+    }
+
+    #[test]
+    fn later_deadline_stays_after_the_earlier_notice_was_taken_back() {
+        let mut notices = overtaken(at(40));
+        notices.stands(at(6), Policy::Draining, Some(DEADLINE));
+        let saying = notices.to_say(at(6)).unwrap();
+        notices.said(at(6), &saying, stands(Policy::Draining));
+        assert_eq!(notices.to_say(at(8)), None, "the namenode has the last word");
+        notices.stands(at(8), Policy::Active, None);
+        assert_eq!(notices.to_say(at(8)).unwrap().deadline, Some(DEADLINE), "of this one, too");
+    }
+
+    #[test]
+    fn later_deadline_holds_when_the_earlier_one_has_passed() {
+        let mut notices = overtaken(at(40));
+        notices.stands(at(41), Policy::Draining, Some(DEADLINE));
+        assert_eq!(notices.to_say(at(41)), None);
+        notices.stands(at(42), Policy::Active, None);
+        assert_eq!(notices.to_say(at(42)).unwrap().deadline, Some(DEADLINE));
+    }
+
+    #[test]
+    fn new_notice_after_a_cancelled_one_is_remembered() {
+        let mut notices = heard();
+        notices.stands(at(10), Policy::Active, None);
+        let saying = notices.to_say(at(10)).unwrap();
+        notices.said(at(10), &saying, stands(Policy::Active));
+        assert!(!notices.show("aws", DEADLINE + Millis(400), "spot"), "it is the same");
+        assert!(notices.show("aws", at(90), "again"));
+        assert!(notices.must_fence(at(11)));
+        let saying = notices.to_say(at(11)).unwrap();
+        assert_eq!((saying.deadline, saying.known_at), (Some(at(90)), None));
+        assert!(!notices.show("aws", at(99), "and again"), "the earlier one holds");
+    }
+
+    #[test]
+    fn notice_of_a_source_that_shows_nothing_more_is_no_notice_of_an_operator() {
+        let mut notices = Notices::default();
+        let (first, second) = (at(20), at(40));
+        assert!(notices.show("file", first, "spot"));
+        assert!(notices.show("webhook", second, "spot"));
+        notices.stands(at(0), Policy::Draining, Some(first));
+        assert!(notices.hide("file"), "the other one still shows its notice");
+        notices.stands(at(0), Policy::Draining, Some(first));
+        assert!(!notices.shows_beside("webhook"), "nobody else wants the node to leave");
+        // Another incarnation is not told of what was taken back.
+        let mut next = notices.clone();
+        next.begin_again(at(0));
+        assert_eq!(next.to_say(at(0)).unwrap().deadline, Some(second));
+        assert!(!notices.hide("webhook"));
+        notices.stands(at(0), Policy::Active, None);
+        notices.stands(at(0), Policy::Draining, Some(first));
+        assert!(notices.shows_beside("webhook"), "given by an operator, after all was over");
+    }
+
+    #[test]
+    fn deadline_by_the_clock_of_another_namenode_is_the_same_notice() {
+        let mut notices = Notices::default();
+        assert!(notices.show("file", at(40), "spot"));
+        notices.stands(at(0), Policy::Draining, Some(at(40)));
+        notices.registered();
+        notices.stands(at(0), Policy::Draining, Some(at(33)));
+        notices.stands(at(0), Policy::Draining, Some(at(33) + Millis(100)));
+        assert!(!notices.shows_beside("file"));
+    }
+
+    #[test]
+    fn source_that_shows_nothing_leaves_what_an_operator_gave() {
+        let mut notices = heard();
+        assert!(!notices.shows_beside("aws"));
+        // What is estimated from a slow answer is no other notice.
+        notices.stands(at(6), Policy::Draining, Some(DEADLINE + Millis(3000)));
+        notices.stands(at(7), Policy::Draining, Some(DEADLINE));
+        assert!(!notices.shows_beside("aws"));
+        notices.stands(at(8), Policy::Draining, Some(at(30)));
+        assert!(notices.shows_beside("aws"), "an operator wants it sooner");
+        assert!(notices.hide("aws"));
+        notices.stands(at(9), Policy::Active, None);
+        assert_eq!(notices.to_say(at(9)).unwrap().deadline, Some(at(30)));
+        // An operator's notice that a source's came after is kept in mind, too.
+        assert!(overtaken(at(40)).shows_beside("aws"));
+    }
+
+    #[test]
+    fn recommendation_is_repeated_seldom_and_at_once_after_a_registration() {
+        let mut notices = Notices::default();
+        notices.recommend("aws", "rebalance", Some(at(1)));
+        assert_eq!(notices.to_say(at(5)), None);
+        notices.registered();
+        let saying = notices.to_say(at(5)).unwrap();
+        assert_eq!((saying.deadline, saying.known_at), (None, Some(at(1))));
+        let at_risk = Said::Stands { policy: Policy::Active, deadline: None, is_at_risk: true };
+        notices.said(at(5), &saying, at_risk);
+        let saying = notices.to_say(at(15)).unwrap();
+        assert_eq!(saying.known_at, Some(at(5)));
+        notices.said(at(15), &saying, stands(Policy::Active));
+        notices.registered();
+        assert_eq!(notices.to_say(at(99)), None, "an operator took it back");
+    }
+
+    #[test]
+    fn refused_notice_is_not_said_for_ever() {
+        let mut notices = Notices::default();
+        notices.show("webhook", DEADLINE, "spot");
+        let saying = notices.to_say(at(1)).unwrap();
+        notices.said(at(1), &saying, Said::Refused);
+        assert_eq!(notices.to_say(at(9)), None);
+        assert!(!notices.must_fence(at(9)));
+    }
+}
