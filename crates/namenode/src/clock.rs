@@ -2,7 +2,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sanderling_protocol::Instant;
+use sanderling_core::namenode::start_time;
+use sanderling_protocol::{Instant, Millis};
+use tracing::warn;
+
+/// A step that is worth a look.
+const STEP_WARNED: Millis = Millis(3600 * 1000);
 
 /// A clock that never goes back, not even behind what the journal holds.
 #[derive(Debug, Clone, Copy)]
@@ -12,11 +17,21 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Returns a clock that starts at the machine's time, or at `floor` if that lies behind it.
+    /// Returns a clock that starts at the machine's time, or at `floor`, the time of the log's last
+    /// command, if that lies behind it. It starts no later than 30 days after the floor.
     pub(crate) fn start(floor: Instant) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let wall = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
-        Self { started: std::time::Instant::now(), base: wall.max(floor.0) }
+        let wall = Instant(u64::try_from(since.as_micros()).unwrap_or(u64::MAX));
+        let base = start_time(floor, wall);
+        let (behind, ahead) = (floor.since(wall), wall.since(floor));
+        if floor.0 > 0 && ahead.max(behind) > STEP_WARNED {
+            warn!(
+                ahead_millis = ahead.0,
+                behind_millis = behind.0,
+                "the machine's clock is far from the log's last command: is it right?"
+            );
+        }
+        Self { started: std::time::Instant::now(), base: base.0 }
     }
 
     /// Returns the time now.

@@ -1,18 +1,45 @@
 //! The namenode's directory: one lock, journal segments and snapshots, each named after the number
 //! of commands that came before it.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thiserror::Error;
 
 use crate::error::StartError;
+use crate::files::{Files, RealFiles, Stored, Window};
+
+/// The file that says that a sync has failed.
+const SUSPECT: &str = "sync-failed";
 
 /// The directory of a running namenode, locked against a second one.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
+    files: Arc<dyn Files>,
     /// Locked as long as it is open; the kernel unlocks it when the process dies.
-    _lock: File,
+    _lock: Option<File>,
+}
+
+/// Why a file was not published.
+#[derive(Debug, Error)]
+pub(crate) enum PublishError {
+    /// It is not there.
+    #[error("{0}")]
+    NotThere(io::Error),
+    /// A sync has failed: nobody knows what the disk has.
+    #[error("sync: {0}")]
+    Unsynced(io::Error),
+}
+
+impl From<PublishError> for io::Error {
+    fn from(error: PublishError) -> Self {
+        match error {
+            PublishError::NotThere(error) | PublishError::Unsynced(error) => error,
+        }
+    }
 }
 
 /// The numbered files of one kind.
@@ -38,7 +65,8 @@ impl Directory {
             let path = path.to_owned();
             move |cause| StartError::Files { what, path, cause }
         };
-        fs::create_dir_all(path).map_err(fail("make directory", path))?;
+        let files: Arc<dyn Files> = Arc::new(RealFiles);
+        files.make_directory(path).map_err(fail("make directory", path))?;
         let lock_path = path.join("lock");
         let lock = File::options()
             .create(true)
@@ -53,9 +81,26 @@ impl Directory {
             }
             Err(TryLockError::Error(cause)) => return Err(fail("lock", &lock_path)(cause)),
         }
-        let directory = Self { path: path.to_owned(), _lock: lock };
-        directory.remove_temporary().map_err(fail("clean", path))?;
+        Self::ready(path, files, Some(lock))
+    }
+
+    /// Opens a directory of other files, which nobody else has.
+    #[cfg(test)]
+    pub(crate) fn of(path: &Path, files: Arc<dyn Files>) -> Result<Self, StartError> {
+        Self::ready(path, files, None)
+    }
+
+    fn ready(path: &Path, files: Arc<dyn Files>, lock: Option<File>) -> Result<Self, StartError> {
+        let fail = |cause| StartError::Files { what: "clean", path: path.to_owned(), cause };
+        let directory = Self { path: path.to_owned(), files, _lock: lock };
+        directory.remove_temporary().map_err(fail)?;
+        // The process before may have ended between a rename and its sync.
+        directory.sync().map_err(fail)?;
         Ok(directory)
+    }
+
+    pub(crate) fn files(&self) -> &Arc<dyn Files> {
+        &self.files
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -72,56 +117,116 @@ impl Directory {
     pub(crate) fn list(&self, kind: Kind) -> io::Result<Vec<u64>> {
         let (prefix, suffix) = kind.parts();
         let mut numbers = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
-            let name = entry?.file_name();
-            let name = name.to_str().and_then(|name| name.strip_prefix(prefix));
-            let number = name.and_then(|name| name.strip_suffix(suffix));
+        for name in self.files.names(&self.path)? {
+            let number = name.strip_prefix(prefix).and_then(|name| name.strip_suffix(suffix));
             numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
         }
         numbers.sort_unstable();
         Ok(numbers)
     }
 
+    /// Returns the bytes of a numbered file, 0 if it is not there.
+    pub(crate) fn bytes(&self, kind: Kind, index: u64) -> u64 {
+        let file = self.files.open(&self.file(kind, index));
+        file.and_then(|file| file.length()).unwrap_or(0)
+    }
+
     /// Makes a file appear whole or not at all: written beside its place, synced, renamed.
-    pub(crate) fn publish(&self, target: &Path, parts: &[&[u8]]) -> io::Result<File> {
+    pub(crate) fn publish(
+        &self,
+        target: &Path,
+        parts: &[&[u8]],
+    ) -> Result<Arc<dyn Stored>, PublishError> {
         let temporary = target.with_extension("tmp");
         let written = (|| {
-            let mut file = File::create(&temporary)?;
+            let file = self.files.create(&temporary).map_err(PublishError::NotThere)?;
+            let mut at = 0;
             for part in parts {
-                io::Write::write_all(&mut file, part)?;
+                file.write_at(part, at).map_err(PublishError::NotThere)?;
+                at += part.len() as u64;
             }
-            file.sync_all()?;
-            fs::rename(&temporary, target)?;
-            self.sync()?;
+            file.sync().map_err(PublishError::Unsynced)?;
+            self.files.rename(&temporary, target).map_err(PublishError::NotThere)?;
+            self.sync().map_err(PublishError::Unsynced)?;
             Ok(file)
         })();
         if written.is_err() {
             // The error that matters is the one above; a left-over is removed at the next start.
-            let _ = fs::remove_file(&temporary);
+            let _ = self.files.remove(&temporary);
         }
         written
     }
 
     /// Makes renames and removals durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
+        self.files.sync_directory(&self.path)
     }
 
-    /// Removes segments and snapshots that the snapshot at `index` makes unnecessary.
-    pub(crate) fn prune(&self, index: u64) -> io::Result<()> {
-        for kind in [Kind::Journal, Kind::Snapshot] {
-            for old in self.list(kind)?.into_iter().filter(|old| *old < index) {
-                fs::remove_file(self.file(kind, old))?;
+    /// Saves the end of a file beside it before it is cut.
+    pub(crate) fn save_end(&self, path: &Path, first: u64, offset: u64) -> io::Result<()> {
+        let mut window = Window::new(self.files.open(path)?)?;
+        let aside = self.files.create(&self.path.join(format!("cut-{first:020}-{offset}.bin")))?;
+        let mut at = offset;
+        while at < window.length() {
+            let piece = window.bytes(at, 1 << 20)?;
+            if piece.is_empty() {
+                break;
             }
+            aside.write_at(piece, at - offset)?;
+            at += piece.len() as u64;
         }
+        aside.sync()?;
         self.sync()
     }
 
+    /// Gives a file another name, under which nobody looks for it. The caller syncs.
+    pub(crate) fn set_aside(&self, kind: Kind, index: u64) -> io::Result<()> {
+        let name = match kind {
+            Kind::Journal => format!("cut-{index:020}-0.bin"),
+            Kind::Snapshot => format!("damaged-snapshot-{index:020}.bin"),
+        };
+        self.files.rename(&self.file(kind, index), &self.path.join(name))
+    }
+
+    /// Removes what is not needed to read the catalog from the snapshot at `index`, or from the
+    /// ones in `kept` that come after it.
+    pub(crate) fn prune(&self, index: u64, kept: &[u64]) -> Result<(), PublishError> {
+        let segments = self.list(Kind::Journal).map_err(PublishError::NotThere)?;
+        for pair in segments.windows(2).filter(|pair| pair[1] <= index) {
+            let file = self.file(Kind::Journal, pair[0]);
+            self.files.remove(&file).map_err(PublishError::NotThere)?;
+        }
+        let snapshots = self.list(Kind::Snapshot).map_err(PublishError::NotThere)?;
+        let newest = kept.iter().copied().max().unwrap_or(index).max(index);
+        for old in snapshots.into_iter().filter(|old| *old < newest) {
+            if old != index && !kept.contains(&old) {
+                let file = self.file(Kind::Snapshot, old);
+                self.files.remove(&file).map_err(PublishError::NotThere)?;
+            }
+        }
+        self.sync().map_err(PublishError::Unsynced)
+    }
+
+    /// Notes that a sync has failed, or that what it may have spoiled was written anew. It is meant
+    /// for the next process on this machine: after a crash what is read is on the disk.
+    pub(crate) fn set_suspect(&self, is_suspect: bool) -> io::Result<()> {
+        let path = self.path.join(SUSPECT);
+        match is_suspect {
+            true => self.files.create(&path).map(drop),
+            false => self.files.remove(&path),
+        }
+    }
+
+    /// Tells whether a sync has failed since the last segment was written anew.
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.files.open(&self.path.join(SUSPECT)).is_ok()
+    }
+
     fn remove_temporary(&self) -> io::Result<()> {
-        for entry in fs::read_dir(&self.path)? {
-            let path = entry?.path();
+        for name in self.files.names(&self.path)? {
+            let path = self.path.join(name);
             if path.extension().is_some_and(|extension| extension == "tmp") {
-                fs::remove_file(path)?;
+                self.files.remove(&path)?;
             }
         }
         Ok(())
@@ -130,6 +235,8 @@ impl Directory {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -151,7 +258,9 @@ mod tests {
         }
         fs::write(place.path().join("journal-x.log"), b"not ours").unwrap();
         assert_eq!(directory.list(Kind::Journal).unwrap(), [0, 7, 100]);
-        directory.prune(100).unwrap();
+        directory.prune(50, &[]).unwrap();
+        assert_eq!(directory.list(Kind::Journal).unwrap(), [7, 100]);
+        directory.prune(100, &[]).unwrap();
         assert_eq!(directory.list(Kind::Journal).unwrap(), [100]);
         assert!(place.path().join("journal-x.log").exists());
     }

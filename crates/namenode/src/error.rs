@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use sanderling_core::catalog::Catalog;
 use sanderling_transport::ListenError;
 use thiserror::Error;
 
@@ -28,7 +29,8 @@ pub enum StartError {
         /// Why it failed.
         cause: io::Error,
     },
-    /// A snapshot is not what was written. Move it away, with the journal, to start empty.
+    /// A snapshot is not what was written, and no older one and the journal since then take its
+    /// place. Move the directory away to start empty.
     #[error("snapshot {} is corrupt: {why}", .path.display())]
     CorruptSnapshot {
         /// The file.
@@ -36,7 +38,51 @@ pub enum StartError {
         /// What is wrong with it.
         why: String,
     },
-    /// The journal is damaged before its tail: changes would be missing in the middle.
+    /// The journal is damaged, not torn: changes that the disk had once are missing. An operator
+    /// who names it in [`NamenodeOptions::accepted_loss`](crate::NamenodeOptions) starts
+    /// without them.
+    #[error(
+        "journal {} is damaged at byte {offset} ({why}): {records} whole records in {bytes} bytes \
+         from there on would be lost",
+        .path.display()
+    )]
+    DamagedJournal {
+        /// The file.
+        path: PathBuf,
+        /// Up to where it is whole.
+        offset: u64,
+        /// Whole records behind the damage: acknowledged changes, most likely.
+        records: u64,
+        /// Bytes of journal from there on.
+        bytes: u64,
+        /// What is wrong there.
+        why: String,
+        /// What to put into [`NamenodeOptions::accepted_loss`](crate::NamenodeOptions).
+        name: String,
+    },
+    /// The journal was written by another version of the program.
+    #[error(
+        "journal {} is of format {version}, and this program reads {} to {}",
+        .path.display(), crate::journal::PLAIN_VERSION, crate::journal::VERSION
+    )]
+    JournalVersion {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        version: u32,
+    },
+    /// A snapshot was written by another version of the program.
+    #[error(
+        "snapshot {} is of format {version}, and this program reads {} to {}",
+        .path.display(), Catalog::FORMAT_MIN, Catalog::FORMAT
+    )]
+    SnapshotVersion {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        version: u32,
+    },
+    /// The journal cannot be read, or a part of it is not there: nothing can go on from it.
     #[error("journal {} is corrupt: {why}", .path.display())]
     CorruptJournal {
         /// The file.

@@ -61,6 +61,7 @@ fn router(door: Door) -> Router {
         .route("/v1/nodes/{node}/cancel", post(cancel))
         .route("/v1/events", get(events::stream))
         .route("/v1/report", get(report))
+        .route("/v1/room", get(room))
         .fallback(async || HttpRefusal::new(StatusCode::NOT_FOUND, "no such page"))
         .method_not_allowed_fallback(async || {
             HttpRefusal::new(StatusCode::METHOD_NOT_ALLOWED, "this page has no such method")
@@ -235,6 +236,13 @@ async fn cancel(State(door): State<Door>, node: NodeName) -> Answer {
 async fn report(State(door): State<Door>) -> Answer {
     match door.requests.one(Request::Report).await? {
         Reply::Report(report) => Ok(page(&json!(report))),
+        _ => Err(HttpRefusal::unexpected()),
+    }
+}
+
+async fn room(State(door): State<Door>) -> Answer {
+    match door.requests.one(Request::Room).await? {
+        Reply::Room(room) => Ok(page(&json!(room))),
         _ => Err(HttpRefusal::unexpected()),
     }
 }

@@ -1,37 +1,53 @@
 //! The journal: the log of commands on disk, append-only.
 //!
-//! A segment is a header of 32 bytes and records:
+//! A segment is a header and records:
 //!
 //! ```text
-//! header: 8 bytes magic, u32 version, u32 CRC32C of the rest, u64 cluster, u64 first index
-//! record: u32 length, u32 CRC32C of the payload, payload (one postcard `Command`)
+//! version 3: 8 bytes magic, u32 version, u32 CRC32C of the rest, u64 cluster, u64 first index
+//! version 4: the same, and u64 salt
 //! ```
 //!
-//! All numbers are little-endian. A command is in the journal before it is applied. What cannot be
-//! read at the end of the last segment was never acknowledged whole, or the disk has lost it: it is
-//! cut, kept beside, and said.
+//! All numbers are little-endian; `record.rs` says what a record is. A command is in the journal
+//! before it is applied. What cannot be read at the end of the last segment is cut, kept beside and
+//! reported when a write that was torn explains it; otherwise the journal is damaged, and nothing
+//! but an operator's word makes a namenode start without what is missing.
 
+mod lag;
 mod read;
+mod record;
+mod scan;
 
-use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use sanderling_core::catalog::Command;
 use sanderling_protocol::ClusterId;
 use sanderling_protocol::checksum::crc32c;
-use sanderling_protocol::frame::encode_onto;
 use thiserror::Error;
 
-pub(crate) use read::{Segment, read_segment};
+pub(crate) use lag::{Lag, Limits};
+pub(crate) use read::{Known, Segment, read_segment};
+use record::Layout;
 
-use crate::directory::{Directory, Kind};
-use crate::options::Sync;
+use crate::broken::{self, Broken};
+use crate::directory::{Directory, Kind, PublishError};
+use crate::files::{Stored, Window};
+use crate::options::{NamenodeOptions, Sync};
 
 const MAGIC: [u8; 8] = *b"SNDLJRNL";
-const VERSION: u32 = 3;
+
+/// The version that new segments are written in. Older ones are read for ever.
+pub(crate) const VERSION: u32 = TIED_VERSION;
+
+/// Records with a length and a checksum.
+pub(crate) const PLAIN_VERSION: u32 = 3;
+
+/// Records that are tied to their place.
+const TIED_VERSION: u32 = 4;
+
 const HEADER_BYTES: usize = 32;
-const RECORD_HEADER_BYTES: usize = 8;
+const TIED_HEADER_BYTES: usize = 40;
 
 /// Longest payload of a record: more than the largest request that a frame can carry.
 const RECORD_BYTES_MAX: usize = 64 << 20;
@@ -42,130 +58,194 @@ pub(crate) enum AppendError {
     /// Nothing was written; later appends may succeed.
     #[error("{0}")]
     Refused(String),
+    /// Nothing was written: the disk is too far behind, and will catch up.
+    #[error("{0}")]
+    Behind(String),
     /// It is not known what is on the disk: nothing may be written after it.
     #[error("{0}")]
     Failed(String),
 }
 
+/// How the journal is written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) sync: Sync,
+    pub(crate) bytes_max: u64,
+    pub(crate) limits: Limits,
+    pub(crate) version: u32,
+}
+
+impl From<&NamenodeOptions> for Settings {
+    fn from(options: &NamenodeOptions) -> Self {
+        let limits = Limits {
+            every: options.sync_every,
+            age_max: options.unsynced_age_max,
+            bytes_max: options.unsynced_bytes_max,
+        };
+        let (sync, bytes_max) = (options.sync, options.journal_bytes_max);
+        Self { sync, bytes_max, limits, version: VERSION }
+    }
+}
+
 /// The open segment at the end of the journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    file: File,
+    directory: Arc<Directory>,
+    file: Arc<dyn Stored>,
     path: PathBuf,
-    sync: Sync,
+    settings: Settings,
+    layout: Layout,
     cluster: ClusterId,
     /// Number of the next command.
     index: u64,
     /// Bytes of whole records and the header.
     length: u64,
+    /// Bytes of the header.
+    header_bytes: u64,
     /// Bytes of earlier segments that still exist.
     older_bytes: u64,
-    bytes_max: u64,
+    /// Those of them that the newest snapshot makes unnecessary.
+    covered_bytes: u64,
+    /// How far the disk is behind, where changes do not wait for it.
+    lag: Option<Arc<Lag>>,
     /// Set when the file's end is unknown.
     failure: Option<String>,
     buffer: Vec<u8>,
 }
 
 impl Journal {
-    /// Starts a new segment whose first command has the number `index`.
+    /// Starts a new segment whose first command has the number `index`, and begins it with
+    /// commands.
     pub(crate) fn create(
-        directory: &Directory,
+        directory: &Arc<Directory>,
+        settings: Settings,
         cluster: ClusterId,
         index: u64,
-        sync: Sync,
-        bytes_max: u64,
-    ) -> io::Result<Self> {
-        let path = directory.file(Kind::Journal, index);
-        let file = directory.publish(&path, &[&header(cluster, index)])?;
-        Ok(Self {
+        commands: &[Command],
+    ) -> Result<Self, PublishError> {
+        let (file, layout, path, length) = publish(directory, settings, cluster, index, commands)?;
+        let mut journal = Self::at(directory, settings, cluster, file, path, layout);
+        (journal.index, journal.length) = (index + commands.len() as u64, length);
+        journal.follow();
+        Ok(journal)
+    }
+
+    fn at(
+        directory: &Arc<Directory>,
+        settings: Settings,
+        cluster: ClusterId,
+        file: Arc<dyn Stored>,
+        path: PathBuf,
+        layout: Layout,
+    ) -> Self {
+        Self {
+            directory: Arc::clone(directory),
             file,
             path,
-            sync,
+            settings,
+            layout,
             cluster,
-            index,
-            length: HEADER_BYTES as u64,
+            index: 0,
+            length: 0,
+            header_bytes: header_bytes(layout),
             older_bytes: 0,
-            bytes_max,
+            covered_bytes: 0,
+            lag: None,
             failure: None,
             buffer: Vec::new(),
-        })
+        }
+    }
+
+    /// Follows from here how far the disk is behind.
+    fn follow(&mut self) {
+        self.lag = match self.settings.sync {
+            Sync::Always => None,
+            Sync::Os => {
+                let limits = self.settings.limits;
+                Some(Arc::new(Lag::new(limits, Arc::clone(&self.file), self.length)))
+            }
+        };
     }
 
     /// Goes on at the end of a segment that was read, cutting what follows its last whole record.
-    /// What is cut is saved beside the segment first.
+    /// The disk has the segment when this returns: the process before may have left it unsynced.
     pub(crate) fn resume(
-        directory: &Directory,
+        directory: &Arc<Directory>,
         segment: &Segment,
-        sync: Sync,
-        bytes_max: u64,
+        settings: Settings,
     ) -> io::Result<Self> {
-        let mut file = File::options().read(true).write(true).open(&segment.path)?;
-        if segment.cut_bytes > 0 {
-            file.seek(SeekFrom::Start(segment.length))?;
-            let name = format!("cut-{:020}-{}.bin", segment.first, segment.length);
-            let mut aside = File::create(directory.path().join(name))?;
-            io::copy(&mut file, &mut aside)?;
-            aside.sync_all()?;
-            file.set_len(segment.length)?;
-            file.sync_all()?;
+        let file = settle(directory, segment)?;
+        if segment.tail.is_some() {
+            file.set_length(segment.length)?;
+            sync_read(directory, &file)?;
         }
-        file.seek(SeekFrom::Start(segment.length))?;
-        Ok(Self {
-            file,
-            path: segment.path.clone(),
-            sync,
-            cluster: segment.cluster,
-            index: segment.next,
-            length: segment.length,
-            older_bytes: 0,
-            bytes_max,
-            failure: None,
-            buffer: Vec::new(),
-        })
+        let (path, layout) = (segment.path.clone(), segment.layout);
+        let mut journal = Self::at(directory, settings, segment.cluster, file, path, layout);
+        (journal.index, journal.length) = (segment.next, segment.length);
+        journal.follow();
+        Ok(journal)
     }
 
     /// Writes commands after all others, in one write. Under [`Sync::Always`] the disk has them
-    /// when this returns. Either all of them are written or, with [`AppendError::Refused`], none.
+    /// when this returns. Either all of them are written or, with [`AppendError::Refused`] and
+    /// [`AppendError::Behind`], none.
     pub(crate) fn append<'a>(
         &mut self,
         commands: impl IntoIterator<Item = &'a Command>,
     ) -> Result<(), AppendError> {
-        if let Some(why) = &self.failure {
-            return Err(AppendError::Failed(why.clone()));
-        }
+        let synced = self.admit()?;
         self.buffer.clear();
         let mut count = 0;
         for command in commands {
-            encode(command, &mut self.buffer).map_err(AppendError::Refused)?;
+            let unsynced = self.length + self.buffer.len() as u64 - synced;
+            let number = self.index + count;
+            let encoded = self.layout.encode(command, number, unsynced, &mut self.buffer);
+            encoded.map_err(AppendError::Refused)?;
             count += 1;
         }
         let bytes = self.buffer.len() as u64;
-        if self.older_bytes + self.length + bytes > self.bytes_max {
-            let why = format!("the journal has reached its limit of {} bytes", self.bytes_max);
-            return Err(AppendError::Refused(why));
+        if self.older_bytes + self.length + bytes > self.settings.bytes_max {
+            let why = format!("the journal has reached its limit of {}", self.settings.bytes_max);
+            return Err(AppendError::Refused(format!("{why} bytes")));
         }
-        if let Err(error) = self.file.write_all(&self.buffer) {
+        if let Err(error) = self.file.write_at(&self.buffer, self.length) {
             return Err(self.take_back(&error));
         }
-        if self.sync == Sync::Always
-            && let Err(error) = self.file.sync_data()
+        if self.settings.sync == Sync::Always
+            && !broken::is(Broken::NoSync)
+            && let Err(error) = self.file.sync()
+            && !broken::is(Broken::SyncIgnored)
         {
             // After a failed sync the kernel may have dropped pages, of earlier records too. These
             // commands are refused, so they had better not be found at the next start.
-            let cut = self.file.set_len(self.length);
+            let cut = self.file.set_length(self.length);
             return Err(self.fail(format!("sync: {error}; cutting what was refused: {cut:?}")));
         }
         self.length += bytes;
         self.index += count;
+        if let Some(lag) = &self.lag {
+            lag.wrote(self.length);
+        }
         Ok(())
+    }
+
+    /// Refuses what may not be written now. Returns up to where the disk has the segment.
+    fn admit(&mut self) -> Result<u64, AppendError> {
+        if let Some(why) = &self.failure {
+            return Err(AppendError::Failed(why.clone()));
+        }
+        let Some(lag) = &self.lag else { return Ok(self.length) };
+        match lag.admit() {
+            Err(AppendError::Failed(_)) if broken::is(Broken::SyncIgnored) => Ok(self.length),
+            Err(AppendError::Failed(why)) => Err(self.fail(why)),
+            admitted => admitted,
+        }
     }
 
     /// Cuts a write that failed half-way.
     fn take_back(&mut self, error: &io::Error) -> AppendError {
-        let cut = self.file.set_len(self.length);
-        let cut = cut.and_then(|()| self.file.seek(SeekFrom::Start(self.length)));
-        match cut {
-            Ok(_) => AppendError::Refused(format!("{}: {error}", self.path.display())),
+        match self.file.set_length(self.length) {
+            Ok(()) => AppendError::Refused(format!("{}: {error}", self.path.display())),
             Err(cut) => self.fail(format!("write: {error}; then cutting it: {cut}")),
         }
     }
@@ -174,26 +254,66 @@ impl Journal {
     pub(crate) fn fail(&mut self, why: String) -> AppendError {
         let why = format!("{}: {why}", self.path.display());
         self.failure = Some(why.clone());
+        // The next process is to write the segment anew. If it is not told, it reads what there is.
+        let _ = self.directory.set_suspect(true);
         AppendError::Failed(why)
     }
 
-    /// Starts the next segment. The bytes of this one count until it is removed.
-    pub(crate) fn rotate(&mut self, directory: &Directory) -> io::Result<()> {
-        self.file.sync_data()?;
-        let next = Self::create(directory, self.cluster, self.index, self.sync, self.bytes_max)?;
-        let older_bytes = self.older_bytes + self.length;
-        *self = Self { older_bytes, ..next };
+    /// Starts the next segment. The disk has the one before, whose bytes count until it is removed.
+    ///
+    /// # Errors
+    /// A failed sync is [`AppendError::Failed`]: the journal takes nothing any more. Else the
+    /// segment goes on.
+    pub(crate) fn rotate(&mut self) -> Result<(), AppendError> {
+        self.sync()?;
+        let (settings, cluster, index) = (self.settings, self.cluster, self.index);
+        let (file, layout, path, length) =
+            match publish(&self.directory, settings, cluster, index, &[]) {
+                Ok(published) => published,
+                Err(PublishError::Unsynced(error)) => {
+                    return Err(self.fail(format!("sync of the next segment: {error}")));
+                }
+                Err(PublishError::NotThere(error)) => {
+                    return Err(AppendError::Refused(format!("the next segment: {error}")));
+                }
+            };
+        self.older_bytes += self.length;
+        (self.file, self.layout, self.path, self.length) = (file, layout, path, length);
+        self.header_bytes = header_bytes(layout);
+        if let Some(lag) = &self.lag {
+            lag.next(Arc::clone(&self.file), length);
+        }
         Ok(())
+    }
+
+    /// Returns once the disk has what was written.
+    ///
+    /// # Errors
+    /// Only [`AppendError::Failed`]: nobody knows what the disk has.
+    pub(crate) fn sync(&mut self) -> Result<(), AppendError> {
+        let failed = match &self.lag {
+            Some(lag) => {
+                lag.sync();
+                lag.failure()
+            }
+            // It was synced with each write.
+            None => None,
+        };
+        match failed.filter(|_| !broken::is(Broken::SyncIgnored)) {
+            Some(why) => Err(self.fail(why)),
+            None => self.failure.clone().map_or(Ok(()), |why| Err(AppendError::Failed(why))),
+        }
     }
 
     /// Returns whether the segment has no records yet.
     pub(crate) const fn is_empty(&self) -> bool {
-        self.length == HEADER_BYTES as u64
+        self.length == self.header_bytes
     }
 
-    /// Sets the bytes of earlier segments that still exist.
-    pub(crate) const fn set_older_bytes(&mut self, bytes: u64) {
-        self.older_bytes = bytes;
+    /// Sets the bytes of earlier segments that still exist, and of those the bytes that the newest
+    /// snapshot makes unnecessary.
+    pub(crate) const fn set_older_bytes(&mut self, bytes: u64, covered: u64) {
+        (self.older_bytes, self.covered_bytes) = (bytes, covered);
     }
 
     /// Returns the number of the next command.
@@ -206,43 +326,97 @@ impl Journal {
         self.older_bytes + self.length
     }
 
-    /// Returns the bytes of this segment.
-    pub(crate) const fn segment_bytes(&self) -> u64 {
-        self.length
+    /// Returns the bytes since the newest snapshot.
+    pub(crate) const fn new_bytes(&self) -> u64 {
+        self.bytes() - self.covered_bytes
     }
 
-    /// Returns another handle of the file, for whoever syncs it in the background.
-    pub(crate) fn handle(&self) -> io::Result<File> {
-        self.file.try_clone()
+    /// Returns how far the disk is behind, where changes do not wait for it.
+    pub(crate) const fn lag(&self) -> Option<&Arc<Lag>> {
+        self.lag.as_ref()
     }
 }
 
-fn header(cluster: ClusterId, first: u64) -> [u8; HEADER_BYTES] {
-    let mut bytes = [0; HEADER_BYTES];
-    bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    bytes[16..24].copy_from_slice(&cluster.0.to_le_bytes());
-    bytes[24..32].copy_from_slice(&first.to_le_bytes());
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if let Some(lag) = &self.lag {
+            lag.close();
+        }
+    }
+}
+
+type Published = (Arc<dyn Stored>, Layout, PathBuf, u64);
+
+/// Makes a segment appear with its header and first commands, whole and on the disk.
+fn publish(
+    directory: &Directory,
+    settings: Settings,
+    cluster: ClusterId,
+    index: u64,
+    commands: &[Command],
+) -> Result<Published, PublishError> {
+    let layout = match settings.version {
+        PLAIN_VERSION => Layout::Plain,
+        _ => Layout::Tied { salt: rand::random() },
+    };
+    let mut bytes = header(layout, settings.version, cluster, index);
+    for (number, command) in (index..).zip(commands) {
+        let encoded = layout.encode(command, number, 0, &mut bytes);
+        encoded.map_err(|why| PublishError::NotThere(io::Error::other(why)))?;
+    }
+    let path = directory.file(Kind::Journal, index);
+    let file = directory.publish(&path, &[&bytes])?;
+    Ok((file, layout, path, bytes.len() as u64))
+}
+
+/// Returns once the disk has the whole records of a segment that was read: the process before may
+/// have ended without a sync.
+///
+/// Where its sync has failed the segment is written anew: the kernel may show bytes that it will
+/// never write, and say that a sync of them has succeeded.
+pub(crate) fn settle(directory: &Directory, segment: &Segment) -> io::Result<Arc<dyn Stored>> {
+    if !directory.is_suspect() {
+        let file = directory.files().reopen(&segment.path)?;
+        sync_read(directory, &file)?;
+        return Ok(file);
+    }
+    let length = usize::try_from(segment.length).map_err(io::Error::other)?;
+    let mut window = Window::new(directory.files().open(&segment.path)?)?;
+    let bytes = window.bytes(0, length)?;
+    if bytes.len() < length {
+        return Err(io::Error::other("it became shorter"));
+    }
+    let file = directory.publish(&segment.path, &[bytes])?;
+    directory.set_suspect(false)?;
+    Ok(file)
+}
+
+/// Syncs what was read. After a failure the next start must not believe a sync.
+fn sync_read(directory: &Directory, file: &Arc<dyn Stored>) -> io::Result<()> {
+    file.sync().inspect_err(|_| {
+        let _ = directory.set_suspect(true);
+    })
+}
+
+const fn header_bytes(layout: Layout) -> u64 {
+    match layout {
+        Layout::Plain => HEADER_BYTES as u64,
+        Layout::Tied { .. } => TIED_HEADER_BYTES as u64,
+    }
+}
+
+fn header(layout: Layout, version: u32, cluster: ClusterId, first: u64) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(version.to_le_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend(cluster.0.to_le_bytes());
+    bytes.extend(first.to_le_bytes());
+    if let Layout::Tied { salt } = layout {
+        bytes.extend(salt.to_le_bytes());
+    }
     let checksum = crc32c(&bytes[16..]);
     bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
     bytes
-}
-
-/// Writes one record at the end of `out`.
-fn encode(command: &Command, out: &mut Vec<u8>) -> Result<(), String> {
-    let start = out.len();
-    out.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
-    let mut written = encode_onto(command, std::mem::take(out));
-    let payload = &written[start + RECORD_HEADER_BYTES..];
-    if payload.len() > RECORD_BYTES_MAX {
-        return Err(format!("a command of {} bytes is too long", payload.len()));
-    }
-    let length = u32::try_from(payload.len()).expect("checked against the limit");
-    let checksum = crc32c(payload);
-    written[start..start + 4].copy_from_slice(&length.to_le_bytes());
-    written[start + 4..start + 8].copy_from_slice(&checksum.to_le_bytes());
-    *out = written;
-    Ok(())
 }
 
 #[cfg(test)]

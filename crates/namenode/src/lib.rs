@@ -3,9 +3,11 @@
 //! The decisions are those of [`sanderling_core::namenode`]. This crate writes them to a journal
 //! before they count, serves them over TCP and HTTP, and tells datanodes what they are to do.
 
+mod broken;
 mod clock;
 mod directory;
 mod error;
+mod files;
 mod http;
 mod journal;
 mod metrics;
@@ -18,7 +20,6 @@ mod server;
 mod service;
 mod snapshot;
 mod state;
-mod weight;
 mod writer;
 
 pub use error::{NamenodeFailure, StartError};

@@ -60,6 +60,8 @@ pub(crate) struct Metrics {
     tier_bytes: Labelled<TierState>,
     gauges: Gauges,
     journal_bytes: Gauge<i64>,
+    unsynced_bytes: Gauge<i64>,
+    unsynced_seconds: Gauge<f64, AtomicU64>,
     process: Process,
 }
 
@@ -106,7 +108,14 @@ struct Gauges {
     lost_bytes: Gauge<i64>,
     moved_bytes: Gauge<i64>,
     notices: Gauge<i64>,
+    room_bytes: Gauge<i64>,
+    reserve_bytes: Gauge<i64>,
+    reserve_missing_bytes: Gauge<i64>,
+    departures: Gauge<i64>,
+    departures_fit: Gauge<i64>,
     events: Gauge<i64>,
+    journal_lost_records: Gauge<i64>,
+    journal_lost_bytes: Gauge<i64>,
 }
 
 /// From a cached lookup to a slow disk's sync.
@@ -130,6 +139,8 @@ impl Default for Metrics {
             tier_bytes: Family::default(),
             gauges: Gauges::default(),
             journal_bytes: Gauge::default(),
+            unsynced_bytes: Gauge::default(),
+            unsynced_seconds: Gauge::default(),
             process: Process::default(),
         };
         metrics.register_counters();
@@ -181,8 +192,28 @@ impl Metrics {
         all.register_with_unit("moved", help, Unit::Bytes, gauges.moved_bytes.clone());
         all.register("notices", "Notices given", gauges.notices.clone());
         all.register("events", "The last event's sequence", gauges.events.clone());
+        let help = "Bytes that may still be written";
+        all.register_with_unit("room", help, Unit::Bytes, gauges.room_bytes.clone());
+        let help = "Bytes of the nodes' tiers that are kept so that nodes can leave";
+        all.register_with_unit("reserve", help, Unit::Bytes, gauges.reserve_bytes.clone());
+        let help = "Bytes that would find no place if those nodes left now";
+        let missing = gauges.reserve_missing_bytes.clone();
+        all.register_with_unit("reserve_missing", help, Unit::Bytes, missing);
+        let help = "Nodes that must be able to leave at once";
+        all.register("departures", help, gauges.departures.clone());
+        let help = "1 if so many nodes could leave now without a loss for want of room, else 0";
+        all.register("departures_fit", help, gauges.departures_fit.clone());
         let help = "Bytes of journal on disk";
         all.register_with_unit("journal", help, Unit::Bytes, self.journal_bytes.clone());
+        let help = "Bytes of acknowledged changes that the disk may not have";
+        all.register_with_unit("unsynced", help, Unit::Bytes, self.unsynced_bytes.clone());
+        let help = "How long the oldest of them has waited for the disk";
+        all.register_with_unit("unsynced", help, Unit::Seconds, self.unsynced_seconds.clone());
+        let help = "Records of acknowledged changes that were given up with damaged journal";
+        all.register("journal_lost_records", help, gauges.journal_lost_records.clone());
+        let help = "Bytes of journal that were given up";
+        let lost = gauges.journal_lost_bytes.clone();
+        all.register_with_unit("journal_lost", help, Unit::Bytes, lost);
     }
 
     /// Counts the requests of a frame and their answers. Most frames are of one kind: each run of
@@ -227,6 +258,11 @@ impl Metrics {
         self.journal_bytes.set(signed(bytes));
     }
 
+    pub(crate) fn set_unsynced(&self, bytes: u64, age: std::time::Duration) {
+        self.unsynced_bytes.set(signed(bytes));
+        self.unsynced_seconds.set(age.as_secs_f64());
+    }
+
     /// Writes everything in the text format of `OpenMetrics`.
     pub(crate) fn text(&self, namenode: &Namenode, now: Instant) -> String {
         self.look(namenode, now);
@@ -253,6 +289,15 @@ impl Metrics {
         gauges.lost_bytes.set(signed(report.bytes));
         gauges.moved_bytes.set(signed(report.moved_bytes));
         gauges.notices.set(signed(report.notices));
+        let room = catalog.room();
+        gauges.room_bytes.set(signed(room.room_bytes));
+        gauges.reserve_bytes.set(signed(room.reserve_bytes));
+        gauges.reserve_missing_bytes.set(signed(room.missing_bytes));
+        gauges.departures.set(i64::from(room.departures));
+        gauges.departures_fit.set(i64::from(room.fits()));
+        let lost = catalog.journal_loss();
+        gauges.journal_lost_records.set(signed(lost.records));
+        gauges.journal_lost_bytes.set(signed(lost.bytes));
         self.look_at_nodes(namenode, now);
     }
 

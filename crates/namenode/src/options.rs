@@ -10,8 +10,9 @@ use sanderling_transport::Security;
 /// When a change counts as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sync {
-    /// Once the kernel has it; the disk follows within [`NamenodeOptions::sync_every`]. A killed
-    /// namenode loses nothing, a crashed machine loses what the disk had not got.
+    /// Once the kernel has it; the disk follows within [`NamenodeOptions::unsynced_age_max`] and
+    /// [`NamenodeOptions::unsynced_bytes_max`], or no more changes are taken. A killed namenode
+    /// loses nothing, a crashed machine loses what the disk had not got.
     #[default]
     Os,
     /// Once the disk has it.
@@ -29,19 +30,28 @@ pub struct NamenodeOptions {
     pub directory: PathBuf,
     /// When a change counts as written.
     pub sync: Sync,
-    /// Longest time between a change and the disk under [`Sync::Os`].
+    /// How long after a change its sync begins under [`Sync::Os`].
     pub sync_every: Duration,
+    /// Longest time that an acknowledged change may wait for the disk under [`Sync::Os`]. When the
+    /// disk takes longer, changes are refused with `RetryAfter` until it has caught up.
+    pub unsynced_age_max: Duration,
+    /// Most bytes of acknowledged changes that may wait for the disk under [`Sync::Os`].
+    pub unsynced_bytes_max: u64,
+    /// The damage of the journal whose loss the operator accepts, as the refusal of the start names
+    /// it: a segment's file name, a colon, and the offset.
+    pub accepted_loss: Option<String>,
     /// Times of leases, heartbeats and verdicts.
     pub core: NamenodeConfig,
     /// How notices are met. [`Mechanism::configure`] sets the times in `core` that belong to it.
     pub mechanism: Mechanism,
     /// Whom it lets in, and what it shows to datanodes.
     pub security: Security,
-    /// Bytes of journal after which a snapshot is taken and the journal starts again. Reading
-    /// them back takes well under a second.
+    /// Bytes of journal after which a snapshot is taken. Reading them back takes well under a
+    /// second.
     pub snapshot_after_bytes: u64,
-    /// Most bytes of journal on disk. It is reached only when snapshots fail; changes are refused
-    /// then, so that a full disk does not meet a namenode that cannot stop writing.
+    /// Most bytes of journal on disk, what is kept for the older of two snapshots included. It is
+    /// reached only when snapshots fail; changes are refused then, so that a full disk does not
+    /// meet a namenode that cannot stop writing.
     pub journal_bytes_max: u64,
     /// Frames with changes that wait for the journal. More are refused with `RetryAfter`.
     pub waiting_frames_max: usize,
@@ -58,6 +68,11 @@ impl Default for NamenodeOptions {
             sync: Sync::default(),
             // A machine that crashes takes its datanodes' memory along anyway.
             sync_every: Duration::from_millis(200),
+            // Ten times that: a disk that is busy for a moment stops nobody.
+            unsynced_age_max: Duration::from_secs(2),
+            // What the slowest disks take in about that time.
+            unsynced_bytes_max: 64 << 20,
+            accepted_loss: None,
             core: NamenodeConfig::default(),
             mechanism: Mechanism::default(),
             security: Security::default(),

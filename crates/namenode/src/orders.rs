@@ -14,7 +14,7 @@ use sanderling_core::catalog::DatanodeOrder;
 use sanderling_core::membership::Probe;
 use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
 use sanderling_protocol::message::{Hello, Role};
-use sanderling_protocol::{Millis, NodeId, Order, OrderReply, Refusal};
+use sanderling_protocol::{Millis, NodeId, Order, OrderReply};
 use sanderling_transport::{
     CallError, Connection, ConnectionOptions, Credentials, Pool, PoolOptions,
 };
@@ -173,15 +173,15 @@ impl Shared {
                     self.give(Work::Ordered { order: waiting.order, reply: Some(reply) }).await;
                     return true;
                 }
-                Err(CallError::Refused(
-                    Refusal::WrongNode { .. } | Refusal::WrongCluster { .. },
-                )) => {
+                Err(CallError::Refused(refusal))
+                    if Probe::refused_by(&refusal) == Some(Probe::Refused) =>
+                {
                     // Another incarnation answers there: this one has ended.
                     let node = waiting.order.node;
                     self.give(Work::Probed { node, outcome: Probe::Refused }).await;
                     return false;
                 }
-                Err(CallError::Refused(refusal)) => {
+                Err(CallError::Refused(refusal)) if Probe::refused_by(&refusal).is_none() => {
                     warn!(%node, %refusal, "a datanode refused an order");
                     let reply = Some(OrderReply::Refused(refusal));
                     self.give(Work::Ordered { order: waiting.order, reply }).await;
@@ -209,8 +209,8 @@ impl Shared {
         let dialled = Connection::connect_with(&address, hello, deadline, options).await;
         let outcome = match dialled {
             Ok(_) => Probe::Alive,
-            Err(CallError::Refused(Refusal::WrongNode { .. } | Refusal::WrongCluster { .. })) => {
-                Probe::Refused
+            Err(CallError::Refused(refusal)) => {
+                Probe::refused_by(&refusal).unwrap_or(Probe::Timeout)
             }
             Err(error) if error.is_connection_refused() => Probe::Refused,
             Err(_) => Probe::Timeout,

@@ -1,17 +1,22 @@
-//! From the directory to a namenode that goes on: snapshot, journal, cut.
+//! From the directory to a namenode that goes on: snapshot, journal, and what is missing of them.
 
-use std::fs;
+mod damage;
+mod replay;
 
-use sanderling_core::catalog::Catalog;
+use std::sync::Arc;
+
+use sanderling_core::catalog::{Action, Command};
 use sanderling_core::namenode::Namenode;
-use sanderling_protocol::{ClusterId, Instant};
+use sanderling_protocol::ClusterId;
 use tracing::{info, warn};
 
+use crate::broken::{self, Broken};
 use crate::directory::{Directory, Kind};
 use crate::error::StartError;
-use crate::journal::{Journal, Segment, read_segment};
-use crate::options::NamenodeOptions;
-use crate::snapshot;
+use crate::journal::{Journal, Segment, Settings, settle};
+use crate::options::{NamenodeOptions, Sync};
+use damage::Damage;
+use replay::{Replayed, replay_all};
 
 /// What was found in the directory.
 #[derive(Debug)]
@@ -22,127 +27,162 @@ pub(crate) struct Recovered {
     pub(crate) commands: u64,
     /// Bytes cut off the journal's tail.
     pub(crate) cut_bytes: u64,
+    /// What else the log is to say about this start.
+    pub(crate) found: Vec<Action>,
+    /// The snapshots that can be read, ascending.
+    pub(crate) snapshots: Vec<u64>,
 }
 
 /// Reads what an earlier namenode left, or begins a new cluster in an empty directory.
 pub(crate) fn recover(
-    directory: &Directory,
+    directory: &Arc<Directory>,
     options: &NamenodeOptions,
 ) -> Result<Recovered, StartError> {
-    let list = |kind| {
-        let fail =
-            |cause| StartError::Files { what: "list", path: directory.path().to_owned(), cause };
-        directory.list(kind).map_err(fail)
+    recover_with(directory, options, Settings::from(options))
+}
+
+fn recover_with(
+    directory: &Arc<Directory>,
+    options: &NamenodeOptions,
+    settings: Settings,
+) -> Result<Recovered, StartError> {
+    let replayed = replay_all(directory, options)?;
+    let cut = match replayed.damage.clone() {
+        Some(damage) => {
+            damage.accept(options)?;
+            Some(damage)
+        }
+        None => replayed.end.as_ref().and_then(|end| unsynced(end, options)),
     };
-    let (snapshots, segments) = (list(Kind::Snapshot)?, list(Kind::Journal)?);
-    let catalog = snapshots.last().map(|index| read_snapshot(directory, *index)).transpose()?;
-    let mut namenode =
-        catalog.map(|catalog| Namenode::restore(options.core.clone(), catalog, Instant(0)));
-    let mut end: Option<Segment> = None;
-    for (place, first) in segments.iter().enumerate() {
-        let after = segments.get(place + 1);
-        let reached = namenode.as_ref().map_or(0, |namenode| namenode.catalog().index());
-        if after.is_some_and(|after| *after <= reached) {
-            continue;
-        }
-        let segment = replay(directory, *first, options, &mut namenode)?;
-        if after.is_some() && segment.cut_bytes > 0 {
-            let why = format!("{}, and another journal follows it", segment.cut_why);
-            return Err(StartError::CorruptJournal { path: segment.path, why });
-        }
-        end = Some(segment);
-    }
-    let namenode =
-        namenode.unwrap_or_else(|| Namenode::new(options.core.clone(), ClusterId(rand::random())));
-    open(directory, options, namenode, end)
-}
-
-fn read_snapshot(directory: &Directory, index: u64) -> Result<Catalog, StartError> {
-    let path = directory.file(Kind::Snapshot, index);
-    let catalog = snapshot::read(&path)?;
-    if catalog.index() != index {
-        let why = format!("it holds {} commands where its name says {index}", catalog.index());
-        return Err(StartError::CorruptSnapshot { path, why });
-    }
-    Ok(catalog)
-}
-
-/// Applies the commands of one segment that the namenode does not have yet.
-fn replay(
-    directory: &Directory,
-    first: u64,
-    options: &NamenodeOptions,
-    namenode: &mut Option<Namenode>,
-) -> Result<Segment, StartError> {
-    let path = directory.file(Kind::Journal, first);
-    let corrupt = |why| StartError::CorruptJournal { path: path.clone(), why };
-    // The cluster stands in the header, so the first pass over a segment may need a namenode.
-    let mut waiting = Vec::new();
-    let reached = namenode.as_ref().map_or(0, |namenode| namenode.catalog().index());
-    let segment = read_segment(&path, |number, command| match namenode.as_mut() {
-        Some(namenode) if number == namenode.catalog().index() => {
-            namenode.apply(&command);
-        }
-        Some(_) => {}
-        None => waiting.push(command),
-    })?;
-    if segment.first != first {
-        return Err(corrupt(format!("its header says it starts at {}", segment.first)));
-    }
-    if segment.first > reached {
-        let why = format!("the commands from {reached} to {} are missing", segment.first);
-        return Err(corrupt(why));
-    }
-    let present =
-        namenode.get_or_insert_with(|| Namenode::new(options.core.clone(), segment.cluster));
-    if present.catalog().cluster() != segment.cluster {
-        return Err(corrupt(format!("it belongs to cluster {:016x}", segment.cluster.0)));
-    }
-    for command in waiting {
-        present.apply(&command);
-    }
-    Ok(segment)
-}
-
-/// Opens the journal at its end, or starts a segment where there is none to go on with.
-fn open(
-    directory: &Directory,
-    options: &NamenodeOptions,
-    namenode: Namenode,
-    end: Option<Segment>,
-) -> Result<Recovered, StartError> {
-    let (sync, bytes_max) = (options.sync, options.journal_bytes_max);
+    let new = || Namenode::new(options.core.clone(), ClusterId(rand::random()));
+    let Replayed { namenode, end, snapshots, skipped, segments, .. } = replayed;
+    let mut namenode = namenode.unwrap_or_else(new);
     let commands = namenode.catalog().index();
-    let cluster = namenode.catalog().cluster();
-    let cut_bytes = end.as_ref().map_or(0, |segment| segment.cut_bytes);
-    if let Some(segment) = end.as_ref().filter(|segment| segment.cut_bytes > 0) {
-        warn!(
-            path = %segment.path.display(),
-            offset = segment.length,
-            bytes = segment.cut_bytes,
-            why = segment.cut_why,
-            "the journal's tail cannot be read: it is cut and kept beside the journal"
-        );
-    }
-    let journal = match &end {
-        Some(segment) if segment.next == commands => {
-            Journal::resume(directory, segment, sync, bytes_max)
-        }
-        _ => Journal::create(directory, cluster, commands, sync, bytes_max),
-    };
+    let mut cut_bytes = end.as_ref().map_or(0, Segment::cut_bytes);
     let fail = |cause| StartError::Files {
         what: "write the journal in",
         path: directory.path().to_owned(),
         cause,
     };
-    let mut journal = journal.map_err(fail)?;
-    let all_bytes = directory.list(Kind::Journal).map_err(fail)?.into_iter().map(|first| {
-        fs::metadata(directory.file(Kind::Journal, first)).map_or(0, |file| file.len())
-    });
-    journal.set_older_bytes(all_bytes.sum::<u64>().saturating_sub(journal.segment_bytes()));
-    info!(cluster = format!("{:016x}", cluster.0), commands, cut_bytes, "catalog read");
-    Ok(Recovered { namenode, journal, commands, cut_bytes })
+    let mut journal = match cut {
+        Some(damage) => {
+            cut_bytes = damage.bytes;
+            damage.clear(directory, end.as_ref(), &segments).map_err(fail)?;
+            begin_after(directory, settings, &mut namenode, &damage).map_err(fail)?
+        }
+        None => go_on(directory, settings, &namenode, end.as_ref()).map_err(fail)?,
+    };
+    let unreached: Vec<u64> =
+        skipped.iter().map(|(index, _)| *index).filter(|index| *index > commands).collect();
+    Damage::clear_snapshots(directory, &unreached).map_err(fail)?;
+    let covered = snapshots.last().copied().unwrap_or(0);
+    measure(directory, &mut journal, covered).map_err(fail)?;
+    let found = skipped
+        .iter()
+        .map(|(index, error)| Action::SnapshotSkipped { index: *index, why: error.to_string() });
+    let found = found.collect();
+    let cluster = format!("{:016x}", namenode.catalog().cluster().0);
+    info!(cluster, commands, cut_bytes, "catalog read");
+    let commands = namenode.catalog().index();
+    Ok(Recovered { namenode, journal, commands, cut_bytes, found, snapshots })
 }
 
+/// Returns what a crash of the machine took of a journal that was not synced with each change, if
+/// some of what was written later is there: changes are missing that were acknowledged.
+fn unsynced(end: &Segment, options: &NamenodeOptions) -> Option<Damage> {
+    let tail = end.tail.as_ref().filter(|tail| tail.records > 0)?;
+    (options.sync == Sync::Os).then(|| Damage {
+        path: end.path.clone(),
+        first: end.first,
+        offset: end.length,
+        bytes: tail.bytes,
+        records: tail.records,
+        why: tail.why.clone(),
+        is_of_synced: false,
+    })
+}
+
+/// Begins a segment whose first record says what is missing before it, so that nobody can read the
+/// journal without reading of the loss.
+fn begin_after(
+    directory: &Arc<Directory>,
+    settings: Settings,
+    namenode: &mut Namenode,
+    damage: &Damage,
+) -> std::io::Result<Journal> {
+    let (cluster, index) = (namenode.catalog().cluster(), namenode.catalog().index());
+    let said = Command { at: namenode.catalog().now(), action: damage.said() };
+    let commands: &[Command] = match broken::is(Broken::LossUnsaid) {
+        true => &[],
+        false => std::slice::from_ref(&said),
+    };
+    let journal = Journal::create(directory, settings, cluster, index, commands)?;
+    for command in commands {
+        namenode.apply(command);
+    }
+    let (path, offset) = (damage.path.display(), damage.offset);
+    let (bytes, records) = (damage.bytes, damage.records);
+    match damage.is_of_synced {
+        true => warn!(
+            %path, offset, bytes, records, why = damage.why,
+            "LOST: changes behind the journal's damage are given up, as the operator accepts"
+        ),
+        false => warn!(
+            %path, offset, bytes, records, why = damage.why,
+            "LOST: a crash of the machine took changes that the disk did not have yet"
+        ),
+    }
+    Ok(journal)
+}
+
+/// Opens the journal at its end, or starts a segment where there is none to go on with.
+fn go_on(
+    directory: &Arc<Directory>,
+    settings: Settings,
+    namenode: &Namenode,
+    end: Option<&Segment>,
+) -> std::io::Result<Journal> {
+    let (commands, cluster) = (namenode.catalog().index(), namenode.catalog().cluster());
+    if let Some((segment, tail)) = end.and_then(|end| Some((end, end.tail.as_ref()?))) {
+        warn!(
+            path = %segment.path.display(),
+            offset = segment.length,
+            bytes = tail.bytes,
+            why = tail.why,
+            "the journal's last write is torn: it is cut and kept beside the journal"
+        );
+        directory.save_end(&segment.path, segment.first, segment.length)?;
+    }
+    match end {
+        Some(end) if end.next == commands && end.version == settings.version => {
+            Journal::resume(directory, end, settings)
+        }
+        Some(end) => {
+            settle(directory, end)?;
+            Ok(Journal::create(directory, settings, cluster, commands, &[])?)
+        }
+        None => Ok(Journal::create(directory, settings, cluster, commands, &[])?),
+    }
+}
+
+/// Counts the bytes of the segments before the open one: all, and those before a snapshot.
+pub(crate) fn measure(
+    directory: &Directory,
+    journal: &mut Journal,
+    covered: u64,
+) -> std::io::Result<()> {
+    let segments = directory.list(Kind::Journal)?;
+    let (mut older, mut unneeded) = (0, 0);
+    for pair in segments.windows(2) {
+        let bytes = directory.bytes(Kind::Journal, pair[0]);
+        older += bytes;
+        unneeded += if pair[1] <= covered { bytes } else { 0 };
+    }
+    journal.set_older_bytes(older, unneeded);
+    Ok(())
+}
+
+#[cfg(test)]
+mod crashes;
 #[cfg(test)]
 mod tests;

@@ -5,13 +5,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sanderling_core::namenode::Weight;
 use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
 use sanderling_protocol::{Millis, Refusal, Reply, Request};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::metrics::Counted;
 use crate::state::State;
-use crate::weight::Weight;
 use crate::writer::{Answers, Work, Writer};
 
 /// Where requests of the protocol and of HTTP go in.
@@ -166,7 +166,7 @@ const fn counted(request: &Request) -> Counted {
 /// Tells whether a request takes the same short time whatever the catalog holds.
 const fn is_small(request: &Request) -> bool {
     matches!(
-        request,
+        request.inner(),
         Request::Create(_)
             | Request::Append { .. }
             | Request::AddBlocks { .. }
@@ -174,7 +174,9 @@ const fn is_small(request: &Request) -> bool {
             | Request::Seal { .. }
             | Request::RenewLeases { .. }
             | Request::RenewJob { .. }
+            | Request::OpenClient { .. }
             | Request::Heartbeat(_)
+            | Request::Beat(_)
             | Request::Lookup { .. }
             | Request::LookupObject { .. }
             | Request::Stat { .. }

@@ -69,7 +69,7 @@ impl NamenodeServer {
         };
         let reading = options.clone();
         let read = move || {
-            let directory = Directory::open(&reading.directory)?;
+            let directory = Arc::new(Directory::open(&reading.directory)?);
             recover(&directory, &reading).map(|recovered| (directory, recovered))
         };
         let (directory, recovered) = tokio::task::spawn_blocking(read)
@@ -105,6 +105,13 @@ impl NamenodeServer {
         let reason = failure.wait_for(Option::is_some).await;
         let reason = reason.ok().and_then(|reason| reason.clone());
         reason.unwrap_or(NamenodeFailure::Ended { part: "server" })
+    }
+
+    /// Returns why the journal cannot be trusted, also when that was found while stopping.
+    #[must_use]
+    pub fn journal_failure(&self) -> Option<NamenodeFailure> {
+        let failure = self.state.failure.borrow().clone();
+        failure.filter(|failure| matches!(failure, NamenodeFailure::Journal { .. }))
     }
 
     /// Stops serving, writes what waits, and releases the directory. A second call does nothing.
@@ -145,7 +152,7 @@ async fn door(address: &str, options: &NamenodeOptions) -> Result<TcpListener, S
 /// Starts the writer's thread and the tasks.
 fn launch(
     options: &NamenodeOptions,
-    directory: Directory,
+    directory: Arc<Directory>,
     recovered: Recovered,
     listener: TcpListener,
     http_listener: Option<TcpListener>,
@@ -156,15 +163,15 @@ fn launch(
     };
     let address = local(&listener)?;
     let http_address = http_listener.as_ref().map(local).transpose()?;
-    let Recovered { namenode, journal, commands, cut_bytes } = recovered;
+    let Recovered { namenode, journal, commands, cut_bytes, found, snapshots } = recovered;
     let clock = Clock::start(namenode.catalog().now());
     let state = Arc::new(State::new(namenode, clock));
     let (work, waiting) = sync_channel(options.waiting_frames_max);
     let (errands, errand_queue) = mpsc::channel::<Errand>(ERRANDS_MAX);
-    let snapshots = Snapshots::start(Arc::new(directory), options).map_err(StartError::Thread)?;
-    let tick_at = state.now();
-    let mut writer = Writer { state: Arc::clone(&state), journal, snapshots, errands, tick_at };
-    writer.begin(commands, cut_bytes);
+    let snapshots = Snapshots::start(directory, options, &journal, snapshots);
+    let snapshots = snapshots.map_err(StartError::Thread)?;
+    let mut writer = Writer::new(Arc::clone(&state), journal, snapshots, errands);
+    writer.begin(commands, cut_bytes, found);
     let watched = Arc::clone(&state);
     let thread = std::thread::Builder::new().name("journal-writer".to_owned());
     let writer = Arc::new(Mutex::new(writer));
@@ -180,14 +187,14 @@ fn launch(
     let shutdown = CancellationToken::new();
     // A sync of the disk is nothing to wait for on a thread that serves.
     let desk = if options.sync == Sync::Os { desk } else { Weak::new() };
-    let bytes_max = options.waiting_bytes_max;
-    let requests = Requests::new(Arc::clone(&state), work.clone(), desk, bytes_max);
+    let requests = Requests::new(Arc::clone(&state), work.clone(), desk, options.waiting_bytes_max);
     let security = Arc::new(options.security.clone());
     let mut tasks = JoinSet::new();
     let service = Arc::new(MetaService {
         requests: requests.clone(),
         security: Arc::clone(&security),
         pass: None,
+        version: sanderling_protocol::version::MESSAGES,
     });
     let bounds = ServeOptions { tls: options.security.tls.clone(), ..ServeOptions::default() };
     let served = sanderling_transport::serve(listener, service, bounds, shutdown.clone());
@@ -224,3 +231,6 @@ impl Drop for Ended {
         self.state.fail(NamenodeFailure::Ended { part: "writer" });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sanderling_protocol::frame::{decode_body, encode_onto};
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
 use sanderling_protocol::message::{Hello, HelloReply, Role};
-use sanderling_protocol::{Header, Op, Refusal, Reply, Request};
+use sanderling_protocol::{Header, Op, Refusal, Reply, Request, version};
 use sanderling_transport::{Admitted, Handled, Pass, Response, Security, Service};
 
 use crate::requests::{Asked, Requests, check_count};
@@ -21,6 +21,8 @@ pub(crate) struct MetaService {
     pub(crate) security: Arc<Security>,
     /// What the caller of this connection may do; `None` where nobody is asked.
     pub(crate) pass: Option<Pass>,
+    /// The version of the messages that the caller speaks.
+    pub(crate) version: u8,
 }
 
 impl Service for MetaService {
@@ -39,7 +41,15 @@ impl Service for MetaService {
             return Ok((reply, Arc::clone(self)));
         }
         let (requests, security) = (self.requests.clone(), Arc::clone(&self.security));
-        Ok((reply, Arc::new(Self { requests, security, pass })))
+        Ok((reply, Arc::new(Self { requests, security, pass, version: self.version })))
+    }
+
+    fn speaking(self: &Arc<Self>, version: u8) -> Arc<Self> {
+        if version == self.version {
+            return Arc::clone(self);
+        }
+        let (requests, security) = (self.requests.clone(), Arc::clone(&self.security));
+        Arc::new(Self { requests, security, pass: self.pass.clone(), version })
     }
 
     fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
@@ -85,6 +95,8 @@ impl MetaService {
         asked: Asked,
         merged: impl FnOnce(Answers) -> Answers + Send + 'static,
     ) -> Handled {
+        let version = self.version;
+        let merged = move |answers| told(version, merged(answers));
         match asked {
             Asked::Now(answers) => {
                 self.requests.state.metrics.took(true, began.elapsed());
@@ -107,6 +119,14 @@ impl MetaService {
             }
         }
     }
+}
+
+/// Says the answers in the words of the caller's version.
+fn told(version: u8, answers: Answers) -> Answers {
+    if version >= version::MESSAGES {
+        return answers;
+    }
+    answers.into_iter().map(|answer| version::answer_for(version, answer)).collect()
 }
 
 fn response(header: Header, answers: &Answers) -> Response {

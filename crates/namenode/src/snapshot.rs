@@ -4,19 +4,22 @@
 //! 8 bytes magic, u32 version, u32 CRC32C of the body, u64 body bytes, body (postcard `Catalog`)
 //! ```
 
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use sanderling_core::catalog::Catalog;
-use sanderling_protocol::checksum::crc32c;
+use sanderling_protocol::checksum::{Running, crc32c};
 
-use crate::directory::{Directory, Kind};
+use crate::broken::{self, Broken};
+use crate::directory::{Directory, Kind, PublishError};
 use crate::error::StartError;
+use crate::files::Window;
 
 const MAGIC: [u8; 8] = *b"SNDLSNAP";
-const VERSION: u32 = 4;
+const VERSION: u32 = Catalog::FORMAT;
 const HEADER_BYTES: usize = 24;
+
+/// Bytes that are checked at once.
+const PIECE: u64 = 1 << 20;
 
 /// Encodes a catalog.
 pub(crate) fn encode(catalog: &Catalog) -> Result<Vec<u8>, String> {
@@ -25,7 +28,7 @@ pub(crate) fn encode(catalog: &Catalog) -> Result<Vec<u8>, String> {
 
 /// Writes an encoded catalog as the snapshot after `index` commands. It is whole and on the disk
 /// when this returns, or not there.
-pub(crate) fn write(directory: &Directory, index: u64, body: &[u8]) -> io::Result<()> {
+pub(crate) fn write(directory: &Directory, index: u64, body: &[u8]) -> Result<(), PublishError> {
     let mut header = [0; HEADER_BYTES];
     header[..8].copy_from_slice(&MAGIC);
     header[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -34,32 +37,71 @@ pub(crate) fn write(directory: &Directory, index: u64, body: &[u8]) -> io::Resul
     directory.publish(&directory.file(Kind::Snapshot, index), &[&header, body]).map(drop)
 }
 
-/// Reads a snapshot. One that is not what was written is refused.
-pub(crate) fn read(path: &Path) -> Result<Catalog, StartError> {
-    let corrupt =
-        |why: &str| StartError::CorruptSnapshot { path: path.to_owned(), why: why.to_owned() };
-    let bytes = fs::read(path).map_err(|cause| StartError::Files {
-        what: "read",
-        path: path.to_owned(),
-        cause,
+/// Why a snapshot was not taken.
+#[derive(Debug)]
+pub(crate) enum TakeError {
+    /// The journal keeps growing; a later one may succeed.
+    Failed(String),
+    /// The directory was not synced: nobody knows which files the disk has.
+    Unsynced(String),
+}
+
+/// Writes the snapshot after `index` commands, and removes what it and the newest good one of
+/// `kept` make unnecessary. Returns those that are kept then.
+///
+/// Both are read back before anything is removed. That does not show what the disk has, as the
+/// kernel answers; it does show a file that was written wrongly or cut short.
+pub(crate) fn take(
+    directory: &Directory,
+    catalog: Catalog,
+    kept: &[u64],
+) -> Result<Vec<u64>, TakeError> {
+    let index = catalog.index();
+    let body = encode(&catalog).map_err(TakeError::Failed)?;
+    // Every page that is written to meanwhile is copied for its sake.
+    drop(catalog);
+    match write(directory, index, &body) {
+        Ok(()) => {}
+        Err(error) if directory.files().open(&directory.file(Kind::Snapshot, index)).is_err() => {
+            // The file failed, or its sync: nothing that was there depends on it.
+            return Err(TakeError::Failed(error.to_string()));
+        }
+        Err(error) => return Err(TakeError::Unsynced(error.to_string())),
+    }
+    drop(body);
+    if let Err(error) = verify(directory, index) {
+        // Else it would count as one of two at the next start.
+        let _ = directory.files().remove(&directory.file(Kind::Snapshot, index));
+        return Err(TakeError::Failed(error.to_string()));
+    }
+    let is_good = |older: &u64| *older < index && verify(directory, *older).is_ok();
+    let older = kept.iter().rev().copied().find(is_good);
+    let older = if broken::is(Broken::PrunedEarly) { Some(index) } else { older };
+    // The journal since the beginning takes the place of an older one.
+    let Some(older) = older else { return Ok(vec![index]) };
+    directory.prune(older, &[index]).map_err(|error| match error {
+        PublishError::NotThere(error) => TakeError::Failed(error.to_string()),
+        PublishError::Unsynced(error) => TakeError::Unsynced(error.to_string()),
     })?;
-    let Some((header, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
-        return Err(corrupt("it is shorter than its header"));
+    Ok(vec![older, index])
+}
+
+/// Reads a snapshot. One that is not what was written is refused.
+pub(crate) fn read(directory: &Directory, path: &Path) -> Result<Catalog, StartError> {
+    let corrupt = |why: &str| corrupt(path, why);
+    let mut window = open(directory, path)?;
+    let (version, length) = check(path, &mut window)?;
+    let fail = |cause| StartError::Files { what: "read", path: path.to_owned(), cause };
+    let body = window.bytes(HEADER_BYTES as u64, length).map_err(fail)?;
+    let completion = Catalog::completion(version).unwrap_or_default();
+    let completed;
+    let body = match completion.is_empty() {
+        true => body,
+        false => {
+            completed = [body, &completion].concat();
+            &completed[..]
+        }
     };
-    if header[..8] != MAGIC {
-        return Err(corrupt("it does not start like a snapshot"));
-    }
-    let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four"));
-    if number(8) != VERSION {
-        return Err(corrupt(&format!("version {} where {VERSION} is read", number(8))));
-    }
-    let length = u64::from_le_bytes(header[16..].try_into().expect("eight bytes"));
-    if length != body.len() as u64 {
-        return Err(corrupt(&format!("{} bytes where it claims {length}", body.len())));
-    }
-    if crc32c(body) != number(12) {
-        return Err(corrupt("its checksum is another"));
-    }
     match postcard::take_from_bytes(body) {
         Ok((catalog, [])) => Ok(catalog),
         Ok(_) => Err(corrupt("bytes follow the catalog")),
@@ -67,8 +109,65 @@ pub(crate) fn read(path: &Path) -> Result<Catalog, StartError> {
     }
 }
 
+/// Checks that a snapshot has the bytes that were written. Cost: one reading.
+pub(crate) fn verify(directory: &Directory, index: u64) -> Result<(), StartError> {
+    let path = directory.file(Kind::Snapshot, index);
+    check(&path, &mut open(directory, &path)?).map(drop)
+}
+
+fn open(directory: &Directory, path: &Path) -> Result<Window, StartError> {
+    let fail = |cause| StartError::Files { what: "read", path: path.to_owned(), cause };
+    directory.files().open(path).and_then(Window::new).map_err(fail)
+}
+
+fn corrupt(path: &Path, why: &str) -> StartError {
+    StartError::CorruptSnapshot { path: path.to_owned(), why: why.to_owned() }
+}
+
+/// Compares a snapshot with its header. Returns its version and the bytes of the body.
+fn check(path: &Path, window: &mut Window) -> Result<(u32, usize), StartError> {
+    let fail = |cause| StartError::Files { what: "read", path: path.to_owned(), cause };
+    let total = window.length();
+    let header = window.bytes(0, HEADER_BYTES).map_err(fail)?;
+    if header.len() < HEADER_BYTES {
+        return Err(corrupt(path, "it is shorter than its header"));
+    }
+    if header[..8] != MAGIC {
+        return Err(corrupt(path, "it does not start like a snapshot"));
+    }
+    let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four"));
+    let (version, checksum) = (number(8), number(12));
+    if Catalog::completion(version).is_none() {
+        return Err(StartError::SnapshotVersion { path: path.to_owned(), version });
+    }
+    let length = u64::from_le_bytes(header[16..].try_into().expect("eight bytes"));
+    let bytes = total - HEADER_BYTES as u64;
+    if length != bytes {
+        return Err(corrupt(path, &format!("{bytes} bytes where it claims {length}")));
+    }
+    let mut found = Running::default();
+    let mut at = HEADER_BYTES as u64;
+    while at < total {
+        let count = usize::try_from((total - at).min(PIECE)).expect("a piece");
+        let piece = window.bytes(at, count).map_err(fail)?;
+        if piece.len() < count {
+            return Err(corrupt(path, "it became shorter"));
+        }
+        found.update(piece);
+        at += count as u64;
+    }
+    if found.value() != checksum && !broken::is(Broken::NoChecksum) {
+        return Err(corrupt(path, "its checksum is another"));
+    }
+    let length = usize::try_from(length);
+    let length = length.map_err(|_| corrupt(path, "it is too long for this machine"))?;
+    Ok((version, length))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use sanderling_protocol::{ClusterId, Millis};
 
     use super::*;
@@ -80,18 +179,21 @@ mod tests {
         let catalog = Catalog::new(ClusterId(7), Millis(1000));
         write(&directory, 3, &encode(&catalog).unwrap()).unwrap();
         let path = directory.file(Kind::Snapshot, 3);
-        assert_eq!(read(&path).unwrap(), catalog);
+        assert_eq!(read(&directory, &path).unwrap(), catalog);
         let whole = fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= 0x10;
             fs::write(&path, &bytes).unwrap();
             assert!(
-                matches!(read(&path), Err(StartError::CorruptSnapshot { .. })),
+                matches!(
+                    read(&directory, &path),
+                    Err(StartError::CorruptSnapshot { .. } | StartError::SnapshotVersion { .. })
+                ),
                 "byte {at} was changed"
             );
             fs::write(&path, &whole[..at]).unwrap();
-            assert!(matches!(read(&path), Err(StartError::CorruptSnapshot { .. })));
+            assert!(matches!(read(&directory, &path), Err(StartError::CorruptSnapshot { .. })));
         }
     }
 }

@@ -2,13 +2,10 @@
 //! thread has it; a frame of small changes that finds nobody at it is written by whoever brings it,
 //! so that no other thread has to be woken for it and back.
 //!
-//! Whatever waits is taken together: one lock to prepare, one write, one lock to apply (group
-//! commit). Within a frame the order of its requests holds: what cannot be decided before an
-//! earlier request of the same frame is applied waits for the next round.
+//! What a turn takes together and in which order is decided by [`Turns`]: one lock to prepare, one
+//! write, one lock to apply (group commit).
 
 mod events;
-mod frame;
-mod round;
 mod snapshots;
 
 use std::sync::Arc;
@@ -18,8 +15,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sanderling_core::catalog::{Action, Command, DatanodeOrder};
 use sanderling_core::membership::Probe;
+pub(crate) use sanderling_core::namenode::Answers;
+use sanderling_core::namenode::{Turn, Turns, Unwritten, Work as Taken};
 use sanderling_protocol::limits::EVENTS_KEPT_MAX;
-use sanderling_protocol::{Instant, Millis, NodeId, OrderReply, Refusal, Reply, Request};
+use sanderling_protocol::{NodeId, OrderReply, Request, Term};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
@@ -27,12 +26,7 @@ use crate::error::NamenodeFailure;
 use crate::journal::{AppendError, Journal};
 use crate::state::State;
 use events::say;
-use frame::OpenFrame;
-use round::Round;
 pub(crate) use snapshots::Snapshots;
-
-/// Answers of one frame, in the order of its requests.
-pub(crate) type Answers = Vec<Result<Reply, Refusal>>;
 
 /// Something for the writer to do.
 #[derive(Debug)]
@@ -74,15 +68,7 @@ pub(crate) struct Writer {
     pub(crate) journal: Journal,
     pub(crate) snapshots: Snapshots,
     pub(crate) errands: mpsc::Sender<Errand>,
-    /// Time-driven commands are not tried again before this after a refused write.
-    pub(crate) tick_at: Instant,
-}
-
-/// Whose command it is.
-#[derive(Debug, Clone, Copy)]
-enum Origin {
-    Frame(usize),
-    Own,
+    pub(crate) turns: Turns,
 }
 
 impl Writer {
@@ -95,16 +81,19 @@ impl Writer {
     /// Longest sleep when nothing is due.
     const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-    /// Longest time between two looks at what has come that is no absence: a heartbeat's period.
-    const AWAY_MIN: Millis = Millis(500);
-
-    /// Pause of time-driven commands after the journal refused them.
-    const TICK_PAUSE: Millis = Millis(200);
+    pub(crate) fn new(
+        state: Arc<State>,
+        journal: Journal,
+        snapshots: Snapshots,
+        errands: mpsc::Sender<Errand>,
+    ) -> Self {
+        let turns = Turns::new(state.now());
+        Self { state, journal, snapshots, errands, turns }
+    }
 
     /// The writer's thread: works until told to stop, or until nobody is left to give work.
     pub(crate) fn run(writer: &Mutex<Self>, work: &Receiver<Work>) {
         let mut is_running = true;
-        let mut listened_at = writer.lock().state.now();
         while is_running {
             let mut batch = Vec::new();
             let sleep = writer.lock().sleep();
@@ -114,8 +103,7 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => is_running = false,
             }
             let mut writer = writer.lock();
-            writer.excuse(listened_at);
-            listened_at = writer.state.now();
+            writer.excuse();
             while batch.len() < Self::BATCH_MAX
                 && let Ok(work) = work.try_recv()
             {
@@ -126,7 +114,10 @@ impl Writer {
             writer.house_keeping();
         }
         let writer = &mut *writer.lock();
-        writer.snapshots.finish(&writer.journal);
+        if let Err(why) = writer.snapshots.finish(&mut writer.journal) {
+            error!(%why, "the journal could not be synced at the end");
+            writer.state.fail(NamenodeFailure::Journal { why });
+        }
     }
 
     /// Tells whether time has made something necessary: that comes first, on the writer's thread.
@@ -138,119 +129,89 @@ impl Writer {
     /// Makes the changes of one frame, on the caller's thread.
     pub(crate) fn change(&mut self, requests: Vec<Request>) -> Option<Answers> {
         let _halfway = Halfway { state: Arc::clone(&self.state) };
-        let (reply, mut answers) = oneshot::channel();
-        self.work_off(vec![OpenFrame::new(requests, reply)], Vec::new());
-        answers.try_recv().ok()
+        self.work_off(Turn::asked(requests)).pop()
     }
 
-    /// Does not hold against the nodes that nobody listened to them since: a snapshot, a change of
-    /// millions of objects, or the machine has taken the time.
-    fn excuse(&self, listened_at: Instant) {
+    /// Does not count against nodes, leases and notices that nobody listened to anybody since.
+    fn excuse(&mut self) {
         let now = self.state.now();
-        let away = now.since(listened_at);
-        if away > Self::AWAY_MIN {
-            warn!(millis = away.0, "the namenode stood still: silence of nodes is excused");
-            self.state.namenode.write().was_away(now, away);
+        let excused = self.turns.excuse(now, &mut *self.state.namenode.write());
+        if let Some(turn) = excused {
+            self.work_off(turn);
         }
     }
 
     fn sleep(&self) -> Duration {
         let now = self.state.now();
-        let due = self.state.namenode.read().deadline().map(|due| due.max(self.tick_at));
+        let due = self.turns.due(&*self.state.namenode.read());
         let sleep = due.map_or(Self::SLEEP_MAX, |due| Duration::from(now.until(due)));
         sleep.clamp(Self::SLEEP_MIN, Self::SLEEP_MAX)
     }
 
     /// Does everything in a batch, and what time has made necessary.
     fn turn(&mut self, batch: Vec<Work>) {
-        let mut frames = Vec::new();
-        // What changes who is there comes before what chooses among them.
-        let commands = self.own_commands(batch, &mut frames);
-        self.work_off(frames, commands);
-    }
-
-    /// Writes and applies commands, then those that the frames become, until all are answered.
-    fn work_off(&mut self, mut frames: Vec<OpenFrame>, mut commands: Vec<(Command, Origin)>) {
-        if commands.is_empty() {
-            commands = self.prepare(&mut frames);
-        }
-        while !commands.is_empty() {
-            self.commit(&mut frames, commands);
-            commands = self.prepare(&mut frames);
-        }
-        for frame in frames {
-            frame.finish();
-        }
-    }
-
-    /// Takes the frames out of a batch and makes the commands that nobody asked for.
-    fn own_commands(
-        &mut self,
-        batch: Vec<Work>,
-        frames: &mut Vec<OpenFrame>,
-    ) -> Vec<(Command, Origin)> {
-        let now = self.state.now();
-        let mut namenode = self.state.namenode.write();
-        let mut commands = Vec::new();
+        let (mut replies, mut taken) = (Vec::new(), Vec::new());
         for work in batch {
-            match work {
-                Work::Frame { requests, reply } => frames.push(OpenFrame::new(requests, reply)),
-                Work::Ordered { order, reply } => {
-                    commands.extend(namenode.ordered(now, &order, reply));
+            taken.push(match work {
+                Work::Frame { requests, reply } => {
+                    replies.push(reply);
+                    Taken::Frame(requests)
                 }
-                Work::Probed { node, outcome } => {
-                    commands.extend(namenode.probed(now, node, outcome));
-                }
-                Work::Stop => {}
-            }
+                Work::Ordered { order, reply } => Taken::Ordered(order, reply),
+                Work::Probed { node, outcome } => Taken::Probed(node, outcome),
+                Work::Stop => continue,
+            });
         }
-        let is_due = self.tick_at <= now && namenode.deadline().is_some_and(|due| due <= now);
-        let mut probes = Vec::new();
-        if is_due {
-            commands.extend(namenode.tick(now));
-            probes = namenode.to_probe(now);
-        }
-        drop(namenode);
-        for (node, address) in probes {
+        let now = self.state.now();
+        let mut turn = self.turns.take(now, &mut *self.state.namenode.write(), taken);
+        for (node, address) in std::mem::take(&mut turn.probes) {
             self.send(Errand::Probe { node, address });
         }
-        commands.into_iter().map(|command| (command, Origin::Own)).collect()
+        let answers = self.work_off(turn);
+        for (reply, answers) in replies.into_iter().zip(answers) {
+            // A caller that is gone does not want them.
+            let _ = reply.send(answers);
+        }
     }
 
-    /// Answers what can be answered and makes commands of the rest, frame by frame.
-    fn prepare(&self, frames: &mut [OpenFrame]) -> Vec<(Command, Origin)> {
-        let mut round = Round::default();
-        if frames.iter().all(OpenFrame::is_done) {
-            return Vec::new();
+    /// Writes and applies the rounds of a turn; returns the answers of its frames.
+    fn work_off(&mut self, mut turn: Turn) -> Vec<Answers> {
+        loop {
+            if turn.must_prepare() {
+                turn.prepare(self.state.now(), &mut *self.state.namenode.write());
+            }
+            if turn.commands().len() == 0 {
+                return turn.finish();
+            }
+            self.commit(&mut turn);
         }
-        let now = self.state.now();
-        let mut namenode = self.state.namenode.write();
-        for (place, frame) in frames.iter_mut().enumerate() {
-            frame.prepare(now, &mut namenode, &mut round, Origin::Frame(place));
-        }
-        round.into_commands()
     }
 
-    /// Writes commands, then applies them. Commands that were not written change nothing.
-    fn commit(&mut self, frames: &mut [OpenFrame], commands: Vec<(Command, Origin)>) {
-        if let Err(error) = self.journal.append(commands.iter().map(|(command, _)| command)) {
-            self.refuse(frames, &commands, &error);
+    /// Writes a round, then applies it. Commands that were not written change nothing.
+    fn commit(&mut self, turn: &mut Turn) {
+        if self.turns.is_late(turn) {
+            self.turns.excuse_pause(turn, &mut *self.state.namenode.write());
+        }
+        let is_start = self.turns.lead(turn);
+        let began = self.state.now();
+        let mut written = self.journal.append(turn.commands());
+        if is_start {
+            // A crash of the machine must not take what says that this process began: the next one
+            // would give out the same numbers.
+            written = written.and_then(|()| self.journal.sync());
+        }
+        if let Err(error) = written {
+            self.refuse(turn, &error);
             return;
         }
+        self.turns.has_begun();
         self.state.metrics.batches.inc();
         if self.state.refusal.lock().take().is_some() {
             info!("the journal takes changes again");
         }
-        self.snapshots.wrote();
-        let mut orders = Vec::new();
         let mut namenode = self.state.namenode.write();
-        for (command, origin) in commands {
-            let applied = namenode.apply(&command);
-            orders.extend(applied.orders);
-            if let Origin::Frame(place) = origin {
-                frames[place].answer(applied.result);
-            }
-        }
+        let orders = turn.apply(|command, _| namenode.apply(command));
+        namenode.committed(began, self.state.now());
         let said = *self.state.event_last.borrow();
         let events = namenode.events_after(said, EVENTS_KEPT_MAX);
         drop(namenode);
@@ -263,12 +224,7 @@ impl Writer {
         events.iter().for_each(say);
     }
 
-    fn refuse(
-        &mut self,
-        frames: &mut [OpenFrame],
-        commands: &[(Command, Origin)],
-        error: &AppendError,
-    ) {
+    fn refuse(&mut self, turn: &mut Turn, error: &AppendError) {
         let is_first = self.state.failure.borrow().is_none();
         if let AppendError::Failed(why) = error
             && is_first
@@ -279,12 +235,8 @@ impl Writer {
         if self.state.refusal.lock().replace(error.to_string()).is_none() {
             warn!(why = %error, "the journal refuses changes; reads go on");
         }
-        self.tick_at = self.state.now() + Self::TICK_PAUSE;
-        for (_, origin) in commands {
-            if let Origin::Frame(place) = origin {
-                frames[*place].answer(Err(Refusal::JournalFull { why: error.to_string() }));
-            }
-        }
+        self.state.namenode.write().refused();
+        self.turns.refuse(turn, self.state.now(), &unwritten(error));
     }
 
     fn send(&self, errand: Errand) {
@@ -301,11 +253,21 @@ impl Writer {
         }
     }
 
-    /// Writes and applies the record that says where this process began.
-    pub(crate) fn begin(&mut self, commands: u64, cut_bytes: u64) {
+    /// Writes and applies the records that say where this process began, and what it found.
+    pub(crate) fn begin(&mut self, commands: u64, cut_bytes: u64, found: Vec<Action>) {
         let at = self.state.now();
-        self.state.namenode.write().resume(at);
-        let command = Command { at, action: Action::Started { commands, cut_bytes } };
-        self.commit(&mut [], vec![(command, Origin::Own)]);
+        let term = Term(rand::random());
+        let commands = self.state.namenode.write().begin(at, term, commands, cut_bytes);
+        let found = found.into_iter().map(|action| Command { at, action });
+        let turn = self.turns.begin(commands.into_iter().chain(found).collect());
+        self.work_off(turn);
+    }
+}
+
+fn unwritten(error: &AppendError) -> Unwritten {
+    let why = error.to_string();
+    match error {
+        AppendError::Behind(_) => Unwritten::Behind(why),
+        AppendError::Refused(_) | AppendError::Failed(_) => Unwritten::Refused(why),
     }
 }

@@ -89,6 +89,49 @@ async fn order_without_an_answer_is_given_again() {
     asker.server.stop().await;
 }
 
+/// A datanode that joins and has not heard yet as which node: the first orders and probes meet a
+/// process without an id.
+struct Newcomer {
+    listener: Arc<Listener>,
+    unnamed: Mutex<u32>,
+}
+
+impl Service for Newcomer {
+    fn hello(&self, hello: &Hello) -> Result<HelloReply, Refusal> {
+        let mut unnamed = self.unnamed.lock().unwrap();
+        match hello.node {
+            Some(asked) if *unnamed > 0 => {
+                *unnamed -= 1;
+                Err(Refusal::WrongNode { here: NodeId::default(), asked })
+            }
+            _ => self.listener.hello(hello),
+        }
+    }
+
+    fn handle(self: &Arc<Self>, header: Header, body: bytes::Bytes) -> Handled {
+        self.listener.handle(header, body)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn datanode_that_has_not_heard_its_id_yet_is_not_gone() {
+    let place = tempfile::tempdir().unwrap();
+    let asker = start(options(place.path())).await;
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let node = asker.datanode(1, &socket.local_addr().unwrap().to_string()).await;
+    let listener = Listener { node, orders: Mutex::default(), deaf: Mutex::default() };
+    let newcomer = Newcomer { listener: Arc::new(listener), unnamed: Mutex::new(3) };
+    let newcomer = Arc::new(newcomer);
+    let stop = CancellationToken::new();
+    tokio::spawn(serve(socket, Arc::clone(&newcomer), ServeOptions::default(), stop));
+    asker.ask(Request::Suspect { node }).await.unwrap();
+    let reason = String::new();
+    asker.ask(Request::Decommission { node: node.into(), reason }).await.unwrap();
+    asker.wait_for(is_fenced(node)).await;
+    assert_eq!(*newcomer.unnamed.lock().unwrap(), 0);
+    asker.server.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn datanode_that_answers_as_another_incarnation_is_gone() {
     let place = tempfile::tempdir().unwrap();

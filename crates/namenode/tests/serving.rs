@@ -153,6 +153,49 @@ async fn cut_tail_is_said_in_an_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn damaged_newest_snapshot_loses_nothing_and_is_said() {
+    let place = tempfile::tempdir().unwrap();
+    let small = NamenodeOptions { snapshot_after_bytes: 20_000, ..options(place.path()) };
+    let asker = start(small.clone()).await;
+    let snapshots = || {
+        let files = fs::read_dir(place.path()).unwrap().map(|file| file.unwrap().path());
+        let name = |file: &std::path::PathBuf| file.file_name().unwrap().to_owned();
+        let is_one = |file: &std::path::PathBuf| {
+            let name = name(file).into_string().unwrap();
+            name.starts_with("snapshot-") && name.ends_with(".bin")
+        };
+        let mut all: Vec<_> = files.filter(is_one).collect();
+        all.sort();
+        all
+    };
+    let deadline = Instant::now() + WITHIN;
+    let (mut made, mut seen) = (0, std::collections::BTreeSet::new());
+    while seen.len() < 4 {
+        let more = (made..made + 100).map(|file| inline(&format!("/{file}"), &[7; 100]));
+        assert!(asker.all(more.collect()).await.iter().all(Result::is_ok));
+        made += 100;
+        seen.extend(snapshots());
+        assert!(Instant::now() < deadline, "too few snapshots after {made} files");
+    }
+    asker.server.stop().await;
+    assert!(snapshots().len() <= 2, "{:?}", snapshots());
+    let newest = snapshots().pop().unwrap();
+    let mut bytes = fs::read(&newest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    fs::write(&newest, bytes).unwrap();
+    drop(asker);
+    let asker = start(small).await;
+    for file in 0..made {
+        asker.ask(stat(&format!("/{file}"))).await.unwrap();
+    }
+    let event = asker.wait_for(|kind| matches!(kind, EventKind::SnapshotSkipped { .. })).await;
+    let EventKind::SnapshotSkipped { why, .. } = event.kind else { panic!() };
+    assert!(why.contains("checksum"), "{why}");
+    asker.server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn corrupt_snapshot_refuses_the_start() {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join(format!("snapshot-{:020}.bin", 9)), b"nonsense").unwrap();

@@ -1,20 +1,25 @@
 //! Reading a segment back.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use sanderling_core::catalog::Command;
-use sanderling_protocol::ClusterId;
 use sanderling_protocol::checksum::crc32c;
+use sanderling_protocol::{ClusterId, Instant};
 
-use super::{HEADER_BYTES, MAGIC, RECORD_BYTES_MAX, RECORD_HEADER_BYTES, VERSION};
+use super::record::{Bad, Layout, Look, Whole};
+use super::scan::{Place, behind};
+use super::{HEADER_BYTES, MAGIC, PLAIN_VERSION, TIED_HEADER_BYTES, TIED_VERSION};
+use crate::directory::{Directory, Kind};
 use crate::error::StartError;
+use crate::files::Window;
 
 /// A segment that was read.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) path: PathBuf,
+    pub(crate) version: u32,
+    pub(super) layout: Layout,
     pub(crate) cluster: ClusterId,
     /// Number of its first command.
     pub(crate) first: u64,
@@ -22,44 +27,70 @@ pub(crate) struct Segment {
     pub(crate) next: u64,
     /// Bytes of the header and the whole records.
     pub(crate) length: u64,
-    /// Bytes after them, which cannot be read.
-    pub(crate) cut_bytes: u64,
+    /// What follows them.
+    pub(crate) tail: Option<Tail>,
+}
+
+/// Bytes that cannot be read.
+#[derive(Debug, Clone)]
+pub(crate) struct Tail {
+    pub(crate) bytes: u64,
+    /// Whole records among them.
+    pub(crate) records: u64,
     /// Why they cannot be read.
-    pub(crate) cut_why: String,
+    pub(crate) why: String,
+    /// Whether something is missing that was on the disk once. Else the last write was torn.
+    pub(crate) is_damage: bool,
+}
+
+impl Segment {
+    /// Returns how many bytes follow the whole records.
+    pub(crate) fn cut_bytes(&self) -> u64 {
+        self.tail.as_ref().map_or(0, |tail| tail.bytes)
+    }
+}
+
+/// What is known of a segment before it is read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known {
+    /// Number of its first command, by its name.
+    pub(crate) first: u64,
+    pub(crate) cluster: Option<ClusterId>,
+    /// A time that no command of it lies before.
+    pub(crate) floor: Instant,
 }
 
 /// Reads a segment from the start to its end, or to the first record that is not whole, and gives
-/// each command with its number to `take`.
+/// each command with its number to `take`. Nothing is given where the header is not as known.
 pub(crate) fn read_segment(
-    path: &Path,
-    mut take: impl FnMut(u64, Command),
+    directory: &Directory,
+    known: Known,
+    mut take: impl FnMut(&Segment, Command),
 ) -> Result<Segment, StartError> {
+    let path = &directory.file(Kind::Journal, known.first);
     let fail = |cause| StartError::Files { what: "read", path: path.to_owned(), cause };
-    let file = File::open(path).map_err(fail)?;
-    let total = file.metadata().map_err(fail)?.len();
-    let mut reader = BufReader::with_capacity(1 << 20, file);
-    let (cluster, first) = read_header(path, &mut reader)?;
-    let mut segment = Segment {
-        path: path.to_owned(),
-        cluster,
-        first,
-        next: first,
-        length: HEADER_BYTES as u64,
-        cut_bytes: 0,
-        cut_why: String::new(),
-    };
-    let mut payload = Vec::new();
-    while segment.length < total {
-        let left = total - segment.length;
-        match read_record(&mut reader, left, &mut payload).map_err(fail)? {
-            Ok(command) => {
-                take(segment.next, command);
+    let file = directory.files().open(path).map_err(fail)?;
+    let mut window = Window::new(file).map_err(fail)?;
+    let header = window.bytes(0, TIED_HEADER_BYTES).map_err(fail)?;
+    let mut segment = read_header(path, header)?;
+    let corrupt = |why| StartError::CorruptJournal { path: path.clone(), why };
+    if segment.first != known.first {
+        return Err(corrupt(format!("its header says it starts at {}", segment.first)));
+    }
+    if known.cluster.is_some_and(|cluster| cluster != segment.cluster) {
+        return Err(corrupt(format!("it belongs to cluster {:016x}", segment.cluster.0)));
+    }
+    let mut last_at = known.floor;
+    while segment.length < window.length() {
+        match look(&segment, &mut window, last_at).map_err(fail)? {
+            Look::Whole(Whole { command, end }) => {
+                last_at = command.at;
+                take(&segment, command);
                 segment.next += 1;
-                segment.length += (RECORD_HEADER_BYTES + payload.len()) as u64;
+                segment.length = end;
             }
-            Err(why) => {
-                segment.cut_bytes = left;
-                segment.cut_why = why;
+            Look::Bad(bad) => {
+                segment.tail = Some(tail(&segment, &mut window, last_at, bad).map_err(fail)?);
                 break;
             }
         }
@@ -67,51 +98,61 @@ pub(crate) fn read_segment(
     Ok(segment)
 }
 
-fn read_header(path: &Path, reader: &mut impl Read) -> Result<(ClusterId, u64), StartError> {
+fn look(segment: &Segment, window: &mut Window, last_at: Instant) -> io::Result<Look> {
+    let look = segment.layout.look(window, segment.length, segment.next)?;
+    Ok(match look {
+        Look::Whole(whole) if whole.command.at < last_at => {
+            let why = "a record is older than the one before it".to_owned();
+            Look::Bad(Bad { why, is_torn: false, end: Some(whole.end) })
+        }
+        look => look,
+    })
+}
+
+fn tail(segment: &Segment, window: &mut Window, at: Instant, bad: Bad) -> io::Result<Tail> {
+    let place = Place { offset: segment.length, number: segment.next, at };
+    let found = behind(segment.layout, window, place, &bad)?;
+    Ok(Tail {
+        bytes: window.length() - segment.length,
+        records: found.records,
+        why: bad.why,
+        is_damage: found.is_damage,
+    })
+}
+
+fn read_header(path: &Path, bytes: &[u8]) -> Result<Segment, StartError> {
     let corrupt = |why: String| StartError::CorruptJournal { path: path.to_owned(), why };
-    let mut bytes = [0; HEADER_BYTES];
-    reader.read_exact(&mut bytes).map_err(|error| corrupt(format!("its header: {error}")))?;
+    if bytes.len() < HEADER_BYTES {
+        return Err(corrupt(format!("its header has {} bytes", bytes.len())));
+    }
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"));
     if bytes[..8] != MAGIC {
         return Err(corrupt("it does not start like a journal".to_owned()));
     }
-    if u32_at(8) != VERSION {
-        return Err(corrupt(format!("version {} where {VERSION} is read", u32_at(8))));
-    }
-    if u32_at(12) != crc32c(&bytes[16..]) {
+    let version = u32_at(8);
+    let length = match version {
+        PLAIN_VERSION => HEADER_BYTES,
+        TIED_VERSION if bytes.len() >= TIED_HEADER_BYTES => TIED_HEADER_BYTES,
+        TIED_VERSION => return Err(corrupt(format!("its header has {} bytes", bytes.len()))),
+        version => return Err(StartError::JournalVersion { path: path.to_owned(), version }),
+    };
+    if u32_at(12) != crc32c(&bytes[16..length]) {
         return Err(corrupt("its header has another checksum".to_owned()));
     }
-    Ok((ClusterId(u64_at(16)), u64_at(24)))
-}
-
-/// Reads one record; the inner error says why it is not whole.
-fn read_record(
-    reader: &mut impl Read,
-    left: u64,
-    payload: &mut Vec<u8>,
-) -> io::Result<Result<Command, String>> {
-    if left < RECORD_HEADER_BYTES as u64 {
-        return Ok(Err("a record's header is cut off".to_owned()));
-    }
-    let mut head = [0; RECORD_HEADER_BYTES];
-    reader.read_exact(&mut head)?;
-    let length = u32::from_le_bytes(head[..4].try_into().expect("four bytes")) as usize;
-    let checksum = u32::from_le_bytes(head[4..].try_into().expect("four bytes"));
-    if length == 0 || length > RECORD_BYTES_MAX {
-        return Ok(Err(format!("a record claims {length} bytes")));
-    }
-    if (RECORD_HEADER_BYTES + length) as u64 > left {
-        return Ok(Err("a record is cut off".to_owned()));
-    }
-    payload.resize(length, 0);
-    reader.read_exact(payload)?;
-    if crc32c(payload) != checksum {
-        return Ok(Err("a record has another checksum".to_owned()));
-    }
-    Ok(match postcard::take_from_bytes(payload) {
-        Ok((command, [])) => Ok(command),
-        Ok((_, rest)) => Err(format!("{} bytes follow a command in its record", rest.len())),
-        Err(error) => Err(format!("a record is no command: {error}")),
+    let layout = match version {
+        PLAIN_VERSION => Layout::Plain,
+        _ => Layout::Tied { salt: u64_at(32) },
+    };
+    let first = u64_at(24);
+    Ok(Segment {
+        path: path.to_owned(),
+        version,
+        layout,
+        cluster: ClusterId(u64_at(16)),
+        first,
+        next: first,
+        length: length as u64,
+        tail: None,
     })
 }

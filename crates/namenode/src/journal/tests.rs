@@ -1,25 +1,44 @@
 use std::fs;
+use std::path::Path;
+use std::time::Duration;
 
 use sanderling_core::catalog::Action;
-use sanderling_protocol::Instant;
+use sanderling_protocol::message::Create;
+use sanderling_protocol::{Instant, Nonce};
 
 use super::*;
 use crate::error::StartError;
+use crate::files::disk::{Disk, Faults};
 
 pub(crate) fn command(at: u64) -> Command {
     Command { at: Instant(at), action: Action::Started { commands: at, cut_bytes: 0 } }
 }
 
-fn journal(place: &std::path::Path, bytes_max: u64) -> (Directory, Journal) {
-    let directory = Directory::open(place).unwrap();
-    let journal = Journal::create(&directory, ClusterId(7), 0, Sync::Always, bytes_max).unwrap();
+const VERSIONS: [u32; 2] = [PLAIN_VERSION, TIED_VERSION];
+
+fn settings(version: u32, bytes_max: u64) -> Settings {
+    let limits =
+        Limits { every: Duration::ZERO, age_max: Duration::from_secs(60), bytes_max: 1 << 30 };
+    Settings { sync: Sync::Always, bytes_max, limits, version }
+}
+
+fn journal_of(place: &Path, settings: Settings) -> (Arc<Directory>, Journal) {
+    let directory = Arc::new(Directory::open(place).unwrap());
+    let journal = Journal::create(&directory, settings, ClusterId(7), 0, &[]).unwrap();
     (directory, journal)
+}
+
+fn journal(place: &Path, bytes_max: u64) -> (Arc<Directory>, Journal) {
+    journal_of(place, settings(VERSION, bytes_max))
+}
+
+fn known(first: u64) -> Known {
+    Known { first, cluster: Some(ClusterId(7)), floor: Instant(0) }
 }
 
 fn read(directory: &Directory) -> (Vec<Command>, Segment) {
     let mut commands = Vec::new();
-    let path = directory.file(Kind::Journal, 0);
-    let segment = read_segment(&path, |_, command| commands.push(command)).unwrap();
+    let segment = read_segment(directory, known(0), |_, command| commands.push(command)).unwrap();
     (commands, segment)
 }
 
@@ -33,69 +52,214 @@ fn appended_commands_are_read_back_in_order() {
     assert_eq!(journal.index(), 10);
     let (commands, segment) = read(&directory);
     assert_eq!(commands, all);
-    assert_eq!((segment.next, segment.cut_bytes), (10, 0));
+    assert_eq!((segment.next, segment.cut_bytes()), (10, 0));
     assert_eq!(segment.length, journal.bytes());
 }
 
 #[test]
-fn tail_torn_at_any_byte_of_the_last_record_is_cut_and_kept_beside() {
-    let place = tempfile::tempdir().unwrap();
-    let (directory, mut journal) = journal(place.path(), 1 << 20);
-    journal.append(&[command(1), command(2)]).unwrap();
-    let good = journal.bytes();
-    journal.append(&[command(3)]).unwrap();
-    let path = directory.file(Kind::Journal, 0);
-    let whole = fs::read(&path).unwrap();
-    for end in usize::try_from(good).unwrap() + 1..whole.len() {
-        fs::write(&path, &whole[..end]).unwrap();
-        let (commands, segment) = read(&directory);
-        assert_eq!(commands, [command(1), command(2)], "cut at {end}");
-        assert_eq!((segment.length, segment.cut_bytes), (good, end as u64 - good));
-        let mut resumed = Journal::resume(&directory, &segment, Sync::Os, 1 << 20).unwrap();
-        let kept = place.path().join(format!("cut-{:020}-{good}.bin", 0));
-        assert_eq!(fs::read(kept).unwrap(), whole[usize::try_from(good).unwrap()..end]);
-        resumed.append(&[command(4)]).unwrap();
-        let (commands, segment) = read(&directory);
-        assert_eq!(commands, [command(1), command(2), command(4)]);
-        assert_eq!(segment.cut_bytes, 0);
+fn tail_torn_at_any_byte_of_the_last_record_is_no_damage() {
+    for version in VERSIONS {
+        let place = tempfile::tempdir().unwrap();
+        let (directory, mut journal) = journal_of(place.path(), settings(version, 1 << 20));
+        journal.append(&[command(1), command(2)]).unwrap();
+        let good = journal.bytes();
+        journal.append(&[command(3)]).unwrap();
+        let path = directory.file(Kind::Journal, 0);
+        let whole = fs::read(&path).unwrap();
+        for end in usize::try_from(good).unwrap() + 1..whole.len() {
+            fs::write(&path, &whole[..end]).unwrap();
+            let (commands, segment) = read(&directory);
+            assert_eq!(commands, [command(1), command(2)], "cut at {end}");
+            let tail = segment.tail.as_ref().unwrap();
+            assert_eq!((segment.length, tail.bytes), (good, end as u64 - good));
+            assert!(!tail.is_damage, "version {version}, cut at {end}: {tail:?}");
+            let settings = settings(version, 1 << 20);
+            let mut resumed = Journal::resume(&directory, &segment, settings).unwrap();
+            resumed.append(&[command(4)]).unwrap();
+            let (commands, segment) = read(&directory);
+            assert_eq!(commands, [command(1), command(2), command(4)]);
+            assert_eq!(segment.cut_bytes(), 0);
+        }
     }
 }
 
 #[test]
-fn record_with_any_byte_changed_ends_the_reading_there() {
+fn sectors_that_the_disk_did_not_get_are_no_damage() {
+    for version in VERSIONS {
+        let place = tempfile::tempdir().unwrap();
+        let (directory, mut journal) = journal_of(place.path(), settings(version, 1 << 20));
+        journal.append(&[command(1)]).unwrap();
+        let good = usize::try_from(journal.bytes()).unwrap();
+        journal.append(&[chosen(2, vec![0x11; 500]), chosen(3, vec![0x22; 500])]).unwrap();
+        let path = directory.file(Kind::Journal, 0);
+        let whole = fs::read(&path).unwrap();
+        for (from, to) in [(good, whole.len()), (512, 1024), (512, whole.len()), (good, 512)] {
+            for longer in [0, 4096] {
+                let mut bytes = whole.clone();
+                bytes[from..to].fill(0);
+                if to == whole.len() {
+                    bytes.resize(whole.len() + longer, 0);
+                }
+                fs::write(&path, &bytes).unwrap();
+                let tail = read(&directory).1.tail.unwrap();
+                // Plain records do not say that nobody was told of the second.
+                let is_damage = version == PLAIN_VERSION && to < whole.len() && tail.records > 0;
+                assert_eq!(tail.is_damage, is_damage, "version {version}, {from}..{to}: {tail:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn record_with_any_bit_changed_is_damage() {
+    for version in VERSIONS {
+        let place = tempfile::tempdir().unwrap();
+        let (directory, mut journal) = journal_of(place.path(), settings(version, 1 << 20));
+        journal.append(&[command(1)]).unwrap();
+        let good = usize::try_from(journal.bytes()).unwrap();
+        journal.append(&[command(2)]).unwrap();
+        let end = usize::try_from(journal.bytes()).unwrap();
+        journal.append(&[command(3), command(4)]).unwrap();
+        let path = directory.file(Kind::Journal, 0);
+        let whole = fs::read(&path).unwrap();
+        for (at, bit) in (good..end).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << bit;
+            fs::write(&path, &bytes).unwrap();
+            let (commands, segment) = read(&directory);
+            assert_eq!(commands, [command(1)], "byte {at} was changed");
+            let tail = segment.tail.unwrap();
+            assert_eq!(tail.bytes, (whole.len() - good) as u64);
+            assert_eq!((tail.is_damage, tail.records), (true, 2), "byte {at}, bit {bit}: {tail:?}");
+        }
+    }
+}
+
+#[test]
+fn last_tied_record_with_any_bit_changed_is_damage() {
     let place = tempfile::tempdir().unwrap();
-    let (directory, mut journal) = journal(place.path(), 1 << 20);
+    let (directory, mut journal) = journal_of(place.path(), settings(TIED_VERSION, 1 << 20));
     journal.append(&[command(1)]).unwrap();
     let good = usize::try_from(journal.bytes()).unwrap();
     journal.append(&[command(2)]).unwrap();
-    let end = usize::try_from(journal.bytes()).unwrap();
-    journal.append(&[command(3)]).unwrap();
     let path = directory.file(Kind::Journal, 0);
     let whole = fs::read(&path).unwrap();
-    for at in good..end {
+    for (at, bit) in (good..whole.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
         let mut bytes = whole.clone();
-        bytes[at] ^= 0x40;
+        bytes[at] ^= 1 << bit;
         fs::write(&path, &bytes).unwrap();
-        let (commands, segment) = read(&directory);
-        assert_eq!(commands, [command(1)], "byte {at} was changed");
-        assert_eq!(segment.cut_bytes, (whole.len() - good) as u64);
-        assert!(!segment.cut_why.is_empty());
+        let tail = read(&directory).1.tail.unwrap();
+        assert!(tail.is_damage, "byte {at}, bit {bit}: {tail:?}");
+    }
+}
+
+#[test]
+fn record_of_another_place_is_damage() {
+    for version in VERSIONS {
+        let place = tempfile::tempdir().unwrap();
+        let (directory, mut journal) = journal_of(place.path(), settings(version, 1 << 20));
+        let mut ends = vec![usize::try_from(journal.bytes()).unwrap()];
+        // All of one length.
+        for at in 0..4 {
+            journal.append(&[command(10 + at)]).unwrap();
+            ends.push(usize::try_from(journal.bytes()).unwrap());
+        }
+        let path = directory.file(Kind::Journal, 0);
+        let whole = fs::read(&path).unwrap();
+        for (from, to) in [(0_usize, 1), (0, 2), (1, 2), (0, 3), (2, 1), (3, 1)] {
+            if version == PLAIN_VERSION && from.abs_diff(to) == 1 {
+                // Twice the same plain record, one after the other: nothing shows it.
+                continue;
+            }
+            let mut bytes = whole.clone();
+            bytes.copy_within(ends[from]..ends[from + 1], ends[to]);
+            fs::write(&path, &bytes).unwrap();
+            let (commands, segment) = read(&directory);
+            let tail = segment.tail.expect("the misdirected record or the one after it is found");
+            assert!(tail.is_damage, "version {version}, {from} at {to}: {tail:?}");
+            // A plain record that is younger than the one before is only found by the next one.
+            let believed = if version == PLAIN_VERSION && from > to { to + 1 } else { to };
+            assert_eq!(commands.len(), believed, "version {version}, {from} at {to}");
+        }
+    }
+}
+
+#[test]
+fn pages_that_a_crash_lost_are_no_damage_before_the_next_sync() {
+    let place = tempfile::tempdir().unwrap();
+    let settings = Settings { sync: Sync::Os, ..settings(TIED_VERSION, 1 << 20) };
+    let (directory, mut journal) = journal_of(place.path(), settings);
+    journal.append(&[command(1)]).unwrap();
+    journal.sync().unwrap();
+    let synced = usize::try_from(journal.bytes()).unwrap();
+    for at in 2..200 {
+        journal.append(&[command(at)]).unwrap();
+    }
+    let path = directory.file(Kind::Journal, 0);
+    let lose = |bytes: &mut Vec<u8>| bytes[synced..1024].fill(0);
+    let mut bytes = fs::read(&path).unwrap();
+    lose(&mut bytes);
+    fs::write(&path, &bytes).unwrap();
+    let (commands, segment) = read(&directory);
+    let tail = segment.tail.unwrap();
+    assert_eq!(commands, [command(1)]);
+    assert!(!tail.is_damage && tail.records > 100, "{tail:?}");
+    // A record that knows of a sync behind the hole: it was there.
+    journal.sync().unwrap();
+    journal.append(&[command(200)]).unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    lose(&mut bytes);
+    fs::write(&path, &bytes).unwrap();
+    assert!(read(&directory).1.tail.unwrap().is_damage);
+}
+
+/// A command with bytes that a client chose.
+pub(crate) fn chosen(at: u64, bytes: Vec<u8>) -> Command {
+    let mut request = Create::new(format!("/{at}").parse().unwrap(), Nonce(1));
+    request.inline = Some(bytes);
+    Command { at: Instant(at), action: Action::Create { request, placed: Vec::new() } }
+}
+
+#[test]
+fn records_within_a_value_are_none() {
+    for version in VERSIONS {
+        let place = tempfile::tempdir().unwrap();
+        let (directory, mut journal) = journal_of(place.path(), settings(version, 1 << 20));
+        journal.append(&[command(1)]).unwrap();
+        // Records as a client can make them who knows everything but the salt.
+        let mut value = Vec::new();
+        while value.len() < 400 {
+            let layout = Layout::Plain;
+            layout.encode(&command(5), 2, 0, &mut value).unwrap();
+            Layout::Tied { salt: 0 }.encode(&command(5), 2, 0, &mut value).unwrap();
+        }
+        journal.append(&[chosen(2, value)]).unwrap();
+        let path = directory.file(Kind::Journal, 0);
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..whole.len() - 3]).unwrap();
+        let tail = read(&directory).1.tail.unwrap();
+        assert_eq!((tail.is_damage, tail.records), (false, 0), "version {version}: {tail:?}");
     }
 }
 
 #[test]
 fn damaged_header_is_refused() {
-    let place = tempfile::tempdir().unwrap();
-    let (directory, journal) = journal(place.path(), 1 << 20);
-    drop(journal);
-    let path = directory.file(Kind::Journal, 0);
-    let whole = fs::read(&path).unwrap();
-    for at in 0..whole.len() {
-        let mut bytes = whole.clone();
-        bytes[at] ^= 1;
-        fs::write(&path, &bytes).unwrap();
-        let refused = read_segment(&path, |_, _| {});
-        assert!(matches!(refused, Err(StartError::CorruptJournal { .. })), "byte {at}");
+    for version in VERSIONS {
+        let place = tempfile::tempdir().unwrap();
+        let (directory, journal) = journal_of(place.path(), settings(version, 1 << 20));
+        drop(journal);
+        let path = directory.file(Kind::Journal, 0);
+        let whole = fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            // Not to the other version.
+            bytes[at] ^= 0x10;
+            fs::write(&path, &bytes).unwrap();
+            let refused = read_segment(&directory, known(0), |_, _| {});
+            let is_version = matches!(refused, Err(StartError::JournalVersion { .. }));
+            let is_corrupt = matches!(refused, Err(StartError::CorruptJournal { .. }));
+            assert!(is_corrupt || (is_version && (8..12).contains(&at)), "byte {at}");
+        }
     }
 }
 
@@ -118,7 +282,7 @@ fn failed_write_is_taken_back_or_ends_the_journal() {
     let (directory, mut journal) = journal(place.path(), 1 << 20);
     journal.append(&[command(1)]).unwrap();
     // A handle that cannot write fails like a disk that cannot, and it cannot cut either.
-    journal.file = File::open(directory.file(Kind::Journal, 0)).unwrap();
+    journal.file = directory.files().open(&directory.file(Kind::Journal, 0)).unwrap();
     assert!(matches!(journal.append(&[command(2)]), Err(AppendError::Failed(_))));
     assert!(matches!(journal.append(&[command(3)]), Err(AppendError::Failed(_))));
     assert_eq!(journal.index(), 1);
@@ -173,12 +337,193 @@ fn next_segment_starts_where_the_last_one_ends() {
     let (directory, mut journal) = journal(place.path(), 1 << 20);
     journal.append(&[command(1), command(2)]).unwrap();
     let before = journal.bytes();
-    journal.rotate(&directory).unwrap();
+    journal.rotate().unwrap();
     assert!(journal.is_empty());
     assert!(journal.bytes() > before, "the older segment counts as long as it is there");
     journal.append(&[command(3)]).unwrap();
     assert_eq!(directory.list(Kind::Journal).unwrap(), [0, 2]);
     let mut numbers = Vec::new();
-    read_segment(&directory.file(Kind::Journal, 2), |number, _| numbers.push(number)).unwrap();
+    read_segment(&directory, known(2), |segment, _| numbers.push(segment.next)).unwrap();
     assert_eq!(numbers, [2]);
+}
+
+fn on_disk(disk: &Disk, settings: Settings) -> (Arc<Directory>, Journal) {
+    let directory = Directory::of(Path::new("/catalog"), Arc::new(disk.clone())).unwrap();
+    let directory = Arc::new(directory);
+    let journal = Journal::create(&directory, settings, ClusterId(7), 0, &[]).unwrap();
+    (directory, journal)
+}
+
+#[test]
+fn failed_sync_of_a_rotation_is_final() {
+    // The segment's own sync, that of the next one, that of the directory.
+    for sync in [Sync::Always, Sync::Os] {
+        let syncs = if sync == Sync::Always { 2 } else { 3 };
+        for failing in 0..syncs {
+            let disk = Disk::default();
+            let settings = Settings { sync, ..settings(TIED_VERSION, 1 << 20) };
+            let (directory, mut journal) = on_disk(&disk, settings);
+            journal.append(&[command(1)]).unwrap();
+            disk.with(|image| image.faults = Faults { sync: Some(failing), ..Faults::default() });
+            let rotated = journal.rotate();
+            assert!(matches!(rotated, Err(AppendError::Failed(_))), "{failing}: {rotated:?}");
+            assert!(matches!(journal.append(&[command(2)]), Err(AppendError::Failed(_))));
+            assert!(matches!(journal.sync(), Err(AppendError::Failed(_))));
+            assert!(directory.is_suspect());
+        }
+    }
+}
+
+#[test]
+fn rotation_without_space_lets_the_segment_go_on() {
+    let disk = Disk::default();
+    let (directory, mut journal) = on_disk(&disk, settings(TIED_VERSION, 1 << 20));
+    journal.append(&[command(1)]).unwrap();
+    for faults in [
+        Faults { write: Some(0), ..Faults::default() },
+        Faults { name: Some(0), ..Faults::default() },
+    ] {
+        disk.with(|image| image.faults = faults);
+        assert!(matches!(journal.rotate(), Err(AppendError::Refused(_))));
+    }
+    journal.append(&[command(2)]).unwrap();
+    assert_eq!(read(&directory).0, [command(1), command(2)]);
+    assert!(!directory.is_suspect());
+}
+
+#[test]
+fn failed_sync_in_the_background_ends_the_journal_with_the_next_change() {
+    let disk = Disk::default();
+    let settings = Settings { sync: Sync::Os, ..settings(TIED_VERSION, 1 << 20) };
+    let (_directory, mut journal) = on_disk(&disk, settings);
+    journal.append(&[command(1)]).unwrap();
+    disk.with(|image| image.faults = Faults { sync: Some(0), ..Faults::default() });
+    let lag = Arc::clone(journal.lag().unwrap());
+    let thread = lag.start().unwrap();
+    thread.join().unwrap();
+    assert!(lag.failure().is_some());
+    assert!(matches!(journal.append(&[command(2)]), Err(AppendError::Failed(_))));
+}
+
+#[test]
+fn disk_that_is_too_far_behind_refuses_changes_until_it_has_caught_up() {
+    let place = |limits| {
+        let disk = Disk::default();
+        let settings = Settings { sync: Sync::Os, limits, ..settings(TIED_VERSION, 1 << 20) };
+        let (_directory, journal) = on_disk(&disk, settings);
+        (disk, journal)
+    };
+    let minute = Duration::from_secs(60);
+    let by_age =
+        Limits { every: Duration::ZERO, age_max: Duration::from_millis(20), bytes_max: 1 << 20 };
+    let by_bytes = Limits { every: Duration::ZERO, age_max: minute, bytes_max: 200 };
+    for limits in [by_age, by_bytes] {
+        let (disk, mut journal) = place(limits);
+        disk.hold(true);
+        let lag = Arc::clone(journal.lag().unwrap());
+        let thread = lag.start().unwrap();
+        let until = std::time::Instant::now() + minute;
+        let mut written = 0;
+        let refused = loop {
+            match journal.append(&[command(written)]) {
+                Ok(()) => written += 1,
+                Err(error) => break error,
+            }
+            assert!(std::time::Instant::now() < until, "nothing is refused");
+        };
+        assert!(matches!(refused, AppendError::Behind(_)), "{refused}");
+        let (bytes, age) = lag.waiting();
+        assert!(bytes > 0 && age > Duration::ZERO);
+        disk.hold(false);
+        while let Err(error) = journal.append(&[command(written)]) {
+            assert!(matches!(error, AppendError::Behind(_)), "{error}");
+            assert!(std::time::Instant::now() < until, "the disk does not catch up");
+            std::thread::yield_now();
+        }
+        lag.close();
+        thread.join().unwrap();
+    }
+}
+
+/// A segment of each version as it was first written: two commands of cluster 7.
+const GOLDEN: [(u32, &str); 2] = [
+    (
+        PLAIN_VERSION,
+        "534e444c4a524e4c03000000f2568c9707000000000000000000000000000000040000002e5e83ba \
+         011f01001a000000c4fbe5e10200022f32000000010100000000000100010576616c75650000",
+    ),
+    (
+        TIED_VERSION,
+        "534e444c4a524e4c04000000fe50b84407000000000000000000000000000000efcdab8967452301 \
+         a70400000000000000000000002e5e83baba214aab011f01005ba71a000000010000001a000000c4 \
+         fbe5e10fb93e610200022f32000000010100000000000100010576616c756500005b",
+    ),
+];
+
+#[test]
+fn segments_of_all_versions_are_read_as_they_were_written() {
+    for (version, golden) in GOLDEN {
+        let layout = match version {
+            PLAIN_VERSION => Layout::Plain,
+            _ => Layout::Tied { salt: 0x0123_4567_89ab_cdef },
+        };
+        let mut bytes = header(layout, version, ClusterId(7), 0);
+        let all = [command(1), chosen(2, b"value".to_vec())];
+        for (number, command) in (0..).zip(&all) {
+            let unsynced = bytes.len() as u64 - header_bytes(layout);
+            layout.encode(command, number, unsynced, &mut bytes).unwrap();
+        }
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, golden.split_whitespace().collect::<String>(), "version {version}");
+        let place = tempfile::tempdir().unwrap();
+        let directory = Directory::open(place.path()).unwrap();
+        fs::write(directory.file(Kind::Journal, 0), bytes).unwrap();
+        let (commands, segment) = read(&directory);
+        assert_eq!((commands, segment.version, segment.cut_bytes()), (all.to_vec(), version, 0));
+    }
+}
+
+#[test]
+fn segment_of_an_older_version_is_gone_on_with_by_a_new_one() {
+    let place = tempfile::tempdir().unwrap();
+    let (directory, mut journal) = journal_of(place.path(), settings(PLAIN_VERSION, 1 << 20));
+    journal.append(&[command(1)]).unwrap();
+    let segment = read(&directory).1;
+    let tied = settings(TIED_VERSION, 1 << 20);
+    // Resumed, it goes on as it began.
+    let mut resumed = Journal::resume(&directory, &segment, tied).unwrap();
+    resumed.append(&[command(2)]).unwrap();
+    resumed.rotate().unwrap();
+    resumed.append(&[command(3)]).unwrap();
+    assert_eq!(read(&directory).0, [command(1), command(2)]);
+    let next = read_segment(&directory, known(2), |_, _| {}).unwrap();
+    assert_eq!((next.version, next.next), (TIED_VERSION, 3));
+}
+
+#[test]
+fn sync_counts_for_what_was_written_before_it_began_and_for_its_own_segment() {
+    let disk = Disk::default();
+    let settings = Settings { sync: Sync::Os, ..settings(TIED_VERSION, 1 << 20) };
+    let (directory, mut journal) = on_disk(&disk, settings);
+    journal.append(&[command(1)]).unwrap();
+    let lag = Arc::clone(journal.lag().unwrap());
+    for is_next in [false, true] {
+        disk.hold(true);
+        let syncing = Arc::clone(&lag);
+        let thread = std::thread::spawn(move || syncing.sync());
+        disk.until_held();
+        if is_next {
+            let next = directory.files().create(Path::new("/catalog/next")).unwrap();
+            lag.next(next, 50);
+            lag.wrote(60);
+        } else {
+            journal.append(&[command(2)]).unwrap();
+        }
+        let (before, _) = lag.waiting();
+        disk.hold(false);
+        thread.join().unwrap();
+        let (after, age) = lag.waiting();
+        assert!(after > 0 && age > Duration::ZERO, "nobody has synced that");
+        assert_eq!(after == before, is_next);
+    }
 }

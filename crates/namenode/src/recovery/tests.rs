@@ -1,8 +1,12 @@
+use std::fs;
 use std::path::Path;
 
 use sanderling_core::catalog::{Action, Command};
+use sanderling_protocol::Instant;
 
 use super::*;
+use crate::files::disk::{Disk, Faults};
+use crate::snapshot::{self, TakeError};
 
 fn command(at: u64) -> Command {
     Command { at: Instant(at), action: Action::Started { commands: at, cut_bytes: 0 } }
@@ -12,8 +16,8 @@ fn options(place: &Path) -> NamenodeOptions {
     NamenodeOptions { directory: place.to_owned(), ..NamenodeOptions::default() }
 }
 
-fn start(place: &Path) -> Result<(Directory, Recovered), StartError> {
-    let directory = Directory::open(place)?;
+fn start(place: &Path) -> Result<(Arc<Directory>, Recovered), StartError> {
+    let directory = Arc::new(Directory::open(place)?);
     let recovered = recover(&directory, &options(place))?;
     Ok((directory, recovered))
 }
@@ -48,7 +52,7 @@ fn snapshot_and_the_journal_after_it_give_the_same_catalog() {
     for at in 0..5 {
         write(&mut first, &command(at));
     }
-    first.journal.rotate(&directory).unwrap();
+    first.journal.rotate().unwrap();
     take_snapshot(&directory, &mut first);
     for at in 5..8 {
         write(&mut first, &command(at));
@@ -64,7 +68,7 @@ fn snapshot_and_the_journal_after_it_give_the_same_catalog() {
         assert_eq!(*second.namenode.catalog(), catalog);
         assert_eq!((second.commands, second.cut_bytes), (8, 0));
         if !prune {
-            directory.prune(5).unwrap();
+            directory.prune(5, &[]).unwrap();
         }
     }
 }
@@ -82,37 +86,204 @@ fn snapshot_without_its_journal_starts_a_new_segment() {
     assert_eq!(directory.list(Kind::Journal).unwrap(), [1]);
 }
 
-#[test]
-fn corrupt_snapshot_is_refused() {
-    let place = tempfile::tempdir().unwrap();
-    let (directory, mut first) = start(place.path()).unwrap();
-    write(&mut first, &command(1));
-    take_snapshot(&directory, &mut first);
-    let path = directory.file(Kind::Snapshot, 1);
-    let mut bytes = fs::read(&path).unwrap();
+fn flip(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    fs::write(&path, bytes).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn damaged_snapshot_loses_nothing_while_the_journal_before_it_is_there() {
+    let place = tempfile::tempdir().unwrap();
+    let (directory, mut first) = start(place.path()).unwrap();
+    let mut kept = Vec::new();
+    for at in 0..9 {
+        write(&mut first, &command(at));
+        if at % 3 == 2 {
+            first.journal.rotate().unwrap();
+            let image = first.namenode.catalog().image();
+            kept = snapshot::take(&directory, image, &kept).unwrap();
+        }
+    }
+    // Two, and the journal since the older.
+    assert_eq!(directory.list(Kind::Snapshot).unwrap(), [6, 9]);
+    assert_eq!(directory.list(Kind::Journal).unwrap(), [6, 9]);
+    write(&mut first, &command(9));
+    let catalog = first.namenode.catalog().clone();
+    flip(&directory.file(Kind::Snapshot, 9));
     drop((directory, first));
+    let (directory, second) = start(place.path()).unwrap();
+    assert_eq!(*second.namenode.catalog(), catalog);
+    assert!(matches!(second.found[..], [Action::SnapshotSkipped { index: 9, .. }]));
+    assert_eq!(second.snapshots, [6]);
+    // The next one does not take the damaged one for one of two.
+    let image = second.namenode.catalog().image();
+    assert_eq!(snapshot::take(&directory, image, &second.snapshots).unwrap(), [6, 10]);
+    assert_eq!(directory.list(Kind::Snapshot).unwrap(), [6, 10]);
+    flip(&directory.file(Kind::Snapshot, 6));
+    flip(&directory.file(Kind::Snapshot, 10));
+    drop((directory, second));
     assert!(matches!(start(place.path()), Err(StartError::CorruptSnapshot { .. })));
 }
 
 #[test]
-fn missing_or_damaged_segment_before_the_last_is_refused() {
+fn older_snapshot_that_is_damaged_keeps_what_is_before_it() {
+    let place = tempfile::tempdir().unwrap();
+    let (directory, mut first) = start(place.path()).unwrap();
+    let mut kept = Vec::new();
+    for at in 0..4 {
+        write(&mut first, &command(at));
+        first.journal.rotate().unwrap();
+        let image = first.namenode.catalog().image();
+        kept = snapshot::take(&directory, image, &kept).unwrap();
+        if at == 2 {
+            assert_eq!(kept, [2, 3]);
+            flip(&directory.file(Kind::Snapshot, 3));
+        }
+    }
+    assert_eq!(kept, [2, 4]);
+    assert_eq!(directory.list(Kind::Journal).unwrap(), [2, 3, 4]);
+}
+
+#[test]
+fn first_snapshot_that_is_damaged_is_made_up_for_by_the_whole_journal() {
+    let place = tempfile::tempdir().unwrap();
+    let (directory, mut first) = start(place.path()).unwrap();
+    write(&mut first, &command(1));
+    first.journal.rotate().unwrap();
+    snapshot::take(&directory, first.namenode.catalog().image(), &[]).unwrap();
+    let catalog = first.namenode.catalog().clone();
+    flip(&directory.file(Kind::Snapshot, 1));
+    drop((directory, first));
+    let (directory, second) = start(place.path()).unwrap();
+    assert_eq!(*second.namenode.catalog(), catalog);
+    fs::remove_file(directory.file(Kind::Journal, 0)).unwrap();
+    drop((directory, second));
+    assert!(matches!(start(place.path()), Err(StartError::CorruptSnapshot { .. })));
+}
+
+#[test]
+fn missing_segment_before_the_last_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let (directory, mut first) = start(place.path()).unwrap();
+    write(&mut first, &command(0));
+    first.journal.rotate().unwrap();
+    write(&mut first, &command(1));
+    fs::remove_file(directory.file(Kind::Journal, 0)).unwrap();
+    drop((directory, first));
+    assert!(matches!(start(place.path()), Err(StartError::CorruptJournal { .. })));
+}
+
+#[test]
+fn damage_of_a_segment_before_the_last_is_refused_until_it_is_accepted() {
     let place = tempfile::tempdir().unwrap();
     let (directory, mut first) = start(place.path()).unwrap();
     for at in 0..3 {
         write(&mut first, &command(at));
     }
-    first.journal.rotate(&directory).unwrap();
+    let good = first.journal.bytes();
     write(&mut first, &command(3));
+    first.journal.rotate().unwrap();
+    write(&mut first, &command(4));
     let path = directory.file(Kind::Journal, 0);
     let whole = fs::read(&path).unwrap();
+    let later = directory.file(Kind::Journal, 4);
     drop((directory, first));
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-    assert!(matches!(start(place.path()), Err(StartError::CorruptJournal { .. })));
-    fs::remove_file(&path).unwrap();
-    assert!(matches!(start(place.path()), Err(StartError::CorruptJournal { .. })));
+    let refused = start(place.path()).unwrap_err();
+    let StartError::DamagedJournal { offset, records, name, .. } = refused else { panic!() };
+    assert_eq!((offset, records), (good, 1));
+    // Of another damage nothing is accepted.
+    for wrong in [format!("{name}1"), String::new()] {
+        let options = NamenodeOptions { accepted_loss: Some(wrong), ..options(place.path()) };
+        let directory = Arc::new(Directory::open(place.path()).unwrap());
+        assert!(recover(&directory, &options).is_err());
+    }
+    assert!(later.exists());
+    let accepting = NamenodeOptions { accepted_loss: Some(name), ..options(place.path()) };
+    let directory = Arc::new(Directory::open(place.path()).unwrap());
+    let mut second = recover(&directory, &accepting).unwrap();
+    let loss = second.namenode.catalog().journal_loss();
+    assert_eq!((loss.cuts, loss.records), (1, 1));
+    assert!(second.namenode.catalog().report().losses[0].why.contains("accepted"));
+    assert_eq!(second.commands, 4);
+    write(&mut second, &command(5));
+    let catalog = second.namenode.catalog().clone();
+    let kept = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let kept = kept.filter(|name| name.to_string_lossy().starts_with("cut-")).count();
+    assert_eq!(kept, 2, "both the damaged end and the later segment");
+    drop((directory, second));
+    // From now on it is a directory like any other, the flag being forgotten or not.
+    let (_directory, third) = start(place.path()).unwrap();
+    assert_eq!(*third.namenode.catalog(), catalog);
+}
+
+#[test]
+fn header_of_the_last_segment_that_is_damaged_can_be_accepted() {
+    let place = tempfile::tempdir().unwrap();
+    let (directory, mut first) = start(place.path()).unwrap();
+    write(&mut first, &command(0));
+    first.journal.rotate().unwrap();
+    snapshot::take(&directory, first.namenode.catalog().image(), &[]).unwrap();
+    write(&mut first, &command(1));
+    let path = directory.file(Kind::Journal, 1);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[17] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    drop((directory, first));
+    let refused = start(place.path()).unwrap_err();
+    let StartError::DamagedJournal { offset: 0, name, .. } = refused else { panic!("{refused}") };
+    let accepting = NamenodeOptions { accepted_loss: Some(name), ..options(place.path()) };
+    let directory = Arc::new(Directory::open(place.path()).unwrap());
+    let second = recover(&directory, &accepting).unwrap();
+    assert_eq!(second.namenode.catalog().journal_loss().cuts, 1);
+    drop((directory, second));
+    assert_eq!(start(place.path()).unwrap().1.commands, 2);
+}
+
+#[test]
+fn journal_that_ends_before_a_damaged_snapshot_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let (directory, mut first) = start(place.path()).unwrap();
+    write(&mut first, &command(0));
+    write(&mut first, &command(1));
+    first.journal.rotate().unwrap();
+    snapshot::take(&directory, first.namenode.catalog().image(), &[]).unwrap();
+    fs::remove_file(directory.file(Kind::Journal, 2)).unwrap();
+    flip(&directory.file(Kind::Snapshot, 2));
+    let path = directory.file(Kind::Journal, 0);
+    let whole = fs::read(&path).unwrap();
+    // Torn, as it seems.
+    fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    drop((directory, first));
+    let refused = start(place.path()).unwrap_err();
+    let StartError::DamagedJournal { records: 1, name, .. } = refused else { panic!("{refused}") };
+    let accepting = NamenodeOptions { accepted_loss: Some(name), ..options(place.path()) };
+    let directory = Arc::new(Directory::open(place.path()).unwrap());
+    let second = recover(&directory, &accepting).unwrap();
+    assert_eq!(second.commands, 2);
+    drop((directory, second));
+    assert_eq!(start(place.path()).unwrap().1.commands, 2);
+}
+
+#[test]
+fn segment_is_written_anew_after_a_failed_sync() {
+    let place = tempfile::tempdir().unwrap();
+    let (directory, mut first) = start(place.path()).unwrap();
+    write(&mut first, &command(1));
+    first.journal.fail("the disk".to_owned());
+    assert!(directory.is_suspect());
+    let path = directory.file(Kind::Journal, 0);
+    let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
+    let old = fs::File::open(&path).unwrap();
+    let before = inode(&path);
+    drop((directory, first));
+    let (directory, second) = start(place.path()).unwrap();
+    assert_eq!(second.commands, 1);
+    assert!(!directory.is_suspect());
+    assert_ne!(inode(&path), before);
+    drop(old);
 }
 
 #[test]
@@ -127,5 +298,72 @@ fn torn_tail_is_cut_and_counted() {
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     let (_directory, second) = start(place.path()).unwrap();
     assert_eq!(second.commands, 1);
-    assert!(second.cut_bytes > 0);
+    let cut = usize::try_from(second.cut_bytes).unwrap();
+    let name = format!("cut-{:020}-{}.bin", 0, whole.len() - 1 - cut);
+    let kept = fs::read(place.path().join(name)).unwrap();
+    assert_eq!(kept, whole[whole.len() - 1 - cut..whole.len() - 1]);
+}
+
+#[test]
+fn segment_of_another_cluster_or_place_is_refused() {
+    let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for place in [&ours, &theirs] {
+        let (_directory, mut first) = start(place.path()).unwrap();
+        write(&mut first, &command(1));
+        first.journal.rotate().unwrap();
+        write(&mut first, &command(2));
+        write(&mut first, &command(3));
+    }
+    let file =
+        |place: &tempfile::TempDir, index| place.path().join(format!("journal-{index:020}.log"));
+    let last = fs::read(file(&ours, 1)).unwrap();
+    fs::copy(file(&theirs, 1), file(&ours, 1)).unwrap();
+    let refused = start(ours.path()).unwrap_err().to_string();
+    assert!(refused.contains("cluster"), "{refused}");
+    fs::write(file(&ours, 1), last).unwrap();
+    fs::copy(file(&ours, 0), file(&ours, 1)).unwrap();
+    let refused = start(ours.path()).unwrap_err().to_string();
+    assert!(refused.contains("starts at 0"), "{refused}");
+}
+
+#[test]
+fn failed_sync_of_a_start_is_not_believed_by_the_next_one() {
+    let disk = Disk::default();
+    let place = Path::new("/catalog");
+    let open = || Arc::new(Directory::of(place, Arc::new(disk.clone())).unwrap());
+    drop(recover(&open(), &options(place)).unwrap());
+    let directory = open();
+    disk.with(|image| image.faults = Faults { sync: Some(0), ..Faults::default() });
+    assert!(matches!(recover(&directory, &options(place)), Err(StartError::Files { .. })));
+    assert!(directory.is_suspect());
+    recover(&directory, &options(place)).unwrap();
+    assert!(!directory.is_suspect());
+}
+
+#[test]
+fn failed_sync_of_a_snapshot_removes_nothing() {
+    let disk = Disk::default();
+    let place = Path::new("/catalog");
+    let directory = Arc::new(Directory::of(place, Arc::new(disk.clone())).unwrap());
+    let mut first = recover(&directory, &options(place)).unwrap();
+    let mut kept = Vec::new();
+    // A good one, then a third in place of the first: file, directory, removal.
+    for failing in [None, None, Some(0), Some(1), Some(2)] {
+        write(&mut first, &command(1));
+        first.journal.rotate().unwrap();
+        let segments = directory.list(Kind::Journal).unwrap();
+        let snapshots = directory.list(Kind::Snapshot).unwrap();
+        disk.with(|image| image.faults = Faults { sync: failing, ..Faults::default() });
+        let taken = snapshot::take(&directory, first.namenode.catalog().image(), &kept);
+        match (failing, taken) {
+            (None, taken) => kept = taken.unwrap(),
+            // Nothing depends on a file that is not there yet.
+            (Some(0), taken) => assert!(matches!(taken, Err(TakeError::Failed(_))), "{taken:?}"),
+            (_, taken) => assert!(matches!(taken, Err(TakeError::Unsynced(_))), "{taken:?}"),
+        }
+        if matches!(failing, Some(0 | 1)) {
+            assert_eq!(directory.list(Kind::Journal).unwrap(), segments);
+            assert!(directory.list(Kind::Snapshot).unwrap().starts_with(&snapshots));
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Events as lines of the log.
 
 use sanderling_protocol::{Event, EventKind};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 /// Logs an event once, when it happens.
 pub(super) fn say(event: &Event) {
@@ -41,10 +41,32 @@ pub(super) fn say(event: &Event) {
         EventKind::NodeAtRisk { node, name, reason } => {
             info!(%node, name, reason, "the cloud recommends to leave the node");
         }
-        // One line per batch of moves would drown the others, and the start was logged before.
+        EventKind::NamenodeAbsent { millis } => {
+            warn!(millis, "the namenode did not serve: leases, lifetimes and notices have waited");
+        }
+        EventKind::LogEndLost { name, address, commands } => {
+            let missing = commands;
+            error!(name, address, ?missing, "the log has lost its end: a datanode knows more");
+        }
+        EventKind::BlocksOrphaned { node, blocks, bytes } => {
+            error!(%node, blocks, bytes, "blocks of a lost end of the log are dropped");
+        }
+        EventKind::ReserveShort { departures, missing_bytes } => {
+            warn!(departures, missing_bytes, "a notice could not be met: there is too little room");
+        }
+        EventKind::ReserveRestored { departures, room_bytes } => {
+            info!(departures, room_bytes, "there is room again for nodes that leave");
+        }
+        EventKind::BlocksDamaged { node, blocks, saved } => {
+            warn!(%node, blocks, saved, "a node found blocks damaged");
+        }
+        // One line per batch of moves would drown the others, and what a start found was logged
+        // before.
         EventKind::BlocksMoved { .. }
         | EventKind::BlocksCopied { .. }
         | EventKind::BlocksRebalanced { .. }
-        | EventKind::NamenodeStarted { .. } => {}
+        | EventKind::NamenodeStarted { .. }
+        | EventKind::JournalCut { .. }
+        | EventKind::SnapshotSkipped { .. } => {}
     }
 }

@@ -1,0 +1,47 @@
+//! Mistakes that tests make on purpose, to see that other tests find them.
+
+/// A mistake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(test), allow(dead_code, reason = "only tests make mistakes"))]
+pub(crate) enum Broken {
+    /// Payloads are believed without their checksum.
+    NoChecksum,
+    /// Records are believed without the number that ties them to their place.
+    NoNumber,
+    /// Changes are acknowledged before the disk has them.
+    NoSync,
+    /// The journal goes on after a failed sync.
+    SyncIgnored,
+    /// Whatever cannot be read is taken for a torn tail.
+    AllIsTorn,
+    /// A new snapshot replaces all before it.
+    PrunedEarly,
+    /// Segments are not compared with where the one before ends.
+    GapIgnored,
+    /// A loss that was accepted is not written down.
+    LossUnsaid,
+}
+
+/// Tells whether a mistake is made. It is not, outside tests.
+#[cfg(not(test))]
+#[inline]
+pub(crate) const fn is(_: Broken) -> bool {
+    false
+}
+
+#[cfg(test)]
+thread_local! {
+    static BROKEN: std::cell::Cell<Option<Broken>> = const { std::cell::Cell::new(None) };
+}
+
+/// Makes a mistake on this thread from now on.
+#[cfg(test)]
+pub(crate) fn set(broken: Option<Broken>) {
+    BROKEN.set(broken);
+}
+
+/// Tells whether a mistake is made on this thread.
+#[cfg(test)]
+pub(crate) fn is(broken: Broken) -> bool {
+    BROKEN.get() == Some(broken)
+}
