@@ -16,11 +16,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use rustix::fs::FlockOperation;
+use sanderling_protocol::checksum::crc32c;
+use sanderling_protocol::order::Damage;
 use sanderling_protocol::{BlockId, Refusal, Tier};
 use thiserror::Error;
 
 use self::read::Reading;
-use crate::runs::Runs;
+use crate::runs::{BodySums, Runs};
+use crate::verify::ReadError;
 
 /// Says that the directory is a datanode's.
 const MARKER: &str = "sanderling-datanode";
@@ -30,6 +33,11 @@ const MOUNT_POINT: &str = "lost+found";
 
 /// How the names of block files end.
 const BLOCK_SUFFIX: &str = ".block";
+
+/// What a disk says of bytes that it does not give any more: an I/O error, and what file systems
+/// make of one that they found in their own structures.
+const UNREADABLE: [i32; 5] =
+    [libc::EIO, libc::EUCLEAN, libc::EBADMSG, libc::ENODATA, libc::EREMOTEIO];
 
 /// What a file is accounted at, as file systems do.
 const PAGE_BYTES: u64 = 4096;
@@ -168,27 +176,73 @@ impl DiskBytes {
     ///
     /// # Errors
     /// [`Refusal::NodeFull`] when the tier's limit or the disk is reached, [`Refusal::TierFailed`]
-    /// when the disk fails.
-    pub(crate) fn with(&self, bytes: &[u8], checksum: u32) -> Result<Self, Refusal> {
+    /// when the disk fails, [`ReadError::Damaged`] when what was written before is gone.
+    pub(crate) fn with(&self, bytes: &[u8], sums: &BodySums) -> Result<Self, ReadError> {
         let added = u32::try_from(bytes.len()).map_err(|_| full(bytes.len() as u64))?;
         let length = self.length.checked_add(added).ok_or_else(|| full(bytes.len() as u64))?;
         self.file.account(u64::from(length))?;
         let mut options = OpenOptions::new();
-        let file = options.create(true).truncate(false).write(true).open(&self.file.path);
+        // A file that has vanished is not begun anew in its middle.
+        options.create(self.length == 0).truncate(false).write(true);
+        let file = options.open(&self.file.path);
         file.and_then(|file| file.write_all_at(bytes, u64::from(self.length)))
-            .map_err(|error| refusal(&error, u64::from(added)))?;
-        let runs = self.runs.with(added, checksum);
+            .map_err(|error| self.error(&error, u64::from(added)))?;
+        let runs = self.runs.with(sums);
         Ok(Self { file: Arc::clone(&self.file), length, runs })
     }
 
-    /// Reads `length` bytes from `offset`. Blocks the thread.
+    /// Reads `length` bytes from `offset` as they are. Blocks the thread.
     ///
     /// # Errors
-    /// [`Refusal::TierFailed`] when the disk fails or the file is shorter than it was written.
-    pub(crate) fn read(&self, offset: u32, length: u32) -> Result<Bytes, Refusal> {
+    /// [`ReadError::Damaged`] when the file is gone, shorter than it was written, or its disk does
+    /// not give its bytes; [`Refusal::TierFailed`] when the machine has no means to read it now.
+    pub(crate) fn read(&self, offset: u32, length: u32) -> Result<Bytes, ReadError> {
         File::open(&self.file.path)
             .and_then(|file| self.file.tier.reading.read(&file, offset, length))
-            .map_err(|error| refusal(&error, u64::from(length)))
+            .map_err(|error| self.error(&error, u64::from(length)))
+    }
+
+    /// Compares the whole file with its checksum. Blocks the thread.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn verify(&self) -> Result<(), ReadError> {
+        if crc32c(&self.read(0, self.length)?) == self.runs.whole() {
+            Ok(())
+        } else {
+            Err(ReadError::Damaged(Damage::Checksum))
+        }
+    }
+
+    /// Looks whether the file is there and as long as it should be. Blocks the thread.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn probe(&self) -> Result<(), ReadError> {
+        let found = fs::metadata(&self.file.path).map_err(|error| self.error(&error, 0))?;
+        if found.len() < u64::from(self.length) {
+            return Err(ReadError::Damaged(Damage::Short));
+        }
+        Ok(())
+    }
+
+    /// Tells whether it is the same file, at this length or another one.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.file, &other.file)
+    }
+
+    /// Tells bytes that are gone from a machine that has no files, memory or room left.
+    fn error(&self, error: &io::Error, bytes: u64) -> ReadError {
+        let is_gone = self.length > 0 && error.kind() == io::ErrorKind::NotFound;
+        match error.raw_os_error() {
+            _ if is_gone => ReadError::Damaged(Damage::Missing),
+            _ if error.kind() == io::ErrorKind::UnexpectedEof => ReadError::Damaged(Damage::Short),
+            Some(number) if self.length > 0 && UNREADABLE.contains(&number) => {
+                tracing::error!(path = %self.file.path.display(), %error, "the disk failed");
+                ReadError::Damaged(Damage::Unreadable)
+            }
+            _ => refusal(error, bytes).into(),
+        }
     }
 }
 
@@ -243,9 +297,8 @@ fn refusal(error: &io::Error, bytes: u64) -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use sanderling_protocol::checksum::crc32c;
-
     use super::*;
+    use crate::runs::sums_of;
 
     const BLOCK: BlockId = BlockId(7);
 
@@ -255,8 +308,8 @@ mod tests {
         (directory, Arc::new(tier))
     }
 
-    fn append(block: &DiskBytes, bytes: &[u8]) -> Result<DiskBytes, Refusal> {
-        block.with(bytes, crc32c(bytes))
+    fn append(block: &DiskBytes, bytes: &[u8]) -> Result<DiskBytes, ReadError> {
+        block.with(bytes, &sums_of(u64::from(block.length), bytes))
     }
 
     #[test]
@@ -266,7 +319,7 @@ mod tests {
         let second = append(&first, &[2; 100]).unwrap();
         assert_eq!(tier.used_bytes(), 8192);
         assert_eq!(second.read(4999, 2).unwrap(), [1, 2][..]);
-        assert_eq!(second.runs().checksum(5000, 5100), Some(crc32c(&[2; 100])));
+        assert_eq!(second.runs().checksum(0, 4096), Some(crc32c(&[1; 4096])));
         drop(second);
         assert_eq!(files(directory.path()).unwrap().len(), 2);
         drop(first);
@@ -279,18 +332,32 @@ mod tests {
         let (_directory, tier) = tier(10_000);
         let block = append(&DiskBytes::new(&tier, BLOCK), &[1; 8192]).unwrap();
         let refused = append(&DiskBytes::new(&tier, BlockId(8)), &[1; 100]);
-        assert!(matches!(refused, Err(Refusal::NodeFull { .. })));
+        assert!(matches!(refused, Err(ReadError::Refused(Refusal::NodeFull { .. }))));
         drop(block);
         append(&DiskBytes::new(&tier, BlockId(8)), &[1; 100]).unwrap();
     }
 
     #[test]
-    fn damaged_file_is_a_failed_tier() {
+    fn file_that_was_changed_cut_or_removed_is_damaged() {
         let (directory, tier) = tier(1 << 20);
-        let block = append(&DiskBytes::new(&tier, BLOCK), &[1; 100]).unwrap();
+        let block = append(&DiskBytes::new(&tier, BLOCK), &[1; 9000]).unwrap();
         let name = files(directory.path()).unwrap().into_iter().find(|name| name != MARKER);
-        fs::write(directory.path().join(name.unwrap()), b"short").unwrap();
-        assert!(matches!(block.read(0, 100), Err(Refusal::TierFailed { .. })));
+        let path = directory.path().join(name.unwrap());
+        assert_eq!((block.verify(), block.probe()), (Ok(()), Ok(())));
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[5000] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(block.verify(), Err(ReadError::Damaged(Damage::Checksum)));
+        assert_eq!(block.probe(), Ok(()));
+        fs::write(&path, b"short").unwrap();
+        assert_eq!(block.read(0, 100), Err(ReadError::Damaged(Damage::Short)));
+        assert_eq!(block.probe(), Err(ReadError::Damaged(Damage::Short)));
+        fs::remove_file(&path).unwrap();
+        assert_eq!(block.read(0, 100), Err(ReadError::Damaged(Damage::Missing)));
+        assert_eq!(block.probe(), Err(ReadError::Damaged(Damage::Missing)));
+        let more = append(&block, &[2; 10]);
+        assert!(matches!(more, Err(ReadError::Damaged(Damage::Missing))), "{more:?}");
+        assert!(!path.exists(), "a file is not begun in its middle");
     }
 
     #[test]

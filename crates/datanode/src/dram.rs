@@ -1,17 +1,17 @@
 //! Blocks in memory.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sanderling_protocol::checksum::Running;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
-use sanderling_protocol::{BlockId, Refusal};
+use sanderling_protocol::order::Damage;
 
 use crate::arena::{Arena, Extent};
-use crate::pages::Pages;
 use crate::received::Received;
-use crate::runs::Runs;
+use crate::runs::{BodySums, Runs};
+use crate::verify::{ReadError, computed};
 
 /// The bytes of a block as they were at one length. Appending makes another value that shares the
 /// memory; the memory is free when the last value, and the last reader of it, is gone.
@@ -21,10 +21,13 @@ pub(crate) struct DramBytes {
     pieces: Vec<Piece>,
     length: u32,
     runs: Runs,
-    /// Whether the bytes were seen to have their checksum where they are now.
-    is_verified: AtomicBool,
-    pages: Pages,
+    /// When the bytes were last seen to have their checksums where they are now.
+    verified: VerifiedAt,
 }
+
+/// A moment, in milliseconds of this process; 0 for never.
+#[derive(Debug)]
+struct VerifiedAt(AtomicU64);
 
 /// Bytes of an extent that are bytes of the block.
 #[derive(Debug, Clone)]
@@ -56,43 +59,31 @@ impl DramBytes {
     /// Begins an empty block.
     pub(crate) fn new(arena: &Arc<Arena>) -> Self {
         let arena = Arc::clone(arena);
-        let is_verified = AtomicBool::new(true);
-        let (runs, pages) = (Runs::default(), Pages::default());
-        Self { arena, pieces: Vec::new(), length: 0, runs, is_verified, pages }
+        let (runs, verified) = (Runs::default(), VerifiedAt::never());
+        Self { arena, pieces: Vec::new(), length: 0, runs, verified }
     }
 
-    /// Returns the checksum of a range as it came with the bytes, or as it was when the range was
-    /// read before; `None` if it has to be computed.
-    pub(crate) fn checksum(&self, start: u32, end: u32) -> Option<u32> {
-        self.runs.checksum(start, end).or_else(|| self.pages.checksum(start, end))
-    }
-
-    /// Keeps the checksum that was computed of a range.
-    pub(crate) fn computed(&self, start: u32, end: u32, checksum: u32) {
-        self.pages.keep(self.length, start, end, checksum);
+    pub(crate) const fn runs(&self) -> &Runs {
+        &self.runs
     }
 
     /// Returns the block with `bytes` after its end; `None` when the arena has no room.
-    pub(crate) fn with(&self, bytes: &[u8], checksum: u32) -> Option<Self> {
+    pub(crate) fn with(&self, bytes: &[u8], sums: &BodySums) -> Option<Self> {
         let mut rest = bytes;
-        self.filled(u32::try_from(bytes.len()).ok()?, checksum, |to| {
+        let filled = self.filled(u32::try_from(bytes.len()).ok()?, |to| {
             let (now, later) = rest.split_at(to.len());
             to.copy_from_slice(now);
             rest = later;
-        })
+        });
+        filled.map(|filled| filled.summed(sums))
     }
 
     /// Returns the block with `added` bytes after its end, that `fill` writes piece by piece;
-    /// `None` when the arena has no room.
+    /// `None` when the arena has no room. [`Self::summed`] adds their checksums.
     ///
     /// The end of the last extent is used first. If another write used it, one that was then
     /// refused by a fence, the rest of that extent stays unused until the block goes.
-    pub(crate) fn filled(
-        &self,
-        added: u32,
-        checksum: u32,
-        mut fill: impl FnMut(&mut [u8]),
-    ) -> Option<Self> {
+    pub(crate) fn filled(&self, added: u32, mut fill: impl FnMut(&mut [u8])) -> Option<Self> {
         if added > BLOCK_BYTES_MAX {
             return None;
         }
@@ -111,14 +102,19 @@ impl DramBytes {
             arena: Arc::clone(&self.arena),
             pieces,
             length: self.length + added,
-            runs: self.runs.with(added, checksum),
-            is_verified: AtomicBool::new(false),
-            pages: Pages::default(),
+            runs: self.runs.clone(),
+            verified: VerifiedAt::never(),
         })
     }
 
+    /// Returns the block with the checksums of the bytes that were filled in last.
+    pub(crate) fn summed(mut self, sums: &BodySums) -> Self {
+        self.runs = self.runs.with(sums);
+        self
+    }
+
     /// Returns the block with a body after its end that is in the arena already.
-    pub(crate) fn with_received(&self, received: Received, checksum: u32) -> Self {
+    pub(crate) fn with_received(&self, received: Received, sums: &BodySums) -> Self {
         let mut pieces = self.pieces.clone();
         let mut added = 0;
         for (extent, bytes) in received.into_extents() {
@@ -129,10 +125,16 @@ impl DramBytes {
             arena: Arc::clone(&self.arena),
             pieces,
             length: self.length + added,
-            runs: self.runs.with(added, checksum),
-            // The checksum was computed from the bytes where they are.
-            is_verified: AtomicBool::new(self.is_verified.load(Ordering::Relaxed)),
-            pages: Pages::default(),
+            runs: self.runs.with(sums),
+            verified: self.verified_before(),
+        }
+    }
+
+    /// Returns when all bytes were verified, once more of them were, where they are.
+    fn verified_before(&self) -> VerifiedAt {
+        match self.length {
+            0 => VerifiedAt::now(),
+            _ => VerifiedAt(AtomicU64::new(self.verified.0.load(Ordering::Relaxed))),
         }
     }
 
@@ -161,32 +163,37 @@ impl DramBytes {
         self.stretches(offset, bytes).into_iter().map(lend).collect()
     }
 
-    /// Looks, once, whether the bytes have the checksum that came with them. Whoever is lent them
-    /// for longer than a copy takes does not look again.
+    /// Compares all bytes with their checksum.
     ///
     /// # Errors
-    /// [`Refusal::ChecksumMismatch`]: they changed in this machine's memory.
-    pub(crate) fn verify(self: &Arc<Self>, block: BlockId) -> Result<(), Refusal> {
-        if self.is_verified.load(Ordering::Relaxed) {
-            return Ok(());
+    /// [`Damage::Checksum`]: they changed in this machine's memory.
+    pub(crate) fn verify(self: &Arc<Self>) -> Result<(), ReadError> {
+        if computed(&self.lend(0, self.length)) != self.runs.whole() {
+            return Err(ReadError::Damaged(Damage::Checksum));
         }
-        let mut running = Running::default();
-        self.lend(0, self.length).iter().for_each(|slice| running.update(slice));
-        let computed = running.value();
-        match self.runs.checksum(0, self.length) {
-            Some(expected) if expected != computed => {
-                Err(Refusal::ChecksumMismatch { block, expected, computed })
-            }
-            _ => {
-                self.is_verified.store(true, Ordering::Relaxed);
-                Ok(())
-            }
-        }
+        self.verified.0.store(VerifiedAt::millis(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The same, unless they were compared a moment ago.
+    ///
+    /// # Errors
+    /// As [`Self::verify`].
+    pub(crate) fn verify_within(self: &Arc<Self>, age_max: Duration) -> Result<(), ReadError> {
+        if self.verified.is_within(age_max) { Ok(()) } else { self.verify() }
     }
 
     /// Notes that the bytes added last were verified where they are; says nothing of those before.
     pub(crate) fn added_is_verified(&mut self, before: &Self) {
-        *self.is_verified.get_mut() = before.is_verified.load(Ordering::Relaxed);
+        self.verified = before.verified_before();
+    }
+
+    /// Tells whether it is the same block, at this length or another one.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self.pieces.first(), other.pieces.first()) {
+            (Some(here), Some(there)) => Arc::ptr_eq(&here.extent, &there.extent),
+            _ => false,
+        }
     }
 
     /// Returns where in the arena a range is; `None` when it is in more than one place.
@@ -236,6 +243,27 @@ impl DramBytes {
     }
 }
 
+impl VerifiedAt {
+    const fn never() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    fn now() -> Self {
+        Self(AtomicU64::new(Self::millis()))
+    }
+
+    fn millis() -> u64 {
+        static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+        u64::try_from(BEGAN.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
+    }
+
+    fn is_within(&self, age_max: Duration) -> bool {
+        let age_max = u64::try_from(age_max.as_millis()).unwrap_or(u64::MAX);
+        let at = self.0.load(Ordering::Relaxed);
+        at > 0 && age_max > 0 && Self::millis() - at < age_max
+    }
+}
+
 impl Piece {
     /// Takes as much of `added` bytes as the extent's end has room for; returns how much that was.
     fn grow(&mut self, added: u32, fill: impl FnOnce(&mut [u8])) -> u32 {
@@ -273,12 +301,12 @@ impl AsRef<[u8]> for Lent {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use sanderling_protocol::checksum::crc32c;
 
     use super::*;
+    use crate::runs::sums_of;
 
     fn append(block: &DramBytes, bytes: &[u8]) -> Option<Arc<DramBytes>> {
-        block.with(bytes, crc32c(bytes)).map(Arc::new)
+        block.with(bytes, &sums_of(u64::from(block.length), bytes)).map(Arc::new)
     }
 
     fn all(block: &Arc<DramBytes>) -> Vec<u8> {

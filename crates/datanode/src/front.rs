@@ -7,11 +7,13 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sanderling_core::access::{Claims, Rights};
-use sanderling_protocol::frame::RangeRequest;
+use sanderling_protocol::frame::{RangeReply, RangeRequest, decode_body, encode_body};
 use sanderling_protocol::limits::RANGES_MAX;
 use sanderling_protocol::message::{Hello, HelloReply};
-use sanderling_protocol::{BlockId, Header, Op, Path, Refusal, Reply, Request};
-use sanderling_transport::{Admitted, CallError, Handled, Landing, Pass, Service};
+use sanderling_protocol::{
+    BlockId, Header, Op, OrderReply, Path, Refusal, Reply, Request, version,
+};
+use sanderling_transport::{Admitted, CallError, Handled, Landing, Pass, Response, Service};
 
 use crate::node::Node;
 
@@ -25,6 +27,8 @@ pub(crate) struct Front {
     node: Arc<Node>,
     /// `None` where nobody is asked who he is.
     caller: Option<Caller>,
+    /// The version of the messages that it speaks.
+    version: u8,
 }
 
 /// Somebody who showed a token.
@@ -47,19 +51,37 @@ impl Service for Front {
         };
         let reply = self.node.greet(hello)?;
         let caller = Some(Caller { pass, own: Mutex::default() });
-        Ok((reply, Arc::new(Self { node: Arc::clone(&self.node), caller })))
+        Ok((reply, Arc::new(Self { node: Arc::clone(&self.node), caller, version: self.version })))
+    }
+
+    fn speaking(self: &Arc<Self>, version: u8) -> Arc<Self> {
+        if version == self.version {
+            return Arc::clone(self);
+        }
+        let caller = self.caller.as_ref();
+        let caller = caller.map(|it| Caller { pass: it.pass.clone(), own: Mutex::default() });
+        Arc::new(Self { node: Arc::clone(&self.node), caller, version })
     }
 
     fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
-        let Some(caller) = &self.caller else { return self.node.serve(header, body) };
-        match caller.check(&header, &body) {
-            Ok(Allowed::All) => self.node.serve(header, body),
-            Ok(Allowed::If(subtree, blocks)) => self.ask_and_serve(header, body, subtree, blocks),
-            Err(refusal) => Handled::Now(self.node.refused(&header, &refusal)),
+        let handled = self.handle_frame(header, body);
+        if self.version >= version::MESSAGES {
+            return handled;
+        }
+        let version = self.version;
+        match handled {
+            Handled::Now(response) => Handled::Now(told(version, response)),
+            Handled::Later(response) => {
+                Handled::Later(Box::pin(async move { told(version, response.await) }))
+            }
         }
     }
 
     fn land(self: &Arc<Self>, header: &Header) -> Option<Box<dyn Landing>> {
+        // What an older caller is told comes by `handle`.
+        if self.version < version::MESSAGES {
+            return None;
+        }
         match &self.caller {
             None => self.node.land(header),
             // Without an offer the frame comes to `handle`, which says why not.
@@ -89,7 +111,16 @@ enum Allowed {
 impl Front {
     /// Returns the front that strangers come to.
     pub(crate) const fn open(node: Arc<Node>) -> Self {
-        Self { node, caller: None }
+        Self { node, caller: None, version: version::MESSAGES }
+    }
+
+    fn handle_frame(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
+        let Some(caller) = &self.caller else { return self.node.serve(header, body) };
+        match caller.check(&header, &body) {
+            Ok(Allowed::All) => self.node.serve(header, body),
+            Ok(Allowed::If(subtree, blocks)) => self.ask_and_serve(header, body, subtree, blocks),
+            Err(refusal) => Handled::Now(self.node.refused(&header, &refusal)),
+        }
     }
 
     /// Serves a frame once the namenode has said whose its blocks are.
@@ -135,6 +166,62 @@ impl Front {
             }
         }
     }
+}
+
+/// Says an answer in the words of an older version: what is refused to it may be in the status, in
+/// the place of a range's bytes, or within the answer to an order.
+fn told(version: u8, response: Response) -> Response {
+    let Response { mut header, body } = response;
+    if header.status != 0 {
+        let Ok(refusal) = decode_body::<Refusal>(&body.concat()) else {
+            return Response { header, body };
+        };
+        let refusal = version::refusal_for(version, refusal);
+        header.status = refusal.code();
+        return Response { header, body: vec![Bytes::from(encode_body(&refusal))] };
+    }
+    match header.op {
+        Op::Order => {
+            let Ok(reply) = decode_body::<OrderReply>(&body.concat()) else {
+                return Response { header, body };
+            };
+            let reply = version::order_reply_for(version, reply);
+            Response { header, body: vec![Bytes::from(encode_body(&reply))] }
+        }
+        Op::ReadMany => Response { header, body: ranges_told(version, body) },
+        _ => Response { header, body },
+    }
+}
+
+/// Says the refusals of a vectored read in the words of an older version.
+fn ranges_told(version: u8, body: Vec<Bytes>) -> Vec<Bytes> {
+    let Some(heads) = body.first() else { return body };
+    let count = heads.len() / RangeReply::BYTES;
+    // Most answers refuse nothing, and are not copied.
+    if heads.chunks_exact(RangeReply::BYTES).all(|head| head[..2] == [0; 2]) {
+        return body;
+    }
+    let whole = body.concat();
+    let Ok(heads) = RangeReply::decode_all(&whole, count) else { return body };
+    let bytes = Bytes::from(whole).slice(count * RangeReply::BYTES..);
+    let (mut out, mut told, mut at) = (Vec::new(), vec![Bytes::new()], 0);
+    for mut head in heads {
+        let mut range = bytes.slice(at..at + head.length as usize);
+        at += head.length as usize;
+        if head.status != 0
+            && let Ok(refusal) = decode_body::<Refusal>(&range)
+        {
+            let refusal = version::refusal_for(version, refusal);
+            range = Bytes::from(encode_body(&refusal));
+            #[expect(clippy::cast_possible_truncation, reason = "a refusal is short")]
+            let length = range.len() as u32;
+            (head.status, head.length) = (refusal.code(), length);
+        }
+        head.encode(&mut out);
+        told.push(range);
+    }
+    told[0] = Bytes::from(out);
+    told
 }
 
 /// Returns the refusal of a frame for which nobody says whether it is allowed: not now.

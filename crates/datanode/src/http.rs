@@ -13,7 +13,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use sanderling_core::access::Page;
 use sanderling_protocol::limits::TEXT_BYTES_MAX;
-use sanderling_protocol::{Millis, NodeSelector, Refusal, Reply};
+use sanderling_protocol::{Millis, Refusal};
 use sanderling_transport::CallError;
 use serde_json::json;
 
@@ -74,7 +74,7 @@ async fn notice(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<serde_json::Value>, HttpRefusal> {
     let body = body.map_err(|error| HttpRefusal::new(error.status(), &error.body_text()))?;
-    let reply = match webhook::read(&body)? {
+    let info = match webhook::read(&body)? {
         Posted::Notice { left_millis, reason } => {
             let default = Millis::from(node.options.posted_notice);
             let left = match left_millis.map(u64::try_from) {
@@ -85,24 +85,15 @@ async fn notice(
                     return Err(Refusal::DeadlinePassed { ago }.into());
                 }
             };
+            let deadline = Node::posted_deadline(left)?;
             node.metrics.count_notice("webhook");
-            node.notice(left, &reason).await?
+            node.show("webhook", deadline, &reason);
+            node.say_notice(deadline, &reason).await?
         }
-        Posted::Recommendation { reason } => {
-            let (node_id, is_withdrawn) = (NodeSelector::from(node.id()), false);
-            node.ask(sanderling_protocol::Request::Recommend {
-                node: node_id,
-                reason,
-                is_withdrawn,
-            })
-            .await?
-        }
+        Posted::Recommendation { reason } => node.say_recommendation("webhook", &reason).await?,
         Posted::Nothing { what } => return Ok(Json(json!({ "passed_over": what }))),
     };
-    match reply {
-        Reply::Node(info) => Ok(Json(json!(info))),
-        other => Err(node.bad_reply(&other).into()),
-    }
+    Ok(Json(json!(info)))
 }
 
 /// An error page: `{"error": {"code", "name", "message"}}`.

@@ -13,7 +13,9 @@ use sanderling_protocol::node::Load;
 use sanderling_protocol::{Op, Refusal, Tier};
 use sanderling_transport::process;
 
+use crate::damage::Damages;
 use crate::local::Local;
+use crate::scrub::Scrubbed;
 use crate::store::BlockStore;
 
 type Gauge64 = Gauge<u64, AtomicU64>;
@@ -76,6 +78,10 @@ pub(crate) struct Metrics {
     leased_bytes: Gauge64,
     leases_refused: Gauge64,
     oldest_lease: Gauge64,
+    scrubbed_bytes: Gauge64,
+    scrub_passes: Gauge64,
+    scrub_last_pass: Gauge64,
+    damaged_blocks: Gauge64,
 }
 
 /// What every program tells of its process, under the names that every program uses.
@@ -136,6 +142,10 @@ impl Metrics {
             leased_bytes: Gauge64::default(),
             leases_refused: Gauge64::default(),
             oldest_lease: Gauge64::default(),
+            scrubbed_bytes: Gauge64::default(),
+            scrub_passes: Gauge64::default(),
+            scrub_last_pass: Gauge64::default(),
+            damaged_blocks: Gauge64::default(),
         };
         for number in 1..metrics.requests_by_op.len() {
             let op = u8::try_from(number).ok().and_then(Op::from_wire);
@@ -184,6 +194,26 @@ impl Metrics {
         let help = "Objects that may be of no use and of which the namenode was not asked yet";
         registry.register("objects_unwanted", help, self.objects_unwanted.clone());
         self.register_local();
+        self.register_scrub();
+    }
+
+    fn register_scrub(&mut self) {
+        let registry = &mut self.registry;
+        let help = "Bytes of blocks that the scrub compared with their checksums";
+        registry.register("scrubbed_bytes", help, self.scrubbed_bytes.clone());
+        let help = "How often the scrub has looked at every block";
+        registry.register("scrub_passes", help, self.scrub_passes.clone());
+        let help = "When the scrub had looked at every block last, in Unix time; 0 for never";
+        registry.register("scrub_last_pass_seconds", help, self.scrub_last_pass.clone());
+        let help = "Blocks found damaged or missing, by reads, pushes, reports and the scrub";
+        registry.register("damaged_blocks", help, self.damaged_blocks.clone());
+    }
+
+    pub(crate) fn set_scrubbed(&self, scrubbed: &Scrubbed, damages: &Damages) {
+        self.scrubbed_bytes.set(scrubbed.bytes());
+        self.scrub_passes.set(scrubbed.passes());
+        self.scrub_last_pass.set(scrubbed.last_pass());
+        self.damaged_blocks.set(damages.found());
     }
 
     fn register_local(&mut self) {

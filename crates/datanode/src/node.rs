@@ -1,14 +1,15 @@
 //! What the parts of a running datanode share.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use sanderling_core::Mechanism;
+use sanderling_core::datanode::{Held, Member};
 use sanderling_protocol::local::Door;
-use sanderling_protocol::message::{HeartbeatReply, Hello, HelloReply, Registered, Role};
+use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::node::Load;
 use sanderling_protocol::{
-    ClusterId, Millis, NodeId, NodeSelector, Nonce, Op, Policy, Refusal, Reply, Request,
+    self as protocol, ClusterId, NodeId, Nonce, Op, Policy, Refusal, Reply, Request,
 };
 use sanderling_transport::{CallError, Connection, Pool};
 use tokio::sync::{Semaphore, watch};
@@ -17,14 +18,14 @@ use tokio::time::Instant;
 use crate::egress::Egress;
 use crate::leaving::Leaving;
 use crate::local::Local;
+use crate::member::{member_options, nonce, start};
 use crate::metrics::Metrics;
+use crate::notices::Clock;
 use crate::options::DatanodeOptions;
 use crate::push_rate::PushRate;
+use crate::scrub::Scrubbed;
 use crate::service::DiskRoom;
 use crate::store::BlockStore;
-
-/// When to try a write again that waits for the end of a relocation.
-const RELOCATION_RETRY: Millis = Millis(20);
 
 /// A running datanode.
 #[derive(Debug)]
@@ -42,11 +43,12 @@ pub(crate) struct Node {
     pub(crate) address: String,
     pub(crate) http_address: String,
     pub(crate) local: Option<Local>,
-    identity: RwLock<Identity>,
+    pub(crate) scrubbed: Scrubbed,
+    /// What the process is to its cluster, by `clock`. No lock but the block table's is taken while
+    /// it is held.
+    pub(crate) member: RwLock<Member>,
     standing: watch::Sender<Standing>,
-    fence_orders: Mutex<FenceOrders>,
-    /// Blocks were fenced one by one since the namenode last said how the node stands.
-    has_fenced_unheard: AtomicBool,
+    pub(crate) clock: Clock,
     in_flight: AtomicU32,
     /// Connections that peers have open.
     pub(crate) connections: AtomicU32,
@@ -68,16 +70,6 @@ pub(crate) struct Standing {
     pub(crate) home_blocks: Option<u64>,
 }
 
-/// What was said of the fence other than by answers to heartbeats.
-#[derive(Debug, Default)]
-struct FenceOrders {
-    /// Orders so far: tells an answer to a heartbeat that an order overtook it.
-    count: u64,
-    /// The node got a notice that the namenode has not heard of: its answers must not lift the
-    /// fence.
-    is_leaving: bool,
-}
-
 /// Counts a request as in flight for as long as it lives.
 #[derive(Debug)]
 pub(crate) struct InFlight<'a>(&'a AtomicU32);
@@ -91,7 +83,9 @@ impl Node {
         http_address: String,
     ) -> Self {
         let standing = Standing { policy: Policy::Active, home_blocks: None };
-        let identity = Identity { cluster: None, node: None, nonce: nonce() };
+        let clock = Clock::start();
+        let start = start(&options, clock.now());
+        let member = Member::new(member_options(&options), nonce(), start);
         Self {
             pushes: Semaphore::new(options.pushes_in_flight_max),
             egress: Egress::new(options.egress_limit),
@@ -105,160 +99,96 @@ impl Node {
             address,
             http_address,
             local: None,
-            identity: RwLock::new(identity),
+            scrubbed: Scrubbed::default(),
+            member: RwLock::new(member),
             standing: watch::Sender::new(standing),
-            fence_orders: Mutex::default(),
-            has_fenced_unheard: AtomicBool::new(false),
+            clock,
             in_flight: AtomicU32::new(0),
             connections: AtomicU32::new(0),
         }
     }
 
-    pub(crate) fn identity(&self) -> Identity {
-        *self.identity.read()
-    }
-
     /// Returns the incarnation's id.
     pub(crate) fn id(&self) -> NodeId {
-        self.identity().node.unwrap_or_default()
+        self.member.read().node().unwrap_or_default()
     }
 
     pub(crate) fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.subscribe()
     }
 
-    /// Takes the namenode's welcome.
-    pub(crate) fn joined(&self, registered: &Registered) {
-        {
-            let mut identity = self.identity.write();
-            identity.cluster = Some(registered.cluster);
-            identity.node = Some(registered.node);
-        }
-        self.pool.set_cluster(Some(registered.cluster));
-        if let Some(objects) = &self.store.objects {
-            objects.join(registered.cluster);
-        }
-        self.metrics.registrations.inc();
-        self.take_policy(registered.policy, None, self.fence_orders());
-    }
-
-    /// Takes the welcome to the same incarnation, under the same condition as [`Self::answered`].
-    pub(crate) fn rejoined(&self, registered: &Registered, fence_orders: u64) {
-        self.metrics.registrations.inc();
-        let home_blocks = self.standing.borrow().home_blocks;
-        self.take_policy(registered.policy, home_blocks, fence_orders);
-    }
-
-    /// Takes the news that the namenode gave this incarnation up; returns whether there was a
-    /// notice.
-    pub(crate) fn gone(&self) -> bool {
-        let was_noticed = self.store.is_fenced();
-        self.store.set_fence(true);
-        self.standing.send_modify(|standing| standing.policy = Policy::Gone);
-        was_noticed
-    }
-
-    /// Takes a heartbeat's answer. `fence_orders` is [`Self::fence_orders`] from before it was
-    /// sent: if an order came since, the answer may be older than the order and says nothing.
-    pub(crate) fn answered(&self, reply: &HeartbeatReply, fence_orders: u64) {
-        self.take_policy(reply.policy, Some(reply.home_blocks), fence_orders);
-    }
-
-    fn take_policy(&self, policy: Policy, home_blocks: Option<u64>, fence_orders: u64) {
-        let orders = self.fence_orders.lock();
-        if orders.count != fence_orders {
+    /// Takes the cluster that the node joins, before its peers may call it by its id.
+    pub(crate) fn enter_cluster(&self, cluster: ClusterId) {
+        if self.member.read().cluster() == Some(cluster) {
             return;
         }
-        let is_leaving = orders.is_leaving && self.options.mechanism.pushes_fences();
-        let is_fenced = is_leaving || !policy.takes_blocks();
-        // Before the fence: a write that meets the fence must find out why it is there.
-        self.standing.send_replace(Standing { policy, home_blocks });
-        if self.store.set_fence(is_fenced) {
-            tracing::info!(node = %self.id(), ?policy, is_fenced, "fence changed by policy");
+        self.pool.set_cluster(Some(cluster));
+        if let Some(objects) = &self.store.objects {
+            objects.join(cluster);
         }
-        self.has_fenced_unheard.store(false, Ordering::SeqCst);
     }
 
-    pub(crate) fn fence_orders(&self) -> u64 {
-        self.fence_orders.lock().count
+    /// Changes the member, and brings up to date what depends on it: the fence, and those who wait
+    /// for the policy.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Member, protocol::Instant) -> T) -> T {
+        let mut member = self.member.write();
+        let changed = change(&mut member, self.clock.now());
+        self.publish(&member);
+        let is_fenced = member.standing().is_fenced();
+        if is_fenced != self.store.is_fenced() {
+            self.store.set_fence(is_fenced);
+            let (node, policy) = (member.node().unwrap_or_default(), member.standing().policy());
+            tracing::info!(%node, ?policy, is_fenced, "fence changed");
+        }
+        changed
+    }
+
+    fn publish(&self, member: &Member) {
+        let (policy, home_blocks) = (member.standing().policy(), member.standing().home_blocks());
+        let standing = Standing { policy, home_blocks };
+        self.standing.send_if_modified(|before| std::mem::replace(before, standing) != standing);
+    }
+
+    /// Makes the process nobody and forgets what it held.
+    pub(crate) fn wipe(&self, held: Held, next: Nonce) {
+        let mut member = self.member.write();
+        member.begin_again(self.clock.now(), held, next);
+        // The fence goes with the blocks. Their files are deleted when nobody waits for the member.
+        let bytes = self.store.wipe();
+        self.leaving.forget();
+        self.publish(&member);
+        drop(member);
+        drop(bytes);
     }
 
     /// Sets or lifts the fence by an order.
     pub(crate) fn order_fence(&self, is_fenced: bool) {
-        let mut orders = self.fence_orders.lock();
-        orders.count += 1;
-        orders.is_leaving = false;
-        if self.store.set_fence(is_fenced) {
-            tracing::info!(node = %self.id(), is_fenced, "fence changed by an order");
-        }
+        self.change(|member, now| member.standing_mut().order(now, is_fenced));
     }
 
     /// Takes note that blocks are about to be fenced by an order, before they are.
     pub(crate) fn fences_blocks(&self) {
-        self.has_fenced_unheard.store(true, Ordering::SeqCst);
+        self.change(|member, _| member.standing_mut().fences_blocks());
     }
 
-    /// Returns why no write is taken now under [`Mechanism::Seed`]: the node's relocation has begun
-    /// and not ended. Brodmann et al., section 3.2, reject all writes to a node meanwhile.
+    /// Returns why no write is taken now, as [`sanderling_core::datanode::Standing::withheld`].
     pub(crate) fn withheld(&self) -> Option<Refusal> {
-        if self.options.mechanism != Mechanism::Seed || !self.store.is_fenced() {
+        if self.options.mechanism != Mechanism::Seed {
             return None;
         }
-        let is_leaving = self.standing.borrow().policy.is_draining();
-        is_leaving.then(|| self.relocation_retry())
+        let member = self.member.read();
+        member.standing().withheld(member.node().unwrap_or_default())
     }
 
-    /// Returns what is answered instead of a refusal. Under [`Mechanism::Seed`] a writer that meets
-    /// a fence is sent elsewhere only when the relocation has ended: the fence may have come while
-    /// the write was under way, and a block's fence before the answer to the heartbeat that tells
-    /// of the relocation.
+    /// Returns what is answered instead of a refusal.
     pub(crate) fn answered_refusal(&self, op: Op, refusal: Refusal) -> Refusal {
         let is_write = op == Op::Write && matches!(refusal, Refusal::Moved { .. });
         if !is_write || self.options.mechanism != Mechanism::Seed {
             return refusal;
         }
-        if self.has_fenced_unheard.load(Ordering::SeqCst) {
-            return self.relocation_retry();
-        }
-        self.withheld().unwrap_or(refusal)
-    }
-
-    fn relocation_retry(&self) -> Refusal {
-        let why = format!("node {} is being relocated", self.id());
-        Refusal::RetryAfter { after: RELOCATION_RETRY, why }
-    }
-
-    /// Fences the node for its own notice, until [`Self::left`] says that the namenode has heard.
-    pub(crate) fn leave(&self) {
-        let mut orders = self.fence_orders.lock();
-        orders.count += 1;
-        orders.is_leaving = true;
-        if self.options.mechanism.pushes_fences() {
-            self.store.set_fence(true);
-        }
-    }
-
-    /// Takes the namenode's word again from now on.
-    pub(crate) fn left(&self) {
-        let mut orders = self.fence_orders.lock();
-        orders.count += 1;
-        orders.is_leaving = false;
-    }
-
-    /// Forgets everything and is nobody until it has registered, as another process unless the
-    /// namenode gave this one a new id already.
-    pub(crate) fn begin_again(&self, as_another: bool) {
-        {
-            let mut identity = self.identity.write();
-            identity.node = None;
-            if as_another {
-                identity.nonce = nonce();
-            }
-        }
-        self.left();
-        self.store.wipe();
-        self.leaving.forget();
-        self.standing.send_replace(Standing { policy: Policy::Active, home_blocks: None });
+        let member = self.member.read();
+        let instead = member.standing().instead_of_moved(member.node().unwrap_or_default());
+        instead.unwrap_or(refusal)
     }
 
     pub(crate) fn load(&self) -> Load {
@@ -274,8 +204,14 @@ impl Node {
         InFlight(&self.in_flight)
     }
 
+    /// Tells whether any request is being served.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) > 0
+    }
+
     pub(crate) fn metrics_text(&self) -> String {
         let home_blocks = self.standing.borrow().home_blocks.unwrap_or_default();
+        self.metrics.set_scrubbed(&self.scrubbed, &self.store.damages);
         self.metrics.text(&self.store, &self.load(), home_blocks, self.local.as_ref())
     }
 
@@ -297,13 +233,6 @@ impl Node {
     pub(crate) fn bad_reply(&self, reply: &Reply) -> CallError {
         let why = format!("{reply:?}").chars().take(100).collect();
         CallError::BadReply { address: self.options.namenode.clone(), why }
-    }
-
-    /// Gives a notice about this node to the namenode.
-    pub(crate) async fn notice(&self, left: Millis, reason: &str) -> Result<Reply, CallError> {
-        let deadline_millis = i64::try_from(left.0).unwrap_or(i64::MAX);
-        let node = NodeSelector::from(self.id());
-        self.ask(Request::Notice { node, deadline_millis, reason: reason.to_owned() }).await
     }
 
     /// Returns where clients of the same machine find the node; `None` when they do not.
@@ -332,8 +261,4 @@ impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-fn nonce() -> Nonce {
-    Nonce(rand::random())
 }

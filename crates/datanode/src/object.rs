@@ -20,6 +20,7 @@ use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload};
 use parking_lot::Mutex;
+use sanderling_protocol::order::Damage;
 use sanderling_protocol::{BlockId, ClusterId, Epoch, Millis, Refusal, Tier};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -31,6 +32,8 @@ pub use self::options::{ObjectOptions, ObjectTierError};
 use self::reader::Reader;
 use self::trailer::Trailer;
 use crate::capacity::Capacity;
+use crate::runs::Runs;
+use crate::verify::ReadError;
 
 /// Operations on the store at once: 64 MiB of blocks on the way.
 const OPERATIONS_MAX: usize = 64;
@@ -68,11 +71,11 @@ pub(crate) struct ObjectBytes {
     accounted_bytes: u64,
 }
 
-/// The bytes of an object, verified, with their checksum.
+/// The bytes of an object, verified, with their checksums.
 #[derive(Debug, Clone)]
 pub(crate) struct Fetched {
     pub(crate) bytes: Bytes,
-    pub(crate) checksum: u32,
+    pub(crate) runs: Runs,
 }
 
 impl ObjectTier {
@@ -157,6 +160,11 @@ impl ObjectTier {
         }
     }
 
+    /// Forgets what was fetched of a block: it has changed in this node's memory.
+    pub(crate) fn fetch_again(&self, block: BlockId) {
+        self.reader.lock().forget_block(block);
+    }
+
     /// Accounts for a block that is there already.
     pub(crate) fn adopted(self: &Arc<Self>, key: Key, length: u32) -> ObjectBytes {
         let accounted_bytes = self.capacity.take(length);
@@ -210,6 +218,19 @@ impl ObjectTier {
         }))
     }
 
+    /// Tells whether the store has any object of the cluster.
+    ///
+    /// # Errors
+    /// As [`Self::fetch`].
+    async fn has_any(&self) -> Result<bool, Refusal> {
+        let mut listed = self.store.list(Some(&self.directory()?));
+        match self.operate(async move { listed.next().await }).await? {
+            None => Ok(false),
+            Some(Ok(_)) => Ok(true),
+            Some(Err(error)) => Err(self.refusal(&error, 0)),
+        }
+    }
+
     /// Does one operation on the store, within the deadline and the bounds of the tier. One that
     /// does not end in time keeps its place until it ends: a store that hangs is not given more and
     /// more to do.
@@ -259,10 +280,18 @@ impl ObjectBytes {
     /// Fetches the whole block, verified.
     ///
     /// # Errors
-    /// As [`ObjectTier::fetch`]; [`Refusal::TierFailed`] also when the object is not there.
-    pub(crate) async fn fetch(&self) -> Result<Fetched, Refusal> {
-        let found = self.tier.fetch(self.key).await?;
-        found.ok_or_else(|| failed(format!("block {} at {} is missing", self.key.0, self.key.1)))
+    /// As [`ObjectTier::fetch_twice`]; [`ReadError::Damaged`] also when the object, which was there
+    /// when the node began to serve it, is not there and others are: a directory that is not
+    /// mounted, or a bucket that somebody renamed, has none.
+    pub(crate) async fn fetch(&self) -> Result<Fetched, ReadError> {
+        if let Some(fetched) = self.tier.fetch_twice(self.key).await? {
+            return Ok(fetched);
+        }
+        if self.tier.has_any().await? {
+            return Err(ReadError::Damaged(Damage::Missing));
+        }
+        let why = format!("block {} at {} is missing, as is all else", self.key.0, self.key.1);
+        Err(failed(why).into())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Blocks on their way to other datanodes.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures_util::StreamExt;
@@ -17,7 +18,10 @@ use crate::store::{BlockBytes, ReadBytes};
 const TARGET_RETRY: Millis = Millis(200);
 
 /// Fences each block and copies it to its target, several at once. Answers in the order of `moves`.
-pub(crate) async fn push_all(node: &Node, moves: Vec<PushMove>) -> Vec<Result<Pushed, Refusal>> {
+pub(crate) async fn push_all(
+    node: &Arc<Node>,
+    moves: Vec<PushMove>,
+) -> Vec<Result<Pushed, Refusal>> {
     let at_once = node.options.pushes_in_flight_max;
     futures_util::stream::iter(moves.into_iter().map(|one| push(node, one)))
         .buffered(at_once)
@@ -27,7 +31,7 @@ pub(crate) async fn push_all(node: &Node, moves: Vec<PushMove>) -> Vec<Result<Pu
 
 /// Fences one block and copies it. The copy is verified twice: here, that memory or disk still hold
 /// what was written, and by the target, that it arrived.
-async fn push(node: &Node, one: PushMove) -> Result<Pushed, Refusal> {
+async fn push(node: &Arc<Node>, one: PushMove) -> Result<Pushed, Refusal> {
     if one.to == node.id() {
         let why = format!("it holds block {} itself and cannot be its target", one.block);
         return Err(Refusal::WrongState { node: one.to, why });
@@ -42,7 +46,7 @@ async fn push(node: &Node, one: PushMove) -> Result<Pushed, Refusal> {
     let admitted = node.store.admit_push(one.block, one.from_epoch)?;
     let length = admitted.length.min(one.bytes_max);
     let Some(bytes) = admitted.bytes else { return Ok(Pushed { length }) };
-    let read = verified(bytes, one.block, length).await?;
+    let read = verified(node, bytes, one.block, length).await?;
     let mut header = Header::new(Op::Store, 0);
     header.block = one.block;
     header.epoch = one.to_epoch;
@@ -72,10 +76,21 @@ async fn push(node: &Node, one: PushMove) -> Result<Pushed, Refusal> {
     }
 }
 
-async fn verified(bytes: BlockBytes, block: BlockId, length: u32) -> Result<ReadBytes, Refusal> {
-    let bytes = fetched(bytes).await?;
-    if !bytes.is_on_disk() {
-        return bytes.read_verified(block, length);
-    }
-    on_thread(move || bytes.read_verified(block, length)).await
+async fn verified(
+    node: &Arc<Node>,
+    held: BlockBytes,
+    block: BlockId,
+    length: u32,
+) -> Result<ReadBytes, Refusal> {
+    let bytes = match fetched(held.clone()).await {
+        Ok(bytes) => bytes,
+        Err(error) => return Err(node.store.refusal_of(block, &held, error)),
+    };
+    let reader = Arc::clone(node);
+    let is_on_disk = bytes.is_on_disk();
+    let read = move || {
+        let read = bytes.read_verified(length);
+        read.map_err(|error| reader.store.refusal_of(block, &bytes, error))
+    };
+    if is_on_disk { on_thread(read).await } else { read() }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sanderling_protocol::checksum::{Running, crc32c};
 
 use crate::arena::{Arena, Extent};
 use crate::dram::DramBytes;
+use crate::runs::{BodySums, Summing, sums_of};
 
 /// Fresh extents that the body of one write fills in order. Given back when dropped.
 #[derive(Debug)]
@@ -71,16 +71,16 @@ impl Received {
         std::mem::take(&mut self.extents).into_iter().map(&mut take).collect()
     }
 
-    fn checksum(&mut self) -> u32 {
+    fn sums(&mut self, offset: u64) -> BodySums {
         let mut left = self.bytes as usize;
-        let mut running = Running::default();
+        let mut summing = Summing::new(offset);
         for extent in &mut self.extents {
             let bytes = extent.fresh();
             let taken = bytes.len().min(left);
-            running.update(&bytes[..taken]);
+            summing.update(&bytes[..taken]);
             left -= taken;
         }
-        running.value()
+        summing.finish()
     }
 }
 
@@ -98,10 +98,11 @@ impl Body {
         }
     }
 
-    pub(crate) fn checksum(&mut self) -> u32 {
+    /// Returns the checksums of the bytes, which come to lie at `offset` of their block.
+    pub(crate) fn sums(&mut self, offset: u64) -> BodySums {
         match self {
-            Self::Bytes(bytes) => crc32c(bytes),
-            Self::Received(received) => received.checksum(),
+            Self::Bytes(bytes) => sums_of(offset, bytes),
+            Self::Received(received) => received.sums(offset),
         }
     }
 
@@ -111,7 +112,8 @@ impl Body {
             Self::Bytes(bytes) => bytes,
             Self::Received(received) => {
                 let (arena, bytes) = (Arc::clone(&received.arena), received.bytes);
-                let block = Arc::new(DramBytes::new(&arena).with_received(received, 0));
+                let block =
+                    Arc::new(DramBytes::new(&arena).with_received(received, &BodySums::default()));
                 let mut slices = block.lend(0, bytes);
                 match slices.pop() {
                     Some(slice) if slices.is_empty() => slice,
@@ -125,6 +127,8 @@ impl Body {
 
 #[cfg(test)]
 mod tests {
+    use sanderling_protocol::checksum::crc32c;
+
     use super::*;
 
     fn received(arena: &Arc<Arena>, bytes: &[u8], step: usize) -> Received {
@@ -160,15 +164,16 @@ mod tests {
             let before = arena.used_bytes();
             let bytes = bytes(50_001);
             let mut body = Body::Received(received(arena, &bytes, 7000));
-            assert_eq!((body.len(), body.checksum()), (50_001, crc32c(&bytes)));
+            let sums = body.sums(0);
+            assert_eq!((body.len(), sums.whole), (50_001, crc32c(&bytes)));
             let Body::Received(received) = body else { unreachable!() };
             let first = received.extents[0].address();
-            let block = DramBytes::new(arena).with_received(received, crc32c(&bytes));
+            let block = DramBytes::new(arena).with_received(received, &sums);
             let block = Arc::new(block);
             let lent = block.lend(0, 50_001);
             assert_eq!(lent[0].as_ptr() as usize, first);
             assert_eq!(lent.concat(), bytes);
-            let grown = Arc::new(block.with(b"more", crc32c(b"more")).unwrap());
+            let grown = Arc::new(block.with(b"more", &sums_of(50_001, b"more")).unwrap());
             assert_eq!(grown.lend(49_999, 6).concat(), [&bytes[49_999..], b"more"].concat());
             drop((block, grown, lent));
             assert_eq!(arena.used_bytes(), before);

@@ -1,63 +1,151 @@
-//! The checksums that came with a block's bytes.
+//! The checksums of a block's bytes, kept from the write.
 
-use sanderling_protocol::checksum::combine;
+use std::sync::LazyLock;
 
-/// Shorter runs are joined with the one before them, which bounds a block's marks by its length.
-const RUN_BYTES_MIN: u32 = 4096;
+use sanderling_protocol::checksum::{Running, combine};
 
-/// The checksum of every prefix of a block that ends where a write ended.
+/// Bytes of a run: the least whose checksum is kept. What random reads ask for, so that these are
+/// answered with a checksum that is kept; at four bytes each, a thousandth of the block.
+pub(crate) const RUN_BYTES: u32 = 4 << 10;
+
+/// The checksum of every prefix of a block that ends with a run, and of the whole block.
 ///
-/// CRC32C is linear, so the checksum of the bytes between two marks follows from the two prefixes
-/// without the bytes. A read that starts and ends at marks is answered with the checksum that the
-/// writer sent: bytes that changed on the medium are noticed by the reader.
+/// CRC32C is linear, so the checksum of the bytes between two such ends follows from the two
+/// prefixes without the bytes. A read of whole runs is answered with what was computed when they
+/// were written: bytes that changed on the medium are noticed by the reader.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Runs {
-    marks: Vec<Mark>,
+    /// By run: the prefix that ends with it. The last run may be short.
+    ends: Vec<u32>,
+    length: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Mark {
-    end: u32,
-    prefix: u32,
+/// Checksums of a body that becomes a part of a block: of its prefixes that end where the block's
+/// runs do, and of all of it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BodySums {
+    ends: Vec<u32>,
+    bytes: u32,
+    pub(crate) whole: u32,
+}
+
+/// Computes them while the bytes come.
+#[derive(Debug)]
+pub(crate) struct Summing {
+    running: Running,
+    /// Bytes until the next run of the block ends.
+    left: usize,
+    sums: BodySums,
+}
+
+impl Summing {
+    /// Begins a body that comes to lie at `offset` of its block.
+    pub(crate) fn new(offset: u64) -> Self {
+        let into = offset % u64::from(RUN_BYTES);
+        let left = RUN_BYTES as usize - into as usize;
+        Self { running: Running::default(), left, sums: BodySums::default() }
+    }
+
+    /// Takes the next bytes.
+    pub(crate) fn update(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(self.left));
+            self.running.update(now);
+            self.sums.bytes += now.len() as u32;
+            self.left -= now.len();
+            if self.left == 0 {
+                self.sums.ends.push(self.running.value());
+                self.left = RUN_BYTES as usize;
+            }
+            bytes = later;
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> BodySums {
+        self.sums.whole = self.running.value();
+        self.sums
+    }
 }
 
 impl Runs {
-    /// Returns these runs with one more after them: `bytes` long, with its own checksum.
-    pub(crate) fn with(&self, bytes: u32, checksum: u32) -> Self {
-        let mut marks = self.marks.clone();
-        let last = marks.last().copied().unwrap_or(Mark { end: 0, prefix: 0 });
-        let before_last = marks.len().checked_sub(2).map_or(0, |index| marks[index].end);
-        let end = last.end + bytes;
-        // The common case, a block written or read whole, costs nothing.
-        let prefix = match last.end {
-            0 => checksum,
-            _ => combine(last.prefix, checksum, u64::from(bytes)),
-        };
-        if last.end - before_last < RUN_BYTES_MIN {
-            marks.pop();
+    /// Returns these runs with a body after them, whose sums were begun at their end.
+    pub(crate) fn with(&self, added: &BodySums) -> Self {
+        let length = self.length + added.bytes;
+        if self.length == 0 {
+            let mut ends = added.ends.clone();
+            if !length.is_multiple_of(RUN_BYTES) {
+                ends.push(added.whole);
+            }
+            return Self { ends, length };
         }
-        marks.push(Mark { end, prefix });
-        Self { marks }
+        let before = self.whole();
+        let mut ends = Vec::with_capacity(length.div_ceil(RUN_BYTES) as usize);
+        ends.extend_from_slice(&self.ends[..(self.length / RUN_BYTES) as usize]);
+        let first = RUN_BYTES - self.length % RUN_BYTES;
+        let mut shifted = combine(before, 0, u64::from(first));
+        for end in &added.ends {
+            ends.push(shifted ^ end);
+            shifted = past_a_run(shifted);
+        }
+        if !length.is_multiple_of(RUN_BYTES) {
+            ends.push(combine(before, added.whole, u64::from(added.bytes)));
+        }
+        Self { ends, length }
     }
 
-    /// Returns the checksum of the bytes from `start` to `end`; `None` unless both are marks.
+    /// Returns the runs that a range touches, as a range.
+    pub(crate) fn around(&self, start: u32, end: u32) -> (u32, u32) {
+        let last = end.next_multiple_of(RUN_BYTES).min(self.length);
+        (start / RUN_BYTES * RUN_BYTES, last)
+    }
+
+    /// Returns the checksum of the bytes from `start` to `end`; `None` unless they are whole runs.
     pub(crate) fn checksum(&self, start: u32, end: u32) -> Option<u32> {
-        let before = self.prefix(start)?;
-        let all = self.prefix(end)?;
-        let bytes = end.checked_sub(start)?;
-        if start == 0 {
-            return Some(all);
-        }
-        Some(combine(before, 0, u64::from(bytes)) ^ all)
+        let (before, all) = (self.prefix(start)?, self.prefix(end)?);
+        Some(match end.checked_sub(start)? {
+            _ if start == 0 => all,
+            RUN_BYTES => past_a_run(before) ^ all,
+            bytes => combine(before, 0, u64::from(bytes)) ^ all,
+        })
+    }
+
+    /// Returns the checksum of the whole block.
+    pub(crate) fn whole(&self) -> u32 {
+        self.ends.last().copied().unwrap_or(0)
     }
 
     fn prefix(&self, end: u32) -> Option<u32> {
-        if end == 0 {
-            return Some(0);
+        match end {
+            0 => Some(0),
+            _ if end == self.length => Some(self.whole()),
+            _ if end > self.length || !end.is_multiple_of(RUN_BYTES) => None,
+            _ => self.ends.get((end / RUN_BYTES - 1) as usize).copied(),
         }
-        let index = self.marks.binary_search_by_key(&end, |mark| mark.end).ok()?;
-        Some(self.marks[index].prefix)
     }
+}
+
+/// Returns the checksum of a prefix and a run of zeros behind it, less that of the zeros: what
+/// [`combine`] does, for the one length that each append needs hundreds of times.
+fn past_a_run(prefix: u32) -> u32 {
+    static TABLES: LazyLock<[[u32; 256]; 4]> = LazyLock::new(|| {
+        let shifted = |byte: usize, value: usize| {
+            combine((value as u32) << (8 * byte), 0, u64::from(RUN_BYTES))
+        };
+        std::array::from_fn(|byte| std::array::from_fn(|value| shifted(byte, value)))
+    });
+    let bytes = prefix.to_le_bytes();
+    let [first, second, third, fourth] = &*TABLES;
+    first[usize::from(bytes[0])]
+        ^ second[usize::from(bytes[1])]
+        ^ third[usize::from(bytes[2])]
+        ^ fourth[usize::from(bytes[3])]
+}
+
+/// Returns the sums of bytes that come to lie at `offset` of their block.
+pub(crate) fn sums_of(offset: u64, bytes: &[u8]) -> BodySums {
+    let mut summing = Summing::new(offset);
+    summing.update(bytes);
+    summing.finish()
 }
 
 #[cfg(test)]
@@ -70,33 +158,45 @@ mod tests {
         (0..40_000_u32).map(|index| (index * 31 % 251) as u8).collect()
     }
 
-    #[test]
-    fn ranges_between_marks_have_the_checksums_of_their_bytes() {
-        let bytes = bytes();
-        let mut runs = Runs::default();
-        let ends = [0, 5000, 10_000, 25_000, 40_000];
-        for pair in ends.windows(2) {
-            runs = runs.with((pair[1] - pair[0]) as u32, crc32c(&bytes[pair[0]..pair[1]]));
-        }
-        for start in ends {
-            for end in ends.iter().copied().filter(|end| *end >= start) {
-                let checksum = runs.checksum(start as u32, end as u32);
-                assert_eq!(checksum, Some(crc32c(&bytes[start..end])), "{start}..{end}");
+    fn written(bytes: &[u8], pieces: &[usize]) -> Runs {
+        let (mut runs, mut at) = (Runs::default(), 0);
+        for piece in pieces.iter().copied().cycle() {
+            let end = bytes.len().min(at + piece);
+            runs = runs.with(&sums_of(at as u64, &bytes[at..end]));
+            at = end;
+            if at == bytes.len() {
+                return runs;
             }
         }
-        assert_eq!(runs.checksum(1, 5000), None);
-        assert_eq!(runs.checksum(5000, 9999), None);
-        assert_eq!(runs.checksum(10_000, 5000), None);
+        runs
     }
 
     #[test]
-    fn small_runs_are_joined() {
+    fn whole_runs_have_the_checksums_of_their_bytes_however_they_were_written() {
         let bytes = bytes();
-        let mut runs = Runs::default();
-        for piece in bytes.chunks(100) {
-            runs = runs.with(100, crc32c(piece));
+        let whole = written(&bytes, &[40_000]);
+        for pieces in [&[1000][..], &[4096], &[5000, 1], &[4095, 2, 30_000], &[8192, 7]] {
+            assert_eq!(written(&bytes, pieces), whole, "{pieces:?}");
         }
-        assert!(runs.marks.len() <= bytes.len() / RUN_BYTES_MIN as usize + 1);
-        assert_eq!(runs.checksum(0, 40_000), Some(crc32c(&bytes)));
+        let ends: Vec<usize> = (0..10).map(|run| run * 4096).chain([40_000]).collect();
+        for start in ends.iter().copied() {
+            for end in ends.iter().copied().filter(|end| *end >= start) {
+                let checksum = whole.checksum(start as u32, end as u32);
+                assert_eq!(checksum, Some(crc32c(&bytes[start..end])), "{start}..{end}");
+            }
+        }
+        assert_eq!(whole.whole(), crc32c(&bytes));
+    }
+
+    #[test]
+    fn other_ranges_have_none_and_lie_in_whole_runs() {
+        let runs = written(&bytes(), &[40_000]);
+        for (start, end) in [(1, 4096), (4096, 8191), (8192, 4096), (0, 40_001), (0, 45_056)] {
+            assert_eq!(runs.checksum(start, end), None, "{start}..{end}");
+        }
+        assert_eq!(runs.around(1, 2), (0, 4096));
+        assert_eq!(runs.around(4095, 4097), (0, 8192));
+        assert_eq!(runs.around(39_000, 39_999), (36_864, 40_000));
+        assert_eq!(runs.around(4096, 8192), (4096, 8192));
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::service::TowerToHyperService;
-use sanderling_protocol::message::{Registered, Role};
-use sanderling_protocol::{ClusterId, Millis, NodeId, Policy, Refusal};
+use sanderling_protocol::message::Role;
+use sanderling_protocol::{ClusterId, NodeId, Policy, Refusal};
 use sanderling_transport::{
     CallError, ConnectionOptions, HttpOptions, ListenError, Pool, PoolOptions, Security,
     ServeOptions, listen, serve, serve_http,
@@ -20,17 +20,18 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::agent::{NoticeOptions, watch};
 use crate::allocator::UNIT_BYTES;
 use crate::arena::Arena;
+use crate::damage::report_damage;
 use crate::disk::DiskTier;
 use crate::error::{DatanodeFailure, DrainEnd, StartError};
 use crate::front::Front;
-use crate::heartbeat::{End, stay};
 use crate::http::router;
 use crate::local::{Local, attend_door};
+use crate::member::{ATTEMPT_EVERY, Turned, join, join_first, stay};
 use crate::memory::available_bytes;
 use crate::node::Node;
 use crate::object::{ObjectTier, collect};
 use crate::options::DatanodeOptions;
-use crate::register::{ATTEMPT_EVERY, is_final, register, register_at_start};
+use crate::scrub::scrub;
 use crate::store::BlockStore;
 
 /// A running datanode. It stops when it is dropped, without waiting; [`Self::stop`] waits.
@@ -79,10 +80,8 @@ impl DatanodeServer {
         let mut node = Node::new(options, store, pool, advertised, http_advertised);
         node.local = local;
         let node = Arc::new(node);
-        let registered = register_at_start(&node).await?;
-        node.joined(&registered);
-        tracing::info!(node = %registered.node, cluster = %registered.cluster, %address, "joined");
-        Ok(Self::run(node, arena, listener, http, registered, address, http_address))
+        join_first(&node).await?;
+        Ok(Self::run(node, arena, listener, http, address, http_address))
     }
 
     fn run(
@@ -90,20 +89,22 @@ impl DatanodeServer {
         arena: Arc<Arena>,
         listener: TcpListener,
         http: Option<TcpListener>,
-        registered: Registered,
         address: SocketAddr,
         http_address: Option<SocketAddr>,
     ) -> Self {
         let stop = CancellationToken::new();
         let (failed, failure) = watch::channel(None);
         let life = Life { node: Arc::clone(&node), listener, stop: stop.clone(), failed };
-        let mut tasks =
-            vec![tokio::spawn(life.run(registered)), tokio::spawn(fault(arena, stop.clone()))];
+        let mut tasks = vec![tokio::spawn(life.run()), tokio::spawn(fault(arena, stop.clone()))];
         for notices in node.options.notices.clone() {
             tasks.push(tokio::spawn(follow(Arc::clone(&node), notices, stop.clone())));
         }
         if let Some(objects) = node.store.objects.clone() {
             tasks.push(tokio::spawn(collect(Arc::clone(&node), objects, stop.clone())));
+        }
+        tasks.push(tokio::spawn(report_damage(Arc::clone(&node), stop.clone())));
+        if let Some(rate) = node.options.scrub_bytes_per_second {
+            tasks.push(tokio::spawn(scrub(Arc::clone(&node), rate, stop.clone())));
         }
         tasks.push(tokio::spawn(attend_door(Arc::clone(&node), stop.clone())));
         if let Some(http) = http {
@@ -152,8 +153,7 @@ impl DatanodeServer {
     /// home here or the deadline has passed. Reads are served all the while, and after.
     pub async fn drain(&self, deadline: Duration, reason: &str) -> DrainEnd {
         let until = Instant::now() + deadline;
-        // The machine dies whether or not the namenode hears of it: no byte must be added to it.
-        self.node.leave();
+        self.node.show("sigterm", until, reason);
         tracing::info!(node = %self.node.id(), ?deadline, reason, "drain starts");
         let end = match timeout_at(until, self.notice(until, reason)).await {
             Ok(true) => self.wait_until_drained(until).await,
@@ -166,19 +166,15 @@ impl DatanodeServer {
     /// Tells the namenode; returns whether it heard.
     async fn notice(&self, until: Instant, reason: &str) -> bool {
         loop {
-            let left = Millis::from(until.saturating_duration_since(Instant::now()));
-            match self.node.notice(left, reason).await {
-                Ok(_) => {
-                    self.node.left();
-                    return true;
-                }
+            match self.node.say_notice(until, reason).await {
+                Ok(_) => return true,
                 Err(CallError::Refused(refusal)) if !may_pass(&refusal) => {
                     tracing::warn!(node = %self.node.id(), %refusal, "the notice was refused");
                     return false;
                 }
                 Err(error) => {
                     tracing::warn!(node = %self.node.id(), %error, "the notice was not heard");
-                    sleep(ATTEMPT_EVERY).await;
+                    sleep(ATTEMPT_EVERY.into()).await;
                 }
             }
         }
@@ -219,9 +215,9 @@ struct Life {
 }
 
 impl Life {
-    async fn run(self, registered: Registered) {
+    async fn run(self) {
         let (stop, failed) = (self.stop.clone(), self.failed.clone());
-        if let Err(failure) = self.live(registered).await
+        if let Err(failure) = self.live().await
             && !stop.is_cancelled()
         {
             tracing::error!(%failure, "the datanode cannot go on");
@@ -229,17 +225,29 @@ impl Life {
         }
     }
 
-    async fn live(self, mut registered: Registered) -> Result<(), DatanodeFailure> {
+    async fn live(self) -> Result<(), DatanodeFailure> {
         let Self { node, listener, stop, .. } = self;
         let listener = listener.into_std().map_err(lost)?;
         loop {
             let own = listener.try_clone().and_then(TcpListener::from_std).map_err(lost)?;
-            let again = serve_incarnation(&node, own, &registered, stop.child_token()).await?;
-            node.begin_again(again.is_none());
-            registered = tokio::select! {
+            serve_incarnation(&node, own, stop.child_token()).await?;
+            if node.begin_again() {
+                continue;
+            }
+            tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                joined = join_again(&node, again) => joined?,
-            };
+                joined = join(&node) => joined.map_err(stopped)?,
+            }
+        }
+    }
+}
+
+fn stopped(error: CallError) -> DatanodeFailure {
+    match error {
+        CallError::Refused(refusal) => DatanodeFailure::Refused(refusal),
+        error => {
+            tracing::error!(%error, "the namenode was lost");
+            DatanodeFailure::Ended { part: "membership" }
         }
     }
 }
@@ -249,72 +257,27 @@ fn lost(error: std::io::Error) -> DatanodeFailure {
     DatanodeFailure::Ended { part: "listener" }
 }
 
-/// Serves one incarnation until the namenode gives it up; returns as [`incarnation`]. Connections
-/// end with it, so that nobody who means the old one reaches the new one.
+/// Serves one incarnation until the namenode gives it up. Connections end with it, so that nobody
+/// who means the old one reaches the new one.
 async fn serve_incarnation(
     node: &Arc<Node>,
     listener: TcpListener,
-    registered: &Registered,
     connections: CancellationToken,
-) -> Result<Option<Registered>, DatanodeFailure> {
+) -> Result<(), DatanodeFailure> {
     let tls = node.options.security.tls.clone();
     let options = ServeOptions { tls, ..ServeOptions::default() };
     let front = Arc::new(Front::open(Arc::clone(node)));
     let serving = serve(listener, front, options, connections.clone());
     tokio::pin!(serving);
-    let next = tokio::select! {
+    let turned = tokio::select! {
         () = &mut serving => return Err(DatanodeFailure::Ended { part: "listener" }),
-        next = incarnation(node, registered) => next,
+        turned = stay(node) => turned,
     };
     connections.cancel();
     serving.await;
-    next
-}
-
-/// Lives until the namenode gives this incarnation up; returns the welcome to the next one if there
-/// was one already.
-async fn incarnation(
-    node: &Node,
-    registered: &Registered,
-) -> Result<Option<Registered>, DatanodeFailure> {
-    let end = stay(node, registered.heartbeat.into()).await;
-    match end {
-        End::Refused(refusal) => Err(DatanodeFailure::Refused(refusal)),
-        End::Another(welcome) => Ok(Some(welcome)),
-        End::Gone => {
-            let was_noticed = node.gone();
-            tracing::warn!(node = %node.id(), was_noticed, "given up by the namenode");
-            if was_noticed {
-                // Until then old copies are still served.
-                sleep(node.options.rejoin_after_notice).await;
-            }
-            Ok(None)
-        }
-    }
-}
-
-/// Registers the next incarnation, for as long as it takes.
-async fn join_again(
-    node: &Node,
-    mut welcome: Option<Registered>,
-) -> Result<Registered, DatanodeFailure> {
-    loop {
-        if let Some(registered) = welcome {
-            node.joined(&registered);
-            tracing::info!(node = %registered.node, "joined as another incarnation");
-            return Ok(registered);
-        }
-        welcome = match register(node).await {
-            Ok(registered) => Some(registered),
-            Err(error) => {
-                if let Some(refusal) = is_final(&error) {
-                    return Err(DatanodeFailure::Refused(refusal.clone()));
-                }
-                tracing::debug!(%error, "not taken back yet");
-                sleep(ATTEMPT_EVERY).await;
-                None
-            }
-        };
+    match turned {
+        Turned::Stopped(error) => Err(stopped(error)),
+        Turned::Joined | Turned::BeginsAgain => Ok(()),
     }
 }
 

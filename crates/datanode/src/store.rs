@@ -1,6 +1,5 @@
 //! The blocks of the node: the table of `core` over the bytes of the tiers.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,17 +9,19 @@ use sanderling_core::fence::{
     BlockTable, PushAdmission, StoreAdmission, StoreRequest, WriteAdmission, WriteRequest,
     WriteTicket,
 };
-use sanderling_protocol::checksum::{Running, crc32c};
 use sanderling_protocol::node::{Load, TierCapacity};
 use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
 
 use crate::arena::Arena;
+use crate::damage::Damages;
 use crate::disk::{DiskBytes, DiskTier};
 use crate::dram::DramBytes;
 use crate::object::{Fetched, ObjectBytes, ObjectTier};
 use crate::received::Body;
+use crate::runs::BodySums;
 use crate::turns::Turns;
+use crate::verify::ReadError;
 
 /// The bytes of one block at one length.
 #[derive(Debug, Clone)]
@@ -55,7 +56,7 @@ pub(crate) struct PendingWrite {
     ticket: WriteTicket,
     before: Option<BlockBytes>,
     body: Body,
-    checksum: u32,
+    sums: BodySums,
 }
 
 /// What a write came to.
@@ -78,6 +79,7 @@ pub(crate) struct BlockStore {
     pub(crate) objects: Option<Arc<ObjectTier>>,
     pub(crate) turns: Arc<Turns>,
     pub(crate) traffic: Traffic,
+    pub(crate) damages: Damages,
 }
 
 impl BlockStore {
@@ -87,7 +89,8 @@ impl BlockStore {
         objects: Option<Arc<ObjectTier>>,
     ) -> Self {
         let table = RwLock::new(BlockTable::default());
-        Self { table, arena, disk, objects, turns: Arc::default(), traffic: Traffic::default() }
+        let (turns, traffic, damages) = (Arc::default(), Traffic::default(), Damages::default());
+        Self { table, arena, disk, objects, turns, traffic, damages }
     }
 
     pub(crate) const fn arena(&self) -> &Arc<Arena> {
@@ -148,9 +151,10 @@ impl BlockStore {
     }
 
     /// Forgets everything: another incarnation begins.
-    pub(crate) fn wipe(&self) {
+    pub(crate) fn wipe(&self) -> Vec<BlockBytes> {
         let bytes = self.table.write().wipe();
-        drop(bytes);
+        self.damages.forget();
+        bytes
     }
 
     pub(crate) fn list(&self, after: BlockId, limit: usize) -> Vec<HeldBlock> {
@@ -163,10 +167,8 @@ impl BlockStore {
     }
 
     /// Forgets blocks of a report that nobody wants, unless they were stored anew since.
-    pub(crate) fn drop_reported(&self, reported: &[HeldBlock], unwanted: &[BlockId]) {
-        let unwanted: BTreeSet<BlockId> = unwanted.iter().copied().collect();
-        let is_unwanted = |held: &&HeldBlock| unwanted.contains(&held.block);
-        for held in reported.iter().filter(is_unwanted) {
+    pub(crate) fn drop_held(&self, unwanted: &[HeldBlock]) {
+        for held in unwanted {
             let bytes = self.table.write().drop_block_at(held.block, held.epoch);
             self.let_go(bytes);
         }
@@ -222,12 +224,13 @@ impl BlockStore {
         mut body: Body,
         checksum: u32,
     ) -> Result<WriteStep, Refusal> {
-        check(request.block, body.checksum(), checksum)?;
+        let sums = body.sums(request.offset);
+        check(request.block, sums.whole, checksum)?;
         let admission = self.table.write().admit_write(&request)?;
         match admission {
             WriteAdmission::Append { ticket, bytes: before } => {
                 let is_disk = ticket.tier() == Tier::Disk;
-                let pending = PendingWrite { request, ticket, before, body, checksum };
+                let pending = PendingWrite { request, ticket, before, body, sums };
                 if is_disk {
                     return Ok(WriteStep::Disk(pending));
                 }
@@ -278,17 +281,20 @@ impl BlockStore {
     /// [`Refusal::NodeFull`], [`Refusal::TierFailed`], or [`Refusal::Moved`] when a fence came
     /// between; the block is as it was before.
     fn finish_write(&self, pending: PendingWrite) -> Result<u32, Refusal> {
-        let PendingWrite { request, ticket, before, body, checksum } = pending;
-        match self.grown(request.block, ticket.tier(), before, body, checksum) {
+        let PendingWrite { request, ticket, before, body, sums } = pending;
+        match self.grown(request.block, ticket.tier(), before.clone(), body, &sums) {
             Ok(grown) => {
                 let length = self.table.write().wrote(ticket, grown)?;
                 let bytes = u64::from(request.bytes);
                 self.traffic.written_bytes.fetch_add(bytes, Ordering::Relaxed);
                 Ok(length)
             }
-            Err(refusal) => {
+            Err(error) => {
                 self.table.write().abandon_write(ticket);
-                Err(refusal)
+                match before {
+                    Some(before) => Err(self.write_refusal(request.block, &before, error)),
+                    None => Err(self.refusal_of_new(request.block, error)),
+                }
             }
         }
     }
@@ -306,7 +312,15 @@ impl BlockStore {
         bytes: &[u8],
     ) -> Result<u32, Refusal> {
         let offset = u32::try_from(request.offset).map_err(|_| self.not_at_end(request))?;
-        if held.has(offset, bytes)? { Ok(length) } else { Err(self.not_at_end(request)) }
+        // Bytes that differ may be the block's own that have changed.
+        let same = held.has(offset, bytes);
+        let same =
+            same.and_then(|same| if same { Ok(true) } else { held.inspect(true).map(|()| false) });
+        match same {
+            Ok(true) => Ok(length),
+            Ok(false) => Err(self.not_at_end(request)),
+            Err(error) => Err(self.write_refusal(request.block, held, error)),
+        }
     }
 
     /// Takes a whole block from another datanode. Blocks the thread when its tier is the disk.
@@ -320,16 +334,19 @@ impl BlockStore {
         mut body: Body,
         checksum: u32,
     ) -> Result<(), Refusal> {
-        check(request.block, body.checksum(), checksum)?;
+        let sums = body.sums(0);
+        check(request.block, sums.whole, checksum)?;
         let admission = self.table.read().admit_store(request)?;
         if let StoreAdmission::AlreadyThere { bytes: held } = admission {
-            let same = held.has(0, &body.into_bytes())?;
+            let same = held.has(0, &body.into_bytes());
+            let same = same.map_err(|error| self.refusal_of(request.block, &held, error))?;
             let computed = held.checksum(0, request.bytes).unwrap_or_default();
             let block = request.block;
             let mismatch = Refusal::ChecksumMismatch { block, expected: checksum, computed };
             return if same { Ok(()) } else { Err(mismatch) };
         }
-        let grown = self.grown(request.block, request.tier, None, body, checksum)?;
+        let grown = self.grown(request.block, request.tier, None, body, &sums);
+        let grown = grown.map_err(|error| self.refusal_of_new(request.block, error))?;
         self.table.write().stored(request, grown)?;
         self.traffic.stored_bytes.fetch_add(u64::from(request.bytes), Ordering::Relaxed);
         Ok(())
@@ -341,8 +358,8 @@ impl BlockStore {
         tier: Tier,
         before: Option<BlockBytes>,
         body: Body,
-        checksum: u32,
-    ) -> Result<BlockBytes, Refusal> {
+        sums: &BodySums,
+    ) -> Result<BlockBytes, ReadError> {
         let bytes = u64::from(body.len());
         let full = || Refusal::NodeFull { tier: tier.to_string(), bytes };
         let before = match before {
@@ -351,15 +368,15 @@ impl BlockStore {
         };
         Ok(match (before, body) {
             (BlockBytes::Dram(before), Body::Received(received)) => {
-                BlockBytes::Dram(Arc::new(before.with_received(received, checksum)))
+                BlockBytes::Dram(Arc::new(before.with_received(received, sums)))
             }
             (BlockBytes::Dram(before), Body::Bytes(bytes)) => {
-                BlockBytes::Dram(Arc::new(before.with(&bytes, checksum).ok_or_else(full)?))
+                BlockBytes::Dram(Arc::new(before.with(&bytes, sums).ok_or_else(full)?))
             }
             (BlockBytes::Disk(before), body) => {
-                BlockBytes::Disk(Arc::new(before.with(&body.into_bytes(), checksum)?))
+                BlockBytes::Disk(Arc::new(before.with(&body.into_bytes(), sums)?))
             }
-            (BlockBytes::Object(_) | BlockBytes::Fetched(_), _) => return Err(not_fetched()),
+            (BlockBytes::Object(_) | BlockBytes::Fetched(_), _) => return Err(not_fetched().into()),
         })
     }
 
@@ -385,87 +402,18 @@ impl BlockBytes {
         matches!(self, Self::Disk(_))
     }
 
+    /// Tells whether the bytes are in this node's memory or on its disk.
+    pub(crate) const fn is_here(&self) -> bool {
+        matches!(self, Self::Dram(_) | Self::Disk(_))
+    }
+
     /// Tells whether the bytes have to be fetched before they can be read.
     pub(crate) const fn is_away(&self) -> bool {
         matches!(self, Self::Object(_))
     }
-
-    /// Returns the checksum of a range as it came with the bytes; `None` if it has to be computed.
-    fn checksum(&self, start: u32, end: u32) -> Option<u32> {
-        match self {
-            Self::Dram(bytes) => bytes.checksum(start, end),
-            Self::Disk(bytes) => bytes.runs().checksum(start, end),
-            Self::Object(_) => None,
-            Self::Fetched(held) => {
-                (start == 0 && end as usize == held.bytes.len()).then_some(held.checksum)
-            }
-        }
-    }
-
-    /// Reads an admitted range. Its checksum is the writer's where the range is made of whole runs,
-    /// so that the reader notices bytes that changed here; else it is computed. Blocks the thread
-    /// when the block is on disk.
-    ///
-    /// # Errors
-    /// [`Refusal::TierFailed`] when the disk fails, or an object is shorter than the block.
-    pub(crate) fn read(&self, offset: u32, bytes: u32) -> Result<ReadBytes, Refusal> {
-        let slices = match self {
-            Self::Dram(held) => held.lend(offset, bytes),
-            Self::Disk(held) => vec![held.read(offset, bytes)?],
-            Self::Object(_) => return Err(not_fetched()),
-            Self::Fetched(held) => {
-                let end = offset as usize + bytes as usize;
-                let range = held.bytes.get(offset as usize..end).ok_or_else(not_fetched)?;
-                vec![held.bytes.slice_ref(range)]
-            }
-        };
-        let stored = self.checksum(offset, offset + bytes);
-        let checksum = stored.unwrap_or_else(|| {
-            let computed = computed(&slices);
-            if let Self::Dram(held) = self {
-                held.computed(offset, offset + bytes, computed);
-            }
-            computed
-        });
-        Ok(ReadBytes { slices, checksum })
-    }
-
-    /// Reads the whole block to push it, and looks whether the bytes are still those written: a
-    /// copy of damaged bytes must not become the block.
-    ///
-    /// # Errors
-    /// [`Refusal::ChecksumMismatch`] when they changed, [`Refusal::TierFailed`].
-    pub(crate) fn read_verified(&self, block: BlockId, bytes: u32) -> Result<ReadBytes, Refusal> {
-        let read = self.read(0, bytes)?;
-        let (expected, computed) = (read.checksum, computed(&read.slices));
-        if computed == expected {
-            Ok(read)
-        } else {
-            Err(Refusal::ChecksumMismatch { block, expected, computed })
-        }
-    }
-
-    fn has(&self, offset: u32, bytes: &[u8]) -> Result<bool, Refusal> {
-        match self {
-            Self::Dram(held) => Ok(held.has(offset, bytes)),
-            Self::Disk(held) => Ok(held.read(offset, bytes.len() as u32)? == bytes),
-            Self::Object(_) | Self::Fetched(_) => {
-                Ok(self.read(offset, bytes.len() as u32)?.slices.concat() == bytes)
-            }
-        }
-    }
 }
 
-fn computed(slices: &[Bytes]) -> u32 {
-    if let [slice] = slices {
-        return crc32c(slice);
-    }
-    let mut running = Running::default();
-    slices.iter().for_each(|slice| running.update(slice));
-    running.value()
-}
-
-fn not_fetched() -> Refusal {
+pub(crate) fn not_fetched() -> Refusal {
     let why = "the bytes of the object are not here".to_owned();
     Refusal::TierFailed { tier: Tier::Object.to_string(), why }
 }

@@ -5,9 +5,9 @@ mod harness;
 
 use std::path::Path;
 
-use harness::{Caller, Served, bytes, until_answer, write_header};
+use harness::{Caller, Served, bytes, refusal, until, until_answer, write_header};
 use sanderling_datanode::{DatanodeOptions, DatanodeServer, DiskOptions};
-use sanderling_protocol::frame::{RangeReply, RangeRequest};
+use sanderling_protocol::frame::{IS_COMPLAINT, RangeReply, RangeRequest};
 use sanderling_protocol::order::PushMove;
 use sanderling_protocol::{BlockId, Epoch, Header, Op, Order, OrderReply, Refusal, Tier};
 
@@ -26,6 +26,18 @@ fn on_disk(op: Op, block: u64, offset: u64, bytes: &[u8]) -> Header {
 fn block_files(directory: &Path) -> Vec<std::path::PathBuf> {
     let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     files.filter(|path| path.extension().is_some_and(|it| it == "block")).collect()
+}
+
+fn block_file(directory: &Path, block: u64) -> std::path::PathBuf {
+    let begins = format!("{block:016x}-");
+    let is_it = |path: &std::path::PathBuf| {
+        path.file_name().unwrap().to_string_lossy().starts_with(&begins)
+    };
+    block_files(directory).into_iter().find(is_it).unwrap()
+}
+
+const fn damaged_block(block: u64) -> Refusal {
+    Refusal::BlockDamaged { block: BlockId(block) }
 }
 
 #[tokio::test]
@@ -119,8 +131,10 @@ async fn damage_on_disk_reaches_neither_reader_nor_target_unnoticed() {
     std::fs::write(&file, &damaged).unwrap();
     let mut header = Header::new(Op::Read, 0);
     (header.block, header.epoch, header.length) = (BlockId(1), Epoch(1), 10_000);
+    // What was kept from the write: the reader sees that the bytes are others.
     let frame = caller.call(header, &[]).await.unwrap();
     assert_ne!(frame.header.checksum, sanderling_protocol::checksum::crc32c(&frame.body));
+    assert_eq!(caller.read(1, 1, 100, 100).await.unwrap(), all[100..200], "in another run");
     let push = PushMove {
         block: BlockId(1),
         from_epoch: Epoch(1),
@@ -133,10 +147,34 @@ async fn damage_on_disk_reaches_neither_reader_nor_target_unnoticed() {
     let OrderReply::Pushed(pushed) = caller.order(Order::Push { moves: vec![push] }).await else {
         panic!("a push is answered as such");
     };
-    assert!(matches!(pushed[0], Err(Refusal::ChecksumMismatch { .. })), "{pushed:?}");
-    std::fs::remove_file(&file).unwrap();
-    let failed = caller.read(1, 1, 0, 1).await;
-    assert!(matches!(failed, Err(Refusal::TierFailed { .. })), "{failed:?}");
+    assert_eq!(pushed, [Err(Refusal::BlockDamaged { block: BlockId(1) })]);
+    let refused = refusal(caller.call(header, &[]).await).map(|frame| frame.body);
+    assert_eq!(refused, Err(damaged_block(1)));
+    // The others are found by the first reader who touches what was damaged.
+    for (block, offset, length) in [(2, 0, 1), (3, 4999, 3), (4, 5001, 100), (5, 9000, 10)] {
+        caller.write_with(on_disk(Op::Write, block, 0, &all), &all).await.unwrap();
+        let file = block_file(directory.path(), block);
+        match block {
+            2 => std::fs::remove_file(&file).unwrap(),
+            5 => std::fs::write(&file, &all[..9005]).unwrap(),
+            _ => std::fs::write(&file, &damaged).unwrap(),
+        }
+        assert_eq!(caller.read(block, 1, offset, length).await, Err(damaged_block(block)));
+        assert_eq!(caller.read(block, 1, 0, 10_000).await, Err(damaged_block(block)));
+    }
+    // One who gets whole runs complains.
+    caller.write_with(on_disk(Op::Write, 6, 0, &all), &all).await.unwrap();
+    std::fs::write(block_file(directory.path(), 6), &damaged).unwrap();
+    (header.block, header.flags) = (BlockId(6), IS_COMPLAINT);
+    let refused = refusal(caller.call(header, &[]).await).map(|frame| frame.body);
+    assert_eq!(refused, Err(damaged_block(6)));
+    let node = source.node();
+    let told = || served.namenode.state.lock().damaged.clone();
+    until("all are reported", || told().len() == 6).await;
+    let wanted: Vec<_> = (1..=6).map(|block| (node, BlockId(block), Epoch(1))).collect();
+    let mut told: Vec<_> = told().iter().map(|(node, it)| (*node, it.block, it.epoch)).collect();
+    told.sort_unstable();
+    assert_eq!(told, wanted);
     source.stop().await;
     target.stop().await;
 }

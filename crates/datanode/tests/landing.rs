@@ -7,7 +7,7 @@ use harness::{Caller, Served, bytes, until_answer, write_header};
 use sanderling_protocol::frame::{HEADER_BYTES, encode_body};
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::{Hello, Role};
-use sanderling_protocol::{BlockId, Header, Op, Refusal};
+use sanderling_protocol::{BlockId, Header, Op, Refusal, version};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -64,7 +64,7 @@ async fn half_a_write(address: std::net::SocketAddr, block: u64) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let greeting =
         encode_body(&Hello { role: Role::Client, cluster: None, node: None, token: None });
-    let mut hello = Header::new(Op::Hello, 1);
+    let mut hello = Header { flags: version::greeting_flags(), ..Header::new(Op::Hello, 1) };
     hello.body_bytes = greeting.len() as u32;
     stream.write_all(&[&hello.encode()[..], &greeting].concat()).await.unwrap();
     stream.read_exact(&mut [0; HEADER_BYTES]).await.unwrap();

@@ -3,12 +3,16 @@
 
 mod harness;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use harness::{Caller, Served, refusal, soon, until, until_answer, write_header};
 use sanderling_datanode::{DatanodeFailure, DatanodeOptions, DatanodeServer, StartError};
-use sanderling_protocol::{BlockId, ClusterId, Op, Policy, Refusal};
+use sanderling_protocol::message::Wiped;
+use sanderling_protocol::{
+    BlockId, ClusterId, LogPosition, Millis, NodeId, Op, Order, OrderReply, Policy, Refusal, Term,
+};
 use sanderling_transport::Security;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -34,6 +38,40 @@ async fn node_introduces_itself_and_reports_its_load() {
     assert_eq!((load.blocks, load.dram_used_bytes, load.written_bytes_total), (1, 4096, 3));
     assert_eq!(load.connections, 1);
     drop(caller);
+}
+
+#[tokio::test]
+async fn node_says_what_it_was_told_of_the_log_and_what_it_had_to_wipe() {
+    let served = Served::start().await;
+    let told = LogPosition { term: Term(5), index: 70 };
+    served.namenode.state.lock().position = Some(told);
+    let server = served.datanode().await;
+    let caller = Caller::new(&server);
+    caller.write(1, 0, b"abc").await.unwrap();
+    assert_eq!(served.namenode.state.lock().seen, [(None, None)]);
+    let later = LogPosition { index: 90, ..told };
+    served.namenode.state.lock().position = Some(later);
+    served.namenode.next_beat(server.node()).await;
+    let node = server.node();
+    served.namenode.set_policy(node, Policy::Gone);
+    until("another registration", || served.namenode.state.lock().seen.len() >= 2).await;
+    let wiped = Wiped { node, blocks: 1, bytes: 4096 };
+    assert_eq!(served.namenode.state.lock().seen[1], (Some(later), Some(wiped)));
+}
+
+#[tokio::test]
+async fn namenode_of_another_term_hears_what_the_node_was_told_of_the_log_before() {
+    let served = Served::start().await;
+    let told = LogPosition { term: Term(5), index: 70 };
+    served.namenode.state.lock().position = Some(told);
+    let server = served.datanode().await;
+    // Another process behind the same connection, whose log is shorter.
+    let other = LogPosition { term: Term(6), index: 50 };
+    served.namenode.state.lock().position = Some(other);
+    until("another registration", || served.namenode.state.lock().seen.len() >= 2).await;
+    served.namenode.next_beat(server.node()).await;
+    assert_eq!(served.namenode.state.lock().seen[1..], [(Some(told), None)]);
+    server.stop().await;
 }
 
 #[tokio::test]
@@ -106,6 +144,77 @@ async fn node_that_was_noticed_serves_old_copies_for_a_while_before_it_joins_aga
     assert!(matches!(caller.write(2, 0, b"x").await, Err(Refusal::Moved { .. })));
     assert_eq!(server.node(), old);
     assert_eq!(served.namenode.state.lock().registers.len(), 1);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn node_that_was_given_up_before_its_welcome_came_joins_as_another_process() {
+    let served = Served::start().await;
+    // The namenode has logged the node, its answer was lost, and it has given the node up since.
+    served.namenode.set_policy(NodeId(1), Policy::Gone);
+    let server = served.datanode().await;
+    assert_eq!(server.node(), NodeId(2));
+    served.namenode.set_policy(NodeId(3), Policy::Gone);
+    served.namenode.set_policy(NodeId(2), Policy::Gone);
+    until("another incarnation", || server.node() == NodeId(4)).await;
+    let nonces: BTreeSet<_> =
+        served.namenode.state.lock().registers.iter().map(|register| register.nonce).collect();
+    assert_eq!(nonces.len(), 4);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn late_order_does_not_lift_the_fence_of_a_node_that_was_given_up() {
+    let served = Served::start().await;
+    let options = DatanodeOptions {
+        rejoin_after_notice: soon() - tokio::time::Instant::now(),
+        ..served.options()
+    };
+    let server = DatanodeServer::start(options).await.unwrap();
+    let caller = Caller::new(&server);
+    caller.write(1, 0, b"abc").await.unwrap();
+    let node = server.node();
+    caller.order(Order::FenceNode { deadline_in: Some(Millis(60_000)) }).await;
+    served.namenode.set_policy(node, Policy::Gone);
+    until_answer("the news", || async {
+        http(&server, &get("/healthz")).await.contains("\"policy\":\"gone\"")
+    })
+    .await;
+    assert_eq!(caller.order(Order::UnfenceNode).await, OrderReply::Done);
+    assert!(matches!(caller.write(2, 0, b"x").await, Err(Refusal::Moved { .. })));
+    assert_eq!(caller.read(1, 1, 0, 3).await.unwrap(), "abc");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn block_report_that_was_not_taken_is_sent_again_soon() {
+    let served = Served::start().await;
+    let server = served.datanode().await;
+    let caller = Caller::new(&server);
+    caller.write(1, 0, b"abc").await.unwrap();
+    let (address, namenode) = served.stop().await;
+    namenode.state.lock().reports_to_refuse = 1;
+    let served = Served::start_at(&address, namenode).await;
+    until("a block report", || served.namenode.state.lock().reported.len() == 1).await;
+    assert_eq!(served.namenode.state.lock().reports_to_refuse, 0);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn namenode_that_cannot_say_what_must_be_here_is_not_sent_everything_again() {
+    let served = Served::start().await;
+    let server = served.datanode().await;
+    let caller = Caller::new(&server);
+    caller.write(1, 0, b"abc").await.unwrap();
+    let (address, namenode) = served.stop().await;
+    namenode.state.lock().is_older = Some(0);
+    let served = Served::start_at(&address, namenode).await;
+    until("the end of a report", || served.namenode.state.lock().is_older > Some(0)).await;
+    // Longer than a report waits that failed.
+    let beats = served.namenode.beats(server.node());
+    until("many heartbeats", || served.namenode.beats(server.node()) > beats + 100).await;
+    let seen = |state: &harness::State| (state.is_older, state.reported.len());
+    assert_eq!(seen(&served.namenode.state.lock()), (Some(1), 1));
     server.stop().await;
 }
 

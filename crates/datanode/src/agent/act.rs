@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sanderling_protocol::{Millis, NodeId, NodeSelector, Policy, Refusal, Request};
+use sanderling_protocol::{NodeId, NodeSelector, Policy, Request};
 use sanderling_transport::CallError;
 use tokio::time::{Instant, sleep};
 
 use super::options::{Acknowledge, NoticeOptions};
 use super::source::{Announced, Seen, Source, SourceError};
 use crate::node::Node;
+use crate::notices::is_final;
 
 /// Pause before the namenode is told again what it did not hear.
 const TELL_EVERY: Duration = Duration::from_millis(100);
@@ -111,17 +112,14 @@ impl Watch {
         if self.told.is_none_or(|(node, _)| node != id) {
             tracing::info!(%source, reason = announced.reason, node = %id, "notice");
             self.node.metrics.count_notice(&source);
-            self.node.leave();
         }
-        let left = announced.deadline.saturating_duration_since(Instant::now());
-        let left = Millis::from(left).max(Millis(1));
-        match self.node.notice(left, &announced.reason).await {
+        self.node.show(&source, announced.deadline, &announced.reason);
+        match self.node.say_notice(announced.deadline, &announced.reason).await {
             Ok(_) => {
-                self.node.left();
                 self.told = Some((id, announced.deadline));
                 true
             }
-            Err(CallError::Refused(refusal)) if is_over(&refusal) => {
+            Err(CallError::Refused(refusal)) if is_final(&refusal) => {
                 self.told = Some((id, announced.deadline));
                 true
             }
@@ -135,13 +133,25 @@ impl Watch {
 
     /// Takes back the notice that this source gave.
     async fn take_back(&mut self) -> bool {
-        let Some((id, _)) = self.told else { return true };
-        if id != self.node.id() {
+        let (id, source) = (self.node.id(), self.options.source.to_string());
+        let is_told = self.told.is_some_and(|(node, _)| node == id);
+        // What is remembered may have been repeated to the namenode without this one's doing.
+        if !is_told && !self.node.remember(|notices| notices.shows(&source)) {
+            self.told = None;
+            return true;
+        }
+        if self.node.remember(|notices| notices.shows_beside(&source)) {
+            tracing::info!(node = %id, "another source still shows a notice");
+            self.node.remember(|notices| notices.hide(&source));
             self.told = None;
             return true;
         }
         match self.node.ask(Request::Cancel { node: NodeSelector::from(id) }).await {
             Ok(_) => tracing::info!(node = %id, "the notice was taken back"),
+            Err(CallError::Refused(refusal)) if !is_final(&refusal) => {
+                tracing::warn!(node = %id, %refusal, "the notice cannot be taken back yet");
+                return false;
+            }
             Err(CallError::Refused(refusal)) => {
                 tracing::warn!(node = %id, %refusal, "the notice could not be taken back");
             }
@@ -150,6 +160,7 @@ impl Watch {
                 return false;
             }
         }
+        self.node.remember(|notices| notices.hide(&source));
         self.told = None;
         true
     }
@@ -160,9 +171,8 @@ impl Watch {
             return true;
         }
         tracing::info!(source = %self.options.source, reason, node = %id, "recommended to leave");
-        let (node, is_withdrawn) = (NodeSelector::from(id), false);
-        let request = Request::Recommend { node, reason: reason.clone(), is_withdrawn };
-        match self.node.ask(request).await {
+        let source = self.options.source.to_string();
+        match self.node.say_recommendation(&source, &reason).await {
             Ok(_) | Err(CallError::Refused(_)) => {
                 self.recommended = Some((id, reason));
                 true
@@ -190,6 +200,8 @@ impl Watch {
                 }
             }
         }
+        let source = self.options.source.to_string();
+        self.node.remember(|notices| notices.withdraw(&source));
         self.recommended = None;
         true
     }
@@ -205,9 +217,4 @@ impl Watch {
             tracing::warn!(source = %self.options.source, %error, "not acknowledged");
         }
     }
-}
-
-/// Tells whether a refusal of the notice says that there is nothing left to drain.
-const fn is_over(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::WrongState { .. } | Refusal::UnknownNode { .. })
 }

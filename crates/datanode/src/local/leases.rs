@@ -123,9 +123,10 @@ impl Drop for Held {
 mod tests {
     use super::*;
     use crate::arena::Arena;
+    use crate::runs::BodySums;
 
     fn block(arena: &Arc<Arena>, bytes: usize) -> Arc<DramBytes> {
-        Arc::new(DramBytes::new(arena).with(&vec![7; bytes], 0).unwrap())
+        Arc::new(DramBytes::new(arena).with(&vec![7; bytes], &BodySums::default()).unwrap())
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Bounds of the door.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The door for clients on the same machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +15,9 @@ pub struct LocalOptions {
     pub connections_max: usize,
     /// Most bytes of memory in which clients put what they write.
     pub staging_bytes_max: u64,
+    /// How long after its bytes were compared with their checksum a block is leased without
+    /// comparing them again; zero to compare them for each lease.
+    pub verified_for: Duration,
 }
 
 impl Default for LocalOptions {
@@ -25,6 +29,8 @@ impl Default for LocalOptions {
             connections_max: 256,
             // One block for each of so many connections that write; it counts as the node's memory.
             staging_bytes_max: 16 << 20,
+            // A lease takes a tenth of what comparing a block does.
+            verified_for: Duration::from_secs(10),
         }
     }
 }

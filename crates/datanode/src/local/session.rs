@@ -15,7 +15,7 @@ use sanderling_protocol::local::{
     decode_returns,
 };
 use sanderling_protocol::message::Hello;
-use sanderling_protocol::{Header, NodeId, Op, Refusal};
+use sanderling_protocol::{Header, NodeId, Op, Refusal, version};
 use sanderling_transport::Pass;
 use sanderling_transport::local::{Memory, PacketSocket};
 
@@ -43,6 +43,8 @@ pub(super) struct Session {
     socket: Arc<PacketSocket>,
     /// The incarnation that the client has greeted.
     greeted: Option<NodeId>,
+    /// The version of the messages that it speaks.
+    version: u8,
     /// What the client may do; `None` where nobody is asked.
     pass: Option<Pass>,
     held: Held,
@@ -79,8 +81,9 @@ impl Session {
     ) -> Self {
         let leases = &local(&node).leases;
         let held = Held::new(Arc::clone(leases));
-        let (greeted, pass) = (None, None);
-        Self { node, socket, greeted, pass, held, staging: None, ahead: None, oldest_millis }
+        let (greeted, pass, version) = (None, None, version::MESSAGES_MIN);
+        let (staging, ahead) = (None, None);
+        Self { node, socket, greeted, version, pass, held, staging, ahead, oldest_millis }
     }
 
     /// Serves until the client is gone, or the node stops.
@@ -162,12 +165,13 @@ impl Session {
             let refusal = self.node.answered_refusal(header.op, refusal);
             self.node.metrics.count_refusal(&refusal);
             tracing::debug!(op = ?header.op, block = %header.block, %refusal, "refused");
-            Answer::refused(&header, &refusal)
+            Answer::refused(&header, &version::refusal_for(self.version, refusal))
         }))
     }
 
     fn greet(&mut self, header: &Header, body: &[u8]) -> Result<Answer, Refusal> {
         let hello: Hello = decode_body(body)?;
+        self.version = version::agreed_locally(header.flags);
         let pass = self.node.options.security.admit(&hello)?;
         if let Some(pass) = &pass {
             may_come_in(pass.claims()?)?;
@@ -180,6 +184,7 @@ impl Session {
         let arena = self.node.store.arena();
         let welcome = Welcome { node, arena_bytes: arena.mapped_bytes() };
         let mut answer = Answer::of(header.reply(), encode_body(&welcome));
+        answer.header.flags = version::local_flags();
         if header.flags & WANTS_ARENA != 0 {
             let file = arena.descriptor().expect("a node that cannot share has no door");
             answer.file = Some(file.try_clone_to_owned().map_err(|error| no_memory(&error))?);
@@ -219,7 +224,7 @@ impl Session {
                 }
                 Err(refusal) => {
                     self.node.metrics.count_refusal(&refusal);
-                    refuse(&refusal, &mut tail)
+                    refuse(&version::refusal_for(self.version, refusal), &mut tail)
                 }
             };
             reply.encode(&mut heads);
@@ -246,11 +251,15 @@ impl Session {
             Err(refusal) => return Err(refusal),
         };
         if length <= COPIED_BYTES_MAX && tail.len() + length as usize <= COPIES_BYTES_MAX {
-            let read = BlockBytes::Dram(held).read(offset, length)?;
+            let held = BlockBytes::Dram(held);
+            let read = held.read(offset, length);
+            let read = read.map_err(|error| store.refusal_of(block, &held, error))?;
             read.slices.iter().for_each(|slice| tail.extend_from_slice(slice));
             return Ok(LeaseReply::Copied { length, checksum: read.checksum });
         }
-        held.verify(block)?;
+        if let Err(error) = held.verify_within(local(&self.node).options.verified_for) {
+            return Err(store.refusal_of(block, &BlockBytes::Dram(held), error));
+        }
         let Some(place) = held.place(offset, length) else { return Ok(LeaseReply::Elsewhere) };
         if self.held.give(number, held, length) {
             Ok(LeaseReply::Leased { place, length })

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use sanderling_core::fence::{WriteAdmission, WriteRequest};
-use sanderling_protocol::checksum::{Running, crc32c};
+use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::{Refusal, Tier};
 use sanderling_transport::local::Memory;
 
 use crate::arena::Arena;
 use crate::dram::DramBytes;
 use crate::received::Received;
+use crate::runs::{BodySums, Summing};
 use crate::store::{BlockBytes, BlockStore, check};
 
 /// Bytes copied before their checksum goes on: they are still in the first cache then.
@@ -24,8 +25,8 @@ pub(super) struct Ahead {
     number: u64,
     bytes: u32,
     received: Received,
-    /// The checksum of the bytes that were copied.
-    running: Running,
+    /// The checksums of the bytes that were copied.
+    summing: Summing,
     copied: u32,
 }
 
@@ -33,7 +34,7 @@ impl Ahead {
     /// Takes room for a piece; `None` when the arena has none.
     pub(super) fn take(arena: &Arc<Arena>, number: u64, bytes: u32) -> Option<Self> {
         let received = Received::take(arena, bytes)?;
-        Some(Self { number, bytes, received, running: Running::default(), copied: 0 })
+        Some(Self { number, bytes, received, summing: Summing::new(0), copied: 0 })
     }
 
     /// Tells whether it is this piece.
@@ -48,16 +49,16 @@ impl Ahead {
             let spare = self.received.spare();
             let step = STEP_BYTES.min(spare.len()).min((end - self.copied) as usize);
             staged.take(self.copied as usize, &mut spare[..step]);
-            self.running.update(&spare[..step]);
+            self.summing.update(&spare[..step]);
             self.received.advance(step as u32);
             self.copied += step as u32;
         }
     }
 
-    /// Copies the rest and returns the bytes with their checksum, computed where they are.
-    fn finish(mut self, staged: &Memory) -> (Received, u32) {
+    /// Copies the rest and returns the bytes with their checksums, computed where they are.
+    fn finish(mut self, staged: &Memory) -> (Received, BodySums) {
         self.copy(staged, self.bytes);
-        (self.received, self.running.value())
+        (self.received, self.summing.finish())
     }
 }
 
@@ -120,9 +121,9 @@ impl BlockStore {
         staged: &Memory,
         checksum: u32,
     ) -> Result<BlockBytes, Refusal> {
-        let (received, computed) = ahead.finish(staged);
-        check(request.block, computed, checksum)?;
-        let block = DramBytes::new(self.arena()).with_received(received, checksum);
+        let (received, sums) = ahead.finish(staged);
+        check(request.block, sums.whole, checksum)?;
+        let block = DramBytes::new(self.arena()).with_received(received, &sums);
         Ok(BlockBytes::Dram(Arc::new(block)))
     }
 
@@ -141,12 +142,12 @@ impl BlockStore {
                 return Err(Refusal::BadRequest { why });
             }
         };
-        let mut running = Running::default();
+        let mut summing = Summing::new(request.offset);
         let mut place = 0;
         let fill = |to: &mut [u8]| {
             for step in to.chunks_mut(STEP_BYTES) {
                 staged.take(place, step);
-                running.update(step);
+                summing.update(step);
                 place += step.len();
             }
         };
@@ -154,12 +155,10 @@ impl BlockStore {
             let (tier, bytes) = (request.tier.to_string(), u64::from(request.bytes));
             Refusal::NodeFull { tier, bytes }
         };
-        let mut grown = before.filled(request.bytes, checksum, fill).ok_or_else(full)?;
-        let computed = running.value();
-        if computed != checksum {
-            let (block, expected) = (request.block, checksum);
-            return Err(Refusal::ChecksumMismatch { block, expected, computed });
-        }
+        let grown = before.filled(request.bytes, fill).ok_or_else(full)?;
+        let sums = summing.finish();
+        check(request.block, sums.whole, checksum)?;
+        let mut grown = grown.summed(&sums);
         grown.added_is_verified(&before);
         Ok(BlockBytes::Dram(Arc::new(grown)))
     }

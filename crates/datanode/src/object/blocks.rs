@@ -7,10 +7,12 @@ use futures_util::StreamExt;
 use sanderling_core::fence::{StoreAdmission, StoreRequest};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::RangeRequest;
+use sanderling_protocol::order::DamagedBlock;
 use sanderling_protocol::{Epoch, Refusal, Tier};
 
 use super::{Key, ObjectTier, failed};
 use crate::store::{BlockBytes, BlockStore, check};
+use crate::verify::ReadError;
 
 /// Blocks looked up at once in the object tier for one order.
 const LOOKUPS_AT_ONCE: usize = 16;
@@ -51,7 +53,9 @@ impl BlockStore {
         expected: u32,
     ) -> Result<(), Refusal> {
         let block = request.block;
-        let computed = fetched(held).await?.read(0, request.bytes)?.checksum;
+        let read = fetched(held.clone()).await.and_then(|bytes| bytes.read(0, request.bytes));
+        let read = read.map_err(|error| self.refusal_of(block, &held, error))?;
+        let computed = read.checksum;
         let mismatch = Refusal::ChecksumMismatch { block, expected, computed };
         if computed == expected { Ok(()) } else { Err(mismatch) }
     }
@@ -87,7 +91,10 @@ impl BlockStore {
             admitted => admitted?,
         };
         match admitted {
-            Some(bytes) => fetched(bytes).await.map(Some),
+            Some(bytes) => match fetched(bytes.clone()).await {
+                Ok(fetched) => Ok(Some(fetched)),
+                Err(error) => Err(self.refusal_of(block, &bytes, error)),
+            },
             None => Ok(None),
         }
     }
@@ -97,7 +104,16 @@ impl BlockStore {
         let Some(objects) = self.objects.as_ref().filter(|it| !it.is_known_absent(key)) else {
             return Ok(false);
         };
-        let Some(found) = objects.fetch(key).await? else { return Ok(false) };
+        let found = match objects.fetch_twice(key).await {
+            Ok(found) => found,
+            Err(ReadError::Refused(refusal)) => return Err(refusal),
+            Err(ReadError::Damaged(damage)) => {
+                let (block, epoch) = key;
+                self.damages.add_unheld(DamagedBlock { block, epoch, damage });
+                return Err(Refusal::BlockDamaged { block });
+            }
+        };
+        let Some(found) = found else { return Ok(false) };
         self.adopt(objects, key, found.bytes.len() as u32)?;
         Ok(true)
     }
@@ -138,8 +154,8 @@ impl BlockStore {
 /// Brings a block's bytes here if they are in the object tier.
 ///
 /// # Errors
-/// Those of [`ObjectTier::fetch`].
-pub(crate) async fn fetched(bytes: BlockBytes) -> Result<BlockBytes, Refusal> {
+/// Those of [`ObjectBytes::fetch`](super::ObjectBytes::fetch).
+pub(crate) async fn fetched(bytes: BlockBytes) -> Result<BlockBytes, ReadError> {
     match bytes {
         BlockBytes::Object(held) => Ok(BlockBytes::Fetched(Arc::new(held.fetch().await?))),
         here => Ok(here),

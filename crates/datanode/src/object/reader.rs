@@ -8,11 +8,13 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use object_store::{GetResult, ObjectStoreExt};
-use sanderling_protocol::checksum::crc32c;
-use sanderling_protocol::{Refusal, Tier};
+use sanderling_protocol::order::Damage;
+use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
 
 use super::trailer::Trailer;
 use super::{Fetched, Key, ObjectTier, failed};
+use crate::runs::{Runs, sums_of};
+use crate::verify::ReadError;
 
 /// Bytes of blocks kept for the next read: small reads of one block follow each other, and each
 /// would fetch it whole.
@@ -51,6 +53,13 @@ impl Reader {
             self.kept_bytes -= fetched.bytes.len();
             self.order.retain(|kept| *kept != key);
         }
+    }
+
+    /// Forgets what was fetched of a block.
+    pub(super) fn forget_block(&mut self, block: BlockId) {
+        let range = (block, Epoch(0))..=(block, Epoch(u32::MAX));
+        let keys: Vec<Key> = self.kept.range(range).map(|(key, _)| *key).collect();
+        keys.into_iter().for_each(|key| self.forget(key));
     }
 
     fn ended(&mut self, key: Key, found: &Result<Option<Fetched>, Refusal>) {
@@ -93,7 +102,8 @@ impl ObjectTier {
     ///
     /// # Errors
     /// [`Refusal::ChecksumMismatch`]: the bytes are not those that were put there.
-    /// [`Refusal::TierFailed`]: the store failed or is slow, or this is another object.
+    /// [`Refusal::BlockDamaged`]: it is no block, or another one. [`Refusal::TierFailed`]: the
+    /// store failed or is slow.
     /// [`Refusal::RetryAfter`]: too much is being fetched.
     pub(crate) async fn fetch(self: &Arc<Self>, key: Key) -> Result<Option<Fetched>, Refusal> {
         let fetch = {
@@ -110,6 +120,27 @@ impl ObjectTier {
             }
         };
         fetch.await
+    }
+
+    /// Fetches a whole block; where what comes is damaged, a second time.
+    ///
+    /// # Errors
+    /// [`ReadError::Damaged`]: the object is not what was put there. Else as [`Self::fetch`].
+    pub(crate) async fn fetch_twice(
+        self: &Arc<Self>,
+        key: Key,
+    ) -> Result<Option<Fetched>, ReadError> {
+        let is_damage = |refusal: &Refusal| {
+            matches!(refusal, Refusal::ChecksumMismatch { .. } | Refusal::BlockDamaged { .. })
+        };
+        let again = match self.fetch(key).await {
+            Err(refusal) if is_damage(&refusal) => self.fetch(key).await,
+            first => first,
+        };
+        again.map_err(|refusal| match refusal {
+            refusal if is_damage(&refusal) => ReadError::Damaged(Damage::Checksum),
+            refusal => refusal.into(),
+        })
     }
 
     /// Fetches on a task of its own: whoever began it may go away, and others wait for it.
@@ -148,16 +179,17 @@ fn verified(key: Key, object: &Bytes) -> Result<Fetched, Refusal> {
     let Some((trailer, length)) = Trailer::decode(object) else {
         let bytes = object.len();
         tracing::error!(%block, %epoch, bytes, "an object is damaged");
-        return Err(failed(format!("the object of block {block} at {epoch} is damaged")));
+        return Err(Refusal::BlockDamaged { block });
     };
     if (trailer.block, trailer.epoch) != key {
         tracing::error!(%block, %epoch, found = %trailer.block, "an object is another block");
-        return Err(failed(format!("block {} is in the place of {block}", trailer.block)));
+        return Err(Refusal::BlockDamaged { block });
     }
     let bytes = object.slice(..length);
-    let computed = crc32c(&bytes);
+    let runs = Runs::default().with(&sums_of(0, &bytes));
+    let computed = runs.whole();
     if computed == trailer.checksum {
-        return Ok(Fetched { bytes, checksum: computed });
+        return Ok(Fetched { bytes, runs });
     }
     tracing::error!(%block, %epoch, tier = %Tier::Object, "the bytes of an object changed");
     Err(Refusal::ChecksumMismatch { block, expected: trailer.checksum, computed })

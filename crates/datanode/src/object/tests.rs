@@ -34,7 +34,10 @@ async fn object_is_fetched_as_it_was_put_and_stays_when_its_node_forgets_it() {
     let held = put(&tier, KEY, b"some bytes").await.unwrap();
     assert_eq!(tier.capacity.used_bytes(), 4096);
     let fetched = held.fetch().await.unwrap();
-    assert_eq!((&fetched.bytes[..], fetched.checksum), (&b"some bytes"[..], crc32c(b"some bytes")));
+    assert_eq!(
+        (&fetched.bytes[..], fetched.runs.whole()),
+        (&b"some bytes"[..], crc32c(b"some bytes"))
+    );
     drop(held);
     assert_eq!(tier.capacity.used_bytes(), 0);
     assert!(file(&directory, KEY).exists());
@@ -51,23 +54,22 @@ async fn object_is_fetched_as_it_was_put_and_stays_when_its_node_forgets_it() {
 async fn damaged_object_is_refused_and_never_read() {
     let (directory, tier) = tier(1 << 20).await;
     let held = put(&tier, KEY, b"some bytes").await.unwrap();
+    let _other = put(&tier, (BlockId(8), Epoch(3)), b"other ones").await.unwrap();
     let whole = std::fs::read(file(&directory, KEY)).unwrap();
     for at in 0..whole.len() {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x10;
         std::fs::write(file(&directory, KEY), &damaged).unwrap();
         let refused = held.fetch().await.unwrap_err();
-        match at {
-            0..10 => assert!(matches!(refused, Refusal::ChecksumMismatch { .. }), "{refused}"),
-            _ => assert!(matches!(refused, Refusal::TierFailed { .. }), "{refused}"),
-        }
+        assert_eq!(refused, ReadError::Damaged(Damage::Checksum), "changed at {at}");
     }
     for cut in 0..whole.len() {
         std::fs::write(file(&directory, KEY), &whole[..cut]).unwrap();
-        assert!(matches!(held.fetch().await, Err(Refusal::TierFailed { .. })), "cut at {cut}");
+        let refused = held.fetch().await.unwrap_err();
+        assert_eq!(refused, ReadError::Damaged(Damage::Checksum), "cut at {cut}");
     }
     std::fs::remove_file(file(&directory, KEY)).unwrap();
-    assert!(matches!(held.fetch().await, Err(Refusal::TierFailed { .. })));
+    assert_eq!(held.fetch().await.unwrap_err(), ReadError::Damaged(Damage::Missing));
     std::fs::write(file(&directory, KEY), &whole).unwrap();
     assert_eq!(held.fetch().await.unwrap().bytes, "some bytes");
 }
@@ -79,7 +81,21 @@ async fn object_in_the_place_of_another_is_refused() {
     let _held = put(&tier, KEY, b"some bytes").await.unwrap();
     let _other = put(&tier, other, b"other ones").await.unwrap();
     std::fs::copy(file(&directory, other), file(&directory, KEY)).unwrap();
-    assert!(matches!(tier.fetch(KEY).await, Err(Refusal::TierFailed { .. })));
+    assert!(matches!(tier.fetch(KEY).await, Err(Refusal::BlockDamaged { .. })));
+}
+
+#[tokio::test]
+async fn object_that_is_missing_from_an_empty_store_is_not_taken_for_lost() {
+    let (directory, tier) = tier(1 << 20).await;
+    let held = put(&tier, KEY, b"some bytes").await.unwrap();
+    let _other = put(&tier, (BlockId(8), Epoch(3)), b"other ones").await.unwrap();
+    let (at, aside) = (directory.path().join(ClusterId(0xc1).to_string()), directory.path());
+    std::fs::rename(&at, aside.join("aside")).unwrap();
+    let failed = held.fetch().await.unwrap_err();
+    assert!(matches!(failed, ReadError::Refused(Refusal::TierFailed { .. })), "{failed:?}");
+    std::fs::rename(aside.join("aside"), &at).unwrap();
+    std::fs::remove_file(file(&directory, KEY)).unwrap();
+    assert_eq!(held.fetch().await.unwrap_err(), ReadError::Damaged(Damage::Missing));
 }
 
 #[tokio::test]

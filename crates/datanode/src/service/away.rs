@@ -54,21 +54,27 @@ impl Node {
         }))
     }
 
-    async fn fetch_range(&self, range: RangeRequest) -> Result<ReadBytes, Refusal> {
-        let RangeRequest { offset, length, .. } = range;
-        match self.store.fetched(range).await? {
-            None => Ok(ReadBytes { slices: Vec::new(), checksum: 0 }),
-            Some(bytes) if bytes.is_on_disk() => {
-                on_thread(move || bytes.read(offset, length)).await
-            }
-            Some(BlockBytes::Fetched(held)) if held.bytes.len() / 4 > length as usize => {
-                // A thousand small ranges must not hold a thousand blocks.
-                let mut read = BlockBytes::Fetched(held).read(offset, length)?;
-                read.slices.iter_mut().for_each(|slice| *slice = Bytes::copy_from_slice(slice));
-                Ok(read)
-            }
-            Some(bytes) => bytes.read(offset, length),
+    async fn fetch_range(self: &Arc<Self>, range: RangeRequest) -> Result<ReadBytes, Refusal> {
+        let RangeRequest { block, offset, length, .. } = range;
+        let Some(bytes) = self.store.fetched(range).await? else {
+            return Ok(ReadBytes { slices: Vec::new(), checksum: 0 });
+        };
+        let node = Arc::clone(self);
+        let is_on_disk = bytes.is_on_disk();
+        // A thousand small ranges must not hold a thousand blocks.
+        let is_copied = matches!(
+            &bytes,
+            BlockBytes::Fetched(held) if held.bytes.len() / 4 > length as usize
+        );
+        let read = move || {
+            let read = bytes.read(offset, length);
+            read.map_err(|error| node.store.refusal_of(block, &bytes, error))
+        };
+        let mut read = if is_on_disk { on_thread(read).await? } else { read()? };
+        if is_copied {
+            read.slices.iter_mut().for_each(|slice| *slice = Bytes::copy_from_slice(slice));
         }
+        Ok(read)
     }
 
     /// Stores a block in the object tier.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sanderling_core::fence::{StoreRequest, WriteRequest};
-use sanderling_protocol::frame::{RangeReply, RangeRequest, encode_body};
+use sanderling_protocol::frame::{IS_COMPLAINT, RangeReply, RangeRequest, encode_body};
 use sanderling_protocol::limits::{FRAME_BODY_BYTES_MAX, RANGES_MAX};
 use sanderling_protocol::{BlockId, Header, Refusal, Tier};
 use sanderling_transport::{Handled, Response};
@@ -49,7 +49,9 @@ impl Node {
 
     fn read_answer(&self, header: &Header, bytes: &BlockBytes) -> Result<Response, Refusal> {
         let offset = u32::try_from(header.offset).expect("admitted below a block's length");
-        let read = bytes.read(offset, header.length)?;
+        let looked = if header.flags & IS_COMPLAINT == 0 { Ok(()) } else { bytes.inspect(true) };
+        let read = looked.and_then(|()| bytes.read(offset, header.length));
+        let read = read.map_err(|error| self.store.refusal_of(header.block, bytes, error))?;
         Ok(self.read_reply(header, read))
     }
 
@@ -93,11 +95,26 @@ impl Node {
         if admitted.iter().any(is_on_disk) {
             let on_disk = admitted.iter().filter(|range| is_on_disk(range));
             let room = on_disk.map(|(range, _)| u64::from(range.length)).sum();
-            let read = move |node: &Self| Ok(node.many_answer(&header, admitted.iter().map(read)));
+            let read = move |node: &Self| {
+                let reads = admitted.iter().map(|range| node.read_range(range));
+                Ok(node.many_answer(&header, reads))
+            };
             return self.later_from_disk(header, room, read);
         }
         let _in_flight = self.enter();
-        Handled::Now(self.many_answer(&header, admitted.iter().map(read)))
+        Handled::Now(self.many_answer(&header, admitted.iter().map(|range| self.read_range(range))))
+    }
+
+    fn read_range(&self, (range, admitted): &Admitted) -> (BlockId, Result<ReadBytes, Refusal>) {
+        let read = match admitted {
+            Ok(Some(bytes)) => {
+                let read = bytes.read(range.offset, range.length);
+                read.map_err(|error| self.store.refusal_of(range.block, bytes, error))
+            }
+            Ok(None) => Ok(ReadBytes { slices: Vec::new(), checksum: 0 }),
+            Err(refusal) => Err(refusal.clone()),
+        };
+        (range.block, read)
     }
 
     pub(super) fn many_answer<I>(&self, header: &Header, reads: I) -> Response
@@ -224,15 +241,6 @@ impl Node {
         let _in_flight = self.enter();
         Handled::Now(store(self).unwrap_or_else(|refusal| self.refused(&header, &refusal)))
     }
-}
-
-fn read((range, admitted): &Admitted) -> (BlockId, Result<ReadBytes, Refusal>) {
-    let read = match admitted {
-        Ok(Some(bytes)) => bytes.read(range.offset, range.length),
-        Ok(None) => Ok(ReadBytes { slices: Vec::new(), checksum: 0 }),
-        Err(refusal) => Err(refusal.clone()),
-    };
-    (range.block, read)
 }
 
 fn is_on_disk((_, admitted): &Admitted) -> bool {

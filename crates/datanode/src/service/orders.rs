@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use sanderling_protocol::frame::decode_body;
+use sanderling_protocol::limits::VERIFIED_PER_ORDER_MAX;
+use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{BlockId, Epoch, Header, Order, OrderReply, Refusal};
 use sanderling_transport::{Handled, Response};
 
 use crate::node::Node;
 use crate::push::push_all;
+use crate::store::BlockBytes;
 
 impl Node {
     pub(super) fn order(self: &Arc<Self>, header: Header, body: &[u8]) -> Handled {
@@ -47,6 +50,17 @@ impl Node {
                         Err(refusal) => answer(&header, &OrderReply::Refused(refusal)),
                     }
                 }))
+            }
+            Order::Verify { after, limit, with_checksums } => {
+                let limit = (limit as usize).clamp(1, VERIFIED_PER_ORDER_MAX);
+                self.later(header, move |node| {
+                    let page = node.store.table.read().list_bytes(after, limit);
+                    let look = |(held, bytes): &(HeldBlock, BlockBytes)| {
+                        (*held, node.store.look_at(held, bytes, with_checksums))
+                    };
+                    let verified = page.iter().map(look).collect();
+                    Ok(answer(&header, &OrderReply::Verified(verified)))
+                })
             }
             Order::Push { moves } => {
                 let node = Arc::clone(self);

@@ -18,13 +18,13 @@ use sanderling_datanode::{DatanodeOptions, DatanodeServer};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::message::{
-    Heartbeat, HeartbeatReply, Hello, HelloReply, Register, Registered, Role,
+    Heartbeat, HeartbeatReply, Hello, HelloReply, Joined, Register, Registered, Role, Wiped,
 };
 use sanderling_protocol::node::{Availability, Load};
-use sanderling_protocol::order::HeldBlock;
+use sanderling_protocol::order::{DamagedBlock, HeldBlock};
 use sanderling_protocol::{
-    BlockId, ClusterId, Epoch, Frame, Header, Millis, NodeId, NodeInfo, Nonce, Op, Order,
-    OrderReply, Policy, Refusal, Reply, Request, Tier,
+    BlockId, ClusterId, Epoch, Frame, Header, LogPosition, Millis, NodeId, NodeInfo, Nonce, Op,
+    Order, OrderReply, Policy, Refusal, Reply, Request, Tier,
 };
 use sanderling_transport::{
     CallError, Handled, Pool, PoolOptions, Response, ServeOptions, Service, serve,
@@ -52,25 +52,69 @@ pub struct State {
     pub homes: BTreeMap<NodeId, u64>,
     pub heartbeats: BTreeMap<NodeId, (u64, Load)>,
     pub reported: Vec<HeldBlock>,
+    /// So many block reports are not taken.
+    pub reports_to_refuse: u32,
     pub unwanted: BTreeSet<BlockId>,
     pub notices: Vec<(String, i64, String)>,
+    pub damaged: Vec<(NodeId, DamagedBlock)>,
+    /// What every node must hold.
+    pub expected: Vec<HeldBlock>,
     pub next_node: u32,
-    /// Notices are not taken.
+    /// Notices and reports of damage are not taken.
     pub is_deaf: bool,
+    /// Where the log is said to be.
+    pub position: Option<LogPosition>,
+    /// What the datanodes that joined said of the log, and what they had wiped.
+    pub seen: Vec<(Option<LogPosition>, Option<Wiped>)>,
+    /// Reports of damage that were not taken.
+    pub unheard: u64,
+    /// It cannot say what nodes must hold, as the release before: how often it was asked.
+    pub is_older: Option<u64>,
 }
 
 impl Namenode {
     fn answer(&self, request: Request) -> Result<Reply, Refusal> {
         let mut state = self.state.lock();
         match request {
-            Request::Register(register) => state.register(register),
-            Request::Heartbeat(heartbeat) => state.heartbeat(&heartbeat),
+            Request::Join(join) => {
+                state.seen.push((join.seen, join.wiped));
+                let joined = state.register(join.register)?;
+                let Reply::Registered(registered) = joined else { return Ok(joined) };
+                let (position, is_continuation) = (state.position, true);
+                Ok(Reply::Joined(Box::new(Joined { registered, position, is_continuation })))
+            }
+            Request::Beat(heartbeat) => {
+                let beat = state.heartbeat(&heartbeat)?;
+                let Reply::Heartbeat(heartbeat) = beat else { return Ok(beat) };
+                Ok(Reply::Beat { heartbeat, position: state.position })
+            }
+            Request::BlockReport { .. } if state.reports_to_refuse > 0 => {
+                state.reports_to_refuse -= 1;
+                Err(Refusal::RetryAfter { after: Millis(1), why: "busy".to_owned() })
+            }
             Request::BlockReport { blocks, .. } => {
                 let unwanted = |held: &HeldBlock| state.unwanted.contains(&held.block);
                 let drop = blocks.iter().filter(|held| unwanted(held)).map(|held| held.block);
                 let reply = Reply::Drop { blocks: drop.collect() };
                 state.reported.extend(blocks);
                 Ok(reply)
+            }
+            Request::ReportDamage { .. } if state.is_deaf => {
+                state.unheard += 1;
+                Err(Refusal::RetryAfter { after: Millis(1), why: "busy".to_owned() })
+            }
+            Request::ReportDamage { node, blocks, .. } => {
+                state.damaged.extend(blocks.into_iter().map(|block| (node, block)));
+                Ok(Reply::Done)
+            }
+            Request::ExpectedBlocks { .. } if let Some(asked) = &mut state.is_older => {
+                *asked += 1;
+                Err(Refusal::UnknownVersion { ours: 4, theirs: 3 })
+            }
+            Request::ExpectedBlocks { after, .. } => {
+                let is_next = |held: &&HeldBlock| held.block > after;
+                let blocks = state.expected.iter().filter(is_next).copied().collect();
+                Ok(Reply::Expected { blocks, is_more: false })
             }
             Request::Notice { .. } if state.is_deaf => {
                 Err(Refusal::RetryAfter { after: Millis(1), why: "busy".to_owned() })
@@ -185,6 +229,8 @@ impl Served {
             dram_bytes: 8 << 20,
             start_time_max: Duration::from_secs(30),
             draining_heartbeat: HEARTBEAT,
+            // Damage is to be found by what a test does.
+            scrub_bytes_per_second: None,
             rejoin_after_notice: Duration::from_millis(50),
             ..DatanodeOptions::default()
         }

@@ -1,0 +1,129 @@
+//! The node's memory of its notices: what is remembered is decided by `core`; here it is asked,
+//! told and said.
+
+use std::time::Duration;
+
+use sanderling_core::datanode::repeat;
+pub(crate) use sanderling_core::datanode::repeat::is_final;
+use sanderling_core::notices::{Notices, Saying};
+use sanderling_protocol::{self as protocol, Millis, NodeInfo, NodeSelector, Refusal};
+use sanderling_protocol::{Reply, Request};
+use sanderling_transport::CallError;
+use tokio::time::Instant;
+
+use crate::member::failure;
+use crate::node::Node;
+
+/// Turns moments of this process into those that the memory counts with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(crate) fn at(self, moment: Instant) -> protocol::Instant {
+        let since = moment.saturating_duration_since(self.0);
+        protocol::Instant(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn now(self) -> protocol::Instant {
+        self.at(Instant::now())
+    }
+
+    /// Returns the moment of a time.
+    pub(crate) fn moment(self, at: protocol::Instant) -> Instant {
+        self.0 + Duration::from_micros(at.0)
+    }
+}
+
+impl Node {
+    /// Remembers a notice and fences the node: the machine dies whether or not the namenode hears
+    /// of it. Returns whether it is news.
+    pub(crate) fn show(&self, source: &str, deadline: Instant, reason: &str) -> bool {
+        let deadline = self.clock.at(deadline);
+        self.remember(|notices| notices.show(source, deadline, reason))
+    }
+
+    /// Tells the namenode of a notice that is remembered already.
+    pub(crate) async fn say_notice(
+        &self,
+        deadline: Instant,
+        reason: &str,
+    ) -> Result<NodeInfo, CallError> {
+        let (deadline, known_at) = (Some(self.clock.at(deadline)), None);
+        self.say(Saying { deadline, reason: reason.to_owned(), known_at }).await
+    }
+
+    /// Tells the namenode of a recommendation and remembers it.
+    pub(crate) async fn say_recommendation(
+        &self,
+        source: &str,
+        reason: &str,
+    ) -> Result<NodeInfo, CallError> {
+        let asked_at = self.clock.now();
+        let (node, is_withdrawn) = (NodeSelector::from(self.id()), false);
+        let request = Request::Recommend { node, reason: reason.to_owned(), is_withdrawn };
+        let reply = self.ask(request).await;
+        let known_at = reply.is_ok().then_some(asked_at);
+        if !matches!(&reply, Err(CallError::Refused(refusal)) if is_final(refusal)) {
+            self.remember(|notices| notices.recommend(source, reason, known_at));
+        }
+        self.info_of(reply?)
+    }
+
+    /// Says what the namenode does not know, or does not know any more.
+    pub(crate) async fn repeat(&self) {
+        let now = self.clock.now();
+        let Some(saying) = self.remember(|notices| notices.to_say(now)) else { return };
+        let is_notice = saying.deadline.is_some();
+        match self.say(saying).await {
+            Ok(info) if is_notice => {
+                let (node, policy) = (info.id, info.policy);
+                tracing::info!(%node, ?policy, "the notice was given again");
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(node = %self.id(), %error, "not given again"),
+        }
+    }
+
+    async fn say(&self, saying: Saying) -> Result<NodeInfo, CallError> {
+        let asked_at = self.clock.now();
+        let request = repeat::request(&saying, asked_at, self.id(), self.identity().nonce);
+        let info = match self.ask(request).await {
+            Ok(reply) => self.info_of(reply),
+            Err(error) => Err(error),
+        };
+        let answer = info.as_ref().map_err(failure);
+        let said = repeat::said(self.clock.now(), answer.as_ref().copied());
+        self.remember(|notices| notices.said(asked_at, &saying, said));
+        info
+    }
+
+    fn info_of(&self, reply: Reply) -> Result<NodeInfo, CallError> {
+        match reply {
+            Reply::Node(info) => Ok(*info),
+            other => Err(self.bad_reply(&other)),
+        }
+    }
+
+    /// Changes what is remembered, and with it the fence.
+    pub(crate) fn remember<T>(&self, change: impl FnOnce(&mut Notices) -> T) -> T {
+        self.change(|member, now| member.standing_mut().remember(now, change))
+    }
+
+    /// Returns until when a posted notice runs; refuses what the namenode would refuse anyway, so
+    /// that the node is not fenced for it.
+    pub(crate) fn posted_deadline(left: Millis) -> Result<Instant, Refusal> {
+        let limit = Millis::from_secs(NOTICE_SECONDS_MAX);
+        if left > limit {
+            let (what, value) = ("deadline in milliseconds".to_owned(), left.0);
+            return Err(Refusal::TooLarge { what, value, limit: limit.0 });
+        }
+        Ok(Instant::now() + Duration::from(left))
+    }
+}
+
+/// The longest notice that a namenode takes.
+const NOTICE_SECONDS_MAX: u64 = 7 * 24 * 3600;
