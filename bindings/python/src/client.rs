@@ -296,9 +296,20 @@ impl PyClient {
         self.caller.call(py, rename, none_made)
     }
 
-    fn delete<'py>(&self, py: Python<'py>, name: &str, recursive: bool) -> Returned<'py> {
+    fn delete<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        recursive: bool,
+        expected: Option<u64>,
+    ) -> Returned<'py> {
         let (client, name) = (self.client.clone(), path(py, name)?);
-        let delete = async move { client.delete(&name, recursive).await };
+        let delete = async move {
+            match expected {
+                Some(object) => client.delete_object(&name, ObjectId(object), recursive).await,
+                None => client.delete(&name, recursive).await,
+            }
+        };
         self.caller.call(py, delete, |py, deleted| deleted.into_py_any(py))
     }
 

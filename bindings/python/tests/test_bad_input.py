@@ -111,7 +111,7 @@ CALLS = {
     "stat": ([any_thing], {}),
     "exists": ([any_thing], {}),
     "list": ([any_thing], {"attributes": any_thing}),
-    "delete": ([paths], {"recursive": any_thing}),
+    "delete": ([paths], {"recursive": any_thing, "if_object": any_thing}),
     "rename": ([any_thing, any_thing], {"replace": any_thing}),
     "mkdir": ([paths], {"parents": any_thing, "kind": any_thing}),
     "set_ttl": ([paths, any_thing], {}),

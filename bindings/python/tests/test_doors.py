@@ -88,6 +88,8 @@ def test_conditions_hold_when_the_object_is_complete(store, directory, size):
         store.put(path, data, if_absent=True)
     second = store.put(path, data, if_object=first.object)
     with pytest.raises(Changed):
+        store.delete(path, if_object=first.object)
+    with pytest.raises(Changed):
         store.put(path, data, if_object=first.object)
     with pytest.raises(Changed):
         with store.open(path, "wb", if_object=second.object) as file:

@@ -92,8 +92,9 @@ impl Asker {
         let is_free = |lane: &&Arc<Lane>| lane.waiting.lock().queue.len() < CROWD;
         let lane = self.lanes.iter().find(is_free).unwrap_or_else(|| self.in_turn());
         match lane.ask(request, deadline).await {
-            // What was too large together is asked again alone, if that does nothing twice.
-            Err(CallError::Refused(Refusal::TooLarge { .. })) if only_reads(request) => {
+            // What was too large together is asked again alone. A change that was made is not made
+            // again by that: its answer is told again.
+            Err(CallError::Refused(Refusal::TooLarge { .. })) if does_nothing_twice(request) => {
                 lane.alone(request, deadline).await
             }
             answer => answer,
@@ -252,8 +253,10 @@ impl Drop for Turn {
 
 /// Tells whether a request may take long, or is long: others must not wait for it.
 fn waits(request: &Request) -> bool {
-    match request {
+    match request.inner() {
         Request::Events { wait, .. } => wait.0 > 0,
+        // A namenode of the version before refuses them, and all that is in their frame.
+        Request::OpenClient { .. } | Request::DeleteObject { .. } | Request::Room => true,
         Request::BlockReport { .. }
         | Request::LookupMany { .. }
         | Request::Usage { .. }
@@ -262,10 +265,11 @@ fn waits(request: &Request) -> bool {
     }
 }
 
-const fn only_reads(request: &Request) -> bool {
+const fn does_nothing_twice(request: &Request) -> bool {
     matches!(
         request,
-        Request::Lookup { .. }
+        Request::Once(_)
+            | Request::Lookup { .. }
             | Request::LookupObject { .. }
             | Request::Stat { .. }
             | Request::List { .. }

@@ -5,14 +5,15 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sanderling_core::client::{ChangeAttempts, Next};
 use sanderling_core::retry::{Retry, Verdict};
-use sanderling_protocol::message::{Hello, Role};
-use sanderling_protocol::refusal::Recovery;
+use sanderling_protocol::message::{Hello, Repetition, Role};
 use sanderling_protocol::{ClusterId, NodeId, Order, OrderReply, Path, Refusal, Reply, Request};
 use sanderling_transport::{CallError, Connection, ConnectionOptions, Pool, PoolOptions};
 use tokio::time::Instant;
 
 use crate::ask::Asker;
+use crate::changes::{Changes, failure};
 use crate::config::ClientConfig;
 use crate::error::ClientError;
 use crate::leases::Leases;
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) config: ClientConfig,
     pub(crate) pool: Pool,
     pub(crate) asker: Asker,
+    pub(crate) changes: Changes,
     pub(crate) leases: Leases,
     pub(crate) local: Arc<LocalNodes>,
     pub(crate) locations: Locations,
@@ -136,6 +138,7 @@ impl Client {
             config,
             pool,
             asker,
+            changes: Changes::default(),
             leases,
             local,
             locations: Locations::default(),
@@ -180,7 +183,8 @@ impl Client {
         self.shared.counters.read()
     }
 
-    /// Asks the namenode, again if that helps, until the call's deadline.
+    /// Asks the namenode, again if that helps, until the call's deadline. A change is made once,
+    /// however often it must be sent.
     ///
     /// # Errors
     /// [`ClientError`]: its `recovery` says what to do.
@@ -194,25 +198,49 @@ impl Client {
         attempts: &mut Attempts,
         request: Request,
     ) -> Result<Reply, ClientError> {
-        let mut may_be_done = false;
+        if request.repeat() == Repetition::Once {
+            return self.change_within(attempts, request).await;
+        }
         loop {
-            let deadline = attempts.attempt_deadline();
-            match self.shared.asker.ask(&request, deadline).await {
+            match self.shared.asker.ask(&request, attempts.attempt_deadline()).await {
                 Ok(reply) => {
                     self.succeeded(attempts);
                     return Ok(reply);
                 }
-                Err(CallError::Refused(refusal)) if may_be_done => {
-                    if let Some(reply) = done_before(&request, &refusal) {
-                        return Ok(reply);
-                    }
-                    self.again(attempts, refusal.into()).await?;
+                Err(error) => self.again(attempts, error).await?,
+            };
+        }
+    }
+
+    /// Makes a change: it is sent until there is an answer, and made once.
+    async fn change_within(
+        &self,
+        attempts: &mut Attempts,
+        request: Request,
+    ) -> Result<Reply, ClientError> {
+        let mut sending = self.begin_change(attempts, request).await?;
+        let mut change = ChangeAttempts::default();
+        loop {
+            let deadline = attempts.attempt_deadline();
+            let error = match self.shared.asker.ask(&sending.request, deadline).await {
+                Ok(reply) => {
+                    self.succeeded(attempts);
+                    return Ok(reply);
                 }
-                Err(error) => {
-                    may_be_done |=
-                        matches!(error, CallError::Closed { .. } | CallError::TimedOut { .. });
-                    self.again(attempts, error).await?;
+                Err(error) => error,
+            };
+            let now = machine_time(attempts.began.elapsed());
+            let next = change.failed(&mut attempts.retry, now, &failure(&error));
+            let (verdict, as_other_client) = match next {
+                Next::Again { pause, as_other_client } => {
+                    (Verdict::Again { pause, refresh: false }, as_other_client)
                 }
+                Next::GiveUp => (Verdict::GiveUp, false),
+                Next::TooLate => (Verdict::TooLate, false),
+            };
+            self.follow(attempts, verdict, error).await?;
+            if as_other_client {
+                self.begin_change_again(attempts, &mut sending).await?;
             }
         }
     }
@@ -257,18 +285,22 @@ impl Client {
         attempts: &mut Attempts,
         error: CallError,
     ) -> Result<bool, ClientError> {
-        attempts.failed_at.get_or_insert_with(Instant::now);
         // The namenode may be restarting: what it was asked is asked again.
-        let recovery = match error.recovery() {
-            Recovery::Refresh
-                if matches!(error, CallError::Refused(Refusal::ObjectGone { .. })) =>
-            {
-                Recovery::Fix
-            }
-            recovery => recovery,
-        };
+        let recovery = failure(&error).recovery();
+        let verdict = attempts.retry.failed(machine_time(attempts.began.elapsed()), recovery);
+        self.follow(attempts, verdict, error).await
+    }
+
+    /// Does what follows from a failed attempt: waits, or fails the call.
+    async fn follow(
+        &self,
+        attempts: &mut Attempts,
+        verdict: Verdict,
+        error: CallError,
+    ) -> Result<bool, ClientError> {
+        attempts.failed_at.get_or_insert_with(Instant::now);
         let error = attempts.said(error);
-        match attempts.retry.failed(machine_time(attempts.began.elapsed()), recovery) {
+        match verdict {
             Verdict::Again { pause, refresh } => {
                 count(&self.shared.counters.retries, 1);
                 tokio::time::sleep(pause.into()).await;
@@ -340,21 +372,6 @@ impl Attempts {
                 error
             }
         }
-    }
-}
-
-/// Answers a request that was repeated because its first answer got lost, and that is refused now
-/// because the first was done.
-fn done_before(request: &Request, refusal: &Refusal) -> Option<Reply> {
-    match (request, refusal) {
-        (Request::Delete { .. }, Refusal::NotFound { .. }) => {
-            Some(Reply::Deleted { objects: 0, freed_bytes: 0 })
-        }
-        (Request::Rename { from, .. }, Refusal::NotFound { path }) if from == path => {
-            Some(Reply::Done)
-        }
-        (Request::EndJob { .. }, Refusal::UnknownJob { .. }) => Some(Reply::Done),
-        _ => None,
     }
 }
 

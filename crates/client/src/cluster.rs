@@ -1,8 +1,8 @@
 //! The cluster: nodes, notices, events.
 
 use sanderling_protocol::event::LossReport;
-use sanderling_protocol::message::FsckReport;
-use sanderling_protocol::{Event, Millis, NodeInfo, NodeSelector, Reply, Request};
+use sanderling_protocol::message::{FsckReport, Room};
+use sanderling_protocol::{Event, Millis, NodeInfo, NodeSelector, Refusal, Reply, Request};
 use tokio::time::Instant;
 
 use crate::client::{Client, named};
@@ -17,6 +17,19 @@ impl Client {
     pub async fn nodes(&self, all: bool) -> Result<Vec<NodeInfo>, ClientError> {
         let reply = self.request(Request::Nodes { all }).await?;
         reply_of!(reply, "nodes", Reply::Nodes(nodes) => nodes)
+    }
+
+    /// Returns what may still be written, and what is kept so that nodes can leave; `None` from a
+    /// namenode of the release before, which keeps nothing.
+    ///
+    /// # Errors
+    /// [`ClientError`] when the namenode cannot be asked.
+    pub async fn room(&self) -> Result<Option<Room>, ClientError> {
+        let reply = match self.request(Request::Room).await {
+            Err(ClientError::Refused(Refusal::UnknownVersion { .. })) => return Ok(None),
+            reply => reply?,
+        };
+        reply_of!(reply, "room", Reply::Room(room) => Some(room))
     }
 
     /// Gives a node a notice of that many milliseconds.

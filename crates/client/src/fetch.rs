@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream;
 use sanderling_protocol::checksum::crc32c;
-use sanderling_protocol::frame::{IS_LEAVING, RangeReply, RangeRequest, decode_body};
+use sanderling_protocol::frame::{IS_COMPLAINT, IS_LEAVING, RangeReply, RangeRequest, decode_body};
 use sanderling_protocol::limits::RANGES_MAX;
 use sanderling_protocol::local::LEASES_PER_PACKET_MAX;
 use sanderling_protocol::message::Layout;
@@ -391,6 +391,12 @@ async fn read_remote(
             Err(decode_body::<Refusal>(&bytes).map_err(bad)?)
         });
     }
+    for (piece, result) in batch.iter().zip(&mut results) {
+        if matches!(result, Err(Refusal::ChecksumMismatch { .. })) {
+            let again = read_checked(shared, address, node, &piece.range, patience, IS_COMPLAINT);
+            *result = again.await?.0;
+        }
+    }
     Ok((results, frame.header.flags))
 }
 
@@ -413,6 +419,8 @@ async fn read_one(
     read_one_remote(shared, address, node, range, patience).await
 }
 
+/// Reads a range over TCP. Where the bytes do not have their checksum the node is told, who looks
+/// whether they are damaged there.
 async fn read_one_remote(
     shared: &Shared,
     address: &str,
@@ -420,11 +428,27 @@ async fn read_one_remote(
     range: &RangeRequest,
     patience: Patience,
 ) -> Result<(Result<Bytes, Refusal>, u16), CallError> {
+    let read = read_checked(shared, address, node, range, patience, 0).await?;
+    if let (Err(Refusal::ChecksumMismatch { .. }), _) = read {
+        return read_checked(shared, address, node, range, patience, IS_COMPLAINT).await;
+    }
+    Ok(read)
+}
+
+async fn read_checked(
+    shared: &Shared,
+    address: &str,
+    node: NodeId,
+    range: &RangeRequest,
+    patience: Patience,
+    flags: u16,
+) -> Result<(Result<Bytes, Refusal>, u16), CallError> {
     let mut header = Header::new(Op::Read, 0);
     header.block = range.block;
     header.epoch = range.epoch;
     header.offset = u64::from(range.offset);
     header.length = range.length;
+    header.flags = flags;
     match shared.pool.call(address, Some(node), header, vec![], patience).await {
         Ok(frame) => {
             let Header { checksum, flags, .. } = frame.header;

@@ -13,6 +13,7 @@
 //! ```
 
 mod ask;
+mod changes;
 mod client;
 mod cluster;
 mod config;

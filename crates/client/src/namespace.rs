@@ -153,6 +153,27 @@ impl Client {
         )
     }
 
+    /// Deletes an object if it still has that name: of what another client has put there meanwhile
+    /// nothing is deleted. Returns how many objects went and how many bytes they had.
+    ///
+    /// # Errors
+    /// [`Refusal::Changed`] when another object than `expected` has the name by now; else as
+    /// [`Client::delete`].
+    pub async fn delete_object(
+        &self,
+        path: &Path,
+        expected: ObjectId,
+        recursive: bool,
+    ) -> Result<(u64, u64), ClientError> {
+        let (path, object) = (path.clone(), expected);
+        let reply = self.request(Request::DeleteObject { path, object, recursive }).await?;
+        reply_of!(
+            reply,
+            "delete",
+            Reply::Deleted { objects, freed_bytes } => (objects, freed_bytes)
+        )
+    }
+
     /// Sets the time an object has left, or takes it back.
     ///
     /// # Errors

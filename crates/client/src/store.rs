@@ -121,11 +121,18 @@ impl Client {
         }
     }
 
-    /// Deletes an object that was read, unless another has its name by now.
+    /// Deletes an object that was read, unless another has its name by now. Where that fails the
+    /// bytes that were read are good all the same: the object stays, and the log says so.
     pub async fn delete_read(&self, path: &Path, object: ObjectId) {
-        if self.stat(path).await.is_ok_and(|stat| stat.object == object) {
-            // Another reader may have been first.
-            let _ = self.delete(path, false).await;
+        match self.delete_object(path, object, false).await {
+            // Another reader may have been first, or another object has the name.
+            Ok(_)
+            | Err(ClientError::Refused(
+                Refusal::NotFound { .. } | Refusal::Changed { .. } | Refusal::ObjectGone { .. },
+            )) => {}
+            Err(error) => {
+                tracing::warn!(%path, %object, %error, "an object that was read stays");
+            }
         }
     }
 

@@ -272,7 +272,9 @@ impl Writer {
     /// on.
     ///
     /// # Errors
-    /// As [`Writer::write`]; the object is not sealed then.
+    /// As [`Writer::write`]; the object is not sealed then. [`ClientError::DataUnavailable`] with
+    /// the ranges of it that are lost already: a new object is gone, what it was to replace stays,
+    /// and an appended one ends with what was flushed. Write the whole again.
     pub async fn close(mut self) -> Result<ObjectStat, ClientError> {
         self.begin()?;
         self.settle().await?;
@@ -281,12 +283,17 @@ impl Writer {
         let lengths = self.machine.lengths();
         let attributes = std::mem::take(&mut self.attributes);
         let request = Request::Seal { object, lease, lengths, attributes };
-        match self.client.request_within(&mut attempts, request).await? {
-            Reply::Stat(stat) => {
+        match self.client.request_within(&mut attempts, request).await {
+            Ok(Reply::Stat(stat)) => {
                 self.has_ended = true;
                 Ok(stat)
             }
-            _ => Err(ClientError::BadReply { what: attempts.what.to_string() }),
+            Ok(_) => Err(ClientError::BadReply { what: attempts.what.to_string() }),
+            Err(error) => {
+                // The namenode has given the object up itself.
+                self.has_ended = matches!(error, ClientError::DataUnavailable { .. });
+                Err(error)
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use cluster::{Cluster, MIB, path, pattern};
-use sanderling_client::{Client, PutOptions};
+use sanderling_client::{Client, ClientError, PutOptions};
 use sanderling_protocol::{NodeId, NodeSelector, Policy};
 
 /// Readers and writers that check every byte and count what they did.
@@ -165,11 +165,21 @@ async fn writers_survive_a_death_without_notice() {
     let mut lost = 0;
     for mut writer in writers {
         writer.write(&pattern(4 * MIB, 2)).await.unwrap();
-        let stat = writer.close().await.unwrap();
-        assert_eq!(stat.bytes, (4 * MIB + MIB / 2) as u64);
-        lost += stat.lost_bytes;
+        let name = writer.path().clone();
+        match writer.close().await {
+            Ok(stat) => {
+                assert_eq!((stat.bytes, stat.lost_bytes), ((4 * MIB + MIB / 2) as u64, 0));
+            }
+            // What was acknowledged by the node that died: nobody takes the file for whole.
+            Err(ClientError::DataUnavailable { ranges, .. }) => {
+                lost += ranges.iter().map(|range| range.bytes).sum::<u64>();
+                assert!(!client.exists(&name).await.unwrap());
+            }
+            Err(error) => panic!("{error}"),
+        }
     }
+    // Of blocks that were ended before the seal the report tells as well.
     let report = client.report().await.unwrap();
-    assert_eq!(report.bytes, lost, "what the writers were told and what is reported differ");
+    assert!(report.bytes <= lost, "{} bytes reported, {lost} told to writers", report.bytes);
     assert!(client.fsck().await.unwrap().problems.is_empty());
 }

@@ -4,10 +4,12 @@
 
 mod cluster;
 
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use cluster::{Cluster, MIB, path, pattern};
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
+use sanderling_datanode::{DatanodeOptions, LocalOptions};
 use sanderling_protocol::message::CreateMode;
 use sanderling_protocol::{NodeInfo, Path, Refusal};
 use tokio::time::{Instant, sleep};
@@ -126,6 +128,62 @@ async fn client_that_does_not_want_it_goes_by_tcp() {
     }
     let metrics = client.metrics();
     assert_eq!((metrics.same_host_read_bytes, metrics.same_host_written_bytes), (0, 0));
+}
+
+/// Flips a bit in the memory that a datanode of this process has for its blocks, where `bytes` are.
+fn flip(bytes: &[u8]) {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let mut options = std::fs::OpenOptions::new();
+    let memory = options.read(true).write(true).open("/proc/self/mem").unwrap();
+    let is_written = |line: &&str| line.contains("/memfd:") && line.contains(" rw-s ");
+    for line in maps.lines().filter(is_written) {
+        let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        let number = |text| u64::from_str_radix(text, 16).unwrap();
+        let mut all = vec![0; (number(end) - number(start)) as usize];
+        memory.read_exact_at(&mut all, number(start)).unwrap();
+        if let Some(at) = all.windows(bytes.len()).position(|window| window == bytes) {
+            let address = number(start) + at as u64;
+            return memory.write_all_at(&[bytes[0] ^ 8], address).unwrap();
+        }
+    }
+    panic!("no datanode has these bytes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_memory_is_neither_leased_nor_copied_and_is_lost_at_once() {
+    let mut cluster = Cluster::start(0).await;
+    let local = LocalOptions { verified_for: Duration::ZERO, ..LocalOptions::default() };
+    let scrub_bytes_per_second = None;
+    let dram_bytes = 64 << 20;
+    let options = DatanodeOptions {
+        local: Some(local),
+        scrub_bytes_per_second,
+        dram_bytes,
+        ..Default::default()
+    };
+    cluster.add_with(options).await;
+    let client = cluster.client().await;
+    let first = path("/first");
+    client.put(&first, pattern(MIB, 1), &PutOptions::default()).await.unwrap();
+    wait_for_leases(&client, &first).await;
+    // A lease of the whole, a copy of whole runs, and a copy of a part of one. The seeds are those
+    // of no other test of this process, whose memory would be damaged instead.
+    for (seed, offset, bytes) in [(72, 0, MIB as u64), (73, 409_600, 4096), (74, 410_000, 100)] {
+        let (object, all) = (path(&format!("/damaged-{seed}")), pattern(MIB, seed));
+        client.put(&object, all.clone(), &PutOptions::default()).await.unwrap();
+        let reader = client.open(&object).await.unwrap();
+        let before = client.metrics().same_host_read_bytes;
+        assert_eq!(reader.read_range(offset, bytes).await.unwrap().len() as u64, bytes);
+        assert_eq!(client.metrics().same_host_read_bytes, before + bytes);
+        flip(&all[410_005..410_040]);
+        let began = Instant::now();
+        let lost = reader.read_range(offset, bytes).await;
+        assert!(matches!(lost, Err(ClientError::DataUnavailable { .. })), "{seed}: {lost:?}");
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        assert_eq!(client.metrics().same_host_read_bytes, before + bytes);
+    }
+    assert_eq!(client.get(&first).await.unwrap(), pattern(MIB, 1));
+    assert_eq!(client.report().await.unwrap().bytes, 3 * MIB as u64);
 }
 
 /// Waits until the one datanode says that so much of its memory is in use.

@@ -74,7 +74,7 @@ fn code_of(error: &ClientError, missing: Missing) -> S3ErrorCode {
         Refusal::Exists { .. } | Refusal::Changed { .. } => S3ErrorCode::PreconditionFailed,
         Refusal::NotEmpty { .. } => S3ErrorCode::BucketNotEmpty,
         Refusal::QuotaPassed { .. } => custom(QUOTA_EXCEEDED),
-        Refusal::Full { .. } => custom(STORAGE_FULL),
+        Refusal::Full { .. } | Refusal::ReserveKept { .. } => custom(STORAGE_FULL),
         Refusal::DataUnavailable { .. } => custom(DATA_UNAVAILABLE),
         Refusal::TooLarge { .. } => S3ErrorCode::MetadataTooLarge,
         // The gateway's own token does not reach that far, or has ended.
@@ -90,6 +90,7 @@ fn code_of(error: &ClientError, missing: Missing) -> S3ErrorCode {
             Recovery::Report => S3ErrorCode::ServiceUnavailable,
             Recovery::Fix => match refusal {
                 Refusal::LeaseEnded { .. } => S3ErrorCode::SlowDown,
+                Refusal::OutcomeUnknown { .. } => S3ErrorCode::InternalError,
                 _ => S3ErrorCode::InvalidRequest,
             },
         },

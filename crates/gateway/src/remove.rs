@@ -10,7 +10,7 @@ use s3s::dto::{
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use sanderling_client::ClientError;
 use sanderling_protocol::message::ObjectKind;
-use sanderling_protocol::{Path, Refusal};
+use sanderling_protocol::{ObjectId, Path, Refusal};
 
 use crate::conditions::is_met;
 use crate::door::{Door, grant_of};
@@ -32,13 +32,15 @@ impl Door {
         let input = request.input;
         check_version(input.version_id.as_deref())?;
         let (bucket, path) = self.path(&input.bucket, &input.key)?;
+        let mut expected = None;
         if let Some(wanted) = input.if_match {
             let stat = self.object(&bucket, &path).await?;
             if !is_met(&wanted, &facts::tag_of(&stat)) {
                 return Err(S3ErrorCode::PreconditionFailed.into());
             }
+            expected = Some(stat.object);
         }
-        match self.remove_key(&bucket, &path).await? {
+        match self.remove_key(&bucket, &path, expected).await? {
             true => self.prune(&bucket, path.parent()).await,
             // It may be the bucket that is missing.
             false => self.check_bucket(&bucket).await?,
@@ -46,9 +48,23 @@ impl Door {
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
 
+    /// Deletes a key, of a condition only the object that met it.
+    async fn delete(&self, path: &Path, expected: Option<ObjectId>) -> Result<(), ClientError> {
+        match expected {
+            Some(object) => self.client.delete_object(path, object, false).await?,
+            None => self.client.delete(path, false).await?,
+        };
+        Ok(())
+    }
+
     /// Deletes a key; tells whether it was there.
-    async fn remove_key(&self, bucket: &Path, path: &Path) -> S3Result<bool> {
-        match self.client.delete(path, false).await {
+    async fn remove_key(
+        &self,
+        bucket: &Path,
+        path: &Path,
+        expected: Option<ObjectId>,
+    ) -> S3Result<bool> {
+        match self.delete(path, expected).await {
             Ok(_) => Ok(true),
             // A directory is no key.
             Err(ClientError::Refused(
@@ -67,10 +83,11 @@ impl Door {
             }
             let Ok(stat) = self.client.stat(&directory).await else { return };
             let is_needed = stat.entries > 0 || self.writing.is_in(&directory);
-            // Between the look and the deletion a key may come: then the directory stays.
+            // Between the look and the deletion a key may come: then the directory stays, as does
+            // what took its name.
             if is_needed
                 || stat.kind != ObjectKind::Directory
-                || self.client.delete(&directory, false).await.is_err()
+                || self.delete(&directory, Some(stat.object)).await.is_err()
             {
                 return;
             }
@@ -126,13 +143,15 @@ impl Door {
     async fn remove_one(&self, name: &str, object: &ObjectIdentifier) -> S3Result<Option<Path>> {
         check_version(object.version_id.as_deref())?;
         let (bucket, path) = self.path(name, &object.key)?;
+        let mut expected = None;
         if let Some(wanted) = &object.e_tag {
             let stat = self.object(&bucket, &path).await?;
             if facts::tag_of(&stat) != wanted.value() {
                 return Err(S3ErrorCode::PreconditionFailed.into());
             }
+            expected = Some(stat.object);
         }
-        let removed = self.client.delete(&path, false).await;
+        let removed = self.delete(&path, expected).await;
         match removed {
             Ok(_) => Ok(path.parent()),
             Err(ClientError::Refused(

@@ -137,7 +137,7 @@ impl Door {
         for (name, text) in options.attributes.iter() {
             writer.set_attribute(name, text);
         }
-        let stat = writer.close().await.map_err(failed)?;
+        let stat = writer.close().await.map_err(|error| unstored(&error, missing))?;
         Ok(Stored { stat, tag, digested })
     }
 
@@ -158,6 +158,17 @@ impl Door {
             }
             Some(_) => Err(refused(&error, Missing::Key)),
         }
+    }
+}
+
+/// Returns the S3 error of an object whose end failed. Bytes that were lost on the way the client
+/// still has: it sends them again.
+fn unstored(error: &ClientError, missing: Missing) -> S3Error {
+    match error {
+        ClientError::DataUnavailable { .. } => {
+            S3Error::with_message(S3ErrorCode::ServiceUnavailable, error.to_string())
+        }
+        error => refused(error, missing),
     }
 }
 

@@ -5,7 +5,7 @@ use object_store::path::Path as Location;
 use sanderling_client::{Client, ClientError, PutOptions, Reader, Writer};
 use sanderling_protocol::limits::INLINE_BYTES_MAX;
 use sanderling_protocol::message::{Condition, ObjectKind, ObjectStat};
-use sanderling_protocol::{Path, Refusal};
+use sanderling_protocol::{ObjectId, Path, Refusal};
 
 use crate::attributes;
 use crate::error::{self, Result};
@@ -15,12 +15,13 @@ use crate::put::TRIES_MAX;
 use crate::store::SanderlingStore;
 
 impl SanderlingStore {
+    /// Copies an object. Returns which one, so that another of the same name is told from it.
     pub(crate) async fn copy_object(
         &self,
         from: &Location,
         to: &Location,
         must_be_new: bool,
-    ) -> Result<()> {
+    ) -> Result<ObjectId> {
         let (source, target) = (self.path(from)?, self.path(to)?);
         let client = self.client_for(from).await?;
         let condition = must_be_new.then_some(Condition::Absent);
@@ -30,8 +31,9 @@ impl SanderlingStore {
             if !keys::is_object(&reader.stat()) {
                 return Err(error::not_found(from, &source));
             }
+            let object = reader.stat().object;
             if source == target && !must_be_new {
-                return Ok(());
+                return Ok(object);
             }
             let attributes = reader.stat().attributes;
             let class = attributes::class(&attributes).map_err(|error| error::of(from, error))?;
@@ -39,7 +41,7 @@ impl SanderlingStore {
             let class = class.unwrap_or(own.class);
             let options = PutOptions { condition, attributes, class, ..own };
             match self.write_from(client, &reader, &target, &options).await {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(object),
                 Err(gone) if error::is_gone(&gone) && tries.next().is_some() => {}
                 Err(error) => return Err(error::of_making(to, error)),
             }
@@ -112,9 +114,12 @@ impl SanderlingStore {
                     self.make_above(client, to, &target).await?;
                 }
                 Err(ClientError::Refused(Refusal::CrossesJob { .. })) => {
-                    self.copy_object(from, to, must_be_new).await?;
-                    client.delete(&source, false).await.map_err(|error| error::of(from, error))?;
-                    break;
+                    let copied = self.copy_object(from, to, must_be_new).await?;
+                    match client.delete_object(&source, copied, false).await {
+                        // What has the name by now came after the rename, and stays.
+                        Ok(_) | Err(ClientError::Refused(Refusal::Changed { .. })) => break,
+                        Err(error) => return Err(error::of(from, error)),
+                    }
                 }
                 Err(ClientError::Refused(Refusal::Exists { path })) if !must_be_new => {
                     let is_directory = ClientError::Refused(Refusal::IsADirectory { path });

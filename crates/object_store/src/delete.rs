@@ -112,6 +112,6 @@ async fn is_removed(client: &Client, path: &Path) -> bool {
             return false;
         }
     }
-    // Refused when something is in it by now.
-    client.delete(path, false).await.is_ok()
+    // Refused when something is in it by now, or another object has the name.
+    client.delete_object(path, stat.object, false).await.is_ok()
 }

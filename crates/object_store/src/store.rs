@@ -161,7 +161,7 @@ impl ObjectStore for SanderlingStore {
     }
 
     async fn copy_opts(&self, from: &Location, to: &Location, options: CopyOptions) -> Result<()> {
-        self.copy_object(from, to, options.mode == CopyMode::Create).await
+        self.copy_object(from, to, options.mode == CopyMode::Create).await.map(drop)
     }
 
     async fn rename_opts(

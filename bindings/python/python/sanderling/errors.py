@@ -75,7 +75,7 @@ class BadRequest(SanderlingError, ValueError):
 
 
 class Full(SanderlingError, OSError):
-    """No node has room, or the job has used its quota up."""
+    """No node has room beside the reserve, or the job has used its quota up."""
 
 
 class SecondWriter(SanderlingError, OSError):
@@ -134,6 +134,7 @@ _CLASSES: dict[str, type[SanderlingError]] = {
     "DeadlinePassed": BadRequest,
     "UnknownJob": BadRequest,
     "Full": Full,
+    "ReserveKept": Full,
     "NodeFull": Full,
     "QuotaPassed": Full,
     "SecondWriter": SecondWriter,

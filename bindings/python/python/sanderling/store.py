@@ -329,9 +329,17 @@ class Store:
             if entry.is_container:
                 yield from self.walk(f"{path.rstrip('/')}/{entry.name}")
 
-    def delete(self, path: str, *, recursive: bool = False) -> Deleted:
-        """Deletes an object; a directory that holds something only when `recursive`."""
-        return Deleted(*self._timed("delete", 0, self._client.delete, text(path), recursive))
+    def delete(
+        self, path: str, *, recursive: bool = False, if_object: int | None = None
+    ) -> Deleted:
+        """Deletes an object; a directory that holds something only when `recursive`.
+
+        With `if_object`, raises `Changed` when another object has the name by now, and deletes
+        nothing.
+        """
+        expected = arguments.some_whole("if_object", if_object)
+        delete = self._client.delete
+        return Deleted(*self._timed("delete", 0, delete, text(path), recursive, expected))
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> None:
         """Moves an object, with everything in it, to another name at once."""

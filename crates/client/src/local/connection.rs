@@ -14,7 +14,7 @@ use sanderling_protocol::local::{
     LeaseReply, LeaseRequest, PACKET_BYTES_MAX, WANTS_ARENA, Welcome,
 };
 use sanderling_protocol::message::{Hello, Role};
-use sanderling_protocol::{ClusterId, Header, NodeId, Op, Refusal};
+use sanderling_protocol::{ClusterId, Header, NodeId, Op, Refusal, version};
 use sanderling_transport::local::{Memory, PacketSocket};
 use sanderling_transport::{CallError, Credentials};
 use tokio::time::{Instant, timeout_at};
@@ -101,7 +101,7 @@ impl Connection {
         caller.credentials.sign(&connection.name, &mut hello)?;
         connection.body = encode_body(&hello);
         let mut header = Header::new(Op::Hello, 0);
-        header.flags = if wants_arena { WANTS_ARENA } else { 0 };
+        header.flags = version::local_flags() | if wants_arena { WANTS_ARENA } else { 0 };
         let answer = connection.exchange(header, deadline).await?;
         let welcome: Welcome = decode_body(connection.body_of(&answer))
             .map_err(|_| connection.bad_reply("the welcome"))?;
@@ -140,7 +140,11 @@ impl Connection {
             let result = match reply {
                 LeaseReply::Elsewhere => None,
                 LeaseReply::Refused { .. } => Some(Err(decode_body(bytes).map_err(|_| bad())?)),
-                LeaseReply::Copied { checksum, .. } => Some(copied(range, bytes, checksum)),
+                // Over TCP the node is told of bytes that are not what they should be.
+                LeaseReply::Copied { checksum, .. } => match copied(range, bytes, checksum) {
+                    Err(Refusal::ChecksumMismatch { .. }) => None,
+                    copied => Some(copied),
+                },
                 LeaseReply::Leased { place, length } => {
                     let lease = self.line.lease(number);
                     let view = memory.view(place, length, lease).ok_or_else(bad)?;

@@ -62,7 +62,7 @@ impl Cluster {
         self.add_with(DatanodeOptions { dram_bytes, local, ..DatanodeOptions::default() }).await
     }
 
-    async fn add_with(&mut self, options: DatanodeOptions) -> NodeId {
+    pub async fn add_with(&mut self, options: DatanodeOptions) -> NodeId {
         let namenode = self.namenode.address().to_string();
         let options = DatanodeOptions { namenode, http_listen: None, ..options };
         let datanode = DatanodeServer::start(options).await.unwrap();

@@ -84,6 +84,7 @@ final class Failure {
     private SanderlingException exceptionOfState() {
         switch (name) {
             case "Full":
+            case "ReserveKept":
             case "NodeFull":
             case "QuotaPassed":
                 return new FullException(this);
