@@ -6,6 +6,7 @@ use sanderling_protocol::message::{
 use sanderling_protocol::node::NodeSelector;
 use sanderling_protocol::{JobId, Millis, Nonce, ObjectId, Path, Reply, Request};
 
+use crate::client::Sequences;
 use crate::event::{AdminCall, Purpose, Timer};
 use crate::plan::Plan;
 use crate::random::Random;
@@ -16,6 +17,7 @@ use crate::world::World;
 #[derive(Debug)]
 pub(crate) struct Admin {
     steps_left: u32,
+    sequences: Sequences,
     jobs: Vec<JobId>,
     random: Random,
 }
@@ -23,9 +25,13 @@ pub(crate) struct Admin {
 /// Time of one call.
 const CALL_MILLIS: u64 = 1000;
 
+/// How often a change is sent whose answer does not come.
+const TRIES_MAX: u32 = 5;
+
 impl Admin {
     pub(crate) fn new(plan: &Plan) -> Self {
-        Self { steps_left: plan.steps, jobs: Vec::new(), random: Random::new(plan.seed, 400) }
+        let (jobs, random) = (Vec::new(), Random::new(plan.seed, 400));
+        Self { steps_left: plan.steps, sequences: Sequences::of_admin(), jobs, random }
     }
 }
 
@@ -39,6 +45,19 @@ impl World {
             ("/m", ObjectKind::Multifile),
         ] {
             let path: Path = path.parse().expect("a good path");
+            if self.plan.has_large_jobs && kind == ObjectKind::Directory {
+                // It ends when nobody renews it, and what was written below goes at once.
+                let lease = Millis(self.admin.random.between(1500, 8000));
+                let hints = JobHints::default();
+                let quota_bytes = None;
+                self.admin_must(Request::RegisterJob(RegisterJob {
+                    path,
+                    lease,
+                    quota_bytes,
+                    hints,
+                }));
+                continue;
+            }
             self.admin_must(Request::MakeDirectory { path, kind, parents: true, is_listed: true });
         }
         self.set_timer(Place::Admin, 300_000, Timer::Begin);
@@ -48,24 +67,41 @@ impl World {
         if timer == Timer::Begin && !self.is_calm && self.admin.steps_left > 0 {
             self.admin.steps_left -= 1;
             let request = self.admin.draw();
-            let purpose = Purpose::Admin(AdminCall::Change);
-            self.call(Place::Admin, Place::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+            let request = self.admin.sequences.begin(request);
+            self.admin_change(request, 1);
             let micros = self.admin.random.between(20_000, 600_000);
             self.set_timer(Place::Admin, micros, Timer::Begin);
         }
     }
 
+    fn admin_change(&mut self, request: Request, tries: u32) {
+        let purpose = Purpose::Admin(AdminCall::Change { request: request.clone(), tries });
+        self.call(Place::Admin, Place::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+    }
+
     /// Asks until there is an answer.
     pub(crate) fn admin_must(&mut self, request: Request) {
+        let request = self.admin.sequences.begin(request);
+        self.admin_must_again(request);
+    }
+
+    fn admin_must_again(&mut self, request: Request) {
         let purpose = Purpose::Admin(AdminCall::Must(request.clone()));
         self.call(Place::Admin, Place::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
     }
 
     pub(crate) fn admin_answered(&mut self, call: AdminCall, answer: Option<Answer>) {
         match (call, meta(answer)) {
-            (AdminCall::Change, Some(Ok(Reply::Job(job)))) => self.admin.jobs.push(job.job),
-            (AdminCall::Must(request), None) => self.admin_must(request),
-            _ => {}
+            (AdminCall::Change { request, tries }, None) if tries < TRIES_MAX => {
+                self.admin_change(request, tries + 1);
+            }
+            (AdminCall::Must(request), None) => self.admin_must_again(request),
+            (AdminCall::Change { request, .. } | AdminCall::Must(request), answer) => {
+                self.admin.sequences.end(&request);
+                if let Some(Ok(Reply::Job(job))) = answer {
+                    self.admin.jobs.push(job.job);
+                }
+            }
         }
     }
 
@@ -130,7 +166,16 @@ impl Admin {
                 let to = self.path();
                 Request::Rename { from: path, to, replace: self.random.permille(600) }
             }
-            3 | 4 => Request::Delete { path, recursive: self.random.permille(300) },
+            3 | 4 => {
+                let recursive = self.random.permille(300);
+                match self.random.below(3) {
+                    0 => {
+                        let object = ObjectId(self.random.between(2, 60));
+                        Request::DeleteObject { path, object, recursive }
+                    }
+                    _ => Request::Delete { path, recursive },
+                }
+            }
             5 => {
                 let ttl = self.random.permille(800).then(|| Millis(self.random.between(100, 4000)));
                 Request::SetTtl { path, ttl }

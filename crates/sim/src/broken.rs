@@ -99,8 +99,34 @@ variants! {
         "an object takes its name whatever has it, though it was to be free or another's";
     PartsSwapped, "parts-swapped", "bytes",
         "a file of many parts has them in another order than was asked";
+    AbsenceCounted, "absence-counted", "absence",
+        "the time in which the namenode was stopped counts against leases and times to live";
     BalanceIntoDrain, "balance-into-drain", "drains-first",
         "the manager moves bytes for balance over the links that a drain uses";
+    ChangedTwice, "changed-twice", "once",
+        "a change that arrives again is made again";
+    ReserveIgnored, "reserve-ignored", "departures",
+        "the namenode lets writers use the room that is kept for nodes that leave";
+    NoticeForgotten, "notice-forgotten", "notice-kept",
+        "datanodes say a notice once, whether or not the namenode has it afterwards";
+    DamageServed, "damage-served", "bytes",
+        "datanodes serve ranges of blocks whose bytes have changed";
+    DamageUndeclared, "damage-undeclared", "damage-declared",
+        "datanodes find damaged and missing blocks and report none";
+    StaleRead, "stale-read", "linearizable",
+        "the namenode answers reads of names with what was there a while ago";
+    NumbersReused, "numbers-reused", "numbers",
+        "a start goes on with the numbers that its log ends with, whatever the log has lost";
+    LostEndIgnored, "lost-end-ignored", "log-lost-told",
+        "the namenode does not look at what a datanode says that it was told of the log";
+    TermIgnored, "term-ignored", "log-lost-told",
+        "of the place that a datanode was told of only the number of commands is compared";
+    ClockStepTaken, "clock-step-taken", "clock",
+        "a start takes the machine's clock as it is, whatever the time of the log's last command";
+    LiveNodeIgnored, "live-node-ignored", "live-node",
+        "neither heartbeats nor answered probes count: nodes that are there are declared dead";
+    OldFormatMisread, "old-format-misread", "replay",
+        "snapshots are completed as if they were of the format before, without what is new";
 }
 
 impl Broken {

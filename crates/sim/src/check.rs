@@ -4,12 +4,18 @@ mod background;
 pub(crate) mod blocks;
 pub(crate) mod bytes;
 pub(crate) mod copies;
+mod departures;
 mod end;
 pub(crate) mod first;
+pub(crate) mod history;
+mod live;
 pub(crate) mod loss;
 pub(crate) mod losses;
+mod lost_end;
 pub(crate) mod names;
 pub(crate) mod notices;
+mod numbers;
+pub(crate) mod once;
 mod tree;
 
 use sanderling_core::catalog::{Action, Applied, Command};
@@ -23,9 +29,15 @@ use crate::world::World;
 use blocks::Blocks;
 use bytes::Bytes;
 use copies::Copies;
+use departures::Departures;
+use history::History;
+use live::Live;
 use losses::Losses;
+use lost_end::LostEnd;
 use names::Names;
 use notices::Notices;
+use numbers::Numbers;
+use once::Made;
 
 /// What a checker found: its name and what it saw.
 pub(crate) type Found = Result<(), (&'static str, String)>;
@@ -39,6 +51,12 @@ pub(crate) struct Checks {
     pub(crate) copies: Copies,
     pub(crate) losses: Losses,
     pub(crate) notices: Notices,
+    pub(crate) made: Made,
+    pub(crate) history: History,
+    pub(crate) numbers: Numbers,
+    lost_end: LostEnd,
+    live: Live,
+    departures: Departures,
     is_kind: bool,
     applied: u64,
 }
@@ -52,19 +70,41 @@ impl Checks {
             bytes: Bytes::default(),
             names: Names::default(),
             blocks: Blocks::default(),
-            copies: Copies::default(),
+            copies: Copies::new(&plan.limits.catalog),
             losses: Losses::default(),
             notices: Notices::default(),
+            made: Made::default(),
+            history: History::default(),
+            numbers: Numbers::default(),
+            lost_end: LostEnd::default(),
+            live: Live::default(),
+            departures: Departures::new(plan.departures),
             is_kind: plan.is_kind(),
             applied: 0,
         }
+    }
+
+    /// Goes back to an empty log: every model that follows from it begins again. What was said to
+    /// clients and datanodes stays said.
+    pub(crate) fn rewind(&mut self, now: u64) {
+        self.bytes.rewind(now);
+        self.names = Names::default();
+        self.blocks.rewind();
+        self.copies.rewind();
+        self.losses = Losses::default();
+        self.notices = Notices::default();
+        self.made = Made::default();
+        self.numbers.rewind();
     }
 }
 
 impl World {
     /// Looks at what a command is about to change.
     pub(crate) fn check_before(&mut self, command: &Command) {
-        let Action::Concat(request) = &command.action else { return };
+        let catalog = self.namenode.machine.catalog();
+        let found = numbers::check_time(command, catalog);
+        self.expect(found);
+        let Action::Concat(request) = command.action.inner() else { return };
         let catalog = self.namenode.machine.catalog();
         let stat = |path| catalog.stat(path, command.at).ok();
         let parts = request.parts.iter().filter_map(stat);
@@ -75,6 +115,38 @@ impl World {
     /// Looks at what a command did.
     pub(crate) fn check_applied(&mut self, command: &Command, applied: &Applied) {
         self.statistics.checks += 1;
+        self.checks.names.served_millis = self.served_millis();
+        let reply = applied.result.as_ref().ok();
+        let catalog = self.namenode.machine.catalog();
+        let found = self.checks.numbers.apply(command, reply, catalog, false);
+        self.expect(found);
+        self.check_log(command, applied);
+        let command = &Command { at: command.at, action: command.action.inner().clone() };
+        let found = self.check_copied(command);
+        self.expect(found);
+        let found = self.check_damage_founded(command);
+        self.expect(found);
+        self.check_deadlines(command);
+        self.check_dead(command);
+        self.checks.applied += 1;
+        if self.checks.applied.is_multiple_of(AUDIT_EVERY) {
+            self.audit();
+        }
+    }
+
+    /// Looks at what a command of a log did that is read again from its beginning.
+    pub(crate) fn check_again(&mut self, command: &Command, applied: &Applied) {
+        let reply = applied.result.as_ref().ok();
+        let catalog = self.namenode.machine.catalog();
+        let found = self.checks.numbers.apply(command, reply, catalog, true);
+        self.expect(found);
+        self.check_log(command, applied);
+    }
+
+    /// Does to the models what a command has done, and compares.
+    fn check_log(&mut self, command: &Command, applied: &Applied) {
+        // A change that is made once is a change like any other.
+        let command = &Command { at: command.at, action: command.action.inner().clone() };
         let catalog = self.namenode.machine.catalog();
         let found = self.checks.names.apply(command, &applied.result, catalog);
         let found =
@@ -83,6 +155,7 @@ impl World {
             found.and_then(|()| self.checks.copies.apply(command, &applied.result, catalog));
         let found =
             found.and_then(|()| self.checks.notices.apply(command, &applied.result, catalog));
+        let found = found.and_then(|()| self.checks.departures.apply(&applied.result, catalog));
         self.expect(found);
         if let Ok(Reply::Grant(grant)) = &applied.result {
             self.checks.bytes.granted(grant);
@@ -94,14 +167,7 @@ impl World {
         if let Action::Recovered { lengths } = &command.action {
             self.checks.bytes.recovered(lengths);
         }
-        let found = self.check_copied(command);
-        self.expect(found);
-        self.count_losses(command);
-        self.check_deadlines(command);
-        self.checks.applied += 1;
-        if self.checks.applied.is_multiple_of(AUDIT_EVERY) {
-            self.audit();
-        }
+        self.count_losses(command, &applied.result);
     }
 
     /// Looks at everything.
@@ -111,7 +177,7 @@ impl World {
             .and_then(|()| self.check_names())
             .and_then(|()| loss::check(self))
             .and_then(|()| self.check_exposure())
-            .and_then(|()| self.check_copies_held());
+            .and_then(|()| self.check_copies_held(false));
         self.expect(found);
     }
 
@@ -136,6 +202,8 @@ impl World {
         let slack = 100_000 + self.plan.turn_micros_max * 2;
         // A clock that jumped must be given the time to be seen.
         let since = self.namenode.started_at.max(self.skewed_at[Place::Namenode.index()]);
+        // What is due is tried again when the journal takes changes again.
+        let since = since.max(self.namenode.disk.refused_at + 200_000);
         if self.now < since + slack {
             return;
         }
@@ -160,6 +228,7 @@ impl World {
         request: &Request,
         answer: &Result<Reply, Refusal>,
     ) {
+        let request = request.inner();
         if let (Request::Manage { holder, .. }, Ok(_)) = (request, answer) {
             self.checks.blocks.holder = Some(*holder);
         }
@@ -210,6 +279,7 @@ impl World {
                     | Refusal::SecondWriter { .. }
                     | Refusal::QuotaPassed { .. }
                     | Refusal::Full { .. }
+                    | Refusal::ReserveKept { .. }
                     | Refusal::RetryAfter { .. }
             )
         };

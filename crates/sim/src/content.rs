@@ -44,6 +44,11 @@ impl Content {
         Self(Rc::new(runs))
     }
 
+    /// Returns bytes that nobody has written, as many as these.
+    pub(crate) fn rotten(&self) -> Self {
+        Self::of(Run { session: u32::MAX, offset: 0, bytes: self.bytes() })
+    }
+
     /// Returns a part; shorter where the bytes end.
     pub(crate) fn part(&self, offset: u32, bytes: u32) -> Self {
         let (from, to) = (u64::from(offset), u64::from(offset) + u64::from(bytes));

@@ -1,34 +1,47 @@
 //! The simulated datanode: the shell around the block table that the real one has, over symbolic
 //! bytes.
 
+mod damage;
+mod member;
+mod notices;
+mod push;
+mod report;
+
 use std::collections::BTreeMap;
 
 use sanderling_core::catalog::allocated_bytes;
+use sanderling_core::datanode::{Damages, Member, Report};
 use sanderling_core::fence::{
     BlockTable, StoreAdmission, StoreRequest, WriteAdmission, WriteRequest, WriteTicket,
 };
-use sanderling_protocol::message::{Heartbeat, Register};
-use sanderling_protocol::node::{Load, Policy, TierCapacity};
 use sanderling_protocol::order::{HeldBlock, PushMove, Pushed};
 use sanderling_protocol::{
-    BlockId, Epoch, Millis, NodeId, NodeSelector, Nonce, Order, OrderReply, Refusal, Reply,
-    Request, Tier,
+    BlockId, Epoch, Instant, Millis, NodeId, Nonce, Order, OrderReply, Refusal, Request, Term, Tier,
 };
 
+use self::damage::Rot;
+use self::member::member;
 use crate::Broken;
 use crate::content::Content;
 use crate::event::{DatanodeCall, Purpose, Timer};
 use crate::plan::Plan;
 use crate::random::Random;
-use crate::wire::{Answer, Ask, DataAnswer, DataAsk, Place, address, data, meta};
+use crate::wire::{Answer, Ask, DataAnswer, DataAsk, Place, data};
 use crate::world::World;
 
 /// One place for datanodes and the process that is in it.
 #[derive(Debug)]
 pub(crate) struct Datanode {
-    pub(crate) nonce: Nonce,
-    /// `None` until it has registered.
+    /// The term of the namenode that has taken a whole block report last.
+    pub(crate) reported_in: Option<Term>,
+    pub(crate) member: Member,
+    /// What the member is; `None` until it has registered.
     pub(crate) node: Option<NodeId>,
+    /// The namenode's process over whose connection it registered.
+    connected: Option<u32>,
+    /// The block report that is under way.
+    report: Option<Report>,
+    damages: Damages,
     pub(crate) table: BlockTable<Content>,
     pub(crate) capacity: [u64; 2],
     pub(crate) used: [u64; 2],
@@ -36,15 +49,17 @@ pub(crate) struct Datanode {
     works: BTreeMap<u64, Work>,
     pushes: BTreeMap<u64, PushJob>,
     next_number: u64,
-    policy: Policy,
-    fence_orders: u64,
-    heartbeat: Millis,
+    /// When its own agent saw a notice.
+    noticed_at: Option<u64>,
     link_free_at: u64,
     has_pushed: bool,
     pub(crate) slow_until: u64,
     pub(crate) slow_micros: u64,
     /// Whether fences are acknowledged and not kept: one of the deliberate mistakes.
     pub(crate) is_fence_off: bool,
+    pub(crate) rot: Rot,
+    /// Block reports so far.
+    reports: u32,
     random: Random,
 }
 
@@ -70,12 +85,6 @@ const CALL_MILLIS: u64 = 1500;
 /// Time of one push to the target.
 const PUSH_MILLIS: u64 = 2000;
 
-/// Time between two block reports: shorter than in real life, so that races with them show.
-const REPORT_MICROS: u64 = 1_500_000;
-
-/// How long a node whose notice has passed waits before it joins again.
-const REJOIN_MICROS: u64 = 3_000_000;
-
 const fn index(tier: Tier) -> usize {
     match tier {
         Tier::Dram => 0,
@@ -87,8 +96,12 @@ const fn index(tier: Tier) -> usize {
 impl Datanode {
     pub(crate) fn new(plan: &Plan, slot: u8) -> Self {
         Self {
-            nonce: Nonce(0),
+            reported_in: None,
+            member: member(Nonce(0)),
             node: None,
+            connected: None,
+            report: None,
+            damages: Damages::default(),
             table: BlockTable::default(),
             capacity: [plan.dram_bytes, plan.disk_bytes],
             used: [0; 2],
@@ -96,25 +109,25 @@ impl Datanode {
             works: BTreeMap::new(),
             pushes: BTreeMap::new(),
             next_number: 0,
-            policy: Policy::Active,
-            fence_orders: 0,
-            heartbeat: Millis(500),
+            noticed_at: None,
             link_free_at: 0,
             has_pushed: false,
             slow_until: 0,
             slow_micros: 0,
             is_fence_off: false,
+            rot: Rot::default(),
+            reports: 0,
             random: Random::new(plan.seed, 100 + u64::from(slot)),
         }
     }
 
     fn wipe(&mut self) {
         let _ = self.table.wipe();
+        self.rot = Rot::default();
+        self.damages.forget();
         self.room.clear();
         self.used = [0; 2];
-        self.node = None;
-        self.policy = Policy::Active;
-        self.fence_orders += 1;
+        self.noticed_at = None;
     }
 
     /// Accounts a block of that length; refuses what does not fit.
@@ -143,17 +156,19 @@ impl Datanode {
         if self.table.stage(block).is_some() {
             return;
         }
+        self.rot.is_gone(block);
         if let Some((tier, bytes)) = self.room.remove(&block) {
             self.used[index(tier)] -= bytes;
         }
     }
 
-    fn set_policy(&mut self, policy: Policy) {
-        self.policy = policy;
-        if policy.takes_blocks() || self.is_fence_off {
-            self.table.unfence_node();
-        } else {
+    /// Brings up to date what depends on the member.
+    fn follow_member(&mut self) {
+        self.node = self.member.node();
+        if self.member.standing().is_fenced() && !self.is_fence_off {
             self.table.fence_node();
+        } else {
+            self.table.unfence_node();
         }
     }
 
@@ -173,40 +188,15 @@ impl World {
     pub(crate) fn datanode_start(&mut self, slot: u8) {
         let datanode = &mut self.datanodes[usize::from(slot)];
         datanode.wipe();
+        datanode.member = member(Nonce(datanode.random.next()));
+        (datanode.connected, datanode.report) = (None, None);
+        datanode.damages = Damages::default();
         datanode.works.clear();
         datanode.pushes.clear();
-        datanode.nonce = Nonce(datanode.random.next());
         datanode.link_free_at = 0;
         datanode.has_pushed = false;
-        self.datanode_register(slot);
-    }
-
-    fn datanode_register(&mut self, slot: u8) {
-        let egress = self.plan.background.tells_egress.then_some(self.plan.link_bytes_per_second);
-        let datanode = &self.datanodes[usize::from(slot)];
-        let larger = if self.broken == Some(Broken::CapacityIgnored) { 1000 } else { 1 };
-        let tiers = [Tier::Dram, Tier::Disk]
-            .into_iter()
-            .map(|tier| TierCapacity { tier, bytes: datanode.capacity[index(tier)] * larger })
-            .filter(|tier| tier.bytes > 0)
-            .collect();
-        let register = Register {
-            cluster: None,
-            nonce: datanode.nonce,
-            name: String::new(),
-            address: address(slot),
-            http_address: String::new(),
-            host: address(slot),
-            tiers,
-            notice_min: self.plan.notice_millis_min.map(Millis),
-            egress_bytes_per_second: egress,
-        };
-        let fence_orders = datanode.fence_orders;
-        self.datanode_call(
-            slot,
-            Request::Register(register),
-            DatanodeCall::Register { fence_orders },
-        );
+        datanode.follow_member();
+        self.datanode_step(slot);
     }
 
     fn datanode_call(&mut self, slot: u8, request: Request, call: DatanodeCall) {
@@ -214,43 +204,10 @@ impl World {
         self.call(Place::Datanode(slot), Place::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
     }
 
-    fn datanode_beat(&mut self, slot: u8) {
-        let datanode = &self.datanodes[usize::from(slot)];
-        let Some(node) = datanode.node else { return self.datanode_register(slot) };
-        let measured = if datanode.has_pushed { self.plan.link_bytes_per_second } else { 0 };
-        let load = Load {
-            blocks: datanode.table.blocks(),
-            pushed_bytes_per_second: measured,
-            dram_used_bytes: datanode.used[0],
-            disk_used_bytes: datanode.used[1],
-            ..Load::default()
-        };
-        let heartbeat = Heartbeat { node, nonce: datanode.nonce, load };
-        let fence_orders = datanode.fence_orders;
-        self.datanode_call(
-            slot,
-            Request::Heartbeat(heartbeat),
-            DatanodeCall::Heartbeat { fence_orders },
-        );
-    }
-
-    pub(crate) fn datanode_report(&mut self, slot: u8) {
-        let datanode = &self.datanodes[usize::from(slot)];
-        let Some(node) = datanode.node else { return };
-        let blocks = datanode.table.list(BlockId(0), usize::MAX);
-        if !blocks.is_empty() {
-            let request = Request::BlockReport { node, blocks: blocks.clone() };
-            self.datanode_call(slot, request, DatanodeCall::Report(blocks));
-        }
-    }
-
     pub(crate) fn datanode_timer(&mut self, slot: u8, timer: Timer) {
         match timer {
-            Timer::Heartbeat => self.datanode_beat(slot),
-            Timer::Report => {
-                self.datanode_report(slot);
-                self.set_timer(Place::Datanode(slot), REPORT_MICROS, Timer::Report);
-            }
+            Timer::Round => self.datanode_step(slot),
+            Timer::Damage => self.datanode_tell_damage(slot),
             Timer::Work(number) => self.datanode_finish(slot, number),
             Timer::Send(number) => self.datanode_send_pushes(slot, number),
             _ => {}
@@ -263,30 +220,11 @@ impl World {
         call: DatanodeCall,
         answer: Option<Answer>,
     ) {
-        let place = Place::Datanode(slot);
         match call {
-            DatanodeCall::Register { fence_orders } => {
-                self.datanode_registered(slot, fence_orders, answer);
-            }
-            DatanodeCall::Heartbeat { fence_orders } => {
-                let datanode = &mut self.datanodes[usize::from(slot)];
-                match meta(answer) {
-                    Some(Ok(Reply::Heartbeat(reply))) => {
-                        if datanode.fence_orders == fence_orders {
-                            datanode.set_policy(reply.policy);
-                        }
-                        let micros = datanode.heartbeat.0 * 1000;
-                        self.set_timer(place, micros, Timer::Heartbeat);
-                    }
-                    Some(Err(Refusal::NodeGone { .. })) => self.datanode_gone(slot),
-                    _ => self.datanode_register(slot),
-                }
-            }
-            DatanodeCall::Report(reported) => {
-                if let Some(Ok(Reply::Drop { blocks })) = meta(answer) {
-                    self.datanode_drop_reported(slot, &reported, &blocks);
-                }
-            }
+            DatanodeCall::Register(asked) => self.datanode_registered(slot, asked, answer),
+            DatanodeCall::Heartbeat(asked) => self.datanode_beaten(slot, asked, answer),
+            DatanodeCall::Held => self.datanode_held(slot, answer),
+            DatanodeCall::Expected => self.datanode_expected(slot, answer),
             DatanodeCall::Push { job, index, length } => {
                 let result = match data(answer) {
                     Some(Ok(_)) => Ok(Pushed { length }),
@@ -298,61 +236,13 @@ impl World {
                 };
                 self.datanode_pushed(slot, job, index, result);
             }
-            DatanodeCall::Notice => {}
-        }
-    }
-
-    fn datanode_registered(&mut self, slot: u8, fence_orders: u64, answer: Option<Answer>) {
-        let place = Place::Datanode(slot);
-        let datanode = &mut self.datanodes[usize::from(slot)];
-        match meta(answer) {
-            Some(Ok(Reply::Registered(registered))) => {
-                datanode.heartbeat = registered.heartbeat;
-                let is_new = datanode.node.is_none();
-                if !is_new && datanode.node != Some(registered.node) {
-                    // Known by another id now: what is here belongs to nobody.
-                    datanode.wipe();
-                }
-                datanode.node = Some(registered.node);
-                if datanode.fence_orders == fence_orders || is_new {
-                    datanode.set_policy(registered.policy);
-                }
-                let micros = datanode.heartbeat.0 * 1000;
-                self.set_timer(place, micros, Timer::Heartbeat);
-                if is_new {
-                    self.set_timer(place, 100, Timer::Report);
+            DatanodeCall::Say { said, is_round } => {
+                self.datanode_said(slot, *said, answer);
+                if is_round {
+                    self.datanode_repeated(slot);
                 }
             }
-            Some(Err(Refusal::NodeGone { .. })) => self.datanode_gone(slot),
-            _ => self.set_timer(place, 250_000, Timer::Heartbeat),
-        }
-    }
-
-    /// The namenode gave this incarnation up: another begins, unless the machine is about to go.
-    fn datanode_gone(&mut self, slot: u8) {
-        let datanode = &mut self.datanodes[usize::from(slot)];
-        let was_noticed = datanode.policy != Policy::Active || datanode.table.is_fenced();
-        datanode.wipe();
-        datanode.nonce = Nonce(datanode.random.next());
-        if was_noticed {
-            // What is placed on it now would go with it.
-            self.set_timer(Place::Datanode(slot), REJOIN_MICROS, Timer::Heartbeat);
-        } else {
-            self.datanode_register(slot);
-        }
-    }
-
-    fn datanode_drop_reported(&mut self, slot: u8, reported: &[HeldBlock], unwanted: &[BlockId]) {
-        if self.broken == Some(Broken::DropForgotten) {
-            return;
-        }
-        let datanode = &mut self.datanodes[usize::from(slot)];
-        for reported in reported.iter().filter(|held| unwanted.contains(&held.block)) {
-            // What came since the report was made is not what the namenode spoke of.
-            let held = datanode.held(reported.block);
-            if held.is_some_and(|held| held.epoch == reported.epoch) {
-                datanode.drop_block(reported.block, reported.epoch);
-            }
+            DatanodeCall::Damage(report) => self.datanode_told_damage(slot, &report, answer),
         }
     }
 
@@ -386,6 +276,7 @@ impl World {
         if let Some(answer) = answer {
             self.reply(Place::Datanode(slot), from, call, Answer::Data(answer));
         }
+        self.datanode_tell_damage(slot);
     }
 
     fn datanode_read(
@@ -396,11 +287,14 @@ impl World {
         offset: u32,
         bytes: u32,
     ) -> Result<DataAnswer, Refusal> {
-        let datanode = &self.datanodes[usize::from(slot)];
+        let is_served = self.broken == Some(Broken::DamageServed);
+        let datanode = &mut self.datanodes[usize::from(slot)];
+        let is_rotten = if is_served { datanode.rot.has(block) } else { datanode.meet(block) };
         let epoch =
             if self.broken == Some(Broken::ReadIgnoresEpoch) { Epoch(u32::MAX) } else { epoch };
         let found = datanode.table.admit_read(block, epoch, u64::from(offset), bytes)?;
         let content = found.map(|whole| whole.part(offset, bytes)).unwrap_or_default();
+        let content = if is_rotten { content.rotten() } else { content };
         let held = datanode.held(block).map_or(Epoch(0), |held| held.epoch);
         Ok(DataAnswer::Bytes { content, held })
     }
@@ -507,6 +401,8 @@ impl World {
                 let result = room.and_then(|()| datanode.table.stored(&request, content));
                 if result.is_err() {
                     datanode.give_back(request.block, before);
+                } else {
+                    datanode.rot.is_gone(request.block);
                 }
                 (from, call, result.map(|()| DataAnswer::Stored))
             }
@@ -524,16 +420,10 @@ impl World {
     ) -> Option<Result<DataAnswer, Refusal>> {
         let datanode = &mut self.datanodes[usize::from(slot)];
         let reply = match order {
-            Order::FenceNode { .. } => {
-                datanode.fence_orders += 1;
-                if !datanode.is_fence_off {
-                    datanode.table.fence_node();
-                }
-                OrderReply::Done
-            }
-            Order::UnfenceNode => {
-                datanode.fence_orders += 1;
-                datanode.table.unfence_node();
+            Order::FenceNode { .. } | Order::UnfenceNode => {
+                let is_fenced = matches!(order, Order::FenceNode { .. });
+                datanode.member.standing_mut().order(Instant(self.now), is_fenced);
+                datanode.follow_member();
                 OrderReply::Done
             }
             // No simulated node has the object tier.
@@ -567,121 +457,13 @@ impl World {
             Order::ListBlocks { after, limit } => {
                 OrderReply::Blocks(datanode.table.list(after, limit as usize))
             }
+            Order::Verify { .. } => OrderReply::Verified(Vec::new()),
             Order::Push { moves } => {
                 self.datanode_push(slot, from, call, moves);
                 return None;
             }
         };
         Some(Ok(DataAnswer::Order(reply)))
-    }
-
-    /// Fences each block and sends it to its target.
-    fn datanode_push(&mut self, slot: u8, from: Place, call: u64, moves: Vec<PushMove>) {
-        let life = self.lives[Place::Datanode(slot).index()];
-        let datanode = &mut self.datanodes[usize::from(slot)];
-        let mut results = vec![None; moves.len()];
-        let mut waiting = vec![None; moves.len()];
-        let mut bytes_in_all = 0;
-        let mut found = Ok(());
-        for (index, one) in moves.into_iter().enumerate() {
-            found = found.and_then(|()| self.checks.blocks.pushed(&one, self.namenode.catalog()));
-            let before = datanode.is_fence_off.then(|| datanode.table.clone());
-            match datanode.table.admit_push(one.block, one.from_epoch) {
-                Err(refusal) => results[index] = Some(Err(refusal)),
-                Ok(admitted) => {
-                    self.checks.bytes.fenced(slot, life, one.block, admitted.length);
-                    match admitted.bytes {
-                        None => results[index] = Some(Ok(Pushed { length: admitted.length })),
-                        Some(content) => {
-                            let content = content.part(0, content.bytes().min(one.bytes_max));
-                            bytes_in_all += u64::from(content.bytes());
-                            waiting[index] = Some((one, content));
-                        }
-                    }
-                }
-            }
-            if let Some(before) = before {
-                datanode.table = before;
-            }
-        }
-        datanode.next_number += 1;
-        let number = datanode.next_number;
-        self.expect(found);
-        let datanode = &mut self.datanodes[usize::from(slot)];
-        datanode.has_pushed |= bytes_in_all > 0;
-        datanode.pushes.insert(number, PushJob { from, call, results, waiting });
-        let rate = if self.is_calm { 1 << 30 } else { self.plan.link_bytes_per_second };
-        let begin = datanode.link_free_at.max(self.now);
-        datanode.link_free_at = begin + bytes_in_all * 1_000_000 / rate;
-        let micros = datanode.link_free_at - self.now;
-        self.set_timer(Place::Datanode(slot), micros, Timer::Send(number));
-    }
-
-    fn datanode_send_pushes(&mut self, slot: u8, job: u64) {
-        let datanode = &mut self.datanodes[usize::from(slot)];
-        let Some(push) = datanode.pushes.get_mut(&job) else { return };
-        let waiting = std::mem::take(&mut push.waiting);
-        for (index, one) in waiting.into_iter().enumerate() {
-            let Some((one, content)) = one else { continue };
-            let Some(target) = Place::at(&one.address) else { continue };
-            let length = content.bytes();
-            let request = StoreRequest {
-                block: one.block,
-                epoch: one.to_epoch,
-                tier: one.tier,
-                bytes: length,
-            };
-            let purpose = Purpose::Datanode(slot, DatanodeCall::Push { job, index, length });
-            let ask = Ask::Data(one.to, DataAsk::Store(request, content));
-            self.call(Place::Datanode(slot), target, ask, PUSH_MILLIS, purpose);
-        }
-        self.datanode_answer_push(slot, job);
-    }
-
-    fn datanode_pushed(
-        &mut self,
-        slot: u8,
-        job: u64,
-        index: usize,
-        result: Result<Pushed, Refusal>,
-    ) {
-        let datanode = &mut self.datanodes[usize::from(slot)];
-        if let Some(push) = datanode.pushes.get_mut(&job) {
-            push.results[index] = Some(result);
-        }
-        self.datanode_answer_push(slot, job);
-    }
-
-    fn datanode_answer_push(&mut self, slot: u8, job: u64) {
-        let datanode = &mut self.datanodes[usize::from(slot)];
-        let is_done =
-            datanode.pushes.get(&job).is_some_and(|push| push.results.iter().all(Option::is_some));
-        if !is_done {
-            return;
-        }
-        let push = datanode.pushes.remove(&job).expect("it was there just now");
-        let results = push.results.into_iter().flatten().collect();
-        let answer = Answer::Data(Ok(DataAnswer::Order(OrderReply::Pushed(results))));
-        self.reply(Place::Datanode(slot), push.from, push.call, answer);
-    }
-
-    /// The machine's own agent tells the namenode of a notice.
-    pub(crate) fn datanode_own_notice(&mut self, slot: u8, deadline_millis: u64) {
-        let Some(node) = self.datanodes[usize::from(slot)].node else { return };
-        let request = Request::Notice {
-            node: NodeSelector::from(node),
-            deadline_millis: deadline_millis.cast_signed(),
-            reason: "sigterm".to_owned(),
-        };
-        self.datanode_call(slot, request, DatanodeCall::Notice);
-    }
-
-    /// The machine's own agent tells the namenode that its cloud recommends to leave it.
-    pub(crate) fn datanode_own_risk(&mut self, slot: u8) {
-        let Some(node) = self.datanodes[usize::from(slot)].node else { return };
-        let (node, reason) = (NodeSelector::from(node), "rebalance recommendation".to_owned());
-        let request = Request::Recommend { node, reason, is_withdrawn: false };
-        self.datanode_call(slot, request, DatanodeCall::Notice);
     }
 }
 

@@ -3,10 +3,11 @@
 use std::cmp::Ordering;
 
 use sanderling_core::catalog::DatanodeOrder;
+use sanderling_core::datanode::{Asked, DamageReport};
+use sanderling_core::notices::Saying;
 use sanderling_core::relocation::CallId;
 use sanderling_protocol::message::BlockLength;
-use sanderling_protocol::order::HeldBlock;
-use sanderling_protocol::{NodeId, Request};
+use sanderling_protocol::{Instant, NodeId, Request};
 
 use crate::eager::EagerCall;
 use crate::wire::{Message, Place};
@@ -46,8 +47,8 @@ pub(crate) enum Event {
 /// What a timer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timer {
-    Heartbeat,
-    Report,
+    Round,
+    Damage,
     Work(u64),
     Send(u64),
     Turn,
@@ -69,16 +70,29 @@ pub(crate) enum Purpose {
     Manager(u8, ManagerCall),
     Writer(u8, WriterCall),
     Reader(u8, ReaderCall),
+    Caller(u8, CallerCall),
     Admin(AdminCall),
 }
 
 #[derive(Debug)]
 pub(crate) enum DatanodeCall {
-    Register { fence_orders: u64 },
-    Heartbeat { fence_orders: u64 },
-    Report(Vec<HeldBlock>),
-    Push { job: u64, index: usize, length: u32 },
-    Notice,
+    Register(Asked),
+    Heartbeat(Asked),
+    /// A page of a block report.
+    Held,
+    Push {
+        job: u64,
+        index: usize,
+        length: u32,
+    },
+    /// Something of a notice, said at that time; `is_round`: in its turn.
+    Say {
+        said: Box<(Instant, Saying)>,
+        is_round: bool,
+    },
+    Damage(DamageReport),
+    /// A page of what a block report is compared with.
+    Expected,
 }
 
 #[derive(Debug)]
@@ -120,8 +134,14 @@ pub(crate) enum ReaderCall {
 }
 
 #[derive(Debug)]
+pub(crate) struct CallerCall {
+    pub(crate) job: u32,
+}
+
+#[derive(Debug)]
 pub(crate) enum AdminCall {
-    Change,
+    /// Asked again a few times.
+    Change { request: Request, tries: u32 },
     /// Asked again until it is answered.
     Must(Request),
 }

@@ -30,13 +30,17 @@ impl World {
     pub(crate) fn fault(&mut self, index: usize) {
         let fault = self.plan.faults[index];
         self.log.event(self.now, 1, index as u64, || format!("FAULT {:?}", fault.kind));
-        let until = |millis: u64| self.now + millis * 1000;
+        let now = self.now;
+        let until = |millis: u64| now + millis * 1000;
         match fault.kind {
             FaultKind::KillDatanode { slot, down_millis } => self.kill_datanode(slot, down_millis),
             FaultKind::KillNamenode { down_millis, is_after_journal: true } => {
                 self.namenode.dies_after_journal = Some(down_millis);
             }
             FaultKind::KillNamenode { down_millis, .. } => self.kill(Place::Namenode, down_millis),
+            FaultKind::FreezeNamenode { millis } => {
+                self.namenode_freeze(millis);
+            }
             FaultKind::KillManager { manager, down_millis } => {
                 self.kill(Place::Manager(manager), down_millis);
             }
@@ -71,23 +75,26 @@ impl World {
                 self.admin_must(Request::Cancel { node: NodeSelector(address(slot)) });
             }
             FaultKind::Partition { half, millis, is_one_way } => {
-                let until = until(millis);
-                self.network.partition(half, is_one_way, until);
+                self.network.partition(half, is_one_way, until(millis));
             }
-            FaultKind::Clog { place, millis } => {
-                let until = until(millis);
-                self.network.clog(place, until);
-            }
+            FaultKind::OneWay { from, to, millis } => self.network.cut(from, to, until(millis)),
+            FaultKind::Clog { place, millis } => self.network.clog(place, until(millis)),
             FaultKind::SlowDisk { slot, micros, millis } => {
                 let until = until(millis);
                 let datanode = &mut self.datanodes[usize::from(slot)];
                 (datanode.slow_until, datanode.slow_micros) = (until, micros);
             }
-            FaultKind::ClockSkew { place, millis } => {
-                self.skews[usize::from(place)] += millis * 1000;
-                self.skewed_at[usize::from(place)] = self.now;
+            FaultKind::Rot { slot, number, damage, is_vanished } => {
+                self.rot(slot, number, damage, is_vanished);
             }
+            FaultKind::ClockSkew { place, millis } => self.step_clock(place, millis),
+            kind => self.directory_fault(kind),
         }
+    }
+
+    pub(crate) fn step_clock(&mut self, place: u8, millis: i64) {
+        self.skews[usize::from(place)] += millis * 1000;
+        self.skewed_at[usize::from(place)] = self.now;
     }
 
     fn notice(&mut self, slot: u8, deadline_millis: u64, is_own: bool) {
@@ -160,6 +167,7 @@ impl World {
             datanode.slow_until = 0;
         }
         self.namenode.dies_after_journal = None;
+        self.namenode.disk.calm();
         // Room for what must move, and somebody to move it.
         self.join(Some([400 << 20, 400 << 20]));
         self.at(self.now + SETTLE_MICROS, Event::Settle);
@@ -196,7 +204,7 @@ impl World {
     fn unsettled(&self) -> Option<(&'static str, String)> {
         let busy = |text: String| Some(("convergence", text));
         let is_down = |place: Place| !self.is_up[place.index()];
-        if is_down(Place::Namenode) {
+        if is_down(Place::Namenode) || self.namenode.frozen.end > self.now {
             return busy("the namenode is down".to_owned());
         }
         if let Some(number) = self.writers.iter().position(|writer| writer.job.is_some()) {
@@ -205,6 +213,9 @@ impl World {
         if let Some(number) = self.readers.iter().position(|reader| reader.job.is_some()) {
             return busy(format!("reader{number} still reads"));
         }
+        if let Some(number) = self.callers.iter().position(|caller| caller.job.is_some()) {
+            return busy(format!("caller{number} still waits"));
+        }
         let catalog = self.namenode.catalog();
         for node in catalog.node_ids(false) {
             let Some((policy, _)) = catalog.node_policy(node) else { continue };
@@ -212,13 +223,45 @@ impl World {
             if policy.is_draining() {
                 return busy(format!("node {node} drains and holds {homes} blocks"));
             }
-            if !self.datanodes.iter().any(|datanode| datanode.node == Some(node)) {
+            // Who was just killed still has its name, until the namenode finds out.
+            let mut places = self.datanodes.iter().zip(0_u8..);
+            let is_there = places.any(|(datanode, slot)| {
+                datanode.node == Some(node) && self.is_up[Place::Datanode(slot).index()]
+            });
+            if !is_there {
                 return busy(format!("nobody is node {node}"));
             }
             if policy == Policy::Drained && deadline.is_some() {
                 return busy(format!("node {node} waits for its deadline"));
             }
         }
+        if let Err(undeclared) = self.check_damage_declared() {
+            return Some(undeclared);
+        }
+        if let Some(waiting) = self.not_reported() {
+            return busy(waiting);
+        }
+        if self.statistics.lost_ends > 0
+            && let Err(lost) = self.check_lost_end().and_then(|()| self.check_copies_held(true))
+        {
+            return Some(lost);
+        }
         self.unsettled_blocks().or_else(|| self.unsettled_background())
+    }
+
+    /// Names a datanode whose blocks a namenode that has lost its end does not know yet: what the
+    /// end had moved is found with the next block report.
+    fn not_reported(&self) -> Option<String> {
+        if self.statistics.lost_ends == 0 {
+            return None;
+        }
+        let term = self.namenode.catalog().position().map(|place| place.term);
+        let mut places = self.datanodes.iter().zip(0_u8..);
+        let (datanode, slot) = places.find(|(datanode, slot)| {
+            let is_node = datanode.node.is_some() && self.is_up[Place::Datanode(*slot).index()];
+            is_node && datanode.reported_in != term
+        })?;
+        let place = Place::Datanode(slot);
+        Some(format!("{place} has reported in {:?}, not in {term:?}", datanode.reported_in))
     }
 }

@@ -9,6 +9,7 @@ use sanderling_core::background::BackgroundConfig;
 use sanderling_core::manager::Manager;
 use sanderling_core::namenode::{Namenode, NamenodeConfig, Prepared};
 use sanderling_core::relocation::{Input, Output, RelocatorConfig};
+use sanderling_core::reserve::Departures;
 use sanderling_protocol::message::{
     Affinity, Attributes, BlockLength, Create, Heartbeat, MoveCandidate, Register,
 };
@@ -41,6 +42,7 @@ pub struct Fleet {
     manager: Manager,
     now: Instant,
     nodes: Vec<(NodeId, Nonce)>,
+    node_bytes: u64,
     files: u64,
 }
 
@@ -50,7 +52,19 @@ impl Fleet {
     /// # Errors
     /// The namenode's refusal of a node.
     pub fn new(nodes: u32) -> Result<Self, Refusal> {
-        let config = NamenodeConfig { ramp_up: Millis(0), ..NamenodeConfig::default() };
+        Self::of(nodes, NODE_BYTES, Departures::Unset)
+    }
+
+    /// Returns a fleet of so many nodes with so much memory, with room for so many departures.
+    ///
+    /// # Errors
+    /// The namenode's refusal of a node.
+    pub fn keeping(nodes: u32, node_bytes: u64, departures: u32) -> Result<Self, Refusal> {
+        Self::of(nodes, node_bytes, Departures::Fixed(departures))
+    }
+
+    fn of(nodes: u32, node_bytes: u64, departures: Departures) -> Result<Self, Refusal> {
+        let config = NamenodeConfig { ramp_up: Millis(0), departures, ..NamenodeConfig::default() };
         let mut background = BackgroundConfig::default();
         background.pace.ramp = Millis(0);
         // Whatever is moved has been written just now.
@@ -60,8 +74,12 @@ impl Fleet {
             manager: Manager::new(RelocatorConfig::default(), background),
             now: Instant(1_000_000),
             nodes: Vec::new(),
+            node_bytes,
             files: 0,
         };
+        if let Some(configure) = fleet.namenode.configure(fleet.now) {
+            fleet.namenode.apply(&configure).result?;
+        }
         let (name, lease) = ("fleet".to_owned(), Millis::from_secs(7 * 24 * 3600));
         fleet.ask(Request::Manage { holder: HOLDER, name, lease })?;
         fleet.add(nodes)?;
@@ -82,7 +100,7 @@ impl Fleet {
                 address: format!("node-{number}:1"),
                 http_address: String::new(),
                 host: format!("host-{number}"),
-                tiers: vec![TierCapacity { tier: Tier::Dram, bytes: NODE_BYTES }],
+                tiers: vec![TierCapacity { tier: Tier::Dram, bytes: self.node_bytes }],
                 notice_min: Some(Millis::from_secs(120)),
                 egress_bytes_per_second: Some(LINK_BYTES_PER_SECOND),
             };

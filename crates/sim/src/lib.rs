@@ -5,9 +5,13 @@
 
 mod admin;
 mod broken;
+mod caller;
 mod check;
+mod client;
 mod content;
 mod datanode;
+mod decides;
+mod disk;
 mod eager;
 mod event;
 mod fault;

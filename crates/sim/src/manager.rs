@@ -3,7 +3,7 @@
 use sanderling_core::Machine;
 use sanderling_core::background::Background;
 use sanderling_core::manager::Manager as Decisions;
-use sanderling_core::relocation::{Input, Output, RelocatorConfig};
+use sanderling_core::relocation::{Input, Output};
 use sanderling_protocol::message::MoveCandidate;
 use sanderling_protocol::{
     Epoch, Millis, NodeId, Nonce, Order, OrderReply, Refusal, Reply, Request,
@@ -41,7 +41,7 @@ impl Manager {
         background.exposure.is_on &= broken != Some(Broken::NeverCopied);
         background.rebalance.is_on &= broken != Some(Broken::NeverRebalanced);
         background.pace.yields_to_drains = broken != Some(Broken::BalanceIntoDrain);
-        let decisions = Decisions::new(RelocatorConfig::default(), background);
+        let decisions = Decisions::new(plan.limits.relocator.clone(), background);
         let under_way = UnderWay::default();
         Self { holder: Nonce(0), is_acting: false, decisions, under_way, wake_at: None }
     }
@@ -164,12 +164,19 @@ impl World {
         self.managers[usize::from(number)].holder
     }
 
-    /// Another manager acts: nothing that this one knew holds any more.
+    /// Another manager acts: nothing that this one knew holds any more. As in the server, the calls
+    /// of its decisions end with them: the next ones count theirs from the beginning again, and
+    /// would take the answers for their own.
     fn manager_stop(&mut self, number: u8) {
         let manager = &mut self.managers[usize::from(number)];
         if manager.is_acting {
             let holder = manager.holder;
             *manager = Manager { holder, ..Manager::new(&self.plan, self.broken) };
+            self.forget_calls(|purpose| match purpose {
+                Purpose::Manager(_, ManagerCall::Manage | ManagerCall::Eager(_)) => false,
+                Purpose::Manager(of, _) => *of == number,
+                _ => false,
+            });
         }
     }
 

@@ -8,17 +8,23 @@ mod copies;
 use std::collections::BTreeMap;
 
 use sanderling_core::catalog::{Action, Applied, Command};
-use sanderling_core::namenode::Prepared;
+use sanderling_core::namenode::{Prepared, Probe};
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
-use sanderling_protocol::message::{Create, MoveCommit, MoveProposal, MovePurpose, ObjectKind};
+use sanderling_protocol::message::{
+    Change, Create, Heartbeat, HeartbeatReply, Join, MoveCommit, MoveProposal, MovePurpose,
+    ObjectKind, Once,
+};
 use sanderling_protocol::{
-    BlockId, NodeId, Nonce, Order, OrderReply, Path, Policy, Refusal, Reply, Request, Tier,
+    BlockId, Instant, NodeId, Nonce, Order, OrderReply, Path, Policy, Refusal, Reply, Request, Tier,
 };
 
 use crate::Broken;
 use crate::event::{NamenodeCall, Purpose};
 use crate::wire::{Answer, DataAnswer, Place};
 use crate::world::World;
+
+/// How long an answer is given again by a namenode that keeps answers.
+const STALE_MICROS: u64 = 300_000;
 
 /// What the mistakes must remember.
 #[derive(Debug, Default)]
@@ -28,6 +34,8 @@ pub(crate) struct Mistakes {
     /// The tier of every move that was ever reserved.
     tiers: BTreeMap<(BlockId, NodeId), Tier>,
     copies: copies::CopyMistakes,
+    /// What was answered to callers, and when.
+    answered: BTreeMap<String, (u64, Result<Reply, Refusal>)>,
 }
 
 impl World {
@@ -35,11 +43,25 @@ impl World {
         self.broken == Some(broken)
     }
 
-    pub(crate) fn mistake_request(&mut self, mut request: Request) -> Request {
+    pub(crate) fn mistake_request(&mut self, request: Request) -> Request {
+        match request {
+            Request::Once(once) => {
+                let (request, _) = once.change.clone().into_parts();
+                let change = Change::new(self.mistake_plain_request(request));
+                Request::Once(Box::new(Once { change, ..*once }))
+            }
+            request => self.mistake_plain_request(request),
+        }
+    }
+
+    fn mistake_plain_request(&mut self, mut request: Request) -> Request {
         if self.is_broken(Broken::SecondWriter)
             && let Request::Append { path, writer } = &mut request
         {
             *writer = self.namenode.mistakes.writers.get(path).copied().unwrap_or(*writer);
+        }
+        if let Request::Join(join) = &mut request {
+            self.mistake_join(join);
         }
         if self.is_broken(Broken::CommitWithoutCompare)
             && let Request::Commit { moves, .. } = &mut request
@@ -106,6 +128,12 @@ impl World {
     }
 
     pub(crate) fn mistake_command(&mut self, mut command: Command) -> Command {
+        if self.is_broken(Broken::ChangedTwice)
+            && let Action::Once(once) = &mut command.action
+        {
+            // As if no answer was ever found under its sequence.
+            once.sequence += (self.namenode.commands() + 1) << 32;
+        }
         if let Action::Reserve { moves, .. } = &command.action {
             let tiers = moves.iter().map(|one| ((one.block, one.to), one.tier));
             self.namenode.mistakes.tiers.extend(tiers);
@@ -113,7 +141,7 @@ impl World {
         if self.is_broken(Broken::PlaceOnDraining)
             && let Action::Create { placed, .. }
             | Action::Append { placed, .. }
-            | Action::AddBlocks { placed, .. } = &mut command.action
+            | Action::AddBlocks { placed, .. } = command.action.inner_mut()
         {
             let catalog = self.namenode.catalog();
             let is_draining = |node: &NodeId| {
@@ -132,7 +160,7 @@ impl World {
     fn mistake_undrain(&mut self, command: &Command) -> Vec<Command> {
         let (Action::Create { placed, .. }
         | Action::Append { placed, .. }
-        | Action::AddBlocks { placed, .. }) = &command.action
+        | Action::AddBlocks { placed, .. }) = command.action.inner()
         else {
             return Vec::new();
         };
@@ -153,7 +181,7 @@ impl World {
     /// Returns the command that is taken for this one.
     fn mistake_other(&self, command: &Command) -> Option<Command> {
         let mut other = command.clone();
-        match (self.broken?, &mut other.action) {
+        match (self.broken?, other.action.inner_mut()) {
             (Broken::ConditionIgnored, Action::Create { request, .. }) => request.condition = None,
             (Broken::PartsSwapped, Action::Concat(request)) => request.parts.reverse(),
             _ => return None,
@@ -189,7 +217,7 @@ impl World {
         request: &Request,
         answer: Result<Reply, Refusal>,
     ) -> Result<Reply, Refusal> {
-        match (request, answer) {
+        match (request.inner(), answer) {
             (Request::Report, Ok(Reply::Report(mut report)))
                 if self.is_broken(Broken::LossNotReported) =>
             {
@@ -204,6 +232,25 @@ impl World {
         }
     }
 
+    /// Answers a caller what it would have been answered a while ago.
+    pub(crate) fn mistake_stale(
+        &mut self,
+        from: Place,
+        request: &Request,
+        answer: Result<Reply, Refusal>,
+    ) -> Result<Reply, Refusal> {
+        if !self.is_broken(Broken::StaleRead) || !matches!(from, Place::Caller(_)) {
+            return answer;
+        }
+        let now = self.now;
+        let answers = &mut self.namenode.mistakes.answered;
+        let (at, known) = answers.entry(format!("{request:?}")).or_insert((now, answer.clone()));
+        if *at + STALE_MICROS < now {
+            (*at, *known) = (now, answer);
+        }
+        known.clone()
+    }
+
     pub(crate) fn mistake_applied(
         &mut self,
         command: &Command,
@@ -213,7 +260,8 @@ impl World {
         if self.is_broken(Broken::SecondWriter)
             && let Ok(Reply::Grant(_)) = &applied.result
             && let Action::Append { path, writer, .. }
-            | Action::Create { request: Create { path, writer, .. }, .. } = &command.action
+            | Action::Create { request: Create { path, writer, .. }, .. } =
+                command.action.inner()
         {
             self.namenode.mistakes.writers.insert(path.clone(), *writer);
         }
@@ -248,7 +296,8 @@ impl World {
     }
 
     fn mistake_key_value(&mut self, command: &Command, applied: &Applied) {
-        let (Action::Seal { .. }, Ok(Reply::Stat(stat))) = (&command.action, &applied.result)
+        let (Action::Seal { .. }, Ok(Reply::Stat(stat))) =
+            (command.action.inner(), &applied.result)
         else {
             return;
         };
@@ -275,7 +324,10 @@ impl World {
         let (late, now) = (*late, self.clock(Place::Namenode));
         let whole = self.namenode.journal.clone();
         let ends = |command: &Command| {
-            matches!(command.action, Action::Tick | Action::NodeDead { .. } | Action::Register(_))
+            matches!(
+                command.action,
+                Action::Tick | Action::NodeDead { .. } | Action::Register(_) | Action::Join(_)
+            )
         };
         for place in (0..whole.len()).rev().filter(|place| ends(&whole[*place])).take(4) {
             let mut journal = whole.clone();
@@ -290,6 +342,62 @@ impl World {
             }
         }
         self.namenode.journal = whole;
+    }
+
+    /// A broken namenode counts the time in which it was stopped.
+    pub(crate) fn mistake_absence(&self, command: Command) -> Option<Command> {
+        let is_counted = self.broken == Some(Broken::AbsenceCounted);
+        (!is_counted).then_some(command)
+    }
+
+    /// A broken namenode begins with the numbers that its log ends with.
+    pub(crate) fn mistake_begun(&self, mut begun: Vec<Command>) -> Vec<Command> {
+        for command in &mut begun {
+            if let Action::BeginTerm { skip, .. } = &mut command.action
+                && self.is_broken(Broken::NumbersReused)
+            {
+                *skip = 0;
+            }
+        }
+        begun
+    }
+
+    /// A broken namenode takes its machine's clock as it is.
+    pub(crate) fn mistake_clock(&self, wall: Instant) -> Option<Instant> {
+        self.is_broken(Broken::ClockStepTaken).then_some(wall)
+    }
+
+    /// What a broken namenode hears of a datanode that joins.
+    fn mistake_join(&self, join: &mut Join) {
+        if self.is_broken(Broken::LostEndIgnored) {
+            join.seen = None;
+        }
+        if self.is_broken(Broken::TermIgnored)
+            && let Some(seen) = &mut join.seen
+            && let Some(here) = self.namenode.catalog().position()
+        {
+            seen.term = here.term;
+        }
+    }
+
+    /// A broken namenode answers a heartbeat and does not count it.
+    pub(crate) fn mistake_beat(&self, request: &Request) -> Option<Result<Reply, Refusal>> {
+        let Request::Beat(Heartbeat { node, .. }) = request else { return None };
+        if !self.is_broken(Broken::LiveNodeIgnored) {
+            return None;
+        }
+        let (now, catalog) = (self.clock(Place::Namenode), self.namenode.catalog());
+        let (policy, _) = catalog.node_policy(*node)?;
+        let (deadline, home_blocks) = catalog.node_deadline(*node);
+        let deadline_in = deadline.map(|at| now.until(at));
+        let heartbeat = HeartbeatReply { policy, deadline_in, home_blocks };
+        let is_gone = policy == Policy::Gone;
+        (!is_gone).then(|| Ok(Reply::Beat { heartbeat, position: catalog.position() }))
+    }
+
+    /// A broken namenode takes a probe that was answered for one that was not.
+    pub(crate) fn mistake_probe(&self, outcome: Probe) -> Probe {
+        if self.is_broken(Broken::LiveNodeIgnored) { Probe::Timeout } else { outcome }
     }
 
     /// What a broken namenode forgets between two processes.

@@ -6,15 +6,19 @@
 //! answered.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use sanderling_core::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
 use sanderling_core::membership::Probe;
-use sanderling_core::namenode::{Namenode, NamenodeConfig, Prepared};
-use sanderling_protocol::frame::{decode_body, encode_body};
+use sanderling_core::namenode::{Namenode, NamenodeConfig, Turns, start_time};
+use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::{
-    ClusterId, Instant, Millis, NodeId, Order, OrderReply, Policy, Refusal, Reply, Request,
+    ClusterId, Instant, Millis, NodeId, Order, OrderReply, Policy, Refusal, Reply, Request, Term,
 };
 
+use crate::Broken;
+use crate::client::key;
+use crate::disk::{Disk, Snapshot};
 use crate::event::{NamenodeCall, Purpose, Timer};
 use crate::mistake::Mistakes;
 use crate::plan::Plan;
@@ -29,15 +33,27 @@ pub(crate) struct NamenodeHost {
     pub(crate) machine: Namenode,
     config: NamenodeConfig,
     /// The catalog as last written to disk, and how many records it has seen.
-    snapshot: (Vec<u8>, usize),
+    pub(crate) snapshot: Snapshot,
+    /// The format that snapshots are written in.
+    pub(crate) format: u32,
+    pub(crate) disk: Disk,
     pub(crate) journal: Vec<Command>,
     /// Records of the journal that no process has applied: the last one died before.
-    unapplied: usize,
-    inbox: Vec<Work>,
-    is_turn_set: bool,
+    pub(crate) unapplied: usize,
+    pub(crate) inbox: Vec<Work>,
+    pub(crate) is_turn_set: bool,
+    pub(crate) turns: Turns,
     wake_at: Option<u64>,
     lanes: BTreeMap<(NodeId, bool), Lane>,
     pub(crate) started_at: u64,
+    /// What its clock showed then; from there it never steps.
+    clock_base: Instant,
+    /// When the process was, or is, stopped.
+    pub(crate) frozen: Range<u64>,
+    /// Until when it has looked at what comes.
+    pub(crate) looked_until: u64,
+    /// How long a namenode has served, and until when that is counted.
+    served_micros: (u64, u64),
     pub(crate) mistakes: Mistakes,
     /// Whether the process dies after its next write to the journal.
     pub(crate) dies_after_journal: Option<u64>,
@@ -46,7 +62,7 @@ pub(crate) struct NamenodeHost {
 
 /// Something for the next turn.
 #[derive(Debug)]
-enum Work {
+pub(crate) enum Work {
     Ask { from: Place, call: u64, request: Request },
     Ordered(Box<DatanodeOrder>, Option<OrderReply>),
     Probed(NodeId, Probe),
@@ -60,16 +76,10 @@ struct Lane {
     tries: u32,
 }
 
-/// Whose command it is.
-type Origin = Option<(Place, u64, Request)>;
-
 const CLUSTER: ClusterId = ClusterId(7);
 
 /// Time of one order.
 const ORDER_MILLIS: u64 = 2000;
-
-/// Time of one probe.
-const PROBE_MILLIS: u64 = 500;
 
 impl NamenodeHost {
     pub(crate) fn new(plan: &Plan) -> Self {
@@ -78,21 +88,31 @@ impl NamenodeHost {
             placement_seed: plan.seed,
             ramp_up: plan.background.ramp,
             preemption: plan.preemption.clone(),
+            departures: plan.departures,
+            limits: plan.limits.catalog,
             ..NamenodeConfig::default()
         };
         let machine = Namenode::new(config.clone(), CLUSTER);
-        let snapshot = (encode_body(machine.catalog()), 0);
+        let format = if plan.begins_old { Catalog::FORMAT_MIN } else { Catalog::FORMAT };
+        let snapshot = Snapshot::of(machine.catalog(), format, 0);
         Self {
             machine,
             config,
             snapshot,
+            format: Catalog::FORMAT,
+            disk: Disk::new(plan.sync),
             journal: Vec::new(),
             unapplied: 0,
             inbox: Vec::new(),
             is_turn_set: false,
+            turns: Turns::new(Instant(0)),
             wake_at: None,
             lanes: BTreeMap::new(),
             started_at: 0,
+            clock_base: Instant(0),
+            frozen: 0..0,
+            looked_until: 0,
+            served_micros: (0, 0),
             mistakes: Mistakes::default(),
             dies_after_journal: None,
             random: Random::new(plan.seed, 6),
@@ -107,20 +127,29 @@ impl NamenodeHost {
         self.journal.len() as u64
     }
 
+    /// Returns the namenode of an empty log.
+    pub(crate) fn anew(&self) -> Namenode {
+        Namenode::new(self.config.clone(), CLUSTER)
+    }
+
     /// Replays the journal over the snapshot.
-    pub(crate) fn replay(&self, now: Instant) -> Namenode {
-        let catalog = decode_body(&self.snapshot.0).expect("what was written can be read");
-        let mut machine = Namenode::restore(self.config.clone(), catalog, now);
-        for command in &self.journal[self.snapshot.1..] {
+    fn replay(&self) -> Namenode {
+        let catalog = self.snapshot.read();
+        let mut machine = Namenode::restore(self.config.clone(), catalog, Instant(0));
+        for command in &self.journal[self.snapshot.records..] {
             let _ = machine.apply(command);
         }
-        machine.resume(now);
         machine
+    }
+
+    /// Returns what its clock shows.
+    pub(crate) fn clock(&self, now: u64) -> Instant {
+        Instant(self.clock_base.0 + (now - self.started_at))
     }
 
     /// Replays the whole journal from its beginning.
     pub(crate) fn replay_all(&self, now: Instant) -> Namenode {
-        let mut machine = Namenode::new(self.config.clone(), CLUSTER);
+        let mut machine = self.anew();
         for command in &self.journal {
             let _ = machine.apply(command);
         }
@@ -130,33 +159,74 @@ impl NamenodeHost {
 
     /// Writes a snapshot of a whole journal.
     pub(crate) fn write_snapshot(&mut self) {
-        self.snapshot = (encode_body(self.machine.catalog()), self.journal.len());
+        let records = self.journal.len();
+        self.snapshot = Snapshot::of(self.machine.catalog(), self.format, records);
+        self.disk.settle();
     }
 }
 
 impl World {
     pub(crate) fn namenode_start(&mut self) {
-        let now = self.clock(Place::Namenode);
+        self.namenode.clock_base = self.clock(Place::Namenode);
         self.namenode.started_at = self.now;
-        if self.lives[0] > 1 {
+        self.namenode.frozen = 0..0;
+        self.namenode.looked_until = self.now;
+        self.namenode.served_micros.1 = self.now;
+        if self.broken == Some(Broken::OldFormatMisread) {
+            self.namenode.format = Catalog::FORMAT_MIN;
+        }
+        if self.lives[0] == 1 {
+            // A new cluster, or one of the release before.
+            self.namenode.machine = self.namenode.replay();
+        } else {
             self.statistics.namenode_restarts += 1;
             self.namenode_forget();
-            let machine = self.namenode.replay(now);
-            self.check_replay(&machine);
-            self.namenode.machine = machine;
+            self.namenode_read();
         }
+        let now = self.namenode_clock_starts();
         let host = &mut self.namenode;
         host.inbox.clear();
         host.is_turn_set = false;
         host.wake_at = None;
         host.lanes.clear();
         host.dies_after_journal = None;
-        let commands = host.commands();
-        self.namenode_commit(vec![(
-            Command { at: now, action: Action::Started { commands, cut_bytes: 0 } },
-            None,
-        )]);
-        self.namenode_wake();
+        let (commands, term) = (host.commands(), Term(host.random.next()));
+        let mut begun = host.machine.begin(now, term, commands, 0);
+        if commands == 0 {
+            // The operator, the writers and the callers, in the order of their numbers.
+            let others = self.plan.writers + self.plan.callers;
+            let numbers = 1..=1 + u64::from(others);
+            let open = |number| Action::OpenClient { key: key(number) };
+            begun.extend(numbers.map(|number| Command { at: now, action: open(number) }));
+        }
+        if self.broken == Some(Broken::ReserveIgnored) {
+            begun.retain(|command| !matches!(command.action, Action::Departures { .. }));
+        }
+        let begun = self.mistake_begun(begun);
+        self.namenode.turns = Turns::new(now);
+        self.namenode_begin(begun);
+    }
+
+    /// Reads what an earlier process left.
+    fn namenode_read(&mut self) {
+        if let Some(lost) = self.namenode.disk.lost.take() {
+            self.namenode.unapplied = 0;
+            self.lose_end(lost);
+        }
+        let machine = self.namenode.replay();
+        self.check_replay(&machine);
+        self.namenode.machine = machine;
+        self.checks.numbers.starts(self.namenode.catalog());
+        // What was read is on the disk before anything is written behind it.
+        self.namenode.disk.settle();
+    }
+
+    /// Starts the process's clock: by the machine's and by the log.
+    fn namenode_clock_starts(&mut self) -> Instant {
+        let wall = self.wall(Place::Namenode);
+        let floor = self.namenode.catalog().now();
+        self.namenode.clock_base = self.mistake_clock(wall).unwrap_or(start_time(floor, wall));
+        self.namenode.clock_base
     }
 
     fn check_replay(&mut self, machine: &Namenode) {
@@ -167,10 +237,13 @@ impl World {
         for index in first..self.namenode.journal.len() {
             let command = self.namenode.journal[index].clone();
             self.check_before(&command);
+            let arriving = self.check_arriving(&command, None);
             let applied = self.namenode.machine.apply(&command);
-            self.check_applied(&command, &applied);
+            if !self.check_made(arriving, &applied.result) {
+                self.check_applied(&command, &applied);
+            }
         }
-        if self.broken == Some(crate::Broken::EpochReused) {
+        if self.broken == Some(Broken::EpochReused) {
             return;
         }
         let same = encode_body(self.namenode.machine.catalog()) == encode_body(machine.catalog());
@@ -187,6 +260,7 @@ impl World {
         // What changes nothing is answered beside the writer.
         if let Some(answer) = self.namenode.machine.read(now, &request) {
             let answer = self.mistake_answer(&request, answer);
+            let answer = self.mistake_stale(from, &request, answer);
             if let Ok(Reply::Layout(layout)) = &answer {
                 let found = self.checks.blocks.told(layout);
                 self.expect(found);
@@ -222,93 +296,27 @@ impl World {
         }
     }
 
-    /// Does everything that waits, and what time has made necessary.
-    fn namenode_turn(&mut self) {
-        self.namenode.is_turn_set = false;
-        let now = self.clock(Place::Namenode);
-        let inbox = std::mem::take(&mut self.namenode.inbox);
-        let mut commands: Vec<(Command, Origin)> = Vec::new();
-        let mut asked = Vec::new();
-        for work in inbox {
-            let machine = &mut self.namenode.machine;
-            let own = match work {
-                Work::Ask { from, call, request } => {
-                    asked.push((from, call, request));
-                    continue;
-                }
-                Work::Ordered(order, reply) => machine.ordered(now, &order, reply),
-                Work::Probed(node, outcome) => machine.probed(now, node, outcome),
-            };
-            commands.extend(own.into_iter().map(|command| (command, None)));
-        }
-        if self.namenode.machine.deadline().is_some_and(|due| due <= now) {
-            let due = self.namenode.machine.tick(now);
-            let due = self.mistake_due(due);
-            commands.extend(due.into_iter().map(|command| (command, None)));
-            for (node, address) in self.namenode.machine.to_probe(now) {
-                let Some(place) = Place::at(&address) else { continue };
-                let purpose = Purpose::Namenode(NamenodeCall::Probe(node));
-                self.call(
-                    Place::Namenode,
-                    place,
-                    Ask::Data(node, DataAsk::Hello),
-                    PROBE_MILLIS,
-                    purpose,
-                );
-            }
-        }
-        for (from, call, request) in asked {
-            let asked = request.clone();
-            let request = self.mistake_request(request);
-            let prepared = self.namenode.machine.prepare(now, request);
-            match self.mistake_prepared(prepared) {
-                Prepared::Answer(answer) => {
-                    self.check_full(&asked, &answer);
-                    self.reply(Place::Namenode, from, call, Answer::Meta(answer));
-                }
-                Prepared::Log(command) => {
-                    let command = self.mistake_command(command);
-                    commands.push((command, Some((from, call, asked))));
-                }
-            }
-        }
-        self.namenode_commit(commands);
-        self.namenode_wake();
-    }
-
-    /// Writes commands to the journal, then applies them.
-    fn namenode_commit(&mut self, commands: Vec<(Command, Origin)>) {
-        if commands.is_empty() {
+    /// Stops the process for a while.
+    pub(crate) fn namenode_freeze(&mut self, millis: u64) {
+        if !self.is_up[Place::Namenode.index()] || self.namenode.frozen.end > self.now {
             return;
         }
-        for (command, _) in &commands {
-            self.namenode.journal.push(command.clone());
-        }
-        if let Some(down_millis) = self.namenode.dies_after_journal.take() {
-            self.namenode.unapplied = commands.len();
-            self.kill(Place::Namenode, down_millis);
-            return;
-        }
-        for (command, origin) in commands {
-            let applied = self.namenode_apply(&command, origin.as_ref());
-            if self.violation.is_some() {
-                return;
-            }
-            for order in applied.orders {
-                self.namenode_order(order);
-            }
-            if let Some((from, call, request)) = origin {
-                let answer = self.mistake_answer(&request, applied.result);
-                self.reply(Place::Namenode, from, call, Answer::Meta(answer));
-            }
-        }
-        let records = self.namenode.journal.len() - self.namenode.snapshot.1;
-        if records as u64 >= self.plan.snapshot_every {
-            self.namenode.write_snapshot();
-        }
+        self.served_millis();
+        let until = self.now + millis * 1000;
+        self.namenode.frozen = self.now..until;
+        self.namenode.served_micros.1 = until;
+        self.set_timer(Place::Namenode, millis * 1000, Timer::Turn);
     }
 
-    fn namenode_apply(
+    /// Counts the time in which a namenode was up and not stopped.
+    pub(crate) fn served_millis(&mut self) -> u64 {
+        let host = &mut self.namenode;
+        let (sum, until) = host.served_micros;
+        host.served_micros = (sum + self.now.saturating_sub(until), self.now);
+        host.served_micros.0 / 1000
+    }
+
+    pub(crate) fn namenode_apply(
         &mut self,
         command: &Command,
         origin: Option<&(Place, u64, Request)>,
@@ -316,6 +324,7 @@ impl World {
         let index = self.namenode.catalog().index();
         self.log.event(self.now, 10, index, || format!("namenode: [{index}] {:?}", command.action));
         self.check_before(command);
+        let arriving = self.check_arriving(command, origin.map(|(_, _, request)| request));
         let applied = self.mistake_around(command);
         if !applied.orders.is_empty() || applied.result.is_err() {
             self.log.event(self.now, 11, applied.orders.len() as u64, || {
@@ -323,6 +332,9 @@ impl World {
             });
         }
         let applied = self.mistake_applied(command, origin.map(|(_, _, request)| request), applied);
+        if self.check_made(arriving, &applied.result) {
+            return applied;
+        }
         if self.violation.is_none() {
             self.check_applied(command, &applied);
         }
@@ -332,8 +344,7 @@ impl World {
         applied
     }
 
-    fn namenode_wake(&mut self) {
-        let Some(due) = self.namenode.machine.deadline() else { return };
+    pub(crate) fn namenode_wake_at(&mut self, due: Instant) {
         // Never faster than the real shell's shortest sleep.
         let at = self.now + self.until(Place::Namenode, due).max(1000);
         if self.namenode.wake_at.is_none_or(|before| at < before) {
@@ -342,7 +353,7 @@ impl World {
         }
     }
 
-    fn namenode_order(&mut self, order: DatanodeOrder) {
+    pub(crate) fn namenode_order(&mut self, order: DatanodeOrder) {
         let is_fence = matches!(order.order, Order::FenceNode { .. } | Order::UnfenceNode);
         let node = order.node;
         self.namenode.lanes.entry((node, is_fence)).or_default().waiting.push_back(order);
@@ -375,7 +386,9 @@ impl World {
                     Some(Answer::Data(Ok(DataAnswer::Order(reply)))) => {
                         Work::Ordered(order, Some(reply))
                     }
-                    Some(Answer::Data(Err(Refusal::WrongNode { .. }))) => {
+                    Some(Answer::Data(Err(refusal)))
+                        if Probe::refused_by(&refusal) == Some(Probe::Refused) =>
+                    {
                         self.namenode.lanes.remove(&key);
                         Work::Probed(node, Probe::Refused)
                     }
@@ -399,11 +412,14 @@ impl World {
                 let outcome = match answer {
                     Some(Answer::Refused) => Probe::Refused,
                     answer => match data(answer) {
-                        Some(Err(_)) => Probe::Refused,
+                        Some(Err(refusal)) => Probe::refused_by(&refusal).unwrap_or(Probe::Timeout),
                         Some(Ok(_)) => Probe::Alive,
                         None => Probe::Timeout,
                     },
                 };
+                if outcome == Probe::Alive {
+                    self.heard(node);
+                }
                 self.namenode.inbox.push(Work::Probed(node, outcome));
                 self.namenode_turn_soon();
             }
@@ -420,7 +436,7 @@ impl World {
 impl NamenodeHost {
     /// Loses the last record, unless a snapshot has it.
     pub(crate) fn forget_last(&mut self) {
-        if self.journal.len() > self.snapshot.1 {
+        if self.journal.len() > self.snapshot.records {
             self.journal.pop();
         }
     }
@@ -429,7 +445,7 @@ impl NamenodeHost {
     pub(crate) fn forget_reservations(&mut self) {
         let is_commit = |command: &Command| matches!(command.action, Action::Commit { .. });
         let last = self.journal.iter().rposition(is_commit).map_or(0, |last| last + 1);
-        let tail = self.journal.split_off(last.max(self.snapshot.1).min(self.journal.len()));
+        let tail = self.journal.split_off(last.max(self.snapshot.records).min(self.journal.len()));
         let kept = tail.into_iter().filter(|it| !matches!(it.action, Action::Reserve { .. }));
         self.journal.extend(kept);
     }

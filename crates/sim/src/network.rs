@@ -9,17 +9,18 @@ use crate::wire::{PLACES, Place};
 pub(crate) struct Network {
     random: Random,
     pub(crate) rates: Rates,
-    partitions: Vec<Partition>,
+    cuts: Vec<Cut>,
     /// Until when what a place sends or receives waits.
     clogged_until: [u64; PLACES],
     /// When the last message of each pair arrives: without a fault the order holds.
     last: Vec<u64>,
 }
 
+/// What goes from one set of places to another is lost. A set has a bit for each place.
 #[derive(Debug)]
-struct Partition {
-    half: u64,
-    is_one_way: bool,
+struct Cut {
+    from: u32,
+    to: u32,
     until: u64,
 }
 
@@ -38,14 +39,22 @@ impl Network {
         Self {
             random: Random::new(seed, 3),
             rates,
-            partitions: Vec::new(),
+            cuts: Vec::new(),
             clogged_until: [0; PLACES],
             last: vec![0; PLACES * PLACES],
         }
     }
 
     pub(crate) fn partition(&mut self, half: u64, is_one_way: bool, until: u64) {
-        self.partitions.push(Partition { half, is_one_way, until });
+        let half = half as u32;
+        self.cut(half, !half, until);
+        if !is_one_way {
+            self.cut(!half, half, until);
+        }
+    }
+
+    pub(crate) fn cut(&mut self, from: u32, to: u32, until: u64) {
+        self.cuts.push(Cut { from, to, until });
     }
 
     pub(crate) fn clog(&mut self, place: u8, until: u64) {
@@ -57,7 +66,7 @@ impl Network {
     pub(crate) fn calm(&mut self, now: u64) {
         let delay_micros_max = self.rates.delay_micros_max.min(2000);
         self.rates = Rates { delay_micros_max, ..Rates::default() };
-        self.partitions.clear();
+        self.cuts.clear();
         for until in &mut self.clogged_until {
             *until = (*until).min(now);
         }
@@ -88,11 +97,8 @@ impl Network {
     }
 
     fn is_cut(&mut self, now: u64, from: Place, to: Place) -> bool {
-        self.partitions.retain(|partition| partition.until > now);
-        self.partitions.iter().any(|partition| {
-            let side = |place: Place| partition.half >> place.index() & 1 == 1;
-            let crosses = side(from) != side(to);
-            crosses && (!partition.is_one_way || side(from))
-        })
+        self.cuts.retain(|cut| cut.until > now);
+        let has = |set: u32, place: Place| set >> place.index() & 1 == 1;
+        self.cuts.iter().any(|cut| has(cut.from, from) && has(cut.to, to))
     }
 }

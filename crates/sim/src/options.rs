@@ -61,6 +61,7 @@ pub struct Statistics {
     pub notices: u64,
     pub kills: u64,
     pub namenode_restarts: u64,
+    pub lost_ends: u64,
     pub moved_blocks: u64,
     pub copied_blocks: u64,
     pub promoted_blocks: u64,
@@ -71,6 +72,8 @@ pub struct Statistics {
     pub reads: u64,
     pub failed_reads: u64,
     pub checks: u64,
+    pub histories: u64,
+    pub histories_unjudged: u64,
 }
 
 impl Statistics {
@@ -82,6 +85,7 @@ impl Statistics {
         self.notices += other.notices;
         self.kills += other.kills;
         self.namenode_restarts += other.namenode_restarts;
+        self.lost_ends += other.lost_ends;
         self.moved_blocks += other.moved_blocks;
         self.copied_blocks += other.copied_blocks;
         self.promoted_blocks += other.promoted_blocks;
@@ -92,6 +96,8 @@ impl Statistics {
         self.reads += other.reads;
         self.failed_reads += other.failed_reads;
         self.checks += other.checks;
+        self.histories += other.histories;
+        self.histories_unjudged += other.histories_unjudged;
     }
 }
 

@@ -2,12 +2,21 @@
 //!
 //! Which faults happen when is drawn by `schedule.rs`.
 
+mod limits;
+
 use sanderling_core::background::BackgroundConfig;
 use sanderling_core::preemption::Model;
+use sanderling_core::reserve::Departures;
 use sanderling_protocol::Millis;
+use sanderling_protocol::order::Damage;
 
+use crate::caller::CALLERS_MAX;
+use crate::disk::Sync;
 use crate::random::Random;
 use crate::schedule::{self, Scene};
+use crate::wire::{PLACES, Place};
+
+use limits::Limits;
 
 /// Everything that is decided before a run begins.
 #[derive(Debug, Clone)]
@@ -18,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) writers: u8,
     pub(crate) readers: u8,
     pub(crate) managers: u8,
+    /// Applications that share names and note what they see; in most seeds none.
+    pub(crate) callers: u8,
     pub(crate) steps: u32,
     pub(crate) dram_bytes: u64,
     pub(crate) disk_bytes: u64,
@@ -38,11 +49,21 @@ pub(crate) struct Plan {
     /// How often, in thousandths of its polls, the manager also does something without sense.
     pub(crate) eager_permille: u32,
     pub(crate) background: Background,
+    /// How many nodes must be able to leave at once; often nothing is kept for them.
+    pub(crate) departures: Departures,
     /// How long machines live, if the namenode knows.
     pub(crate) preemption: Option<Model>,
+    /// Bounds of what is done at once and kept.
+    pub(crate) limits: Limits,
+    /// Whether the directories that most is written to are jobs, which end.
+    pub(crate) has_large_jobs: bool,
     pub(crate) faults: Vec<Fault>,
     /// When the faults stop, in microseconds.
     pub(crate) calm_at: u64,
+    /// When the namenode's changes count as written.
+    pub(crate) sync: Sync,
+    /// Whether the cluster was begun by the release before.
+    pub(crate) begins_old: bool,
 }
 
 /// What is done without a notice, and what is known for it.
@@ -125,6 +146,10 @@ pub(crate) enum FaultKind {
         down_millis: u64,
         is_after_journal: bool,
     },
+    /// The namenode's process is stopped and goes on later: what was sent to it waits.
+    FreezeNamenode {
+        millis: u64,
+    },
     KillManager {
         manager: u8,
         down_millis: u64,
@@ -165,6 +190,13 @@ pub(crate) enum FaultKind {
         millis: u64,
         is_one_way: bool,
     },
+    /// What goes from the places of one set to those of the other is lost; the other way it is
+    /// not.
+    OneWay {
+        from: u32,
+        to: u32,
+        millis: u64,
+    },
     /// What one place sends or receives waits.
     Clog {
         place: u8,
@@ -180,9 +212,58 @@ pub(crate) enum FaultKind {
         place: u8,
         millis: i64,
     },
+    /// The bytes of one of a datanode's blocks change or go; `is_vanished`: it forgets the block.
+    Rot {
+        slot: u8,
+        number: u64,
+        damage: Damage,
+        is_vanished: bool,
+    },
+    /// The namenode's machine crashes: of what the disk does not have, that share is kept, in
+    /// thousandths. `is_holed`: later records were written, earlier ones not.
+    CrashNamenode {
+        down_millis: u64,
+        kept_permille: u64,
+        is_holed: bool,
+    },
+    /// The operator puts a copy of the namenode's directory aside.
+    CopyDirectory,
+    /// The namenode ends, and starts with the copy that was put aside.
+    PutDirectoryBack {
+        down_millis: u64,
+    },
+    /// The namenode's process ends, and the machine's clock is another when the next one starts.
+    StepClock {
+        down_millis: u64,
+        step_millis: i64,
+    },
+    /// No sync of the namenode's disk ends for a while.
+    SlowSync {
+        millis: u64,
+    },
+    /// The namenode's disk is full for a while.
+    FullDisk {
+        millis: u64,
+    },
+    /// The next sync of the namenode's disk fails, which ends the process. Of what the disk does
+    /// not have, that share is there afterwards, in thousandths.
+    FailSync {
+        down_millis: u64,
+        kept_permille: u64,
+    },
 }
 
 const MIB: u64 = 1 << 20;
+
+fn draw_departures(random: &mut Random) -> Departures {
+    let kept = [Departures::Default, Departures::Fixed(1), Departures::Fixed(2)];
+    if random.permille(400) { random.pick(&kept) } else { Departures::Unset }
+}
+
+fn draw_callers(random: &mut Random) -> u8 {
+    let callers = random.between(2, u64::from(CALLERS_MAX)) as u8;
+    if random.permille(350) { callers } else { 0 }
+}
 
 impl Plan {
     pub(crate) fn new(seed: u64, steps: u32) -> Self {
@@ -199,6 +280,7 @@ impl Plan {
             writers: random.between(1, 4) as u8,
             readers: random.between(1, 2) as u8,
             managers: random.between(1, 2) as u8,
+            callers: draw_callers(&mut Random::new(seed, 30)),
             steps,
             dram_bytes,
             disk_bytes,
@@ -215,15 +297,41 @@ impl Plan {
             snapshot_every: random.pick(&[20, 200, 100_000]),
             eager_permille: 0,
             background: Background::draw(&mut Random::new(seed, 9)),
+            departures: draw_departures(&mut Random::new(seed, 12)),
             preemption: schedule::model(seed, scene),
+            limits: Limits::draw(&mut Random::new(seed, 31)),
+            has_large_jobs: Random::new(seed, 32).permille(100),
             faults: Vec::new(),
             calm_at: random.between(4, 14) * 1_000_000,
+            sync: Sync::Always,
+            begins_old: Random::new(seed, 42).permille(300),
         };
         plan.draw_network(&mut random);
         plan.faults = schedule::draw(&plan);
         plan.draw_eager();
         plan.draw_notice();
+        plan.draw_absence();
+        plan.draw_rot();
+        plan.draw_one_way();
+        plan.draw_stall();
+        schedule::draw_log(&mut plan);
         plan
+    }
+
+    /// Draws what becomes of bytes at rest: of most seeds nothing.
+    fn draw_rot(&mut self) {
+        let mut random = Random::new(self.seed, 11);
+        if self.scene == Scene::Kind || !random.permille(300) {
+            return;
+        }
+        for _ in 0..random.between(1, 4) {
+            let at = random.between(300_000, self.calm_at);
+            let slot = random.below(u64::from(self.datanodes)) as u8;
+            let damage = random.pick(&[Damage::Checksum, Damage::Missing, Damage::Short]);
+            let (number, is_vanished) = (random.next(), random.permille(250));
+            let kind = FaultKind::Rot { slot, number, damage, is_vanished };
+            self.faults.push(Fault { at, kind });
+        }
     }
 
     /// Draws how much the nodes may hold that is nowhere else: often less than they do.
@@ -256,6 +364,28 @@ impl Plan {
             && left >= 2
             && left * self.dram_bytes >= 60 * MIB
             && self.faults.iter().all(is_harmless)
+    }
+
+    /// Tells whether every process that runs can reach every other one in good time, and nobody
+    /// takes notices back.
+    pub(crate) fn is_reachable(&self) -> bool {
+        let rates = &self.network;
+        let is_in_the_way = |fault: &Fault| {
+            matches!(
+                fault.kind,
+                FaultKind::Cancel { .. }
+                    | FaultKind::Partition { .. }
+                    | FaultKind::OneWay { .. }
+                    | FaultKind::Clog { .. }
+                    | FaultKind::ClockSkew { .. }
+                    | FaultKind::SlowSync { .. }
+                    | FaultKind::FullDisk { .. }
+                    | FaultKind::FailSync { .. }
+            )
+        };
+        rates.loss == 0
+            && (rates.reorder == 0 || rates.reorder_micros_max <= 50_000)
+            && !self.faults.iter().any(is_in_the_way)
     }
 
     /// Returns plans in which a little less happens.
@@ -292,6 +422,10 @@ impl Plan {
         if self.readers > 1 {
             with(&|plan| plan.readers -= 1);
         }
+        if self.callers > 0 {
+            with(&|plan| plan.callers = 0);
+            with(&|plan| plan.callers -= 1);
+        }
         if self.managers > 1 {
             with(&|plan| plan.managers -= 1);
         }
@@ -310,6 +444,12 @@ impl Plan {
         if self.turn_micros_max > 0 {
             with(&|plan| plan.turn_micros_max = 0);
         }
+        if self.limits.is_small {
+            with(&|plan| plan.limits = Limits::default());
+        }
+        if self.has_large_jobs {
+            with(&|plan| plan.has_large_jobs = false);
+        }
         if self.copy_micros_max > 0 {
             with(&|plan| plan.copy_micros_max = 0);
         }
@@ -327,6 +467,56 @@ impl Plan {
         if random.permille(400) {
             rates.reorder = random.between(5, 200) as u32;
             rates.reorder_micros_max = random.pick(&[2_000, 50_000, 1_500_000]);
+        }
+    }
+
+    /// Draws times in which the namenode is stopped, some of them longer than every lease.
+    fn draw_absence(&mut self) {
+        let mut random = Random::new(self.seed, 21);
+        if self.scene == Scene::Kind || !random.permille(250) {
+            return;
+        }
+        for _ in 0..random.between(1, 2) {
+            let at = random.between(200_000, self.calm_at);
+            let millis = random.pick(&[100, 700, 2500, 8000]);
+            self.faults.push(Fault { at, kind: FaultKind::FreezeNamenode { millis } });
+        }
+    }
+
+    /// Draws times in which one process hears another and is not heard by it, or hears all and is
+    /// heard by none.
+    fn draw_one_way(&mut self) {
+        let mut random = Random::new(self.seed, 33);
+        if self.scene == Scene::Kind || !random.permille(150) {
+            return;
+        }
+        let namenode = 1 << Place::Namenode.index();
+        for _ in 0..random.between(1, 3) {
+            let slot = random.below(u64::from(self.datanodes)) as u8;
+            let one = 1 << Place::Datanode(slot).index();
+            let other = 1 << random.below(PLACES as u64);
+            let pairs = [(one, namenode), (namenode, one), (one, other), (other, one)];
+            let all = [(one, !one), (!one, one), (other, !other), (!other, other)];
+            let (from, to) =
+                if random.permille(600) { random.pick(&pairs) } else { random.pick(&all) };
+            let at = random.between(200_000, self.calm_at);
+            let millis = random.pick(&[200, 900, 2500, 7000]);
+            self.faults.push(Fault { at, kind: FaultKind::OneWay { from, to, millis } });
+        }
+    }
+
+    /// Draws times in which a datanode's writes hang for seconds: longer than calls, leases and
+    /// pushes wait.
+    fn draw_stall(&mut self) {
+        let mut random = Random::new(self.seed, 34);
+        if self.scene == Scene::Kind || !random.permille(80) {
+            return;
+        }
+        for _ in 0..random.between(1, 2) {
+            let slot = random.below(u64::from(self.datanodes)) as u8;
+            let at = random.between(200_000, self.calm_at);
+            let (micros, millis) = (random.between(1, 6) * 1_000_000, random.between(200, 3000));
+            self.faults.push(Fault { at, kind: FaultKind::SlowDisk { slot, micros, millis } });
         }
     }
 

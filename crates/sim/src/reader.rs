@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use sanderling_core::client::Failure;
 use sanderling_core::location_cache::LocationCache;
 use sanderling_core::retry::{Retry, RetryPolicy, Verdict};
 use sanderling_protocol::message::{BlockLocation, Layout};
-use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{Millis, ObjectId, Path, Refusal, Reply, Request};
 
 use crate::event::{Purpose, ReaderCall, Timer};
@@ -236,12 +236,8 @@ impl World {
         if let Some(object) = job.object {
             reader.cache.forget(object);
         }
-        let recovery = match &refusal {
-            Some(Refusal::ObjectGone { .. }) => Recovery::Fix,
-            Some(refusal) => refusal.recovery(),
-            None => Recovery::Refresh,
-        };
-        match job.retry.failed(now, recovery) {
+        let failure = refusal.as_ref().map_or(Failure::NO_ANSWER, Failure::refused);
+        match job.retry.failed(now, failure.recovery()) {
             Verdict::Again { pause, .. } => {
                 self.set_timer(Place::Reader(number), pause.0 * 1000, Timer::Again);
             }

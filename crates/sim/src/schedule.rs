@@ -10,9 +10,10 @@ use sanderling_core::preemption::{
 };
 use sanderling_protocol::Millis;
 
+use crate::disk::Sync;
 use crate::plan::{Fault, FaultKind, Plan};
 use crate::random::Random;
-use crate::wire::PLACES;
+use crate::wire::PLACES_SINGLE;
 
 /// What a seed's schedule is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +85,59 @@ impl Scene {
     }
 }
 
+/// Draws what becomes of the namenode's directory and of its machine's clock; of most seeds
+/// nothing.
+pub(crate) fn draw_log(plan: &mut Plan) {
+    let mut random = Random::new(plan.seed, 41);
+    if plan.scene == Scene::Kind {
+        return;
+    }
+    if random.permille(700) {
+        plan.sync = Sync::Os(random.pick(&[20_000, 300_000, 2_000_000]));
+    }
+    let mut faults = Vec::new();
+    let mut push = |at, kind| faults.push(Fault { at, kind });
+    let time = |random: &mut Random| random.between(300_000, plan.calm_at - 200_000);
+    if random.permille(150) {
+        for _ in 0..random.between(1, 3) {
+            let at = time(&mut random);
+            let down_millis = random.pick(&[1, 100, 900, 2500]);
+            let kept_permille = random.pick(&[0, 0, 500, 900]);
+            let is_holed = random.permille(300);
+            push(at, FaultKind::CrashNamenode { down_millis, kept_permille, is_holed });
+        }
+    }
+    if random.permille(40) {
+        let at = time(&mut random);
+        push(at, FaultKind::CopyDirectory);
+        let back = random.between(at, plan.calm_at);
+        push(back, FaultKind::PutDirectoryBack { down_millis: random.between(1000, 2500) });
+    }
+    if random.permille(60) {
+        for _ in 0..random.between(1, 2) {
+            let step_millis = random.pick(&[-STEP_FAR_MILLIS, -3000, -200, 3000, STEP_FAR_MILLIS]);
+            let down_millis = random.between(1, 2000);
+            push(time(&mut random), FaultKind::StepClock { down_millis, step_millis });
+        }
+    }
+    if random.permille(60) {
+        for _ in 0..random.between(1, 2) {
+            let (millis, down_millis) = (random.pick(&[200, 1000, 4000]), random.between(1, 2000));
+            let kept_permille = random.pick(&[0, 500, 1000]);
+            let kind = match random.below(3) {
+                0 => FaultKind::SlowSync { millis },
+                1 => FaultKind::FullDisk { millis },
+                _ => FaultKind::FailSync { down_millis, kept_permille },
+            };
+            push(time(&mut random), kind);
+        }
+    }
+    plan.faults.extend(faults);
+}
+
+/// A clock that is wrong by five years.
+const STEP_FAR_MILLIS: i64 = 5 * 365 * 24 * 3600 * 1000;
+
 /// Returns the model that the machines of a seed live by: a day of it passes in a few seconds.
 /// `None` when they live by none, or by the recorded trace.
 pub(crate) fn model(seed: u64, scene: Scene) -> Option<Model> {
@@ -126,6 +180,10 @@ pub(crate) fn draw(plan: &Plan) -> Vec<Fault> {
     if !matches!(plan.scene, Scene::Kind | Scene::Swarm) && schedule.random.permille(500) {
         let count = schedule.random.between(1, 4);
         schedule.swarm(count);
+    }
+    schedule.random = Random::new(plan.seed, 13);
+    if plan.scene != Scene::Kind && schedule.random.permille(60) {
+        schedule.unheard_notice();
     }
     let mut faults = schedule.faults;
     faults.retain(|fault| fault.at < plan.calm_at - 50_000);
@@ -171,6 +229,21 @@ impl Schedule<'_> {
         slots
     }
 
+    /// A machine sees its own notice while the namenode is down.
+    fn unheard_notice(&mut self) {
+        let (at, slot) = (self.time(), self.slot());
+        self.push(at, FaultKind::KillNamenode { down_millis: 1500, is_after_journal: false });
+        let (deadline_millis, dies_in_millis) = (8000, Some(8000));
+        let kind = FaultKind::Notice {
+            slot,
+            deadline_millis,
+            dies_in_millis,
+            is_own: true,
+            manager: None,
+        };
+        self.push(at + 1000, kind);
+    }
+
     fn kind(&mut self) {
         let half = self.plan.datanodes / 2;
         let count = if self.random.permille(400) { half } else { half.min(2) };
@@ -203,7 +276,7 @@ impl Schedule<'_> {
     fn one(&mut self, number: u64) -> FaultKind {
         let (slot, manager) = (self.slot(), self.manager());
         let random = &mut self.random;
-        let place = random.below(PLACES as u64) as u8;
+        let place = random.below(PLACES_SINGLE as u64) as u8;
         let millis = random.pick(&[20, 200, 900, 2500, 7000]);
         match number {
             0 => FaultKind::KillDatanode { slot, down_millis: random.between(1, 3000) },

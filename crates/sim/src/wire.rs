@@ -16,10 +16,14 @@ pub(crate) enum Place {
     Admin,
     Writer(u8),
     Reader(u8),
+    Caller(u8),
 }
 
 /// Number of places.
-pub(crate) const PLACES: usize = 24;
+pub(crate) const PLACES: usize = 28;
+
+/// Places of which single faults are drawn. Callers have their share of what befalls halves.
+pub(crate) const PLACES_SINGLE: usize = 24;
 
 /// Most datanodes, those that come in the end among them.
 pub(crate) const DATANODES_MAX: u8 = 8;
@@ -33,6 +37,7 @@ impl Place {
             Self::Admin => 11,
             Self::Writer(number) => 12 + number as usize,
             Self::Reader(number) => 18 + number as usize,
+            Self::Caller(number) => 24 + number as usize,
         }
     }
 
@@ -56,6 +61,7 @@ impl fmt::Display for Place {
             Self::Admin => formatter.write_str("admin"),
             Self::Writer(number) => write!(formatter, "writer{number}"),
             Self::Reader(number) => write!(formatter, "reader{number}"),
+            Self::Caller(number) => write!(formatter, "caller{number}"),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use sanderling_protocol::Instant;
 
 use crate::admin::Admin;
+use crate::caller::Caller;
 use crate::check::Checks;
 use crate::datanode::Datanode;
 use crate::eager::Eager;
@@ -45,6 +46,7 @@ pub(crate) struct World {
     pub(crate) eagers: Vec<Eager>,
     pub(crate) writers: Vec<Writer>,
     pub(crate) readers: Vec<Reader>,
+    pub(crate) callers: Vec<Caller>,
     pub(crate) admin: Admin,
     pub(crate) checks: Checks,
     pub(crate) log: Log,
@@ -59,6 +61,7 @@ struct Pending {
     place: Place,
     life: u32,
     purpose: Purpose,
+    sent_at: u64,
 }
 
 /// Where every clock starts: far from zero, so that times before the start are times.
@@ -89,6 +92,7 @@ impl World {
             eagers: (0..plan.managers).map(|number| Eager::new(&plan, number)).collect(),
             writers: (0..plan.writers).map(|number| Writer::new(&plan, number)).collect(),
             readers: (0..plan.readers).map(|number| Reader::new(&plan, number)).collect(),
+            callers: (0..plan.callers).map(|number| Caller::new(&plan, number)).collect(),
             admin: Admin::new(&plan),
             checks: Checks::new(&plan),
             log: Log::new(keep_events),
@@ -125,6 +129,9 @@ impl World {
         for number in 0..self.plan.readers {
             self.start(Place::Reader(number));
         }
+        for number in 0..self.plan.callers {
+            self.start(Place::Caller(number));
+        }
         for (index, fault) in self.plan.faults.clone().iter().enumerate() {
             self.at(fault.at, Event::Fault(index));
         }
@@ -151,7 +158,23 @@ impl World {
         self.statistics.rebalanced_blocks = rebalanced;
     }
 
+    /// Tells whether what happens is for a process that is stopped and will see it later.
+    fn is_for_frozen(&self, event: &Event) -> bool {
+        let is_namenode = match event {
+            Event::Deliver(message) => message.to == Place::Namenode,
+            Event::Timer { place, .. } => *place == Place::Namenode,
+            Event::Timeout(call) => {
+                self.pending.get(call).is_some_and(|pending| pending.place == Place::Namenode)
+            }
+            _ => false,
+        };
+        is_namenode && self.namenode.frozen.end > self.now
+    }
+
     fn dispatch(&mut self, event: Event) {
+        if self.is_for_frozen(&event) {
+            return self.at(self.namenode.frozen.end, event);
+        }
         match event {
             Event::Deliver(message) => self.deliver(*message),
             Event::Timeout(call) => {
@@ -178,6 +201,7 @@ impl World {
             }
             Event::Die { slot, life, manager } => {
                 if self.lives[Place::Datanode(slot).index()] == life {
+                    self.check_notice_kept(slot);
                     self.kill_datanode(slot, 300);
                     if let Some(manager) = manager {
                         self.kill(Place::Manager(manager), 2000);
@@ -217,6 +241,7 @@ impl World {
                 self.log.event(self.now, 5, call, || {
                     format!("{to} <- {from} #{call}: {}", show(&answer))
                 });
+                self.checks.bytes.answer_to(pending.sent_at);
                 self.answered(pending.purpose, Some(answer));
             }
         }
@@ -239,6 +264,7 @@ impl World {
             Purpose::Manager(number, call) => self.manager_answered(number, call, answer),
             Purpose::Writer(number, call) => self.writer_answered(number, call, answer),
             Purpose::Reader(number, call) => self.reader_answered(number, call, answer),
+            Purpose::Caller(number, call) => self.caller_answered(number, call, answer),
             Purpose::Admin(call) => self.admin_answered(call, answer),
         }
     }
@@ -250,6 +276,7 @@ impl World {
             Place::Manager(number) => self.manager_timer(number, timer),
             Place::Writer(number) => self.writer_timer(number, timer),
             Place::Reader(number) => self.reader_timer(number, timer),
+            Place::Caller(number) => self.caller_timer(number, timer),
             Place::Admin => self.admin_timer(timer),
         }
     }
@@ -265,6 +292,7 @@ impl World {
             Place::Manager(number) => self.manager_start(number),
             Place::Writer(number) => self.writer_start(number),
             Place::Reader(number) => self.reader_start(number),
+            Place::Caller(number) => self.caller_start(number),
             Place::Admin => self.admin_start(),
         }
     }
@@ -275,6 +303,10 @@ impl World {
             return;
         }
         self.lives[place.index()] += 1;
+        if place == Place::Namenode {
+            self.served_millis();
+            self.namenode.frozen = 0..0;
+        }
         self.log.event(self.now, 7, place.index() as u64, || format!("{place}: killed"));
         self.statistics.kills += 1;
         self.after(down_millis * 1000, Event::Start(place));
@@ -300,9 +332,15 @@ impl World {
         self.next_call += 1;
         let call = self.next_call;
         let life = self.lives[from.index()];
-        self.pending.insert(call, Pending { place: from, life, purpose });
+        let sent_at = self.now;
+        self.pending.insert(call, Pending { place: from, life, purpose, sent_at });
         self.after(millis * 1000, Event::Timeout(call));
         self.send(Message { from, to, call, body: Body::Ask(ask) });
+    }
+
+    /// Forgets calls: their answers come to nobody.
+    pub(crate) fn forget_calls(&mut self, is_forgotten: impl Fn(&Purpose) -> bool) {
+        self.pending.retain(|_, pending| !is_forgotten(&pending.purpose));
     }
 
     /// Answers a call that was never sent.
@@ -330,6 +368,14 @@ impl World {
 
     /// Returns the time by the clock of a place.
     pub(crate) fn clock(&self, place: Place) -> Instant {
+        match place {
+            Place::Namenode => self.namenode.clock(self.now),
+            place => self.wall(place),
+        }
+    }
+
+    /// Returns the time by the clock of a place's machine.
+    pub(crate) fn wall(&self, place: Place) -> Instant {
         let skew = self.skews[place.index()];
         Instant((CLOCK_START + self.now).saturating_add_signed(skew))
     }

@@ -3,17 +3,20 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use sanderling_core::client::{ChangeAttempts, Failure, Next};
 use sanderling_core::fence::WriteRequest;
 use sanderling_core::retry::{Retry, RetryPolicy, Verdict};
 use sanderling_core::write::{Placed, WriteMachine};
-use sanderling_protocol::message::{BlockLength, Condition, Create, CreateKind, CreateMode, Grant};
-use sanderling_protocol::refusal::Recovery;
+use sanderling_protocol::message::{
+    BlockLength, Condition, Create, CreateKind, CreateMode, Grant, Repetition,
+};
 use sanderling_protocol::{
     LeaseId, Millis, Nonce, ObjectId, Path, Refusal, Reply, Request, StorageClass,
 };
 
 use crate::Broken;
 use crate::admin::{draw_attributes, draw_condition};
+use crate::client::{Sequences, is_final};
 use crate::content::{Content, Run};
 use crate::event::{Purpose, Timer, WriterCall};
 use crate::plan::Plan;
@@ -26,8 +29,19 @@ use crate::world::World;
 pub(crate) struct Writer {
     pub(crate) job: Option<Job>,
     pub(crate) steps_left: u32,
+    sequences: Sequences,
+    /// The change that was sent last and not answered yet, and as what it was sent.
+    sent: Option<Sent>,
     next_job: u32,
     random: Random,
+}
+
+/// A change as its machine knows it, as it is sent, and what came of that.
+#[derive(Debug)]
+struct Sent {
+    plain: Request,
+    request: Request,
+    attempts: ChangeAttempts,
 }
 
 /// One object being written.
@@ -84,8 +98,36 @@ impl Writer {
         Self {
             job: None,
             steps_left: plan.steps / u32::from(plan.writers) + 1,
+            sequences: Sequences::of_writer(number),
+            sent: None,
             next_job: 0,
             random: Random::new(plan.seed, 200 + u64::from(number)),
+        }
+    }
+
+    /// Returns a request as it is sent: the same change again under the same sequence.
+    fn numbered(&mut self, request: Request) -> Request {
+        if request.repeat() != Repetition::Once {
+            return request;
+        }
+        if let Some(sent) = &self.sent {
+            if sent.plain == request {
+                return sent.request.clone();
+            }
+            self.sequences.end(&sent.request);
+        }
+        let sent = self.sequences.begin(request.clone());
+        let attempts = ChangeAttempts::default();
+        self.sent = Some(Sent { plain: request, request: sent.clone(), attempts });
+        sent
+    }
+
+    /// Notes that the change that was sent last was answered.
+    fn heard(&mut self, answer: &Result<Reply, Refusal>) {
+        if is_final(answer)
+            && let Some(sent) = self.sent.take()
+        {
+            self.sequences.end(&sent.request);
         }
     }
 }
@@ -142,6 +184,7 @@ impl World {
 
     fn writer_call(&mut self, number: u8, request: Request, call: WriterCall) {
         let purpose = Purpose::Writer(number, call);
+        let request = self.writers[usize::from(number)].numbered(request);
         self.call(Place::Writer(number), Place::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
     }
 
@@ -314,6 +357,10 @@ impl World {
     }
 
     pub(crate) fn writer_answered(&mut self, number: u8, call: WriterCall, answer: Option<Answer>) {
+        let is_change = !matches!(call, WriterCall::Piece { .. } | WriterCall::Renew { .. });
+        if is_change && let Some(Answer::Meta(answer)) = &answer {
+            self.writers[usize::from(number)].heard(answer);
+        }
         match call {
             WriterCall::Open { job } => self.writer_opened(number, job, answer),
             WriterCall::Piece { job, piece, is_again } => {
@@ -478,13 +525,23 @@ impl World {
     /// namenode from a write.
     fn writer_failed(&mut self, number: u8, refusal: Option<Refusal>, is_asked: bool) {
         let now = self.clock(Place::Writer(number));
-        let Some(job) = &mut self.writers[usize::from(number)].job else { return };
-        let recovery = match &refusal {
-            Some(Refusal::ObjectGone { .. } | Refusal::LeaseEnded { .. }) => Recovery::Fix,
-            Some(refusal) => refusal.recovery(),
-            None => Recovery::Refresh,
+        let writer = &mut self.writers[usize::from(number)];
+        let Some(job) = &mut writer.job else { return };
+        let failure = refusal.as_ref().map_or(Failure::NO_ANSWER, Failure::refused);
+        let verdict = if is_asked {
+            // Of a change that was answered for good nothing is left to be done.
+            let mut answered = ChangeAttempts::default();
+            let sent = writer.sent.as_mut().map_or(&mut answered, |sent| &mut sent.attempts);
+            match sent.failed(&mut job.retry, now, &failure) {
+                Next::Again { pause, as_other_client: false } => {
+                    Verdict::Again { pause, refresh: false }
+                }
+                _ => Verdict::GiveUp,
+            }
+        } else {
+            job.retry.failed(now, failure.recovery())
         };
-        match job.retry.failed(now, recovery) {
+        match verdict {
             Verdict::Again { pause, .. } if is_asked => {
                 job.is_asking = true;
                 let again = Timer::Send(u64::from(job.number));

@@ -7,7 +7,7 @@ use sanderling_sim::{Broken, Options, run};
 const fn hint(broken: Broken) -> u64 {
     match broken {
         Broken::FenceOff => 1,
-        Broken::CommitWithoutCompare => 1136,
+        Broken::CommitWithoutCompare => 234,
         Broken::PlaceOnDraining => 1,
         Broken::LateCommit => 224,
         Broken::DeadlineIgnored => 0,
@@ -36,7 +36,18 @@ const fn hint(broken: Broken) -> u64 {
         Broken::RoomKept => 0,
         Broken::ConditionIgnored => 7,
         Broken::PartsSwapped => 4,
-        Broken::BalanceIntoDrain => 0,
+        Broken::BalanceIntoDrain | Broken::AbsenceCounted | Broken::ChangedTwice => 0,
+        Broken::ReserveIgnored => 15,
+        Broken::NoticeForgotten => 188,
+        Broken::DamageServed => 1,
+        Broken::DamageUndeclared => 6,
+        Broken::StaleRead => 0,
+        Broken::NumbersReused => 0,
+        Broken::LostEndIgnored => 0,
+        Broken::TermIgnored => 0,
+        Broken::ClockStepTaken => 20,
+        Broken::LiveNodeIgnored => 0,
+        Broken::OldFormatMisread => 0,
     }
 }
 

@@ -1,5 +1,6 @@
 //! A thousand datanodes: decisions are as right as among three, in a bounded number of steps.
 
+use sanderling_protocol::Refusal;
 use sanderling_sim::fleet::Fleet;
 
 /// Half-seconds that a drain, or a rebalancing, may take when no link holds it up.
@@ -44,4 +45,29 @@ fn what_one_of_a_thousand_holds_too_much_is_spread_over_all() {
     });
     assert_eq!(fleet.problems(), (Vec::new(), 0));
     assert!(fleet.moved().1 >= 2900, "{:?}", fleet.moved());
+}
+
+#[test]
+fn full_fleet_meets_so_many_notices_at_once_as_it_keeps_room_for() {
+    for departures in 1..=3 {
+        let mut fleet = Fleet::keeping(9, 64 << 20, departures).expect("all may join");
+        let mut written = 0;
+        let refusal = loop {
+            match fleet.write(1, None) {
+                Ok(()) => written += 1,
+                Err(refusal) => break refusal,
+            }
+        };
+        assert!(matches!(refusal, Refusal::ReserveKept { .. }), "{refusal}");
+        // One block of each node that stays is not reckoned with.
+        assert_eq!(written, 63 * u64::from(9 - departures));
+        fleet.beat().expect("nobody is refused");
+        for node in 0..departures as usize {
+            fleet.notice(node).expect("it is there");
+        }
+        until(&mut fleet, "the drain of a full fleet", |fleet| {
+            (0..departures as usize).all(|node| fleet.is_drained(node))
+        });
+        assert_eq!(fleet.problems(), (Vec::new(), 0), "{departures} notices");
+    }
 }

@@ -1,6 +1,6 @@
 //! Epochs, homes and room, as the catalog tells them command by command.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_core::catalog::{Action, Catalog, Command};
 use sanderling_protocol::message::{GrantedBlock, Layout};
@@ -15,6 +15,9 @@ pub(crate) struct Blocks {
     seen: BTreeMap<BlockId, Seen>,
     /// The home that readers were told of, by block and epoch.
     told: BTreeMap<(BlockId, Epoch), NodeId>,
+    /// What a lost end of the log had reserved: managers may still push it.
+    given_before: BTreeSet<(BlockId, Epoch, NodeId)>,
+    has_lost: bool,
     /// The manager that acts.
     pub(crate) holder: Option<Nonce>,
 }
@@ -30,6 +33,16 @@ struct Seen {
 }
 
 impl Blocks {
+    /// Goes back to an empty log. What readers were told stays told, but for epochs that only what
+    /// is lost has given out.
+    pub(super) fn rewind(&mut self) {
+        self.has_lost = true;
+        for (block, seen) in std::mem::take(&mut self.seen) {
+            let given = seen.given.into_iter().map(|(epoch, to)| (block, epoch, to));
+            self.given_before.extend(given);
+        }
+    }
+
     pub(crate) fn apply(
         &mut self,
         command: &Command,
@@ -49,7 +62,7 @@ impl Blocks {
                 for block in &grant.blocks {
                     self.seen.entry(block.block).or_default();
                 }
-                check_accounts(catalog)?;
+                self.check_accounts(catalog)?;
             }
             (Action::Reserve { moves, .. }, Ok(Reply::Epochs(epochs))) => {
                 for (one, epoch) in moves.iter().zip(epochs) {
@@ -57,10 +70,17 @@ impl Blocks {
                         self.reserved(one.block, *epoch, one.to)?;
                     }
                 }
-                check_accounts(catalog)?;
+                self.check_accounts(catalog)?;
             }
             (Action::Commit { .. } | Action::Recovered { .. } | Action::Tick, _)
-            | (Action::NodeDead { .. } | Action::Register(_) | Action::Notice { .. }, _) => {
+            | (
+                Action::NodeDead { .. }
+                | Action::Register(_)
+                | Action::Join(_)
+                | Action::Notice { .. }
+                | Action::Damaged { .. },
+                _,
+            ) => {
                 self.check_all(catalog)?;
             }
             _ => {}
@@ -74,7 +94,10 @@ impl Blocks {
             let Some(home) = location.home else { continue };
             let (block, epoch) = (location.block, location.epoch);
             let before = *self.told.entry((block, epoch)).or_insert(home);
-            if before != home {
+            if before != home && self.given_before.contains(&(block, epoch, before)) {
+                // Only a lost end had given that epoch out: both homes have the same bytes.
+                self.told.insert((block, epoch), home);
+            } else if before != home {
                 let text =
                     format!("epoch {epoch} of block {block} is at nodes {before} and {home}");
                 return Err(("epochs-rise", text));
@@ -87,7 +110,8 @@ impl Blocks {
     pub(crate) fn pushed(&self, one: &PushMove, catalog: &Catalog) -> Found {
         let Some(seen) = self.seen.get(&one.block) else { return Ok(()) };
         let is_known = catalog.block_facts(one.block).is_some();
-        if !is_known || seen.given.get(&one.to_epoch) == Some(&one.to) {
+        let is_of_before = self.given_before.contains(&(one.block, one.to_epoch, one.to));
+        if !is_known || is_of_before || seen.given.get(&one.to_epoch) == Some(&one.to) {
             return Ok(());
         }
         let PushMove { block, to, to_epoch, .. } = one;
@@ -111,6 +135,12 @@ impl Blocks {
             ));
         }
         Ok(())
+    }
+
+    /// What a node holds by a lost end of the log is taken over, although its room was promised to
+    /// others since.
+    fn check_accounts(&self, catalog: &Catalog) -> Found {
+        if self.has_lost { Ok(()) } else { check_accounts(catalog) }
     }
 
     fn check_all(&mut self, catalog: &Catalog) -> Found {

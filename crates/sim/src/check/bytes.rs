@@ -18,6 +18,8 @@ pub(crate) struct Session {
     pub(crate) base: u64,
     /// Up to here the namenode has said that its bytes count.
     pub(crate) promised: u64,
+    /// Whether a lost end of the log has taken some of them.
+    is_cut: bool,
 }
 
 /// The model of all bytes.
@@ -37,13 +39,38 @@ pub(crate) struct Bytes {
     joined: BTreeMap<ObjectId, Vec<(ObjectId, u64)>>,
     /// The parts of the concatenation that is being applied.
     joining: Vec<(ObjectId, u64)>,
+    /// When the log lost its end.
+    lost_at: Option<u64>,
+    /// Whether the answer that is looked at may come from before.
+    is_doubtful: bool,
 }
 
 impl Bytes {
+    /// Goes back to an empty log. The homes that were granted stay: their numbers are not given out
+    /// again.
+    pub(super) fn rewind(&mut self, now: u64) {
+        self.leases.clear();
+        self.lost_at = Some(now);
+    }
+
+    /// Takes back what was promised of an object behind its bytes.
+    pub(super) fn cut(&mut self, object: ObjectId, bytes: u64) {
+        for number in self.by_object.get(&object).into_iter().flatten() {
+            let session = &mut self.sessions[*number as usize];
+            session.is_cut |= session.promised > bytes || bytes == 0;
+            session.promised = session.promised.min(bytes);
+        }
+    }
+
+    /// Notes that the next answer is one to a call of that time.
+    pub(crate) fn answer_to(&mut self, sent_at: u64) {
+        self.is_doubtful = self.lost_at.is_some_and(|lost_at| sent_at <= lost_at);
+    }
+
     /// Begins a session of a writer that got a grant.
     pub(crate) fn open(&mut self, object: ObjectId, base: u64) -> u32 {
         let number = self.sessions.len() as u32;
-        self.sessions.push(Session { object, base, promised: base });
+        self.sessions.push(Session { object, base, promised: base, is_cut: false });
         self.by_object.entry(object).or_default().push(number);
         number
     }
@@ -103,6 +130,10 @@ impl Bytes {
     /// may lie among them.
     pub(crate) fn promise(&mut self, number: u32, end: u64) -> Found {
         let session = self.sessions[number as usize];
+        // It may have been said by the end that is lost.
+        if self.is_doubtful {
+            return Ok(());
+        }
         for (other, theirs) in self.sessions_of(session.object) {
             let (from, to) = (session.base.max(theirs.base), end.min(theirs.promised));
             if other != number && from < to {
@@ -235,7 +266,8 @@ impl Bytes {
                 return Err(("bytes", text));
             }
             let end = offset + u64::from(run.bytes);
-            let mine = |other: &(u32, &Session)| other.0 == run.session;
+            // Where readers know of bytes that the log has lost, they were there.
+            let mine = |other: &(u32, &Session)| other.0 == run.session || session.is_cut;
             for (other, owner) in self.sessions_of(object).filter(|it| !mine(it)) {
                 let (from, to) = (offset.max(owner.base), end.min(owner.promised));
                 if from < to {

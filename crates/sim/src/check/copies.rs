@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use sanderling_core::catalog::{Action, BlockFacts, Catalog, Command};
+use sanderling_core::catalog::{Action, BlockFacts, Catalog, CatalogLimits, Command};
 use sanderling_protocol::limits::BACKGROUND_MOVE_MILLIS_MAX;
 use sanderling_protocol::message::{BlockLocation, MovePurpose};
+use sanderling_protocol::order::DamagedBlock;
 use sanderling_protocol::{
     BlockId, Epoch, Instant, Millis, NodeId, ObjectId, Policy, Refusal, Reply, Request,
 };
@@ -20,6 +21,8 @@ pub(crate) struct Copies {
     reserved: BTreeMap<BlockId, Reserved>,
     /// Copies made, copies that became homes, and homes moved without a drain.
     pub(crate) counts: [u64; 3],
+    /// Whether one step may leave copies for the next that are to become homes.
+    promotes_later: bool,
 }
 
 /// The last reservation of a block.
@@ -36,6 +39,18 @@ fn is_active(catalog: &Catalog, node: NodeId) -> bool {
 }
 
 impl Copies {
+    pub(crate) fn new(limits: &CatalogLimits) -> Self {
+        let promotes_later =
+            limits.promoted_per_turn_max < CatalogLimits::DEFAULT.promoted_per_turn_max;
+        Self { promotes_later, ..Self::default() }
+    }
+
+    /// Goes back to an empty log.
+    pub(super) fn rewind(&mut self) {
+        self.copies.clear();
+        self.reserved.clear();
+    }
+
     pub(crate) fn apply(
         &mut self,
         command: &Command,
@@ -65,7 +80,38 @@ impl Copies {
             }
             (Action::DropCopies { blocks, .. }, Ok(_))
             | (Action::MakeRoom { copies: blocks, .. }, _) => {
-                self.copies.retain(|block, _| !blocks.contains(block));
+                // That of a node that leaves is about to become the home, and stays.
+                let is_leaving = |block: &BlockId| {
+                    let home = catalog.block_facts(*block).and_then(|facts| facts.home);
+                    let policy = home.and_then(|home| catalog.node_policy(home));
+                    policy.is_some_and(|(policy, _)| policy != Policy::Active)
+                };
+                self.copies.retain(|block, _| !blocks.contains(block) || is_leaving(block));
+            }
+            (Action::Damaged { node, blocks }, Ok(_)) => {
+                // Only the very copy that was reported goes.
+                let is_reported = |block: &BlockId, copy: &(NodeId, Epoch)| {
+                    let is_it =
+                        |it: &DamagedBlock| (it.block, (*node, it.epoch)) == (*block, *copy);
+                    blocks.iter().any(is_it)
+                };
+                self.copies.retain(|block, copy| !is_reported(block, copy));
+            }
+            (Action::Orphans { node, held }, Ok(_)) => {
+                // Bytes that the lost end had moved are taken over as a copy.
+                for held in held {
+                    let copy = catalog.block_facts(held.block).and_then(|facts| facts.copy);
+                    if copy == Some((*node, held.tier, held.epoch)) {
+                        self.copies.insert(held.block, (*node, held.epoch));
+                    } else if copy.is_none() {
+                        // It was older than what the home is known to hold now.
+                        self.copies.remove(&held.block);
+                    }
+                }
+            }
+            // A start may carry the log's time far ahead.
+            (Action::BeginTerm { absence, .. } | Action::Absent { absence }, _) => {
+                self.reserved.values_mut().for_each(|it| it.at = it.at + *absence);
             }
             (Action::Abandon { blocks, .. }, Ok(_)) => {
                 self.reserved.retain(|block, _| !blocks.contains(block));
@@ -114,7 +160,7 @@ impl Copies {
             if is_home {
                 self.counts[1] += 1;
                 gone.push(*id);
-            } else if !stays {
+            } else if !stays && !self.promotes_later {
                 let text = format!("the home of block {id} goes, its copy is not the home yet");
                 return Err(("copy-saves", text));
             }
@@ -189,11 +235,11 @@ fn check_copy(id: BlockId, facts: &BlockFacts, node: NodeId, epoch: Epoch) -> Fo
 
 impl World {
     /// Every copy is there, with the bytes that count of its block.
-    pub(crate) fn check_copies_held(&self) -> Found {
+    pub(crate) fn check_copies_held(&self, is_settled: bool) -> Found {
         for object in self.checks.bytes.objects() {
             let Some(layout) = self.layout(object) else { continue };
             for location in &layout.blocks {
-                self.check_copy_held(object, location)?;
+                self.check_copy_held(object, location, is_settled)?;
             }
         }
         Ok(())
@@ -206,21 +252,31 @@ impl World {
             let Some(facts) = self.namenode.catalog().block_facts(one.block) else { continue };
             let Some(layout) = self.layout(facts.object) else { continue };
             for location in layout.blocks.iter().filter(|it| it.block == one.block) {
-                self.check_copy_held(facts.object, location)?;
+                self.check_copy_held(facts.object, location, false)?;
             }
         }
         Ok(())
     }
 
-    fn check_copy_held(&self, object: ObjectId, location: &BlockLocation) -> Found {
+    fn check_copy_held(
+        &self,
+        object: ObjectId,
+        location: &BlockLocation,
+        is_settled: bool,
+    ) -> Found {
         let (id, length) = (location.block, location.length);
         let facts = self.namenode.catalog().block_facts(id);
         let Some((node, _, epoch)) = facts.and_then(|facts| facts.copy) else { return Ok(()) };
         let Some(slot) = self.slot_of(node) else { return Ok(()) };
         let table = &self.datanodes[usize::from(slot)].table;
+        if self.datanodes[usize::from(slot)].rot.hurt(id) {
+            return Ok(());
+        }
         let held = self.datanodes[usize::from(slot)].held(id).map(|held| held.epoch);
         let whole = match table.admit_read(id, epoch, 0, length) {
             Ok(Some(whole)) if held == Some(epoch) => whole.part(0, length),
+            // It may have gone by the end that the log has lost: its node will say so.
+            _ if !is_settled && self.statistics.lost_ends > 0 => return Ok(()),
             other => {
                 let text = format!(
                     "host{slot} was to hold a copy of block {id} at epoch {epoch}: {held:?}, \

@@ -7,6 +7,7 @@ use sanderling_protocol::message::Layout;
 use sanderling_protocol::{BlockId, NodeId, Policy, Tier};
 
 use super::Found;
+use super::history::Verdict;
 use crate::world::World;
 
 impl World {
@@ -22,9 +23,29 @@ impl World {
 
     /// Looks at everything when the world has come to rest.
     pub(crate) fn check_end(&mut self) {
+        let found = self.check_damage_declared();
+        self.expect(found);
+        let found = self.check_lost_end();
+        self.expect(found);
         self.audit();
         let found = self.check_readable();
         self.expect(found);
+        let found = self.check_history();
+        self.expect(found);
+    }
+
+    /// One order explains what the callers saw.
+    fn check_history(&mut self) -> Found {
+        let (groups, verdict) = self.checks.history.judge();
+        self.statistics.histories += groups;
+        match verdict {
+            Verdict::Linearizable => Ok(()),
+            Verdict::Not(why) => Err(("linearizable", why)),
+            Verdict::Unjudged => {
+                self.statistics.histories_unjudged += 1;
+                Ok(())
+            }
+        }
     }
 
     /// Returns the layouts of all objects with bytes.

@@ -72,7 +72,11 @@ impl World {
     /// A writer is refused for want of room only where nothing is there that gives way.
     pub(crate) fn check_full(&mut self, request: &Request, answer: &Result<Reply, Refusal>) {
         let Err(Refusal::Full { bytes, .. }) = answer else { return };
-        let found = self.find_spare(request, *bytes);
+        // A repeat is answered as it was, though there may be room by now.
+        if self.is_repeat(request) {
+            return;
+        }
+        let found = self.find_spare(request.inner(), *bytes);
         self.expect(found);
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_core::catalog::{Action, Command};
 use sanderling_protocol::event::LossReport;
-use sanderling_protocol::{BlockId, NodeId, ObjectId};
+use sanderling_protocol::{BlockId, NodeId, Nonce, ObjectId, Refusal, Reply, Tier};
 
 use super::Found;
 use crate::world::World;
@@ -14,6 +14,12 @@ use crate::world::World;
 pub(crate) struct Losses {
     known: BTreeMap<BlockId, Known>,
     total: Total,
+    /// Blocks of a lost end of the log that were counted.
+    orphans: BTreeSet<BlockId>,
+    /// Bytes of objects that nobody can name any more.
+    pub(super) orphan_bytes: u64,
+    /// Processes that have joined.
+    joined: BTreeSet<Nonce>,
 }
 
 /// A block as it was after the last command.
@@ -40,7 +46,10 @@ impl From<&LossReport> for Total {
 
 impl World {
     /// Counts what a command lost.
-    pub(super) fn count_losses(&mut self, command: &Command) {
+    pub(super) fn count_losses(&mut self, command: &Command, result: &Result<Reply, Refusal>) {
+        if result.is_ok() {
+            self.count_orphans(&command.action);
+        }
         if !touches_blocks(&command.action) {
             return;
         }
@@ -89,6 +98,37 @@ impl World {
     }
 }
 
+impl World {
+    /// Counts what the log itself has lost.
+    fn count_orphans(&mut self, action: &Action) {
+        let catalog = self.namenode.machine.catalog();
+        let (losses, numbers) = (&mut self.checks.losses, &self.checks.numbers);
+        match action {
+            Action::Orphans { held, .. } => {
+                for held in held.iter().filter(|held| held.tier != Tier::Object) {
+                    if numbers.is_lost_block(held.block) && losses.orphans.insert(held.block) {
+                        losses.total.blocks += 1;
+                        losses.total.bytes += u64::from(held.length);
+                        losses.orphan_bytes += u64::from(held.length);
+                    }
+                }
+            }
+            Action::Register(register) => _ = losses.joined.insert(register.nonce),
+            Action::Join(join) => {
+                let is_new = losses.joined.insert(join.register.nonce);
+                let is_missing = join.seen.is_some_and(|seen| !catalog.continues(seen));
+                let lost = join.wiped.filter(|wiped| numbers.is_lost_node(wiped.node));
+                if let Some(wiped) = lost.filter(|_| is_new && is_missing) {
+                    losses.total.blocks += wiped.blocks;
+                    losses.total.bytes += wiped.bytes;
+                    losses.orphan_bytes += wiped.bytes;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 impl Losses {
     /// Compares a report with what was counted.
     pub(super) fn compare(&self, report: &LossReport) -> Found {
@@ -114,10 +154,14 @@ const fn touches_blocks(action: &Action) -> bool {
             | Action::RenewJob { .. }
             | Action::Fenced { .. }
             | Action::Started { .. }
+            | Action::BeginTerm { .. }
+            | Action::Absent { .. }
             | Action::Recommend { .. }
             | Action::Reserve { .. }
             | Action::Abandon { .. }
             | Action::DropCopies { .. }
             | Action::MakeRoom { .. }
+            | Action::JournalCut { .. }
+            | Action::SnapshotSkipped { .. }
     )
 }

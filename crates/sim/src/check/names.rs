@@ -6,7 +6,7 @@ use sanderling_core::catalog::{Action, Catalog, Command};
 use sanderling_protocol::message::{
     Attributes, Concat, Condition, Create, CreateKind, CreateMode, ObjectKind, RegisterJob,
 };
-use sanderling_protocol::{Instant, JobId, LeaseId, Nonce, ObjectId, Path, Refusal, Reply};
+use sanderling_protocol::{Instant, JobId, LeaseId, Millis, Nonce, ObjectId, Path, Refusal, Reply};
 
 use super::Found;
 
@@ -20,6 +20,11 @@ pub(crate) struct Names {
     /// Leases that ended with a seal: the same seal again changes nothing.
     sealed: BTreeSet<LeaseId>,
     now: Instant,
+    /// The absences that the log tells of, and when by service time the last start was.
+    absent: Millis,
+    resumed_at: Instant,
+    /// How long a namenode has really served.
+    pub(crate) served_millis: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -27,7 +32,8 @@ pub(super) struct Entry {
     pub(super) object: ObjectId,
     pub(super) kind: ObjectKind,
     pub(super) is_listed: bool,
-    expires_at: Option<Instant>,
+    /// By service time, and not before so much was really served.
+    expires_at: Option<(Instant, u64)>,
     created_by: Nonce,
     pub(super) attributes: Attributes,
 }
@@ -47,6 +53,8 @@ struct Job {
     root: ObjectId,
     lease_millis: u64,
     until: Instant,
+    /// What was really served when it was renewed.
+    renewed_millis: u64,
     is_kept: bool,
 }
 
@@ -112,6 +120,10 @@ impl Names {
         catalog: &Catalog,
     ) -> Found {
         self.now = self.now.max(command.at);
+        if let Err(Refusal::OutcomeUnknown { .. }) = result {
+            // A change that came after its client had moved on: it is not made.
+            return self.adopt(catalog);
+        }
         self.act(&command.action, result, catalog)?;
         self.adopt(catalog)
     }
@@ -147,6 +159,13 @@ impl Names {
             Action::MakeDirectory { path, kind, parents, is_listed } => {
                 self.make_directory(path, *kind, *parents, *is_listed, result)
             }
+            // Bytes of its writer are lost: it is given up, and what it was to replace stays.
+            Action::Seal { object, .. }
+                if matches!(result, Err(Refusal::DataUnavailable { .. })) =>
+            {
+                self.resync(*object, catalog);
+                Ok(())
+            }
             Action::Seal { object, lease, attributes, .. } => {
                 self.sealed(*object, *lease, attributes, result)
             }
@@ -156,27 +175,29 @@ impl Names {
             }
             Action::Rename { from, to, replace } => self.rename(from, to, *replace, result),
             Action::Delete { path, recursive } => self.delete(path, *recursive, result),
-            Action::SetTtl { path, ttl } => {
-                let until = ttl.map(|ttl| self.now + ttl);
-                match (self.entries.get_mut(path.as_str()), result) {
-                    (Some(entry), Ok(_)) => {
-                        entry.expires_at = until;
-                        Ok(())
-                    }
-                    (None, Err(_)) => Ok(()),
-                    (entry, result) => differs("set ttl", entry, result),
-                }
+            Action::DeleteObject { path, object, recursive } => {
+                self.delete_object(path, *object, *recursive, result)
             }
+            Action::SetTtl { path, ttl } => self.set_ttl(path, *ttl, result),
             Action::SetAttributes { path, expected, attributes } => {
                 self.set_attributes(path, *expected, attributes, result)
+            }
+            Action::BeginTerm { absence, .. } => {
+                self.absent(*absence, true);
+                Ok(())
+            }
+            Action::Absent { absence } => {
+                self.absent(*absence, false);
+                Ok(())
             }
             Action::Concat(request) => self.concat(request, result),
             Action::RegisterJob(request) => self.register_job(request, result),
             Action::RenewJob { job } => {
-                let now = self.now;
+                let (served, millis) = (self.served(), self.served_millis);
                 match (self.jobs.get_mut(job), result) {
                     (Some(job), Ok(_)) => {
-                        job.until = now + sanderling_protocol::Millis(job.lease_millis);
+                        job.until = served + Millis(job.lease_millis);
+                        job.renewed_millis = millis;
                         Ok(())
                     }
                     (None, Err(_)) => Ok(()),
@@ -191,11 +212,25 @@ impl Names {
                 self.end_job(*job);
                 Ok(())
             }
-            Action::Tick => {
-                self.tick();
+            Action::Tick => self.tick(),
+            _ => Ok(()),
+        }
+    }
+
+    fn set_ttl(
+        &mut self,
+        path: &Path,
+        ttl: Option<Millis>,
+        result: &Result<Reply, Refusal>,
+    ) -> Found {
+        let until = self.expiry(ttl);
+        match (self.entries.get_mut(path.as_str()), result) {
+            (Some(entry), Ok(_)) => {
+                entry.expires_at = until;
                 Ok(())
             }
-            _ => Ok(()),
+            (None, Err(_)) => Ok(()),
+            (entry, result) => differs("set ttl", entry, result),
         }
     }
 
@@ -262,7 +297,10 @@ impl Names {
             // A repeated create whose lease has ended since.
             Err(Refusal::LeaseEnded { .. }) if is_repeat => return Ok(()),
             Err(
-                Refusal::QuotaPassed { .. } | Refusal::RetryAfter { .. } | Refusal::Full { .. },
+                Refusal::QuotaPassed { .. }
+                | Refusal::RetryAfter { .. }
+                | Refusal::Full { .. }
+                | Refusal::ReserveKept { .. },
             ) if is_good => {
                 return Ok(());
             }
@@ -274,7 +312,7 @@ impl Names {
         if is_repeat {
             return Ok(());
         }
-        let expires_at = request.ttl.map(|ttl| self.now + ttl);
+        let expires_at = self.expiry(request.ttl);
         let (is_listed, created_by) = (request.is_listed, request.writer);
         let attributes = request.attributes.clone();
         let entry = Entry { object, kind, is_listed, expires_at, created_by, attributes };
@@ -467,7 +505,7 @@ impl Names {
             object: stat.object,
             kind: ObjectKind::File,
             is_listed: request.is_listed,
-            expires_at: request.ttl.map(|ttl| self.now + ttl),
+            expires_at: self.expiry(request.ttl),
             created_by: request.writer,
             attributes: request.attributes.clone(),
         };
@@ -525,6 +563,21 @@ impl Names {
         Ok(())
     }
 
+    fn delete_object(
+        &mut self,
+        path: &Path,
+        expected: ObjectId,
+        recursive: bool,
+        result: &Result<Reply, Refusal>,
+    ) -> Found {
+        let found = self.entries.get(path.as_str()).map(|entry| entry.object);
+        match (found == Some(expected), result) {
+            (true, result) => self.delete(path, recursive, result),
+            (false, Err(_)) => Ok(()),
+            (false, result) => differs(&format!("delete {expected}"), found, result),
+        }
+    }
+
     fn remove(&mut self, root: &str) {
         self.entries.retain(|path, _| !is_below(path, root));
         let alive: BTreeSet<ObjectId> = self.entries.values().map(|entry| entry.object).collect();
@@ -557,7 +610,8 @@ impl Names {
                 path: path.to_owned(),
                 root: UNKNOWN,
                 lease_millis: request.lease.0,
-                until: self.now + request.lease,
+                until: self.served() + request.lease,
+                renewed_millis: self.served_millis,
                 is_kept: request.hints.keep_after_job,
             };
             self.jobs.insert(info.job, job);
@@ -574,24 +628,60 @@ impl Names {
         }
     }
 
-    /// Removes what has expired.
-    fn tick(&mut self) {
-        let now = self.now;
-        let is_over = |entry: &Entry| entry.expires_at.is_some_and(|at| at <= now);
-        let expired: Vec<String> = self
+    /// Returns the service time.
+    fn served(&self) -> Instant {
+        self.now - self.absent
+    }
+
+    fn expiry(&self, ttl: Option<Millis>) -> Option<(Instant, u64)> {
+        ttl.map(|ttl| (self.served() + ttl, self.served_millis + ttl.0))
+    }
+
+    /// Takes note of times in which no namenode served, as the log tells them.
+    fn absent(&mut self, absence: Millis, is_start: bool) {
+        self.absent = Millis(self.absent.0 + absence.0);
+        if is_start {
+            self.resumed_at = self.served();
+        }
+    }
+
+    /// Removes what has expired. Nothing may expire before it was served for its time.
+    fn tick(&mut self) -> Found {
+        let (served, really) = (self.served(), self.served_millis + ABSENCE_UNSEEN_MILLIS);
+        let is_over = |entry: &Entry| entry.expires_at.is_some_and(|(at, _)| at <= served);
+        let expired: Vec<(String, u64)> = self
             .entries
             .iter()
             .filter(|(_, entry)| is_over(entry))
-            .map(|(path, _)| path.clone())
+            .filter_map(|(path, entry)| Some((path.clone(), entry.expires_at?.1)))
             .collect();
-        for path in expired {
+        for (path, millis) in expired {
+            if millis > really {
+                return early(&path, millis - really);
+            }
             self.remove(&path);
         }
         self.pending.retain(|_, pending| !is_over(&pending.entry));
+        let resumed_at = self.resumed_at;
+        let end = |job: &Job| job.until.max(resumed_at + Millis(job.lease_millis));
         let ended: Vec<JobId> =
-            self.jobs.iter().filter(|(_, job)| job.until <= now).map(|(id, _)| *id).collect();
-        for job in ended {
-            self.end_job(job);
+            self.jobs.iter().filter(|(_, job)| end(job) <= served).map(|(id, _)| *id).collect();
+        for id in ended {
+            let job = self.jobs.get(&id);
+            let millis = job.map_or(0, |job| job.renewed_millis + job.lease_millis);
+            if millis > really {
+                return early(&format!("job {id}"), millis - really);
+            }
+            self.end_job(id);
         }
+        Ok(())
     }
+}
+
+/// Absences that are too short for the namenode to see: several of half a second, and rounding.
+const ABSENCE_UNSEEN_MILLIS: u64 = 1500;
+
+fn early(what: &str, millis: u64) -> Found {
+    let text = format!("{what} ended {millis} ms early: no namenode served in that time");
+    Err(("absence", text))
 }

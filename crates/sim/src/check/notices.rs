@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sanderling_core::catalog::{Action, Catalog, Command};
-use sanderling_protocol::{Instant, NodeId, Policy, Refusal, Reply};
+use sanderling_protocol::{Instant, Millis, NodeId, Policy, Refusal, Reply};
 
 use super::Found;
 
@@ -14,6 +14,14 @@ pub(crate) struct Notices {
 }
 
 impl Notices {
+    /// A notice waits for a namenode that was away: as long as that was, from 2 to 10 s.
+    fn excuse(&mut self, now: Instant, absence: Millis) {
+        if absence.0 > 0 {
+            let soonest = now + absence.clamp(Millis(2_000), Millis(10_000));
+            self.deadlines.values_mut().for_each(|deadline| *deadline = soonest.max(*deadline));
+        }
+    }
+
     pub(crate) fn apply(
         &mut self,
         command: &Command,
@@ -29,6 +37,18 @@ impl Notices {
             (Action::Cancel { node }, Ok(_)) => {
                 self.deadlines.remove(node);
                 *node
+            }
+            // Whether it was forgotten or taken back is looked at by another checker.
+            (Action::Repeat { node, deadline: Some(_), .. }, Ok(_)) => {
+                match catalog.node_deadline(*node).0 {
+                    Some(deadline) => self.deadlines.insert(*node, deadline),
+                    None => self.deadlines.remove(node),
+                };
+                return Ok(());
+            }
+            (Action::BeginTerm { absence, .. } | Action::Absent { absence }, _) => {
+                self.excuse(catalog.now(), *absence);
+                return Ok(());
             }
             _ => return Ok(()),
         };

@@ -45,7 +45,7 @@ impl World {
 
     /// Does what comes unseen before a command.
     pub(super) fn mistake_before(&mut self, command: &Command) {
-        match (self.broken, &command.action) {
+        match (self.broken, command.action.inner()) {
             (Some(Broken::LaterNoticeWins), Action::Notice { node, deadline, .. }) => {
                 let (before, _) = self.namenode.catalog().node_deadline(*node);
                 if before.is_some_and(|before| before < *deadline) {
@@ -87,7 +87,7 @@ impl World {
 
     /// Applies a command with what is wrong around it.
     pub(super) fn mistake_copies(&mut self, command: &Command) -> Applied {
-        let draining = match (self.broken, &command.action) {
+        let draining = match (self.broken, command.action.inner()) {
             (Some(Broken::ReserveOnDraining), Action::Reserve { moves, .. }) => {
                 self.draining(moves)
             }

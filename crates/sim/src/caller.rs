@@ -1,0 +1,370 @@
+//! Simulated callers: applications that share a few names and note what they asked and what they
+//! were answered. `check/history.rs` judges it.
+//!
+//! Nothing else touches their names, so that their notes are the whole history. What they write is
+//! so small that it needs no datanode: how bytes fare is looked at elsewhere.
+
+use sanderling_core::client::{ChangeAttempts, Next};
+use sanderling_core::retry::{Retry, RetryPolicy};
+use sanderling_protocol::message::{
+    Attributes, ClientId, Condition as NameCondition, Create, CreateKind, CreateMode, Grant,
+    ObjectKind, ObjectStat,
+};
+use sanderling_protocol::{Millis, Nonce, ObjectId, Path, Refusal, Reply, Request};
+
+use crate::check::history::{Call, Condition, NAMES, OPERATIONS_MAX, Outcome, Seen, Why};
+use crate::client::{Sequences, failed, is_final};
+use crate::event::{CallerCall, Purpose, Timer};
+use crate::plan::Plan;
+use crate::random::Random;
+use crate::wire::{Answer, Ask, Place, meta};
+use crate::world::World;
+
+/// One caller: it does one thing after the other.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub(crate) job: Option<Job>,
+    steps_left: u32,
+    next_job: u32,
+    sequences: Sequences,
+    /// What it last saw at each name.
+    last_seen: [[Option<Seen>; NAMES]; GROUPS],
+    pause_micros_max: u64,
+    random: Random,
+}
+
+/// One operation under way.
+#[derive(Debug)]
+pub(crate) struct Job {
+    number: u32,
+    /// Its number in the history.
+    operation: usize,
+    group: u8,
+    call: Call,
+    /// As it is sent, now and again.
+    request: Request,
+    /// The object of a file that is to be sealed, and whether its name was taken at once.
+    created: Option<(ObjectId, bool)>,
+    retry: Retry,
+    attempts: ChangeAttempts,
+    /// Whether another client is being opened, because the namenode does not know this one.
+    is_opening: bool,
+}
+
+/// Groups of names; each is a directory.
+const GROUPS: usize = 2;
+
+/// Most callers of one run.
+pub(crate) const CALLERS_MAX: u8 = 4;
+
+/// Operations of one caller: all of them fit into one group's history.
+const STEPS_MAX: u32 = OPERATIONS_MAX as u32 / CALLERS_MAX as u32;
+
+/// Time of one call, and of one operation.
+const CALL_MILLIS: u64 = 800;
+const JOB_MILLIS: u64 = 4000;
+
+/// Names of the attributes that tell which operation made an object, and which marked it.
+const TAG: &str = "tag";
+const MARK: &str = "mark";
+
+impl Job {
+    /// Returns the key of the client that is opened for it.
+    const fn key(&self) -> Nonce {
+        Nonce(1 << 32 | self.operation as u64)
+    }
+}
+
+impl Caller {
+    pub(crate) fn new(plan: &Plan, number: u8) -> Self {
+        let mut random = Random::new(plan.seed, 500 + u64::from(number));
+        // One's own clients come behind those of the operator and the writers.
+        let client = plan.writers + number;
+        Self {
+            job: None,
+            steps_left: plan.steps.min(STEPS_MAX),
+            next_job: 0,
+            sequences: Sequences::of_writer(client),
+            last_seen: [[None; NAMES]; GROUPS],
+            pause_micros_max: random.pick(&[5_000, 100_000, 500_000]),
+            random,
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn caller_start(&mut self, number: u8) {
+        let micros = self.callers[usize::from(number)].random.below(500_000);
+        self.set_timer(Place::Caller(number), micros, Timer::Begin);
+    }
+
+    pub(crate) fn caller_timer(&mut self, number: u8, timer: Timer) {
+        match timer {
+            Timer::Begin => self.caller_begin(number),
+            Timer::Send(job) if self.caller_job(number, job as u32).is_some() => {
+                self.caller_send(number);
+            }
+            _ => {}
+        }
+    }
+
+    fn caller_job(&mut self, number: u8, job: u32) -> Option<&mut Job> {
+        self.callers[usize::from(number)].job.as_mut().filter(|current| current.number == job)
+    }
+
+    fn caller_begin(&mut self, number: u8) {
+        let deadline = self.clock(Place::Caller(number)) + Millis(JOB_MILLIS);
+        let (now, is_calm) = (self.now, self.is_calm);
+        let caller = &mut self.callers[usize::from(number)];
+        if caller.steps_left == 0 || is_calm || caller.job.is_some() {
+            return;
+        }
+        caller.steps_left -= 1;
+        caller.next_job += 1;
+        let group = caller.random.below(GROUPS as u64) as u8;
+        let history = &mut self.checks.history;
+        let (call, request) = caller.draw(group, history.next_tag());
+        let operation = history.begin(now, number, group, call.clone());
+        caller.job = Some(Job {
+            number: caller.next_job,
+            operation,
+            group,
+            call,
+            request: caller.sequences.begin(request),
+            created: None,
+            retry: Retry::new(RetryPolicy::default(), deadline),
+            attempts: ChangeAttempts::default(),
+            is_opening: false,
+        });
+        self.caller_send(number);
+    }
+
+    fn caller_send(&mut self, number: u8) {
+        let Some(job) = &self.callers[usize::from(number)].job else { return };
+        let purpose = Purpose::Caller(number, CallerCall { job: job.number });
+        let open = Request::OpenClient { key: job.key() };
+        let ask = Ask::Meta(if job.is_opening { open } else { job.request.clone() });
+        self.call(Place::Caller(number), Place::Namenode, ask, CALL_MILLIS, purpose);
+    }
+
+    pub(crate) fn caller_answered(&mut self, number: u8, call: CallerCall, answer: Option<Answer>) {
+        let now = self.clock(Place::Caller(number));
+        let caller = &mut self.callers[usize::from(number)];
+        let Some(job) = caller.job.as_mut().filter(|job| job.number == call.job) else { return };
+        let answer = meta(answer);
+        match failed(&mut job.attempts, &mut job.retry, now, answer.as_ref()) {
+            None => {}
+            Some(Next::Again { pause, as_other_client }) => {
+                job.is_opening |= as_other_client;
+                let again = Timer::Send(u64::from(job.number));
+                return self.set_timer(Place::Caller(number), pause.0 * 1000, again);
+            }
+            Some(Next::GiveUp | Next::TooLate) => {
+                let answer = answer.filter(is_final);
+                if answer.is_none() {
+                    self.check_failed_call("change", None);
+                }
+                return self.caller_end(number, answer);
+            }
+        }
+        let Some(answer) = answer else { return };
+        if let Ok(Reply::Client { number: client }) = answer {
+            let client = ClientId { number: client, key: job.key() };
+            caller.sequences = Sequences::of(client);
+            job.request = caller.sequences.begin(job.request.inner().clone());
+            job.is_opening = false;
+            return self.caller_send(number);
+        }
+        if let Ok(Reply::Grant(grant)) = &answer {
+            let request = seal(grant);
+            let is_named = matches!(job.call, Call::Put { is_new: true, .. });
+            job.created = Some((grant.object, is_named));
+            caller.sequences.end(&job.request);
+            job.request = caller.sequences.begin(request);
+            return self.caller_send(number);
+        }
+        self.caller_end(number, Some(answer));
+    }
+
+    fn caller_end(&mut self, number: u8, answer: Option<Result<Reply, Refusal>>) {
+        let now = self.now;
+        let caller = &mut self.callers[usize::from(number)];
+        let Some(job) = caller.job.take() else { return };
+        caller.sequences.end(&job.request);
+        let outcome = match job.created {
+            // Its name was taken before it was sealed.
+            Some((object, true)) => Outcome::Done(Some(object)),
+            _ => outcome_of(&job.call, answer),
+        };
+        caller.note(&job, &outcome);
+        self.log.event(now, 14, job.operation as u64, || {
+            format!("caller{number}: /h{} {:?}: {outcome:?}", job.group, job.call)
+        });
+        self.checks.history.end(now, job.operation, outcome);
+        let micros = caller.random.below(caller.pause_micros_max);
+        self.set_timer(Place::Caller(number), micros, Timer::Begin);
+    }
+}
+
+impl Caller {
+    /// Notes what is at the names now, as far as the caller knows.
+    fn note(&mut self, job: &Job, outcome: &Outcome) {
+        let seen = &mut self.last_seen[usize::from(job.group)];
+        match (&job.call, outcome) {
+            (Call::Put { at, tag, .. }, Outcome::Done(Some(object))) => {
+                seen[usize::from(*at)] = Some(Seen { object: *object, tag: *tag, mark: 0 });
+            }
+            (Call::Read { at }, Outcome::Saw(saw)) => {
+                seen[usize::from(*at)] = saw[usize::from(*at)];
+            }
+            (Call::List, Outcome::Saw(saw)) => *seen = *saw,
+            _ => {}
+        }
+    }
+
+    fn draw(&mut self, group: u8, tag: u16) -> (Call, Request) {
+        let random = &mut self.random;
+        let at = random.below(NAMES as u64) as u8;
+        let path = path_of(group, at);
+        let seen = self.last_seen[usize::from(group)][usize::from(at)];
+        match random.below(20) {
+            0..=4 => self.draw_put(group, at, tag),
+            5 | 6 => {
+                let to = (at + 1 + random.below(NAMES as u64 - 1) as u8) % NAMES as u8;
+                let replace = random.permille(600);
+                let request = Request::Rename { from: path, to: path_of(group, to), replace };
+                (Call::Rename { from: at, to, replace }, request)
+            }
+            7 | 8 => {
+                let expected = seen.map(|seen| seen.object).filter(|_| random.permille(600));
+                let request = match expected {
+                    Some(object) => Request::DeleteObject { path, object, recursive: false },
+                    None => Request::Delete { path, recursive: false },
+                };
+                (Call::Delete { at, expected }, request)
+            }
+            9 if random.permille(300) => {
+                let (kind, parents) = (ObjectKind::Directory, true);
+                let request = Request::MakeDirectory { path, kind, parents, is_listed: true };
+                (Call::MakeDirectory { at }, request)
+            }
+            9..=11 => {
+                let Some(seen) = seen.filter(|seen| seen.tag != 0) else {
+                    return self.draw_put(group, at, tag);
+                };
+                let attributes = attributes(seen.tag, Some(tag));
+                let expected = Some(seen.object);
+                let request = Request::SetAttributes { path, expected, attributes };
+                (Call::Mark { at, expected: seen.object, mark: tag }, request)
+            }
+            12 | 13 => {
+                let (after, path) = (String::new(), directory(group));
+                let request = Request::List { path, after, limit: 100, with_attributes: true };
+                (Call::List, request)
+            }
+            14 | 15 => (Call::Read { at }, Request::Lookup { path, offset: 0, bytes: u64::MAX }),
+            _ => (Call::Read { at }, Request::Stat { path }),
+        }
+    }
+
+    fn draw_put(&mut self, group: u8, at: u8, tag: u16) -> (Call, Request) {
+        let random = &mut self.random;
+        let is_new = random.permille(300);
+        let seen = self.last_seen[usize::from(group)][usize::from(at)].filter(|_| !is_new);
+        let condition = match (random.below(10), seen) {
+            (0 | 1, _) => Some(Condition::Absent),
+            (2..=4, Some(seen)) => Some(Condition::Is(seen.object)),
+            _ => None,
+        };
+        let create = Create {
+            kind: CreateKind::File,
+            mode: if is_new { CreateMode::New } else { CreateMode::Replace },
+            parents: true,
+            inline: random.permille(600).then(|| tag.to_le_bytes().to_vec()),
+            expected_bytes: Some(0),
+            condition: condition.map(|condition| match condition {
+                Condition::Absent => NameCondition::Absent,
+                Condition::Is(object) => NameCondition::Is(object),
+            }),
+            attributes: attributes(tag, None),
+            ..Create::new(path_of(group, at), Nonce(random.next()))
+        };
+        (Call::Put { at, tag, is_new, condition }, Request::Create(create))
+    }
+}
+
+fn directory(group: u8) -> Path {
+    format!("/h{group}").parse().expect("a good path")
+}
+
+fn path_of(group: u8, at: u8) -> Path {
+    format!("/h{group}/{at}").parse().expect("a good path")
+}
+
+fn attributes(tag: u16, mark: Option<u16>) -> Attributes {
+    let mark = mark.map(|mark| (MARK, mark.to_string()));
+    [(TAG, tag.to_string())].into_iter().chain(mark).collect()
+}
+
+fn seal(grant: &Grant) -> Request {
+    let (object, lease) = (grant.object, grant.lease);
+    Request::Seal { object, lease, lengths: Vec::new(), attributes: Attributes::none() }
+}
+
+/// Returns what an answer says of the names.
+fn outcome_of(call: &Call, answer: Option<Result<Reply, Refusal>>) -> Outcome {
+    let at_one = |at: &u8, seen: Option<Seen>| {
+        let mut all = [None; NAMES];
+        all[usize::from(*at)] = seen;
+        Outcome::Saw(all)
+    };
+    match (call, answer) {
+        (_, None | Some(Err(Refusal::OutcomeUnknown { .. }))) => Outcome::Unknown,
+        (Call::Read { at }, Some(Err(Refusal::NotFound { .. }))) => at_one(at, None),
+        (Call::List, Some(Err(Refusal::NotFound { .. }))) => Outcome::Saw([None; NAMES]),
+        // A repeat was answered when the lease had ended: the name was taken before.
+        (Call::Put { is_new: true, .. }, Some(Err(Refusal::LeaseEnded { object }))) => {
+            Outcome::Done(Some(object))
+        }
+        (_, Some(Err(refusal))) => Outcome::Refused(why(&refusal)),
+        (Call::Read { at }, Some(Ok(Reply::Stat(stat)))) => at_one(at, Some(seen(&stat))),
+        (Call::Read { at }, Some(Ok(Reply::Layout(layout)))) => {
+            let mut seen = seen(&layout.stat);
+            if let Some([low, high]) = layout.inline.as_deref() {
+                seen.tag = u16::from_le_bytes([*low, *high]);
+            }
+            at_one(at, Some(seen))
+        }
+        (Call::List, Some(Ok(Reply::Entries { entries, .. }))) => {
+            let mut all = [None; NAMES];
+            for entry in entries {
+                let at: usize = entry.name.parse().expect("the names are numbers");
+                let (tag, mark) = marks(&entry.attributes);
+                all[at] = Some(Seen { object: entry.object, tag, mark });
+            }
+            Outcome::Saw(all)
+        }
+        (_, Some(Ok(Reply::Stat(stat)))) => Outcome::Done(Some(stat.object)),
+        (_, Some(Ok(_))) => Outcome::Done(None),
+    }
+}
+
+fn seen(stat: &ObjectStat) -> Seen {
+    let (tag, mark) = marks(&stat.attributes);
+    Seen { object: stat.object, tag, mark }
+}
+
+fn marks(attributes: &Attributes) -> (u16, u16) {
+    let of = |name| attributes.get(name).and_then(|text| text.parse().ok()).unwrap_or(0);
+    (of(TAG), of(MARK))
+}
+
+const fn why(refusal: &Refusal) -> Why {
+    match refusal {
+        Refusal::NotFound { .. } => Why::NotFound,
+        Refusal::Exists { .. } => Why::Exists,
+        Refusal::Changed { .. } => Why::Changed,
+        Refusal::IsADirectory { .. } => Why::IsADirectory,
+        _ => Why::Other,
+    }
+}

@@ -1,0 +1,153 @@
+//! What the callers saw: their operations on shared names, and whether one order explains them all.
+//!
+//! The other checkers look at the log and at what the servers hold. This one knows neither: it has
+//! only what each caller asked, when, and what it was answered. A history is linearizable (Herlihy
+//! and Wing, "Linearizability", TOPLAS 1990) if the operations can be put into one order in which
+//! each takes effect between its request and its answer and each answer is the right one. Whether
+//! there is such an order is searched as in Wing and Gong, "Testing and Verifying Concurrent
+//! Objects" (1993), with the memory of Lowe, "Testing for Linearizability" (2017): operations
+//! that are done and the state that they left are looked at once.
+//!
+//! Names are judged in groups, because a rename touches two of them. Nothing renames from one group
+//! to another, and what is linearizable in each group is linearizable in all.
+
+mod model;
+mod search;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use model::{Call, Condition, NAMES, Outcome, Seen, Why};
+pub(crate) use search::{OPERATIONS_MAX, Verdict};
+
+use model::is_change;
+
+/// The operations of all callers.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    operations: Vec<Operation>,
+    /// Counts requests and answers, so that no two of them are at the same time.
+    moment: u64,
+}
+
+/// One operation as its caller saw it.
+#[derive(Debug, Clone)]
+struct Operation {
+    caller: u8,
+    group: u8,
+    call: Call,
+    /// `None` while the caller waits, and of an operation that was forgotten.
+    outcome: Option<Outcome>,
+    begun: u64,
+    /// When it was answered; of one without an answer, when it could happen for the last time.
+    ended: u64,
+    /// The same in microseconds.
+    begun_at: u64,
+    ended_at: u64,
+    /// Whether the log lost its end while the caller waited.
+    is_doubtful: bool,
+}
+
+/// Stands for a moment that does not come.
+const NEVER: u64 = u64::MAX;
+
+impl History {
+    /// Returns the number of the next operation, for the caller to write into what it makes.
+    pub(crate) fn next_tag(&self) -> u16 {
+        u16::try_from(self.operations.len() + 1).expect("histories are short")
+    }
+
+    /// Notes that a caller asks for something.
+    pub(crate) fn begin(&mut self, now: u64, caller: u8, group: u8, call: Call) -> usize {
+        self.moment += 1;
+        let begun = self.moment;
+        self.operations.push(Operation {
+            caller,
+            group,
+            call,
+            outcome: None,
+            begun,
+            ended: NEVER,
+            begun_at: now,
+            ended_at: NEVER,
+            is_doubtful: false,
+        });
+        self.operations.len() - 1
+    }
+
+    /// Notes what a caller was answered, or that it gave up.
+    ///
+    /// Each change of a caller tells the namenode that earlier ones are not sent again. When it is
+    /// answered, those that the caller gave up have happened, or never will.
+    pub(crate) fn end(&mut self, now: u64, number: usize, outcome: Outcome) {
+        self.moment += 1;
+        let moment = self.moment;
+        let one = &mut self.operations[number];
+        one.ended_at = now;
+        let caller = one.caller;
+        let settles = is_change(&one.call) && outcome != Outcome::Unknown && !one.is_doubtful;
+        one.ended = if outcome == Outcome::Unknown { NEVER } else { moment };
+        one.outcome = Some(outcome);
+        if one.is_doubtful {
+            one.doubt();
+        }
+        if settles {
+            let given_up = |one: &&mut Operation| {
+                one.caller == caller && one.outcome == Some(Outcome::Unknown) && one.ended == NEVER
+            };
+            for one in self.operations.iter_mut().filter(given_up) {
+                one.ended = moment;
+            }
+        }
+    }
+
+    /// Forgets what a lost end of the log took away: every record that was written at `since` or
+    /// later, in microseconds.
+    ///
+    /// A change that was answered since may be undone, or come again because its answer is
+    /// forgotten: nobody knows what became of it. What was read since may never have been.
+    pub(crate) fn lose(&mut self, since: u64) {
+        for one in &mut self.operations {
+            if one.ended_at == NEVER {
+                one.is_doubtful = true;
+            } else if one.ended_at >= since {
+                one.doubt();
+            }
+        }
+    }
+
+    /// Judges each group of names.
+    pub(crate) fn judge(&self) -> (u64, Verdict) {
+        let groups = self.operations.iter().map(|one| one.group).max().map_or(0, |last| last + 1);
+        for group in 0..groups {
+            let of_group = |one: &&Operation| one.group == group && one.outcome.is_some();
+            let operations: Vec<&Operation> = self.operations.iter().filter(of_group).collect();
+            match search::judge(&operations) {
+                Verdict::Linearizable => {}
+                other => return (u64::from(groups), other),
+            }
+        }
+        (u64::from(groups), Verdict::Linearizable)
+    }
+}
+
+impl Operation {
+    /// Makes it one of which nobody knows what became of it.
+    fn doubt(&mut self) {
+        self.ended = NEVER;
+        self.outcome = is_change(&self.call).then_some(Outcome::Unknown);
+    }
+
+    /// Tells whether it is known to have happened, or to have been refused.
+    fn is_answered(&self) -> bool {
+        self.outcome.as_ref().is_some_and(|outcome| *outcome != Outcome::Unknown)
+    }
+}
+
+impl std::fmt::Display for Operation {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { caller, call, outcome, begun_at, ended_at, .. } = self;
+        let millis = |micros: u64| micros as f64 / 1000.0;
+        let (begun, ended) = (millis(*begun_at), millis(*ended_at));
+        write!(formatter, "caller{caller} [{begun:.3}, {ended:.3}] {call:?}: {outcome:?}")
+    }
+}

@@ -1,0 +1,65 @@
+//! What must follow when the log has lost its end.
+
+use sanderling_protocol::{EventKind, LogPosition};
+
+use super::Found;
+use crate::wire::Place;
+use crate::world::World;
+
+/// Who knows more than the log, since the last time that it has lost its end.
+#[derive(Debug, Default)]
+pub(crate) struct LostEnd {
+    /// Place and process of each datanode, and what it was told.
+    told: Vec<(u8, u32, LogPosition)>,
+    /// The last event that is left.
+    after: u64,
+}
+
+const fn is_told(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::LogEndLost { .. })
+}
+
+impl World {
+    /// Notes who was told of what the log has lost, once everything else has gone back to it.
+    pub(crate) fn check_rewound(&mut self) {
+        let catalog = self.namenode.catalog();
+        let mut told = Vec::new();
+        for (datanode, slot) in self.datanodes.iter().zip(0_u8..) {
+            let place = Place::Datanode(slot).index();
+            if let Some(seen) = datanode.member.log().seen()
+                && self.is_up[place]
+                && !catalog.continues(seen)
+            {
+                told.push((slot, self.lives[place], seen));
+            }
+        }
+        let events = self.namenode.machine.events_after(0, usize::MAX);
+        let after = events.last().map_or(0, |event| event.sequence);
+        // What was noticed of an earlier lost end, and is still in the log, is not told of again.
+        let before = &self.checks.lost_end;
+        if events.iter().any(|event| event.sequence > before.after && is_told(&event.kind)) {
+            // An answer that was late may have told of the same end meanwhile.
+            told.retain(|(.., seen)| !before.told.iter().any(|(.., old)| old.term == seen.term));
+        }
+        self.checks.lost_end = LostEnd { told, after };
+        let objects: Vec<_> = self.checks.bytes.objects().collect();
+        for object in objects {
+            let bytes = self.layout(object).map_or(0, |layout| layout.stat.bytes);
+            self.checks.bytes.cut(object, bytes);
+        }
+    }
+
+    /// A lost end of which a datanode was told that is still there was noticed.
+    pub(crate) fn check_lost_end(&self) -> Found {
+        let LostEnd { told, after } = &self.checks.lost_end;
+        let is_there =
+            |told: &&(u8, u32, LogPosition)| self.lives[Place::Datanode(told.0).index()] == told.1;
+        let Some((slot, _, seen)) = told.iter().find(is_there) else { return Ok(()) };
+        let events = self.namenode.machine.events_after(*after, usize::MAX);
+        if events.iter().any(|event| is_told(&event.kind)) {
+            return Ok(());
+        }
+        let text = format!("host{slot} was told of {seen:?}, which the log has lost unnoticed");
+        Err(("log-lost-told", text))
+    }
+}

@@ -1,0 +1,165 @@
+//! The membership of a simulated datanode: the world around the same machine as the real one has.
+
+use sanderling_core::Mechanism;
+use sanderling_core::datanode::{
+    Asked, Failure, Held, Joining, Member, MemberOptions, Report, Start, Step,
+};
+use sanderling_protocol::message::{Heartbeat, Join, Register};
+use sanderling_protocol::node::{Load, TierCapacity};
+use sanderling_protocol::{Instant, Millis, NodeId, Nonce, Reply, Request, Tier};
+
+use super::index;
+use super::report::PAGE_BLOCKS;
+use crate::Broken;
+use crate::event::{DatanodeCall, Timer};
+use crate::wire::{Answer, Place, address};
+use crate::world::World;
+
+/// Returns a process that is no node yet. Reports come more often than in real life, so that races
+/// with them show; a node whose notice has passed does not wait as long before it joins again.
+pub(super) fn member(nonce: Nonce) -> Member {
+    let options = MemberOptions {
+        mechanism: Mechanism::Sanderling,
+        attempt_every: Millis(250),
+        draining_heartbeat: Millis(200),
+        report_every: Millis(1500),
+        rejoin_after_notice: Millis(3000),
+    };
+    Member::new(options, nonce, Start::Endless)
+}
+
+/// Returns what came of a call to the namenode.
+pub(super) fn outcome(answer: Option<Answer>) -> Result<Reply, Failure> {
+    match answer {
+        Some(Answer::Meta(Ok(reply))) => Ok(reply),
+        Some(Answer::Meta(Err(refusal))) => Err(Failure::Refused(refusal)),
+        Some(Answer::Data(_) | Answer::Refused) => Err(Failure::Broken),
+        None => Err(Failure::Busy),
+    }
+}
+
+impl World {
+    /// Does what the member does next.
+    pub(super) fn datanode_step(&mut self, slot: u8) {
+        let is_broken = self.is_disconnected(slot);
+        let now = Instant(self.now);
+        let datanode = &mut self.datanodes[usize::from(slot)];
+        match datanode.member.next(now, is_broken) {
+            Step::Register(joining) => self.datanode_register(slot, joining),
+            Step::Beat { node, nonce, asked } => self.datanode_beat(slot, node, nonce, asked),
+            Step::Report(_) => {
+                datanode.report = Some(Report::in_pages_of(PAGE_BLOCKS));
+                self.datanode_report(slot);
+            }
+            Step::Repeat => {
+                let is_forgotten = self.broken == Some(Broken::NoticeForgotten);
+                if is_forgotten || !self.datanode_say(slot, true) {
+                    self.datanode_repeated(slot);
+                }
+            }
+            Step::BeginAgain => self.datanode_begin_again(slot),
+            Step::Wait(at) => {
+                let micros = at.0.saturating_sub(self.now);
+                self.set_timer(Place::Datanode(slot), micros, Timer::Round);
+            }
+            Step::Pending => {}
+            // Whoever runs it starts it anew.
+            Step::Stop(_) => self.kill_datanode(slot, 300),
+        }
+    }
+
+    /// Tells whether the connection over which a node registered is gone: it ends with the
+    /// namenode's process, unless nothing tells of that before there is another one.
+    fn is_disconnected(&self, slot: u8) -> bool {
+        let namenode = Place::Namenode.index();
+        let is_seen = self.is_up[namenode] || !self.plan.is_dead_silent;
+        self.datanodes[usize::from(slot)].connected != Some(self.lives[namenode]) && is_seen
+    }
+
+    fn datanode_register(&mut self, slot: u8, joining: Joining) {
+        let egress = self.plan.background.tells_egress.then_some(self.plan.link_bytes_per_second);
+        let life = self.lives[Place::Namenode.index()];
+        let datanode = &mut self.datanodes[usize::from(slot)];
+        datanode.connected = Some(life);
+        let larger = if self.broken == Some(Broken::CapacityIgnored) { 1000 } else { 1 };
+        let tiers = [Tier::Dram, Tier::Disk]
+            .into_iter()
+            .map(|tier| TierCapacity { tier, bytes: datanode.capacity[index(tier)] * larger })
+            .filter(|tier| tier.bytes > 0)
+            .collect();
+        let Joining { cluster, nonce, seen, wiped, asked } = joining;
+        let register = Register {
+            cluster,
+            nonce,
+            name: String::new(),
+            address: address(slot),
+            http_address: String::new(),
+            host: address(slot),
+            tiers,
+            notice_min: self.plan.notice_millis_min.map(Millis),
+            egress_bytes_per_second: egress,
+        };
+        let join = Join { register, seen, wiped };
+        self.datanode_call(slot, Request::Join(Box::new(join)), DatanodeCall::Register(asked));
+    }
+
+    pub(super) fn datanode_registered(&mut self, slot: u8, asked: Asked, answer: Option<Answer>) {
+        let now = Instant(self.now);
+        let joined = match outcome(answer) {
+            Ok(Reply::Joined(joined)) => Ok(joined),
+            Ok(_) => Err(Failure::Broken),
+            Err(failure) => Err(failure),
+        };
+        let datanode = &mut self.datanodes[usize::from(slot)];
+        let answer = joined.as_deref().map_err(Clone::clone);
+        datanode.member.registered(now, asked, answer);
+        datanode.follow_member();
+        self.datanode_step(slot);
+    }
+
+    fn datanode_beat(&mut self, slot: u8, node: NodeId, nonce: Nonce, asked: Asked) {
+        let datanode = &self.datanodes[usize::from(slot)];
+        let measured = if datanode.has_pushed { self.plan.link_bytes_per_second } else { 0 };
+        let load = Load {
+            blocks: datanode.table.blocks(),
+            pushed_bytes_per_second: measured,
+            dram_used_bytes: datanode.used[0],
+            disk_used_bytes: datanode.used[1],
+            ..Load::default()
+        };
+        let request = Request::Beat(Heartbeat { node, nonce, load });
+        self.datanode_call(slot, request, DatanodeCall::Heartbeat(asked));
+    }
+
+    pub(super) fn datanode_beaten(&mut self, slot: u8, asked: Asked, answer: Option<Answer>) {
+        let now = Instant(self.now);
+        let answer = match outcome(answer) {
+            Ok(Reply::Beat { heartbeat, position }) => Ok((heartbeat, position)),
+            Ok(_) => Err(Failure::Broken),
+            Err(failure) => Err(failure),
+        };
+        let datanode = &mut self.datanodes[usize::from(slot)];
+        datanode.member.beaten(now, asked, answer);
+        datanode.follow_member();
+        self.datanode_step(slot);
+    }
+
+    pub(super) fn datanode_repeated(&mut self, slot: u8) {
+        let now = Instant(self.now);
+        self.datanodes[usize::from(slot)].member.repeated(now);
+        self.datanode_step(slot);
+    }
+
+    fn datanode_begin_again(&mut self, slot: u8) {
+        let now = Instant(self.now);
+        let datanode = &mut self.datanodes[usize::from(slot)];
+        let held =
+            Held { blocks: datanode.table.blocks(), bytes: datanode.used[0] + datanode.used[1] };
+        let next = Nonce(datanode.random.next());
+        datanode.member.begin_again(now, held, next);
+        datanode.wipe();
+        datanode.member.wiped(now);
+        datanode.follow_member();
+        self.datanode_step(slot);
+    }
+}

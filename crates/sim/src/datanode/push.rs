@@ -1,0 +1,104 @@
+//! Pushes of the simulated datanode.
+
+use sanderling_core::fence::StoreRequest;
+use sanderling_protocol::order::{PushMove, Pushed};
+use sanderling_protocol::{OrderReply, Refusal};
+
+use super::{PUSH_MILLIS, PushJob};
+use crate::event::{DatanodeCall, Purpose, Timer};
+use crate::wire::{Answer, Ask, DataAnswer, DataAsk, Place};
+use crate::world::World;
+
+impl World {
+    /// Fences each block and sends it to its target.
+    pub(super) fn datanode_push(&mut self, slot: u8, from: Place, call: u64, moves: Vec<PushMove>) {
+        let life = self.lives[Place::Datanode(slot).index()];
+        let datanode = &mut self.datanodes[usize::from(slot)];
+        let mut results = vec![None; moves.len()];
+        let mut waiting = vec![None; moves.len()];
+        let mut bytes_in_all = 0;
+        let mut found = Ok(());
+        for (index, one) in moves.into_iter().enumerate() {
+            found = found.and_then(|()| self.checks.blocks.pushed(&one, self.namenode.catalog()));
+            let before = datanode.is_fence_off.then(|| datanode.table.clone());
+            // What is about to leave is compared with what was written.
+            datanode.meet(one.block);
+            match datanode.table.admit_push(one.block, one.from_epoch) {
+                Err(refusal) => results[index] = Some(Err(refusal)),
+                Ok(admitted) => {
+                    self.checks.bytes.fenced(slot, life, one.block, admitted.length);
+                    match admitted.bytes {
+                        None => results[index] = Some(Ok(Pushed { length: admitted.length })),
+                        Some(content) => {
+                            let content = content.part(0, content.bytes().min(one.bytes_max));
+                            bytes_in_all += u64::from(content.bytes());
+                            waiting[index] = Some((one, content));
+                        }
+                    }
+                }
+            }
+            if let Some(before) = before {
+                datanode.table = before;
+            }
+        }
+        datanode.next_number += 1;
+        let number = datanode.next_number;
+        self.expect(found);
+        let datanode = &mut self.datanodes[usize::from(slot)];
+        datanode.has_pushed |= bytes_in_all > 0;
+        datanode.pushes.insert(number, PushJob { from, call, results, waiting });
+        let rate = if self.is_calm { 1 << 30 } else { self.plan.link_bytes_per_second };
+        let begin = datanode.link_free_at.max(self.now);
+        datanode.link_free_at = begin + bytes_in_all * 1_000_000 / rate;
+        let micros = datanode.link_free_at - self.now;
+        self.set_timer(Place::Datanode(slot), micros, Timer::Send(number));
+    }
+
+    pub(super) fn datanode_send_pushes(&mut self, slot: u8, job: u64) {
+        let datanode = &mut self.datanodes[usize::from(slot)];
+        let Some(push) = datanode.pushes.get_mut(&job) else { return };
+        let waiting = std::mem::take(&mut push.waiting);
+        for (index, one) in waiting.into_iter().enumerate() {
+            let Some((one, content)) = one else { continue };
+            let Some(target) = Place::at(&one.address) else { continue };
+            let length = content.bytes();
+            let request = StoreRequest {
+                block: one.block,
+                epoch: one.to_epoch,
+                tier: one.tier,
+                bytes: length,
+            };
+            let purpose = Purpose::Datanode(slot, DatanodeCall::Push { job, index, length });
+            let ask = Ask::Data(one.to, DataAsk::Store(request, content));
+            self.call(Place::Datanode(slot), target, ask, PUSH_MILLIS, purpose);
+        }
+        self.datanode_answer_push(slot, job);
+    }
+
+    pub(super) fn datanode_pushed(
+        &mut self,
+        slot: u8,
+        job: u64,
+        index: usize,
+        result: Result<Pushed, Refusal>,
+    ) {
+        let datanode = &mut self.datanodes[usize::from(slot)];
+        if let Some(push) = datanode.pushes.get_mut(&job) {
+            push.results[index] = Some(result);
+        }
+        self.datanode_answer_push(slot, job);
+    }
+
+    fn datanode_answer_push(&mut self, slot: u8, job: u64) {
+        let datanode = &mut self.datanodes[usize::from(slot)];
+        let is_done =
+            datanode.pushes.get(&job).is_some_and(|push| push.results.iter().all(Option::is_some));
+        if !is_done {
+            return;
+        }
+        let push = datanode.pushes.remove(&job).expect("it was there just now");
+        let results = push.results.into_iter().flatten().collect();
+        let answer = Answer::Data(Ok(DataAnswer::Order(OrderReply::Pushed(results))));
+        self.reply(Place::Datanode(slot), push.from, push.call, answer);
+    }
+}

@@ -1,0 +1,216 @@
+//! The namenode's turns: the machine that the servers run, over what waits in the simulation.
+
+use sanderling_core::catalog::{Catalog, Command, DatanodeOrder};
+use sanderling_core::namenode::{
+    Decides, Origin, Prepared, Probe, Turn, Turns, Unwritten, Work as Taken,
+};
+use sanderling_protocol::{Instant, Millis, NodeId, OrderReply, Request};
+
+use crate::event::{NamenodeCall, Purpose};
+use crate::namenode::Work;
+use crate::wire::{Answer, Ask, DataAsk, Place};
+use crate::world::World;
+
+/// Who waits for the answer of each frame, and what was asked.
+type Asked = Vec<(Place, u64, Request)>;
+
+/// Time between two looks at what has come.
+const LOOK_MICROS: u64 = 100_000;
+
+/// Time of one probe.
+const PROBE_MILLIS: u64 = 500;
+
+/// The namenode with the mistakes and the checks around it.
+struct Decider<'a>(&'a mut World);
+
+impl Decides for Decider<'_> {
+    fn catalog(&self) -> &Catalog {
+        self.0.namenode.catalog()
+    }
+
+    fn prepare(&mut self, now: Instant, asked: Request) -> Prepared {
+        let world = &mut *self.0;
+        let request = world.mistake_request(asked.clone());
+        let prepared = match world.mistake_beat(&request) {
+            Some(answer) => Prepared::Answer(answer),
+            None => world.namenode.machine.prepare(now, request),
+        };
+        match world.mistake_prepared(prepared) {
+            Prepared::Answer(answer) => {
+                world.check_beat(&asked, answer.as_ref().ok());
+                world.check_full(&asked, &answer);
+                world.check_repeated(&asked, &answer);
+                Prepared::Answer(answer)
+            }
+            Prepared::Log(command) => Prepared::Log(world.mistake_command(command)),
+        }
+    }
+
+    fn listened(&mut self, now: Instant) -> Option<Command> {
+        let command = self.0.namenode.machine.listened(now)?;
+        self.0.mistake_absence(command)
+    }
+
+    fn ordered(
+        &mut self,
+        now: Instant,
+        order: &DatanodeOrder,
+        reply: Option<OrderReply>,
+    ) -> Vec<Command> {
+        self.0.namenode.machine.ordered(now, order, reply)
+    }
+
+    fn probed(&mut self, now: Instant, node: NodeId, outcome: Probe) -> Vec<Command> {
+        let outcome = self.0.mistake_probe(outcome);
+        self.0.namenode.machine.probed(now, node, outcome)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.0.namenode.machine.deadline()
+    }
+
+    fn tick(&mut self, now: Instant) -> Vec<Command> {
+        let due = self.0.namenode.machine.tick(now);
+        self.0.mistake_due(due)
+    }
+
+    fn to_probe(&mut self, now: Instant) -> Vec<(NodeId, String)> {
+        self.0.namenode.machine.to_probe(now)
+    }
+}
+
+impl World {
+    /// Lets the turns decide something.
+    fn turns<T>(&mut self, decide: impl FnOnce(&mut Turns, &mut Decider<'_>) -> T) -> T {
+        let mut turns = self.namenode.turns.clone();
+        let decided = decide(&mut turns, &mut Decider(self));
+        self.namenode.turns = turns;
+        decided
+    }
+
+    /// Does everything that waits, and what time has made necessary.
+    pub(crate) fn namenode_turn(&mut self) {
+        self.namenode.is_turn_set = false;
+        self.namenode_looks();
+        let (mut asked, mut work) = (Asked::new(), Vec::new());
+        for waiting in std::mem::take(&mut self.namenode.inbox) {
+            work.push(match waiting {
+                Work::Ask { from, call, request } => {
+                    asked.push((from, call, request.clone()));
+                    Taken::Frame(vec![request])
+                }
+                Work::Ordered(order, reply) => Taken::Ordered(*order, reply),
+                Work::Probed(node, outcome) => Taken::Probed(node, outcome),
+            });
+        }
+        let now = self.clock(Place::Namenode);
+        let mut turn = self.turns(|turns, decider| turns.take(now, decider, work));
+        for (node, address) in std::mem::take(&mut turn.probes) {
+            let Some(place) = Place::at(&address) else { continue };
+            let (ask, call) = (Ask::Data(node, DataAsk::Hello), NamenodeCall::Probe(node));
+            self.call(Place::Namenode, place, ask, PROBE_MILLIS, Purpose::Namenode(call));
+        }
+        self.namenode_work_off(turn, &asked);
+        self.namenode_wake();
+    }
+
+    /// Looks at what has come, as the real shell does several times a second while not stopped.
+    fn namenode_looks(&mut self) {
+        let now = self.clock(Place::Namenode);
+        let mut at = self.namenode.looked_until + LOOK_MICROS;
+        while at < self.now {
+            if !self.namenode.frozen.contains(&at) {
+                let looked = now - Millis((self.now - at) / 1000);
+                // What it would say is said again by the turn.
+                let _ = self.turns(|turns, decider| turns.excuse(looked, decider));
+            }
+            at += LOOK_MICROS;
+        }
+        self.namenode.looked_until = self.now;
+    }
+
+    /// Writes and applies the rounds of a turn, and answers who asked.
+    pub(crate) fn namenode_work_off(&mut self, mut turn: Turn, asked: &Asked) {
+        let now = self.clock(Place::Namenode);
+        loop {
+            if turn.must_prepare() {
+                turn.prepare(now, &mut Decider(self));
+            }
+            if turn.commands().len() == 0 {
+                break;
+            }
+            if !self.namenode_commit(now, &mut turn, asked) {
+                return;
+            }
+        }
+        for ((from, call, request), answers) in asked.iter().zip(turn.finish()) {
+            for answer in answers {
+                let answer = self.mistake_answer(request, answer);
+                self.reply(Place::Namenode, *from, *call, Answer::Meta(answer));
+            }
+        }
+        if let Some((down_millis, kept_permille)) = self.namenode.disk.ends.take() {
+            self.crash_namenode(down_millis, kept_permille, false);
+        }
+    }
+
+    /// Writes a round to the journal, then applies it. Tells whether the process still runs.
+    fn namenode_commit(&mut self, now: Instant, turn: &mut Turn, asked: &Asked) -> bool {
+        if self.namenode.turns.is_late(turn) {
+            self.turns(|turns, decider| turns.excuse_pause(turn, decider));
+        }
+        if let Err(why) = self.namenode_write(turn) {
+            self.log.event(self.now, 16, 0, || format!("namenode: not written: {why:?}"));
+            self.namenode.machine.refused();
+            self.turns(|turns, _| turns.refuse(turn, now, &why));
+            return true;
+        }
+        if let Some(down_millis) = self.namenode.dies_after_journal.take() {
+            self.namenode.unapplied = turn.commands().len();
+            self.kill(Place::Namenode, down_millis);
+            return false;
+        }
+        let orders = turn.apply(|command, origin| {
+            let origin = match origin {
+                Origin::Frame(place) => asked.get(place),
+                Origin::Own => None,
+            };
+            self.namenode_apply(command, origin)
+        });
+        self.namenode.machine.committed(now, now);
+        orders.into_iter().for_each(|order| self.namenode_order(order));
+        let records = self.namenode.journal.len() - self.namenode.snapshot.records;
+        if records as u64 >= self.plan.snapshot_every && self.violation.is_none() {
+            self.namenode.write_snapshot();
+        }
+        true
+    }
+
+    fn namenode_write(&mut self, turn: &mut Turn) -> Result<(), Unwritten> {
+        let is_start = self.namenode.turns.lead(turn);
+        self.namenode.disk.admit(self.now)?;
+        let served_millis = self.served_millis();
+        let host = &mut self.namenode;
+        host.journal.extend(turn.commands().cloned());
+        host.disk.wrote(host.journal.len(), self.now, served_millis);
+        if is_start {
+            // The disk has what says that this process began before anybody is answered.
+            host.disk.settle();
+            host.turns.has_begun();
+        }
+        Ok(())
+    }
+
+    /// Writes and applies what a start begins with.
+    pub(crate) fn namenode_begin(&mut self, begun: Vec<Command>) {
+        let turn = self.namenode.turns.begin(begun);
+        self.namenode_work_off(turn, &Vec::new());
+        self.namenode_wake();
+    }
+
+    /// Sets a timer for when time makes a turn necessary.
+    fn namenode_wake(&mut self) {
+        let Some(due) = self.turns(|turns, decider| turns.due(decider)) else { return };
+        self.namenode_wake_at(due);
+    }
+}
