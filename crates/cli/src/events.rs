@@ -103,6 +103,22 @@ fn text(kind: &EventKind) -> String {
             bytes(freed_bytes)
         ),
         EventKind::ManagerChanged { name } => format!("manager {name} acts from now on"),
+        EventKind::NamenodeStarted { .. }
+        | EventKind::NamenodeAbsent { .. }
+        | EventKind::LogEndLost { .. }
+        | EventKind::BlocksOrphaned { .. }
+        | EventKind::ReserveShort { .. }
+        | EventKind::ReserveRestored { .. }
+        | EventKind::JournalCut { .. }
+        | EventKind::SnapshotSkipped { .. }
+        | EventKind::BlocksDamaged { .. } => of_the_log(kind),
+    }
+}
+
+/// Describes what happened to the namenode, its log and its room, and to bytes at rest.
+fn of_the_log(kind: &EventKind) -> String {
+    let bytes = |value: &u64| units::bytes(*value);
+    match kind {
         EventKind::NamenodeStarted { commands, cut_bytes } => {
             let cut = if *cut_bytes == 0 {
                 String::new()
@@ -111,5 +127,51 @@ fn text(kind: &EventKind) -> String {
             };
             format!("namenode started with {commands} commands{cut}")
         }
+        EventKind::NamenodeAbsent { millis } => format!(
+            "no namenode served for {}: leases, lifetimes and notices have waited",
+            units::millis(Millis(*millis))
+        ),
+        EventKind::LogEndLost { name, address, commands } => {
+            let missing = match commands {
+                Some(commands) => format!("at least {commands} changes are missing"),
+                None => "an unknown number of changes is missing".to_owned(),
+            };
+            format!("LOST the end of the namenode's log: {missing}, says node {name} ({address})")
+        }
+        EventKind::BlocksOrphaned { node, blocks, bytes: lost } => format!(
+            "LOST {blocks} blocks, {} on node {node}: the log that named them has lost its end",
+            bytes(lost)
+        ),
+        EventKind::ReserveShort { departures, missing_bytes } => {
+            let missing = bytes(missing_bytes);
+            let whose = match departures {
+                0 => "the departures under way".to_owned(),
+                1 => "one more departure".to_owned(),
+                departures => format!("{departures} more departures"),
+            };
+            format!("RESERVE SHORT: room for {missing} is missing for {whose}")
+        }
+        EventKind::ReserveRestored { departures, room_bytes } => {
+            let room = bytes(room_bytes);
+            let whose = match departures {
+                0 => "those under way".to_owned(),
+                1 => "one more node".to_owned(),
+                departures => format!("{departures} more nodes"),
+            };
+            format!("reserve restored: {whose} may leave, {room} may be written")
+        }
+        EventKind::JournalCut { records, bytes: cut, is_accepted, why } => {
+            let cause = if *is_accepted { "accepted damage" } else { "crash of the machine" };
+            let cut = bytes(cut);
+            format!("LOST {records} records of changes, {cut} of journal, {cause}: {why}")
+        }
+        EventKind::SnapshotSkipped { commands, why } => format!(
+            "the snapshot after {commands} commands is damaged, an older one took its place: {why}"
+        ),
+        EventKind::BlocksDamaged { node, blocks, saved } => format!(
+            "node {node} found {blocks} blocks damaged or missing: of {saved} there is another copy"
+        ),
+        // The caller describes all others.
+        other => format!("{other:?}"),
     }
 }

@@ -87,6 +87,7 @@ pub(crate) const fn exit(refusal: &Refusal) -> Exit {
         | Refusal::UnknownNode { .. }
         | Refusal::UnknownJob { .. } => Exit::NotFound,
         Refusal::Full { .. }
+        | Refusal::ReserveKept { .. }
         | Refusal::NodeFull { .. }
         | Refusal::JournalFull { .. }
         | Refusal::RetryAfter { .. }
@@ -114,6 +115,7 @@ fn next(refusal: &Refusal) -> Option<String> {
         Refusal::IsADirectory { path } => format!("sanderling fs ls {}", quoted(path)),
         Refusal::NotEmpty { path } => format!("sanderling fs rm -r {}", quoted(path)),
         Refusal::Full { .. } | Refusal::NodeFull { .. } => "sanderling fs df".to_owned(),
+        Refusal::ReserveKept { .. } => "sanderling node ls".to_owned(),
         Refusal::DataUnavailable { .. } => "sanderling fsck".to_owned(),
         Refusal::UnknownNode { .. } | Refusal::NodeGone { .. } | Refusal::WrongState { .. } => {
             "sanderling node ls --all".to_owned()

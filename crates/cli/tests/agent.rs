@@ -200,6 +200,28 @@ fn notice_that_its_cloud_takes_back_ends_the_drain() {
 }
 
 #[test]
+fn notice_of_an_operator_stays_when_a_source_takes_its_own_back() {
+    let rig = Rig::new("aws", &[]);
+    block_on(async {
+        let client = rig.cluster.client().await;
+        let spot = sanderling_protocol::NodeSelector("spot".to_owned());
+        client.notice(&spot, 100_000, "by hand").await.expect("taken");
+        until_drained(&client, "spot").await;
+        let log = || rig.cluster.datanodes[1].log();
+        rig.tell("preempt", NOTICE);
+        until("the source is seen", SOON, || log().contains("AWS spot interruption").then_some(()));
+        rig.tell("cancel", "");
+        until("that it shows nothing is seen", SOON, || {
+            let is_seen = log().contains("another source still shows a notice");
+            // What it must not say.
+            (is_seen || log().contains("the notice was taken back")).then_some(())
+        });
+        let node = until_drained(&client, "spot").await;
+        assert!(node.deadline_in.is_some_and(|left| left.0 <= 100_000), "{node:?}");
+    });
+}
+
+#[test]
 fn recommendation_marks_the_node_and_is_no_notice() {
     let rig = Rig::new("aws", &[]);
     rig.tell("rebalance", "");

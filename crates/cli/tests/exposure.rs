@@ -219,7 +219,8 @@ fn writers_get_the_room_that_copies_took() {
     }
     block_on(async {
         let client = cluster.client().await;
-        // 256 MiB in all, of which copies may take three quarters together with their blocks.
+        // 256 MiB in all, of which copies may take three quarters together with their blocks, and
+        // blocks 189 MiB: what is kept for one node that leaves is where the copies are, too.
         let put = async |seed: u64| {
             let to = path(&format!("/{seed}"));
             client.put(&to, bytes_of(seed, 1 << 20), &PutOptions::default()).await
@@ -237,7 +238,7 @@ fn writers_get_the_room_that_copies_took() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let mut longest = Duration::ZERO;
-        for seed in 100..220 {
+        for seed in 100..184 {
             let began = Instant::now();
             put(seed).await.unwrap_or_else(|error| panic!("/{seed}: {error}"));
             longest = longest.max(began.elapsed());

@@ -32,8 +32,9 @@ struct Full {
 
 impl Full {
     async fn fleet() -> Self {
-        // What is counted before the notice must not move before it.
-        let namenode = ["--no-rebalance", "--no-precopy"].map(str::to_owned).to_vec();
+        // What is counted before the notice must not move before it, and nothing finds room at it.
+        let namenode = ["--no-rebalance", "--no-precopy", "--departures", "0"];
+        let namenode = namenode.map(str::to_owned).to_vec();
         let shape = Shape { datanodes: 3, dram: "24MiB", namenode, ..Shape::default() };
         let cluster = Cluster::start(shape);
         let client = cluster.client().await;
@@ -262,5 +263,25 @@ fn loss_is_told_after_the_namenode_was_killed_across_the_deadline() {
         assert_eq!(page["blocks"], expected.blocks.len() as u64, "{page}");
         assert_eq!(Losses::reported(&full.client).await, expected);
         full.model.check(&full.client, &expected).await;
+    });
+}
+
+#[test]
+fn loss_behind_a_small_value_is_reported_where_readers_miss_it() {
+    let mut cluster = Cluster::of(1);
+    block_on(async {
+        let (client, small) = (cluster.client().await, path("/small"));
+        // The first bytes live in the catalog, and only those behind them on a node.
+        client.put(&small, bytes_of(1, 136), &PutOptions::default()).await.expect("stored");
+        let mut writer = client.append(&small).await.expect("a writer");
+        writer.write(&bytes_of(2, 70_000)).await.expect("room");
+        writer.close().await.expect("closed");
+        cluster.datanode("n0").kill();
+        until_gone(&client, "n0").await;
+        let read = client.get(&small).await;
+        let Err(ClientError::DataUnavailable { ranges, .. }) = read else { panic!("{read:?}") };
+        assert_eq!((ranges.len(), ranges[0].offset, ranges[0].bytes), (1, 136, 70_000));
+        assert_eq!(Losses::reported(&client).await.of(&small), ranges);
+        assert_eq!(client.get_range(&small, 0, 136).await.expect("kept"), bytes_of(1, 136));
     });
 }

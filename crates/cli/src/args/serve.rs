@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::background::Background;
 use super::security::{Guard, Held};
-use crate::units::{Rate, Size, Span};
+use crate::units::{Rate, Size, Span, UnitError};
 
 /// What all servers understand.
 #[derive(Debug, Clone, Args)]
@@ -95,6 +95,14 @@ pub(crate) struct Namenode {
     /// When a change is acknowledged
     #[arg(long, value_enum, value_name = "MODE", default_value_t = SyncMode::Os)]
     pub(crate) sync: SyncMode,
+    /// With `--sync os`, longest time that an acknowledged change waits for the disk: when the disk
+    /// takes longer, changes are refused until it has caught up
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    pub(crate) unsynced_max: Span,
+    /// Start without what lies behind this damage of the journal; it is lost. The refusal of the
+    /// start names the damage
+    #[arg(long, value_name = "FILE:OFFSET")]
+    pub(crate) accept_journal_loss: Option<String>,
     /// Run no manager inside: one runs on its own
     #[arg(long)]
     pub(crate) no_manager: bool,
@@ -105,6 +113,10 @@ pub(crate) struct Namenode {
     /// exponential:mean=12h, lifetimes:FILE or trace:FILE [default: unknown]
     #[arg(long, value_name = "SPEC")]
     pub(crate) preemption_model: Option<Spec>,
+    /// Nodes that must be able to leave at once without a loss: the room for what they hold stays
+    /// free, 0 keeps none [default: 1 from three nodes on]
+    #[arg(long, value_name = "N")]
+    pub(crate) departures: Option<u32>,
     /// Whom it lets in.
     #[command(flatten)]
     pub(crate) guard: Guard,
@@ -192,6 +204,12 @@ pub(crate) struct Datanode {
     /// What the network card may send, for the same reckoning [default: as measured]
     #[arg(long, value_name = "RATE")]
     pub(crate) egress: Option<Rate>,
+    /// Compare blocks with their checksums unasked, at this many bytes per second, or `none`
+    #[arg(long, value_name = "RATE", default_value = "32MiB")]
+    pub(crate) scrub_rate: ScrubRate,
+    /// Time between two block reports, which find garbage and files that somebody removed
+    #[arg(long, value_name = "DURATION", default_value = "3m")]
+    pub(crate) report_every: Span,
     /// On SIGTERM, move the data away for at most this long, then exit
     #[arg(long, value_name = "DURATION", default_value = "25s")]
     pub(crate) sigterm_deadline: Span,
@@ -201,6 +219,21 @@ pub(crate) struct Datanode {
     /// The process.
     #[command(flatten)]
     pub(crate) process: Process,
+}
+
+/// How fast blocks are scrubbed; `None` for not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ScrubRate(pub(crate) Option<u64>);
+
+impl FromStr for ScrubRate {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        match text {
+            "none" => Ok(Self(None)),
+            _ => text.parse::<Rate>().map(|rate| Self(Some(rate.0))),
+        }
+    }
 }
 
 /// A source of notices as the command line names it.

@@ -29,11 +29,16 @@ pub(crate) struct Events {
 
 /// `sanderling fsck`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code 5 when data is lost, 1 when something is wrong, else 0.")]
+#[command(after_help = "\
+Exit code 5 when data is lost, damaged or missing, 1 when the catalog contradicts itself or two
+nodes each other, else 0.")]
 pub(crate) struct Fsck {
     /// Compare with the blocks that each datanode holds, too
     #[arg(long)]
     pub(crate) deep: bool,
+    /// Have each datanode compare its blocks in memory and on disk with their checksums, too
+    #[arg(long, requires = "deep")]
+    pub(crate) verify: bool,
 }
 
 /// `sanderling sim`.

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use sanderling_protocol::message::{Hello, Role};
+use sanderling_protocol::message::{Hello, Role, Room};
 use sanderling_protocol::{Policy, Refusal};
 use sanderling_transport::CallError;
 use tokio::net::{TcpListener, TcpStream};
@@ -75,16 +75,42 @@ pub(super) async fn namenode(session: &Session) -> Check {
 async fn fleet(session: &Session, found: String) -> Check {
     let name = "namenode";
     let nodes = match session.client().await {
-        Ok(client) => client.nodes(false).await.map_err(|error| error.to_string()),
+        Ok(client) => match (client.nodes(false).await, client.room().await) {
+            (Ok(nodes), Ok(room)) => Ok((nodes, room)),
+            (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
+        },
         Err(failure) => Err(failure.cause),
     };
     match nodes {
         Err(why) => Check::fail(name, format!("{found}, then: {why}"), "its log"),
-        Ok(nodes) => match nodes.iter().filter(|node| node.policy == Policy::Active).count() {
-            0 => Check::warn(name, format!("{found}, no datanode"), "sanderling datanode"),
-            active => Check::ok(name, format!("{found}, {active} datanodes")),
-        },
+        Ok((nodes, room)) => {
+            let active = nodes.iter().filter(|node| node.policy == Policy::Active).count();
+            let found = format!("{found}, {active} datanodes");
+            match (active, room) {
+                (0, _) => Check::warn(name, found, "sanderling datanode"),
+                (_, Some(room)) => with_room(name, found, &room),
+                (_, None) => {
+                    let found = format!("{found}; it is of an older release and keeps no room");
+                    Check::warn(name, found, "upgrade the namenode")
+                }
+            }
+        }
     }
+}
+
+fn with_room(name: &'static str, found: String, room: &Room) -> Check {
+    if !room.fits() {
+        let (missing, count) = (units::bytes(room.missing_bytes), room.departures);
+        let found = format!("{found}; if {count} more left now, {missing} would be lost");
+        let mend = "sanderling datanode on another machine, or delete what is not needed";
+        return Check::warn(name, found, mend);
+    }
+    if room.departures == 0 && !room.is_default {
+        let found = format!("{found}; --departures 0 keeps no room: a notice may not be met");
+        return Check::warn(name, found, "sanderling namenode with --departures 1");
+    }
+    let left = units::bytes(room.room_bytes);
+    Check::ok(name, format!("{found}, room for {left}, {} can leave at once", room.departures))
 }
 
 pub(super) async fn metadata_service() -> Check {

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use sanderling_protocol::message::Room;
 use sanderling_protocol::node::{Availability, DrainProgress, NodeInfo};
 use sanderling_protocol::{Millis, Policy, Tier};
 use serde::Serialize;
@@ -18,13 +19,22 @@ struct Fleet {
     /// the same.
     imbalance: f64,
     exposure_bytes: u64,
+    /// What may still be written, and what is kept for nodes that leave; nothing from a namenode
+    /// of the release before.
+    room: Option<Room>,
+    /// Whether so many nodes as the reserve is for could leave now.
+    departures_fit: Option<bool>,
     nodes: Vec<NodeInfo>,
 }
 
 pub(super) async fn run(session: &Session, args: Ls) -> Result<(), Failure> {
     let client = session.client().await?;
     let nodes = super::nodes(session, &client, args.all).await?;
+    let room = client.room().await;
+    let room = room.map_err(|error| crate::refused::client(&error, &session.namenode))?;
     let fleet = Fleet {
+        departures_fit: room.as_ref().map(Room::fits),
+        room,
         imbalance: imbalance(&nodes),
         exposure_bytes: nodes.iter().map(|node| node.exposure_bytes).sum(),
         nodes,
@@ -84,7 +94,27 @@ fn write(writer: &mut dyn Write, fleet: &Fleet) -> io::Result<()> {
         fleet.nodes.len(),
         units::bytes(fleet.exposure_bytes),
         fleet.imbalance
-    )
+    )?;
+    let Some(room) = &fleet.room else { return Ok(()) };
+    writeln!(writer, "{}", room_line(room))
+}
+
+/// Says in one line what may be written and whether nodes may leave.
+fn room_line(room: &Room) -> String {
+    let (left, kept) = (units::bytes(room.room_bytes), units::bytes(room.reserve_bytes));
+    let nodes = match room.departures {
+        1 => "1 node".to_owned(),
+        count => format!("{count} nodes"),
+    };
+    if !room.fits() {
+        let missing = units::bytes(room.missing_bytes);
+        return format!("room for {left}; NO ROOM for {missing} if {nodes} more left now");
+    }
+    match (room.departures, room.reserve_bytes) {
+        (0, 0) => format!("room for {left}, none kept: no node can leave for sure"),
+        (0, _) => format!("room for {left}, {kept} kept for those that leave"),
+        _ => format!("room for {left}, {kept} kept: {nodes} can leave at once"),
+    }
 }
 
 fn state(node: &NodeInfo) -> String {

@@ -1,7 +1,11 @@
 //! `sanderling namenode`.
 
+use std::borrow::Cow;
+use std::time::Duration;
+
 use sanderling_core::Mechanism;
 use sanderling_core::preemption::{Model, Spec};
+use sanderling_core::reserve::Departures;
 use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_namenode::{NamenodeOptions, NamenodeServer, StartError, Sync};
 use sanderling_protocol::Nonce;
@@ -15,6 +19,12 @@ use crate::args::serve::{Namenode, SyncMode};
 use crate::failure::{Exit, Failure};
 use crate::security;
 
+/// How long after a change its sync begins, if the disk may be that late.
+const SYNC_EVERY: Duration = Duration::from_millis(200);
+
+/// A disk that is late by less is not slow.
+const UNSYNCED_MIN: Duration = Duration::from_millis(20);
+
 /// Serves the catalog until SIGTERM or SIGINT.
 ///
 /// # Errors
@@ -26,6 +36,11 @@ pub(crate) fn run(global: &Global, args: Namenode) -> Result<(), Failure> {
 
 async fn serve(args: Namenode, security: Security) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
+    if args.unsynced_max.0 < UNSYNCED_MIN {
+        let cause = format!("--unsynced-max is less than {} ms", UNSYNCED_MIN.as_millis());
+        return Err(Failure::new(Exit::Usage, "BadOption", cause)
+            .next("sanderling namenode --sync always, if no change may wait for the disk"));
+    }
     let mechanism = Mechanism::from(args.policy);
     let credentials = security.credentials(Role::Manager);
     let mut options = NamenodeOptions {
@@ -36,16 +51,20 @@ async fn serve(args: Namenode, security: Security) -> Result<(), Failure> {
             SyncMode::Os => Sync::Os,
             SyncMode::Always => Sync::Always,
         },
+        sync_every: SYNC_EVERY.min(args.unsynced_max.0 / 4),
+        unsynced_age_max: args.unsynced_max.0,
+        accepted_loss: args.accept_journal_loss,
         mechanism,
         security,
         ..NamenodeOptions::default()
     };
     options.core.preemption = args.preemption_model.as_ref().map(model).transpose()?;
     options.core.ramp_up = args.background.ramp_up();
+    options.core.departures = args.departures.map_or(Departures::Default, Departures::Fixed);
     mechanism.configure(&mut options.core);
     let server = NamenodeServer::start(options)
         .await
-        .map_err(|error| not_started("namenode", &error, next(&error)))?;
+        .map_err(|error| not_started("namenode", &error, &next(&error)))?;
     let address = server.address().to_string();
     let manager = (!args.no_manager).then(|| {
         let name = format!("namenode-{}", std::process::id());
@@ -73,7 +92,11 @@ async fn serve(args: Namenode, security: Security) -> Result<(), Failure> {
         manager.stop().await;
     }
     server.stop().await;
-    result
+    result?;
+    server.journal_failure().map_or(Ok(()), |failure| {
+        Err(Failure::new(Exit::Failure, "NamenodeFailed", &failure)
+            .next("look at the disk, then start it again on the same directory"))
+    })
 }
 
 /// Reads the preemption model and the files that it names.
@@ -85,13 +108,22 @@ fn model(spec: &Spec) -> Result<Model, Failure> {
     })
 }
 
-const fn next(error: &StartError) -> &'static str {
-    match error {
+fn next(error: &StartError) -> Cow<'static, str> {
+    Cow::Borrowed(match error {
         StartError::Listen(_) => "the same with another --listen and --http, or sanderling doctor",
         StartError::DirectoryLocked { .. } => "the same with another --dir",
+        StartError::DamagedJournal { name, .. } => {
+            return Cow::Owned(format!(
+                "restore the directory from a copy; or start without what would be lost, which \
+                 stays beside the journal: the same with --accept-journal-loss {name}"
+            ));
+        }
+        StartError::JournalVersion { .. } | StartError::SnapshotVersion { .. } => {
+            "the version of sanderling that wrote it"
+        }
         StartError::CorruptSnapshot { .. } | StartError::CorruptJournal { .. } => {
             "move the directory away and keep it, then start again: its data are ephemeral"
         }
         _ => "sanderling doctor",
-    }
+    })
 }

@@ -1,4 +1,5 @@
 //! Numbers drawn from a seed.
+#![allow(dead_code, reason = "each test program uses its part of it")]
 
 /// A generator: SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
 /// Generators", OOPSLA 2014).

@@ -17,6 +17,11 @@ pub(crate) async fn get(address: &str, target: &str) -> serde_json::Value {
     serde_json::from_str(body).expect("the page is JSON")
 }
 
+/// Gets a page and returns the whole answer.
+pub(crate) async fn page(address: &str, target: &str) -> String {
+    call(address, &format!("GET {target} HTTP/1.0\r\n"), "").await
+}
+
 /// Calls a page with a token, or without one; returns the whole answer.
 pub(crate) async fn shown(
     address: &str,

@@ -16,7 +16,7 @@ use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{NodeId, Path, Policy};
 use tempfile::TempDir;
 
-pub(crate) use process::{Ran, Server, run, sanderling};
+pub(crate) use process::{Ran, Server, Starting, run, sanderling, spawn_with};
 
 /// How long a test waits for what must come, on a slow and busy machine, before it fails.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -58,18 +58,18 @@ impl Cluster {
 
     pub(crate) fn start(shape: Shape) -> Self {
         let directory = TempDir::new().expect("a directory for the test");
-        let namenode = namenode(directory.path(), "127.0.0.1:0", &shape);
+        let namenode = namenode(directory.path(), "127.0.0.1:0", &shape, &[]);
         let mut cluster = Self { namenode, datanodes: Vec::new(), shape, directory };
         // All at once, then wait for all.
         let flags = cluster.shape.datanode.clone();
         let starting: Vec<_> = (0..cluster.shape.datanodes)
             .map(|at| cluster.spawn(&format!("n{at}"), &flags))
             .collect();
-        cluster.datanodes = starting.into_iter().map(process::Starting::serves).collect();
+        cluster.datanodes = starting.into_iter().map(Starting::serves).collect();
         cluster
     }
 
-    fn spawn(&self, name: &str, flags: &[&str]) -> process::Starting {
+    fn spawn(&self, name: &str, flags: &[&str]) -> Starting {
         let mut words = vec!["datanode", "--namenode", &self.namenode.address, "--name", name];
         if !flags.contains(&"--dram") {
             words.extend(["--dram", self.shape.dram]);
@@ -109,9 +109,29 @@ impl Cluster {
 
     /// Starts the namenode again on the same directory and port.
     pub(crate) fn restart_namenode(&mut self) {
+        self.restart_namenode_with(&[]);
+    }
+
+    /// The same with variables in its environment.
+    pub(crate) fn restart_namenode_with(&mut self, variables: &[(&str, &LocalPath)]) {
         self.namenode.kill();
         let address = self.namenode.address.clone();
-        self.namenode = namenode(self.directory.path(), &address, &self.shape);
+        self.namenode = namenode(self.directory.path(), &address, &self.shape, variables);
+    }
+
+    /// Starts a namenode that ended before again, with flags beside the usual ones from now on.
+    pub(crate) fn start_namenode(&mut self, flags: &[&str]) {
+        self.shape.namenode = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let address = self.namenode.address.clone();
+        self.namenode = namenode(self.directory.path(), &address, &self.shape, &[]);
+    }
+
+    /// Starts a namenode that will not serve on the same directory and waits for its end.
+    pub(crate) fn refused_namenode(&self, flags: &[&str]) -> Ran {
+        let catalog = self.path("catalog");
+        let mut command = sanderling();
+        command.args(["namenode", "--listen", "127.0.0.1:0", "--http", "none", "--dir"]);
+        run(command.arg(catalog).args(["--exit-with-parent"]).args(flags))
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -147,12 +167,17 @@ impl Cluster {
     }
 }
 
-fn namenode(directory: &LocalPath, listen: &str, shape: &Shape) -> Server {
+fn namenode(
+    directory: &LocalPath,
+    listen: &str,
+    shape: &Shape,
+    variables: &[(&str, &LocalPath)],
+) -> Server {
     let catalog = directory.join("catalog");
     let catalog = catalog.to_str().expect("a name in UTF-8");
     let mut words = vec!["namenode", "--listen", listen, "--http", "127.0.0.1:0", "--dir", catalog];
     words.extend(shape.namenode.iter().map(String::as_str));
-    process::spawn(directory, "namenode", &words).serves()
+    spawn_with(directory, "namenode", &words, variables).serves()
 }
 
 /// Waits until `look` finds something.

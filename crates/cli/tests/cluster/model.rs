@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sanderling_client::{Client, ClientError, PutOptions};
 use sanderling_protocol::message::{BlockLocation, ObjectKind};
 use sanderling_protocol::refusal::ByteRange;
-use sanderling_protocol::{BlockId, NodeId, Path, Reply, Request};
+use sanderling_protocol::{BlockId, NodeId, Path, Refusal, Reply, Request};
 
 use super::{Cluster, bytes_of, path};
 
@@ -73,9 +73,15 @@ impl Model {
                 self.objects.insert(to, (seed, bytes));
                 true
             }
-            Err(ClientError::Refused(sanderling_protocol::Refusal::Full { .. })) => false,
+            Err(ClientError::Refused(Refusal::Full { .. } | Refusal::ReserveKept { .. })) => false,
             Err(error) => panic!("{to}: {error}"),
         }
+    }
+
+    /// Stores an object under a name of its own. Returns whether there was room.
+    pub(crate) async fn put_some(&mut self, client: &Client, bytes: usize) -> bool {
+        let to = format!("/some/{:03}", self.objects.len());
+        self.put(client, &to, bytes).await
     }
 
     /// Stores objects of 2 MiB, `mib` MiB in all, under `/full`.

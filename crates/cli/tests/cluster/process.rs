@@ -37,11 +37,22 @@ pub(crate) fn sanderling() -> Command {
 
 /// Spawns a server with its ready file and log in `directory`.
 pub(crate) fn spawn(directory: &Path, name: &str, words: &[&str]) -> Starting {
+    spawn_with(directory, name, words, &[])
+}
+
+/// The same with variables in its environment.
+pub(crate) fn spawn_with(
+    directory: &Path,
+    name: &str,
+    words: &[&str],
+    variables: &[(&str, &Path)],
+) -> Starting {
     let ready_file = directory.join(format!("{name}.ready"));
     let _ = std::fs::remove_file(&ready_file);
     let log = directory.join(format!("{name}.log"));
     let file = std::fs::OpenOptions::new().create(true).append(true).open(&log);
     let child = sanderling()
+        .envs(variables.iter().copied())
         .args(words)
         .args(["--exit-with-parent", "--ready-file"])
         .arg(&ready_file)
@@ -122,6 +133,11 @@ impl Server {
         let what = format!("{} ends", self.name);
         let child = &mut self.child;
         until(&what, within, || child.try_wait().expect("our own child"))
+    }
+
+    /// Returns how it ended, if it did.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("our own child")
     }
 
     pub(crate) fn log(&self) -> String {

@@ -1,0 +1,249 @@
+//! The catalog against what the datanodes hold, block by block.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use sanderling_client::{Client, ClientError};
+use sanderling_protocol::limits::{BLOCKS_PER_PAGE_MAX, VERIFIED_PER_ORDER_MAX};
+use sanderling_protocol::message::MoveCandidate;
+use sanderling_protocol::node::NodeInfo;
+use sanderling_protocol::order::HeldBlock;
+use sanderling_protocol::{
+    BlockId, Epoch, NodeId, NodeSelector, Order, OrderReply, Policy, Refusal, Reply, Request, Tier,
+};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::node::{nodes, unexpected};
+use crate::session::Session;
+
+/// How long a cluster at work gets to finish the moves and writes that one look met in the middle.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// What the datanodes hold.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Deep {
+    pub(super) nodes: u64,
+    pub(super) held_blocks: u64,
+    pub(super) held_bytes: u64,
+    pub(super) damaged: Vec<Damaged>,
+    pub(super) problems: Vec<String>,
+}
+
+/// A block that a node should hold and does not, or not as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Damaged {
+    block: BlockId,
+    epoch: Epoch,
+    node: NodeId,
+    name: String,
+    what: String,
+    /// Whether the node itself found it: it has told the namenode.
+    #[serde(skip)]
+    is_found: bool,
+}
+
+/// One node with what it holds and what the catalog has there.
+struct Looked<'a> {
+    node: &'a NodeInfo,
+    held: BTreeMap<BlockId, HeldBlock>,
+    homes: Vec<MoveCandidate>,
+}
+
+impl Deep {
+    pub(super) const fn is_clean(&self) -> bool {
+        self.damaged.is_empty() && self.problems.is_empty()
+    }
+}
+
+impl fmt::Display for Damaged {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { block, epoch, node, name, what, .. } = self;
+        write!(formatter, "block {block} at epoch {epoch} on node {node} ({name}): {what}")
+    }
+}
+
+/// Compares the catalog with what the datanodes hold; what is wrong only for a moment is not told.
+pub(super) async fn check(
+    session: &Session,
+    client: &Client,
+    with_checksums: bool,
+) -> Result<Deep, Failure> {
+    let first = look(session, client, with_checksums).await?;
+    if first.is_clean() {
+        return Ok(first);
+    }
+    tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+    let mut second = look(session, client, false).await?;
+    second.problems.retain(|problem| first.problems.contains(problem));
+    second.damaged.retain(|damaged| damaged.is_found || first.damaged.contains(damaged));
+    let is_new = |damaged: &Damaged| !second.damaged.contains(damaged);
+    let found = first.damaged.into_iter().filter(|it| it.is_found && is_new(it));
+    let found: Vec<Damaged> = found.collect();
+    second.damaged.extend(found);
+    Ok(second)
+}
+
+/// Has every datanode look at its blocks, and compares ids, epochs and lengths with the catalog's.
+async fn look(session: &Session, client: &Client, with_checksums: bool) -> Result<Deep, Failure> {
+    let mut result = Deep::default();
+    let mut all = Vec::new();
+    let living = nodes(session, client, false).await?;
+    for node in living.iter().filter(|node| node.policy != Policy::Gone) {
+        result.nodes += 1;
+        // The catalog first: what it has there by then the node holds by then.
+        let homes = homes(session, client, node).await?;
+        match on_node(session, client, node, with_checksums).await {
+            Ok((held, damaged)) => {
+                result.held_blocks += held.len() as u64;
+                result.held_bytes += held.values().map(|held| u64::from(held.length)).sum::<u64>();
+                result.damaged.extend(damaged);
+                all.push(Looked { node, held, homes });
+            }
+            // An empty node may go without a word.
+            Err(_) if node.blocks == 0 => {}
+            Err(why) => {
+                result.problems.push(format!("node {} ({}): {why}", node.id, node.name));
+            }
+        }
+    }
+    for looked in &all {
+        let lacking = looked.homes.iter().filter_map(|home| looked.lacks(home));
+        result.damaged.extend(lacking);
+    }
+    result.damaged.extend(lacking_copies(&all));
+    let mut holders: BTreeMap<BlockId, Vec<(NodeId, HeldBlock)>> = BTreeMap::new();
+    for looked in &all {
+        for (block, held) in &looked.held {
+            holders.entry(*block).or_default().push((looked.node.id, *held));
+        }
+    }
+    result.problems.extend(holders.iter().filter_map(|(block, held)| twice(*block, held)));
+    Ok(result)
+}
+
+impl Looked<'_> {
+    /// Compares one block whose home the node is.
+    fn lacks(&self, home: &MoveCandidate) -> Option<Damaged> {
+        // What is in the object tier is looked for there when it is read.
+        if home.length == 0 || home.tier == Tier::Object {
+            return None;
+        }
+        let what = match self.held.get(&home.block) {
+            None => "it is missing".to_owned(),
+            Some(held) if held.length < home.length => {
+                format!("it has {} of {} bytes", held.length, home.length)
+            }
+            Some(held) if held.epoch != home.epoch => {
+                format!("it is held at epoch {}", held.epoch)
+            }
+            Some(_) => return None,
+        };
+        Some(damaged(self.node, home.block, home.epoch, what, false))
+    }
+}
+
+/// Finds blocks whose copy is not where the catalog has it.
+fn lacking_copies(all: &[Looked<'_>]) -> Vec<Damaged> {
+    let by_node: BTreeMap<NodeId, &Looked<'_>> =
+        all.iter().map(|looked| (looked.node.id, looked)).collect();
+    let lacks = |home: &MoveCandidate| {
+        let (node, tier) = home.copy.filter(|(_, tier)| *tier != Tier::Object)?;
+        let looked = by_node.get(&node)?;
+        let is_there = looked
+            .held
+            .get(&home.block)
+            .is_some_and(|held| held.epoch > home.epoch && held.length >= home.length);
+        let what = format!("its copy in {tier} is missing");
+        (!is_there).then(|| damaged(looked.node, home.block, home.epoch, what, false))
+    };
+    all.iter().flat_map(|looked| &looked.homes).filter_map(lacks).collect()
+}
+
+fn damaged(node: &NodeInfo, block: BlockId, epoch: Epoch, what: String, is_found: bool) -> Damaged {
+    Damaged { block, epoch, node: node.id, name: node.name.clone(), what, is_found }
+}
+
+/// Two holders of one epoch would be two homes.
+fn twice(block: BlockId, held: &[(NodeId, HeldBlock)]) -> Option<String> {
+    let newest = held.iter().map(|(_, held)| held.epoch).max()?;
+    let homes: Vec<String> = held
+        .iter()
+        .filter(|(_, held)| held.epoch == newest)
+        .map(|(node, _)| node.to_string())
+        .collect();
+    (homes.len() > 1)
+        .then(|| format!("block {block} is at epoch {newest} on nodes {}", homes.join(", ")))
+}
+
+/// Returns the blocks whose home the catalog has on a node.
+async fn homes(
+    session: &Session,
+    client: &Client,
+    node: &NodeInfo,
+) -> Result<Vec<MoveCandidate>, Failure> {
+    let mut all: Vec<MoveCandidate> = Vec::new();
+    loop {
+        let after = all.last().map_or(BlockId(0), |home| home.block);
+        #[expect(clippy::cast_possible_truncation)]
+        let limit = BLOCKS_PER_PAGE_MAX as u32;
+        let node = NodeSelector::from(node.id);
+        let request = Request::NodeBlocks { node, after, limit };
+        let reply = session.ask(client, request).await?;
+        let Reply::Candidates { candidates, is_more } = reply else {
+            return Err(unexpected(&reply));
+        };
+        let is_last = !is_more || candidates.is_empty();
+        all.extend(candidates);
+        if is_last {
+            return Ok(all);
+        }
+    }
+}
+
+/// Returns what a node holds, and what of it the node finds damaged.
+async fn on_node(
+    session: &Session,
+    client: &Client,
+    node: &NodeInfo,
+    with_checksums: bool,
+) -> Result<(BTreeMap<BlockId, HeldBlock>, Vec<Damaged>), String> {
+    let mut held: BTreeMap<BlockId, HeldBlock> = BTreeMap::new();
+    loop {
+        let after = held.last_key_value().map_or(BlockId(0), |(block, _)| *block);
+        #[expect(clippy::cast_possible_truncation)]
+        let limit = BLOCKS_PER_PAGE_MAX as u32;
+        match client.order(node.id, &node.address, Order::ListBlocks { after, limit }).await {
+            Ok(OrderReply::Blocks(page)) if page.is_empty() => break,
+            Ok(OrderReply::Blocks(page)) => held.extend(page.iter().map(|it| (it.block, *it))),
+            Ok(other) => return Err(format!("answered {other:?}")),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    let (mut after, mut found) = (BlockId(0), Vec::new());
+    loop {
+        #[expect(clippy::cast_possible_truncation)]
+        let limit = VERIFIED_PER_ORDER_MAX as u32;
+        let order = Order::Verify { after, limit, with_checksums };
+        let page = match client.order(node.id, &node.address, order).await {
+            Ok(OrderReply::Verified(page)) => page,
+            Ok(other) => return Err(format!("answered {other:?}")),
+            Err(ClientError::Refused(Refusal::UnknownVersion { .. })) => {
+                let (id, name) = (node.id, &node.name);
+                session.output.note(format!(
+                    "node {id} ({name}) is of the release before and cannot look at its bytes: \
+                     upgrade it, then check again"
+                ));
+                return Ok((held, found));
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        let Some((last, _)) = page.last() else { return Ok((held, found)) };
+        after = last.block;
+        found.extend(page.iter().filter_map(|(held, damage)| {
+            let what = damage.as_ref()?.to_string();
+            Some(damaged(node, held.block, held.epoch, what, true))
+        }));
+    }
+}
