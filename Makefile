@@ -9,7 +9,7 @@ DEMO ?=
 
 .PHONY: help
 help: ## Lists the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Builds what it needs and runs the main job; DEMO=spark runs it on Spark.
@@ -63,9 +63,21 @@ sim: ## Runs SEEDS simulated clusters from seed SEED on.
 	cargo run --quiet --locked --release --package sanderling-cli -- \
 		sim --seed $(SEED) --seeds $(SEEDS) $(ARGS)
 
+.PHONY: chaos
+chaos: ## Breaks real processes for 500 rounds; ARGS="--rounds N --seed S --sync os|always".
+	@python3 scripts/chaos.py $(ARGS)
+
 .PHONY: bench
 bench: ## Compares with iperf3, Redis, memcached, Ray and fio; ARGS="--rows 1,2" for some rows.
 	@python3 bench/compare.py $(ARGS)
+
+.PHONY: bench-versions
+bench-versions: build ## Compares the program BEFORE with this one on rows 1 to 12, in turn.
+	@python3 bench/versions.py --before $(BEFORE) $(ARGS)
+
+.PHONY: mutants
+mutants: ## Changes the code in 150 small ways and tells which no test notices; ARGS="--seed 7".
+	@python3 scripts/mutants.py $(ARGS)
 
 .PHONY: docs
 docs: ## Builds the documentation site, target/site/index.html, and checks its links.

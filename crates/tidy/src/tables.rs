@@ -1,6 +1,7 @@
-//! Whether the pages' tables are whole: every refusal and every other error, every metric.
+//! Whether the pages' tables are whole: every refusal and every other error, every metric, every
+//! event, every checker of the simulator.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Problem;
 use crate::tree::SourceFile;
@@ -11,6 +12,11 @@ pub const PAGE: &str = "docs/OPERATING.md";
 /// The page with the errors.
 pub const ERRORS_PAGE: &str = "docs/ERRORS.md";
 
+/// The page with the simulator's checkers.
+pub const SIMULATION_PAGE: &str = "docs/SIMULATION.md";
+
+const EVENTS: &str = "crates/protocol/src/event.rs";
+const SIMULATOR: &str = "crates/sim/src/";
 const REFUSALS: &str = "crates/protocol/src/refusal.rs";
 const CLIENT_ERRORS: &str = "crates/client/src/error.rs";
 const PYTHON_ERRORS: &str = "bindings/python/python/sanderling/errors.py";
@@ -94,6 +100,56 @@ pub fn check_metrics(files: &[SourceFile]) -> Vec<Problem> {
         .collect()
 }
 
+/// Finds kinds of events that the page does not list by the names that they have in JSON.
+#[must_use]
+pub fn check_events(files: &[SourceFile]) -> Vec<Problem> {
+    let page = text_of(files, PAGE);
+    let kinds = text_of(files, EVENTS).split("pub enum EventKind {").nth(1).unwrap_or_default();
+    let kinds = kinds.split("\n}").next().unwrap_or_default();
+    let names = kinds.lines().filter_map(|line| {
+        let line = line.strip_prefix("    ")?;
+        let name = line.split([' ', ',', '(']).next()?;
+        name.starts_with(|first: char| first.is_ascii_uppercase()).then(|| snake(name))
+    });
+    let missing = names.filter(|name| !page.contains(&format!("`{name}`")));
+    missing
+        .map(|name| Problem::new(EVENTS, 0, format!("event {name} is not listed in {PAGE}")))
+        .collect()
+}
+
+/// Finds checkers of the simulator that the page does not list: the names of what is found.
+#[must_use]
+pub fn check_checkers(files: &[SourceFile]) -> Vec<Problem> {
+    let page = text_of(files, SIMULATION_PAGE);
+    let listed: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next())
+        .flat_map(|names| names.split(", "))
+        .collect();
+    let sources = files.iter().filter(|file| file.path.starts_with(SIMULATOR));
+    let found = sources.flat_map(|file| checkers(&file.text).map(move |name| (file, name)));
+    let missing: BTreeSet<(&str, &str)> = found
+        .filter(|(_, name)| !listed.contains(name))
+        .map(|(file, name)| (file.path.as_str(), name))
+        .collect();
+    let what = |name| format!("checker {name} is not listed in {SIMULATION_PAGE}");
+    missing.into_iter().map(|(path, name)| Problem::new(path, 0, what(name))).collect()
+}
+
+/// Returns the names in `("name", what was seen)`, as checkers return them, and in
+/// `violate("name"`.
+fn checkers(text: &str) -> impl Iterator<Item = &str> {
+    let starts = ["((\"", "violate(\"", "| (\""];
+    let starts = starts
+        .into_iter()
+        .flat_map(move |start| text.match_indices(start).map(move |(at, _)| at + start.len()));
+    starts.filter_map(move |at| {
+        let (name, rest) = text[at..].split_once('"')?;
+        let is_name = name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-');
+        (is_name && rest.starts_with(',')).then_some(name)
+    })
+}
+
 fn text_of<'a>(files: &'a [SourceFile], path: &str) -> &'a str {
     files.iter().find(|file| file.path == path).map_or("", |file| file.text.as_str())
 }
@@ -143,6 +199,31 @@ mod tests {
         assert_eq!(check_errors(&[client.clone(), python.clone()]).len(), 2);
         let page = SourceFile::new(ERRORS_PAGE, "`TimedOut`, `Full`");
         assert_eq!(check_errors(&[client, python, page]), []);
+    }
+
+    #[test]
+    fn event_that_is_not_listed_is_a_problem() {
+        let source = "pub enum EventKind {\n    /// A.\n    NodeGone { node: u8 },\n    Other,\n}\n\
+                      pub struct Later {\n    Field: u8,\n}\n";
+        let source = SourceFile::new(EVENTS, source);
+        let page = SourceFile::new(PAGE, "| `node_gone` | it is gone |");
+        let problems = check_events(&[source.clone(), page]);
+        assert_eq!(problems.len(), 1);
+        assert!(problems[0].what.contains("event other"), "{}", problems[0].what);
+        assert_eq!(check_events(&[source]).len(), 2);
+    }
+
+    #[test]
+    fn checker_that_is_not_listed_is_a_problem() {
+        let source = "Err((\"one-home\", text)); Some((\"room\", text)); \
+                      self.violate(\"names\", text); found.map(|text| (\"balance\", text)); \
+                      call((\"Not this\", 1));";
+        let source = SourceFile::new("crates/sim/src/check.rs", source);
+        let page = SourceFile::new(SIMULATION_PAGE, "| one-home, room | x |\n| names | y |\n");
+        let problems = check_checkers(&[source.clone(), page]);
+        assert_eq!(problems.len(), 1);
+        assert!(problems[0].what.contains("checker balance"), "{}", problems[0].what);
+        assert_eq!(check_checkers(&[source]).len(), 4);
     }
 
     #[test]

@@ -53,3 +53,9 @@ fn every_refusal_is_explained() {
 fn every_metric_is_listed() {
     assert_none(&tables::check_metrics(&files()));
 }
+
+#[test]
+fn every_event_and_every_checker_is_listed() {
+    assert_none(&tables::check_events(&files()));
+    assert_none(&tables::check_checkers(&files()));
+}
