@@ -178,12 +178,23 @@ def run(
 
 
 def what_failed(text: str) -> list[str]:
-    """Returns what failed tests printed, or else the end of the log."""
+    """Returns what failed tests printed, or else the end of the log.
+
+    Of a long test the begin is shown (its seed) and the end (the panic).
+    """
     lines = text.splitlines()
-    starts = [at for at, line in enumerate(lines) if re.match(r"---- .* stdout ----", line)]
-    if not starts:
-        return lines[-TAIL_LINES:]
-    return [line for at in starts for line in lines[at : at + TEST_LINES]]
+    edge = re.compile(r"---- .* stdout ----|failures:$")
+    edges = [at for at, line in enumerate(lines) if edge.match(line)] + [len(lines)]
+    found = []
+    for start, end in zip(edges, edges[1:]):
+        if lines[start] == "failures:":
+            continue
+        test = lines[start:end]
+        cut = len(test) - TEST_LINES
+        if cut > 0:
+            test = [*test[:TEST_LINES // 4], f"... {cut} lines ...", *test[cut + TEST_LINES // 4:]]
+        found += test
+    return found or lines[-TAIL_LINES:]
 
 
 def stop(process: subprocess.Popen) -> int:
