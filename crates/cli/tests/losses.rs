@@ -285,3 +285,31 @@ fn loss_behind_a_small_value_is_reported_where_readers_miss_it() {
         assert_eq!(client.get_range(&small, 0, 136).await.expect("kept"), bytes_of(1, 136));
     });
 }
+
+#[test]
+fn writer_hears_at_its_next_flush_that_flushed_bytes_are_lost() {
+    let mut cluster = Cluster::of(1);
+    block_on(async {
+        let (client, log) = (cluster.client().await, path("/log"));
+        let mut writer = client.create(&log, &PutOptions::default()).await.expect("a writer");
+        writer.write(&bytes_of(1, 70_000)).await.expect("room");
+        writer.flush().await.expect("flushed");
+        cluster.datanode("n0").kill();
+        until_gone(&client, "n0").await;
+        cluster.add("n1", &[]);
+        writer.write(&bytes_of(2, 5_000)).await.expect("another node");
+        let flushed = writer.flush().await;
+        let Err(ClientError::DataUnavailable { ranges, .. }) = flushed else {
+            panic!("{flushed:?}")
+        };
+        assert_eq!((ranges.len(), ranges[0].offset, ranges[0].bytes), (1, 0, 70_000));
+        assert_eq!(Losses::reported(&client).await.of(&log), ranges);
+        assert!(client.exists(&log).await.expect("answered"), "its writer has not left it");
+        drop(writer);
+        let limit = Instant::now() + SOON;
+        while client.exists(&log).await.expect("answered") {
+            assert!(Instant::now() < limit, "a file that its writer left stays");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+}

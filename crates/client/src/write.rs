@@ -35,7 +35,7 @@ const MOVED_MAX: u32 = 8;
 ///
 /// Bytes are sent in whole blocks; [`Writer::flush`] sends what is there. Dropped without
 /// [`Writer::close`], it is aborted by a task of the runtime in whose context it is dropped;
-/// without one, a new object vanishes when its lease ends.
+/// without one its lease ends by itself, and the object stays with what was flushed.
 #[derive(Debug)]
 pub struct Writer {
     client: Client,
@@ -254,7 +254,9 @@ impl Writer {
     /// Sends what was given so far and makes it readable by others.
     ///
     /// # Errors
-    /// As [`Writer::write`].
+    /// As [`Writer::write`]. [`ClientError::DataUnavailable`] with the ranges of the object that
+    /// are lost already, also when an earlier call had flushed them: the object cannot be sealed
+    /// any more. Read what is left, then drop the writer and write the whole again.
     pub async fn flush(&mut self) -> Result<(), ClientError> {
         self.begin()?;
         self.settle().await?;

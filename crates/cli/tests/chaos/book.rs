@@ -53,7 +53,8 @@ impl Known {
 #[derive(Debug)]
 pub(crate) enum Read {
     Bytes(Bytes),
-    Missing,
+    /// The namenode said so: why.
+    Missing(Refusal),
     Lost(ObjectId, Vec<ByteRange>),
     /// It was not answered in time.
     Unknown,
@@ -153,10 +154,10 @@ impl Book {
         match read {
             Read::Unknown => {}
             Read::Lost(object, _) => self.inner().lost.push((name.to_owned(), *object)),
-            Read::Missing => {
+            Read::Missing(why) => {
                 let mut known = before.into_iter().chain(&after);
                 let may = after.is_none() || known.any(|known| known.may_be_missing);
-                assert!(may, "{name} is not there: {before:?} {after:?}");
+                assert!(may, "{name} is not there, {why}: {before:?} {after:?}");
             }
             Read::Bytes(bytes) => {
                 let is_it = |version: &Version| {
@@ -213,9 +214,9 @@ pub(crate) fn read(result: Result<Bytes, ClientError>) -> Read {
     match result {
         Ok(bytes) => Read::Bytes(bytes),
         Err(ClientError::DataUnavailable { object, ranges, .. }) => Read::Lost(object, ranges),
-        Err(ClientError::Refused(Refusal::NotFound { .. } | Refusal::ObjectGone { .. })) => {
-            Read::Missing
-        }
+        Err(ClientError::Refused(
+            why @ (Refusal::NotFound { .. } | Refusal::ObjectGone { .. }),
+        )) => Read::Missing(why),
         Err(_) => Read::Unknown,
     }
 }

@@ -31,7 +31,7 @@ pub(crate) async fn judge(faults: &Faults, book: &Book) {
                 assert_reported(&report, &name, ranges);
             }
             Read::Bytes(_) => right += 1,
-            Read::Missing => {}
+            Read::Missing(_) => {}
         }
     }
     for name in book.deleted_names() {

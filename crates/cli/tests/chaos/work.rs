@@ -129,10 +129,12 @@ impl App {
                 self.book.change(&name, |known| known.versions[0].least = at);
                 self.pause(lots.below(150)).await;
             }
-            if is_well {
-                let _ = self.timed("close", writer.close()).await;
-            } else {
+            // A file whose flushed bytes are lost before it is closed vanishes with its writer.
+            self.book.change(&name, |known| known.may_be_missing = true);
+            if !is_well {
                 drop(writer);
+            } else if self.timed("close", writer.close()).await.is_some() {
+                self.book.change(&name, |known| known.may_be_missing = false);
             }
         }
     }
