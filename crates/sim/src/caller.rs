@@ -159,8 +159,8 @@ impl World {
                 let again = Timer::Send(u64::from(job.number));
                 return self.set_timer(Place::Caller(number), pause.0 * 1000, again);
             }
-            Some(Next::GiveUp | Next::TooLate) => {
-                let answer = answer.filter(is_final);
+            Some(next @ (Next::GiveUp | Next::TooLate)) => {
+                let answer = answer.filter(|_| next == Next::GiveUp).filter(is_final);
                 if answer.is_none() {
                     self.check_failed_call("change", None);
                 }

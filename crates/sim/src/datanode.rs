@@ -156,7 +156,7 @@ impl Datanode {
         if self.table.stage(block).is_some() {
             return;
         }
-        self.rot.is_gone(block);
+        self.rot.is_dropped(block, last);
         if let Some((tier, bytes)) = self.room.remove(&block) {
             self.used[index(tier)] -= bytes;
         }
@@ -207,7 +207,7 @@ impl World {
     pub(crate) fn datanode_timer(&mut self, slot: u8, timer: Timer) {
         match timer {
             Timer::Round => self.datanode_step(slot),
-            Timer::Damage => self.datanode_tell_damage(slot),
+            Timer::Damage => self.datanode_tell_damage_again(slot),
             Timer::Work(number) => self.datanode_finish(slot, number),
             Timer::Send(number) => self.datanode_send_pushes(slot, number),
             _ => {}
@@ -402,7 +402,7 @@ impl World {
                 if result.is_err() {
                     datanode.give_back(request.block, before);
                 } else {
-                    datanode.rot.is_gone(request.block);
+                    datanode.rot.is_stored(request.block);
                 }
                 (from, call, result.map(|()| DataAnswer::Stored))
             }

@@ -324,16 +324,17 @@ impl Catalog {
             self.void_move(held.block, orders);
             return None;
         }
-        match &mut block.copy {
-            Some(copy) if (copy.node, copy.tier) == (node, held.tier) => copy.epoch = held.epoch,
-            None if block.state == BlockState::Ended && block.moving.is_none() => {
-                let home = block.home;
-                self.add_copy(held.block, Copied { node, tier: held.tier, epoch: held.epoch });
-                return home;
-            }
-            Some(_) | None => {}
+        if block.state != BlockState::Ended {
+            return None;
         }
-        None
+        // A copy at an earlier epoch is one that the lost end had left behind, or dropped: a copy
+        // never outlives a move of its home, and a node holds a block at one epoch. The same holds
+        // of bytes that are on their way for a reservation.
+        let home = block.home;
+        self.drop_copy(held.block, orders);
+        self.void_move(held.block, orders);
+        self.add_copy(held.block, Copied { node, tier: held.tier, epoch: held.epoch });
+        home
     }
 
     /// Tells whether nodes may still have to say what a lost end of the log has made of blocks: a

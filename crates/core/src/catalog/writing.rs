@@ -3,6 +3,8 @@
 //! The bytes that count are those that the lease's holder published. A datanode may hold more of a
 //! block, never fewer, and what it holds beyond is never read.
 
+use std::collections::BTreeMap;
+
 use sanderling_protocol::message::{
     Attributes, BlockLength, Condition, Grant, GrantedBlock, ObjectKind,
 };
@@ -454,20 +456,29 @@ impl Catalog {
 
     /// Takes the lengths with which a datanode acknowledged a fence.
     pub(super) fn recovered(&mut self, lengths: &[(BlockId, Epoch, u32)], orders: &mut Orders) {
-        for (block_id, epoch, length) in lengths {
-            let Some(block) = self.blocks.get(block_id).copied() else { continue };
-            if block.epoch != *epoch || block.state != BlockState::Fenced || block.is_lost() {
-                continue;
-            }
-            let object = block.object;
+        let is_asked = |told: &&(BlockId, Epoch, u32)| {
+            let block = self.blocks.get(&told.0);
+            block.is_some_and(|block| {
+                block.epoch == told.1 && block.state == BlockState::Fenced && !block.is_lost()
+            })
+        };
+        let told: Vec<_> = lengths.iter().filter(is_asked).collect();
+        let mut short: BTreeMap<NodeId, Vec<BlockId>> = BTreeMap::new();
+        for (id, _, length) in &told {
+            let block = &self.blocks[id];
             if *length < block.length {
-                // The node lost what it had acknowledged: said, not hidden.
-                let node = block.home.unwrap_or(NodeId(0));
-                let why = format!("the node holds {length} of {} bytes", block.length);
-                self.lose_blocks(node, &[*block_id], &why, orders);
-                self.check_drained(node);
+                short.entry(block.home.unwrap_or(NodeId(0))).or_default().push(*id);
             }
-            self.end_block(object, *block_id, orders);
+        }
+        // The node lost what it had acknowledged: said, not hidden.
+        for (node, blocks) in short {
+            self.lose_blocks(node, &blocks, "the node holds less than it acknowledged", orders);
+            self.check_drained(node);
+        }
+        for (id, _, _) in told {
+            // An answer may name a block twice, and an empty one is gone by then.
+            let Some(object) = self.blocks.get(id).map(|block| block.object) else { continue };
+            self.end_block(object, *id, orders);
             self.finish_recovery(object, orders);
         }
     }

@@ -51,7 +51,8 @@ pub enum Next {
     },
     /// Give up: the failure is the outcome.
     GiveUp,
-    /// Give up: the next attempt would start after the deadline.
+    /// Give up: the next attempt would start after the deadline. The change may have been made, or
+    /// may still be.
     TooLate,
 }
 
@@ -64,6 +65,29 @@ pub struct ChangeAttempts {
 /// Pause before a change is sent under another client's sequence: nothing is waited for.
 const REOPEN_PAUSE: Millis = Millis(1);
 
+/// Pause before a change in doubt is sent again whose last attempt did not reach the log: about
+/// what a full disk or a closed session takes to be looked at again.
+const DOUBT_PAUSE: Millis = Millis(100);
+
+/// Tells whether the log decided a refusal: it is the change's outcome then, also for a repeat.
+/// All others are given before a change reaches the log.
+const fn is_of_the_log(refusal: &Refusal) -> bool {
+    !matches!(
+        refusal,
+        Refusal::RetryAfter { .. }
+            | Refusal::NotManager { .. }
+            | Refusal::SecondWriter { .. }
+            | Refusal::JournalFull { .. }
+            | Refusal::Unauthenticated { .. }
+            | Refusal::Forbidden { .. }
+            | Refusal::BadFrame { .. }
+            | Refusal::UnknownVersion { .. }
+            | Refusal::UnknownOp { .. }
+            | Refusal::WrongCluster { .. }
+            | Refusal::NoHello
+    )
+}
+
 impl ChangeAttempts {
     /// Tells whether the change may have been made by an attempt that got no answer.
     #[must_use]
@@ -73,21 +97,28 @@ impl ChangeAttempts {
 
     /// Says what to do after an attempt that failed at `now`.
     ///
-    /// A refusal that does not pass by itself is kept as the change's outcome: sent again it would
-    /// be answered alike until the deadline.
+    /// A refusal that the log decided is kept as the change's outcome: sent again it would be
+    /// answered alike until the deadline. Any other refusal says nothing of an earlier attempt,
+    /// which may still arrive and be made: a change in doubt is sent again until the log answers,
+    /// or its outcome is not known when the deadline comes ([`Next::TooLate`]).
     pub fn failed(&mut self, retry: &mut Retry, now: Instant, failure: &Failure<'_>) -> Next {
         let is_forgotten = matches!(failure.refusal, Some(Refusal::OutcomeUnknown { .. }));
         // Whoever has sent a change that may be made cannot take another sequence: that would make
         // it twice.
         let as_other_client = is_forgotten && !self.is_in_doubt;
         self.is_in_doubt |= failure.may_be_done;
+        let leaves_doubt =
+            self.is_in_doubt && failure.refusal.is_some_and(|refusal| !is_of_the_log(refusal));
         let recovery = match failure.recovery() {
             _ if as_other_client => Recovery::RetryAfter(REOPEN_PAUSE),
+            Recovery::RetryAfter(after) => Recovery::RetryAfter(after),
+            _ if leaves_doubt => Recovery::RetryAfter(DOUBT_PAUSE),
             Recovery::Refresh if failure.refusal.is_some() => return Next::GiveUp,
             recovery => recovery,
         };
         match retry.failed(now, recovery) {
             Verdict::Again { pause, .. } => Next::Again { pause, as_other_client },
+            Verdict::GiveUp if leaves_doubt => Next::TooLate,
             Verdict::GiveUp => Next::GiveUp,
             Verdict::TooLate => Next::TooLate,
         }
@@ -150,6 +181,28 @@ mod tests {
         assert_eq!(gone.recovery(), Recovery::Refresh);
         assert_eq!(change.failed(&mut retry, NOW, &Failure::refused(&gone)), Next::GiveUp);
         assert!(!change.is_in_doubt());
+    }
+
+    #[test]
+    fn refusal_that_the_log_did_not_decide_settles_no_change_in_doubt() {
+        let full = Refusal::JournalFull { why: "the disk is full".to_owned() };
+        let (mut retry, mut change) = (retry(), ChangeAttempts::default());
+        // Nothing else was sent: nothing of it can arrive later.
+        assert_eq!(change.failed(&mut retry, NOW, &Failure::refused(&full)), Next::GiveUp);
+
+        let mut change = ChangeAttempts::default();
+        assert!(is_again(change.failed(&mut retry, NOW, &Failure::NO_ANSWER), false));
+        let mut now = NOW;
+        while let Next::Again { pause, .. } =
+            change.failed(&mut retry, now, &Failure::refused(&full))
+        {
+            now = now + pause;
+        }
+        let last = change.failed(&mut retry, now, &Failure::refused(&full));
+        assert_eq!(last, Next::TooLate, "the first attempt may be made later");
+        let decided = Refusal::Exists { path: "/a".parse().unwrap() };
+        let settled = change.failed(&mut retry, NOW, &Failure::refused(&decided));
+        assert_eq!(settled, Next::GiveUp);
     }
 
     #[test]

@@ -43,6 +43,8 @@ struct Operation {
     /// The same in microseconds.
     begun_at: u64,
     ended_at: u64,
+    /// When a later answer to the same caller settled it, in microseconds, if it got none itself.
+    settled_at: u64,
     /// Whether the log lost its end while the caller waited.
     is_doubtful: bool,
 }
@@ -69,6 +71,7 @@ impl History {
             ended: NEVER,
             begun_at: now,
             ended_at: NEVER,
+            settled_at: NEVER,
             is_doubtful: false,
         });
         self.operations.len() - 1
@@ -96,6 +99,7 @@ impl History {
             };
             for one in self.operations.iter_mut().filter(given_up) {
                 one.ended = moment;
+                one.settled_at = now;
             }
         }
     }
@@ -104,13 +108,16 @@ impl History {
     /// later, in microseconds.
     ///
     /// A change that was answered since may be undone, or come again because its answer is
-    /// forgotten: nobody knows what became of it. What was read since may never have been.
+    /// forgotten: nobody knows what became of it. What was read since may never have been. An
+    /// answer that settled an earlier change is forgotten with what it settled.
     pub(crate) fn lose(&mut self, since: u64) {
         for one in &mut self.operations {
             if one.ended_at == NEVER {
                 one.is_doubtful = true;
             } else if one.ended_at >= since {
                 one.doubt();
+            } else if one.settled_at != NEVER && one.settled_at >= since {
+                (one.ended, one.settled_at) = (NEVER, NEVER);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What must follow when the log has lost its end.
 
-use sanderling_protocol::{EventKind, LogPosition};
+use sanderling_protocol::{Event, EventKind, LogPosition, Term};
 
 use super::Found;
 use crate::wire::Place;
@@ -13,6 +13,8 @@ pub(crate) struct LostEnd {
     told: Vec<(u8, u32, LogPosition)>,
     /// The last event that is left.
     after: u64,
+    /// Terms of which the log has lost an end and says so, each with the event that says it.
+    noticed: Vec<(u64, Term)>,
 }
 
 const fn is_told(kind: &EventKind) -> bool {
@@ -35,13 +37,18 @@ impl World {
         }
         let events = self.namenode.machine.events_after(0, usize::MAX);
         let after = events.last().map_or(0, |event| event.sequence);
-        // What was noticed of an earlier lost end, and is still in the log, is not told of again.
-        let before = &self.checks.lost_end;
-        if events.iter().any(|event| event.sequence > before.after && is_told(&event.kind)) {
+        // What was noticed of an earlier lost end, and is still in the log, is not told of again:
+        // a node that was away meanwhile may have been told less of the same term.
+        let mut before = std::mem::take(&mut self.checks.lost_end);
+        before.noticed.retain(|(at, _)| events.iter().any(|event| event.sequence == *at));
+        let is_new = |event: &&Event| event.sequence > before.after && is_told(&event.kind);
+        if let Some(event) = events.iter().find(is_new) {
             // An answer that was late may have told of the same end meanwhile.
-            told.retain(|(.., seen)| !before.told.iter().any(|(.., old)| old.term == seen.term));
+            let terms = before.told.iter().map(|(.., seen)| (event.sequence, seen.term));
+            before.noticed.extend(terms);
         }
-        self.checks.lost_end = LostEnd { told, after };
+        told.retain(|(.., seen)| !before.noticed.iter().any(|(_, term)| *term == seen.term));
+        self.checks.lost_end = LostEnd { told, after, noticed: before.noticed };
         let objects: Vec<_> = self.checks.bytes.objects().collect();
         for object in objects {
             let bytes = self.layout(object).map_or(0, |layout| layout.stat.bytes);
@@ -51,7 +58,7 @@ impl World {
 
     /// A lost end of which a datanode was told that is still there was noticed.
     pub(crate) fn check_lost_end(&self) -> Found {
-        let LostEnd { told, after } = &self.checks.lost_end;
+        let LostEnd { told, after, .. } = &self.checks.lost_end;
         let is_there =
             |told: &&(u8, u32, LogPosition)| self.lives[Place::Datanode(told.0).index()] == told.1;
         let Some((slot, _, seen)) = told.iter().find(is_there) else { return Ok(()) };

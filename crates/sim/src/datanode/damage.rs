@@ -6,7 +6,7 @@ use sanderling_core::catalog::{Action, Command};
 use sanderling_core::datanode::{DAMAGE_AGAIN, DamageReport};
 use sanderling_core::fence::Stage;
 use sanderling_protocol::order::{Damage, DamagedBlock, HeldBlock};
-use sanderling_protocol::{BlockId, Reply, Request};
+use sanderling_protocol::{BlockId, Epoch, Reply, Request};
 
 use super::Datanode;
 use super::member::outcome;
@@ -21,10 +21,12 @@ use crate::world::World;
 pub(crate) struct Rot {
     /// Blocks of the table whose bytes are damaged or gone, whether or not anybody has noticed.
     blocks: BTreeMap<BlockId, Damage>,
-    /// Blocks that are not in the table any more.
-    vanished: BTreeSet<BlockId>,
+    /// Blocks that are not in the table any more, and the epochs at which they were held.
+    vanished: BTreeMap<BlockId, Epoch>,
     /// Every block that anything happened to since the process began.
     ever: BTreeSet<BlockId>,
+    /// Whether a report that was not taken is sent again in a moment.
+    is_told_again: bool,
 }
 
 impl Rot {
@@ -34,13 +36,22 @@ impl Rot {
 
     /// Tells whether something has happened to a block.
     pub(crate) fn hurt(&self, block: BlockId) -> bool {
-        self.has(block) || self.vanished.contains(&block)
+        self.has(block) || self.vanished.contains_key(&block)
     }
 
-    /// Forgets a block that was dropped, or stored anew.
-    pub(super) fn is_gone(&mut self, block: BlockId) {
+    /// Forgets a block that is stored anew.
+    pub(super) fn is_stored(&mut self, block: BlockId) {
         self.blocks.remove(&block);
         self.vanished.remove(&block);
+    }
+
+    /// Forgets a block that was dropped at an epoch or an earlier one. One that vanished at a later
+    /// epoch is still missed.
+    pub(super) fn is_dropped(&mut self, block: BlockId, last: Epoch) {
+        self.blocks.remove(&block);
+        if self.vanished.get(&block).is_some_and(|epoch| *epoch <= last) {
+            self.vanished.remove(&block);
+        }
     }
 }
 
@@ -73,19 +84,25 @@ impl World {
         // The table loses no block that is being written: it has its writer.
         if is_vanished && datanode.table.stage(block) != Some(Stage::Open) {
             datanode.drop_block(block, epoch);
-            datanode.rot.vanished.insert(block);
+            datanode.rot.vanished.insert(block, epoch);
         } else {
             datanode.rot.blocks.insert(block, damage);
         }
     }
 
-    /// Sends what the namenode has not taken.
+    /// Sends again what the namenode has not taken.
+    pub(super) fn datanode_tell_damage_again(&mut self, slot: u8) {
+        self.datanodes[usize::from(slot)].rot.is_told_again = false;
+        self.datanode_tell_damage(slot);
+    }
+
+    /// Sends what the namenode has not taken, unless it waits to send it again.
     pub(super) fn datanode_tell_damage(&mut self, slot: u8) {
         if self.broken == Some(Broken::DamageUndeclared) {
             return;
         }
         let datanode = &mut self.datanodes[usize::from(slot)];
-        let Some(node) = datanode.node else { return };
+        let Some(node) = datanode.node.filter(|_| !datanode.rot.is_told_again) else { return };
         if let Some(report) = datanode.damages.next(&datanode.table) {
             let (nonce, blocks) = (datanode.member.nonce(), report.blocks.clone());
             let request = Request::ReportDamage { node, nonce, blocks };
@@ -103,7 +120,8 @@ impl World {
         self.datanodes[usize::from(slot)].damages.reported(report, is_taken);
         if is_taken {
             self.datanode_tell_damage(slot);
-        } else {
+        } else if !std::mem::replace(&mut self.datanodes[usize::from(slot)].rot.is_told_again, true)
+        {
             let micros = DAMAGE_AGAIN.0 * 1000;
             self.set_timer(Place::Datanode(slot), micros, Timer::Damage);
         }
@@ -118,7 +136,8 @@ impl World {
         // What the log has lost may have moved or deleted it.
         let has_lost = self.statistics.lost_ends > 0;
         let is_dropped = |it: &DamagedBlock| {
-            has_lost && it.damage == Damage::Missing && datanode.held(it.block).is_none()
+            let held = datanode.held(it.block).filter(|held| held.length > 0);
+            has_lost && it.damage == Damage::Missing && held.is_none()
         };
         match blocks.iter().find(|it| !is_hurt(it) && !is_dropped(it)) {
             None => Ok(()),

@@ -303,6 +303,25 @@ fn copy_that_a_lost_log_end_had_made_again_is_read_as_it_is_held() {
 }
 
 #[test]
+fn copy_gives_way_to_what_a_lost_log_end_had_made_later_elsewhere() {
+    let mut rig = super::copies::rig(3);
+    let (block, home, other) = rig.copied("/file");
+    let third = NodeId(6 - home.0 - other.0);
+    rig.start_again(Millis(0), 1);
+    rig.start_again(Millis(10), 2);
+    // The lost end had dropped the copy and moved the block; the copy's node has nothing any more.
+    let held = HeldBlock { block, epoch: Epoch(4), length: 1000, tier: Tier::Dram };
+    let report = Request::BlockReport { node: third, blocks: vec![held] };
+    assert_eq!(rig.ask(report.clone()), Ok(Reply::Drop { blocks: vec![] }));
+    assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks: vec![] }));
+    rig.pass(Millis(10_001));
+    rig.ask(missing(&rig, home, block)).unwrap();
+    let layout = rig.layout("/file").unwrap();
+    assert_eq!((layout.blocks[0].home, layout.blocks[0].epoch), (Some(third), Epoch(4)));
+    assert_eq!(layout.stat.lost_bytes, 0);
+}
+
+#[test]
 fn copy_older_than_what_a_lost_log_end_made_of_the_home_is_dropped() {
     let mut rig = super::copies::rig(2);
     let (block, home, _) = rig.copied("/file");

@@ -126,6 +126,22 @@ fn vanished_writer_is_fenced_at_the_datanode_before_another_may_write() {
 }
 
 #[test]
+fn object_whose_node_forgot_several_blocks_is_counted_once_for_the_cause() {
+    let mut rig = Rig::with_nodes(1);
+    let grant = rig.create("/file").unwrap();
+    let first = grant.blocks[0].block;
+    let (object, lease) = (grant.object, grant.lease);
+    let more = Request::AddBlocks { object, lease, ended: vec![], count: 1, avoid: Vec::new() };
+    let Reply::Grant(more) = rig.ask(more).unwrap() else { panic!("not a grant") };
+    let lengths = vec![length(first, 1000), length(more.blocks[0].block, 500)];
+    rig.ask(Request::Publish { object, lease, lengths }).unwrap();
+    rig.pass(Millis(10_001));
+    rig.answer_orders(0);
+    let report = rig.namenode.catalog().report();
+    assert_eq!((report.objects, report.blocks, report.bytes), (1, 2, 1500));
+}
+
+#[test]
 fn drain_ends_when_its_last_block_proves_to_be_lost() {
     let mut rig = Rig::with_nodes(2);
     let grant = rig.create("/file").unwrap();

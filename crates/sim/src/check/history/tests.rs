@@ -195,6 +195,25 @@ fn lost_end_of_the_log_takes_changes_and_what_was_read_of_them() {
 }
 
 #[test]
+fn lost_end_of_the_log_takes_what_settled_an_earlier_change() {
+    let history = |is_lost: bool| {
+        let mut making = Making::default();
+        making.one(0, put(A, 1), Outcome::Unknown);
+        let since = making.now + 1;
+        making.one(0, put(B, 2), done(102));
+        if is_lost {
+            making.history.lose(since);
+        }
+        making.read(1, A, None);
+        // An attempt was still on its way, and the namenode has forgotten that it is void.
+        making.read(1, A, Some(1));
+        making.is_linearizable()
+    };
+    assert!(history(true));
+    assert!(!history(false));
+}
+
+#[test]
 fn one_object_has_one_tag() {
     let mut making = Making::default();
     making.one(0, put(A, 1), done(101));
