@@ -144,7 +144,12 @@ impl Blocks {
     }
 
     fn check_all(&mut self, catalog: &Catalog) -> Found {
-        self.seen.retain(|block, _| catalog.block_home(*block).is_some());
+        // A lost end may take the deletion back: then a push of before is no surprise.
+        let is_gone = |block: &BlockId, _: &mut Seen| catalog.block_home(*block).is_none();
+        for (block, gone) in self.seen.extract_if(.., is_gone) {
+            let given = gone.given.into_iter().map(|(epoch, to)| (block, epoch, to));
+            self.given_before.extend(given);
+        }
         for (block, seen) in &mut self.seen {
             let Some((home, epoch)) = catalog.block_home(*block) else { continue };
             match home {
