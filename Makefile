@@ -75,6 +75,10 @@ bench: ## Compares with iperf3, Redis, memcached, Ray and fio; ARGS="--rows 1,2"
 bench-versions: build ## Compares the program BEFORE with this one on rows 1 to 12, in turn.
 	@python3 bench/versions.py --before $(BEFORE) $(ARGS)
 
+.PHONY: bench-scrub
+bench-scrub: build ## Measures what a datanode's scrub costs itself and its readers; ARGS="--rate 1GiB".
+	@python3 bench/scrub.py $(ARGS)
+
 .PHONY: mutants
 mutants: ## Changes the code in 150 small ways and tells which no test notices; ARGS="--seed 7".
 	@python3 scripts/mutants.py $(ARGS)

@@ -24,6 +24,7 @@ class Fleet:
         self.namenode = namenode
         self.address = address
         self.datanodes: list[Server] = []
+        self.doors: list[str] = []
 
     def bench(self, kind: str, *flags: str, core: int | None = None) -> dict[str, Any]:
         """Runs one benchmark and returns its JSON; with `core` on that core alone."""
@@ -60,10 +61,12 @@ def fleet(
     datanode_prefix: tuple[str, ...] = (),
     has_door: bool = False,
     namenode_flags: tuple[str, ...] = (),
+    datanode_http: str = "none",
 ) -> Iterator[Fleet]:
     """Starts a cluster and ends it; with `core` the datanodes run on that core alone.
 
-    With `namenode_core` the namenode does. Without a door clients on this machine use TCP.
+    With `namenode_core` the namenode does. `datanode_http` is where each serves its metrics, whose
+    addresses are in `doors`. Without a door clients on this machine use TCP.
     """
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=world.work)))
@@ -76,9 +79,11 @@ def fleet(
         for at in range(datanodes):
             name = f"n{at}"
             words = ["--namenode", made.address, "datanode", "--name", name, "--dram", dram]
-            words += ["--http", "none", *(flag.format(name=name) for flag in datanode_flags)]
-            server, _ = start(world, stack, directory, name, words, core, datanode_prefix)
+            words += ["--http", datanode_http]
+            words += [flag.format(name=name) for flag in datanode_flags]
+            server, ready = start(world, stack, directory, name, words, core, datanode_prefix)
             made.datanodes.append(server)
+            made.doors.append(ready.get("http_address") or "")
         made.wait_for_arenas()
         yield made
 
