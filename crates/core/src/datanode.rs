@@ -12,7 +12,9 @@ pub mod standing;
 
 pub use damages::{DAMAGE_AGAIN, DamageReport, Damages};
 pub use known_log::{KnownLog, LostEnd};
-pub use member::{Beaten, Failure, Held, Joining, Member, MemberOptions, Registration, Step};
+pub use member::{
+    Beaten, BlockTotals, CallFailure, Joining, Member, MemberOptions, Registration, Step,
+};
 pub use member::{Start, Welcome};
 pub use report::{Report, ReportStep};
 pub use standing::{Asked, Standing};

@@ -138,7 +138,7 @@ pub struct PushAdmission<B> {
 
 /// One block as the table knows it.
 #[derive(Debug, Clone)]
-struct Held<B> {
+struct BlockEntry<B> {
     epoch: Epoch,
     length: u32,
     tier: Tier,
@@ -159,7 +159,7 @@ struct Writing {
 /// The blocks of one datanode and its fence.
 #[derive(Debug, Clone)]
 pub struct BlockTable<B> {
-    blocks: BTreeMap<BlockId, Held<B>>,
+    blocks: BTreeMap<BlockId, BlockEntry<B>>,
     bytes: u64,
     tombstones: Tombstones,
     is_fenced: bool,
@@ -271,7 +271,7 @@ impl<B: Clone> BlockTable<B> {
         if offset != 0 {
             return Err(Refusal::NotAtEnd { block, length: 0, offset });
         }
-        self.blocks.insert(block, Held::empty(write.epoch, write.tier, Stage::Open));
+        self.blocks.insert(block, BlockEntry::empty(write.epoch, write.tier, Stage::Open));
         Ok(self.ticket(block, end))
     }
 
@@ -406,10 +406,10 @@ impl<B: Clone> BlockTable<B> {
         if let StoreAdmission::AlreadyThere { .. } = self.admit_store(store)? {
             return Ok(());
         }
-        let held = Held {
+        let held = BlockEntry {
             length: store.bytes,
             bytes: Some(bytes),
-            ..Held::empty(store.epoch, store.tier, Stage::Sealed)
+            ..BlockEntry::empty(store.epoch, store.tier, Stage::Sealed)
         };
         self.bytes += u64::from(store.bytes);
         if let Some(older) = self.blocks.insert(store.block, held) {
@@ -442,10 +442,10 @@ impl<B: Clone> BlockTable<B> {
                 return Err(Refusal::StillOpen { block });
             }
         }
-        let held = Held {
+        let held = BlockEntry {
             length: store.bytes,
             bytes: Some(bytes),
-            ..Held::empty(store.epoch, store.tier, Stage::Sealed)
+            ..BlockEntry::empty(store.epoch, store.tier, Stage::Sealed)
         };
         self.bytes += u64::from(store.bytes);
         let older = self.blocks.insert(block, held);
@@ -468,7 +468,7 @@ impl<B: Clone> BlockTable<B> {
         if self.tombstones.contains(block) && !self.blocks.contains_key(&block) {
             return 0;
         }
-        let empty = || Held::empty(epoch, Tier::Dram, Stage::Fenced);
+        let empty = || BlockEntry::empty(epoch, Tier::Dram, Stage::Fenced);
         let held = self.blocks.entry(block).or_insert_with(empty);
         held.epoch = held.epoch.max(epoch);
         held.fence();
@@ -490,7 +490,7 @@ impl<B: Clone> BlockTable<B> {
         if self.tombstones.contains(block) && !self.blocks.contains_key(&block) {
             return Err(Refusal::UnknownBlock { block });
         }
-        let empty = || Held::empty(from_epoch, Tier::Dram, Stage::Fenced);
+        let empty = || BlockEntry::empty(from_epoch, Tier::Dram, Stage::Fenced);
         let held = self.blocks.entry(block).or_insert_with(empty);
         if held.epoch != from_epoch {
             return Err(stale(block, held.epoch, from_epoch));
@@ -557,7 +557,7 @@ impl<B: Clone> BlockTable<B> {
         self.blocks.get(&block).map_or(0, |held| held.length)
     }
 
-    fn written_by(&mut self, ticket: &WriteTicket) -> Option<&mut Held<B>> {
+    fn written_by(&mut self, ticket: &WriteTicket) -> Option<&mut BlockEntry<B>> {
         let held = self.blocks.get_mut(&ticket.block)?;
         let is_same = held.writing.is_some_and(|writing| writing.ticket == ticket.number);
         is_same.then_some(held)
@@ -565,7 +565,7 @@ impl<B: Clone> BlockTable<B> {
 
     /// A block that began with a write which then failed was never here.
     fn forget_if_empty(&mut self, block: BlockId) {
-        let is_unborn = |held: &Held<B>| {
+        let is_unborn = |held: &BlockEntry<B>| {
             held.length == 0 && held.stage == Stage::Open && held.writing.is_none()
         };
         if self.blocks.get(&block).is_some_and(is_unborn) {
@@ -574,7 +574,7 @@ impl<B: Clone> BlockTable<B> {
     }
 }
 
-impl<B> Held<B> {
+impl<B> BlockEntry<B> {
     const fn empty(epoch: Epoch, tier: Tier, stage: Stage) -> Self {
         Self { epoch, length: 0, tier, stage, bytes: None, writing: None, damage: None }
     }

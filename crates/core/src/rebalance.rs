@@ -140,13 +140,13 @@ impl RebalanceConfig {
 /// have to be made again; of equal ones in an order that has nothing to do with their age or
 /// object, so that what is read often moves in proportion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Turn {
+pub struct MoveRank {
     has_copy: bool,
     shuffled: u64,
     block: BlockId,
 }
 
-impl From<&MoveCandidate> for Turn {
+impl From<&MoveCandidate> for MoveRank {
     fn from(candidate: &MoveCandidate) -> Self {
         Self {
             has_copy: candidate.copy.is_some(),
@@ -242,10 +242,11 @@ mod tests {
     fn blocks_move_in_an_order_that_is_not_that_of_their_ids_and_copied_ones_last() {
         let mut copied = candidate(1, 10);
         copied.copy = Some((NodeId(7), Tier::Dram));
-        let mut order: Vec<Turn> = (2..20).map(|id| Turn::from(&candidate(id, 10))).collect();
-        order.push(Turn::from(&copied));
+        let mut order: Vec<MoveRank> =
+            (2..20).map(|id| MoveRank::from(&candidate(id, 10))).collect();
+        order.push(MoveRank::from(&copied));
         order.sort();
-        assert!(!order.is_sorted_by_key(|turn| turn.block));
+        assert!(!order.is_sorted_by_key(|rank| rank.block));
         assert_eq!(order.last().unwrap().block, BlockId(1));
     }
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use sanderling_core::datanode::{
-    Asked, Beaten, Failure, Held, Joining, LostEnd, MemberOptions, Registration, Start, Step,
-    Welcome,
+    Asked, Beaten, BlockTotals, CallFailure, Joining, LostEnd, MemberOptions, Registration, Start,
+    Step, Welcome,
 };
 use sanderling_protocol::message::{Heartbeat, HeartbeatReply, Join, Joined, Register};
 use sanderling_protocol::{Instant, LogPosition, Millis, Nonce, Reply, Request};
@@ -110,9 +110,9 @@ pub(crate) async fn stay(node: &Arc<Node>) -> Turned {
 }
 
 /// Returns the error with which the process stops: the one that it met last.
-fn stopped(node: &Node, failure: Failure, last: Option<CallError>) -> CallError {
+fn stopped(node: &Node, failure: CallFailure, last: Option<CallError>) -> CallError {
     match (failure, last) {
-        (Failure::Refused(refusal), _) => CallError::Refused(refusal),
+        (CallFailure::Refused(refusal), _) => CallError::Refused(refusal),
         (_, Some(error)) => error,
         (_, None) => {
             let (address, why) = (node.options.namenode.clone(), "no answer".to_owned());
@@ -214,7 +214,8 @@ impl Node {
     /// until it has registered.
     pub(crate) fn begin_again(&self) -> bool {
         let load = self.store.load();
-        let held = Held { blocks: load.blocks, bytes: load.dram_used_bytes + load.disk_used_bytes };
+        let held =
+            BlockTotals { blocks: load.blocks, bytes: load.dram_used_bytes + load.disk_used_bytes };
         self.wipe(held, nonce());
         let is_joined = self.change(|member, now| member.wiped(now));
         if is_joined {
@@ -241,13 +242,13 @@ pub(crate) fn nonce() -> Nonce {
 }
 
 /// Returns what a failed call says of the namenode.
-pub(crate) fn failure(error: &CallError) -> Failure {
+pub(crate) fn failure(error: &CallError) -> CallFailure {
     match error {
-        CallError::Refused(refusal) => Failure::Refused(refusal.clone()),
-        CallError::TimedOut { .. } | CallError::TooBusy { .. } => Failure::Busy,
+        CallError::Refused(refusal) => CallFailure::Refused(refusal.clone()),
+        CallError::TimedOut { .. } | CallError::TooBusy { .. } => CallFailure::Busy,
         CallError::Unreachable { .. }
         | CallError::Closed { .. }
         | CallError::Credentials { .. }
-        | CallError::BadReply { .. } => Failure::Broken,
+        | CallError::BadReply { .. } => CallFailure::Broken,
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
 use sanderling_core::Mechanism;
-use sanderling_core::datanode::{Held, Member};
+use sanderling_core::datanode::{BlockTotals, Member};
 use sanderling_protocol::local::Door;
 use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::node::Load;
@@ -150,7 +150,7 @@ impl Node {
     }
 
     /// Makes the process nobody and forgets what it held.
-    pub(crate) fn wipe(&self, held: Held, next: Nonce) {
+    pub(crate) fn wipe(&self, held: BlockTotals, next: Nonce) {
         let mut member = self.member.write();
         member.begin_again(self.clock.now(), held, next);
         // The fence goes with the blocks. Their files are deleted when nobody waits for the member.

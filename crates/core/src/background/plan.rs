@@ -11,7 +11,7 @@ use super::batch::{Batch, Move, Step};
 use super::fleet::{Answer, Hurry};
 use super::scan::Scan;
 use crate::exposure::plan::{Coldness, copy_tiers};
-use crate::rebalance::Turn;
+use crate::rebalance::MoveRank;
 use crate::relocation::Output;
 
 /// What is wished for of a source's blocks.
@@ -265,8 +265,8 @@ impl Background {
             if head.copy.is_some_and(|(holder, _)| holder == target) {
                 // A node does not get what it has a copy of. Where the block may be without one,
                 // the copy goes, and the block moves after the next reading.
-                let turn = Turn::from(head);
-                let candidate = scan.take_move(tier, turn).expect("it was looked at");
+                let rank = MoveRank::from(head);
+                let candidate = scan.take_move(tier, rank).expect("it was looked at");
                 if let Some(left) = alone_left.checked_sub(u64::from(candidate.length)) {
                     alone_left = left;
                     in_the_way.push(candidate.block);
@@ -279,8 +279,8 @@ impl Background {
             if !fits || !self.fleet.take(purpose, target, tier, reserve, &self.config) {
                 break;
             }
-            let turn = Turn::from(head);
-            let candidate = scan.take_move(tier, turn).expect("it was looked at");
+            let rank = MoveRank::from(head);
+            let candidate = scan.take_move(tier, rank).expect("it was looked at");
             bytes += u64::from(candidate.length);
             moves.push(Move::from(candidate));
         }
@@ -309,9 +309,9 @@ impl Background {
         let has_moves =
             wish.move_bytes.keys().any(|tier| scan.next_move(*tier, u64::MAX).is_some());
         let (mut blocks, mut given_up) = (Vec::new(), 0);
-        for held in scan.take_held() {
-            let (length, bytes) = (u64::from(held.length), u64::from(held.bytes));
-            let scarce = self.scarce.get_mut(&(held.holder, held.tier)).filter(|left| **left > 0);
+        for copy in scan.take_droppable() {
+            let (length, bytes) = (u64::from(copy.length), u64::from(copy.bytes));
+            let scarce = self.scarce.get_mut(&(copy.holder, copy.tier)).filter(|left| **left > 0);
             let is_needless = wish.needless_bytes >= length;
             let mut is_dropped = is_needless;
             if let Some(left) = scarce
@@ -322,7 +322,7 @@ impl Background {
             }
             if is_dropped && blocks.len() < self.config.page_blocks_max as usize {
                 wish.needless_bytes = wish.needless_bytes.saturating_sub(length);
-                blocks.push(held.block);
+                blocks.push(copy.block);
                 given_up += length;
             }
         }

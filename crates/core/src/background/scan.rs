@@ -7,11 +7,11 @@ use sanderling_protocol::{BlockId, Instant, Millis, NodeId, Tier};
 
 use super::config::BackgroundConfig;
 use crate::exposure::plan::Coldness;
-use crate::rebalance::Turn;
+use crate::rebalance::MoveRank;
 
 /// A block's copy that may be dropped.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Held {
+pub(super) struct DroppableCopy {
     pub(super) idle: Millis,
     pub(super) block: BlockId,
     pub(super) length: u32,
@@ -34,9 +34,9 @@ pub(super) struct Scan {
     /// Blocks that may get a copy, the coldest first.
     copies: BTreeMap<Coldness, MoveCandidate>,
     /// Blocks that may move, tier by tier.
-    moves: BTreeMap<Tier, BTreeMap<Turn, MoveCandidate>>,
+    moves: BTreeMap<Tier, BTreeMap<MoveRank, MoveCandidate>>,
     /// Blocks that have a copy.
-    held: Vec<Held>,
+    droppable: Vec<DroppableCopy>,
 }
 
 impl Scan {
@@ -53,7 +53,7 @@ impl Scan {
             ripe_in: None,
             copies: BTreeMap::new(),
             moves: BTreeMap::new(),
-            held: Vec::new(),
+            droppable: Vec::new(),
         }
     }
 
@@ -73,7 +73,7 @@ impl Scan {
         self.ripe_in = None;
         self.copies.clear();
         self.moves.clear();
-        self.held.clear();
+        self.droppable.clear();
         self.after
     }
 
@@ -102,17 +102,17 @@ impl Scan {
     fn insert(&mut self, candidate: MoveCandidate, config: &BackgroundConfig) {
         let known_max = config.known_blocks_max;
         if let Some((holder, tier)) = candidate.copy
-            && self.held.len() < known_max
+            && self.droppable.len() < known_max
         {
             let MoveCandidate { idle, block, length, reserve_bytes: bytes, .. } = candidate;
-            self.held.push(Held { idle, block, length, bytes, holder, tier });
+            self.droppable.push(DroppableCopy { idle, block, length, bytes, holder, tier });
         }
         let moves_in = config.rebalance.moves_in(&candidate);
         self.ripe_in =
             self.ripe_in.into_iter().chain(moves_in.filter(|wait| *wait > Millis(0))).min();
         if moves_in == Some(Millis(0)) {
             let of_tier = self.moves.entry(candidate.tier).or_default();
-            of_tier.insert(Turn::from(&candidate), candidate.clone());
+            of_tier.insert(MoveRank::from(&candidate), candidate.clone());
             if of_tier.len() > known_max {
                 of_tier.pop_last();
             }
@@ -166,7 +166,7 @@ impl Scan {
         let place = *self.copies.range(place..).next()?.0;
         let candidate = self.copies.remove(&place)?;
         if let Some(of_tier) = self.moves.get_mut(&candidate.tier) {
-            of_tier.remove(&Turn::from(&candidate));
+            of_tier.remove(&MoveRank::from(&candidate));
         }
         Some(candidate)
     }
@@ -178,16 +178,16 @@ impl Scan {
     }
 
     /// Takes a block that was returned to be moved.
-    pub(super) fn take_move(&mut self, tier: Tier, turn: Turn) -> Option<MoveCandidate> {
-        let candidate = self.moves.get_mut(&tier)?.remove(&turn)?;
+    pub(super) fn take_move(&mut self, tier: Tier, rank: MoveRank) -> Option<MoveCandidate> {
+        let candidate = self.moves.get_mut(&tier)?.remove(&rank)?;
         self.copies.remove(&Coldness::from(&candidate));
         Some(candidate)
     }
 
     /// Takes the copies that were found, those of the blocks that changed last first.
-    pub(super) fn take_held(&mut self) -> Vec<Held> {
-        let mut held = std::mem::take(&mut self.held);
-        held.sort_by_key(|one| (one.idle, one.block));
-        held
+    pub(super) fn take_droppable(&mut self) -> Vec<DroppableCopy> {
+        let mut droppable = std::mem::take(&mut self.droppable);
+        droppable.sort_by_key(|one| (one.idle, one.block));
+        droppable
     }
 }

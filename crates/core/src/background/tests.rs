@@ -4,7 +4,7 @@ use sanderling_protocol::{BlockId, Millis, NodeId, Policy, Tier};
 
 use self::world::{BLOCK, World};
 use crate::Machine;
-use crate::rebalance::Turn;
+use crate::rebalance::MoveRank;
 use crate::relocation::Input;
 use crate::relocation::tests::{candidate, tier};
 
@@ -493,8 +493,8 @@ fn block_that_would_only_change_which_node_is_fuller_stays() {
 fn block_that_is_too_long_for_every_target_does_not_hold_up_the_others() {
     let mut world = World::new(&[400, 400, 400, 400, 400]);
     world.config(|config| config.rebalance.excess_bytes_min = 1);
-    let turn = |id: &u64| Turn::from(&candidate(*id, BLOCK));
-    let first = (1..200).filter(|id| ![100, 101].contains(id)).min_by_key(turn).unwrap();
+    let rank = |id: &u64| MoveRank::from(&candidate(*id, BLOCK));
+    let first = (1..200).filter(|id| ![100, 101].contains(id)).min_by_key(rank).unwrap();
     for id in [first, 100, 101] {
         let length = if id == first { BLOCK * 4 } else { BLOCK };
         world.put(0, id, |candidate| {

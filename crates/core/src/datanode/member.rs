@@ -76,7 +76,7 @@ pub enum Step {
     Pending,
     /// Nothing any more: the namenode will never take the process, or could not be reached in time
     /// at the start.
-    Stop(Failure),
+    Stop(CallFailure),
 }
 
 /// What a process tells the namenode of itself beside where it is.
@@ -96,7 +96,7 @@ pub struct Joining {
 
 /// Why there is no answer of the right kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
+pub enum CallFailure {
     /// The namenode refused.
     Refused(Refusal),
     /// It did not answer in time, and the connection is good.
@@ -155,7 +155,7 @@ pub enum Beaten {
 
 /// What a node holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Held {
+pub struct BlockTotals {
     /// Blocks.
     pub blocks: u64,
     /// The bytes that they take.
@@ -173,7 +173,7 @@ pub enum Start {
 
 /// Where a process is in its round.
 #[derive(Debug, Clone)]
-enum Turn {
+enum Phase {
     /// No node: it registers at that time.
     Outside(Instant),
     Beat,
@@ -183,7 +183,7 @@ enum Turn {
     Rest(Instant),
     /// Given up: it begins again at that time.
     Leave(Instant),
-    Stopped(Failure),
+    Stopped(CallFailure),
 }
 
 /// A process that is, was or will be a datanode of a cluster.
@@ -200,7 +200,7 @@ pub struct Member {
     /// False after the connection broke: the namenode may be another process by now.
     is_known: bool,
     report_at: Instant,
-    turn: Turn,
+    phase: Phase,
     /// Something was begun and is not handed over.
     is_pending: bool,
     /// The welcome to the next incarnation, where the namenode gave one unasked.
@@ -208,7 +208,7 @@ pub struct Member {
     start: Start,
 }
 
-impl Failure {
+impl CallFailure {
     /// Tells whether the namenode is the same one, and only slow.
     const fn is_busy(&self) -> bool {
         matches!(self, Self::Busy | Self::Refused(Refusal::RetryAfter { .. }))
@@ -251,7 +251,7 @@ impl Member {
             heartbeat: HEARTBEAT_MIN,
             is_known: false,
             report_at: Instant(0),
-            turn: Turn::Outside(Instant(0)),
+            phase: Phase::Outside(Instant(0)),
             is_pending: false,
             welcome: None,
             start,
@@ -304,40 +304,40 @@ impl Member {
     }
 
     fn step(&mut self, now: Instant, is_broken: bool) -> Step {
-        if let Turn::Rest(at) = self.turn
+        if let Phase::Rest(at) = self.phase
             && at <= now
         {
             self.is_known &= !is_broken;
-            self.turn = if self.is_known { Turn::Beat } else { Turn::Register };
+            self.phase = if self.is_known { Phase::Beat } else { Phase::Register };
         }
-        if matches!(self.turn, Turn::Report) && !(self.is_known && self.report_at <= now) {
-            self.turn = Turn::Repeat;
+        if matches!(self.phase, Phase::Report) && !(self.is_known && self.report_at <= now) {
+            self.phase = Phase::Repeat;
         }
-        if matches!(self.turn, Turn::Repeat) && !self.is_known {
+        if matches!(self.phase, Phase::Repeat) && !self.is_known {
             self.rest(now);
         }
         let asked = self.standing.asks(now);
         let node = self.node.unwrap_or_default();
-        match &self.turn {
-            Turn::Outside(at) | Turn::Rest(at) | Turn::Leave(at) if *at > now => Step::Wait(*at),
-            Turn::Outside(_) | Turn::Rest(_) | Turn::Register => {
+        match &self.phase {
+            Phase::Outside(at) | Phase::Rest(at) | Phase::Leave(at) if *at > now => Step::Wait(*at),
+            Phase::Outside(_) | Phase::Rest(_) | Phase::Register => {
                 let (seen, wiped) = (self.log.seen(), self.log.wiped());
                 let (cluster, nonce) = (self.cluster, self.nonce);
                 Step::Register(Joining { cluster, nonce, seen, wiped, asked })
             }
-            Turn::Beat if !is_broken => Step::Beat { node, nonce: self.nonce, asked },
-            Turn::Beat => {
+            Phase::Beat if !is_broken => Step::Beat { node, nonce: self.nonce, asked },
+            Phase::Beat => {
                 self.is_known = false;
-                self.turn = Turn::Register;
+                self.phase = Phase::Register;
                 self.step(now, is_broken)
             }
-            Turn::Report => {
+            Phase::Report => {
                 self.report_at = now + self.options.report_every;
                 Step::Report(node)
             }
-            Turn::Repeat => Step::Repeat,
-            Turn::Leave(_) => Step::BeginAgain,
-            Turn::Stopped(failure) => Step::Stop(failure.clone()),
+            Phase::Repeat => Step::Repeat,
+            Phase::Leave(_) => Step::BeginAgain,
+            Phase::Stopped(failure) => Step::Stop(failure.clone()),
         }
     }
 
@@ -346,7 +346,7 @@ impl Member {
         let is_fenced = self.standing.is_fenced();
         let draining = self.options.draining_heartbeat;
         let pause = if is_fenced { self.heartbeat.min(draining) } else { self.heartbeat };
-        self.turn = Turn::Rest(now + pause.max(HEARTBEAT_MIN));
+        self.phase = Phase::Rest(now + pause.max(HEARTBEAT_MIN));
     }
 
     /// Takes what came of a heartbeat.
@@ -354,7 +354,7 @@ impl Member {
         &mut self,
         now: Instant,
         asked: Asked,
-        answer: Result<(HeartbeatReply, Option<LogPosition>), Failure>,
+        answer: Result<(HeartbeatReply, Option<LogPosition>), CallFailure>,
     ) -> Beaten {
         self.is_pending = false;
         match answer {
@@ -364,13 +364,13 @@ impl Member {
             Ok((reply, position)) => {
                 self.standing.answered(now, asked, &reply);
                 self.is_known = !self.log.saw(position);
-                self.turn = if self.is_known { Turn::Report } else { Turn::Register };
+                self.phase = if self.is_known { Phase::Report } else { Phase::Register };
                 if self.is_known { Beaten::Stays } else { Beaten::AnotherTerm }
             }
             Err(failure) if failure.is_gone() => Beaten::Gone { is_expected: self.gone(now) },
             Err(failure) => {
                 self.is_known = failure.is_busy();
-                self.turn = if self.is_known { Turn::Report } else { Turn::Register };
+                self.phase = if self.is_known { Phase::Report } else { Phase::Register };
                 Beaten::Unheard { is_known: self.is_known }
             }
         }
@@ -381,7 +381,7 @@ impl Member {
         &mut self,
         now: Instant,
         asked: Asked,
-        answer: Result<&Joined, Failure>,
+        answer: Result<&Joined, CallFailure>,
     ) -> Registration {
         self.is_pending = false;
         let joined = match answer {
@@ -403,25 +403,25 @@ impl Member {
                 self.heartbeat = registered.heartbeat;
                 self.report_at = now;
                 self.standing.rejoined(now, asked, registered.policy);
-                self.turn = Turn::Report;
+                self.phase = Phase::Report;
                 Welcome::Rejoined
             }
             Some(_) => {
                 self.welcome = Some(registered);
-                self.turn = Turn::Leave(now);
+                self.phase = Phase::Leave(now);
                 Welcome::Another
             }
         };
         Registration { welcome, lost }
     }
 
-    fn not_registered(&mut self, now: Instant, failure: Failure) -> Welcome {
+    fn not_registered(&mut self, now: Instant, failure: CallFailure) -> Welcome {
         let is_too_late = match self.start {
             Start::Until(give_up) => failure.is_not_let_in() || now >= give_up,
             Start::Endless => false,
         };
         if failure.is_final() || is_too_late {
-            self.turn = Turn::Stopped(failure);
+            self.phase = Phase::Stopped(failure);
             return Welcome::Never;
         }
         if failure.is_gone() {
@@ -429,7 +429,7 @@ impl Member {
         }
         match self.node {
             Some(_) => self.rest(now),
-            None => self.turn = Turn::Outside(now + self.options.attempt_every),
+            None => self.phase = Phase::Outside(now + self.options.attempt_every),
         }
         Welcome::NotYet
     }
@@ -437,12 +437,12 @@ impl Member {
     fn gone(&mut self, now: Instant) -> bool {
         if self.node.is_none() {
             // Given up before its welcome came.
-            self.turn = Turn::Leave(now + self.options.attempt_every);
+            self.phase = Phase::Leave(now + self.options.attempt_every);
             return false;
         }
         let is_expected = self.standing.gone();
         let wait = if is_expected { self.options.rejoin_after_notice } else { Millis(0) };
-        self.turn = Turn::Leave(now + wait);
+        self.phase = Phase::Leave(now + wait);
         is_expected
     }
 
@@ -453,7 +453,7 @@ impl Member {
         self.is_known = true;
         self.report_at = now;
         self.standing.joined(now, registered.policy);
-        self.turn = Turn::Beat;
+        self.phase = Phase::Beat;
     }
 
     /// Takes what came of a report; `is_taken`: the namenode answered all of it.
@@ -462,7 +462,7 @@ impl Member {
         if !is_taken {
             self.report_at = self.report_at.min(now + REPORT_AGAIN);
         }
-        self.turn = Turn::Repeat;
+        self.phase = Phase::Repeat;
     }
 
     /// Takes that there is nothing more to repeat for now.
@@ -473,7 +473,7 @@ impl Member {
 
     /// Makes the process nobody, before what it `held` is dropped. It goes on as the process
     /// `next`, unless the namenode has given this one its next id already.
-    pub fn begin_again(&mut self, now: Instant, held: Held, next: Nonce) {
+    pub fn begin_again(&mut self, now: Instant, held: BlockTotals, next: Nonce) {
         if let Some(node) = self.node.take() {
             self.log.drops(Wiped { node, blocks: held.blocks, bytes: held.bytes });
         }
@@ -486,7 +486,7 @@ impl Member {
     /// Takes that everything is dropped. Returns whether the process is another node already.
     pub fn wiped(&mut self, now: Instant) -> bool {
         self.is_pending = false;
-        self.turn = Turn::Outside(now);
+        self.phase = Phase::Outside(now);
         match self.welcome.take() {
             Some(registered) => {
                 self.enter(now, &registered);

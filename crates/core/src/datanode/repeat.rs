@@ -3,7 +3,7 @@
 use sanderling_protocol::message::Repeat;
 use sanderling_protocol::{Instant, NodeId, NodeInfo, NodeSelector, Nonce, Refusal, Request};
 
-use super::Failure;
+use super::CallFailure;
 use crate::notices::{Said, Saying};
 
 /// Returns the request for something that is to be said now. What the namenode knew once is
@@ -27,14 +27,14 @@ pub fn request(saying: &Saying, now: Instant, node: NodeId, nonce: Nonce) -> Req
 
 /// Returns what an answer says of the node, and of what was sent.
 #[must_use]
-pub fn said(now: Instant, answer: Result<&NodeInfo, &Failure>) -> Said {
+pub fn said(now: Instant, answer: Result<&NodeInfo, &CallFailure>) -> Said {
     match answer {
         Ok(info) => Said::Stands {
             policy: info.policy,
             deadline: info.deadline_in.map(|left| now + left),
             is_at_risk: info.is_at_risk,
         },
-        Err(Failure::Refused(refusal)) if is_final(refusal) => Said::Refused,
+        Err(CallFailure::Refused(refusal)) if is_final(refusal) => Said::Refused,
         Err(_) => Said::Unheard,
     }
 }
@@ -92,11 +92,11 @@ mod tests {
 
     #[test]
     fn refusal_that_may_pass_is_no_answer() {
-        let refused = |refusal| said(NOW, Err(&Failure::Refused(refusal)));
+        let refused = |refusal| said(NOW, Err(&CallFailure::Refused(refusal)));
         let why = String::new();
         assert_eq!(refused(Refusal::BadRequest { why: why.clone() }), Said::Refused);
         assert_eq!(refused(Refusal::RetryAfter { after: Millis(1), why }), Said::Unheard);
         assert_eq!(refused(Refusal::NodeGone { node: NodeId(7) }), Said::Unheard);
-        assert_eq!(said(NOW, Err(&Failure::Busy)), Said::Unheard);
+        assert_eq!(said(NOW, Err(&CallFailure::Busy)), Said::Unheard);
     }
 }

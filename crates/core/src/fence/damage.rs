@@ -5,7 +5,7 @@ use std::ops::Bound;
 use sanderling_protocol::BlockId;
 use sanderling_protocol::order::{Damage, DamagedBlock, HeldBlock};
 
-use super::{BlockTable, Held};
+use super::{BlockEntry, BlockTable};
 
 impl<B: Clone> BlockTable<B> {
     /// Notes that the bytes of a block are damaged, if they are still `those` in which that was
@@ -31,7 +31,7 @@ impl<B: Clone> BlockTable<B> {
     #[must_use]
     pub fn damaged(&self, after: BlockId, limit: usize) -> Vec<DamagedBlock> {
         let after = (Bound::Excluded(after), Bound::Unbounded);
-        let report = |(&block, held): (&BlockId, &Held<B>)| {
+        let report = |(&block, held): (&BlockId, &BlockEntry<B>)| {
             Some(DamagedBlock { block, epoch: held.epoch, damage: held.damage? })
         };
         self.blocks.range(after).filter_map(report).take(limit).collect()
@@ -59,7 +59,7 @@ impl<B: Clone> BlockTable<B> {
     #[must_use]
     pub fn list_bytes(&self, after: BlockId, limit: usize) -> Vec<(HeldBlock, B)> {
         let page = self.blocks.range((Bound::Excluded(after), Bound::Unbounded));
-        let with_bytes = |(&block, held): (&BlockId, &Held<B>)| {
+        let with_bytes = |(&block, held): (&BlockId, &BlockEntry<B>)| {
             let bytes = held.bytes.clone().filter(|_| held.damage.is_none())?;
             Some((held.listed(block), bytes))
         };

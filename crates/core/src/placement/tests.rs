@@ -2,32 +2,32 @@ use super::*;
 
 /// A candidate with what is free on it.
 #[derive(Debug, Clone)]
-struct Held {
+struct FreeNode {
     node: NodeId,
     room: BTreeMap<Tier, Room>,
     weight: u32,
     is_at_risk: bool,
 }
 
-fn candidate(id: u32, dram: u64, disk: u64) -> Held {
+fn candidate(id: u32, dram: u64, disk: u64) -> FreeNode {
     let room = BTreeMap::from([(Tier::Dram, (dram, 1 << 20)), (Tier::Disk, (disk, 1 << 20))]);
-    Held { node: NodeId(id), room, weight: WEIGHT_MAX, is_at_risk: false }
+    FreeNode { node: NodeId(id), room, weight: WEIGHT_MAX, is_at_risk: false }
 }
 
 fn place(
     draw: &mut Draw,
-    nodes: Vec<Held>,
+    nodes: Vec<FreeNode>,
     wish: &Wish<'_>,
     sizes: &[u32],
 ) -> Result<Vec<Placement>, Refusal> {
-    let one = |held: &Held| Candidate {
-        node: held.node,
-        host: format!("host-{}", held.node),
-        weight: held.weight,
-        is_at_risk: held.is_at_risk,
+    let one = |free: &FreeNode| Candidate {
+        node: free.node,
+        host: format!("host-{}", free.node),
+        weight: free.weight,
+        is_at_risk: free.is_at_risk,
     };
     let candidates = Candidates::new(nodes.iter().map(one).collect());
-    let rooms: BTreeMap<NodeId, Held> = nodes.into_iter().map(|it| (it.node, it)).collect();
+    let rooms: BTreeMap<NodeId, FreeNode> = nodes.into_iter().map(|it| (it.node, it)).collect();
     let room = |node, tier| rooms[&node].room.get(&tier).copied().unwrap_or_default();
     super::place(draw, &candidates, room, wish, sizes)
 }
@@ -58,7 +58,7 @@ fn one_request_never_promises_more_than_there_is() {
 
 #[test]
 fn wishes_are_followed_where_there_is_room() {
-    let nodes: Vec<Held> = (1..=5).map(|id| candidate(id, 1 << 20, 0)).collect();
+    let nodes: Vec<FreeNode> = (1..=5).map(|id| candidate(id, 1 << 20, 0)).collect();
     let mut draw = Draw::new(1);
     let near = Wish { near_host: Some("host-3"), ..wish("dram") };
     let placed = place(&mut draw, nodes.clone(), &near, &[4096; 4]).unwrap();
@@ -73,7 +73,7 @@ fn wishes_are_followed_where_there_is_room() {
 fn nodes_that_suit_get_equal_shares_whatever_the_others_are() {
     // Four in five have no room: drawing goes on until two suit, and all are looked at if it takes
     // too long. Neither prefers any of them.
-    let nodes: Vec<Held> =
+    let nodes: Vec<FreeNode> =
         (0..50).map(|id| candidate(id, if id % 5 == 0 { 1 << 20 } else { 0 }, 0)).collect();
     let mut draw = Draw::new(3);
     let mut counts: BTreeMap<NodeId, u32> = BTreeMap::new();
@@ -88,7 +88,7 @@ fn nodes_that_suit_get_equal_shares_whatever_the_others_are() {
 
 #[test]
 fn the_only_node_with_room_is_found_among_many() {
-    let mut nodes: Vec<Held> = (0..1000).map(|id| candidate(id, 0, 0)).collect();
+    let mut nodes: Vec<FreeNode> = (0..1000).map(|id| candidate(id, 0, 0)).collect();
     nodes[777] = candidate(777, 8192, 0);
     let mut draw = Draw::new(5);
     let placed = place(&mut draw, nodes.clone(), &wish("dram:refuse"), &[4096; 2]).unwrap();
@@ -98,7 +98,7 @@ fn the_only_node_with_room_is_found_among_many() {
 
 #[test]
 fn new_empty_node_does_not_get_every_block() {
-    let mut nodes: Vec<Held> = (1..=4).map(|id| candidate(id, 1 << 19, 0)).collect();
+    let mut nodes: Vec<FreeNode> = (1..=4).map(|id| candidate(id, 1 << 19, 0)).collect();
     nodes.push(candidate(5, 1 << 20, 0));
     let mut draw = Draw::new(7);
     let mut on_new = 0;
@@ -117,7 +117,7 @@ fn weight(age: Millis, ramp_up: Millis, model: Option<&Model>) -> u32 {
 }
 
 /// Tells how many of a thousand blocks of 4 KiB the last node gets, and the fill of all then.
-fn thousand(nodes: &mut [Held], draw: &mut Draw) -> u32 {
+fn thousand(nodes: &mut [FreeNode], draw: &mut Draw) -> u32 {
     let last = nodes.last().unwrap().node;
     let mut on_last = 0;
     for _ in 0..1000 {
@@ -132,14 +132,14 @@ fn thousand(nodes: &mut [Held], draw: &mut Draw) -> u32 {
 #[test]
 fn new_node_is_ramped_up_and_balances_later() {
     let ramp_up = Millis(30_000);
-    let mut nodes: Vec<Held> = (1..=4).map(|id| candidate(id, 1 << 20, 0)).collect();
+    let mut nodes: Vec<FreeNode> = (1..=4).map(|id| candidate(id, 1 << 20, 0)).collect();
     for node in &mut nodes {
         node.room.insert(Tier::Dram, (40 << 20, 64 << 20));
     }
     nodes.push(candidate(5, 0, 0));
     nodes[4].room.insert(Tier::Dram, (64 << 20, 64 << 20));
     let mut draw = Draw::new(7);
-    let mut at_second = |nodes: &mut Vec<Held>, second: u64| {
+    let mut at_second = |nodes: &mut Vec<FreeNode>, second: u64| {
         nodes[4].weight = weight(Millis::from_secs(second), ramp_up, None);
         thousand(nodes, &mut draw)
     };
@@ -154,7 +154,7 @@ fn new_node_is_ramped_up_and_balances_later() {
     for second in 31..60 {
         at_second(&mut nodes, second);
     }
-    let used = |node: &Held| (64 << 20) - node.room[&Tier::Dram].0;
+    let used = |node: &FreeNode| (64 << 20) - node.room[&Tier::Dram].0;
     let mean = nodes.iter().map(used).sum::<u64>() / 5;
     let most = nodes.iter().map(used).max().unwrap();
     assert!(most * 100 < mean * 105, "{most} bytes at most, {mean} on average");
@@ -205,7 +205,7 @@ fn node_at_risk_is_passed_over_while_others_have_room() {
 #[test]
 fn node_about_to_end_gets_few_blocks_and_the_fleet_stays_even() {
     let model = Model::load(&"bathtub:typical".parse().unwrap(), |_| Err(String::new())).unwrap();
-    let mut nodes: Vec<Held> = (1..=5).map(|id| candidate(id, 1 << 20, 0)).collect();
+    let mut nodes: Vec<FreeNode> = (1..=5).map(|id| candidate(id, 1 << 20, 0)).collect();
     for (node, half_hours) in nodes.iter_mut().zip([0, 2, 10, 40, 47]) {
         node.room.insert(Tier::Dram, (64 << 20, 64 << 20));
         node.weight = weight(Millis(half_hours * 1_800_000), Millis(0), Some(&model));

@@ -2,7 +2,7 @@
 
 use sanderling_core::Mechanism;
 use sanderling_core::datanode::{
-    Asked, Failure, Held, Joining, Member, MemberOptions, Report, Start, Step,
+    Asked, BlockTotals, CallFailure, Joining, Member, MemberOptions, Report, Start, Step,
 };
 use sanderling_protocol::message::{Heartbeat, Join, Register};
 use sanderling_protocol::node::{Load, TierCapacity};
@@ -29,12 +29,12 @@ pub(super) fn member(nonce: Nonce) -> Member {
 }
 
 /// Returns what came of a call to the namenode.
-pub(super) fn outcome(answer: Option<Answer>) -> Result<Reply, Failure> {
+pub(super) fn outcome(answer: Option<Answer>) -> Result<Reply, CallFailure> {
     match answer {
         Some(Answer::Meta(Ok(reply))) => Ok(reply),
-        Some(Answer::Meta(Err(refusal))) => Err(Failure::Refused(refusal)),
-        Some(Answer::Data(_) | Answer::Refused) => Err(Failure::Broken),
-        None => Err(Failure::Busy),
+        Some(Answer::Meta(Err(refusal))) => Err(CallFailure::Refused(refusal)),
+        Some(Answer::Data(_) | Answer::Refused) => Err(CallFailure::Broken),
+        None => Err(CallFailure::Busy),
     }
 }
 
@@ -107,7 +107,7 @@ impl World {
         let now = Instant(self.now);
         let joined = match outcome(answer) {
             Ok(Reply::Joined(joined)) => Ok(joined),
-            Ok(_) => Err(Failure::Broken),
+            Ok(_) => Err(CallFailure::Broken),
             Err(failure) => Err(failure),
         };
         let datanode = &mut self.datanodes[usize::from(slot)];
@@ -135,7 +135,7 @@ impl World {
         let now = Instant(self.now);
         let answer = match outcome(answer) {
             Ok(Reply::Beat { heartbeat, position }) => Ok((heartbeat, position)),
-            Ok(_) => Err(Failure::Broken),
+            Ok(_) => Err(CallFailure::Broken),
             Err(failure) => Err(failure),
         };
         let datanode = &mut self.datanodes[usize::from(slot)];
@@ -153,8 +153,10 @@ impl World {
     fn datanode_begin_again(&mut self, slot: u8) {
         let now = Instant(self.now);
         let datanode = &mut self.datanodes[usize::from(slot)];
-        let held =
-            Held { blocks: datanode.table.blocks(), bytes: datanode.used[0] + datanode.used[1] };
+        let held = BlockTotals {
+            blocks: datanode.table.blocks(),
+            bytes: datanode.used[0] + datanode.used[1],
+        };
         let next = Nonce(datanode.random.next());
         datanode.member.begin_again(now, held, next);
         datanode.wipe();

@@ -1,7 +1,7 @@
 //! What a simulated datanode remembers of its notices, and says again: by the same machine as the
 //! real one. It counts by the world's time, as a process does by a clock that does not jump.
 
-use sanderling_core::datanode::{Failure, repeat};
+use sanderling_core::datanode::{CallFailure, repeat};
 use sanderling_core::notices::{Notices, Saying};
 use sanderling_protocol::{Instant, Millis, Policy, Reply};
 
@@ -68,7 +68,7 @@ impl World {
     ) {
         let info = match outcome(answer) {
             Ok(Reply::Node(info)) => Ok(info),
-            Ok(_) => Err(Failure::Broken),
+            Ok(_) => Err(CallFailure::Broken),
             Err(failure) => Err(failure),
         };
         let now = Instant(self.now);

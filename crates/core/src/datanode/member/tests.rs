@@ -12,8 +12,8 @@ struct Rig {
     now: Instant,
 }
 
-fn refused(refusal: Refusal) -> Failure {
-    Failure::Refused(refusal)
+fn refused(refusal: Refusal) -> CallFailure {
+    CallFailure::Refused(refusal)
 }
 
 fn welcome(node: u32) -> Joined {
@@ -71,12 +71,15 @@ impl Rig {
         }
     }
 
-    fn joins(&mut self, answer: Result<&Joined, Failure>) -> Welcome {
+    fn joins(&mut self, answer: Result<&Joined, CallFailure>) -> Welcome {
         let asked = self.registers().asked;
         self.member.registered(self.now, asked, answer).welcome
     }
 
-    fn beats(&mut self, answer: Result<(HeartbeatReply, Option<LogPosition>), Failure>) -> Beaten {
+    fn beats(
+        &mut self,
+        answer: Result<(HeartbeatReply, Option<LogPosition>), CallFailure>,
+    ) -> Beaten {
         match self.next() {
             Step::Beat { asked, .. } => self.member.beaten(self.now, asked, answer),
             other => panic!("{other:?}"),
@@ -100,7 +103,7 @@ impl Rig {
 
     fn begins_again(&mut self) -> bool {
         assert_eq!(self.next(), Step::BeginAgain);
-        self.member.begin_again(self.now, Held { blocks: 2, bytes: 3 }, Nonce(2));
+        self.member.begin_again(self.now, BlockTotals { blocks: 2, bytes: 3 }, Nonce(2));
         assert_eq!(self.member.node(), None);
         self.member.wiped(self.now)
     }
@@ -127,7 +130,7 @@ fn fenced_node_asks_more_often() {
     let mut rig = Rig::resting();
     rig.member.standing_mut().order(rig.now, true);
     rig.waits(HEARTBEAT);
-    rig.beats(Err(Failure::Busy));
+    rig.beats(Err(CallFailure::Busy));
     rig.repeats();
     rig.waits(Millis(200));
 }
@@ -136,13 +139,13 @@ fn fenced_node_asks_more_often() {
 fn namenode_that_is_slow_is_asked_on_and_one_that_broke_off_hears_of_everything_again() {
     let mut rig = Rig::resting();
     let retry = Refusal::RetryAfter { after: Millis(1), why: String::new() };
-    for failure in [Failure::Busy, refused(retry)] {
+    for failure in [CallFailure::Busy, refused(retry)] {
         rig.waits(HEARTBEAT);
         assert_eq!(rig.beats(Err(failure)), Beaten::Unheard { is_known: true });
         rig.repeats();
     }
     let stranger = Refusal::UnknownNode { node: "7".to_owned() };
-    for failure in [Failure::Broken, refused(stranger)] {
+    for failure in [CallFailure::Broken, refused(stranger)] {
         rig.waits(HEARTBEAT);
         assert_eq!(rig.beats(Err(failure)), Beaten::Unheard { is_known: false });
         assert_eq!(rig.joins(Ok(&welcome(7))), Welcome::Rejoined);
@@ -172,9 +175,9 @@ fn namenode_of_another_term_is_told_of_the_place_in_the_log_before() {
 fn node_that_cannot_register_again_tries_once_in_each_round() {
     let mut rig = Rig::resting();
     rig.waits(HEARTBEAT);
-    rig.beats(Err(Failure::Broken));
+    rig.beats(Err(CallFailure::Broken));
     for _ in 0..3 {
-        assert_eq!(rig.joins(Err(Failure::Broken)), Welcome::NotYet);
+        assert_eq!(rig.joins(Err(CallFailure::Broken)), Welcome::NotYet);
         rig.waits(HEARTBEAT);
     }
     let late = refused(Refusal::Unauthenticated { why: String::new() });
@@ -215,7 +218,7 @@ fn node_that_was_given_up_begins_again_as_another_process_and_reports_what_it_dr
         let wiped = Some(Wiped { node: NodeId(7), blocks: 2, bytes: 3 });
         assert_eq!((joining.nonce, joining.seen, joining.wiped), (Nonce(2), at(10), wiped));
         assert_eq!(joining.cluster, Some(ClusterId(1)));
-        rig.member.registered(rig.now, joining.asked, Err(Failure::Busy));
+        rig.member.registered(rig.now, joining.asked, Err(CallFailure::Busy));
         rig.waits(Millis(250));
         assert_eq!(rig.joins(Ok(&welcome(8))), Welcome::Joined);
         assert_eq!(rig.member.node(), Some(NodeId(8)));
@@ -239,7 +242,7 @@ fn node_that_expected_its_end_waits_before_it_begins_again() {
 fn process_that_is_known_by_another_id_drops_everything_and_is_that_node() {
     let mut rig = Rig::resting();
     rig.waits(HEARTBEAT);
-    rig.beats(Err(Failure::Broken));
+    rig.beats(Err(CallFailure::Broken));
     assert_eq!(rig.joins(Ok(&welcome(8))), Welcome::Another);
     assert_eq!(rig.member.node(), Some(NodeId(7)), "until everything is dropped");
     assert!(rig.begins_again());
@@ -264,11 +267,11 @@ fn start_ends_with_its_time_or_when_the_process_is_not_let_in() {
     for (failure, now) in [
         (refused(Refusal::Unauthenticated { why: String::new() }), Instant(0)),
         (refused(Refusal::BadRequest { why: String::new() }), Instant(0)),
-        (Failure::Broken, START),
+        (CallFailure::Broken, START),
         (refused(Refusal::NodeGone { node: NodeId(7) }), START),
     ] {
         let mut rig = Rig::new();
-        assert_eq!(rig.joins(Err(Failure::Busy)), Welcome::NotYet);
+        assert_eq!(rig.joins(Err(CallFailure::Busy)), Welcome::NotYet);
         rig.waits(Millis(250));
         rig.now = rig.now.max(now);
         assert_eq!(rig.joins(Err(failure.clone())), Welcome::Never);
@@ -280,7 +283,7 @@ fn start_ends_with_its_time_or_when_the_process_is_not_let_in() {
 fn node_stops_when_the_namenode_will_never_take_it() {
     let mut rig = Rig::resting();
     rig.waits(HEARTBEAT);
-    rig.beats(Err(Failure::Broken));
+    rig.beats(Err(CallFailure::Broken));
     let wrong = Refusal::WrongCluster { here: ClusterId(2), asked: ClusterId(1) };
     assert_eq!(rig.joins(Err(refused(wrong.clone()))), Welcome::Never);
     assert_eq!(rig.next(), Step::Stop(refused(wrong)));
@@ -290,7 +293,7 @@ fn node_stops_when_the_namenode_will_never_take_it() {
 fn log_that_has_lost_its_end_is_noticed() {
     let mut rig = Rig::resting();
     rig.waits(HEARTBEAT);
-    rig.beats(Err(Failure::Broken));
+    rig.beats(Err(CallFailure::Broken));
     let joining = rig.registers();
     assert_eq!(joining.seen, at(10));
     let joined = Joined { position: at(4), is_continuation: false, ..welcome(7) };
