@@ -1,7 +1,8 @@
-//! What a client decides: how a change is made once, and what follows from an attempt that failed.
+//! Decisions of a client: how a change takes effect once although it is sent several times, and
+//! what follows from a failed attempt.
 //!
-//! The client library and the simulated clients run the same machines. Connections, pauses and
-//! clocks are theirs.
+//! The client library and the simulated clients run the same machines; connections, pauses and
+//! clocks are outside.
 
 mod attempt;
 mod sequences;

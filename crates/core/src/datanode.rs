@@ -1,7 +1,10 @@
-//! What a datanode decides about itself: when it registers, beats and reports, what each answer
-//! means, when it refuses writes, and what of its blocks it reports.
+//! A datanode's decisions about itself: when it registers, sends heartbeats and reports blocks,
+//! what each answer of the namenode means, when the node refuses writes, and which damage it
+//! reports.
 //!
-//! About single blocks decides [`crate::fence`], about notices [`crate::notices`].
+//! [`crate::fence`] decides about single blocks, [`crate::notices`] about notices. Every time that
+//! a caller passes is in microseconds of the datanode's own clock, which must not go back; it is
+//! never compared with the namenode's.
 
 pub mod damages;
 pub mod known_log;

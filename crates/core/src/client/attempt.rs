@@ -1,4 +1,4 @@
-//! What follows from an attempt that failed.
+//! What a client does after a failed attempt at a change.
 
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{Instant, Millis, Refusal};
@@ -8,27 +8,29 @@ use crate::retry::{Retry, Verdict};
 /// How one attempt at a call failed.
 #[derive(Debug, Clone, Copy)]
 pub struct Failure<'a> {
-    /// What was answered; `None` when there was no answer.
+    /// The refusal that was answered; `None` if no answer came.
     pub refusal: Option<&'a Refusal>,
-    /// What helps in general.
+    /// What the caller of any server does next. [`Failure::recovery`] adds what is special about
+    /// the namenode.
     pub recovery: Recovery,
-    /// Whether the request may have been done although there was no answer.
+    /// Whether the request may have taken effect although no answer came. False if it was never
+    /// sent, and if it was refused.
     pub may_be_done: bool,
 }
 
 impl<'a> Failure<'a> {
-    /// The request was sent and nothing came back.
+    /// The request was sent, and no answer came.
     pub const NO_ANSWER: Failure<'static> =
         Failure { refusal: None, recovery: Recovery::Refresh, may_be_done: true };
 
-    /// Returns the failure of a request that was refused.
+    /// Returns the failure of a request that was refused: it has changed nothing.
     #[must_use]
     pub const fn refused(refusal: &'a Refusal) -> Self {
         Self { refusal: Some(refusal), recovery: refusal.recovery(), may_be_done: false }
     }
 
-    /// Returns what helps a call that asks the namenode. It knows what is there: an object that it
-    /// says is gone is not found by looking again.
+    /// Returns what the caller of the namenode does next. It differs from the general answer for
+    /// [`Refusal::ObjectGone`]: the namenode holds the catalog, so another look-up finds nothing.
     #[must_use]
     pub const fn recovery(&self) -> Recovery {
         match self.refusal {
@@ -43,26 +45,29 @@ impl<'a> Failure<'a> {
 pub enum Next {
     /// Wait, then send the same change again.
     Again {
-        /// How long to wait.
+        /// How long to wait: a pause of the [`RetryPolicy`](crate::retry::RetryPolicy), or longer
+        /// if the refusal says so.
         pause: Millis,
-        /// The namenode does not know the client and never got this change: open another client
-        /// first and send it under a sequence of that one.
+        /// Whether to open another client first and to send the change under one of its sequences.
+        /// True if the namenode has forgotten this client and no attempt can have taken effect.
         as_other_client: bool,
     },
-    /// Give up: the failure is the outcome.
+    /// Return the failure to the application.
     GiveUp,
-    /// Give up: the next attempt would start after the deadline. The change may have been made, or
-    /// may still be.
+    /// Return to the application that the deadline has passed: the next attempt would start later.
+    /// The change may have been made, or may still be.
     TooLate,
 }
 
-/// The attempts at one change, which is made once however often it is sent.
+/// The attempts at one change. The change has one sequence, so that the namenode makes it once
+/// however often it is sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ChangeAttempts {
     is_in_doubt: bool,
 }
 
-/// Pause before a change is sent under another client's sequence: nothing is waited for.
+/// Pause that a change asks for before it is sent under another client's sequence: one unit of
+/// [`Millis`], because nothing is waited for. The pause of the retry policy is longer and applies.
 const REOPEN_PAUSE: Millis = Millis(1);
 
 /// Pause before a change in doubt is sent again whose last attempt did not reach the log: about
@@ -89,22 +94,24 @@ const fn is_of_the_log(refusal: &Refusal) -> bool {
 }
 
 impl ChangeAttempts {
-    /// Tells whether the change may have been made by an attempt that got no answer.
+    /// Tells whether an attempt that got no answer may have made the change. If the call then
+    /// fails, the application must look at the object before it repeats the change.
     #[must_use]
     pub const fn is_in_doubt(&self) -> bool {
         self.is_in_doubt
     }
 
-    /// Says what to do after an attempt that failed at `now`.
+    /// Returns what to do after an attempt that failed at `now`. `retry` counts the attempts of
+    /// this call and holds its deadline; `now` is by the same clock.
     ///
-    /// A refusal that the log decided is kept as the change's outcome: sent again it would be
-    /// answered alike until the deadline. Any other refusal says nothing of an earlier attempt,
-    /// which may still arrive and be made: a change in doubt is sent again until the log answers,
-    /// or its outcome is not known when the deadline comes ([`Next::TooLate`]).
+    /// A refusal that the log decided ends the change: the namenode keeps it as the outcome and
+    /// would answer each further attempt with it. Any other refusal says nothing of an earlier
+    /// attempt, which may still arrive and take effect: a change in doubt is sent again until the
+    /// log answers, or until the deadline ([`Next::TooLate`]). [`Refusal::OutcomeUnknown`] is
+    /// retried as another client if no attempt is in doubt; else it ends the change.
     pub fn failed(&mut self, retry: &mut Retry, now: Instant, failure: &Failure<'_>) -> Next {
         let is_forgotten = matches!(failure.refusal, Some(Refusal::OutcomeUnknown { .. }));
-        // Whoever has sent a change that may be made cannot take another sequence: that would make
-        // it twice.
+        // A change that may have been made keeps its sequence: another one would make it twice.
         let as_other_client = is_forgotten && !self.is_in_doubt;
         self.is_in_doubt |= failure.may_be_done;
         let leaves_doubt =

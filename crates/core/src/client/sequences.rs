@@ -4,46 +4,51 @@ use std::collections::BTreeSet;
 
 use sanderling_protocol::message::{Change, ClientId, Once};
 
-/// The changes under one number that the namenode gave.
+/// The changes of one client, each under a sequence of its own.
 ///
-/// Each change has a sequence, which it keeps however often it is sent. The namenode keeps the
-/// answers of all that may be sent again: those from the oldest that has not ended on.
+/// A change keeps its sequence however often it is sent. Each request names the lowest sequence
+/// that has not ended (`settled_below`); the namenode keeps the answers from there on, because only
+/// those may be requested again. Sequences count from 1 and are never used twice.
 #[derive(Debug)]
 pub struct Sequences {
     client: ClientId,
     last: u64,
-    /// Of changes that have not ended.
+    /// Sequences of changes that have not ended.
     open: BTreeSet<u64>,
 }
 
 impl Sequences {
-    /// Returns the sequences of a client that has made no change.
+    /// Returns the sequences of a client that has made no change. The namenode gave its number in
+    /// the answer to `OpenClient`.
     #[must_use]
     pub const fn new(client: ClientId) -> Self {
         Self { client, last: 0, open: BTreeSet::new() }
     }
 
-    /// Returns the client.
+    /// Returns the client's number and key.
     #[must_use]
     pub const fn client(&self) -> ClientId {
         self.client
     }
 
-    /// Begins a change: returns its sequence. It must end, however that comes.
+    /// Begins a change and returns its sequence. The caller must call [`Self::end`] whatever comes
+    /// of the change: until then the namenode keeps the answers of all later changes too, at most
+    /// 32,768 of them (`CatalogLimits::answers_per_client_max`).
     pub fn begin(&mut self) -> u64 {
         self.last += 1;
         self.open.insert(self.last);
         self.last
     }
 
-    /// Returns a change that was begun as it is sent.
+    /// Returns the request of one attempt at a change that was begun.
     #[must_use]
     pub fn once(&self, sequence: u64, change: Change) -> Once {
         let settled_below = self.open.first().copied().unwrap_or(sequence);
         Once { client: self.client, sequence, settled_below, change }
     }
 
-    /// Ends a change: it is not sent again, and the namenode may forget the answer.
+    /// Ends a change: it is never sent again. The next request of this client lets the namenode
+    /// forget the answer.
     pub fn end(&mut self, sequence: u64) {
         self.open.remove(&sequence);
     }

@@ -1,9 +1,10 @@
-//! Which damaged and missing blocks a datanode reports, and that each report is repeated until the
-//! namenode has taken it.
+//! Reports of damaged and missing blocks: which blocks the next report has, and when a report is
+//! sent again.
 //!
-//! The block table knows the damaged blocks that it holds; what is not in the table is remembered
-//! here. What the namenode has taken is not reported again before the next block report: then it
-//! may be another namenode, which has lost it.
+//! The block table marks the damaged blocks that it holds; blocks that are missing from the table
+//! are kept here. A report is repeated until the namenode acknowledges it. Then its blocks are not
+//! reported before the next block report. That one reports the damage of the table again, because
+//! the namenode may be another process whose log has lost the first report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,54 +14,60 @@ use sanderling_protocol::{BlockId, Epoch, Millis};
 
 use crate::fence::BlockTable;
 
-/// When a report is sent again that was not taken.
+/// Pause before a report of damage that was not acknowledged is sent again. Chosen, not measured:
+/// half of the default heartbeat period.
 pub const DAMAGE_AGAIN: Millis = Millis(250);
 
-/// Most blocks remembered that are missing; the next block report finds more.
+/// Most missing blocks that are kept. Further ones are dropped: the next block report finds them
+/// again. As many as one page of expected blocks has (`BLOCKS_PER_PAGE_MAX`); chosen, not measured.
 const UNHELD_MAX: usize = 4096;
 
-/// What is known of damage beside the block table.
+/// Which damage the namenode has acknowledged, and which blocks are missing from the block table.
 #[derive(Debug, Clone, Default)]
 pub struct Damages {
-    /// Blocks that should be here and are not in the table.
+    /// Blocks that the namenode expects here and that are missing from the table.
     unheld: BTreeMap<(BlockId, Epoch), Damage>,
-    /// Blocks that the namenode has taken since the last block report.
+    /// Blocks that the namenode has acknowledged since the last block report.
     taken: BTreeSet<(BlockId, Epoch)>,
-    /// Counts how often everything was to be reported again.
+    /// Number of calls of [`Damages::report_again`].
     round: u64,
     is_under_way: bool,
 }
 
-/// Damage to report.
+/// One report of damage. Pass it to [`Damages::reported`] with its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamageReport {
-    /// The blocks.
+    /// The blocks: at least one, at most [`DAMAGED_PER_REPORT_MAX`].
     pub blocks: Vec<DamagedBlock>,
     round: u64,
 }
 
 impl Damages {
-    /// Takes a block that should be here and is not in the table. Returns whether that is news.
+    /// Adds a block that the namenode expects here and that is missing from the table. Returns
+    /// false if the block is known at this epoch, and if 4096 others are kept: then nothing is
+    /// added, and the caller needs to do nothing, because the next block report finds the block.
     pub fn add(&mut self, damaged: DamagedBlock) -> bool {
         let DamagedBlock { block, epoch, damage } = damaged;
         let has_room = self.unheld.len() < UNHELD_MAX;
         has_room && self.unheld.insert((block, epoch), damage).is_none()
     }
 
-    /// Has everything reported again that is still damaged: the namenode may be another one.
+    /// Forgets what the namenode has acknowledged, so that all damage is reported again. Called at
+    /// each block report: the namenode may be another process.
     pub fn report_again(&mut self) {
         self.taken.clear();
         self.round += 1;
     }
 
-    /// Forgets everything: the node begins again, without blocks.
+    /// Forgets all damage: the node begins again as an incarnation without blocks.
     pub fn forget(&mut self) {
         self.unheld.clear();
         self.report_again();
     }
 
-    /// Returns what to report now: all that the namenode has not taken, as much as a report holds.
-    /// Then call [`Self::reported`]; there is nothing before.
+    /// Returns the next report: damage that the namenode has not acknowledged, blocks of the table
+    /// first, up to [`DAMAGED_PER_REPORT_MAX`]. Returns `None` if there is none, and while the
+    /// outcome of the last report was not handed to [`Self::reported`].
     pub fn next<B: Clone>(&mut self, table: &BlockTable<B>) -> Option<DamageReport> {
         if self.is_under_way {
             return None;
@@ -74,7 +81,7 @@ impl Damages {
         self.is_under_way.then_some(DamageReport { blocks, round: self.round })
     }
 
-    /// Returns damaged blocks of the table that the namenode has not taken.
+    /// Returns damaged blocks of the table that the namenode has not acknowledged.
     fn held<B: Clone>(&self, table: &BlockTable<B>) -> Vec<DamagedBlock> {
         let (mut after, mut blocks) = (BlockId(0), Vec::new());
         loop {
@@ -90,8 +97,9 @@ impl Damages {
         }
     }
 
-    /// Takes whether the namenode has taken a report. One that everything was to be reported again
-    /// since says nothing: it may be from the namenode before.
+    /// Handles the outcome of a report. `is_taken` says whether the namenode acknowledged it; if
+    /// not, call [`Self::next`] again after [`DAMAGE_AGAIN`]. An acknowledgement that arrives after
+    /// [`Self::report_again`] counts for nothing: it may be from the namenode process before.
     pub fn reported(&mut self, report: &DamageReport, is_taken: bool) {
         self.is_under_way = false;
         if is_taken && report.round == self.round {

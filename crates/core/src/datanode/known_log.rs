@@ -1,40 +1,45 @@
-//! What a datanode knows of the namenode's log, so that it notices when the log has lost its end.
+//! What a datanode knows of the namenode's log. With it the two detect that the log has lost its
+//! end.
 
 use sanderling_protocol::LogPosition;
 use sanderling_protocol::message::{Joined, Wiped};
 
-/// What a process was told of the log, across all nodes that it was.
+/// The last log position that a datanode process received, through all its incarnations, and what
+/// it dropped since its last registration.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KnownLog {
     seen: Option<LogPosition>,
     wiped: Option<Wiped>,
 }
 
-/// The log has lost its end: it lacks changes that this process was told of.
+/// The log has lost its end: it lacks changes that were acknowledged. The datanode cannot mend it;
+/// the shell logs an error, and the namenode emits the event `log_end_lost`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostEnd {
-    /// The last place in the log that the process was told of.
+    /// The last position that the process received before.
     pub seen: Option<LogPosition>,
-    /// Where the log is now.
+    /// The position of the log now.
     pub position: Option<LogPosition>,
 }
 
 impl KnownLog {
-    /// Returns the last place in the log that an answer named.
+    /// Returns the last position that an answer named; `None` before the first.
     #[must_use]
     pub const fn seen(&self) -> Option<LogPosition> {
         self.seen
     }
 
-    /// Returns what was dropped and not yet reported.
+    /// Returns what was dropped and not yet reported by a registration; `None` if nothing was.
     #[must_use]
     pub const fn wiped(&self) -> Option<Wiped> {
         self.wiped
     }
 
-    /// Takes the place in the log that the answer to a heartbeat names. Returns whether the process
-    /// must register first: another term has begun, and only a namenode that is told of the place
-    /// before can tell whether its log goes on from there.
+    /// Handles the position that the answer to a heartbeat names. Returns whether the process must
+    /// register before its next heartbeat: the term is another one, so the namenode has been
+    /// restarted. The position of before is then kept, because the registration sends it and the
+    /// namenode answers whether its log contains it. Answers may overtake each other: within a term
+    /// the highest index counts.
     pub fn saw(&mut self, position: Option<LogPosition>) -> bool {
         let Some(position) = position else { return false };
         if self.seen.is_some_and(|seen| seen.term != position.term) {
@@ -46,12 +51,13 @@ impl KnownLog {
         false
     }
 
-    /// Notes what is dropped because the namenode no longer knows the node.
+    /// Records what the node drops because the namenode declared it dead or gave it another id.
     pub const fn drops(&mut self, wiped: Wiped) {
         self.wiped = Some(wiped);
     }
 
-    /// Takes a welcome, before which everything was reported. Returns what the log has lost.
+    /// Handles the answer to a registration, which has reported the last position and what was
+    /// dropped. Returns what the log has lost; `None` if it contains the last position.
     pub fn joined(&mut self, joined: &Joined) -> Option<LostEnd> {
         let lost = LostEnd { seen: self.seen, position: joined.position };
         self.wiped = None;

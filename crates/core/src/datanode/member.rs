@@ -1,24 +1,27 @@
-//! Membership: when a datanode registers, beats, reports and repeats its notices, and what each
-//! answer of the namenode, or that there was none, makes of it.
+//! Membership: when a datanode registers, sends heartbeats, reports blocks and repeats its notices,
+//! and what follows from each answer of the namenode or from a missing answer.
 //!
 //! # Rules
-//! - **One question at a time.** A round is a heartbeat, a block report when one is due, what is to
-//!   be repeated of notices, and a pause.
-//! - **It registers again** when its connection broke or was refused, or an answer is of another
-//!   term: the namenode may be another process by now, with a log that lacks something. What the
-//!   node was told of the log is not forgotten before. One that is only slow is asked on. After
-//!   each registration everything is reported at once; a report that failed is sent again soon,
-//!   because a namenode whose log has lost its end waits only some seconds for what nodes hold.
-//! - **It begins again** when the namenode gave the node up or knows the process by another id:
-//!   what is here belongs to nobody, is dropped, and how much that was is reported with the next
-//!   registration. A node that expected its end goes on serving reads of its old copies for a
-//!   while, because its machine is about to go, and would take new blocks with it.
-//! - **A process of which the namenode gave a node up is never taken back**, so a new one is drawn,
-//!   also where the node was given up before its welcome arrived.
-//! - **It stops** when the namenode will never take it.
+//! - **One call at a time.** A round is a heartbeat, a block report if one is due, the notices that
+//!   the namenode lacks, and a pause.
+//! - **The datanode registers again** if its connection broke, if its heartbeat was refused, or if
+//!   an answer names another term of the log. In each case the namenode may be a new process whose
+//!   log lacks something, so the datanode sends the last log position that it knows. A namenode
+//!   that is only slow (no answer in time, [`Refusal::RetryAfter`]) gets the next heartbeat. After
+//!   each registration the datanode reports all its blocks at once. It repeats a failed report
+//!   after [`REPORT_AGAIN`], because a namenode that lost the end of its log waits 10 s for block
+//!   reports before it declares anything lost.
+//! - **The datanode begins again**, as a new incarnation without blocks, if the namenode declared
+//!   it dead or knows the process by another id. It drops its blocks and reports their number and
+//!   bytes with the next registration. A node that was fenced before serves reads of its old
+//!   blocks for [`MemberOptions::rejoin_after_notice`] first, because its machine probably ends
+//!   soon and would take new blocks with it.
+//! - **The namenode never takes back a process that it declared dead.** So the datanode draws a new
+//!   nonce, also if it was declared dead before the answer to its registration arrived.
+//! - **The datanode stops** on a refusal that no retry can change.
 //!
-//! The shell asks [`Member::next`] what to do, does it, and hands over what came of it; until then
-//! there is nothing else to do.
+//! The shell calls [`Member::next`], makes the call that it returns, and hands over the outcome.
+//! Until then `next` returns [`Step::Pending`].
 
 use sanderling_protocol::message::{HeartbeatReply, Joined, Registered, Wiped};
 use sanderling_protocol::{
@@ -29,192 +32,205 @@ use super::known_log::{KnownLog, LostEnd};
 use super::standing::{Asked, Standing};
 use crate::Mechanism;
 
-/// When a report is sent again that was not taken.
+/// Pause before a block report that failed is sent again. Chosen, not measured: a namenode that
+/// lost the end of its log waits 10 s after a start (`SETTLE` in `catalog/history.rs`), which
+/// leaves time for several attempts.
 pub const REPORT_AGAIN: Millis = Millis(1000);
 
-/// The shortest time between two heartbeats, whatever a namenode asks for.
+/// Shortest pause between two rounds, whatever period a namenode asks for: a period of zero must
+/// not make the datanode spin. One unit of [`Millis`].
 const HEARTBEAT_MIN: Millis = Millis(1);
 
-/// What membership is configured with.
+/// Times of membership. The defaults of servers, with their reasons, are those of
+/// `DatanodeOptions` in the crate `sanderling-datanode`. A time of zero is allowed; the pause of a
+/// round is one millisecond at least.
 #[derive(Debug, Clone, Copy)]
 pub struct MemberOptions {
-    /// How notices are met.
+    /// How the cluster handles notices; the same on all of its servers.
     pub mechanism: Mechanism,
-    /// Time between two attempts of a process that is no node to become one.
+    /// Pause between two registrations of a process that has no id yet.
     pub attempt_every: Millis,
-    /// Time between two heartbeats of a fenced node, which learns from them that it may go.
+    /// Longest pause between two rounds of a fenced node, which learns from the answer to a
+    /// heartbeat that its drain has ended. It counts only if it is shorter than the period that the
+    /// namenode asked for.
     pub draining_heartbeat: Millis,
-    /// Time between two block reports.
+    /// Time from the begin of one block report to the begin of the next.
     pub report_every: Millis,
-    /// Time that a node which expected its end waits before it joins again.
+    /// Time for which a fenced node that was declared dead serves its old blocks before it drops
+    /// them and registers again. A node that was not fenced registers again at once.
     pub rejoin_after_notice: Millis,
 }
 
-/// What to do next.
+/// What the shell does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Register, then call [`Member::registered`].
+    /// Send this registration, then call [`Member::registered`].
     Register(Joining),
     /// Send a heartbeat, then call [`Member::beaten`].
     Beat {
-        /// The node.
+        /// The id of the node.
         node: NodeId,
-        /// Its process.
+        /// The number of the process.
         nonce: Nonce,
-        /// To be handed back.
+        /// Pass this to [`Member::beaten`].
         asked: Asked,
     },
-    /// Report all blocks and compare them with what is expected, then call [`Member::reported`].
+    /// Run a block report ([`Report`](super::Report)) of this node, then call [`Member::reported`].
     Report(NodeId),
-    /// Send what is to be repeated of notices, then call [`Member::repeated`].
+    /// Send the notices that the namenode lacks, then call [`Member::repeated`].
     Repeat,
-    /// End all connections, call [`Member::begin_again`], drop everything, call [`Member::wiped`].
+    /// End all connections, call [`Member::begin_again`], drop all blocks, call [`Member::wiped`].
     BeginAgain,
-    /// Nothing before that time.
+    /// Call [`Member::next`] again at this time or later.
     Wait(Instant),
-    /// Nothing before what was begun has been handed over.
+    /// An earlier step's outcome is missing: hand it over first.
     Pending,
-    /// Nothing any more: the namenode will never take the process, or could not be reached in time
-    /// at the start.
+    /// End the process: the namenode refused for good, or the first registration took too long.
     Stop(CallFailure),
 }
 
-/// What a process tells the namenode of itself beside where it is.
+/// What a registration says of the process, beside its address and capacity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joining {
-    /// The cluster that it belongs to, once it knows.
+    /// The cluster that the process belongs to; `None` before its first registration.
     pub cluster: Option<ClusterId>,
-    /// The process.
+    /// The number of the process.
     pub nonce: Nonce,
-    /// The last place in the log that it was told of.
+    /// The last log position that an answer named; `None` if no answer has.
     pub seen: Option<LogPosition>,
-    /// What it dropped when it ceased to be a node.
+    /// What the previous incarnation dropped; `None` if that was reported, or if there was none.
     pub wiped: Option<Wiped>,
-    /// To be handed back.
+    /// Pass this to [`Member::registered`].
     pub asked: Asked,
 }
 
-/// Why there is no answer of the right kind.
+/// Why a call to the namenode has no usable answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallFailure {
-    /// The namenode refused.
+    /// The namenode refused the request.
     Refused(Refusal),
-    /// It did not answer in time, and the connection is good.
+    /// No answer came within the call's time, and the connection is intact.
     Busy,
-    /// The connection broke or could not be made, or the answer was one to something else.
+    /// The connection broke or was not made, or the answer was of another kind.
     Broken,
 }
 
-/// What became of a registration.
+/// The outcome of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registration {
     /// What the process is now.
     pub welcome: Welcome,
-    /// What the namenode's log lacks.
+    /// The part of the log that the namenode has lost; `None` if it has lost none. The shell logs
+    /// it as an error: acknowledged changes are gone.
     pub lost: Option<LostEnd>,
 }
 
-/// What a process is after a registration.
+/// What a process is after a registration. [`Member::next`] already knows what follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Welcome {
-    /// A node, and was none before.
+    /// A node; before, the process had no id.
     Joined,
-    /// The node that it was.
+    /// The node that it was before.
     Rejoined,
-    /// To the namenode another node than it was: it begins again.
+    /// A node under another id than before: it drops its blocks and goes on under the new id.
     Another,
-    /// No node any more; `is_expected`: it was fenced before.
+    /// No node: the namenode declared it dead. It drops its blocks and registers as a new process.
     Gone {
-        /// Whether there was a notice, or another reason to fence it.
+        /// Whether the node was fenced, by a notice or by an order.
         is_expected: bool,
     },
-    /// What it was before: it tries again.
+    /// What it was before: the registration failed and is tried again.
     NotYet,
-    /// Nothing any more: it stops.
+    /// No node: it stops, because the refusal is final or the time of [`Start::Until`] is over.
     Never,
 }
 
-/// What became of a heartbeat.
+/// The outcome of a heartbeat. [`Member::next`] already knows what follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beaten {
-    /// The namenode was there.
+    /// The namenode of before has answered.
     Stays,
-    /// It is another process than before: the node registers again.
+    /// The answer names another term of the log: the datanode registers again.
     AnotherTerm,
-    /// It has not answered; `is_known`: it is the same one as before.
+    /// No usable answer came.
     Unheard {
-        /// Whether to go on without registering again.
+        /// Whether the namenode is the same process and only slow. If not, the datanode registers
+        /// again.
         is_known: bool,
     },
-    /// The namenode gave the node up; `is_expected`: it was fenced before.
+    /// The namenode declared the node dead: it drops its blocks and registers as a new process.
     Gone {
-        /// Whether there was a notice, or another reason to fence it.
+        /// Whether the node was fenced, by a notice or by an order.
         is_expected: bool,
     },
 }
 
-/// What a node holds.
+/// How many blocks a node holds, and how much room they take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockTotals {
-    /// Blocks.
+    /// Number of blocks, copies among them.
     pub blocks: u64,
-    /// The bytes that they take.
+    /// Bytes in memory and on disk that the blocks take.
     pub bytes: u64,
 }
 
-/// When to give up the first registration.
+/// When a process that was never a node gives up registering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// At that time; before, when it is refused for want of a right, which is seen at once.
+    /// At this time, with the last failure. A missing right ([`Refusal::Unauthenticated`],
+    /// [`Refusal::Forbidden`]) ends it at once.
     Until(Instant),
-    /// Never: the process was a node before, or has all the time.
+    /// Never. [`Member`] itself sets this after the first registration that succeeded.
     Endless,
 }
 
 /// Where a process is in its round.
 #[derive(Debug, Clone)]
 enum Phase {
-    /// No node: it registers at that time.
+    /// Not a node: it registers at this time.
     Outside(Instant),
     Beat,
     Register,
     Report,
     Repeat,
+    /// The next round begins at this time.
     Rest(Instant),
-    /// Given up: it begins again at that time.
+    /// Declared dead: it begins again at this time.
     Leave(Instant),
     Stopped(CallFailure),
 }
 
-/// A process that is, was or will be a datanode of a cluster.
+/// The membership of one datanode process, through all incarnations that the process has.
 #[derive(Debug, Clone)]
 pub struct Member {
     options: MemberOptions,
     cluster: Option<ClusterId>,
-    /// `None` until it has registered.
+    /// `None` while the process is not a node.
     node: Option<NodeId>,
     nonce: Nonce,
     log: KnownLog,
     standing: Standing,
+    /// The period that the namenode asked for.
     heartbeat: Millis,
-    /// False after the connection broke: the namenode may be another process by now.
+    /// Whether the namenode is surely the process with which the node registered.
     is_known: bool,
+    /// When the next block report is due.
     report_at: Instant,
     phase: Phase,
-    /// Something was begun and is not handed over.
+    /// A step was returned whose outcome is not handed over.
     is_pending: bool,
-    /// The welcome to the next incarnation, where the namenode gave one unasked.
+    /// The answer that gave this process another id; it takes effect when all blocks are dropped.
     welcome: Option<Registered>,
     start: Start,
 }
 
 impl CallFailure {
-    /// Tells whether the namenode is the same one, and only slow.
+    /// Tells whether the namenode is the process of before and only slow.
     const fn is_busy(&self) -> bool {
         matches!(self, Self::Busy | Self::Refused(Refusal::RetryAfter { .. }))
     }
 
-    /// Tells whether asking again is useless.
+    /// Tells whether every retry would be refused alike.
     const fn is_final(&self) -> bool {
         matches!(
             self,
@@ -228,6 +244,7 @@ impl CallFailure {
         )
     }
 
+    /// Tells whether the process lacks a right.
     const fn is_not_let_in(&self) -> bool {
         matches!(self, Self::Refused(Refusal::Unauthenticated { .. } | Refusal::Forbidden { .. }))
     }
@@ -238,7 +255,8 @@ impl CallFailure {
 }
 
 impl Member {
-    /// Returns a process that is no node yet and registers at once.
+    /// Returns the membership of a process that is not a node yet; its first step is a
+    /// registration. `nonce` is a random number that no other process has drawn.
     #[must_use]
     pub fn new(options: MemberOptions, nonce: Nonce, start: Start) -> Self {
         Self {
@@ -258,42 +276,44 @@ impl Member {
         }
     }
 
-    /// Returns the node that the process is; `None` when it is none.
+    /// Returns the id of this incarnation; `None` while the process is not a node.
     #[must_use]
     pub const fn node(&self) -> Option<NodeId> {
         self.node
     }
 
-    /// Returns the cluster, once there was a welcome.
+    /// Returns the cluster; `None` before the first registration that succeeded.
     #[must_use]
     pub const fn cluster(&self) -> Option<ClusterId> {
         self.cluster
     }
 
-    /// Returns the number by which the namenode knows the process.
+    /// Returns the random number by which the namenode recognizes the process.
     #[must_use]
     pub const fn nonce(&self) -> Nonce {
         self.nonce
     }
 
-    /// Returns what is known of the log.
+    /// Returns what the process knows of the namenode's log.
     #[must_use]
     pub const fn log(&self) -> &KnownLog {
         &self.log
     }
 
-    /// Returns how the node stands.
+    /// Returns the node's policy, fence and notices.
     #[must_use]
     pub const fn standing(&self) -> &Standing {
         &self.standing
     }
 
-    /// Returns how the node stands, to be changed by orders and notices.
+    /// Returns the node's policy, fence and notices, for orders and notices to change.
     pub const fn standing_mut(&mut self) -> &mut Standing {
         &mut self.standing
     }
 
-    /// Returns what to do now. `is_broken`: the connection over which the node registered is gone.
+    /// Returns the next step. `is_broken` says whether the connection of the last registration has
+    /// ended. After any step but [`Step::Wait`] and [`Step::Stop`] the next call returns
+    /// [`Step::Pending`] until the step's outcome is handed over.
     pub fn next(&mut self, now: Instant, is_broken: bool) -> Step {
         if self.is_pending {
             return Step::Pending;
@@ -341,7 +361,7 @@ impl Member {
         }
     }
 
-    /// A node that waits for the end of its drain asks more often.
+    /// Ends the round. A fenced node, which waits for the end of its drain, pauses for less.
     fn rest(&mut self, now: Instant) {
         let is_fenced = self.standing.is_fenced();
         let draining = self.options.draining_heartbeat;
@@ -349,7 +369,10 @@ impl Member {
         self.phase = Phase::Rest(now + pause.max(HEARTBEAT_MIN));
     }
 
-    /// Takes what came of a heartbeat.
+    /// Handles the outcome of [`Step::Beat`]. `asked` is that of the step. The position is the one
+    /// that the answer names; without one the datanode takes the log for unchanged.
+    ///
+    /// An answer that an order has overtaken does not change the policy or the fence.
     pub fn beaten(
         &mut self,
         now: Instant,
@@ -376,7 +399,9 @@ impl Member {
         }
     }
 
-    /// Takes what came of a registration.
+    /// Handles the outcome of [`Step::Register`]. `asked` is that of the step.
+    ///
+    /// An answer that an order has overtaken does not change the policy or the fence.
     pub fn registered(
         &mut self,
         now: Instant,
@@ -436,7 +461,7 @@ impl Member {
 
     fn gone(&mut self, now: Instant) -> bool {
         if self.node.is_none() {
-            // Given up before its welcome came.
+            // Declared dead before the answer to its registration came.
             self.phase = Phase::Leave(now + self.options.attempt_every);
             return false;
         }
@@ -456,7 +481,8 @@ impl Member {
         self.phase = Phase::Beat;
     }
 
-    /// Takes what came of a report; `is_taken`: the namenode answered all of it.
+    /// Handles the end of [`Step::Report`]. `is_taken` says whether the namenode answered every
+    /// page; if not, the report is due again after [`REPORT_AGAIN`].
     pub fn reported(&mut self, now: Instant, is_taken: bool) {
         self.is_pending = false;
         if !is_taken {
@@ -465,14 +491,15 @@ impl Member {
         self.phase = Phase::Repeat;
     }
 
-    /// Takes that there is nothing more to repeat for now.
+    /// Handles the end of [`Step::Repeat`], whatever its outcome, and begins the pause.
     pub fn repeated(&mut self, now: Instant) {
         self.is_pending = false;
         self.rest(now);
     }
 
-    /// Makes the process nobody, before what it `held` is dropped. It goes on as the process
-    /// `next`, unless the namenode has given this one its next id already.
+    /// Ends this incarnation and lifts its fence, before the shell drops its blocks. `held` is what
+    /// they are; the next registration reports it. `next` is a newly drawn number: the process goes
+    /// on under it, unless the namenode has already given another id to the present number.
     pub fn begin_again(&mut self, now: Instant, held: BlockTotals, next: Nonce) {
         if let Some(node) = self.node.take() {
             self.log.drops(Wiped { node, blocks: held.blocks, bytes: held.bytes });
@@ -483,7 +510,8 @@ impl Member {
         self.standing.begin_again(now);
     }
 
-    /// Takes that everything is dropped. Returns whether the process is another node already.
+    /// Handles the end of [`Step::BeginAgain`]: all blocks are dropped. Returns whether the process
+    /// is a node again, under the id that the namenode has already given; if not, it registers.
     pub fn wiped(&mut self, now: Instant) -> bool {
         self.is_pending = false;
         self.phase = Phase::Outside(now);

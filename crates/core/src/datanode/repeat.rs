@@ -1,4 +1,6 @@
-//! What a datanode sends of what its memory of notices wants repeated, and what the answer means.
+//! The request that repeats a notice or recommendation to the namenode, and what its answer means.
+//!
+//! [`crate::notices`] decides what is repeated and when.
 
 use sanderling_protocol::message::Repeat;
 use sanderling_protocol::{Instant, NodeId, NodeInfo, NodeSelector, Nonce, Refusal, Request};
@@ -6,8 +8,12 @@ use sanderling_protocol::{Instant, NodeId, NodeInfo, NodeSelector, Nonce, Refusa
 use super::CallFailure;
 use crate::notices::{Said, Saying};
 
-/// Returns the request for something that is to be said now. What the namenode knew once is
-/// repeated with the time since; the rest is a notice or recommendation like any other.
+/// Returns the request that sends `saying` at `now`.
+///
+/// What the namenode knew at some time is sent as [`Request::Repeat`] with the time that has passed
+/// since, in milliseconds; what it never knew as [`Request::Notice`] or [`Request::Recommend`]. The
+/// time left until the deadline is at least one millisecond, also if the deadline has passed: the
+/// namenode refuses a notice without any.
 #[must_use]
 pub fn request(saying: &Saying, now: Instant, node: NodeId, nonce: Nonce) -> Request {
     let millis = |deadline| i64::try_from(now.until(deadline).0.max(1)).unwrap_or(i64::MAX);
@@ -25,7 +31,8 @@ pub fn request(saying: &Saying, now: Instant, node: NodeId, nonce: Nonce) -> Req
     }
 }
 
-/// Returns what an answer says of the node, and of what was sent.
+/// Returns what the answer to such a request means for the memory of notices: how the node stands,
+/// that this will never be accepted, or that nothing is known and it must be sent again.
 #[must_use]
 pub fn said(now: Instant, answer: Result<&NodeInfo, &CallFailure>) -> Said {
     match answer {
@@ -39,7 +46,8 @@ pub fn said(now: Instant, answer: Result<&NodeInfo, &CallFailure>) -> Said {
     }
 }
 
-/// Tells whether to send the same again is useless.
+/// Tells whether the namenode would refuse the same request each time, so that the caller drops it.
+/// All other refusals may pass: the caller sends the request again.
 #[must_use]
 pub const fn is_final(refusal: &Refusal) -> bool {
     matches!(

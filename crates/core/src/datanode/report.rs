@@ -1,10 +1,14 @@
-//! One block report: what the node holds, page by page, and whether what is expected is there.
+//! One block report: the node sends which blocks it holds, page by page, and then compares them
+//! with the blocks that the namenode expects.
 //!
-//! First the namenode learns what is here, so that it takes what a lost end of its log had moved
-//! here before it believes that anything is missing. What nobody wants is dropped, unless it was
-//! stored anew since. Then the node looks at its files, and compares what it has with what the
-//! namenode expects. A page of that may be older than an order to drop a block, so what seems to be
-//! missing is looked for once more, in a page that was asked for after it was missed.
+//! 1. The node sends its blocks. A namenode that lost the end of its log so learns which blocks the
+//!    lost part had moved here, before any block is reported missing. The namenode answers which
+//!    blocks the catalog does not want; the node drops them unless they were stored at another
+//!    epoch meanwhile.
+//! 2. The node checks that the files of its blocks are there.
+//! 3. The node requests the expected blocks, page by page, and reports those that it lacks. A page
+//!    may be older than an order to drop one of its blocks. So the node requests a page a second
+//!    time if it lacks a block of it, and reports only what both pages name.
 
 use sanderling_protocol::BlockId;
 use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
@@ -12,7 +16,8 @@ use sanderling_protocol::order::{DamagedBlock, HeldBlock};
 
 use crate::fence::BlockTable;
 
-/// A block report that is under way. It ends early when a call of it fails.
+/// A block report that is under way. If one of its calls fails, drop it and start another one
+/// later: pages that were answered count.
 #[derive(Debug, Clone)]
 pub struct Report {
     page_max: usize,
@@ -28,22 +33,23 @@ enum Stage {
     Done,
 }
 
-/// What to do next for a report.
+/// What the shell does next for a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReportStep {
-    /// Send these blocks, then call [`Report::unwanted`].
+    /// Send this page of blocks, in the order of their ids, then call [`Report::unwanted`].
     Held(Vec<HeldBlock>),
-    /// Look whether the bytes of all blocks are there, as far as that takes no reading, and have
-    /// all damage reported again; then call [`Report::probed`].
+    /// Check that the files of all blocks are there and long enough, without reading them; call
+    /// [`Damages::report_again`](super::Damages::report_again); then call [`Report::probed`].
     Probe,
-    /// Ask what must be here, then call [`Report::expected`].
+    /// Request a page of the blocks that must be here, then call [`Report::expected`], or
+    /// [`Report::not_comparable`] if the namenode does not know the request.
     Expected {
-        /// Blocks after this one.
+        /// The page begins after this block.
         after: BlockId,
         /// Most blocks in the page.
         limit: u32,
     },
-    /// Nothing: the namenode has heard of everything.
+    /// Nothing: the report has ended.
     Done,
 }
 
@@ -54,21 +60,23 @@ impl Default for Report {
 }
 
 impl Report {
-    /// Starts a report with so many blocks in a page: at least one, at most
-    /// [`BLOCKS_PER_PAGE_MAX`].
+    /// Starts a report with at most `page_max` blocks in a page. Values outside of 1 to
+    /// [`BLOCKS_PER_PAGE_MAX`] are moved to the nearer bound. Servers use the upper bound; the
+    /// simulator uses small pages, so that its small clusters have several.
     #[must_use]
     pub fn in_pages_of(page_max: usize) -> Self {
         let stage = Stage::Held { after: BlockId(0), page: Vec::new() };
         Self { page_max: page_max.clamp(1, BLOCKS_PER_PAGE_MAX), stage, dropped: 0 }
     }
 
-    /// Returns how many blocks nobody wanted so far.
+    /// Returns how many blocks the catalog did not want so far.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Returns what to do now.
+    /// Returns the next step. [`ReportStep::Probe`] and [`ReportStep::Expected`] are returned again
+    /// until their outcome is handed over; each page of held blocks is returned once.
     pub fn next<B: Clone>(&mut self, table: &BlockTable<B>) -> ReportStep {
         match &mut self.stage {
             Stage::Held { after, page } => {
@@ -93,8 +101,9 @@ impl Report {
         }
     }
 
-    /// Takes which of the blocks that were sent last nobody wants. Returns those that are to be
-    /// dropped if they are still held at that epoch.
+    /// Handles the answer to a page of held blocks: the ids of those that the catalog does not
+    /// want. Returns the blocks to drop, which the caller drops only if it still holds them at that
+    /// epoch. Ids that were not in the page are ignored, and so is a second answer to it.
     pub fn unwanted(&mut self, mut unwanted: Vec<BlockId>) -> Vec<HeldBlock> {
         let Stage::Held { page, .. } = &mut self.stage else { return Vec::new() };
         unwanted.sort_unstable();
@@ -104,19 +113,22 @@ impl Report {
         page
     }
 
-    /// Takes that all bytes were looked for.
+    /// Handles the end of [`ReportStep::Probe`].
     pub fn probed(&mut self) {
         self.stage = Stage::Expected { after: BlockId(0), suspects: None };
     }
 
-    /// Takes that the namenode is of a release that cannot say what must be here. The report ends
-    /// without a comparison: to make it again at once would send everything again for nothing.
+    /// Ends the report without a comparison, because the namenode is of an earlier release, which
+    /// cannot list the expected blocks. The report counts as complete: repeating it would send all
+    /// blocks again and fail again.
     pub fn not_comparable(&mut self) {
         self.stage = Stage::Done;
     }
 
-    /// Takes a page of what must be here; `is_more`: blocks follow it. Returns what is missing for
-    /// sure: nothing at the first miss, which is looked for once more.
+    /// Handles a page of blocks that must be here, in the order of their ids; `is_more` says
+    /// whether further blocks follow. Returns the blocks to report as missing or damaged. The first
+    /// page in which one is lacking returns none: the next step requests the same page again. A
+    /// page whose last block is not behind the one before ends the report.
     pub fn expected<B: Clone>(
         &mut self,
         table: &BlockTable<B>,

@@ -1,14 +1,15 @@
-//! How a datanode stands: what the namenode wants of it, and whether it takes writes.
+//! The state of one datanode incarnation: its policy, its notices, and whether it refuses writes.
 //!
-//! Four things set or lift the fence of a node: an order, the answer to a heartbeat or to a
-//! registration, a notice that its own machine saw, and that the namenode has given the node up.
-//! They come in any order. So every question to the namenode carries a count of the orders that
-//! came before it ([`Asked`]), and an answer that an order has overtaken changes nothing: it may be
-//! older than the order. An order that lifts the fence leaves it where a notice asks for it that
-//! the namenode does not know. The fence of a node that was given up is never lifted.
+//! Four events set or lift the fence of a node: an order, the answer to a heartbeat or
+//! registration, a notice that a source on its machine shows, and the verdict that the node is
+//! dead. They arrive in any order. So each request remembers how many orders came before it
+//! ([`Asked`]), and an answer that an order has overtaken changes nothing: it may be older than the
+//! order. An order that lifts the fence does not lift it while a notice demands the fence that the
+//! namenode does not know. The fence of a node that was declared dead stays until the process
+//! begins again.
 //!
-//! The block table keeps the fence; whoever changes something here sets it as
-//! [`Standing::is_fenced`] says, before anything else is changed.
+//! The block table enforces the fence. After each change here the caller copies
+//! [`Standing::is_fenced`] to the table before it does anything else.
 
 use sanderling_protocol::message::HeartbeatReply;
 use sanderling_protocol::{Instant, Millis, NodeId, Policy, Refusal};
@@ -16,17 +17,18 @@ use sanderling_protocol::{Instant, Millis, NodeId, Policy, Refusal};
 use crate::Mechanism;
 use crate::notices::Notices;
 
-/// When a writer may come back that waits for the end of a relocation.
+/// Pause of a writer that waits for the end of a relocation under [`Mechanism::Seed`]. Chosen, not
+/// measured: a hundredth of the 2 s between that mechanism's heartbeats, which end the wait.
 const RELOCATION_RETRY: Millis = Millis(20);
 
-/// When something was asked, and what had been ordered by then.
+/// When a request left, and how many orders had come by then. Hand it back with the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
     at: Instant,
     orders: u64,
 }
 
-/// How one incarnation of a datanode stands.
+/// The policy, notices and fence of one incarnation of a datanode.
 #[derive(Debug, Clone)]
 pub struct Standing {
     mechanism: Mechanism,
@@ -34,14 +36,14 @@ pub struct Standing {
     home_blocks: Option<u64>,
     notices: Notices,
     is_fenced: bool,
-    /// Orders about the fence, and what counts as one, so far.
+    /// Number of orders about the fence so far, and of other events that outdate answers.
     orders: u64,
-    /// Blocks were fenced one by one since the namenode last said how the node stands.
+    /// Single blocks were fenced since the last answer that set the policy.
     has_fenced_unheard: bool,
 }
 
 impl Standing {
-    /// Returns the standing of a node of which the namenode has said nothing.
+    /// Returns the state of a node before its first registration: active, without a fence.
     #[must_use]
     pub fn new(mechanism: Mechanism) -> Self {
         Self {
@@ -55,13 +57,14 @@ impl Standing {
         }
     }
 
-    /// Returns what the namenode wanted of the node last.
+    /// Returns the policy that the last accepted answer named; [`Policy::Gone`] after the node was
+    /// declared dead.
     #[must_use]
     pub const fn policy(&self) -> Policy {
         self.policy
     }
 
-    /// Returns how many blocks had their home here; `None` before the first heartbeat.
+    /// Returns how many blocks had their home here at the last heartbeat; `None` before the first.
     #[must_use]
     pub const fn home_blocks(&self) -> Option<u64> {
         self.home_blocks
@@ -73,25 +76,25 @@ impl Standing {
         self.is_fenced
     }
 
-    /// Notes what had been ordered when a question to the namenode leaves.
+    /// Returns the mark of a request that leaves at `now`.
     #[must_use]
     pub const fn asks(&self, now: Instant) -> Asked {
         Asked { at: now, orders: self.orders }
     }
 
-    /// Takes the welcome to a new incarnation.
+    /// Handles the answer that gave the process a new id.
     pub(super) fn joined(&mut self, now: Instant, policy: Policy) {
         let asked = self.asks(now);
         self.take(now, asked, policy, None, None);
     }
 
-    /// Takes the welcome to the same incarnation: the namenode may be another process than before.
+    /// Handles the answer that confirmed the id: the namenode may be another process than before.
     pub(super) fn rejoined(&mut self, now: Instant, asked: Asked, policy: Policy) {
         self.notices.registered();
         self.take(now, asked, policy, None, self.home_blocks);
     }
 
-    /// Takes the answer to a heartbeat.
+    /// Handles the answer to a heartbeat.
     pub(super) fn answered(&mut self, now: Instant, asked: Asked, reply: &HeartbeatReply) {
         self.take(now, asked, reply.policy, reply.deadline_in, Some(reply.home_blocks));
     }
@@ -113,14 +116,14 @@ impl Standing {
         self.has_fenced_unheard = false;
     }
 
-    /// Takes that the namenode gave this incarnation up. Returns whether that was to be expected:
-    /// the node was fenced.
+    /// Sets the fence because the namenode declared this incarnation dead. Returns whether the node
+    /// was fenced before, so that its end was expected.
     pub(super) fn gone(&mut self) -> bool {
         self.policy = Policy::Gone;
         std::mem::replace(&mut self.is_fenced, true)
     }
 
-    /// Goes on as another incarnation, without blocks.
+    /// Begins another incarnation: active, not fenced. Answers to the one before change nothing.
     pub(super) fn begin_again(&mut self, now: Instant) {
         self.orders += 1;
         self.notices.begin_again(now);
@@ -128,7 +131,8 @@ impl Standing {
         (self.is_fenced, self.has_fenced_unheard) = (false, false);
     }
 
-    /// Takes an order that sets or lifts the fence.
+    /// Handles an order that sets (`is_fenced`) or lifts the fence. The fence stays set if a notice
+    /// demands it that the namenode does not know, and if the node was declared dead.
     pub fn order(&mut self, now: Instant, is_fenced: bool) {
         self.orders += 1;
         if !is_fenced {
@@ -138,12 +142,12 @@ impl Standing {
         self.is_fenced = is_fenced || must_stay;
     }
 
-    /// Changes what is remembered of notices, and fences the node where that asks for it. The fence
-    /// is lifted by the answer to the next heartbeat, which knows of orders.
+    /// Changes the memory of notices by `change` and returns its result. Sets the fence if a notice
+    /// then demands it; never lifts it: the answer to the next heartbeat does that.
     pub fn remember<T>(&mut self, now: Instant, change: impl FnOnce(&mut Notices) -> T) -> T {
         let changed = change(&mut self.notices);
         if !self.is_fenced && self.is_leaving(now) {
-            // An answer that is under way knows nothing of it.
+            // An answer that is under way was made without this notice.
             self.orders += 1;
             self.is_fenced = true;
         }
@@ -154,23 +158,26 @@ impl Standing {
         self.mechanism.pushes_fences() && self.notices.must_fence(now)
     }
 
-    /// Takes note that blocks are about to be fenced by an order, before they are.
+    /// Records that an order is about to fence single blocks. Called before they are fenced.
     pub const fn fences_blocks(&mut self) {
         self.has_fenced_unheard = true;
     }
 
-    /// Returns why no write is taken now under [`Mechanism::Seed`]: the node's relocation has begun
-    /// and not ended. Brodmann et al., section 3.2, reject all writes to a node meanwhile.
+    /// Returns the refusal of every write under [`Mechanism::Seed`] while the node is fenced and
+    /// drains: Brodmann et al., section 3.2, reject writes from the start of a relocation to its
+    /// end. The writer tries again after 20 ms. Returns `None` otherwise.
     #[must_use]
     pub fn withheld(&self, node: NodeId) -> Option<Refusal> {
         let is_withheld = self.mechanism == Mechanism::Seed && self.is_fenced;
         (is_withheld && self.policy.is_draining()).then(|| relocation_retry(node))
     }
 
-    /// Returns what a writer is answered instead of [`Refusal::Moved`], if anything. Under
-    /// [`Mechanism::Seed`] a writer that meets a fence is sent elsewhere only when the relocation
-    /// has ended: the fence may have come while the write was under way, and a block's fence before
-    /// the answer to the heartbeat that tells of the relocation.
+    /// Returns the refusal that replaces [`Refusal::Moved`], or `None` if `Moved` stands.
+    ///
+    /// Under [`Mechanism::Seed`] a writer that meets a fence waits until the relocation has ended,
+    /// and only then writes elsewhere. The fence may have been set while its write was under way,
+    /// and a block's fence before the heartbeat's answer that announces the relocation; so both
+    /// count. The writer tries again after 20 ms.
     #[must_use]
     pub fn instead_of_moved(&self, node: NodeId) -> Option<Refusal> {
         if self.mechanism == Mechanism::Seed && self.has_fenced_unheard {

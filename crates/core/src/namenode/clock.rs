@@ -1,13 +1,18 @@
-//! The time at which a start of a namenode begins, by the machine's clock and by the log.
+//! The time at which a namenode starts, by its machine's clock and by its log.
 
 use sanderling_protocol::{Instant, Millis};
 
-/// The longest step from the log's last command to a start. A machine that was set up with a wrong
-/// date must not carry the log's time years ahead, from where it never comes back.
+/// Longest step from the log's last command to a start: 30 days. Chosen, not measured: the log's
+/// time never goes back, so a machine that was set up with a wrong date must not carry it years
+/// ahead. A namenode that was really away for longer starts with a time that lags behind.
 const STEP_MAX: Millis = Millis(30 * 24 * 3600 * 1000);
 
-/// Returns the time at which a start begins whose log ends at `floor`: the machine's time, but not
-/// before the log's last command and not more than 30 days after it.
+/// Returns the time at which a namenode starts. `floor` is the time of its log's last command, 0
+/// for an empty log; `wall` is the machine's clock. Both, and the result, are in microseconds since
+/// 1970-01-01 UTC.
+///
+/// The result is `wall`, but not before `floor`, and at most 30 days after it unless the log is
+/// empty.
 #[must_use]
 pub fn start_time(floor: Instant, wall: Instant) -> Instant {
     // An empty log has no time yet.

@@ -1,4 +1,4 @@
-//! A frame whose requests are being answered.
+//! One frame in a turn: which of its requests join the next round, and the order of its answers.
 
 use std::collections::VecDeque;
 
@@ -9,32 +9,35 @@ use super::round::{Round, is_change, is_refusal, may_place};
 use super::turn::{Answers, Decides, Origin};
 use super::weight::Weight;
 
-/// Requests that wait, and answers so far.
+/// The requests of a frame that wait, and the answers so far.
 #[derive(Debug)]
 pub(super) struct OpenFrame {
     requests: VecDeque<Request>,
-    /// Of the first requests, in their order.
+    /// Answers of the first requests, in their order.
     answers: Answers,
-    /// How many requests have been taken: answers and commands.
+    /// Number of requests that were answered or became commands.
     taken: usize,
-    /// Answers to repeats that stand behind commands of this frame, with their places.
+    /// Answers to repeats that stand behind commands of this frame, each with its place.
     early: VecDeque<(usize, Result<Reply, Refusal>)>,
     weight: Weight,
 }
 
 impl OpenFrame {
+    /// Returns a frame of which nothing is answered.
     pub(super) fn new(requests: Vec<Request>) -> Self {
         let answers = Vec::with_capacity(requests.len());
         let (taken, early, weight) = (0, VecDeque::new(), Weight::default());
         Self { requests: requests.into(), answers, taken, early, weight }
     }
 
+    /// Tells whether no request waits; commands of the present round may still lack their answers.
     pub(super) fn is_done(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// Goes on with the requests in their order, as far as nothing hangs on a command of this frame
-    /// that is not applied yet.
+    /// Answers requests and adds commands to the round, in the order of the requests. Stops at the
+    /// first request that depends on a command of this frame in the round, at one whose placements
+    /// do not fit, and when the round is closed; the next call goes on from there.
     pub(super) fn prepare(
         &mut self,
         now: Instant,
@@ -47,8 +50,8 @@ impl OpenFrame {
             && let Some(request) = self.requests.pop_front()
         {
             // It may be answered or placed otherwise once the commands before it are applied.
-            let is_turned_away = may_place(&request) || (is_pending && !is_change(&request));
-            let kept = is_turned_away.then(|| request.clone());
+            let may_wait = may_place(&request) || (is_pending && !is_change(&request));
+            let kept = may_wait.then(|| request.clone());
             let is_taken = match namenode.prepare(now, request) {
                 // Once the commands before it are applied there may be room.
                 Prepared::Log(command) if is_pending && is_refusal(&command) => false,
@@ -75,7 +78,7 @@ impl OpenFrame {
         }
     }
 
-    /// Takes the answer of the next command of this frame.
+    /// Adds the answer of the next command of this frame: commands are answered in their order.
     pub(super) fn answer(&mut self, answer: Result<Reply, Refusal>) {
         self.answers.push(answer);
         while self.early.front().is_some_and(|(place, _)| *place == self.answers.len()) {
@@ -83,7 +86,7 @@ impl OpenFrame {
         }
     }
 
-    /// Returns the answers.
+    /// Returns the answers; all of them once no request and no command is left.
     pub(super) fn finish(self) -> Answers {
         self.answers
     }

@@ -1,11 +1,15 @@
-//! Turns: what waits is taken together.
+//! Group commit: a turn takes the waiting work together and splits it into rounds.
 //!
-//! A turn takes all waiting work. Each of its rounds is prepared together, written to the journal
-//! in one write, and then applied (group commit). A turn has rounds: the first has what nobody
-//! asked for (absences, outcomes of orders and probes, what is due), the others what the frames
-//! ask for. Within a frame the order of its requests holds: what cannot be decided before an
-//! earlier request of the same frame is applied waits for the next round. The shell writes each
-//! round to its journal, and says whether it could.
+//! The commands of a round are prepared together, written to the journal with one write, and then
+//! applied. The first round of a turn has the namenode's own commands (absences, outcomes of orders
+//! and probes, timers); the following rounds have the changes that the frames request. The requests
+//! of one frame keep their order: a request that depends on an earlier one of its frame waits for
+//! the round after it.
+//!
+//! The shell drives a turn: while [`Turn::must_prepare`], it calls [`Turn::prepare`]; it writes
+//! [`Turn::commands`] to the journal; it calls [`Turn::apply`] if the journal took them and
+//! [`Turns::refuse`] if not; when no commands are left it sends the answers of [`Turn::finish`].
+//! Times are by the namenode's clock and never go back (see [`start_time`](super::start_time)).
 
 use sanderling_protocol::{Instant, Millis, NodeId, OrderReply, Refusal, Reply, Request};
 
@@ -14,39 +18,41 @@ use super::round::Round;
 use super::{Namenode, Prepared, Probe};
 use crate::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
 
-/// Answers of one frame, in the order of its requests.
+/// Answers of one frame, one for each of its requests and in their order.
 pub type Answers = Vec<Result<Reply, Refusal>>;
 
-/// Something that waits for the next turn.
+/// Work that waits for the next turn.
 #[derive(Debug)]
 pub enum Work {
-    /// Requests of one frame.
+    /// The requests of one frame.
     Frame(Vec<Request>),
-    /// What a datanode answered to an order; `None` when it could not be reached.
+    /// The answer of a datanode to an order; `None` if the node was not reached.
     Ordered(DatanodeOrder, Option<OrderReply>),
-    /// What came of dialling a node.
+    /// The outcome of dialling a node.
     Probed(NodeId, Probe),
 }
 
-/// Whose command it is.
+/// Where a command comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// That of a request of the turn's frame with this number.
+    /// A request of the turn's frame with this number, counted from 0 in the order of the work.
     Frame(usize),
-    /// Nobody has asked for it.
+    /// The namenode itself.
     Own,
 }
 
-/// Why the journal has not taken commands.
+/// Why the journal did not write a round. The text goes into the refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unwritten {
-    /// The disk is too far behind, and will catch up.
+    /// The disk is too far behind: callers are refused with [`Refusal::RetryAfter`] and try again.
     Behind(String),
-    /// There is no room, or nothing is written any more.
+    /// The disk is full, or the journal has failed: callers are refused with
+    /// [`Refusal::JournalFull`], which an operator must mend.
     Refused(String),
 }
 
-/// What decides in a turn. The simulator puts its deliberate mistakes around the namenode.
+/// The decisions that a turn needs. [`Namenode`] makes them; the simulator wraps it to put its
+/// deliberate mistakes around it.
 pub trait Decides {
     /// See [`Namenode::catalog`].
     fn catalog(&self) -> &Catalog;
@@ -110,51 +116,54 @@ impl Decides for Namenode {
     }
 }
 
-/// What is known from turn to turn.
+/// State that outlives a turn: timers, absences, and the first commands of this process.
 #[derive(Debug, Clone)]
 pub struct Turns {
-    /// Time-driven commands are not tried again before this after a refused write.
+    /// After a refused write the commands of timers are not tried again before this time.
     tick_at: Instant,
-    /// When somebody last looked whether there was an absence.
+    /// When the last check for an absence was made.
     listened_at: Instant,
     /// The commands with which this process begins, until the journal has them.
     begun: Vec<Command>,
 }
 
-/// One turn.
+/// One turn: its frames, and the commands of its present round.
 #[derive(Debug, Default)]
 pub struct Turn {
     frames: Vec<OpenFrame>,
     /// The commands of the round.
     commands: Vec<(Command, Origin)>,
-    /// Nodes that are to be dialled, with their addresses.
+    /// Nodes that the shell must dial, with their addresses. It hands the outcomes to a later turn
+    /// as [`Work::Probed`].
     pub probes: Vec<(NodeId, String)>,
 }
 
 impl Turns {
-    /// A commit that comes later than this after a look asks again whether there was an absence.
+    /// Time after the last check from which a commit checks for an absence again. Chosen, not
+    /// measured: half of the shortest time that counts as an absence (`ABSENCE_MIN`, 500 ms).
     const PAUSE_MIN: Millis = Millis(250);
 
-    /// Pause of time-driven commands after the journal refused them.
+    /// Pause of the commands of timers after the journal refused them. Chosen, not measured: the
+    /// pause for which callers are sent away ([`Unwritten::BEHIND_PAUSE`]).
     const TICK_PAUSE: Millis = Millis(200);
 
-    /// Begins to take turns.
+    /// Returns the state of a process that begins at `now`, before its first turn.
     #[must_use]
     pub const fn new(now: Instant) -> Self {
         Self { tick_at: now, listened_at: now, begun: Vec::new() }
     }
 
-    /// Begins with the commands of [`Namenode::begin`]. Nothing is written before them, however
-    /// often the journal refuses them: without the term and the numbers that it skips, this process
-    /// would give out again what a lost end of the log has given out.
+    /// Returns the turn of the commands of [`Namenode::begin`]. [`Turns::lead`] puts them before
+    /// all others until the journal has them: without the term and the numbers that it skips, this
+    /// process would give out numbers that a lost end of the log has given out.
     pub fn begin(&mut self, commands: Vec<Command>) -> Turn {
         self.begun.clone_from(&commands);
         Turn::of(commands)
     }
 
-    /// Puts the commands with which the process begins before all others, if the journal does not
-    /// have them. Tells whether the round has them: then the disk must have it before anybody is
-    /// answered, and [`Turns::has_begun`] says so.
+    /// Puts the first commands of this process at the front of the round if the journal does not
+    /// have them. Called before each write. Returns whether the round has them: then the shell must
+    /// sync the journal before it answers anyone, and call [`Turns::has_begun`] after the sync.
     pub fn lead(&self, turn: &mut Turn) -> bool {
         if self.begun.is_empty() {
             return false;
@@ -166,26 +175,29 @@ impl Turns {
         true
     }
 
-    /// Takes it that the disk has the commands with which the process begins.
+    /// Records that the disk has the first commands of this process.
     pub fn has_begun(&mut self) {
         self.begun.clear();
     }
 
-    /// Returns when time makes a turn necessary, if nothing comes.
+    /// Returns when the next turn is due even if no work arrives; `None` if no timer runs.
     #[must_use]
     pub fn due(&self, namenode: &impl Decides) -> Option<Instant> {
         namenode.deadline().map(|due| due.max(self.tick_at))
     }
 
-    /// Looks whether there was an absence: a snapshot, a change of millions of objects, or the
-    /// machine has taken the time. What waited meanwhile is read after the command that excuses it.
+    /// Checks for an absence of the namenode: time in which a snapshot, a change of millions of
+    /// objects or a pause of the machine kept it from reading its input. Returns the turn that logs
+    /// the absence, so that leases and times to live do not count it; `None` if there was none. The
+    /// shell works the turn off before it reads the work that waited meanwhile.
     pub fn excuse(&mut self, now: Instant, namenode: &mut impl Decides) -> Option<Turn> {
         self.listened_at = now;
         namenode.listened(now).map(|command| Turn::of(vec![command]))
     }
 
-    /// Takes what waits, and what time has made necessary. What changes who is there comes before
-    /// what chooses among them.
+    /// Begins a turn with the work that waits and with the timers that are due. Its first round
+    /// has only the namenode's own commands, so that changes of nodes are applied before blocks
+    /// are placed on them. The shell bounds the work; a turn takes all that it is given.
     pub fn take(
         &mut self,
         now: Instant,
@@ -214,8 +226,8 @@ impl Turns {
         turn
     }
 
-    /// Tells whether [`Turns::excuse_pause`] has something to look at. Most rounds come soon after
-    /// a look.
+    /// Tells whether the shell must call [`Turns::excuse_pause`] before it writes the round: the
+    /// last check for an absence was more than 250 ms before the round's commands.
     #[must_use]
     pub fn is_late(&self, turn: &Turn) -> bool {
         let is_excuse = |command: &Command| matches!(command.action, Action::Absent { .. });
@@ -224,8 +236,9 @@ impl Turns {
             && !turn.commands.iter().any(|(command, _)| is_excuse(command))
     }
 
-    /// Puts the command that excuses an absence before commands that were made after it: the
-    /// process may have been stopped since it last looked at what had come.
+    /// Checks for an absence since the last check, at the time of the round's last command, and
+    /// puts the command that logs it at the front of the round. A process that was stopped between
+    /// reading its input and preparing the round so logs the pause before what came after it.
     pub fn excuse_pause(&mut self, turn: &mut Turn, namenode: &mut impl Decides) {
         let Some(at) = turn.commands.iter().map(|(command, _)| command.at).max() else { return };
         self.listened_at = at;
@@ -234,11 +247,11 @@ impl Turns {
         }
     }
 
-    /// Takes it that the journal has not written the round: its commands change nothing, who asked
-    /// for them is refused, and what is due is tried again after a pause.
+    /// Handles a round that the journal did not write: its commands change nothing, their callers
+    /// are refused with [`Unwritten::refusal`], and timers are tried again 200 ms after `now`.
     pub fn refuse(&mut self, turn: &mut Turn, now: Instant, why: &Unwritten) {
-        // Only what was due waits: else an excuse or a request that is refused again and again
-        // would keep nodes from being dialled.
+        // Only timers wait: else an absence or a request that is refused again and again would
+        // keep nodes from being dialled.
         let is_due =
             |command: &Command| matches!(command.action, Action::Tick | Action::NodeDead { .. });
         if turn.commands.iter().any(|(command, _)| is_due(command)) {
@@ -253,28 +266,27 @@ impl Turns {
 }
 
 impl Turn {
-    /// Returns a turn of commands that nobody asked for.
+    /// Returns a turn with one round, of the namenode's own commands.
     #[must_use]
     pub fn of(commands: Vec<Command>) -> Self {
         let commands = commands.into_iter().map(|command| (command, Origin::Own)).collect();
         Self { commands, ..Self::default() }
     }
 
-    /// Returns a turn of one frame.
+    /// Returns a turn of one frame. It has no round before [`Turn::prepare`].
     #[must_use]
     pub fn asked(requests: Vec<Request>) -> Self {
         Self { frames: vec![OpenFrame::new(requests)], ..Self::default() }
     }
 
-    /// Tells whether [`Turn::prepare`] has something to do: the round is written, and requests
-    /// wait.
+    /// Tells whether to call [`Turn::prepare`]: the present round is done, and requests wait.
     #[must_use]
     pub fn must_prepare(&self) -> bool {
         self.commands.is_empty() && !self.frames.iter().all(OpenFrame::is_done)
     }
 
-    /// Answers what can be answered and makes the commands of the next round of the rest, frame by
-    /// frame.
+    /// Prepares the next round: answers reads, repeats and refusals, and makes commands of changes,
+    /// frame by frame, until the round is full. The rest waits for the round after it.
     pub fn prepare(&mut self, now: Instant, namenode: &mut impl Decides) {
         let mut round = Round::default();
         for (place, frame) in self.frames.iter_mut().enumerate() {
@@ -283,12 +295,15 @@ impl Turn {
         self.commands = round.into_commands();
     }
 
-    /// Returns the commands of the round, to be written; none when the turn is over.
+    /// Returns the commands of the present round, which the shell writes; none if the turn is over
+    /// or [`Turn::must_prepare`].
     pub fn commands(&self) -> impl ExactSizeIterator<Item = &Command> {
         self.commands.iter().map(|(command, _)| command)
     }
 
-    /// Applies the round, which the journal has. Returns the orders that follow from it.
+    /// Applies the present round, which the journal must have, by calling `apply` for each command
+    /// in its order. Returns the orders for datanodes that follow; an order that is not delivered
+    /// is repeated by heartbeats and block reports.
     pub fn apply(
         &mut self,
         mut apply: impl FnMut(&Command, Origin) -> Applied,
@@ -304,7 +319,8 @@ impl Turn {
         orders
     }
 
-    /// Returns the answers, frame by frame, when nothing is left to prepare or write.
+    /// Returns the answers of each frame, in the order of the work. Called when [`Turn::commands`]
+    /// is empty and [`Turn::must_prepare`] is false; before, frames lack answers.
     #[must_use]
     pub fn finish(self) -> Vec<Answers> {
         self.frames.into_iter().map(OpenFrame::finish).collect()
@@ -312,10 +328,11 @@ impl Turn {
 }
 
 impl Unwritten {
-    /// Pause of callers whose changes the disk has no time for.
+    /// Pause after which callers try again while the disk is behind. Chosen, not measured: the
+    /// journal's thread begins a sync 200 ms after a change.
     const BEHIND_PAUSE: Millis = Millis(200);
 
-    /// Returns what callers are refused with.
+    /// Returns the refusal for the callers of a round that was not written.
     #[must_use]
     pub fn refusal(&self) -> Refusal {
         match self.clone() {

@@ -1,20 +1,23 @@
-//! How much the answers of one frame may hold.
+//! The budget of list entries that the answers of one frame share.
 
 use sanderling_protocol::{Refusal, Reply};
 
-/// Most entries of all lists in the answers of one frame. With a hundred bytes each, and more than
-/// that for few, they nearly fill a frame; a frame of 512 listings would hold two million.
+/// Most entries of all lists in the answers of one frame, so that they fit into one: at a hundred
+/// bytes an entry, and few have more, that is 13 MB of the 16 MiB that a frame's body may have
+/// (`FRAME_BODY_BYTES_MAX`). A frame of 512 full listings would have two million entries.
 const ENTRIES_MAX: usize = 1 << 17;
 
-/// Counts the entries of a frame's answers.
+/// Counts the list entries in the answers of one frame. Answers without a list count as one.
 #[derive(Debug, Default)]
 pub struct Weight(usize);
 
 impl Weight {
-    /// Lets an answer pass, or puts a refusal in its place when those before it hold too much.
+    /// Counts an answer and returns it, or a refusal if the answers of the frame, with this one,
+    /// have more than 131,072 entries. The first answer and answers of one entry always pass.
     ///
     /// # Errors
-    /// The answer's own refusal, or [`Refusal::TooLarge`]: ask for less at once.
+    /// The answer's own refusal, or [`Refusal::TooLarge`]: send the request again in a frame of its
+    /// own, or request fewer entries at once.
     pub fn admit(&mut self, answer: Result<Reply, Refusal>) -> Result<Reply, Refusal> {
         let entries = entries(&answer);
         let is_first = self.0 == 0;
