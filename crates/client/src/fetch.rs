@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream;
+use sanderling_core::read::{self, Piece, batches};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::{IS_COMPLAINT, IS_LEAVING, RangeReply, RangeRequest, decode_body};
 use sanderling_protocol::limits::RANGES_MAX;
@@ -20,117 +21,27 @@ use tokio::time::Instant;
 use crate::client::Shared;
 use crate::metrics::count;
 
-/// A run of bytes of one block that belongs to one wanted range.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Piece {
-    range: RangeRequest,
-    node: NodeId,
-    /// Which wanted range, and where in it.
-    wanted: usize,
-    offset: usize,
-    /// Which object of those that are read together.
-    object: usize,
+/// The wanted ranges while they are being filled with bytes.
+pub(crate) type Filling = read::Filling<Bytes>;
+
+/// Plans what is still missing of wanted ranges.
+///
+/// # Errors
+/// The lost ranges among it.
+pub(crate) fn plan(filling: &mut Filling, layout: &Layout) -> Result<Vec<Piece>, Vec<ByteRange>> {
+    filling.plan(layout, Bytes::copy_from_slice)
 }
 
-/// The wanted ranges while they are being filled.
-pub(crate) struct Filling {
-    wanted: Vec<ByteRange>,
-    parts: Vec<BTreeMap<usize, Bytes>>,
+/// Copies the bytes of the one range that is wanted to their place.
+pub(crate) fn copy_to(filling: Filling, place: &mut [u8]) {
+    for (offset, bytes) in filling.into_parts().into_iter().flatten() {
+        place[offset..offset + bytes.len()].copy_from_slice(&bytes);
+    }
 }
 
-impl Filling {
-    pub(crate) fn new(wanted: &[ByteRange]) -> Self {
-        Self { wanted: wanted.to_vec(), parts: vec![BTreeMap::new(); wanted.len()] }
-    }
-
-    /// Cuts what is still missing along the blocks of a layout. Bytes that live in the catalog are
-    /// filled in at once.
-    ///
-    /// # Errors
-    /// The lost ranges among what is wanted.
-    pub(crate) fn plan(&mut self, layout: &Layout) -> Result<Vec<Piece>, Vec<ByteRange>> {
-        let mut lost = Vec::new();
-        let mut pieces = Vec::new();
-        for index in 0..self.wanted.len() {
-            self.fill_inline(index, layout);
-            self.cut(index, layout, &mut pieces, &mut lost);
-        }
-        if lost.is_empty() { Ok(pieces) } else { Err(joined(lost)) }
-    }
-
-    fn fill_inline(&mut self, index: usize, layout: &Layout) {
-        let Some(inline) = &layout.inline else { return };
-        let wanted = self.wanted[index];
-        let end = (wanted.offset + wanted.bytes).min(inline.len() as u64);
-        if wanted.offset < end {
-            let bytes = &inline[wanted.offset as usize..end as usize];
-            self.parts[index].entry(0).or_insert_with(|| Bytes::copy_from_slice(bytes));
-        }
-    }
-
-    fn cut(
-        &self,
-        index: usize,
-        layout: &Layout,
-        pieces: &mut Vec<Piece>,
-        lost: &mut Vec<ByteRange>,
-    ) {
-        let wanted = self.wanted[index];
-        let wanted_end = wanted.offset + wanted.bytes;
-        let first = layout
-            .blocks
-            .partition_point(|block| block.offset + u64::from(block.length) <= wanted.offset);
-        for block in &layout.blocks[first..] {
-            let start = block.offset.max(wanted.offset);
-            let end = (block.offset + u64::from(block.length)).min(wanted_end);
-            if block.offset >= wanted_end {
-                break;
-            }
-            if start >= end {
-                continue;
-            }
-            let offset = (start - wanted.offset) as usize;
-            if self.parts[index].contains_key(&offset) {
-                continue;
-            }
-            let Some(node) = block.home else {
-                lost.push(ByteRange { offset: start, bytes: end - start });
-                continue;
-            };
-            let range = RangeRequest {
-                block: block.block,
-                epoch: block.epoch,
-                offset: (start - block.offset) as u32,
-                length: (end - start) as u32,
-            };
-            pieces.push(Piece { range, node, wanted: index, offset, object: 0 });
-        }
-    }
-
-    fn fill(&mut self, piece: &Piece, bytes: Bytes) {
-        self.parts[piece.wanted].insert(piece.offset, bytes);
-    }
-
-    /// Tells whether every wanted byte is there. Not so when a layout ends before a range does.
-    pub(crate) fn is_complete(&self) -> bool {
-        let filled = |parts: &BTreeMap<usize, Bytes>| parts.values().map(Bytes::len).sum::<usize>();
-        self.wanted
-            .iter()
-            .zip(&self.parts)
-            .all(|(range, parts)| range.bytes == filled(parts) as u64)
-    }
-
-    /// Copies the bytes of the one range that is wanted to their place.
-    pub(crate) fn copy_to(self, place: &mut [u8]) {
-        for (offset, bytes) in self.parts.into_iter().flatten() {
-            place[offset..offset + bytes.len()].copy_from_slice(&bytes);
-        }
-    }
-
-    /// Returns the wanted bytes; a range of one part is not copied.
-    pub(crate) fn finish(self) -> Vec<Bytes> {
-        self.parts.into_iter().map(whole).collect()
-    }
+/// Returns the wanted bytes; a range of one part is not copied.
+pub(crate) fn finish(filling: Filling) -> Vec<Bytes> {
+    filling.into_parts().into_iter().map(whole).collect()
 }
 
 fn whole(mut parts: BTreeMap<usize, Bytes>) -> Bytes {
@@ -142,21 +53,6 @@ fn whole(mut parts: BTreeMap<usize, Bytes>) -> Bytes {
         joined.extend_from_slice(part);
     }
     joined.freeze()
-}
-
-/// Joins adjacent and overlapping ranges.
-pub(crate) fn joined(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
-    ranges.sort_unstable();
-    let mut joined: Vec<ByteRange> = Vec::new();
-    for range in ranges {
-        match joined.last_mut() {
-            Some(last) if range.offset <= last.offset + last.bytes => {
-                last.bytes = last.bytes.max(range.offset + range.bytes - last.offset);
-            }
-            _ => joined.push(range),
-        }
-    }
-    joined
 }
 
 /// Reads a range that is part of one block, with one call and nothing to plan or to gather: what
@@ -269,7 +165,7 @@ pub(crate) async fn fetch_together(
     for (object, wanted) in wanted.iter().enumerate() {
         fillings.push(wanted.as_ref().and_then(|(layout, ranges)| {
             let mut filling = Filling::new(ranges);
-            let planned = filling.plan(layout).ok()?;
+            let planned = plan(&mut filling, layout).ok()?;
             pieces.extend(planned.into_iter().map(|piece| Piece { object, ..piece }));
             let places = layout.places.iter();
             addresses.extend(places.map(|place| (place.node, place.address.as_str())));
@@ -307,27 +203,8 @@ pub(crate) async fn fetch_together(
             }
         }
     }
-    let whole = |filling: Filling| filling.is_complete().then(|| filling.finish());
+    let whole = |filling: Filling| filling.is_complete().then(|| finish(filling));
     fillings.into_iter().map(|filling| filling.and_then(whole)).collect()
-}
-
-/// Groups pieces by node into frames of bounded size.
-fn batches(pieces: Vec<Piece>, bytes_max: u32, ranges_max: usize) -> Vec<(NodeId, Vec<Piece>)> {
-    let mut open: BTreeMap<NodeId, (Vec<Piece>, u32)> = BTreeMap::new();
-    let mut full = Vec::new();
-    for piece in pieces {
-        let (batch, bytes) = open.entry(piece.node).or_default();
-        let is_full = !batch.is_empty()
-            && (bytes.saturating_add(piece.range.length) > bytes_max || batch.len() >= ranges_max);
-        if is_full {
-            full.push((piece.node, std::mem::take(batch)));
-            *bytes = 0;
-        }
-        batch.push(piece);
-        *bytes += piece.range.length;
-    }
-    full.extend(open.into_iter().map(|(node, (batch, _))| (node, batch)));
-    full
 }
 
 type Ranges = Vec<Result<Bytes, Refusal>>;
@@ -521,44 +398,5 @@ pub(crate) mod tests {
             job: None,
         };
         Layout { stat, inline: None, blocks, places: Vec::new(), next_offset: None }
-    }
-
-    fn fill_all(filling: &mut Filling, layout: &Layout) {
-        for piece in filling.plan(layout).expect("nothing is lost") {
-            filling.fill(&piece, vec![7; piece.range.length as usize].into());
-        }
-    }
-
-    #[test]
-    fn layout_that_ends_before_the_range_leaves_it_incomplete() {
-        let mut filling = Filling::new(&[ByteRange { offset: 50, bytes: 100 }]);
-        fill_all(&mut filling, &layout(&[(100, Some(1))]));
-        assert!(!filling.is_complete());
-        fill_all(&mut filling, &layout(&[(100, Some(1)), (0, Some(1)), (60, Some(2))]));
-        assert!(filling.is_complete());
-        assert_eq!(filling.finish()[0].len(), 100);
-    }
-
-    #[test]
-    fn only_lost_bytes_that_are_wanted_are_told_joined() {
-        let layout = layout(&[(100, Some(1)), (100, None), (100, None), (100, Some(2))]);
-        let mut around = Filling::new(&[
-            ByteRange { offset: 0, bytes: 100 },
-            ByteRange { offset: 300, bytes: 100 },
-        ]);
-        assert_eq!(around.plan(&layout).expect("nothing wanted is lost").len(), 2);
-        let mut across = Filling::new(&[ByteRange { offset: 150, bytes: 200 }]);
-        let lost = across.plan(&layout).expect_err("lost");
-        assert_eq!(lost, [ByteRange { offset: 150, bytes: 150 }]);
-    }
-
-    #[test]
-    fn pieces_of_one_node_share_frames_up_to_their_bound() {
-        let layout = layout(&[(100, Some(1)), (100, Some(2)), (100, Some(1)), (100, Some(1))]);
-        let mut filling = Filling::new(&[ByteRange { offset: 0, bytes: 400 }]);
-        let pieces = filling.plan(&layout).expect("nothing is lost");
-        let sizes: Vec<(NodeId, usize)> =
-            batches(pieces, 200, 100).iter().map(|(node, batch)| (*node, batch.len())).collect();
-        assert_eq!(sizes, [(NodeId(1), 2), (NodeId(1), 1), (NodeId(2), 1)]);
     }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
+use sanderling_core::read::{check_inside, makes_suspect};
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::{Layout, ObjectStat};
-use sanderling_protocol::refusal::ByteRange;
+use sanderling_protocol::refusal::{ByteRange, Recovery};
 use sanderling_protocol::{Millis, Path, Refusal, Reply, Request};
 use sanderling_transport::CallError;
 use tokio::task::JoinHandle;
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::client::{Attempts, Client};
 use crate::error::ClientError;
-use crate::fetch::{Failure, Filling, fetch, fetch_one};
+use crate::fetch::{Failure, Filling, copy_to, fetch, fetch_one, finish, plan};
 use crate::locations::Known;
 use crate::metrics::count;
 
@@ -183,7 +184,7 @@ impl Reader {
         began: Instant,
     ) -> Result<Option<Result<Bytes, Failure>>, ClientError> {
         let known = self.known.read().clone();
-        check(&known.layout, &[range])?;
+        check_inside(&known.layout, &[range])?;
         let shared = &self.client.shared;
         if !shared.locations.is_current(&known) {
             return Ok(None);
@@ -195,7 +196,7 @@ impl Reader {
     /// Returns where the blocks are, if that need not be asked and the ranges are inside.
     pub(crate) fn layout_now(&self, ranges: &[ByteRange]) -> Option<Arc<Layout>> {
         let known = self.known.read().clone();
-        check(&known.layout, ranges).ok()?;
+        check_inside(&known.layout, ranges).ok()?;
         let locations = &self.client.shared.locations;
         if locations.is_current(&known) {
             return Some(known.layout);
@@ -241,7 +242,8 @@ impl Reader {
             let (now, later) = rest.split_at_mut(rest.len().min(INTO_BYTES));
             let range = ByteRange { offset: start, bytes: now.len() as u64 };
             let mut attempts = self.client.attempts(format!("read {}", self.stat().path));
-            self.fill_within(&mut attempts, &[range]).await?.copy_to(now);
+            let filling = self.fill_within(&mut attempts, &[range]).await?;
+            copy_to(filling, now);
             start += range.bytes;
             rest = later;
         }
@@ -262,7 +264,7 @@ impl Reader {
         attempts: &mut Attempts,
         ranges: &[ByteRange],
     ) -> Result<Vec<Bytes>, ClientError> {
-        self.fill_within(attempts, ranges).await.map(Filling::finish)
+        self.fill_within(attempts, ranges).await.map(finish)
     }
 
     async fn fill_within(
@@ -270,11 +272,11 @@ impl Reader {
         attempts: &mut Attempts,
         ranges: &[ByteRange],
     ) -> Result<Filling, ClientError> {
-        check(&self.known.read().layout, ranges)?;
+        check_inside(&self.known.read().layout, ranges)?;
         let mut filling = Filling::new(ranges);
         loop {
             let layout = self.locations(attempts).await?;
-            let pieces = match filling.plan(&layout) {
+            let pieces = match plan(&mut filling, &layout) {
                 Ok(pieces) => pieces,
                 Err(ranges) => {
                     let (path, object) = (layout.stat.path.clone(), layout.stat.object);
@@ -283,15 +285,16 @@ impl Reader {
             };
             let shared = &self.client.shared;
             let failures = fetch(shared, &layout, pieces, &mut filling, attempts.deadline).await;
-            let Some(failure) = failures.into_iter().next() else {
-                if filling.is_complete() {
-                    self.client.succeeded(attempts);
-                    return Ok(filling);
-                }
+            let failure = failures.into_iter().next();
+            let failed = failure.as_ref().map(|failure| failure.error.recovery());
+            let Some(recovery) = filling.after(failed) else {
+                self.client.succeeded(attempts);
+                return Ok(filling);
+            };
+            let Some(failure) = failure else {
                 // The layout is older than the length that was promised.
                 shared.locations.forget(layout.stat.object);
-                let (after, why) = (Millis(1), "the layout ends before the range".to_owned());
-                self.client.again(attempts, Refusal::RetryAfter { after, why }.into()).await?;
+                self.client.again(attempts, short(recovery).into()).await?;
                 continue;
             };
             self.again(attempts, failure).await?;
@@ -301,13 +304,13 @@ impl Reader {
     /// Forgets what a failure has proved wrong, and waits until the next attempt.
     async fn again(&self, attempts: &mut Attempts, failure: Failure) -> Result<(), ClientError> {
         let Failure { node, error } = failure;
-        let is_silent = matches!(
-            error,
+        let is_silent = match &error {
             CallError::Unreachable { .. }
-                | CallError::Closed { .. }
-                | CallError::TimedOut { .. }
-                | CallError::Refused(Refusal::WrongNode { .. })
-        );
+            | CallError::Closed { .. }
+            | CallError::TimedOut { .. } => makes_suspect(None),
+            CallError::Refused(refusal) => makes_suspect(Some(refusal)),
+            _ => false,
+        };
         if is_silent {
             self.client.suspect(node);
         }
@@ -343,16 +346,10 @@ impl Reader {
     }
 }
 
-/// Refuses ranges that pass the end.
-fn check(layout: &Layout, ranges: &[ByteRange]) -> Result<(), ClientError> {
-    let end = layout.stat.bytes;
-    for ByteRange { offset, bytes } in ranges {
-        if offset.checked_add(*bytes).is_none_or(|last| last > end) {
-            let (offset, bytes) = (*offset, *bytes);
-            return Err(ClientError::Refused(Refusal::OutOfRange { offset, bytes, end }));
-        }
-    }
-    Ok(())
+/// Returns what a reader waits for whose layout ends before its range.
+fn short(recovery: Recovery) -> Refusal {
+    let after = if let Recovery::RetryAfter(after) = recovery { after } else { Millis(0) };
+    Refusal::RetryAfter { after, why: "the layout ends before the range".to_owned() }
 }
 
 type Ahead = JoinHandle<Result<Bytes, ClientError>>;

@@ -20,6 +20,7 @@ pub mod namenode;
 pub mod notices;
 pub mod placement;
 pub mod preemption;
+pub mod read;
 pub mod rebalance;
 pub mod relocation;
 pub mod reserve;

@@ -636,6 +636,18 @@ mod tests {
     }
 
     #[test]
+    fn recommendation_that_its_source_has_withdrawn_is_not_repeated() {
+        let mut notices = Notices::default();
+        notices.recommend("aws", "rebalance", Some(at(1)));
+        notices.recommend("gcp", "maintenance", Some(at(2)));
+        notices.registered();
+        notices.withdraw("aws");
+        assert_eq!(notices.to_say(at(5)).unwrap().known_at, Some(at(2)));
+        notices.withdraw("gcp");
+        assert_eq!(notices.to_say(at(5)), None);
+    }
+
+    #[test]
     fn refused_notice_is_not_said_for_ever() {
         let mut notices = Notices::default();
         notices.show("webhook", DEADLINE, "spot");

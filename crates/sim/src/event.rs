@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use sanderling_core::catalog::DatanodeOrder;
 use sanderling_core::datanode::{Asked, DamageReport};
 use sanderling_core::notices::Saying;
+use sanderling_core::read::Piece;
 use sanderling_core::relocation::CallId;
 use sanderling_protocol::message::BlockLength;
 use sanderling_protocol::{Instant, NodeId, Request};
@@ -130,7 +131,7 @@ pub(crate) enum WriterCall {
 #[derive(Debug)]
 pub(crate) enum ReaderCall {
     Layout { job: u32 },
-    Bytes { job: u32, place: usize },
+    Bytes { job: u32, piece: Piece },
 }
 
 #[derive(Debug)]

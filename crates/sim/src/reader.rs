@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use sanderling_core::client::Failure;
 use sanderling_core::location_cache::LocationCache;
+use sanderling_core::read::{Filling, Piece};
 use sanderling_core::retry::{Retry, RetryPolicy, Verdict};
-use sanderling_protocol::message::{BlockLocation, Layout};
+use sanderling_protocol::frame::RangeRequest;
+use sanderling_protocol::message::Layout;
+use sanderling_protocol::refusal::{ByteRange, Recovery};
 use sanderling_protocol::{Millis, ObjectId, Path, Refusal, Reply, Request};
 
+use crate::content::Content;
 use crate::event::{Purpose, ReaderCall, Timer};
 use crate::plan::Plan;
 use crate::random::Random;
@@ -35,8 +39,10 @@ pub(crate) struct Job {
     object: Option<ObjectId>,
     range: Option<(u64, u64)>,
     layout: Option<Arc<Layout>>,
-    /// Blocks not read yet, by their place in the layout.
-    left: Vec<usize>,
+    /// What has come of the range.
+    filling: Option<Filling<Content>>,
+    /// Pieces not asked for yet in this attempt.
+    left: Vec<Piece>,
     retry: Retry,
 }
 
@@ -102,6 +108,7 @@ impl World {
             object: None,
             range: None,
             layout: None,
+            filling: None,
             left: Vec::new(),
             retry: Retry::new(RetryPolicy::default(), deadline),
         });
@@ -134,7 +141,7 @@ impl World {
     pub(crate) fn reader_answered(&mut self, number: u8, call: ReaderCall, answer: Option<Answer>) {
         match call {
             ReaderCall::Layout { job } => self.reader_looked_up(number, job, answer),
-            ReaderCall::Bytes { job, place } => self.reader_read(number, job, place, answer),
+            ReaderCall::Bytes { job, piece } => self.reader_read(number, job, piece, answer),
         }
     }
 
@@ -162,7 +169,7 @@ impl World {
         let job_number = job.number;
         job.object = Some(layout.stat.object);
         let end = layout.stat.bytes;
-        if end == 0 || layout.inline.is_some() {
+        if end == 0 || layout.inline.is_some() || layout.stat.kind.is_container() {
             return self.reader_end(number, true);
         }
         let range = *job.range.get_or_insert_with(|| {
@@ -174,16 +181,18 @@ impl World {
             }
         });
         let lost = layout.lost_ranges();
-        let overlaps = |block: &BlockLocation| cut(block, range).is_some();
-        let has_lost = layout.blocks.iter().any(|block| block.home.is_none() && overlaps(block));
-        let places = 0..layout.blocks.len();
-        job.left = places.filter(|place| overlaps(&layout.blocks[*place])).collect();
+        let wanted = ByteRange { offset: range.0, bytes: range.1 };
+        let filling = job.filling.get_or_insert_with(|| Filling::new(&[wanted]));
+        let planned = filling.plan(&layout, |_| unreachable!("inline bytes end the read above"));
         let object = layout.stat.object;
         job.layout = Some(layout);
-        if has_lost {
-            let found = self.checks.bytes.unavailable(object, &lost);
-            self.expect(found);
-            return self.reader_end(number, true);
+        match planned {
+            Ok(pieces) => job.left = pieces,
+            Err(_) => {
+                let found = self.checks.bytes.unavailable(object, &lost);
+                self.expect(found);
+                return self.reader_end(number, true);
+            }
         }
         // The location is used at once, or when it has grown old.
         let micros = if random.permille(700) { 0 } else { random.below(1_500_000) };
@@ -191,35 +200,40 @@ impl World {
     }
 
     fn reader_next(&mut self, number: u8) {
-        let Some(job) = &self.readers[usize::from(number)].job else { return };
-        let Some(place) = job.left.last().copied() else {
-            return self.reader_end(number, true);
+        let Some(job) = &mut self.readers[usize::from(number)].job else { return };
+        let Some(piece) = job.left.pop() else {
+            let left = job.filling.as_ref().and_then(|filling| filling.after(None));
+            return match left {
+                None => self.reader_end(number, true),
+                // The layout ends before the range.
+                Some(recovery) => self.reader_goes_on(number, recovery, None),
+            };
         };
-        let (Some(layout), Some(range)) = (&job.layout, job.range) else { return };
-        let block = &layout.blocks[place];
-        let (offset, bytes) = cut(block, range).expect("only what overlaps is left");
-        let home = block.home.expect("lost blocks end the read");
-        let call = ReaderCall::Bytes { job: job.number, place };
-        let ask = DataAsk::Read { block: block.block, epoch: block.epoch, offset, bytes };
-        let Some(to) = self.place_of(home) else { return self.reader_failed(number, None) };
+        let call = ReaderCall::Bytes { job: job.number, piece };
+        let RangeRequest { block, epoch, offset, length } = piece.range;
+        let ask = DataAsk::Read { block, epoch, offset, bytes: length };
+        let Some(to) = self.place_of(piece.node) else { return self.reader_failed(number, None) };
         let purpose = Purpose::Reader(number, call);
-        self.call(Place::Reader(number), to, Ask::Data(home, ask), CALL_MILLIS, purpose);
+        let ask = Ask::Data(piece.node, ask);
+        self.call(Place::Reader(number), to, ask, CALL_MILLIS, purpose);
     }
 
-    fn reader_read(&mut self, number: u8, job_number: u32, place: usize, answer: Option<Answer>) {
+    fn reader_read(&mut self, number: u8, job_number: u32, piece: Piece, answer: Option<Answer>) {
         let Some(job) = self.reader_job(number, job_number) else { return };
         let (Some(layout), Some(range)) = (&job.layout, job.range) else { return };
-        let (object, block) = (layout.stat.object, layout.blocks[place]);
+        let object = layout.stat.object;
         match data(answer) {
             Some(Ok(DataAnswer::Bytes { content, held })) => {
-                job.left.retain(|left| *left != place);
-                let (offset, bytes) = cut(&block, range).expect("it was asked for");
-                let at = block.offset + u64::from(offset);
-                let found = self.checks.bytes.read(object, at, bytes, &content);
+                let RangeRequest { block, epoch, length, .. } = piece.range;
+                if let Some(filling) = &mut job.filling {
+                    filling.fill(&piece, content.clone());
+                }
+                let at = range.0 + piece.offset as u64;
+                let found = self.checks.bytes.read(object, at, length, &content);
                 self.expect(found);
-                if held > block.epoch {
-                    let (asked, id) = (block.epoch, block.block);
-                    let text = format!("block {id} was asked at epoch {asked} and read at {held}");
+                if held > epoch {
+                    let text =
+                        format!("block {block} was asked at epoch {epoch} and read at {held}");
                     self.violate("read-epoch", text);
                 }
                 self.reader_next(number);
@@ -230,19 +244,24 @@ impl World {
     }
 
     fn reader_failed(&mut self, number: u8, refusal: Option<Refusal>) {
+        let failure = refusal.as_ref().map_or(Failure::NO_ANSWER, Failure::refused);
+        self.reader_goes_on(number, failure.recovery(), refusal.as_ref());
+    }
+
+    /// Forgets the location and looks the object up again, if that may help in time.
+    fn reader_goes_on(&mut self, number: u8, recovery: Recovery, refusal: Option<&Refusal>) {
         let now = self.clock(Place::Reader(number));
         let reader = &mut self.readers[usize::from(number)];
         let Some(job) = &mut reader.job else { return };
         if let Some(object) = job.object {
             reader.cache.forget(object);
         }
-        let failure = refusal.as_ref().map_or(Failure::NO_ANSWER, Failure::refused);
-        match job.retry.failed(now, failure.recovery()) {
+        match job.retry.failed(now, recovery) {
             Verdict::Again { pause, .. } => {
                 self.set_timer(Place::Reader(number), pause.0 * 1000, Timer::Again);
             }
             Verdict::GiveUp | Verdict::TooLate => {
-                self.check_failed_call("read", refusal.as_ref());
+                self.check_failed_call("read", refusal);
                 self.reader_end(number, false);
             }
         }
@@ -261,15 +280,4 @@ impl World {
         let micros = reader.random.below(400_000);
         self.set_timer(Place::Reader(number), micros, Timer::Begin);
     }
-}
-
-/// Returns the part of a block that a range of its object covers: offset in the block and bytes.
-pub(crate) fn cut(block: &BlockLocation, range: (u64, u64)) -> Option<(u32, u32)> {
-    let (from, to) = (range.0, range.0.saturating_add(range.1));
-    let start = block.offset.max(from);
-    let stop = (block.offset + u64::from(block.length)).min(to);
-    if start >= stop {
-        return None;
-    }
-    Some(((start - block.offset) as u32, (stop - start) as u32))
 }

@@ -332,6 +332,8 @@ mod tests {
     }
 
     proptest! {
+        // One case makes hundreds of maps with a place for each span up to id 2^40.
+        #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
         fn it_is_the_sorted_map_and_clones_keep_what_they_saw(steps in steps()) {
             let mut map: IdMap<ObjectId, u32> = IdMap::new();

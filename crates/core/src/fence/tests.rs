@@ -351,8 +351,25 @@ fn wiped_table_is_empty_and_takes_no_write_of_its_past() {
     let (ticket, _) = begin(&mut table, 3, 1);
     assert_eq!(table.wipe(), [b"abc"]);
     assert_eq!((table.blocks(), table.bytes(), table.is_fenced()), (0, 0, false));
-    let (_new, _) = begin(&mut table, 0, 1);
+    // As many writes as before the wipe: the old ticket fits none of them.
+    write(&mut table, 0, b"x").unwrap();
+    let (_new, _) = begin(&mut table, 1, 1);
     assert!(table.wrote(ticket, b"abcd".to_vec()).is_err());
+}
+
+#[test]
+fn adopted_block_is_read_as_it_is_in_the_object_tier() {
+    let mut table = Table::default();
+    assert_eq!(table.adopt(&store(TWO, 3), b"abc".to_vec()), Ok(None));
+    assert_eq!(read(&table, TWO, 3).unwrap(), b"abc");
+    assert_eq!((table.blocks(), table.bytes()), (1, 3));
+    // Told again it is there already; at an earlier epoch it is stale.
+    assert_eq!(table.adopt(&store(TWO, 3), b"xyz".to_vec()), Ok(Some(b"xyz".to_vec())));
+    assert!(matches!(
+        table.adopt(&store(ONE, 3), b"xyz".to_vec()),
+        Err(Refusal::StaleEpoch { .. })
+    ));
+    assert_eq!(read(&table, TWO, 3).unwrap(), b"abc");
 }
 
 #[test]

@@ -2,9 +2,11 @@
 
 use sanderling_protocol::message::{MoveCommit, MoveProposal, MovePurpose};
 use sanderling_protocol::{
-    BlockId, Epoch, EventKind, Millis, NodeId, NodeSelector, Nonce, Order, Policy, Refusal, Reply,
-    Request, Tier,
+    BlockId, ClusterId, Epoch, EventKind, Millis, NodeId, NodeSelector, Nonce, Order, Policy,
+    Refusal, Reply, Request, Tier,
 };
+
+use crate::catalog::CatalogLimits;
 
 use super::{Catalog, MIB, Namenode, NamenodeConfig, Rig, length};
 
@@ -380,4 +382,25 @@ fn nodes_are_found_by_nonce_name_and_address_after_a_snapshot_too() {
     assert_eq!(rig.namenode.catalog().node_policy(second).unwrap().0, Policy::Gone);
     assert!(rig.register_as("a", "e:1", Nonce(104)).is_ok(), "nobody alive has the name");
     assert_ne!(third, second);
+}
+
+#[test]
+fn one_tick_does_no_more_than_its_bound_and_the_next_goes_on() {
+    let mut rig = Rig::with_nodes(1);
+    for name in ["/a", "/b", "/c"] {
+        rig.put(name, 10);
+        rig.ask(Request::SetTtl { path: super::path(name), ttl: Some(Millis(1000)) }).unwrap();
+    }
+    let limits = CatalogLimits { due_per_tick_max: 2, ..CatalogLimits::DEFAULT };
+    let config = NamenodeConfig { limits, ..NamenodeConfig::default() };
+    let image = rig.namenode.catalog().image();
+    rig.namenode = Namenode::restore(config, image, rig.now);
+    let count = |rig: &mut Rig| ["/a", "/b", "/c"].iter().filter(|it| rig.stat(it).is_ok()).count();
+    rig.pass(Millis(1001));
+    assert_eq!(count(&mut rig), 1);
+    rig.pass(Millis(1));
+    assert_eq!(count(&mut rig), 0);
+    // With the bounds of servers the same log is another catalog: there is nothing to replay.
+    rig.log.clear();
+    rig.namenode = Namenode::new(NamenodeConfig::default(), ClusterId(7));
 }
