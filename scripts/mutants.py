@@ -60,6 +60,7 @@ def main() -> int:
     arguments.add_argument("--count", type=int, default=150, help="mutants of the sample")
     arguments.add_argument("--files", nargs="*", default=FILES, help="globs to draw from")
     arguments.add_argument("--first-only", action="store_true", help="own crate's tests only")
+    arguments.add_argument("--part", help="of the sample, as 2/3: where time is short")
     arguments.add_argument("--list", action="store_true", help="print the sample and end")
     options = arguments.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
@@ -67,7 +68,11 @@ def main() -> int:
     everything = mutants(options.files)
     sample = random.Random(seed).sample(everything, min(options.count, len(everything)))
     sample.sort()
-    print(f"sample of {len(sample)} of {len(everything)} mutants, seed {seed}", flush=True)
+    if options.part:
+        part, parts = (int(number) for number in options.part.split("/"))
+        sample = sample[part - 1::parts]
+    part = f", part {options.part}" if options.part else ""
+    print(f"sample of {len(sample)} of {len(everything)} mutants, seed {seed}{part}", flush=True)
     if options.list:
         print("\n".join(sample))
         return 0
