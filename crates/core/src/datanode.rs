@@ -13,7 +13,7 @@ pub mod repeat;
 pub mod report;
 pub mod standing;
 
-pub use damages::{DAMAGE_AGAIN, DamageReport, Damages};
+pub use damages::{DamageReport, Damages};
 pub use known_log::{KnownLog, LostEnd};
 pub use member::{
     Beaten, BlockTotals, CallFailure, Joining, Member, MemberOptions, Registration, Step,

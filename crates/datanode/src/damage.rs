@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use sanderling_core::datanode::{self, DAMAGE_AGAIN};
+use sanderling_core::datanode;
 use sanderling_protocol::order::{Damage, DamagedBlock, HeldBlock};
 use sanderling_protocol::{BlockId, Millis, Refusal, Reply, Request};
 use sanderling_transport::CallError;
@@ -146,10 +146,13 @@ pub(crate) async fn report_damage(node: Arc<Node>, stop: CancellationToken) {
             () = node.store.damages.news.notified() => {}
         }
         while let Err(error) = tell(&node).await {
-            tracing::debug!(%error, "a report of damage was not answered");
+            tracing::debug!(%error, "a report of damage was not acknowledged");
+            let refusal =
+                if let CallError::Refused(refusal) = &error { Some(refusal) } else { None };
+            let pause = node.store.damages.known.lock().pause(refusal);
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = sleep(DAMAGE_AGAIN.into()) => {}
+                () = sleep(pause.into()) => {}
             }
         }
     }

@@ -10,13 +10,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::limits::DAMAGED_PER_REPORT_MAX;
 use sanderling_protocol::order::{Damage, DamagedBlock};
-use sanderling_protocol::{BlockId, Epoch, Millis};
+use sanderling_protocol::refusal::Recovery;
+use sanderling_protocol::{BlockId, Epoch, Millis, Refusal};
 
 use crate::fence::BlockTable;
 
-/// Pause before a report of damage that was not acknowledged is sent again. Chosen, not measured:
-/// half of the default heartbeat period.
-pub const DAMAGE_AGAIN: Millis = Millis(250);
+/// Pause before a report of damage that was not acknowledged is sent again; it doubles with each
+/// further failure. Chosen, not measured: half of the default heartbeat period.
+const PAUSE_MIN: Millis = Millis(250);
+
+/// Longest such pause, unless the namenode asks for more. Chosen, not measured: damage is declared
+/// within seconds after the namenode can be reached again.
+const PAUSE_MAX: Millis = Millis(4000);
 
 /// Most missing blocks that are kept. Further ones are dropped: the next block report finds them
 /// again. As many as one page of expected blocks has (`BLOCKS_PER_PAGE_MAX`); chosen, not measured.
@@ -32,6 +37,8 @@ pub struct Damages {
     /// Number of calls of [`Damages::report_again`].
     round: u64,
     is_under_way: bool,
+    /// Reports since the last acknowledgement that were not acknowledged.
+    failures: u32,
 }
 
 /// One report of damage. Pass it to [`Damages::reported`] with its outcome.
@@ -98,15 +105,29 @@ impl Damages {
     }
 
     /// Handles the outcome of a report. `is_taken` says whether the namenode acknowledged it; if
-    /// not, call [`Self::next`] again after [`DAMAGE_AGAIN`]. An acknowledgement that arrives after
+    /// not, call [`Self::next`] again after [`Self::pause`]. An acknowledgement that arrives after
     /// [`Self::report_again`] counts for nothing: it may be from the namenode process before.
     pub fn reported(&mut self, report: &DamageReport, is_taken: bool) {
         self.is_under_way = false;
+        self.failures = if is_taken { 0 } else { self.failures.saturating_add(1) };
         if is_taken && report.round == self.round {
             for DamagedBlock { block, epoch, .. } in &report.blocks {
                 self.taken.insert((*block, *epoch));
                 self.unheld.remove(&(*block, *epoch));
             }
+        }
+    }
+
+    /// Returns how long to wait before the next report, after one that was not acknowledged:
+    /// 250 ms, twice as long after each further failure up to 4 s, and never less than the refusal
+    /// asks for. `refusal` is `None` if there was no answer.
+    #[must_use]
+    pub fn pause(&self, refusal: Option<&Refusal>) -> Millis {
+        let doublings = self.failures.saturating_sub(1).min(16);
+        let pause = Millis(PAUSE_MIN.0 << doublings).min(PAUSE_MAX);
+        match refusal.map(Refusal::recovery) {
+            Some(Recovery::RetryAfter(asked)) => pause.max(asked),
+            _ => pause,
         }
     }
 }
@@ -149,6 +170,26 @@ mod tests {
         assert_eq!(damages.next(&table), None);
         damages.report_again();
         assert_eq!(damages.next(&table).unwrap().blocks, both[..1], "the table still holds it");
+    }
+
+    #[test]
+    fn reports_to_a_namenode_that_is_away_become_seldom_and_it_may_ask_for_more_time() {
+        let (table, mut damages) = (table(1), Damages::default());
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            let report = damages.next(&table).unwrap();
+            damages.reported(&report, false);
+            pauses.push(damages.pause(None).0);
+        }
+        assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 4000, 4000]);
+        let asked = Refusal::RetryAfter { after: Millis(9000), why: String::new() };
+        assert_eq!(damages.pause(Some(&asked)), Millis(9000));
+        let report = damages.next(&table).unwrap();
+        damages.reported(&report, true);
+        damages.report_again();
+        let report = damages.next(&table).unwrap();
+        damages.reported(&report, false);
+        assert_eq!(damages.pause(None), Millis(250));
     }
 
     #[test]

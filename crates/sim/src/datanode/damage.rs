@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_core::catalog::{Action, Command};
-use sanderling_core::datanode::{DAMAGE_AGAIN, DamageReport};
+use sanderling_core::datanode::{CallFailure, DamageReport};
 use sanderling_core::fence::Stage;
 use sanderling_protocol::order::{Damage, DamagedBlock, HeldBlock};
 use sanderling_protocol::{BlockId, Epoch, Reply, Request};
@@ -116,14 +116,20 @@ impl World {
         report: &DamageReport,
         answer: Option<Answer>,
     ) {
-        let is_taken = matches!(outcome(answer), Ok(Reply::Done));
-        self.datanodes[usize::from(slot)].damages.reported(report, is_taken);
+        let outcome = outcome(answer);
+        let is_taken = matches!(outcome, Ok(Reply::Done));
+        let datanode = &mut self.datanodes[usize::from(slot)];
+        datanode.damages.reported(report, is_taken);
         if is_taken {
             self.datanode_tell_damage(slot);
-        } else if !std::mem::replace(&mut self.datanodes[usize::from(slot)].rot.is_told_again, true)
-        {
-            let micros = DAMAGE_AGAIN.0 * 1000;
-            self.set_timer(Place::Datanode(slot), micros, Timer::Damage);
+        } else if !std::mem::replace(&mut datanode.rot.is_told_again, true) {
+            let refusal = if let Err(CallFailure::Refused(refusal)) = &outcome {
+                Some(refusal)
+            } else {
+                None
+            };
+            let pause = datanode.damages.pause(refusal);
+            self.set_timer(Place::Datanode(slot), pause.0 * 1000, Timer::Damage);
         }
     }
 
