@@ -49,17 +49,6 @@ impl Session {
     }
 }
 
-impl Sequence {
-    fn new(session: Arc<Session>) -> Self {
-        let number = session.sequences.lock().begin();
-        Self { session, number }
-    }
-
-    fn sent(&self, change: Change) -> Request {
-        Request::Once(Box::new(self.session.sequences.lock().once(self.number, change)))
-    }
-}
-
 impl Drop for Sequence {
     fn drop(&mut self) {
         self.session.sequences.lock().end(self.number);
@@ -68,16 +57,15 @@ impl Drop for Sequence {
 
 impl Sending {
     fn new(session: Arc<Session>, change: Change) -> Self {
-        let sequence = Sequence::new(session);
-        let request = sequence.sent(change);
-        Self { sequence, request }
+        let once = Box::new(session.sequences.lock().begin(change));
+        let sequence = Sequence { session, number: once.sequence };
+        Self { sequence, request: Request::Once(once) }
     }
 
     /// Gives the change another sequence, of another number.
     fn renumber(&mut self, session: Arc<Session>) {
-        self.sequence = Sequence::new(session);
         if let Request::Once(once) = &self.request {
-            self.request = self.sequence.sent(once.change.clone());
+            *self = Self::new(session, once.change.clone());
         }
     }
 }

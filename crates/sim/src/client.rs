@@ -43,8 +43,7 @@ impl Sequences {
         if request.repeat() != Repetition::Once {
             return request;
         }
-        let sequence = self.0.begin();
-        Request::Once(Box::new(self.0.once(sequence, Change::new(request))))
+        Request::Once(Box::new(self.0.begin(Change::new(request))))
     }
 
     /// Notes that a request is not sent again.

@@ -31,18 +31,14 @@ impl Sequences {
         self.client
     }
 
-    /// Begins a change and returns its sequence. The caller must call [`Self::end`] whatever comes
-    /// of the change: until then the namenode keeps the answers of all later changes too, at most
-    /// 32,768 of them (`CatalogLimits::answers_per_client_max`).
-    pub fn begin(&mut self) -> u64 {
-        self.last += 1;
-        self.open.insert(self.last);
-        self.last
-    }
-
-    /// Returns the request of one attempt at a change that was begun.
+    /// Begins a change and returns it as it is sent, in every attempt. The caller must call
+    /// [`Self::end`] whatever comes of the change: until then the namenode keeps the answers of all
+    /// later changes too, at most 32,768 of them (`CatalogLimits::answers_per_client_max`).
     #[must_use]
-    pub fn once(&self, sequence: u64, change: Change) -> Once {
+    pub fn begin(&mut self, change: Change) -> Once {
+        self.last += 1;
+        let sequence = self.last;
+        self.open.insert(sequence);
         let settled_below = self.open.first().copied().unwrap_or(sequence);
         Once { client: self.client, sequence, settled_below, change }
     }
@@ -63,18 +59,15 @@ mod tests {
     #[test]
     fn oldest_change_that_has_not_ended_holds_back_what_is_settled() {
         let mut sequences = Sequences::new(ClientId { number: 1, key: Nonce(2) });
-        let sent = |sequences: &Sequences, sequence| {
-            let once = sequences.once(sequence, Change::new(Request::Jobs));
+        let begin = |sequences: &mut Sequences| {
+            let once = sequences.begin(Change::new(Request::Jobs));
             (once.sequence, once.settled_below)
         };
-        let (first, second) = (sequences.begin(), sequences.begin());
-        assert_eq!((sent(&sequences, first), sent(&sequences, second)), ((1, 1), (2, 1)));
-        sequences.end(first);
-        let third = sequences.begin();
-        assert_eq!(sent(&sequences, third), (3, 2));
-        sequences.end(second);
-        sequences.end(third);
-        let fourth = sequences.begin();
-        assert_eq!(sent(&sequences, fourth), (4, 4));
+        assert_eq!((begin(&mut sequences), begin(&mut sequences)), ((1, 1), (2, 1)));
+        sequences.end(1);
+        assert_eq!(begin(&mut sequences), (3, 2));
+        sequences.end(2);
+        sequences.end(3);
+        assert_eq!(begin(&mut sequences), (4, 4));
     }
 }

@@ -38,11 +38,16 @@ pub struct Once {
 ///
 /// It travels as a piece of bytes, so that its fingerprint costs one pass over them, and so that
 /// whoever reads it refuses a change within a change before reading on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Change {
     request: Request,
-    fingerprint: u64,
+    /// Of a change that was read; whoever makes one rarely wants to know.
+    fingerprint: Option<u64>,
 }
+
+/// Bytes of an encoded request that need no memory of their own: any value in the catalog, and a
+/// long path.
+const SHORT_BYTES: usize = 1024;
 
 /// Place of [`Request::Once`] among the requests.
 const ONCE_TAG: u32 = 49;
@@ -50,9 +55,8 @@ const ONCE_TAG: u32 = 49;
 impl Change {
     /// Returns the change that this request makes.
     #[must_use]
-    pub fn new(request: Request) -> Self {
-        let fingerprint = fingerprint(&encoded(&request));
-        Self { request, fingerprint }
+    pub const fn new(request: Request) -> Self {
+        Self { request, fingerprint: None }
     }
 
     /// Returns the request.
@@ -64,18 +68,32 @@ impl Change {
     /// Returns the request, and the number that every copy of it has, and others are unlikely to.
     #[must_use]
     pub fn into_parts(self) -> (Request, u64) {
-        (self.request, self.fingerprint)
+        let fingerprint = self.fingerprint();
+        (self.request, fingerprint)
     }
 
     /// Returns the number that every copy of the request has.
     #[must_use]
-    pub const fn fingerprint(&self) -> u64 {
-        self.fingerprint
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint.unwrap_or_else(|| with_encoded(&self.request, fingerprint))
     }
 }
 
-fn encoded(request: &Request) -> Vec<u8> {
-    postcard::to_stdvec(request).expect("a request can be encoded")
+impl PartialEq for Change {
+    /// The fingerprint follows from the request.
+    fn eq(&self, other: &Self) -> bool {
+        self.request == other.request
+    }
+}
+
+impl Eq for Change {}
+
+fn with_encoded<T>(request: &Request, take: impl FnOnce(&[u8]) -> T) -> T {
+    let mut short = [0; SHORT_BYTES];
+    match postcard::to_slice(request, &mut short) {
+        Ok(bytes) => take(bytes),
+        Err(_) => take(&postcard::to_stdvec(request).expect("a request can be encoded")),
+    }
 }
 
 /// Collisions cost only the client that makes them: it gets the answer to its own other change.
@@ -85,7 +103,7 @@ fn fingerprint(bytes: &[u8]) -> u64 {
 
 impl Serialize for Change {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&encoded(&self.request))
+        with_encoded(&self.request, |bytes| serializer.serialize_bytes(bytes))
     }
 }
 
@@ -112,7 +130,7 @@ impl Visitor<'_> for Encoded {
             Err(error) => return Err(E::custom(error)),
         }
         match postcard::take_from_bytes(bytes) {
-            Ok((request, [])) => Ok(Change { request, fingerprint: fingerprint(bytes) }),
+            Ok((request, [])) => Ok(Change { request, fingerprint: Some(fingerprint(bytes)) }),
             Ok(_) => Err(E::custom("bytes follow the change")),
             Err(error) => Err(E::custom(error)),
         }
