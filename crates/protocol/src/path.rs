@@ -111,11 +111,12 @@ impl Path {
         if rest.is_empty() {
             return Ok(());
         }
-        for (depth, component) in rest.split('/').enumerate() {
+        // Byte by byte: to search a few bytes for a slash by the word takes longer.
+        for (depth, component) in rest.as_bytes().split(|byte| *byte == b'/').enumerate() {
             if component.is_empty() {
                 return bad("a component is empty");
             }
-            if component == "." || component == ".." {
+            if component == b"." || component == b".." {
                 return bad("a component is . or ..");
             }
             if component.len() > NAME_BYTES_MAX {

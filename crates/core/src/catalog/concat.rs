@@ -28,8 +28,8 @@ impl Catalog {
         request.attributes.check()?;
         let parts = self.parts_of(&request.parts)?;
         let (parent, name) = self.parent_for(&request.to, ObjectKind::File, request.parents)?;
-        self.check_condition(request.condition, parent, &name)?;
-        if let Some(existing) = self.container_child(parent, &name)
+        self.check_condition(request.condition, parent, name)?;
+        if let Some(existing) = self.container_child(parent, name)
             && self.objects[&existing].container().is_some()
         {
             return Err(Refusal::IsADirectory { path: request.to.clone() });
@@ -41,11 +41,11 @@ impl Catalog {
                 return Err(Refusal::CrossesJob { from, to });
             }
         }
-        let id = self.insert_joined(request, &parts, parent, &name);
+        let id = self.insert_joined(request, &parts, parent, name);
         for part in parts {
             self.remove_tree(part, orders);
         }
-        self.bind_sealed(id, None, orders)
+        self.bind_sealed(id, None, Some(&request.to), orders)
     }
 
     /// Finds the parts and refuses what cannot be one.

@@ -37,6 +37,8 @@ struct Children {
 struct Sorted {
     runs: Vec<Vec<ObjectId>>,
     length: usize,
+    /// Run of the last insertion that needed a search, and its place there; perhaps out of date.
+    last: (usize, usize),
 }
 
 impl Names {
@@ -182,6 +184,15 @@ impl Sorted {
         (run, at)
     }
 
+    /// Returns the place behind the last insertion, if a name belongs there: of numbered names each
+    /// mostly does, and two looks cost less than a search.
+    fn next_to_last(&self, objects: &Objects, name: &[u8]) -> Option<(usize, usize)> {
+        let (run, at) = self.last;
+        let ids = self.runs.get(run)?;
+        let [before, after] = [ids.get(at)?, ids.get(at + 1)?].map(|id| &objects[id].name);
+        (before.as_bytes() < name && name < after.as_bytes()).then_some((run, at + 1))
+    }
+
     fn after(&self, objects: &Objects, name: &[u8]) -> impl Iterator<Item = ObjectId> {
         let (run, at) = self.place(objects, name, true);
         let rest = self.runs.get(run).map_or(&[][..], |run| &run[at..]);
@@ -201,8 +212,10 @@ impl Sorted {
             }
             return;
         }
-        let (run, at) = self.place(objects, name, false);
+        let next = self.next_to_last(objects, name);
+        let (run, at) = next.unwrap_or_else(|| self.place(objects, name, false));
         self.runs[run].insert(at, id);
+        self.last = (run, at);
         if self.runs[run].len() > RUN_IDS_MAX {
             let upper = self.runs[run].split_off(RUN_IDS_MAX / 2);
             self.runs[run].shrink_to_fit();

@@ -34,7 +34,7 @@ impl Catalog {
             CreateKind::KeyValue => ObjectKind::KeyValue,
         };
         let (parent, name) = self.parent_for(&request.path, kind, request.parents)?;
-        let existing = self.container_child(parent, &name);
+        let existing = self.container_child(parent, name);
         if let Some(existing) = existing {
             let object = &self.objects[&existing];
             let data = object
@@ -47,7 +47,7 @@ impl Catalog {
                 return Err(Refusal::Exists { path: request.path.clone() });
             }
         }
-        self.check_condition(request.condition, parent, &name)?;
+        self.check_condition(request.condition, parent, name)?;
         // A key-value replaces whatever the mode.
         let is_new = request.mode == CreateMode::New && kind == ObjectKind::File;
         if is_new && matches!(request.condition, Some(Condition::Is(_))) {
@@ -69,12 +69,12 @@ impl Catalog {
         }
         let is_new_name = existing.is_none() && kind == ObjectKind::File;
         let is_bound_now = is_new_name && request.mode == CreateMode::New;
-        let id = self.insert_data(request, kind, parent, &name);
+        let id = self.insert_data(request, kind, parent, name);
         if is_bound_now {
-            self.bind(id, parent, &name);
+            self.bind(id, parent, name);
         }
         if let Some(inline) = &request.inline {
-            return self.seal_inline(id, inline, orders);
+            return self.seal_inline(id, inline, &request.path, orders);
         }
         self.grant_lease(id, request.writer, request.condition);
         let blocks = placed.iter().map(|place| self.add_block(id, *place)).collect::<Vec<_>>();
@@ -199,10 +199,10 @@ impl Catalog {
             return Err(Refusal::Exists { path: path.clone() });
         }
         let (parent, name) = self.parent_for(path, kind, parents)?;
-        let id = match self.container_child(parent, &name) {
+        let id = match self.container_child(parent, name) {
             Some(existing) if parents && self.objects[&existing].kind() == kind => existing,
             Some(_) => return Err(Refusal::Exists { path: path.clone() }),
-            None => self.insert_container(parent, &name, kind, is_listed),
+            None => self.insert_container(parent, name, kind, is_listed),
         };
         Ok(Reply::Stat(self.stat_of(id, self.now)?))
     }
@@ -234,19 +234,25 @@ impl Catalog {
 
     /// Returns the container for a new object of that kind and the object's name in it, making
     /// directories on the way if asked to.
-    pub(super) fn parent_for(
+    pub(super) fn parent_for<'a>(
         &mut self,
-        path: &Path,
+        path: &'a Path,
         kind: ObjectKind,
         parents: bool,
-    ) -> Result<(ObjectId, String), Refusal> {
-        let Some(name) = path.name().map(str::to_owned) else {
+    ) -> Result<(ObjectId, &'a str), Refusal> {
+        let mut names = path.components();
+        let Some(name) = names.next_back() else {
             return Err(Refusal::IsADirectory { path: path.clone() });
         };
-        let above = path.parent().expect("a path with a name has a parent");
-        let parent = match self.resolve(&above) {
-            Err(Refusal::NotFound { .. }) if parents => self.make_missing(&above)?,
-            other => other?,
+        let parent = match self.walk(names) {
+            Ok(parent) => parent,
+            Err(at) => {
+                let above = path.parent().expect("a path with a name has a parent");
+                match self.not_found(at, &above) {
+                    Refusal::NotFound { .. } if parents => self.make_missing(&above)?,
+                    refusal => return Err(refusal),
+                }
+            }
         };
         self.check_accepts(parent, kind, path)?;
         Ok((parent, name))
@@ -303,7 +309,7 @@ impl Catalog {
             return Err(Refusal::CrossesJob { from: from.clone(), to: to.clone() });
         }
         self.check_depth(id, to)?;
-        if let Some(existing) = self.container_child(parent, &name) {
+        if let Some(existing) = self.container_child(parent, name) {
             let both_data =
                 self.objects[&existing].data().is_some() && self.objects[&id].data().is_some();
             if !replace || !both_data {
@@ -312,7 +318,7 @@ impl Catalog {
             self.remove_tree(existing, orders);
         }
         self.unbind(id);
-        self.bind(id, parent, &name);
+        self.bind(id, parent, name);
         Ok(Reply::Done)
     }
 

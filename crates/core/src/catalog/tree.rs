@@ -10,17 +10,27 @@ use super::object::{Body, Object, ROOT};
 impl Catalog {
     /// Finds a bound object by its exact name.
     pub(crate) fn resolve(&self, path: &Path) -> Result<ObjectId, Refusal> {
+        self.walk(path.components()).map_err(|at| self.not_found(at, path))
+    }
+
+    /// Walks down from the root. Returns the object, or the last one on the way to it.
+    pub(super) fn walk<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+    ) -> Result<ObjectId, ObjectId> {
         let mut at = ROOT;
-        for name in path.components() {
-            let Some(child) = self.container_child(at, name) else {
-                if self.objects[&at].container().is_none() {
-                    return Err(Refusal::NotADirectory { path: self.path_or_root(at) });
-                }
-                return Err(Refusal::NotFound { path: path.clone() });
-            };
-            at = child;
+        for name in names {
+            at = self.container_child(at, name).ok_or(at)?;
         }
         Ok(at)
+    }
+
+    /// Returns why a path leads to nothing, which ends at an object.
+    pub(super) fn not_found(&self, at: ObjectId, path: &Path) -> Refusal {
+        match self.objects[&at].container() {
+            Some(_) => Refusal::NotFound { path: path.clone() },
+            None => Refusal::NotADirectory { path: self.path_or_root(at) },
+        }
     }
 
     /// Returns the path under which an object is, or will be, named; `None` if it is gone or a

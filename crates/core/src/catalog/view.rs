@@ -29,6 +29,15 @@ impl Catalog {
         Ok(self.stat_named(id, object, path, now))
     }
 
+    /// The same at this time; the way up to the root is spared where the object's path is known.
+    pub(super) fn stat_at(&self, id: ObjectId, path: Option<&Path>) -> Result<ObjectStat, Refusal> {
+        debug_assert!(path.is_none_or(|path| self.path_of(id).as_ref() == Some(path)));
+        match path.zip(self.objects.get(&id)) {
+            Some((path, object)) => Ok(self.stat_named(id, object, path.clone(), self.now)),
+            None => self.stat_of(id, self.now),
+        }
+    }
+
     /// The same of an object whose path is known.
     fn stat_named(&self, id: ObjectId, object: &Object, path: Path, now: Instant) -> ObjectStat {
         let (bytes, lost_bytes) = self.bytes_of(id, object);

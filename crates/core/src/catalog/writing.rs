@@ -165,7 +165,7 @@ impl Catalog {
         self.end_blocks(id, lengths, orders);
         self.close(id, orders);
         self.keep_attributes(id, &kept);
-        self.bind_sealed(id, condition, orders)
+        self.bind_sealed(id, condition, None, orders)
     }
 
     /// Tells whether an object has a block of at least that length; of none has everybody.
@@ -174,11 +174,12 @@ impl Catalog {
         told.length == 0 || block.is_some_and(|block| block.length >= told.length)
     }
 
-    /// Makes a whole small value an object at once.
+    /// Makes a whole small value the object at `path` at once.
     pub(super) fn seal_inline(
         &mut self,
         id: ObjectId,
         inline: &[u8],
+        path: &Path,
         orders: &mut Orders,
     ) -> Result<Reply, Refusal> {
         let bytes = inline.len() as u64;
@@ -189,20 +190,21 @@ impl Catalog {
         data.inline = Some(Box::from(inline));
         data.is_sealed = true;
         // Its condition was looked at in this same step.
-        self.bind_sealed(id, None, orders)
+        self.bind_sealed(id, None, Some(path), orders)
     }
 
     /// Gives a sealed object its name, replacing what had it. Of key-values the last created wins,
-    /// of files the last sealed.
+    /// of files the last sealed. `path` is where the object is, if that is known.
     pub(super) fn bind_sealed(
         &mut self,
         id: ObjectId,
         condition: Option<Condition>,
+        path: Option<&Path>,
         orders: &mut Orders,
     ) -> Result<Reply, Refusal> {
         let object = &self.objects[&id];
         if object.is_bound {
-            return Ok(Reply::Stat(self.stat_of(id, self.now)?));
+            return Ok(Reply::Stat(self.stat_at(id, path)?));
         }
         let (parent, name, kind) = (object.parent, object.name.clone(), object.kind());
         if !self.objects.contains_key(&parent) {
@@ -220,7 +222,7 @@ impl Catalog {
                 return Err(Refusal::IsADirectory { path });
             }
             Some(existing) if kind == ObjectKind::KeyValue && existing > id => {
-                let stat = self.stat_of(id, self.now);
+                let stat = self.stat_at(id, path);
                 self.remove_tree(id, orders);
                 return stat.map(Reply::Stat);
             }
@@ -231,7 +233,7 @@ impl Catalog {
         }
         self.move_to_job(id, self.objects[&parent].job);
         self.bind(id, parent, name.as_str());
-        Ok(Reply::Stat(self.stat_of(id, self.now)?))
+        Ok(Reply::Stat(self.stat_at(id, path)?))
     }
 
     pub(super) fn abort(

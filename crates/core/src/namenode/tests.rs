@@ -184,7 +184,7 @@ impl Rig {
         let request = Request::List {
             path: path(directory),
             after: String::new(),
-            limit: 100,
+            limit: 1000,
             with_attributes: false,
         };
         match self.ask(request).unwrap() {

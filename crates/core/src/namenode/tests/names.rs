@@ -1,5 +1,7 @@
 //! Names: exact, listed in order, moved and removed whole.
 
+use std::collections::BTreeSet;
+
 use sanderling_protocol::message::{Create, CreateKind, CreateMode, ObjectKind};
 use sanderling_protocol::{Millis, Refusal, Reply, Request};
 
@@ -49,6 +51,27 @@ fn names_are_exact_and_listed_in_order() {
     assert!(matches!(rig.create("/d"), Err(Refusal::IsADirectory { .. })));
     assert!(matches!(rig.create("/d/a/x"), Err(Refusal::NotADirectory { .. })));
     assert!(matches!(rig.stat("/d/c"), Err(Refusal::NotFound { .. })));
+}
+
+#[test]
+fn numbered_names_are_listed_in_order_whatever_goes_between_them() {
+    let (mut rig, mut model) = (Rig::with_nodes(1), BTreeSet::new());
+    rig.mkdir("/d", ObjectKind::Directory).unwrap();
+    for number in 0..900_usize {
+        let name = format!("new-{number}");
+        let request = Create { inline: Some(Vec::new()), ..rig.file(&format!("/d/{name}")) };
+        rig.ask(Request::Create(request)).unwrap();
+        model.insert(name);
+        // Sometimes one of the last, at the place of the next insertion, and sometimes any.
+        let back = if number % 2 == 0 { number % 5 } else { number * 31 % (number + 1) };
+        let gone = format!("new-{}", number - back);
+        if number % 3 == 0 && model.remove(&gone) {
+            rig.delete(&format!("/d/{gone}"), false).unwrap();
+        }
+    }
+    let entries = rig.names("/d");
+    assert!(entries.len() > 512, "more than two runs of a list");
+    assert_eq!(entries, Vec::from_iter(model));
 }
 
 #[test]
