@@ -1,5 +1,7 @@
 //! Reading bytes that are compared with what was written.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use sanderling_protocol::Refusal;
 use sanderling_protocol::checksum::{Running, combine, crc32c};
@@ -40,14 +42,24 @@ impl BlockBytes {
         }
         let runs = self.runs().ok_or_else(not_fetched)?;
         let (from, to) = runs.around(offset, end);
-        let [before, slices, after] = self.cut([from, offset, end, to])?;
-        let checksum = computed(&slices);
-        let upto_end = combine(computed(&before), checksum, u64::from(bytes));
-        let all = combine(upto_end, computed(&after), u64::from(to - end));
+        let around = self.raw(from, to - from)?;
+        let [start, stop] = [offset - from, end - from].map(|at| at as usize);
+        let mut running = Running::default();
+        // One pass over all bytes: what is between two prefixes follows from theirs.
+        let prefixes = [0..start, start..stop, stop..(to - from) as usize].map(|range| {
+            part(&around, range).for_each(|(_, bytes)| running.update(bytes));
+            running.value()
+        });
+        let [before, upto_end, all] = prefixes;
         if runs.checksum(from, to) != Some(all) {
             return Err(ReadError::Damaged(Damage::Checksum));
         }
-        Ok(ReadBytes { slices, checksum })
+        let checksum = match before {
+            0 => upto_end,
+            _ => combine(before, 0, u64::from(bytes)) ^ upto_end,
+        };
+        let slices = part(&around, start..stop).map(|(slice, bytes)| slice.slice_ref(bytes));
+        Ok(ReadBytes { slices: slices.collect(), checksum })
     }
 
     /// Reads the start of the block to push it, compared here: a copy of damaged bytes must not
@@ -127,19 +139,17 @@ impl BlockBytes {
             }
         })
     }
+}
 
-    /// Returns three adjacent ranges between four offsets, read at once.
-    fn cut(&self, at: [u32; 4]) -> Result<[Vec<Bytes>; 3], ReadError> {
-        let [from, start, end, to] = at;
-        if let Self::Dram(held) = self {
-            let lend = |from, to| held.lend(from, to - from);
-            return Ok([lend(from, start), lend(start, end), lend(end, to)]);
-        }
-        let all: Bytes = self.raw(from, to - from)?.pop().unwrap_or_default();
-        let part =
-            |start: u32, end: u32| vec![all.slice((start - from) as usize..(end - from) as usize)];
-        Ok([part(from, start), part(start, end), part(end, to)])
-    }
+/// Returns what of adjacent slices lies in a range, with the slice that each piece is of.
+fn part(slices: &[Bytes], range: Range<usize>) -> impl Iterator<Item = (&Bytes, &[u8])> {
+    let mut end = 0;
+    slices.iter().filter_map(move |slice| {
+        let begin = end;
+        end += slice.len();
+        let (from, to) = (range.start.max(begin), range.end.min(end));
+        (from < to).then(|| (slice, &slice[from - begin..to - begin]))
+    })
 }
 
 pub(crate) fn computed(slices: &[Bytes]) -> u32 {
