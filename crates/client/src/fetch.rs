@@ -244,7 +244,7 @@ async fn read_remote(
     patience: Patience,
 ) -> Result<(Ranges, u16), CallError> {
     if let [piece] = batch {
-        let read = read_one_remote(shared, address, node, &piece.range, patience).await;
+        let read = read_one_remote(shared, address, node, &piece.range, patience, 0).await;
         return read.map(|(bytes, flags)| (vec![bytes], flags));
     }
     let mut body = Vec::with_capacity(batch.len() * RangeRequest::BYTES);
@@ -270,7 +270,8 @@ async fn read_remote(
     }
     for (piece, result) in batch.iter().zip(&mut results) {
         if matches!(result, Err(Refusal::ChecksumMismatch { .. })) {
-            let again = read_checked(shared, address, node, &piece.range, patience, IS_COMPLAINT);
+            let again =
+                read_one_remote(shared, address, node, &piece.range, patience, IS_COMPLAINT);
             *result = again.await?.0;
         }
     }
@@ -293,46 +294,37 @@ async fn read_one(
         count(&shared.counters.same_host_read_bytes, bytes as u64);
         return Ok((read, flags));
     }
-    read_one_remote(shared, address, node, range, patience).await
+    read_one_remote(shared, address, node, range, patience, 0).await
 }
 
 /// Reads a range over TCP. Where the bytes do not have their checksum the node is told, who looks
-/// whether they are damaged there.
+/// whether they are damaged there. In one future: what is awaited within others is polled through
+/// all of them, for each page that is read.
 async fn read_one_remote(
     shared: &Shared,
     address: &str,
     node: NodeId,
     range: &RangeRequest,
     patience: Patience,
+    mut flags: u16,
 ) -> Result<(Result<Bytes, Refusal>, u16), CallError> {
-    let read = read_checked(shared, address, node, range, patience, 0).await?;
-    if let (Err(Refusal::ChecksumMismatch { .. }), _) = read {
-        return read_checked(shared, address, node, range, patience, IS_COMPLAINT).await;
-    }
-    Ok(read)
-}
-
-async fn read_checked(
-    shared: &Shared,
-    address: &str,
-    node: NodeId,
-    range: &RangeRequest,
-    patience: Patience,
-    flags: u16,
-) -> Result<(Result<Bytes, Refusal>, u16), CallError> {
-    let mut header = Header::new(Op::Read, 0);
-    header.block = range.block;
-    header.epoch = range.epoch;
-    header.offset = u64::from(range.offset);
-    header.length = range.length;
-    header.flags = flags;
-    match shared.pool.call(address, Some(node), header, vec![], patience).await {
-        Ok(frame) => {
-            let Header { checksum, flags, .. } = frame.header;
-            Ok((checked(shared, range, frame.body, checksum), flags))
+    loop {
+        let mut header = Header::new(Op::Read, 0);
+        header.block = range.block;
+        header.epoch = range.epoch;
+        header.offset = u64::from(range.offset);
+        header.length = range.length;
+        header.flags = flags;
+        let frame = match shared.pool.call(address, Some(node), header, vec![], patience).await {
+            Ok(frame) => frame,
+            Err(CallError::Refused(refusal)) => return Ok((Err(refusal), 0)),
+            Err(error) => return Err(error),
+        };
+        let read = checked(shared, range, frame.body, frame.header.checksum);
+        if flags == IS_COMPLAINT || !matches!(read, Err(Refusal::ChecksumMismatch { .. })) {
+            return Ok((read, frame.header.flags));
         }
-        Err(CallError::Refused(refusal)) => Ok((Err(refusal), 0)),
-        Err(error) => Err(error),
+        flags = IS_COMPLAINT;
     }
 }
 

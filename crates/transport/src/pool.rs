@@ -179,7 +179,14 @@ impl Pool {
         patience: impl Into<Patience>,
     ) -> Result<Frame<Bytes>, CallError> {
         let patience = patience.into();
-        let connection = self.connected(address, node, patience).await?;
+        // Most calls are answered by one connection, and their futures are kept small.
+        let connection = match self.ready(address, node) {
+            Some(connection) => connection,
+            None => self.connection(address, node, patience.soonest(Instant::now())).await?,
+        };
+        if !self.credentials().may_renew() {
+            return connection.call(header, body, patience).await;
+        }
         self.call_on(connection, node, header, body, patience).await
     }
 
