@@ -131,7 +131,8 @@ async fn client_that_does_not_want_it_goes_by_tcp() {
 }
 
 /// Flips a bit in the memory that a datanode of this process has for its blocks, where `bytes` are.
-fn flip(bytes: &[u8]) {
+/// The datanode is the one with so much memory: other tests of this process map and unmap theirs.
+fn flip(memory_bytes: u64, bytes: &[u8]) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mut options = std::fs::OpenOptions::new();
     let memory = options.read(true).write(true).open("/proc/self/mem").unwrap();
@@ -139,7 +140,10 @@ fn flip(bytes: &[u8]) {
     for line in maps.lines().filter(is_written) {
         let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
         let number = |text| u64::from_str_radix(text, 16).unwrap();
-        let mut all = vec![0; (number(end) - number(start)) as usize];
+        if number(end) - number(start) != memory_bytes {
+            continue;
+        }
+        let mut all = vec![0; memory_bytes as usize];
         memory.read_exact_at(&mut all, number(start)).unwrap();
         if let Some(at) = all.windows(bytes.len()).position(|window| window == bytes) {
             let address = number(start) + at as u64;
@@ -154,7 +158,8 @@ async fn damaged_memory_is_neither_leased_nor_copied_and_is_lost_at_once() {
     let mut cluster = Cluster::start(0).await;
     let local = LocalOptions { verified_for: Duration::ZERO, ..LocalOptions::default() };
     let scrub_bytes_per_second = None;
-    let dram_bytes = 64 << 20;
+    // As much as no other test of this process has.
+    let dram_bytes = 72 << 20;
     let options = DatanodeOptions {
         local: Some(local),
         scrub_bytes_per_second,
@@ -166,8 +171,7 @@ async fn damaged_memory_is_neither_leased_nor_copied_and_is_lost_at_once() {
     let first = path("/first");
     client.put(&first, pattern(MIB, 1), &PutOptions::default()).await.unwrap();
     wait_for_leases(&client, &first).await;
-    // A lease of the whole, a copy of whole runs, and a copy of a part of one. The seeds are those
-    // of no other test of this process, whose memory would be damaged instead.
+    // A lease of the whole, a copy of whole runs, and a copy of a part of one.
     for (seed, offset, bytes) in [(72, 0, MIB as u64), (73, 409_600, 4096), (74, 410_000, 100)] {
         let (object, all) = (path(&format!("/damaged-{seed}")), pattern(MIB, seed));
         client.put(&object, all.clone(), &PutOptions::default()).await.unwrap();
@@ -175,7 +179,7 @@ async fn damaged_memory_is_neither_leased_nor_copied_and_is_lost_at_once() {
         let before = client.metrics().same_host_read_bytes;
         assert_eq!(reader.read_range(offset, bytes).await.unwrap().len() as u64, bytes);
         assert_eq!(client.metrics().same_host_read_bytes, before + bytes);
-        flip(&all[410_005..410_040]);
+        flip(dram_bytes, &all[410_005..410_040]);
         let began = Instant::now();
         let lost = reader.read_range(offset, bytes).await;
         assert!(matches!(lost, Err(ClientError::DataUnavailable { .. })), "{seed}: {lost:?}");
