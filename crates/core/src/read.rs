@@ -218,14 +218,14 @@ pub const fn makes_suspect(refusal: Option<&Refusal>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use sanderling_protocol::message::{Attributes, ObjectKind, ObjectStat};
     use sanderling_protocol::{BlockId, Epoch, Instant, ObjectId, Path, StorageClass, Tier};
 
     use super::*;
 
     /// A layout of blocks of those lengths; `None` at the home of a lost one.
-    fn layout(blocks: &[(u32, Option<u32>)]) -> Layout {
+    pub(crate) fn layout(blocks: &[(u32, Option<u32>)]) -> Layout {
         let mut offset = 0;
         let locate = |(index, (length, home)): (usize, &(u32, Option<u32>))| {
             let start = offset;

@@ -186,6 +186,12 @@ mod tests {
         || RebalanceConfig { excess_bytes_min: 1, ..RebalanceConfig::default() };
 
     #[test]
+    fn fleet_without_a_byte_is_even() {
+        let balance = dram(&[loaded(1, 1000, 0), loaded(2, 500, 0)]);
+        assert_eq!((balance.fullest_percent, balance.excess.len()), (100, 0));
+    }
+
+    #[test]
     fn empty_node_lacks_what_the_full_ones_have_too_much() {
         let nodes =
             [loaded(1, 1000, 400), loaded(2, 1000, 400), loaded(3, 1000, 400), loaded(4, 1000, 0)];

@@ -273,10 +273,10 @@ impl Background {
                 }
                 continue;
             }
-            let fits = bytes == 0 || bytes + u64::from(head.length) <= bytes_max;
+            debug_assert!(bytes == 0 || bytes + u64::from(head.length) <= bytes_max);
             let reserve = u64::from(head.reserve_bytes);
             let purpose = MovePurpose::Rebalance;
-            if !fits || !self.fleet.take(purpose, target, tier, reserve, &self.config) {
+            if !self.fleet.take(purpose, target, tier, reserve, &self.config) {
                 break;
             }
             let rank = MoveRank::from(head);

@@ -53,8 +53,17 @@ const fn entries(answer: &Result<Reply, Refusal>) -> usize {
 #[cfg(test)]
 mod tests {
     use sanderling_protocol::BlockId;
+    use sanderling_protocol::message::{Found, Lookups};
 
     use super::*;
+
+    #[test]
+    fn blocks_and_places_of_a_look_up_weigh_both() {
+        let layout = crate::read::tests::layout(&[(10, Some(1)), (10, Some(2)), (10, None)]);
+        assert_eq!(entries(&Ok(Reply::Layout(layout))), 3);
+        let lookups = Lookups { found: vec![Found::nothing(); 2], ..Lookups::default() };
+        assert_eq!(entries(&Ok(Reply::Found(lookups))), 2);
+    }
 
     #[test]
     fn long_answers_are_refused_after_long_answers_and_short_ones_pass() {

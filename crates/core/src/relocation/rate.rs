@@ -78,6 +78,19 @@ mod tests {
     }
 
     #[test]
+    fn slice_that_the_window_begins_in_counts_to_its_end() {
+        let mut rate = Rate::default();
+        let window = Rate::WINDOW / 1000;
+        rate.begin(at(0));
+        rate.record(at(10_000), 4000);
+        rate.record(at(10_000 + window), 0);
+        let per_second = 4000 * 1000 / window;
+        assert_eq!(rate.bytes_per_second(at(10_000 + window)), Some(per_second));
+        rate.record(at(10_100 + window), 0);
+        assert_eq!(rate.bytes_per_second(at(10_100 + window)), Some(0));
+    }
+
+    #[test]
     fn what_is_long_ago_counts_no_more() {
         let mut rate = Rate::default();
         rate.begin(at(0));

@@ -366,6 +366,15 @@ mod tests {
     }
 
     #[test]
+    fn target_that_would_have_to_make_copies_itself_weighs_an_eighth() {
+        let mut target = Target::of(&node(1, 8_000_000), |_| 0);
+        target.headroom_bytes = u64::MAX;
+        let with_headroom = target.weight(Tier::Dram, 1000);
+        target.headroom_bytes = 0;
+        assert_eq!(target.weight(Tier::Dram, 1000) * 8, with_headroom);
+    }
+
+    #[test]
     fn avoided_node_is_chosen_again_after_its_time() {
         let mut targets = targets(&[node(1, 100)]);
         targets.avoid(NodeId(1), Instant(2_000));

@@ -404,3 +404,12 @@ fn one_tick_does_no_more_than_its_bound_and_the_next_goes_on() {
     rig.log.clear();
     rig.namenode = Namenode::new(NamenodeConfig::default(), ClusterId(7));
 }
+
+#[test]
+fn room_is_what_the_nodes_have_that_take_blocks() {
+    let mut rig = Rig::with_nodes(2);
+    assert_eq!(rig.namenode.catalog().room().room_bytes, 128 << 20);
+    let reason = String::new();
+    rig.ask(Request::Decommission { node: NodeId(1).into(), reason }).unwrap();
+    assert_eq!(rig.namenode.catalog().room().room_bytes, 64 << 20);
+}

@@ -258,6 +258,21 @@ fn bytes_acknowledged_by_a_node_that_died_are_reported_when_they_become_known() 
     assert_eq!(rig.used_bytes(), 0);
 }
 
+#[test]
+fn lost_blocks_that_lie_side_by_side_are_told_as_one_range() {
+    let mut rig = Rig::with_nodes(1);
+    let grant = rig.create("/file").unwrap();
+    let (first, object, lease) = (grant.blocks[0].block, grant.object, grant.lease);
+    let ended = vec![length(first, 900)];
+    let request = Request::AddBlocks { object, lease, ended, count: 1, avoid: vec![] };
+    let Reply::Grant(more) = rig.ask(request).unwrap() else { panic!("not a grant") };
+    let lengths = vec![length(more.blocks[0].block, 100)];
+    rig.ask(Request::Publish { object, lease, lengths }).unwrap();
+    kill(&mut rig, grant.blocks[0].node);
+    let flush = Request::Publish { object, lease, lengths: vec![] };
+    assert_eq!(rig.ask(flush).unwrap_err(), lost("/file", object, 0, 1000));
+}
+
 fn lost(name: &str, object: ObjectId, offset: u64, bytes: u64) -> Refusal {
     let ranges = vec![ByteRange { offset, bytes }];
     Refusal::DataUnavailable { path: path(name), object, ranges }

@@ -134,6 +134,31 @@ fn commit_refused_because_its_target_drains_is_planned_again_at_once() {
 }
 
 #[test]
+fn commit_without_an_answer_is_asked_about_longer_than_any_other_call() {
+    let mut world = World::new(blocks(1, 1000), vec![node(1, 1 << 30)]);
+    world.view();
+    for _ in 0..3 {
+        let output = world.poll().unwrap();
+        let answer = world.answer(output);
+        world.relocator.handle(world.now, answer);
+    }
+    let mut commits = 0;
+    while commits <= RelocatorConfig::default().tries_max {
+        match world.poll() {
+            Some(Output::Commit { call, .. }) => {
+                commits += 1;
+                world.relocator.handle(world.now, Input::Committed { call, epochs: None });
+            }
+            Some(other) => panic!("{other:?} after {commits} commits without an answer"),
+            None => {
+                world.now = world.relocator.deadline().expect("it is tried again");
+                world.relocator.handle_deadline(world.now);
+            }
+        }
+    }
+}
+
+#[test]
 fn drains_share_the_targets_that_there_are() {
     let mut relocator = Relocator::new(RelocatorConfig::default());
     let now = Instant(1_000_000);
