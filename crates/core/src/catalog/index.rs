@@ -12,7 +12,7 @@ use sanderling_protocol::ObjectId;
 const SHARDS: usize = 1024;
 
 /// Bits of an id. At 300,000 objects a second they last seven years. A million starts of a namenode
-/// that is never away take less than all of them ([`SKIP_MIN`](super::history::SKIP_MIN) each).
+/// that is never away take less than all of them (`SKIP_MIN` of `history` each).
 pub(crate) const ID_BITS: u32 = 46;
 
 /// Bits of the hash that are kept.
