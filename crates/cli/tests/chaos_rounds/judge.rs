@@ -147,7 +147,13 @@ async fn judge_name(
 ) -> Result<Option<Instant>, Violation> {
     let mut looks = 0;
     let seen = loop {
-        let seen = look(&world.admin, name).await.map_err(|error| {
+        let mut looked = look(&world.admin, name).await;
+        if matches!(looked, Err(ClientError::TimedOut { .. })) {
+            // After a restart a missing block is believed when all nodes had time to report: as
+            // long as a call may take.
+            looked = look(&world.admin, name).await;
+        }
+        let seen = looked.map_err(|error| {
             Violation::new(Promise::Settles, format!("{name} cannot be read at rest: {error}"))
         })?;
         let Seen::Holds { object, lost, .. } = &seen else { break seen };

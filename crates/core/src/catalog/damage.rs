@@ -109,13 +109,14 @@ impl Catalog {
     /// Refuses reports of missing blocks while the nodes report what they hold after a start.
     ///
     /// # Errors
-    /// [`Refusal::RetryAfter`].
+    /// [`Refusal::RetryAfter`], until the nodes have had their time, and for a second at most.
     pub(crate) fn believes(&self, now: Instant, reported: &[DamagedBlock]) -> Result<(), Refusal> {
-        if !self.is_settling(now) || reported.iter().all(|it| it.damage != Damage::Missing) {
+        let Some(left) = self.settles_in(now) else { return Ok(()) };
+        if reported.iter().all(|it| it.damage != Damage::Missing) {
             return Ok(());
         }
         let why = "the nodes still report what they hold".to_owned();
-        Err(Refusal::RetryAfter { after: Millis(1000), why })
+        Err(Refusal::RetryAfter { after: left.clamp(Millis(1), Millis(1000)), why })
     }
 
     /// Returns one page of the blocks that a node must hold: those of which bytes are published,

@@ -337,11 +337,12 @@ impl Catalog {
         home
     }
 
-    /// Tells whether nodes may still have to say what a lost end of the log has made of blocks: a
-    /// home that lacks a block is not believed before.
-    pub(crate) fn is_settling(&self, now: Instant) -> bool {
+    /// Returns for how long nodes may still have to say what a lost end of the log has made of
+    /// blocks; `None` when that is over. A home that lacks a block is not believed before.
+    pub(crate) fn settles_in(&self, now: Instant) -> Option<Millis> {
         let is_restart = self.history.starts.len() > 1;
-        is_restart && self.served_at(now) < self.service.resumed_at + SETTLE
+        let (now, end) = (self.served_at(now), self.service.resumed_at + SETTLE);
+        (is_restart && now < end).then(|| now.until(end))
     }
 
     /// Counts blocks of a lost end of the log as lost, and lets the node drop them.

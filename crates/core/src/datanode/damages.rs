@@ -23,6 +23,9 @@ const PAUSE_MIN: Millis = Millis(250);
 /// within seconds after the namenode can be reached again.
 const PAUSE_MAX: Millis = Millis(4000);
 
+/// Shortest pause that is taken from a refusal: one that asks for none is not obeyed.
+const ASKED_MIN: Millis = Millis(10);
+
 /// Most missing blocks that are kept. Further ones are dropped: the next block report finds them
 /// again. As many as one page of expected blocks has (`BLOCKS_PER_PAGE_MAX`); chosen, not measured.
 const UNHELD_MAX: usize = 4096;
@@ -118,17 +121,16 @@ impl Damages {
         }
     }
 
-    /// Returns how long to wait before the next report, after one that was not acknowledged:
-    /// 250 ms, twice as long after each further failure up to 4 s, and never less than the refusal
-    /// asks for. `refusal` is `None` if there was no answer.
+    /// Returns how long to wait before the next report, after one that was not acknowledged: as
+    /// long as the refusal asks for, else 250 ms, twice as long after each further failure up to
+    /// 4 s. `refusal` is `None` if there was no answer.
     #[must_use]
     pub fn pause(&self, refusal: Option<&Refusal>) -> Millis {
-        let doublings = self.failures.saturating_sub(1).min(16);
-        let pause = Millis(PAUSE_MIN.0 << doublings).min(PAUSE_MAX);
-        match refusal.map(Refusal::recovery) {
-            Some(Recovery::RetryAfter(asked)) => pause.max(asked),
-            _ => pause,
+        if let Some(Recovery::RetryAfter(asked)) = refusal.map(Refusal::recovery) {
+            return asked.max(ASKED_MIN);
         }
+        let doublings = self.failures.saturating_sub(1).min(16);
+        Millis(PAUSE_MIN.0 << doublings).min(PAUSE_MAX)
     }
 }
 
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_to_a_namenode_that_is_away_become_seldom_and_it_may_ask_for_more_time() {
+    fn reports_to_a_namenode_that_is_away_become_seldom_and_one_that_answers_says_when() {
         let (table, mut damages) = (table(1), Damages::default());
         let mut pauses = Vec::new();
         for _ in 0..7 {
@@ -182,8 +184,9 @@ mod tests {
             pauses.push(damages.pause(None).0);
         }
         assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 4000, 4000]);
-        let asked = Refusal::RetryAfter { after: Millis(9000), why: String::new() };
-        assert_eq!(damages.pause(Some(&asked)), Millis(9000));
+        // A namenode that answers knows best.
+        let asked = Refusal::RetryAfter { after: Millis(30), why: String::new() };
+        assert_eq!(damages.pause(Some(&asked)), Millis(30));
         let report = damages.next(&table).unwrap();
         damages.reported(&report, true);
         damages.report_again();
