@@ -236,6 +236,11 @@ impl Client {
                     (Verdict::Again { pause, refresh: false }, as_other_client)
                 }
                 Next::GiveUp => (Verdict::GiveUp, false),
+                // What refused the last attempt is no outcome of an earlier one.
+                Next::TooLate if change.is_in_doubt() => {
+                    let last = attempts.said(error);
+                    return Err(self.timed_out(attempts, &last));
+                }
                 Next::TooLate => (Verdict::TooLate, false),
             };
             self.follow(attempts, verdict, error).await?;
@@ -310,18 +315,22 @@ impl Client {
                 count(&self.shared.counters.failed, 1);
                 Err(ClientError::from_call(&attempts.what.to_string(), error))
             }
-            Verdict::TooLate => {
-                count(&self.shared.counters.failed, 1);
-                let (what, waited) = (attempts.what.to_string(), attempts.began.elapsed());
-                Err(match error {
-                    // The reason is known and will not change by waiting longer.
-                    CallError::Refused(refusal @ Refusal::SecondWriter { .. }) => {
-                        ClientError::Refused(refusal)
-                    }
-                    error => ClientError::TimedOut { what, waited, last: error.to_string() },
-                })
-            }
+            Verdict::TooLate => match error {
+                // The reason is known and will not change by waiting longer.
+                CallError::Refused(refusal @ Refusal::SecondWriter { .. }) => {
+                    count(&self.shared.counters.failed, 1);
+                    Err(ClientError::Refused(refusal))
+                }
+                error => Err(self.timed_out(attempts, &error)),
+            },
         }
+    }
+
+    /// Returns the error of a call whose deadline came before its outcome.
+    fn timed_out(&self, attempts: &Attempts, last: &CallError) -> ClientError {
+        count(&self.shared.counters.failed, 1);
+        let (what, waited) = (attempts.what.to_string(), attempts.began.elapsed());
+        ClientError::TimedOut { what, waited, last: last.to_string() }
     }
 
     pub(crate) fn succeeded(&self, attempts: &mut Attempts) {

@@ -268,6 +268,7 @@ fn unwritten(error: &AppendError) -> Unwritten {
     let why = error.to_string();
     match error {
         AppendError::Behind(_) => Unwritten::Behind(why),
-        AppendError::Refused(_) | AppendError::Failed(_) => Unwritten::Refused(why),
+        AppendError::Refused(_) => Unwritten::Refused(why),
+        AppendError::Failed(_) => Unwritten::Unknown(why),
     }
 }

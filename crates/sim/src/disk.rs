@@ -133,7 +133,7 @@ impl Disk {
             self.ends = Some(failed);
         }
         let refused = if self.ends.is_some() {
-            Some(Unwritten::Refused("a sync has failed".to_owned()))
+            Some(Unwritten::Unknown("a sync has failed".to_owned()))
         } else if now < self.full_until {
             Some(Unwritten::Refused("the disk is full".to_owned()))
         } else {

@@ -352,10 +352,13 @@ impl Catalog {
         held: &[HeldBlock],
         orders: &mut Orders,
     ) -> Result<Reply, Refusal> {
-        let is_ahead = |held: &&HeldBlock| self.is_ahead(node, held);
-        let ahead: Vec<HeldBlock> = held.iter().filter(is_ahead).copied().collect();
-        let homes: BTreeSet<NodeId> =
-            ahead.iter().filter_map(|it| self.take_ahead(node, it, orders)).collect();
+        let mut homes = BTreeSet::new();
+        for held in held {
+            // A page may name a block twice: the second time it is not ahead any more.
+            if self.is_ahead(node, held) {
+                homes.extend(self.take_ahead(node, held, orders));
+            }
+        }
         // What was moved off a node that leaves is saved there already.
         homes.into_iter().for_each(|home| self.promote_copies(home, orders));
         let answer = self.unwanted(node, held)?;

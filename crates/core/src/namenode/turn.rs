@@ -46,9 +46,13 @@ pub enum Origin {
 pub enum Unwritten {
     /// The disk is too far behind: callers are refused with [`Refusal::RetryAfter`] and try again.
     Behind(String),
-    /// The disk is full, or the journal has failed: callers are refused with
-    /// [`Refusal::JournalFull`], which an operator must mend.
+    /// Nothing was written, and an operator must mend why, as a full disk: callers are refused
+    /// with [`Refusal::JournalFull`].
     Refused(String),
+    /// The journal has failed, and it is not known what of the round is on the disk. The process
+    /// ends, and the next may find the round there: callers are refused with
+    /// [`Refusal::RetryAfter`], and the next process answers the repeat.
+    Unknown(String),
 }
 
 /// The decisions that a turn needs. [`Namenode`] makes them; the simulator wraps it to put its
@@ -328,7 +332,7 @@ impl Turn {
 }
 
 impl Unwritten {
-    /// Pause after which callers try again while the disk is behind. Chosen, not measured: the
+    /// Pause after which callers try again while the disk is behind, or at the next process. Chosen, not measured: the
     /// journal's thread begins a sync 200 ms after a change.
     const BEHIND_PAUSE: Millis = Millis(200);
 
@@ -336,7 +340,9 @@ impl Unwritten {
     #[must_use]
     pub fn refusal(&self) -> Refusal {
         match self.clone() {
-            Self::Behind(why) => Refusal::RetryAfter { after: Self::BEHIND_PAUSE, why },
+            Self::Behind(why) | Self::Unknown(why) => {
+                Refusal::RetryAfter { after: Self::BEHIND_PAUSE, why }
+            }
             Self::Refused(why) => Refusal::JournalFull { why },
         }
     }

@@ -311,8 +311,11 @@ fn copy_gives_way_to_what_a_lost_log_end_had_made_later_elsewhere() {
     rig.start_again(Millis(10), 2);
     // The lost end had dropped the copy and moved the block; the copy's node has nothing any more.
     let held = HeldBlock { block, epoch: Epoch(4), length: 1000, tier: Tier::Dram };
-    let report = Request::BlockReport { node: third, blocks: vec![held] };
+    let report = Request::BlockReport { node: third, blocks: vec![held, held] };
+    rig.orders.clear();
     assert_eq!(rig.ask(report.clone()), Ok(Reply::Drop { blocks: vec![] }));
+    let spares_it = rig.orders.iter().all(|order| order.node != third);
+    assert!(spares_it, "a page that names a block twice: {:?}", rig.orders);
     assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks: vec![] }));
     rig.pass(Millis(10_001));
     rig.ask(missing(&rig, home, block)).unwrap();
