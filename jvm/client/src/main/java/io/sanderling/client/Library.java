@@ -1,8 +1,9 @@
 package io.sanderling.client;
 
-import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
 import java.io.IOException;
-import java.io.InputStream;
+import java.net.URL;
+import java.net.URLConnection;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
@@ -185,18 +186,21 @@ final class Library {
         }
     }
 
+    /** Reads a resource into one array of its size: a small heap has no room for copies of it. */
     private static byte[] resource(String name) {
-        try (InputStream stream = Library.class.getResourceAsStream(name)) {
-            if (stream == null) {
-                return null;
+        URL url = Library.class.getResource(name);
+        if (url == null) {
+            return null;
+        }
+        try {
+            URLConnection connection = url.openConnection();
+            connection.setUseCaches(false);
+            try (DataInputStream stream = new DataInputStream(connection.getInputStream())) {
+                byte[] bytes = new byte[connection.getContentLength()];
+                stream.readFully(bytes);
+                return bytes;
             }
-            ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-            byte[] piece = new byte[1 << 16];
-            for (int count = stream.read(piece); count >= 0; count = stream.read(piece)) {
-                bytes.write(piece, 0, count);
-            }
-            return bytes.toByteArray();
-        } catch (IOException error) {
+        } catch (IOException | NegativeArraySizeException error) {
             return null;
         }
     }
