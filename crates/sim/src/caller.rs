@@ -320,6 +320,9 @@ fn outcome_of(call: &Call, answer: Option<Result<Reply, Refusal>>) -> Outcome {
     };
     match (call, answer) {
         (_, None | Some(Err(Refusal::OutcomeUnknown { .. }))) => Outcome::Unknown,
+        // The log has not decided it, and the network may deliver the same message once more, as no
+        // connection of the servers does: then there may be room.
+        (_, Some(Err(Refusal::JournalFull { .. }))) => Outcome::Unknown,
         (Call::Read { at }, Some(Err(Refusal::NotFound { .. }))) => at_one(at, None),
         (Call::List, Some(Err(Refusal::NotFound { .. }))) => Outcome::Saw([None; NAMES]),
         // A repeat was answered when the lease had ended: the name was taken before.
