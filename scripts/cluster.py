@@ -44,6 +44,18 @@ def until(what: str, condition: Callable[[], Any], seconds: float = SOON_SECONDS
     return value
 
 
+def stands_still(pid: int) -> bool:
+    """Tells whether every thread of a process is stopped: the signal takes its time."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            state = (task / "stat").read_text().rpartition(") ")[2]
+        except FileNotFoundError:
+            continue
+        if not state.startswith("T"):
+            return False
+    return True
+
+
 class Cluster:
     """A namenode and datanodes named n0, n1, ...; all end with `stop`, or with this process."""
 
@@ -118,8 +130,10 @@ class Cluster:
         process.wait()
 
     def pause(self, name: str) -> None:
-        """Stops a server without ending it."""
-        self.processes[name].send_signal(signal.SIGSTOP)
+        """Stops a server without ending it, and waits until no thread of it runs any more."""
+        process = self.processes[name]
+        process.send_signal(signal.SIGSTOP)
+        until(f"{name} stands still", lambda: stands_still(process.pid))
 
     def resume(self, name: str) -> None:
         """Lets a server that was stopped go on."""
