@@ -332,8 +332,8 @@ impl Turn {
 }
 
 impl Unwritten {
-    /// Pause after which callers try again while the disk is behind, or at the next process. Chosen, not measured: the
-    /// journal's thread begins a sync 200 ms after a change.
+    /// Pause after which callers try again while the disk is behind, or at the next process.
+    /// Chosen, not measured: the journal's thread begins a sync 200 ms after a change.
     const BEHIND_PAUSE: Millis = Millis(200);
 
     /// Returns the refusal for the callers of a round that was not written.
