@@ -209,3 +209,15 @@ fn node_is_told_page_by_page_what_it_must_hold() {
     let forged = rig.ask(Request::ExpectedBlocks { node: to, nonce, after, limit });
     assert_eq!(forged, Err(Refusal::NodeGone { node: to }));
 }
+
+#[test]
+fn block_without_published_bytes_is_open_and_expected_of_nobody() {
+    let mut rig = Rig::with_nodes(1);
+    rig.create("/open").unwrap();
+    assert!(rig.namenode.catalog().fsck().open_blocks > 0);
+    let node = NodeId(1);
+    let nonce = rig.namenode.catalog().node_nonce(node).unwrap();
+    let request = Request::ExpectedBlocks { node, nonce, after: BlockId(0), limit: 8 };
+    let expected = Reply::Expected { blocks: vec![], is_more: false };
+    assert_eq!(rig.ask(request), Ok(expected));
+}
