@@ -331,6 +331,32 @@ async fn full_fleet_refuses_or_lets_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn writer_that_waits_for_room_asks_for_no_more_than_it_needs() {
+    let cluster = Cluster::start_with(1, 8 << 20).await;
+    let client = cluster.client().await;
+    let class = "dram:wait".parse().unwrap();
+    let options = PutOptions { class, ..PutOptions::default() };
+    client.put(&path("/other"), pattern(4 * MIB, 1), &options).await.unwrap();
+    // It does not say how long it will be, and the last of its bytes just fit.
+    let mut writer = client.create(&path("/file"), &options).await.unwrap();
+    writer.write(&pattern(4 * MIB, 2)).await.unwrap();
+    writer.close().await.unwrap();
+    assert!(client.get(&path("/file")).await.unwrap() == pattern(4 * MIB, 2));
+    client.delete(&path("/other"), false).await.unwrap();
+    let request = RegisterJob {
+        path: path("/job"),
+        lease: Millis(60_000),
+        quota_bytes: Some(4 << 20),
+        hints: JobHints::default(),
+    };
+    let job = client.run_job(request).await.unwrap();
+    let mut writer = client.create(&path("/job/file"), &PutOptions::default()).await.unwrap();
+    writer.write(&pattern(4 * MIB, 3)).await.unwrap();
+    writer.close().await.unwrap();
+    job.end().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn deletion_while_being_read_gives_whole_bytes_or_says_so() {
     let cluster = Cluster::start(3).await;
     let client = cluster.client().await;

@@ -201,19 +201,21 @@ impl<R: Fn(NodeId, Tier) -> Room> Places<'_, R> {
     }
 }
 
-/// Chooses homes for blocks of these sizes. `room` tells the free bytes and the size of a node's
-/// tier. Cost of one block: a few draws, unless most nodes have no room for it or are not wanted;
-/// then all are looked at.
+/// Chooses homes for blocks of these sizes, for `least` of them at least: it stops in front of the
+/// first that finds no room. `room` tells the free bytes and the size of a node's tier. Cost of one
+/// block: a few draws, unless most nodes have no room for it or are not wanted; then all are looked
+/// at.
 ///
 /// # Errors
-/// [`Refusal::Full`] when the class allows no tier with room; [`Refusal::RetryAfter`] when it says
-/// to wait, or when there is no node at all.
+/// If fewer than `least` find room: [`Refusal::Full`] when the class allows no tier with room;
+/// [`Refusal::RetryAfter`] when it says to wait, or when there is no node at all.
 pub fn place(
     draw: &mut Draw,
     candidates: &Candidates,
     room: impl Fn(NodeId, Tier) -> (u64, u64),
     wish: &Wish<'_>,
     sizes: &[u32],
+    least: usize,
 ) -> Result<Vec<Placement>, Refusal> {
     if candidates.is_empty() && !sizes.is_empty() {
         let why = "no datanode takes blocks".to_owned();
@@ -224,6 +226,9 @@ pub fn place(
     for bytes_max in sizes {
         let bytes = u64::from(allocated_bytes(*bytes_max));
         let Some((index, tier)) = choose(draw, &places, wish, bytes) else {
+            if placed.len() >= least {
+                break;
+            }
             return Err(no_room(wish.class, bytes));
         };
         debug_assert!(places.room(index, tier).0 >= bytes, "a block is placed where it fits");
@@ -231,7 +236,7 @@ pub fn place(
         let node = candidates.all[index].node;
         placed.push(Placement { node, tier, bytes_max: *bytes_max });
     }
-    debug_assert_eq!(placed.len(), sizes.len(), "each block has a place, or none has");
+    debug_assert!(placed.len() >= least.min(sizes.len()), "so many blocks have a place, or none");
     Ok(placed)
 }
 

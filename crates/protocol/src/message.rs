@@ -70,7 +70,8 @@ pub enum Request {
         /// Final lengths of blocks, in the object's order, that are written no further. A block
         /// that was reserved, never written and is not wanted has length 0 and goes back.
         ended: Vec<BlockLength>,
-        /// Blocks wanted.
+        /// Blocks wanted. The grant has fewer, but one at least, where the room or the job's quota
+        /// ends before.
         count: u32,
         /// Nodes that refused or could not be reached, not to be chosen if there are others.
         avoid: Vec<NodeId>,

@@ -127,6 +127,8 @@ variants! {
         "neither heartbeats nor answered probes count: nodes that are there are declared dead";
     OldFormatMisread, "old-format-misread", "replay",
         "snapshots are completed as if they were of the format before, without what is new";
+    LengthsToldAlone, "lengths-told-alone", "bytes",
+        "writers are told that lengths are in the log by an answer that has no new block";
 }
 
 impl Broken {

@@ -134,6 +134,12 @@ impl World {
             // As if no answer was ever found under its sequence.
             once.sequence += (self.namenode.commands() + 1) << 32;
         }
+        if self.is_broken(Broken::LengthsToldAlone)
+            && let Action::AddBlocks { ended, placed, .. } = command.action.inner_mut()
+            && !ended.is_empty()
+        {
+            placed.clear();
+        }
         if let Action::Reserve { moves, .. } = &command.action {
             let tiers = moves.iter().map(|one| ((one.block, one.to), one.tier));
             self.namenode.mistakes.tiers.extend(tiers);

@@ -318,7 +318,7 @@ impl World {
         let want = job.machine.want();
         let call = WriterCall::Add { job: job.number, ended: want.ended.clone() };
         let (object, lease) = (job.object, job.lease);
-        let count = if job.window > 2 { 2 } else { 1 };
+        let count = u32::try_from(job.window).expect("a window is small");
         let (ended, avoid) = (want.ended, want.avoid);
         self.writer_call(number, Request::AddBlocks { object, lease, ended, count, avoid }, call);
     }

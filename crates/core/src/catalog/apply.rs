@@ -134,6 +134,7 @@ impl Catalog {
             | Action::MakeDirectory { .. }
             | Action::Append { .. }
             | Action::AddBlocks { .. }
+            | Action::EndBlocks { .. }
             | Action::Publish { .. }
             | Action::Seal { .. }
             | Action::Abort { .. }
@@ -181,6 +182,9 @@ impl Catalog {
             Action::Append { path, writer, placed } => self.append(path, *writer, placed),
             Action::AddBlocks { object, lease, ended, placed } => {
                 self.add_blocks(*object, *lease, ended, placed, orders)
+            }
+            Action::EndBlocks { object, lease, ended } => {
+                Err(self.end_for_room(*object, *lease, ended, orders))
             }
             Action::Publish { object, lease, lengths } => self.publish(*object, *lease, lengths),
             Action::Seal { object, lease, lengths, attributes } => {

@@ -14,7 +14,7 @@ use super::members::Node;
 const ROOM_MADE_SHARE: u64 = 25;
 
 /// When a writer asks again for whom copies were dropped: their datanodes are told meanwhile.
-const ROOM_IS_MADE: Millis = Millis(10);
+pub(super) const ROOM_IS_MADE: Millis = Millis(10);
 
 /// What takes room that others need more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Jobs: owners of subtrees with a lifetime.
 
-use sanderling_protocol::limits::TEXT_BYTES_MAX;
-use sanderling_protocol::message::{JobHints, JobInfo, ObjectKind, RegisterJob};
+use sanderling_protocol::limits::{BLOCK_BYTES_MAX, TEXT_BYTES_MAX};
+use sanderling_protocol::message::{BlockLength, JobHints, JobInfo, ObjectKind, RegisterJob};
 use sanderling_protocol::{EventKind, Instant, JobId, Millis, ObjectId, Refusal, Reply};
 use serde::{Deserialize, Serialize};
 
@@ -120,6 +120,17 @@ impl Catalog {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns how many more whole blocks an object may have within the quota of its job, once its
+    /// blocks have ended with these lengths and given back what they do not use.
+    pub(crate) fn blocks_within_quota(&self, id: ObjectId, ended: &[BlockLength]) -> u64 {
+        let job = self.objects.get(&id).and_then(|object| object.job);
+        let Some(job) = job.and_then(|job| self.jobs.get(&job)) else { return u64::MAX };
+        let Some(quota) = job.quota_bytes else { return u64::MAX };
+        let unused = ended.iter().map(|it| self.unused_bytes(it)).fold(0, u64::saturating_add);
+        let used = job.used_bytes.saturating_sub(unused);
+        quota.saturating_sub(used) / u64::from(BLOCK_BYTES_MAX)
     }
 
     pub(super) fn job_info(&self, id: JobId, now: Instant) -> Option<JobInfo> {

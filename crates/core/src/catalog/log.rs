@@ -263,6 +263,13 @@ pub enum Action {
         node: NodeId,
         blocks: Vec<DamagedBlock>,
     },
+    /// Ends blocks of a writer who asks for more where there is no room: what they give back may be
+    /// what is missing. The writer is refused and asks again.
+    EndBlocks {
+        object: ObjectId,
+        lease: LeaseId,
+        ended: Vec<BlockLength>,
+    },
 }
 
 impl Action {

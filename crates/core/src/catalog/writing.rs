@@ -15,6 +15,7 @@ use sanderling_protocol::{
 
 use super::Catalog;
 use super::block_map::{BlockState, Orders, allocated_bytes};
+use super::copies::ROOM_IS_MADE;
 use super::due::Due;
 use super::log::Placement;
 use super::object::Lease;
@@ -116,6 +117,41 @@ impl Catalog {
         self.check_quota(self.objects[&id].job, reserved_bytes(placed))?;
         let blocks: Vec<BlockId> = placed.iter().map(|place| self.add_block(id, *place)).collect();
         Ok(Reply::Grant(self.grant(id, &blocks)))
+    }
+
+    /// Tells whether a writer's blocks would give room back if they ended with these lengths.
+    pub(crate) fn gives_back(&self, id: ObjectId, lease: LeaseId, ended: &[BlockLength]) -> bool {
+        let data = self.objects.get(&id).and_then(|object| object.data());
+        let held = data.and_then(|data| data.lease.as_ref());
+        held.is_some_and(|held| held.id == lease && !held.is_recovering)
+            && self.check_lengths(id, ended).is_ok()
+            && ended.iter().any(|it| self.unused_bytes(it) > 0)
+    }
+
+    /// Returns the bytes that a block gives back if it ends with this length.
+    pub(super) fn unused_bytes(&self, ended: &BlockLength) -> u64 {
+        let Some(block) = self.blocks.get(&ended.block).filter(|block| !block.is_lost()) else {
+            return 0;
+        };
+        let kept = allocated_bytes(ended.length.max(block.length));
+        u64::from(block.reserved.saturating_sub(kept))
+    }
+
+    /// Ends blocks for the room that they give back. Returns why the writer asks again.
+    pub(super) fn end_for_room(
+        &mut self,
+        id: ObjectId,
+        lease: LeaseId,
+        ended: &[BlockLength],
+        orders: &mut Orders,
+    ) -> Refusal {
+        let is_allowed = self.check_lease(id, lease).and_then(|()| self.check_lengths(id, ended));
+        if let Err(refusal) = is_allowed {
+            return refusal;
+        }
+        self.end_blocks(id, ended, orders);
+        let why = format!("{} ended blocks give room back", ended.len());
+        Refusal::RetryAfter { after: ROOM_IS_MADE, why }
     }
 
     pub(super) fn publish(

@@ -5,7 +5,7 @@ use sanderling_protocol::limits::{
     TEXT_BYTES_MAX,
 };
 use sanderling_protocol::message::{
-    Affinity, Create, Heartbeat, HeartbeatReply, Join, Register, Repeat, Room,
+    Affinity, BlockLength, Create, Heartbeat, HeartbeatReply, Join, Register, Repeat, Room,
 };
 use sanderling_protocol::order::DamagedBlock;
 use sanderling_protocol::{
@@ -57,11 +57,22 @@ impl Namenode {
             Request::Create(request) => self.create(now, request)?,
             Request::Append { path, writer } => {
                 let class = self.catalog.class_at(&path).unwrap_or_default();
-                let placed = self.place(now, &[BLOCK_BYTES_MAX], class, &[], None)?;
+                let placed = self.place(now, &[BLOCK_BYTES_MAX], 1, &wish(class))?;
                 Action::Append { path, writer, placed }
             }
             Request::AddBlocks { object, lease, ended, count, avoid } => {
-                let placed = self.more_blocks(now, object, count, &avoid)?;
+                let placed = match self.more_blocks(now, object, &ended, count, &avoid) {
+                    Err(Answered::Refused(refusal))
+                        if is_no_room(&refusal)
+                            && self.catalog.gives_back(object, lease, &ended) =>
+                    {
+                        // The writer is refused and tells the lengths again: those of which it was
+                        // told nothing else could be lost with the end of the log unnoticed.
+                        let action = Action::EndBlocks { object, lease, ended };
+                        return Err(Answered::First(Box::new(action)));
+                    }
+                    placed => placed?,
+                };
                 Action::AddBlocks { object, lease, ended, placed }
             }
             Request::MakeDirectory { path, kind, parents, is_listed } => {
@@ -153,7 +164,8 @@ impl Namenode {
             Some(Affinity::Host(host)) => Some(host.clone()),
             Some(Affinity::Object(path)) => self.host_of(path),
         };
-        let placed = self.place(now, &sizes, request.class, &[], host.as_deref())?;
+        let wish = Wish { near_host: host.as_deref(), ..wish(request.class) };
+        let placed = self.place(now, &sizes, sizes.len(), &wish)?;
         Ok(Action::Create { request, placed })
     }
 
@@ -162,10 +174,13 @@ impl Namenode {
         self.catalog.node_host(node).map(str::to_owned)
     }
 
+    /// Places up to `count` more blocks of an object, as many as find room and the quota allows, but
+    /// one at least.
     fn more_blocks(
         &mut self,
         now: Instant,
         object: ObjectId,
+        ended: &[BlockLength],
         count: u32,
         avoid: &[NodeId],
     ) -> Result<Vec<Placement>, Answered> {
@@ -175,36 +190,45 @@ impl Namenode {
             return Err(Refusal::TooLarge { what, value, limit }.into());
         }
         let class = self.catalog.class_of(object).ok_or(Refusal::ObjectGone { object })?;
-        self.place(now, &vec![BLOCK_BYTES_MAX; count as usize], class, avoid, None)
+        let within_quota = self.catalog.blocks_within_quota(object, ended).max(1);
+        let sizes =
+            vec![BLOCK_BYTES_MAX; usize::try_from(within_quota.min(count.into())).unwrap_or(1)];
+        self.place(now, &sizes, 1, &Wish { avoid, ..wish(class) })
     }
 
+    /// Places blocks of these sizes, `least` of them at least.
     fn place(
         &mut self,
         now: Instant,
         sizes: &[u32],
-        class: StorageClass,
-        avoid: &[NodeId],
-        near_host: Option<&str>,
+        least: usize,
+        wish: &Wish<'_>,
     ) -> Result<Vec<Placement>, Answered> {
         if sizes.is_empty() {
             return Ok(Vec::new());
         }
         self.look_at_candidates(now);
-        let asked = sizes.iter().map(|size| u64::from(allocated_bytes(*size))).sum();
-        if !self.candidates.nodes.is_empty() && self.catalog.uses_reserve(asked) {
+        let class = wish.class;
+        let has_nodes = !self.candidates.nodes.is_empty();
+        let keeps_reserve = |count: &usize| !self.catalog.uses_reserve(allocated(&sizes[..*count]));
+        let Some(most) = (least..=sizes.len()).rev().find(|it| !has_nodes || keeps_reserve(it))
+        else {
+            let asked = allocated(&sizes[..least]);
             return Err(reserve_kept(class, asked, &self.catalog.room()).into());
-        }
+        };
         let (candidates, catalog) = (&self.candidates.nodes, &self.catalog);
-        let has_nodes = !candidates.is_empty();
         let room = |node, tier| match tier {
             // Writers do not append in the object tier.
             Tier::Object => (0, 0),
             Tier::Dram | Tier::Disk => catalog.node_room(node, tier),
         };
-        let wish = Wish { class, avoid, near_host };
-        let placed = place(&mut self.draw, candidates, room, &wish, sizes);
+        let placed = place(&mut self.draw, candidates, room, wish, &sizes[..most], least);
         placed.map_err(|refusal| {
-            let way = if has_nodes { self.in_the_way(class, sizes) } else { InTheWay::default() };
+            let way = if has_nodes {
+                self.in_the_way(class, &sizes[..least])
+            } else {
+                InTheWay::default()
+            };
             if way.is_empty() {
                 refusal.into()
             } else {
@@ -216,7 +240,7 @@ impl Namenode {
 
     /// Returns the copies and reservations that are to go so that blocks of a class find room.
     fn in_the_way(&self, class: StorageClass, sizes: &[u32]) -> InTheWay {
-        let bytes = sizes.iter().map(|size| u64::from(allocated_bytes(*size))).sum();
+        let bytes = allocated(sizes);
         let falls_through = class.when_full == WhenFull::FallThrough;
         let slower = class.tier.slower().filter(|_| falls_through);
         let mut tiers = std::iter::once(class.tier).chain(slower);
@@ -370,6 +394,24 @@ impl From<Refusal> for Answered {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
+}
+
+/// Tells whether a refusal of blocks may end when room is made.
+const fn is_no_room(refusal: &Refusal) -> bool {
+    matches!(
+        refusal,
+        Refusal::Full { .. } | Refusal::ReserveKept { .. } | Refusal::RetryAfter { .. }
+    )
+}
+
+/// Returns the wish for a place anywhere.
+const fn wish(class: StorageClass) -> Wish<'static> {
+    Wish { class, avoid: &[], near_host: None }
+}
+
+/// Returns the bytes that blocks of these sizes take.
+fn allocated(sizes: &[u32]) -> u64 {
+    sizes.iter().map(|size| u64::from(allocated_bytes(*size))).sum()
 }
 
 /// Returns why blocks find no place although tiers have room.

@@ -20,6 +20,16 @@ fn place(
     wish: &Wish<'_>,
     sizes: &[u32],
 ) -> Result<Vec<Placement>, Refusal> {
+    place_at_least(sizes.len(), draw, nodes, wish, sizes)
+}
+
+fn place_at_least(
+    least: usize,
+    draw: &mut Draw,
+    nodes: Vec<FreeNode>,
+    wish: &Wish<'_>,
+    sizes: &[u32],
+) -> Result<Vec<Placement>, Refusal> {
     let one = |free: &FreeNode| Candidate {
         node: free.node,
         host: format!("host-{}", free.node),
@@ -29,7 +39,7 @@ fn place(
     let candidates = Candidates::new(nodes.iter().map(one).collect());
     let rooms: BTreeMap<NodeId, FreeNode> = nodes.into_iter().map(|it| (it.node, it)).collect();
     let room = |node, tier| rooms[&node].room.get(&tier).copied().unwrap_or_default();
-    super::place(draw, &candidates, room, wish, sizes)
+    super::place(draw, &candidates, room, wish, sizes, least)
 }
 
 fn wish(class: &str) -> Wish<'static> {
@@ -53,7 +63,12 @@ fn one_request_never_promises_more_than_there_is() {
     let nodes = vec![candidate(1, 8192, 0), candidate(2, 4096, 0)];
     let mut draw = Draw::new(1);
     assert!(place(&mut draw, nodes.clone(), &wish("dram"), &[4096; 3]).is_ok());
-    assert!(place(&mut draw, nodes, &wish("dram"), &[4096; 4]).is_err());
+    assert!(place(&mut draw, nodes.clone(), &wish("dram"), &[4096; 4]).is_err());
+    // Who can do with fewer gets those.
+    let mut some =
+        |least| place_at_least(least, &mut draw, nodes.clone(), &wish("dram"), &[4096; 4]);
+    assert_eq!(some(3).unwrap().len(), 3);
+    assert!(some(4).is_err());
 }
 
 #[test]

@@ -34,7 +34,9 @@ impl World {
             (None, _) => None,
         };
         // Room is made for a change before the change is made.
-        let key = key.filter(|_| !matches!(command.action, Action::MakeRoom { .. }));
+        let makes_room =
+            matches!(command.action, Action::MakeRoom { .. } | Action::EndBlocks { .. });
+        let key = key.filter(|_| !makes_room);
         let is_known = key.is_some_and(|key| self.checks.made.first.contains_key(&key));
         let before = is_known.then(|| self.content());
         Arriving { key, before }

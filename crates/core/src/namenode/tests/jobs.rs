@@ -6,7 +6,7 @@ use sanderling_protocol::{EventKind, Millis, Refusal, Reply, Request};
 use super::{MIB, Rig, path};
 
 impl Rig {
-    fn job(&mut self, name: &str, quota_bytes: Option<u64>) -> Result<JobInfo, Refusal> {
+    pub(super) fn job(&mut self, name: &str, quota_bytes: Option<u64>) -> Result<JobInfo, Refusal> {
         self.job_with(name, quota_bytes, JobHints::default())
     }
 

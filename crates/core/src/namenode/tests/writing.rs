@@ -404,3 +404,38 @@ fn room_is_not_given_twice_in_one_turn() {
         commands.into_iter().map(|command| rig.log_and_apply(command).is_ok()).collect();
     assert_eq!(outcomes, [true, false], "64 MiB hold four times 16 MiB");
 }
+
+#[test]
+fn writer_gets_as_many_blocks_as_find_room_and_what_it_ends_is_not_held_back() {
+    let mut rig = Rig::with_nodes(1);
+    let class = "dram:wait".parse().unwrap();
+    for number in 0..61 {
+        rig.put(&format!("/other/{number}"), MIB);
+    }
+    let request = Create { class, ..rig.file("/file") };
+    let grant = rig.create_with(request).unwrap();
+    let (object, lease) = (grant.object, grant.lease);
+    let more =
+        |ended: Vec<_>| Request::AddBlocks { object, lease, ended, count: 4, avoid: Vec::new() };
+    let Reply::Grant(rest) = rig.ask(more(Vec::new())).unwrap() else { panic!("not a grant") };
+    assert_eq!(rest.blocks.len(), 2);
+    let refused = rig.ask(more(Vec::new()));
+    assert!(matches!(refused, Err(Refusal::RetryAfter { .. })), "{refused:?}");
+    // Three blocks that a datanode refused go back although there is no room for others yet.
+    let ended: Vec<_> =
+        grant.blocks.iter().chain(&rest.blocks).map(|it| length(it.block, 0)).collect();
+    let refused = rig.ask(more(ended.clone()));
+    assert!(matches!(refused, Err(Refusal::RetryAfter { .. })), "{refused:?}");
+    assert_eq!(rig.used_bytes(), 61 * u64::from(MIB));
+    let Reply::Grant(again) = rig.ask(more(ended)).unwrap() else { panic!("not a grant") };
+    assert_eq!(again.blocks.len(), 3);
+    // The last bytes of a quota can be used too.
+    rig.ask(Request::Delete { path: path("/other"), recursive: true }).unwrap();
+    rig.job("/job", Some(3 * u64::from(MIB))).unwrap();
+    let grant = rig.create("/job/file").unwrap();
+    let (object, lease) = (grant.object, grant.lease);
+    let ended = vec![length(grant.blocks[0].block, MIB - 4096)];
+    let request = Request::AddBlocks { object, lease, ended, count: 4, avoid: Vec::new() };
+    let Reply::Grant(more) = rig.ask(request).unwrap() else { panic!("not a grant") };
+    assert_eq!(more.blocks.len(), 2);
+}
