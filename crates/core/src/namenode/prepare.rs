@@ -174,7 +174,7 @@ impl Namenode {
         self.catalog.node_host(node).map(str::to_owned)
     }
 
-    /// Places up to `count` more blocks of an object, as many as find room and the quota allows, but
+    /// Places up to `count` more blocks of an object: as many as find room and the quota allows,
     /// one at least.
     fn more_blocks(
         &mut self,
