@@ -11,6 +11,7 @@ use crate::cluster::SOON;
 use crate::disk::{self, EIO, ENOSPC};
 use crate::lots::Lots;
 use crate::model::{Promise, Violation};
+use crate::proxy::Proxy;
 use crate::world::World;
 
 /// Kinds of faults.
@@ -38,9 +39,11 @@ pub(crate) enum Kind {
     JournalTailLost,
     JournalDamaged,
     RepliesSwallowed,
+    DataRepliesSwallowed,
+    NoticeWithoutReplies,
 }
 
-pub(crate) const ALL: [Kind; 22] = [
+pub(crate) const ALL: [Kind; 24] = [
     Kind::KillDatanode,
     Kind::KillNamenode,
     Kind::KillTwoDatanodes,
@@ -63,10 +66,12 @@ pub(crate) const ALL: [Kind; 22] = [
     Kind::JournalTailLost,
     Kind::JournalDamaged,
     Kind::RepliesSwallowed,
+    Kind::DataRepliesSwallowed,
+    Kind::NoticeWithoutReplies,
 ];
 
 /// Those that are over soon.
-pub(crate) const QUICK: [Kind; 10] = [
+pub(crate) const QUICK: [Kind; 12] = [
     Kind::KillDatanode,
     Kind::KillNamenode,
     Kind::KillTwoDatanodes,
@@ -77,6 +82,8 @@ pub(crate) const QUICK: [Kind; 10] = [
     Kind::JournalSyncFails,
     Kind::JournalDamaged,
     Kind::RepliesSwallowed,
+    Kind::DataRepliesSwallowed,
+    Kind::NoticeWithoutReplies,
 ];
 
 type Done = Result<String, Violation>;
@@ -109,6 +116,8 @@ impl Kind {
             Self::JournalTailLost => lose_tail(world, lots).await,
             Self::JournalDamaged => damage_journal(world, lots).await,
             Self::RepliesSwallowed => swallow_replies(world, lots).await,
+            Self::DataRepliesSwallowed => swallow_data_replies(world, lots).await,
+            Self::NoticeWithoutReplies => notice_without_replies(world, lots).await,
         }
     }
 
@@ -392,4 +401,36 @@ async fn swallow_replies(world: &mut World, lots: &mut Lots) -> Done {
         pause(lots.below(400)).await;
     }
     Ok(format!("replies to one client swallowed for {times:?} ms"))
+}
+
+/// Nobody hears from a datanode for a while: writes that it stored are not acknowledged, reads not
+/// answered, and the source of a push does not learn that the bytes arrived. Nothing may be lost.
+async fn swallow_data_replies(world: &World, lots: &mut Lots) -> Done {
+    let (name, proxy) = draw_proxy(world, lots);
+    let mut times = Vec::new();
+    for _ in 0..=lots.below(3) {
+        let millis = 50 + lots.below(2500);
+        proxy.swallow();
+        pause(millis).await;
+        proxy.open();
+        times.push(millis);
+        pause(lots.below(400)).await;
+    }
+    Ok(format!("replies of {name} swallowed for {times:?} ms"))
+}
+
+/// A node must leave while nobody hears from another one, or from itself, for a while: pushes are
+/// done and the relocator does not learn of it.
+async fn notice_without_replies(world: &mut World, lots: &mut Lots) -> Done {
+    let (name, proxy) = draw_proxy(world, lots);
+    let (name, millis) = (name.to_owned(), 200 + lots.below(3000));
+    proxy.swallow_for(Duration::from_millis(millis));
+    let done = notice(world, lots, false).await?;
+    Ok(format!("{done}, while replies of {name} were swallowed for {millis} ms"))
+}
+
+fn draw_proxy<'a>(world: &'a World, lots: &mut Lots) -> (&'a str, &'a Proxy) {
+    let nodes = world.fleet.nodes.iter();
+    let proxied: Vec<_> = nodes.filter_map(|it| Some((&*it.name, it.proxy.as_ref()?))).collect();
+    proxied[usize::try_from(lots.below(proxied.len() as u64)).expect("few")]
 }

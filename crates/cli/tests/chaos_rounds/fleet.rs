@@ -11,6 +11,7 @@ use crate::cluster::{Ran, SOON, Server, Starting, run, sanderling, spawn_with};
 use crate::disk::Disks;
 use crate::load::DEADLINE;
 use crate::model::{Promise, Violation};
+use crate::proxy::Proxy;
 
 /// Longest time in which a namenode that must not serve has to say so.
 const REFUSES: Duration = Duration::from_secs(40);
@@ -21,7 +22,12 @@ pub(crate) struct Node {
     /// Its address, once it had one.
     address: String,
     pub(crate) server: Option<Server>,
+    /// What others reach it through; only every second node has one.
+    pub(crate) proxy: Option<Proxy>,
 }
+
+/// Where the proxies before datanodes listen, with the ports of their datanodes.
+const PROXIES: &str = "127.0.0.2";
 
 /// A namenode, datanodes, and perhaps a manager of its own.
 pub(crate) struct Fleet {
@@ -47,7 +53,7 @@ impl Fleet {
         fleet.start_namenode();
         for at in 0..datanodes {
             let (name, address) = (format!("d{at}"), "127.0.0.1:0".to_owned());
-            fleet.nodes.push(Node { name, address, server: None });
+            fleet.nodes.push(Node { name, address, server: None, proxy: None });
         }
         fleet.start_nodes();
         if has_manager {
@@ -129,23 +135,30 @@ impl Fleet {
         let mut starting = Vec::new();
         for (at, node) in self.nodes.iter().enumerate() {
             if node.server.is_none() {
-                starting.push((at, self.spawn_node(node)));
+                starting.push((at, self.spawn_node(node, at % 2 == 0)));
             }
         }
         for (at, starting) in starting {
             let server = starting.serves();
             let node = &mut self.nodes[at];
             node.address.clone_from(&server.address);
+            if at % 2 == 0 && node.proxy.is_none() {
+                let (_, port) = node.address.rsplit_once(':').expect("an address has a port");
+                node.proxy = Some(Proxy::start(&format!("{PROXIES}:{port}"), &node.address));
+            }
             node.server = Some(server);
         }
     }
 
-    fn spawn_node(&self, node: &Node) -> Starting {
+    fn spawn_node(&self, node: &Node, is_proxied: bool) -> Starting {
         let disk = self.disk(&node.name);
         let text = disk.to_str().expect("a name in UTF-8");
         let mut words = vec!["datanode", "--namenode", &self.address, "--name", &node.name];
         words.extend(["--listen", &node.address, "--host", &node.name, "--dram", "32MiB"]);
         words.extend(["--disk", "48MiB", "--disk-dir", text, "--notice-min", "15s"]);
+        if is_proxied {
+            words.extend(["--advertise", PROXIES]);
+        }
         self.spawn(&node.name, &disk, &words)
     }
 

@@ -1,8 +1,9 @@
-//! A proxy before the namenode that swallows replies for a while: requests arrive and are done, and
+//! A proxy before a server that swallows its replies for a while: requests arrive and are done, and
 //! their caller hears nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -10,7 +11,7 @@ use tokio::sync::Notify;
 
 const CHUNK: usize = 1 << 16;
 
-/// Stands between one client and the namenode.
+/// Stands between a server and those who know it by the proxy's address.
 pub(crate) struct Proxy {
     pub(crate) address: String,
     state: Arc<State>,
@@ -18,7 +19,7 @@ pub(crate) struct Proxy {
 }
 
 struct State {
-    namenode: String,
+    server: String,
     swallows: AtomicBool,
     /// Ends the connections whose replies were swallowed.
     over: Notify,
@@ -31,11 +32,14 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    pub(crate) async fn start(namenode: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    /// Starts to listen at `address`; the calling thread must belong to a runtime.
+    pub(crate) fn start(address: &str, server: &str) -> Self {
+        let listener = std::net::TcpListener::bind(address).expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        let listener = TcpListener::from_std(listener).expect("a runtime");
         let address = listener.local_addr().expect("bound").to_string();
-        let (namenode, swallows) = (namenode.to_owned(), AtomicBool::new(false));
-        let state = Arc::new(State { namenode, swallows, over: Notify::new() });
+        let (server, swallows) = (server.to_owned(), AtomicBool::new(false));
+        let state = Arc::new(State { server, swallows, over: Notify::new() });
         let shared = Arc::clone(&state);
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -51,22 +55,38 @@ impl Proxy {
         self.state.swallows.store(true, Ordering::Relaxed);
     }
 
+    /// From now on no reply passes, for so long; the caller goes on meanwhile.
+    pub(crate) fn swallow_for(&self, time: Duration) {
+        self.swallow();
+        let state = Arc::clone(&self.state);
+        tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            state.open();
+        });
+    }
+
     /// Ends every connection, and lets those that come pass again.
     pub(crate) fn open(&self) {
-        self.state.swallows.store(false, Ordering::Relaxed);
-        self.state.over.notify_waiters();
+        self.state.open();
+    }
+}
+
+impl State {
+    fn open(&self) {
+        self.swallows.store(false, Ordering::Relaxed);
+        self.over.notify_waiters();
     }
 }
 
 async fn pass(state: &State, client: TcpStream) {
-    let Ok(namenode) = TcpStream::connect(&state.namenode).await else { return };
-    let (_, _) = (client.set_nodelay(true), namenode.set_nodelay(true));
+    let Ok(server) = TcpStream::connect(&state.server).await else { return };
+    let (_, _) = (client.set_nodelay(true), server.set_nodelay(true));
     let (mut from_client, mut to_client) = client.into_split();
-    let (mut from_namenode, mut to_namenode) = namenode.into_split();
-    let requests = tokio::io::copy(&mut from_client, &mut to_namenode);
+    let (mut from_server, mut to_server) = server.into_split();
+    let requests = tokio::io::copy(&mut from_client, &mut to_server);
     let replies = async {
         let mut chunk = vec![0; CHUNK];
-        while let Ok(bytes @ 1..) = from_namenode.read(&mut chunk).await {
+        while let Ok(bytes @ 1..) = from_server.read(&mut chunk).await {
             let is_swallowed = state.swallows.load(Ordering::Relaxed);
             if !is_swallowed && to_client.write_all(&chunk[..bytes]).await.is_err() {
                 return;

@@ -64,7 +64,7 @@ impl World {
         let mut lots = Lots::new(seed, round << 8);
         let (datanodes, has_manager) = (4 + lots.below(2), lots.below(3) == 0);
         let fleet = Fleet::start(usize::try_from(datanodes).expect("few"), sync, has_manager);
-        let proxy = Proxy::start(&fleet.address).await;
+        let proxy = Proxy::start("127.0.0.1:0", &fleet.address);
         let admin = fleet.client(&fleet.address, true).await;
         let shared = Arc::new(Shared::new());
         let mut world = Self {
