@@ -61,9 +61,10 @@ pub(crate) struct IdMap<K, V> {
 
 #[derive(Debug, Clone)]
 struct Span<V> {
-    groups: Vec<Option<Arc<Group<V>>>>,
     /// Groups that exist.
     present: usize,
+    /// In the span itself: what lies behind another pointer is another wait for memory.
+    groups: [Option<Arc<Group<V>>>; SPAN_GROUPS],
 }
 
 #[derive(Debug, Clone)]
@@ -104,9 +105,7 @@ impl At {
 
 impl<V> Span<V> {
     fn empty() -> Self {
-        let mut groups = Vec::new();
-        groups.resize_with(SPAN_GROUPS, || None);
-        Self { groups, present: 0 }
+        Self { present: 0, groups: [const { None }; SPAN_GROUPS] }
     }
 }
 
