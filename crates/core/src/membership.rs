@@ -158,11 +158,13 @@ impl Membership {
         self.version += u64::from(self.members.remove(&node).is_some());
     }
 
-    /// Takes a peer's word that a node could not be reached: it is dialled at once.
+    /// Takes somebody's word that a node could not be reached: it is dialled, once in
+    /// [`MembershipConfig::probe_every`] however often he says so. His word alone changes nothing:
+    /// the node goes on getting blocks until it has not answered.
     pub fn suspected(&mut self, now: Instant, node: NodeId) {
         if let Some(member) = self.members.get_mut(&node) {
-            self.version += u64::from(!std::mem::replace(&mut member.is_suspected, true));
-            member.probe_at.get_or_insert(now);
+            let soonest = member.dialled_at.map_or(now, |at| at + self.config.probe_every);
+            member.probe_at.get_or_insert(soonest.max(now));
             let due = member.due(&self.config);
             self.bring_forward(due);
             debug_assert!(self.is_early_enough(), "a suspected node would not be dialled");
@@ -219,7 +221,13 @@ impl Membership {
                 false
             }
             Probe::Refused => true,
-            Probe::Timeout => member.seen_at + self.config.dead_after <= now,
+            Probe::Timeout => {
+                // Unless it was heard since it was dialled: then only the way to it is slow.
+                let is_silent = member.dialled_at.is_none_or(|at| member.seen_at <= at);
+                self.version += u64::from(is_silent && !member.is_suspected);
+                member.is_suspected |= is_silent;
+                member.seen_at + self.config.dead_after <= now
+            }
         }
     }
 
@@ -355,6 +363,33 @@ mod tests {
             assert!(membership.dead(now).is_empty());
             assert!(membership.is_up(NodeId(1)));
         }
+    }
+
+    #[test]
+    fn word_of_somebody_who_cannot_reach_a_node_only_has_it_dialled_and_not_too_often() {
+        let mut membership = with_node();
+        let version = membership.version();
+        for millis in 100..350 {
+            membership.suspected(at(millis), NodeId(1));
+            let dialled = membership.to_probe(at(millis));
+            assert_eq!(dialled.len(), usize::from(millis == 100), "at {millis} ms");
+            if millis == 110 {
+                assert!(!membership.probed(at(millis), NodeId(1), Probe::Alive));
+            }
+            assert!(membership.is_up(NodeId(1)));
+        }
+        assert_eq!(membership.version(), version, "placement has nothing to look at again");
+        membership.suspected(at(350), NodeId(1));
+        assert_eq!(membership.to_probe(at(350)), [NodeId(1)]);
+        // It does not answer, and was not heard either: it gets no new blocks.
+        assert!(!membership.probed(at(850), NodeId(1), Probe::Timeout));
+        assert!(!membership.is_up(NodeId(1)));
+        membership.heartbeat(at(860), NodeId(1), Load::default());
+        membership.suspected(at(900), NodeId(1));
+        assert_eq!(membership.to_probe(at(900)), [NodeId(1)]);
+        membership.heartbeat(at(1360), NodeId(1), Load::default());
+        assert!(!membership.probed(at(1400), NodeId(1), Probe::Timeout));
+        assert!(membership.is_up(NodeId(1)), "its heartbeats came meanwhile");
     }
 
     #[test]

@@ -78,6 +78,20 @@ async fn changes_of_many_clients_at_once_are_all_made_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nobody_can_keep_a_node_from_getting_blocks_by_saying_that_it_is_not_there() {
+    let place = tempfile::tempdir().unwrap();
+    let asker = start(options(place.path())).await;
+    let (_listener, address) = support::silent();
+    let node = asker.datanode(1, &address).await;
+    let mut frame = vec![Request::Suspect { node }; 100];
+    let Request::Create(create) = inline("/file", b"") else { panic!() };
+    frame.push(Request::Create(Create { inline: None, expected_bytes: Some(1000), ..create }));
+    let answers = asker.all(frame).await;
+    assert!(matches!(answers.last(), Some(Ok(Reply::Grant(_)))), "{:?}", answers.last());
+    asker.server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn acknowledged_changes_outlive_a_server_that_was_not_stopped() {
     for sync in [Sync::Os, Sync::Always] {
         let place = tempfile::tempdir().unwrap();
