@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use cluster::{Cluster, Ran, SOON, Shape, block_on, bytes_of, http, path, run, sanderling};
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
-use sanderling_protocol::frame::{RangeRequest, encode_body};
+use sanderling_protocol::frame::{RangeRequest, decode_body, encode_body};
 use sanderling_protocol::message::{Hello, JobHints, RegisterJob, Role};
 use sanderling_protocol::refusal::Recovery;
-use sanderling_protocol::{Header, Millis, Op, Order, Refusal, Reply, Request, Token};
+use sanderling_protocol::{Header, JobId, Millis, Op, Order, Refusal, Reply, Request, Token};
 use sanderling_transport::{
     CallError, ClientTls, Connection, ConnectionOptions, Credentials, TLS_NAME, TokenSource,
 };
@@ -497,6 +497,51 @@ fn minted_token_is_narrower_and_a_job_s_tasks_get_their_own() {
     let wider = mint("/");
     assert_eq!(wider.code, 1, "{wider}");
     assert!(wider.stderr.contains("not allowed"), "{wider}");
+}
+
+#[test]
+fn scoped_token_ends_and_renews_no_job_of_another_not_even_one_that_is_still_to_come() {
+    let guarded = Guarded::start(0);
+    block_on(async {
+        let token = guarded.token(&["--subtree", "/jobs/b"]);
+        let line = Line::to(&guarded, &guarded.cluster.namenode.address, &token).await;
+        let line = line.unwrap_or_else(|error| panic!("it is let in: {error}"));
+        let own = guarded.client(&["--subtree", "/jobs/a"]).await;
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let attack = async {
+            let mut asked = 0;
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                let jobs = (1..=200).map(JobId);
+                let requests =
+                    jobs.flat_map(|job| [Request::EndJob { job }, Request::RenewJob { job }]);
+                let body = encode_body(&requests.collect::<Vec<_>>());
+                let answers = line.call(Header::new(Op::Meta, 1), body).await.expect("answers");
+                let answers: Vec<Result<Reply, Refusal>> = decode_body(&answers).expect("a list");
+                let is_unknown = |it: &_| matches!(it, Err(Refusal::UnknownJob { .. }));
+                assert!(answers.iter().all(is_unknown), "{answers:?}");
+                asked += answers.len();
+            }
+            asked
+        };
+        let work = async {
+            let mut jobs = Vec::new();
+            for number in 0..100 {
+                let request = RegisterJob {
+                    path: path(&format!("/jobs/a/{number}")),
+                    lease: Millis(60_000),
+                    quota_bytes: None,
+                    hints: JobHints::default(),
+                };
+                jobs.push(own.run_job(request).await.expect("in its subtree"));
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            jobs
+        };
+        let (asked, jobs) = tokio::join!(attack, work);
+        assert!(asked > 1000, "{asked}");
+        let left = own.jobs().await.expect("its own jobs");
+        assert_eq!(left.len(), jobs.len());
+    });
 }
 
 #[test]

@@ -258,10 +258,14 @@ impl Claims {
                 .try_for_each(|(object, _)| self.check_object(Right::Write, *object, names)),
             Need::Job(job) => {
                 self.check_right(Right::Write)?;
-                match self.is_everywhere() {
-                    true => Ok(()),
-                    // What has ended is refused as such.
-                    false => names.path_of_job(job).map_or(Ok(()), |path| self.check_in(&path)),
+                if self.is_everywhere() {
+                    return Ok(());
+                }
+                match names.path_of_job(job) {
+                    Some(path) if self.subtree.contains(&path) => Ok(()),
+                    // As with objects: another's job, one that has ended and one that is still to
+                    // come look the same.
+                    _ => Err(Refusal::UnknownJob { job }),
                 }
             }
             Need::Change if self.may_change() => Ok(()),

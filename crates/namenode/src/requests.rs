@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sanderling_core::access::Claims;
 use sanderling_core::namenode::Weight;
 use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
 use sanderling_protocol::{Millis, Refusal, Reply, Request};
@@ -57,11 +58,19 @@ impl Requests {
         Self { state, work, desk, room }
     }
 
-    /// Starts to answer requests that came in a frame of `bytes`, in their order.
+    /// Starts to answer requests that came in a frame of `bytes`, in their order. `claims` is what
+    /// their caller may do, `None` if he may do everything; it is checked where each is decided.
     ///
     /// A wait for events is kept only when it is alone: among others it would hold up their
     /// answers.
-    pub(crate) fn ask(&self, requests: Vec<Request>, bytes: usize) -> Asked {
+    pub(crate) fn ask(
+        &self,
+        requests: Vec<Request>,
+        bytes: usize,
+        claims: Option<&Arc<Claims>>,
+    ) -> Asked {
+        // Nothing is closed to who may go everywhere, whatever has become of names meanwhile.
+        let claims = claims.filter(|claims| !claims.is_everywhere());
         match requests.as_slice() {
             [Request::Events { after, limit, wait }] if wait.0 > 0 => {
                 let wait = Duration::from(*wait).min(Self::WAIT_MAX);
@@ -70,11 +79,12 @@ impl Requests {
             [Request::Fsck] => return Asked::Check,
             _ => {}
         }
-        if let Some(answers) = self.read_all(&requests) {
+        if let Some(answers) = self.read_all(&requests, claims) {
             return Asked::Now(answers);
         }
         let kinds: Vec<Counted> = requests.iter().map(counted).collect();
-        let requests = match self.make(requests) {
+        let claims = claims.cloned();
+        let requests = match self.make(requests, claims.clone()) {
             Ok(answers) => {
                 self.state.metrics.answered(kinds.into_iter(), &answers);
                 return Asked::Made(answers);
@@ -87,7 +97,7 @@ impl Requests {
         let Ok(_room) = Arc::clone(&self.room).try_acquire_many_owned(bytes) else {
             return Asked::Now(vec![Err(busy()); count]);
         };
-        match self.work.try_send(Work::Frame { requests, reply }) {
+        match self.work.try_send(Work::Frame { requests, claims, reply }) {
             Ok(()) => Asked::Later { answers, kinds, _room },
             Err(TrySendError::Full(_)) => Asked::Now(vec![Err(busy()); count]),
             Err(TrySendError::Disconnected(_)) => Asked::Now(vec![Err(stopping()); count]),
@@ -96,7 +106,11 @@ impl Requests {
 
     /// Makes small changes here and now, or gives them back: somebody else is at it, something is
     /// due before them, or they may take long.
-    fn make(&self, requests: Vec<Request>) -> Result<Answers, Vec<Request>> {
+    fn make(
+        &self,
+        requests: Vec<Request>,
+        claims: Option<Arc<Claims>>,
+    ) -> Result<Answers, Vec<Request>> {
         if requests.len() > Self::MADE_AT_ONCE_MAX || !requests.iter().all(is_small) {
             return Err(requests);
         }
@@ -106,15 +120,21 @@ impl Requests {
             return Err(requests);
         }
         let count = requests.len();
-        Ok(writer.change(requests).unwrap_or_else(|| vec![Err(stopping()); count]))
+        Ok(writer.change(requests, claims).unwrap_or_else(|| vec![Err(stopping()); count]))
     }
 
     /// Answers requests that change nothing; `None` if one of them does.
-    fn read_all(&self, requests: &[Request]) -> Option<Answers> {
+    fn read_all(&self, requests: &[Request], claims: Option<&Arc<Claims>>) -> Option<Answers> {
         let now = self.state.now();
         let namenode = self.state.namenode.read();
         let mut weight = Weight::default();
-        let read = |request| namenode.read(now, request).map(|answer| weight.admit(answer));
+        let read = |request| {
+            let answer = match claims.map_or(Ok(()), |claims| namenode.allows(claims, request)) {
+                Ok(()) => namenode.read(now, request)?,
+                Err(refusal) => Err(refusal),
+            };
+            Some(weight.admit(answer))
+        };
         let answers: Option<Answers> = requests.iter().map(read).collect();
         drop(namenode);
         let answers = answers?;
@@ -146,7 +166,7 @@ impl Requests {
 
     /// Answers one request.
     pub(crate) async fn one(&self, request: Request) -> Result<Reply, Refusal> {
-        let asked = self.ask(vec![request], 0);
+        let asked = self.ask(vec![request], 0, None);
         self.answer(asked).await.pop().unwrap_or_else(|| Err(stopping()))
     }
 

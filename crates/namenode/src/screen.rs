@@ -9,16 +9,16 @@ use sanderling_transport::{Secret, unix_seconds};
 use crate::state::State;
 use crate::writer::Answers;
 
-/// Where objects are, looked up only for callers who may not go everywhere.
-struct Catalogued<'a>(&'a State);
+/// Where objects are for callers who may go everywhere: nobody asks.
+struct Everywhere;
 
-impl Names for Catalogued<'_> {
-    fn path_of_object(&self, object: ObjectId) -> Option<Path> {
-        self.0.namenode.read().catalog().path_of_object(object)
+impl Names for Everywhere {
+    fn path_of_object(&self, _: ObjectId) -> Option<Path> {
+        None
     }
 
-    fn path_of_job(&self, job: JobId) -> Option<Path> {
-        self.0.namenode.read().catalog().path_of_job(job)
+    fn path_of_job(&self, _: JobId) -> Option<Path> {
+        None
     }
 }
 
@@ -31,20 +31,18 @@ pub(crate) struct Screened {
 
 /// Tells whether all requests go on and their answers are the caller's as they are.
 pub(crate) fn is_all_allowed(state: &State, claims: &Claims, requests: &[Request]) -> bool {
-    let names = Catalogued(state);
     requests.iter().all(|request| {
         !matches!(request, Request::MintToken(_) | Request::Jobs)
-            && check(&names, claims, request).is_ok()
+            && check(state, claims, request).is_ok()
     })
 }
 
-/// Says whether a request is allowed. The repeat of a change that was made is, although its object
-/// may have gone since.
-fn check(names: &Catalogued<'_>, claims: &Claims, request: &Request) -> Result<(), Refusal> {
-    match claims.check(request, names) {
-        Err(Refusal::ObjectGone { .. }) if names.0.namenode.read().is_repeated(request) => Ok(()),
-        checked => checked,
+/// Says whether a request is allowed as names are now. It is checked again where it is decided.
+fn check(state: &State, claims: &Claims, request: &Request) -> Result<(), Refusal> {
+    if claims.is_everywhere() {
+        return claims.check(request, &Everywhere);
     }
+    state.namenode.read().allows(claims, request)
 }
 
 impl Screened {
@@ -55,11 +53,10 @@ impl Screened {
         claims: &Arc<Claims>,
         requests: Vec<Request>,
     ) -> (Self, Vec<Request>) {
-        let names = Catalogued(state);
         let mut going = Vec::with_capacity(requests.len());
         let mut early = Vec::with_capacity(requests.len());
         for request in requests {
-            early.push(match (check(&names, claims, &request), &request, secret) {
+            early.push(match (check(state, claims, &request), &request, secret) {
                 (Err(refusal), ..) => {
                     tracing::info!(kind = request.kind(), %refusal, "a request was not allowed");
                     Some(Err(refusal))

@@ -77,11 +77,14 @@ impl Service for MetaService {
                 let (screened, going) = Screened::of(state, secret, claims, requests);
                 let asked = match going.is_empty() {
                     true => Asked::Now(Vec::new()),
-                    false => self.requests.ask(going, body.len()),
+                    false => self.requests.ask(going, body.len(), Some(claims)),
                 };
                 self.reply(header, began, asked, |answers| screened.merged(answers))
             }
-            _ => self.reply(header, began, self.requests.ask(requests, body.len()), |it| it),
+            claims => {
+                let asked = self.requests.ask(requests, body.len(), claims);
+                self.reply(header, began, asked, |it| it)
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sanderling_core::access::Claims;
 use sanderling_core::catalog::{Action, Command, DatanodeOrder};
 use sanderling_core::membership::Probe;
 pub(crate) use sanderling_core::namenode::Answers;
@@ -32,7 +33,7 @@ pub(crate) use snapshots::Snapshots;
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Requests of one frame.
-    Frame { requests: Vec<Request>, reply: oneshot::Sender<Answers> },
+    Frame { requests: Vec<Request>, claims: Option<Arc<Claims>>, reply: oneshot::Sender<Answers> },
     /// What a datanode answered to an order; `None` when it could not be reached.
     Ordered { order: DatanodeOrder, reply: Option<OrderReply> },
     /// What came of dialling a node.
@@ -127,9 +128,13 @@ impl Writer {
     }
 
     /// Makes the changes of one frame, on the caller's thread.
-    pub(crate) fn change(&mut self, requests: Vec<Request>) -> Option<Answers> {
+    pub(crate) fn change(
+        &mut self,
+        requests: Vec<Request>,
+        claims: Option<Arc<Claims>>,
+    ) -> Option<Answers> {
         let _halfway = Halfway { state: Arc::clone(&self.state) };
-        self.work_off(Turn::asked(requests)).pop()
+        self.work_off(Turn::asked(requests, claims)).pop()
     }
 
     /// Does not count against nodes, leases and notices that nobody listened to anybody since.
@@ -153,9 +158,9 @@ impl Writer {
         let (mut replies, mut taken) = (Vec::new(), Vec::new());
         for work in batch {
             taken.push(match work {
-                Work::Frame { requests, reply } => {
+                Work::Frame { requests, claims, reply } => {
                     replies.push(reply);
-                    Taken::Frame(requests)
+                    Taken::Frame(requests, claims)
                 }
                 Work::Ordered { order, reply } => Taken::Ordered(order, reply),
                 Work::Probed { node, outcome } => Taken::Probed(node, outcome),

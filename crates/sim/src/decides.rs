@@ -1,10 +1,11 @@
 //! The namenode's turns: the machine that the servers run, over what waits in the simulation.
 
+use sanderling_core::access::Claims;
 use sanderling_core::catalog::{Catalog, Command, DatanodeOrder};
 use sanderling_core::namenode::{
     Decides, Origin, Prepared, Probe, Turn, Turns, Unwritten, Work as Taken,
 };
-use sanderling_protocol::{Instant, Millis, NodeId, OrderReply, Request};
+use sanderling_protocol::{Instant, Millis, NodeId, OrderReply, Refusal, Request};
 
 use crate::event::{NamenodeCall, Purpose};
 use crate::namenode::Work;
@@ -44,6 +45,10 @@ impl Decides for Decider<'_> {
             }
             Prepared::Log(command) => Prepared::Log(world.mistake_command(command)),
         }
+    }
+
+    fn allows(&self, claims: &Claims, request: &Request) -> Result<(), Refusal> {
+        self.0.namenode.machine.allows(claims, request)
     }
 
     fn listened(&mut self, now: Instant) -> Option<Command> {
@@ -97,7 +102,7 @@ impl World {
             work.push(match waiting {
                 Work::Ask { from, call, request } => {
                     asked.push((from, call, request.clone()));
-                    Taken::Frame(vec![request])
+                    Taken::Frame(vec![request], None)
                 }
                 Work::Ordered(order, reply) => Taken::Ordered(*order, reply),
                 Work::Probed(node, outcome) => Taken::Probed(node, outcome),

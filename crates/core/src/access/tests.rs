@@ -177,7 +177,7 @@ fn allowed(claims: &Claims, requests: &[Request]) {
 fn refused(claims: &Claims, requests: &[Request]) {
     for request in requests {
         let refusal = claims.check(request, &known()).expect_err(request.kind());
-        let is_by_id = matches!(refusal, Refusal::ObjectGone { .. });
+        let is_by_id = matches!(refusal, Refusal::ObjectGone { .. } | Refusal::UnknownJob { .. });
         assert!(is_by_id || matches!(refusal, Refusal::Forbidden { .. }), "{refusal}");
         assert_ne!(refusal.recovery(), sanderling_protocol::refusal::Recovery::Report);
     }
@@ -191,17 +191,23 @@ fn scoped_token_reaches_its_own_subtree_alone() {
     allowed(&own, &writes);
     for (place, id) in [("/jobs/y", 2), ("/jobs/y", 9), ("/jobs", 2), ("/", 2), ("/jobs/xa", 2)] {
         let (reads, writes) = at_place(place, id);
-        // A job that has ended is refused as such, not as another's.
-        let ended = |request: &Request| {
-            id == 9 && matches!(request, Request::RenewJob { .. } | Request::EndJob { .. })
-        };
         refused(&own, &reads);
-        refused(&own, &writes.into_iter().filter(|it| !ended(it)).collect::<Vec<_>>());
+        refused(&own, &writes);
     }
     for requests in [observed(), noticed(), administrated(), of_datanodes(), of_managers()] {
         refused(&own, &requests);
     }
     allowed(&own, &[Request::Jobs, Request::Suspect { node: NodeId(1) }]);
+}
+
+#[test]
+fn another_s_job_and_one_that_is_not_there_look_the_same() {
+    let own = claims(Part::Client, "/jobs/x", Rights::WRITE);
+    for job in [JobId(2), JobId(9)] {
+        for request in [Request::EndJob { job }, Request::RenewJob { job }] {
+            assert_eq!(own.check(&request, &known()), Err(Refusal::UnknownJob { job }));
+        }
+    }
 }
 
 #[test]

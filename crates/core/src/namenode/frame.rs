@@ -1,6 +1,7 @@
 //! One frame in a turn: which of its requests join the next round, and the order of its answers.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use sanderling_protocol::{Instant, Refusal, Reply, Request};
 
@@ -8,11 +9,14 @@ use super::Prepared;
 use super::round::{Round, is_change, is_refusal, may_place};
 use super::turn::{Answers, Decides, Origin};
 use super::weight::Weight;
+use crate::access::Claims;
 
 /// The requests of a frame that wait, and the answers so far.
 #[derive(Debug)]
 pub(super) struct OpenFrame {
     requests: VecDeque<Request>,
+    /// What their caller may do; `None` if he may do everything.
+    claims: Option<Arc<Claims>>,
     /// Answers of the first requests, in their order.
     answers: Answers,
     /// Number of requests that were answered or became commands.
@@ -24,10 +28,10 @@ pub(super) struct OpenFrame {
 
 impl OpenFrame {
     /// Returns a frame of which nothing is answered.
-    pub(super) fn new(requests: Vec<Request>) -> Self {
+    pub(super) fn new(requests: Vec<Request>, claims: Option<Arc<Claims>>) -> Self {
         let answers = Vec::with_capacity(requests.len());
         let (taken, early, weight) = (0, VecDeque::new(), Weight::default());
-        Self { requests: requests.into(), answers, taken, early, weight }
+        Self { requests: requests.into(), claims, answers, taken, early, weight }
     }
 
     /// Tells whether no request waits; commands of the present round may still lack their answers.
@@ -52,7 +56,14 @@ impl OpenFrame {
             // It may be answered or placed otherwise once the commands before it are applied.
             let may_wait = may_place(&request) || (is_pending && !is_change(&request));
             let kept = may_wait.then(|| request.clone());
-            let is_taken = match namenode.prepare(now, request) {
+            // Names may have changed since the frame came: what is decided on now counts.
+            let allowed =
+                self.claims.as_ref().map_or(Ok(()), |claims| namenode.allows(claims, &request));
+            let prepared = match allowed {
+                Ok(()) => namenode.prepare(now, request),
+                Err(refusal) => Prepared::Answer(Err(refusal)),
+            };
+            let is_taken = match prepared {
                 // Once the commands before it are applied there may be room.
                 Prepared::Log(command) if is_pending && is_refusal(&command) => false,
                 Prepared::Log(command) => {

@@ -5,6 +5,7 @@ use sanderling_protocol::{Instant, Refusal, Reply, Request};
 
 use super::prepare::Answered;
 use super::{Namenode, Prepared};
+use crate::access::Claims;
 use crate::catalog::{Action, Command, LoggedOnce, Sent, is_passing};
 
 impl Namenode {
@@ -44,10 +45,25 @@ impl Namenode {
         Prepared::Log(Command { at: now, action: Action::Once(Box::new(once)) })
     }
 
+    /// Says whether the owner of a token may make a request now. The repeat of a change that was
+    /// made is allowed, although its object or job may have gone since.
+    ///
+    /// # Errors
+    /// As [`Claims::check`].
+    pub fn allows(&self, claims: &Claims, request: &Request) -> Result<(), Refusal> {
+        match claims.check(request, &self.catalog) {
+            Err(Refusal::ObjectGone { .. } | Refusal::UnknownJob { .. })
+                if self.is_repeated(request) =>
+            {
+                Ok(())
+            }
+            checked => checked,
+        }
+    }
+
     /// Tells whether a request is a change that was made before. It is answered then whatever has
     /// become of the object.
-    #[must_use]
-    pub fn is_repeated(&self, request: &Request) -> bool {
+    fn is_repeated(&self, request: &Request) -> bool {
         let Request::Once(once) = request else { return false };
         let Once { client, sequence, settled_below, change } = &**once;
         let sent = Sent {

@@ -11,11 +11,14 @@
 //! [`Turns::refuse`] if not; when no commands are left it sends the answers of [`Turn::finish`].
 //! Times are by the namenode's clock and never go back (see [`start_time`](super::start_time)).
 
+use std::sync::Arc;
+
 use sanderling_protocol::{Instant, Millis, NodeId, OrderReply, Refusal, Reply, Request};
 
 use super::frame::OpenFrame;
 use super::round::Round;
 use super::{Namenode, Prepared, Probe};
+use crate::access::Claims;
 use crate::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
 
 /// Answers of one frame, one for each of its requests and in their order.
@@ -24,8 +27,8 @@ pub type Answers = Vec<Result<Reply, Refusal>>;
 /// Work that waits for the next turn.
 #[derive(Debug)]
 pub enum Work {
-    /// The requests of one frame.
-    Frame(Vec<Request>),
+    /// The requests of one frame, and what their caller may do; `None` if he may do everything.
+    Frame(Vec<Request>, Option<Arc<Claims>>),
     /// The answer of a datanode to an order; `None` if the node was not reached.
     Ordered(DatanodeOrder, Option<OrderReply>),
     /// The outcome of dialling a node.
@@ -62,6 +65,11 @@ pub trait Decides {
     fn catalog(&self) -> &Catalog;
     /// See [`Namenode::prepare`].
     fn prepare(&mut self, now: Instant, request: Request) -> Prepared;
+    /// See [`Namenode::allows`].
+    ///
+    /// # Errors
+    /// Why the caller may not make the request.
+    fn allows(&self, claims: &Claims, request: &Request) -> Result<(), Refusal>;
     /// See [`Namenode::listened`].
     fn listened(&mut self, now: Instant) -> Option<Command>;
     /// See [`Namenode::ordered`].
@@ -88,6 +96,10 @@ impl Decides for Namenode {
 
     fn prepare(&mut self, now: Instant, request: Request) -> Prepared {
         self.prepare(now, request)
+    }
+
+    fn allows(&self, claims: &Claims, request: &Request) -> Result<(), Refusal> {
+        self.allows(claims, request)
     }
 
     fn listened(&mut self, now: Instant) -> Option<Command> {
@@ -213,7 +225,9 @@ impl Turns {
         let mut turn = Turn::default();
         for work in work {
             match work {
-                Work::Frame(requests) => turn.frames.push(OpenFrame::new(requests)),
+                Work::Frame(requests, claims) => {
+                    turn.frames.push(OpenFrame::new(requests, claims));
+                }
                 Work::Ordered(order, reply) => {
                     commands.extend(namenode.ordered(now, &order, reply));
                 }
@@ -277,10 +291,11 @@ impl Turn {
         Self { commands, ..Self::default() }
     }
 
-    /// Returns a turn of one frame. It has no round before [`Turn::prepare`].
+    /// Returns a turn of one frame, as of [`Work::Frame`]. It has no round before
+    /// [`Turn::prepare`].
     #[must_use]
-    pub fn asked(requests: Vec<Request>) -> Self {
-        Self { frames: vec![OpenFrame::new(requests)], ..Self::default() }
+    pub fn asked(requests: Vec<Request>, claims: Option<Arc<Claims>>) -> Self {
+        Self { frames: vec![OpenFrame::new(requests, claims)], ..Self::default() }
     }
 
     /// Tells whether to call [`Turn::prepare`]: the present round is done, and requests wait.
@@ -350,11 +365,12 @@ impl Unwritten {
 
 #[cfg(test)]
 mod tests {
-    use sanderling_protocol::message::{ObjectKind, Register};
+    use sanderling_protocol::message::{JobHints, ObjectKind, Register, RegisterJob};
     use sanderling_protocol::node::TierCapacity;
-    use sanderling_protocol::{ClusterId, Nonce, Path, Term, Tier};
+    use sanderling_protocol::{ClusterId, JobId, Nonce, Path, Term, Tier};
 
     use super::*;
+    use crate::access::{Part, Rights};
     use crate::namenode::NamenodeConfig;
 
     fn namenode() -> Namenode {
@@ -380,7 +396,8 @@ mod tests {
         let mut namenode = namenode();
         let now = namenode.catalog().now();
         let mut turns = Turns::new(now);
-        let work = [Work::Frame(vec![make("/a"), stat("/a")]), Work::Frame(vec![stat("/b")])];
+        let work =
+            [Work::Frame(vec![make("/a"), stat("/a")], None), Work::Frame(vec![stat("/b")], None)];
         let mut turn = turns.take(now, &mut namenode, work);
         let mut rounds = 0;
         while turn.must_prepare() {
@@ -395,11 +412,54 @@ mod tests {
     }
 
     #[test]
+    fn rights_are_those_of_the_moment_in_which_a_request_is_decided() {
+        let mut namenode = namenode();
+        let now = namenode.catalog().now();
+        let mut turns = Turns::new(now);
+        let bound = |subtree: &str| {
+            let (subject, part, rights) = (String::new(), Part::Client, Rights::ALL);
+            let subtree = subtree.parse().unwrap();
+            Some(Arc::new(Claims { subject, part, subtree, rights, expires_at: u64::MAX }))
+        };
+        let register = |path: &str| {
+            let (path, lease) = (path.parse().unwrap(), Millis(60_000));
+            let hints = JobHints::default();
+            Request::RegisterJob(RegisterJob { path, lease, quota_bytes: None, hints })
+        };
+        let mut run = |work: Vec<Work>| {
+            let mut turn = turns.take(now, &mut namenode, work);
+            while turn.must_prepare() || turn.commands().len() > 0 {
+                if turn.must_prepare() {
+                    turn.prepare(now, &mut namenode);
+                }
+                turn.apply(|command, _| namenode.apply(command));
+            }
+            turn.finish()
+        };
+        let answers = run(vec![Work::Frame(vec![register("/jobs/a/1")], None)]);
+        let Ok(Reply::Job(first)) = &answers[0][0] else { panic!("{answers:?}") };
+        // The next job's number, asked for before anybody has it, and in the same turn.
+        let job = JobId(first.job.0 + 1);
+        let early = vec![Request::EndJob { job }, Request::RenewJob { job }];
+        let answers = run(vec![
+            Work::Frame(vec![register("/jobs/a/2")], bound("/jobs/a")),
+            Work::Frame(early.clone(), bound("/jobs/b")),
+        ]);
+        let Ok(Reply::Job(second)) = &answers[0][0] else { panic!("{answers:?}") };
+        assert_eq!(second.job, job);
+        let unknown = Refusal::UnknownJob { job };
+        assert_eq!(answers[1], [Err(unknown.clone()), Err(unknown)]);
+        let answers = run(vec![Work::Frame(early, bound("/jobs/a"))]);
+        assert!(answers[0][0].is_ok(), "{answers:?}");
+    }
+
+    #[test]
     fn refused_round_changes_nothing_and_its_callers_are_told() {
         let mut namenode = namenode();
         let now = namenode.catalog().now();
         let mut turns = Turns::new(now);
-        let mut turn = turns.take(now, &mut namenode, [Work::Frame(vec![make("/a"), stat("/a")])]);
+        let mut turn =
+            turns.take(now, &mut namenode, [Work::Frame(vec![make("/a"), stat("/a")], None)]);
         turn.prepare(now, &mut namenode);
         turns.refuse(&mut turn, now, &Unwritten::Behind("slow".to_owned()));
         while turn.must_prepare() {
@@ -456,7 +516,7 @@ mod tests {
         assert!(turns.lead(&mut turn));
         assert!(turn.commands().eq(&begun), "once");
         turns.refuse(&mut turn, now, &Unwritten::Refused("full".to_owned()));
-        let mut turn = turns.take(now, &mut namenode, [Work::Frame(vec![make("/a")])]);
+        let mut turn = turns.take(now, &mut namenode, [Work::Frame(vec![make("/a")], None)]);
         turn.prepare(now, &mut namenode);
         assert!(turns.lead(&mut turn));
         assert!(turn.commands().take(begun.len()).eq(&begun));
@@ -464,7 +524,7 @@ mod tests {
         turns.has_begun();
         turn.apply(|command, _| namenode.apply(command));
         assert_eq!(namenode.catalog().position().map(|it| it.term), Some(Term(1)));
-        let mut turn = turns.take(now, &mut namenode, [Work::Frame(vec![make("/b")])]);
+        let mut turn = turns.take(now, &mut namenode, [Work::Frame(vec![make("/b")], None)]);
         turn.prepare(now, &mut namenode);
         assert!(!turns.lead(&mut turn));
     }
@@ -474,7 +534,7 @@ mod tests {
         let mut namenode = namenode();
         let began = namenode.catalog().now();
         let mut turns = Turns::new(began);
-        let mut turn = turns.take(began, &mut namenode, [Work::Frame(vec![make("/a")])]);
+        let mut turn = turns.take(began, &mut namenode, [Work::Frame(vec![make("/a")], None)]);
         // The process was stopped here.
         let now = began + Millis(5000);
         turn.prepare(now, &mut namenode);
