@@ -9,7 +9,9 @@ use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
 use sanderling_protocol::frame::{RangeRequest, decode_body, encode_body};
 use sanderling_protocol::message::{Hello, JobHints, RegisterJob, Role};
 use sanderling_protocol::refusal::Recovery;
-use sanderling_protocol::{Header, JobId, Millis, Op, Order, Refusal, Reply, Request, Token};
+use sanderling_protocol::{
+    Header, JobId, Millis, Op, Order, Policy, Refusal, Reply, Request, Token,
+};
 use sanderling_transport::{
     CallError, ClientTls, Connection, ConnectionOptions, Credentials, TLS_NAME, TokenSource,
 };
@@ -542,6 +544,34 @@ fn scoped_token_ends_and_renews_no_job_of_another_not_even_one_that_is_still_to_
         let left = own.jobs().await.expect("its own jobs");
         assert_eq!(left.len(), jobs.len());
     });
+}
+
+#[test]
+fn page_of_another_site_drains_no_node() {
+    let cluster = Cluster::start(Shape { datanodes: 2, ..Shape::default() });
+    let door = cluster.datanodes[0].http_address.clone();
+    let ask = |host: &str, origin: &str| {
+        let head = format!("POST /v1/notice HTTP/1.1\r\nhost: {host}\r\n{origin}");
+        let body = r#"{"deadline_seconds": 120}"#;
+        let length = body.len();
+        let request = format!("{head}content-length: {length}\r\nconnection: close\r\n\r\n{body}");
+        let mut stream = std::net::TcpStream::connect(&door).expect("the door is open");
+        std::io::Write::write_all(&mut stream, request.as_bytes()).expect("sent");
+        std::io::read_to_string(stream).expect("answered")
+    };
+    let evil = ask(&door, "origin: http://evil.example\r\n");
+    assert!(evil.starts_with("HTTP/1.1 403"), "{evil}");
+    // A name that leads to this machine for the time of a visit: to the browser it is one site.
+    let rebound = ask("evil.example", "origin: http://evil.example\r\n");
+    assert!(rebound.starts_with("HTTP/1.1 403"), "{rebound}");
+    let rebound = ask("evil.example", "");
+    assert!(rebound.starts_with("HTTP/1.1 403"), "{rebound}");
+    block_on(async {
+        let nodes = cluster.client().await.nodes(false).await.expect("the nodes");
+        assert!(nodes.iter().all(|node| node.policy == Policy::Active), "{nodes:?}");
+    });
+    let own = ask(&door, &format!("origin: http://{door}\r\n"));
+    assert!(own.starts_with("HTTP/1.1 200"), "{own}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use axum::{Json, Router};
 use sanderling_core::access::Page;
 use sanderling_protocol::limits::TEXT_BYTES_MAX;
 use sanderling_protocol::{Millis, Refusal};
-use sanderling_transport::CallError;
+use sanderling_transport::{CallError, refused_site};
 use serde_json::json;
 
 use crate::agent::webhook::{self, Posted};
@@ -34,6 +34,7 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(from_fn_with_state(Arc::clone(&node), check_token))
+        .layer(from_fn_with_state(Arc::clone(&node), refuse_other_sites))
         .with_state(node)
 }
 
@@ -49,6 +50,21 @@ async fn check_token(State(node): State<Arc<Node>>, request: Request, next: Next
     match node.options.security.check_page(page, shown) {
         Ok(()) => next.run(request).await,
         Err(refusal) => HttpRefusal::from(refusal).into_response(),
+    }
+}
+
+/// Refuses what a page of another site makes a browser send: a visit to that page would be enough
+/// to give notices.
+async fn refuse_other_sites(
+    State(node): State<Arc<Node>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    // Health is asked for under any name, by load balancers.
+    let is_open = node.options.security.secret.is_none() && request.uri().path() != "/healthz";
+    match refused_site(request.headers(), is_open) {
+        Some(why) => HttpRefusal::new(StatusCode::FORBIDDEN, why).into_response(),
+        None => next.run(request).await,
     }
 }
 

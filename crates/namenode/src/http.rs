@@ -8,14 +8,14 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request as HttpRequest, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use hyper_util::service::TowerToHyperService;
 use sanderling_core::access::Page;
 use sanderling_protocol::{NodeInfo, NodeSelector, Refusal, Reply, Request};
-use sanderling_transport::{HttpOptions, Security, serve_http};
+use sanderling_transport::{HttpOptions, Security, refused_site, serve_http};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -68,7 +68,7 @@ fn router(door: Door) -> Router {
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(door.clone(), check_token))
-        .layer(middleware::from_fn(refuse_other_sites))
+        .layer(middleware::from_fn_with_state(door.clone(), refuse_other_sites))
         .with_state(door)
 }
 
@@ -86,21 +86,18 @@ async fn check_token(State(door): State<Door>, request: HttpRequest, next: Next)
     }
 }
 
-/// Refuses what a page of another site makes a browser send: nobody here is asked who he is, so a
-/// visit to that page would be enough to give notices.
-async fn refuse_other_sites(request: HttpRequest, next: Next) -> Response {
-    if is_from_another_site(request.headers()) {
-        let why = "requests that come from pages of other sites are refused";
-        return HttpRefusal::new(StatusCode::FORBIDDEN, why).into_response();
-    }
-    next.run(request).await
-}
-
-fn is_from_another_site(headers: &HeaderMap) -> bool {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    headers.contains_key(header::ORIGIN) && {
-        let origin = text(header::ORIGIN).and_then(|origin| origin.split_once("://"));
-        origin.is_none_or(|(_, authority)| Some(authority) != text(header::HOST))
+/// Refuses what a page of another site makes a browser send: a visit to that page would be enough
+/// to give notices.
+async fn refuse_other_sites(
+    State(door): State<Door>,
+    request: HttpRequest,
+    next: Next,
+) -> Response {
+    // Health is asked for under any name, by load balancers.
+    let is_open = door.security.secret.is_none() && request.uri().path() != "/healthz";
+    match refused_site(request.headers(), is_open) {
+        Some(why) => HttpRefusal::new(StatusCode::FORBIDDEN, why).into_response(),
+        None => next.run(request).await,
     }
 }
 

@@ -24,6 +24,7 @@ mod secret;
 mod security;
 mod server;
 mod session;
+mod sites;
 mod stream;
 mod tls;
 
@@ -41,5 +42,6 @@ pub use secret::{
 pub use security::{Admitted, Credentials, Security};
 pub use server::{Handled, Response, ServeOptions, Service, serve};
 pub use session::attend;
+pub use sites::refused_site;
 pub use stream::Stream;
 pub use tls::{ClientTls, ServerTls, TLS_NAME, TlsError, TlsStream};

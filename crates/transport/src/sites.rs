@@ -1,0 +1,102 @@
+//! Pages of other sites, which make a browser send requests to doors that ask nobody who he is.
+
+use std::net::IpAddr;
+
+use hyper::HeaderMap;
+use hyper::header::{HOST, HeaderName, ORIGIN};
+use hyper::http::uri::Authority;
+
+/// Ends of names that nobody can register in public: a page of the internet has no such name.
+/// `localhost`, `local` and `home.arpa` are special-use names (RFC 6761, 6762, 8375), `internal` is
+/// reserved for private use (ICANN, 2024).
+const PRIVATE_ENDS: [&str; 4] = [".localhost", ".local", ".internal", ".home.arpa"];
+
+/// Says why a request of a browser is refused, if it is: a page of another site sent it, or a page
+/// whose name was made to lead here. Programs that are no browsers send what passes.
+///
+/// The second is checked only at a door where `is_open`, that is where no token is asked: a browser
+/// keeps no token for a page. The door then must be called by an address, by a name without a dot,
+/// by one that nobody can register in public, or by the machine's own name.
+#[must_use]
+pub fn refused_site(headers: &HeaderMap, is_open: bool) -> Option<&'static str> {
+    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let host = text(HOST);
+    if let Some(origin) = text(ORIGIN) {
+        let authority = origin.split_once("://").map(|(_, authority)| authority);
+        if authority.is_none() || authority != host {
+            return Some("requests that come from pages of other sites are refused");
+        }
+    }
+    if is_open && host.is_some_and(|host| !is_ours(host)) {
+        return Some(
+            "this door is not known by that name: ask by the machine's address or its own name, \
+             or start the server with --secret-file",
+        );
+    }
+    None
+}
+
+fn is_ours(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host().trim_end_matches('.').to_ascii_lowercase();
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    bare.parse::<IpAddr>().is_ok()
+        || !name.contains('.')
+        || PRIVATE_ENDS.iter().any(|end| name.ends_with(end))
+        || own_name().is_some_and(|own| own.trim().eq_ignore_ascii_case(&name))
+}
+
+fn own_name() -> Option<String> {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(host: Option<&str>, origin: Option<&str>, is_open: bool) -> bool {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [(HOST, host), (ORIGIN, origin)] {
+            if let Some(value) = value {
+                headers.insert(name, value.parse().unwrap());
+            }
+        }
+        refused_site(&headers, is_open).is_some()
+    }
+
+    #[test]
+    fn page_of_another_site_sends_nothing() {
+        for is_open in [true, false] {
+            assert!(refused(Some("localhost:7601"), Some("http://evil.example"), is_open));
+            assert!(refused(Some("localhost:7601"), Some("http://localhost:8080"), is_open));
+            assert!(refused(Some("localhost:7601"), Some("null"), is_open));
+            assert!(refused(None, Some("http://localhost:7601"), is_open));
+            assert!(!refused(Some("localhost:7601"), Some("http://localhost:7601"), is_open));
+            assert!(!refused(Some("localhost:7601"), None, is_open));
+        }
+    }
+
+    #[test]
+    fn page_whose_name_leads_here_is_not_taken_for_ours() {
+        let ours = [
+            "127.0.0.1",
+            "10.1.2.3:7601",
+            "[::1]:7601",
+            "localhost",
+            "namenode:7601",
+            "LOCALHOST.",
+            "nn.default.svc.cluster.local",
+            "ip-10-0-0-1.ec2.internal:80",
+        ];
+        for host in ours {
+            assert!(!refused(Some(host), None, true), "{host}");
+        }
+        for host in ["evil.example:7601", "127.0.0.1.evil.example", "evil.local.example", "a b", ""]
+        {
+            assert!(refused(Some(host), None, true), "{host}");
+            assert!(refused(Some(host), Some(&format!("http://{host}")), true), "{host}");
+        }
+        assert!(!refused(Some("nn1.example.com"), None, false), "a token is asked there");
+        assert!(!refused(None, None, true), "no browser leaves the name out");
+    }
+}
