@@ -7,9 +7,12 @@ mod namenode;
 pub(crate) mod ready;
 
 use std::future::Future;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
+use rustix::fs::Mode;
 use rustix::process::{
-    Resource, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
+    Resource, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid, umask,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -31,6 +34,45 @@ enum Stop {
     Term,
     /// SIGINT: leave at once.
     Interrupt,
+}
+
+/// Keeps what this process makes from other users of the machine: from here on its files are for
+/// its user alone. It must be called before the process has threads.
+fn keep_private() {
+    let _ = umask(Mode::RWXG | Mode::RWXO);
+}
+
+/// Closes a directory with the store's bytes to other users, if it is there and open to them: an
+/// older release made it, or somebody with `mkdir`. One that is neither empty nor has a file whose
+/// name begins with one of `ours` is left as it is: the server will not use it.
+///
+/// # Errors
+/// It belongs to another user.
+fn close_to_others(directory: &Path, ours: &[&str]) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::file(directory, &error);
+    let mode = match std::fs::metadata(directory) {
+        Ok(found) => found.permissions().mode(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        names.push(entry.map_err(failed)?.file_name().to_string_lossy().into_owned());
+    }
+    let is_ours = |name: &String| ours.iter().any(|start| name.starts_with(start));
+    if !names.is_empty() && !names.iter().any(is_ours) {
+        return Ok(());
+    }
+    let closed = std::fs::Permissions::from_mode(mode & 0o700);
+    std::fs::set_permissions(directory, closed).map_err(|error| {
+        failed(error).next("chmod 700, chown to the server's user, or another directory")
+    })?;
+    let directory = directory.display();
+    tracing::warn!(%directory, "other users could read this directory: its mode is 0700 now");
+    Ok(())
 }
 
 /// Prepares the process, then runs the server in it to its end.

@@ -547,6 +547,46 @@ fn scoped_token_ends_and_renews_no_job_of_another_not_even_one_that_is_still_to_
 }
 
 #[test]
+fn other_users_of_the_machine_can_read_none_of_the_store_s_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = TempDir::new().expect("a directory for the test");
+    let disk = place.path().join("disk");
+    let open = |directory: &PathBuf| {
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(directory, mode).expect("changed");
+    };
+    // Made by an operator.
+    std::fs::create_dir(&disk).expect("made");
+    open(&disk);
+    let flags = vec!["--disk", "64MiB", "--disk-dir", kept(&text(disk.clone()))];
+    let shape = Shape { datanodes: 1, datanode: flags, ..Shape::default() };
+    let mut cluster = Cluster::start(shape);
+    // As an older release left it.
+    let catalog = cluster.path("catalog");
+    open(&catalog);
+    cluster.restart_namenode();
+    block_on(async {
+        let class = "disk".parse().expect("a class");
+        let options = PutOptions { class, ..PutOptions::default() };
+        let client = cluster.client().await;
+        client.put(&path("/a"), bytes_of(1, 3 << 20), &options).await.expect("room");
+    });
+    let mut files = 0;
+    for directory in [&disk, &catalog] {
+        let mode = |path: &std::path::Path| {
+            std::fs::metadata(path).expect("there").permissions().mode() & 0o777
+        };
+        assert_eq!(mode(directory), 0o700, "{}", directory.display());
+        for entry in std::fs::read_dir(directory).expect("read") {
+            let path = entry.expect("an entry").path();
+            assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
+            files += 1;
+        }
+    }
+    assert!(files >= 5, "a journal and blocks, not {files} files");
+}
+
+#[test]
 fn page_of_another_site_drains_no_node() {
     let cluster = Cluster::start(Shape { datanodes: 2, ..Shape::default() });
     let door = cluster.datanodes[0].http_address.clone();

@@ -1,6 +1,7 @@
 //! `local start`.
 
 use std::ffi::OsString;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -93,7 +94,11 @@ fn prepare(directory: &Path) -> Result<(), Failure> {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Failure::file(&path, &error));
             }
-            _ => std::fs::create_dir_all(&path).map_err(|error| Failure::file(&path, &error))?,
+            _ => std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&path)
+                .map_err(|error| Failure::file(&path, &error))?,
         }
     }
     Ok(())

@@ -19,6 +19,7 @@ use crate::{security, units};
 /// # Errors
 /// It cannot start, the namenode refuses it for good, or its data did not leave in time (5).
 pub(crate) fn run(global: &Global, args: Datanode) -> Result<(), Failure> {
+    super::keep_private();
     let options = options(global, &args)?;
     super::server(global, &args.process.clone(), serve(options, args))
 }
@@ -103,6 +104,9 @@ fn address(text: &str) -> Result<SocketAddr, Failure> {
 
 async fn serve(options: DatanodeOptions, args: Datanode) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
+    if let Some(disk) = &options.disk {
+        super::close_to_others(&disk.directory, &["sanderling-datanode"])?;
+    }
     let namenode = options.namenode.clone();
     // A datanode waits for its namenode; whoever interrupts it means it.
     let server = tokio::select! {

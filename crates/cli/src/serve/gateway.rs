@@ -15,6 +15,7 @@ use crate::security;
 /// # Errors
 /// It cannot start.
 pub(crate) fn run(global: &Global, command: Gateway) -> Result<(), Failure> {
+    super::keep_private();
     let Gateway::S3(args) = command;
     let options = options(global, &args)?;
     super::server(global, &args.process.clone(), serve(options, *args))

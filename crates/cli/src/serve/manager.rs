@@ -16,6 +16,7 @@ use crate::security;
 /// # Errors
 /// The ready file cannot be written.
 pub(crate) fn run(global: &Global, args: Manager) -> Result<(), Failure> {
+    super::keep_private();
     let namenode = global.namenode.clone();
     let credentials = security::caller(global, &args.held, Role::Manager)?;
     super::server(global, &args.process.clone(), serve(namenode, credentials, args))

@@ -30,12 +30,14 @@ const UNSYNCED_MIN: Duration = Duration::from_millis(20);
 /// # Errors
 /// It cannot start, or its journal has failed.
 pub(crate) fn run(global: &Global, args: Namenode) -> Result<(), Failure> {
+    super::keep_private();
     let security = security::guard(global, &args.guard)?;
     super::server(global, &args.process.clone(), serve(args, security))
 }
 
 async fn serve(args: Namenode, security: Security) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
+    super::close_to_others(&args.directory, &["journal-", "snapshot-"])?;
     if args.unsynced_max.0 < UNSYNCED_MIN {
         let cause = format!("--unsynced-max is less than {} ms", UNSYNCED_MIN.as_millis());
         return Err(Failure::new(Exit::Usage, "BadOption", cause)
