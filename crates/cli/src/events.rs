@@ -5,6 +5,7 @@ use sanderling_protocol::{Millis, Reply, Request};
 
 use crate::args::tools::Events;
 use crate::failure::{Exit, Failure};
+use crate::printable::printable;
 use crate::session::Session;
 use crate::units;
 
@@ -30,7 +31,9 @@ pub(crate) async fn run(session: Session, args: Events) -> Result<(), Failure> {
         };
         let Reply::Events(events) = reply else { return Err(crate::node::unexpected(&reply)) };
         for event in &events {
-            session.output.result(event, |writer| writeln!(writer, "{}", line(event)))?;
+            session
+                .output
+                .result(event, |writer| writeln!(writer, "{}", printable(&line(event))))?;
             after = event.sequence;
         }
         if events.is_empty() && !args.follow {

@@ -16,6 +16,7 @@ use sanderling_protocol::{Path, Reply, Request};
 use crate::args::fs::{Concat, ContainerKind, Fs, Mkdir, Mv, Paths};
 use crate::failure::{Exit, Failure};
 use crate::node::unexpected;
+use crate::printable::printable;
 use crate::refused;
 use crate::session::Session;
 use crate::units;
@@ -135,7 +136,7 @@ async fn stat(session: &Session, args: Paths) -> Result<(), Failure> {
 }
 
 fn write_stat(writer: &mut dyn Write, stat: &ObjectStat) -> std::io::Result<()> {
-    writeln!(writer, "{}", stat.path)?;
+    writeln!(writer, "{}", printable(stat.path.as_str()))?;
     let state = if stat.is_sealed { "sealed" } else { "being written" };
     writeln!(writer, "  kind      {}, {state}, object {}", stat.kind.name(), stat.object)?;
     writeln!(writer, "  bytes     {} ({})", stat.bytes, units::bytes(stat.bytes))?;

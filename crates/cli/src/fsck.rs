@@ -13,6 +13,7 @@ use self::deep::Deep;
 use crate::args::tools::Fsck;
 use crate::failure::{Exit, Failure};
 use crate::node::unexpected;
+use crate::printable::printable;
 use crate::session::Session;
 use crate::units;
 
@@ -97,15 +98,15 @@ fn write(writer: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
         let lost = units::bytes(catalog.lost_bytes);
         writeln!(writer, "LOST now: {lost} in {} blocks of", catalog.lost_blocks)?;
         for path in &catalog.lost_objects {
-            writeln!(writer, "  {path}")?;
+            writeln!(writer, "  {}", printable(path.as_str()))?;
         }
     }
     for damaged in outcome.deep.iter().flat_map(|deep| &deep.damaged) {
-        writeln!(writer, "DAMAGED: {damaged}")?;
+        writeln!(writer, "DAMAGED: {}", printable(&damaged.to_string()))?;
     }
     let deep = outcome.deep.iter().flat_map(|deep| &deep.problems);
     for problem in catalog.problems.iter().chain(deep) {
-        writeln!(writer, "problem: {problem}")?;
+        writeln!(writer, "problem: {}", printable(problem))?;
     }
     let is_clean = catalog.lost_blocks == 0
         && catalog.problems.is_empty()

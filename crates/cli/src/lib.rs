@@ -18,6 +18,7 @@ mod node;
 mod output;
 #[cfg(test)]
 mod pages;
+mod printable;
 mod progress;
 mod refused;
 mod security;

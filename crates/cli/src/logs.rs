@@ -1,9 +1,10 @@
 //! Logs: to stderr, as much as asked for.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 
 use crate::args::Global;
 use crate::args::serve::LogFormat;
+use crate::printable::printable;
 
 /// What is logged without `-v`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +13,45 @@ pub(crate) enum Speaker {
     Server,
     /// A tool logs what is wrong.
     Tool,
+}
+
+/// Longest line of a text log, in bytes. The longest that servers write themselves have a few
+/// hundred; a request that is refused may name a path of 32 KiB.
+const LINE_BYTES_MAX: usize = 2048;
+
+/// Writes an event, which comes with one call, on one line: what others chose, as names, must not
+/// look like another event. JSON has no line ends in texts by itself.
+struct Line<W> {
+    out: W,
+    is_text: bool,
+    is_coloured: bool,
+}
+
+impl<W: Write> Write for Line<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(text) = std::str::from_utf8(bytes).ok().filter(|_| self.is_text) else {
+            self.out.write_all(bytes)?;
+            return Ok(bytes.len());
+        };
+        let event = text.strip_suffix('\n').unwrap_or(text);
+        let mut line = match event.split_once('\u{1b}') {
+            // The colours are the formatter's; it makes other control characters printable itself.
+            Some(_) if self.is_coloured => event.replace('\n', "\\n"),
+            _ => printable(event).into_owned(),
+        };
+        if line.len() > LINE_BYTES_MAX {
+            let left = line.len() - LINE_BYTES_MAX;
+            line.truncate(line.floor_char_boundary(LINE_BYTES_MAX));
+            line.push_str(&format!(" ... ({left} bytes more)"));
+        }
+        line.push('\n');
+        self.out.write_all(line.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 /// Sends logs to stderr. `SANDERLING_LOG` takes the filters of `tracing`'s `EnvFilter`.
@@ -25,15 +65,33 @@ pub(crate) fn start(global: &Global, speaker: Speaker, format: LogFormat) {
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("SANDERLING_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("{level},s3s=off")));
+    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+        || !io::stderr().is_terminal();
+    let is_text = format == LogFormat::Text;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(move || Line { out: io::stderr(), is_text, is_coloured: !is_plain })
         .with_target(false);
-    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
-        || !std::io::stderr().is_terminal();
     // A second start inside one process keeps the first one's logs.
     let _ = match format {
         LogFormat::Text => builder.with_ansi(!is_plain).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_is_one_line_whatever_names_are_in_it() {
+        let mut line = Line { out: Vec::new(), is_text: true, is_coloured: false };
+        line.write_all("INFO refused: /a\nINFO stopped \u{1b}[2J\n".as_bytes()).unwrap();
+        line.write_all(format!("{}\n", "ä".repeat(LINE_BYTES_MAX)).as_bytes()).unwrap();
+        let text = String::from_utf8(line.out).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "INFO refused: /a\\nINFO stopped \\u{1b}[2J");
+        assert!(lines[1].ends_with("ä ... (2048 bytes more)"), "{}", lines[1]);
+        assert_eq!(lines.len(), 2);
+    }
 }

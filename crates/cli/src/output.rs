@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::printable::Printable;
 
 /// Version of the JSON documents. A key that is there stays and keeps its meaning.
 pub(crate) const SCHEMA: u32 = 1;
@@ -45,7 +46,7 @@ impl Output {
     pub(crate) fn note(self, text: impl std::fmt::Display) {
         if !self.is_quiet {
             // A terminal that has gone away is nobody's failure.
-            let _ = writeln!(io::stderr(), "{text}");
+            let _ = writeln!(Printable(io::stderr()), "{text}");
         }
     }
 
@@ -57,14 +58,14 @@ impl Output {
         let _ = if self.is_json {
             writeln!(io::stderr(), "{}", failure.json())
         } else {
-            writeln!(io::stderr(), "{failure}")
+            writeln!(Printable(io::stderr()), "{failure}")
         };
     }
 }
 
 /// Writes to stdout through a buffer and flushes it.
 fn written(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
-    let mut stdout = io::BufWriter::new(io::stdout().lock());
+    let mut stdout = Printable(io::BufWriter::new(io::stdout().lock()));
     write(&mut stdout)?;
     Ok(stdout.flush()?)
 }

@@ -587,6 +587,40 @@ fn other_users_of_the_machine_can_read_none_of_the_store_s_files() {
 }
 
 #[test]
+fn names_forge_no_lines_in_logs_or_on_terminals() {
+    const FORGED: &str = "/x\nINFO namenode: all is well\u{1b}[2J";
+    let guarded = Guarded::start(0);
+    let before = guarded.cluster.namenode.log().lines().count();
+    block_on(async {
+        let token = guarded.token(&["--subtree", "/jobs/b"]);
+        let line = Line::to(&guarded, &guarded.cluster.namenode.address, &token).await;
+        let line = line.unwrap_or_else(|error| panic!("it is let in: {error}"));
+        for _ in 0..20 {
+            let requests = vec![Request::Stat { path: path(FORGED) }; 512];
+            let answers = line.call(Header::new(Op::Meta, 1), encode_body(&requests)).await;
+            let answers: Vec<Result<Reply, Refusal>> =
+                decode_body(&answers.expect("answers")).expect("a list");
+            assert!(answers.into_iter().all(forbidden));
+        }
+        let own = guarded.client(&[]).await;
+        own.put(&path(FORGED), bytes_of(1, 10), &with_parents()).await.expect("a name");
+    });
+    let log = guarded.cluster.namenode.log();
+    let lines = log.lines().count() - before;
+    assert!(lines < 60, "10,240 refused requests made {lines} lines");
+    assert!(!log.contains('\u{1b}') && !log.contains("\nINFO namenode: all"), "{log}");
+    let token = guarded.token(&[]);
+    for words in
+        [&["fs", "ls", "-l", "/"][..], &["fs", "stat", FORGED], &["fs", "ls", "/nothing\u{7}"]]
+    {
+        let said = guarded.cli(Some(&token), words);
+        let all = format!("{}{}", said.stdout, said.stderr);
+        assert!(!all.chars().any(|it| it.is_control() && it != '\n'), "{all:?}");
+        assert!(!said.stdout.contains("\nINFO"), "{said}");
+    }
+}
+
+#[test]
 fn page_of_another_site_drains_no_node() {
     let cluster = Cluster::start(Shape { datanodes: 2, ..Shape::default() });
     let door = cluster.datanodes[0].http_address.clone();

@@ -19,6 +19,7 @@ mod screen;
 mod server;
 mod service;
 mod snapshot;
+mod sparing;
 mod state;
 mod writer;
 

@@ -1,13 +1,18 @@
 //! What a caller's token allows, request by request.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use sanderling_core::access::{Claims, Names};
 use sanderling_protocol::{JobId, ObjectId, Path, Refusal, Reply, Request};
 use sanderling_transport::{Secret, unix_seconds};
 
+use crate::sparing::Sparing;
 use crate::state::State;
 use crate::writer::Answers;
+
+/// Lines about frames with requests that are not allowed.
+static REFUSED: Sparing = Sparing::new();
 
 /// Where objects are for callers who may go everywhere: nobody asks.
 struct Everywhere;
@@ -55,10 +60,12 @@ impl Screened {
     ) -> (Self, Vec<Request>) {
         let mut going = Vec::with_capacity(requests.len());
         let mut early = Vec::with_capacity(requests.len());
+        let mut refused = 0_u64;
         for request in requests {
             early.push(match (check(state, claims, &request), &request, secret) {
                 (Err(refusal), ..) => {
-                    tracing::info!(kind = request.kind(), %refusal, "a request was not allowed");
+                    tracing::debug!(kind = request.kind(), %refusal, "a request was not allowed");
+                    refused += 1;
                     Some(Err(refusal))
                 }
                 (Ok(()), Request::MintToken(asked), Some(secret)) => {
@@ -70,6 +77,12 @@ impl Screened {
                     None
                 }
             });
+        }
+        if refused > 0
+            && let Some(passed_over) = REFUSED.now(Instant::now())
+        {
+            let subject = &claims.subject;
+            tracing::info!(%subject, refused, passed_over, "requests of a frame were not allowed");
         }
         (Self { early, claims: Arc::clone(claims) }, going)
     }

@@ -7,6 +7,7 @@ use sanderling_protocol::message::Attributes;
 use super::existing;
 use crate::args::fs::Attr;
 use crate::failure::Failure;
+use crate::printable::printable;
 use crate::refused;
 use crate::session::Session;
 
@@ -27,7 +28,7 @@ pub(super) async fn run(session: &Session, args: Attr) -> Result<(), Failure> {
     }
     let document = serde_json::json!({ "path": args.path, "attributes": stat.attributes });
     session.output.result(&document, |writer| {
-        stat.attributes.iter().try_for_each(|(name, text)| writeln!(writer, "{name}={text}"))
+        stat.attributes.iter().try_for_each(|(name, text)| writeln!(writer, "{}", one(name, text)))
     })
 }
 
@@ -35,7 +36,11 @@ pub(super) async fn run(session: &Session, args: Attr) -> Result<(), Failure> {
 pub(super) fn write(writer: &mut dyn Write, attributes: &Attributes) -> std::io::Result<()> {
     let mut lines = attributes.iter();
     if let Some((name, text)) = lines.next() {
-        writeln!(writer, "  kept      {name}={text}")?;
+        writeln!(writer, "  kept      {}", one(name, text))?;
     }
-    lines.try_for_each(|(name, text)| writeln!(writer, "            {name}={text}"))
+    lines.try_for_each(|(name, text)| writeln!(writer, "            {}", one(name, text)))
+}
+
+fn one(name: &str, text: &str) -> String {
+    format!("{}={}", printable(name), printable(text))
 }

@@ -14,6 +14,7 @@ use super::{existing, joined};
 use crate::args::fs::{Ls, Tree};
 use crate::failure::Failure;
 use crate::node::unexpected;
+use crate::printable::printable;
 use crate::session::Session;
 use crate::units;
 
@@ -129,6 +130,7 @@ fn write_line(writer: &mut dyn Write, args: &Ls, located: &Located) -> io::Resul
     let entry = &located.entry;
     let slash = if entry.kind.is_container() { "/" } else { "" };
     let name = if args.recursive { located.path.as_str() } else { entry.name.as_str() };
+    let name = printable(name);
     if !args.long {
         return writeln!(writer, "{name}{slash}");
     }
@@ -172,7 +174,7 @@ pub(super) async fn tree(session: &Session, args: Tree) -> Result<(), Failure> {
     };
     let document = serde_json::json!({ "path": stat.path, "entries": entries });
     session.output.result(&document, |writer| {
-        writeln!(writer, "{}", stat.path)?;
+        writeln!(writer, "{}", printable(stat.path.as_str()))?;
         draw(writer, &entries, "")
     })
 }
@@ -212,7 +214,8 @@ fn draw(writer: &mut dyn Write, branches: &[Branch], indent: &str) -> io::Result
             _ => format!("  {}", units::bytes(entry.bytes)),
         };
         let joint = if is_last { "└── " } else { "├── " };
-        writeln!(writer, "{indent}{joint}{}{size}{}", entry.name, notes(entry))?;
+        let name = printable(&entry.name);
+        writeln!(writer, "{indent}{joint}{name}{size}{}", notes(entry))?;
         let deeper = format!("{indent}{}", if is_last { "    " } else { "│   " });
         draw(writer, &branch.entries, &deeper)?;
     }
