@@ -125,6 +125,20 @@ fn new_empty_node_does_not_get_every_block() {
     assert!((300..420).contains(&on_new), "{on_new}");
 }
 
+#[test]
+fn node_with_the_larger_free_share_is_preferred_to_one_with_more_free_bytes() {
+    let mut nodes = vec![candidate(1, 1 << 20, 0), candidate(2, 0, 0)];
+    nodes[1].room.insert(Tier::Dram, (4 << 20, 64 << 20));
+    let mut draw = Draw::new(7);
+    let mut on_larger = 0;
+    for _ in 0..1000 {
+        let placed = place(&mut draw, nodes.clone(), &wish("dram"), &[4096]).unwrap();
+        on_larger += u32::from(placed[0].node == NodeId(2));
+    }
+    // It gets the blocks for which both draws hit it: a quarter.
+    assert!((200..300).contains(&on_larger), "{on_larger}");
+}
+
 /// Returns the weight of a node beside one that has settled and is there to stay.
 fn weight(age: Millis, ramp_up: Millis, model: Option<&Model>) -> u32 {
     let settled = Millis(36_000_000 / model.map_or(1, |model| model.speed() as u64));
