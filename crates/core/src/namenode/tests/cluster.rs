@@ -1,6 +1,9 @@
 //! Nodes: joining, notices, moves, deaths, and what is lost with them.
 
-use sanderling_protocol::message::{MoveCommit, MoveProposal, MovePurpose};
+use sanderling_protocol::message::{
+    Heartbeat, HeartbeatReply, MoveCommit, MoveProposal, MovePurpose,
+};
+use sanderling_protocol::node::Load;
 use sanderling_protocol::{
     BlockId, ClusterId, Epoch, EventKind, Millis, NodeId, NodeSelector, Nonce, Order, Policy,
     Refusal, Reply, Request, Tier,
@@ -68,6 +71,15 @@ impl Rig {
         (layout.blocks[0].block, home, other.unwrap())
     }
 
+    fn heartbeat(&mut self, node: NodeId) -> HeartbeatReply {
+        let nonce = self.namenode.catalog().node_nonce(node).unwrap();
+        let heartbeat = Heartbeat { node, nonce, load: Load::default() };
+        match self.ask(Request::Heartbeat(heartbeat)).unwrap() {
+            Reply::Heartbeat(reply) => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn last_events(&self, count: usize) -> Vec<EventKind> {
         let events = self.namenode.events_after(0, 1000);
         events.into_iter().rev().take(count).map(|event| event.kind).collect()
@@ -106,6 +118,25 @@ fn noticed_node_is_fenced_and_gets_no_more_blocks() {
     }
     rig.notice(NodeId(2), 30_000).unwrap();
     assert!(matches!(rig.create("/nowhere"), Err(Refusal::RetryAfter { .. })));
+}
+
+#[test]
+fn heartbeat_is_answered_with_the_time_and_the_blocks_that_are_left() {
+    let mut rig = Rig::with_nodes(2);
+    rig.manage();
+    let (block, home, other) = rig.block("/file", 1000);
+    let reply =
+        |policy, deadline_in, home_blocks| HeartbeatReply { policy, deadline_in, home_blocks };
+    assert_eq!(rig.heartbeat(home), reply(Policy::Active, None, 1));
+    assert_eq!(rig.heartbeat(other), reply(Policy::Active, None, 0));
+    rig.notice(home, 30_000).unwrap();
+    rig.pass(Millis(10_000));
+    let left = Some(Millis(20_000));
+    assert_eq!(rig.heartbeat(home), reply(Policy::Draining, left, 1));
+    rig.reserve(block, Epoch(1), other).unwrap();
+    rig.commit(block, Epoch(1), other, 1000).unwrap();
+    assert_eq!(rig.heartbeat(home), reply(Policy::Drained, left, 0));
+    assert_eq!(rig.heartbeat(other), reply(Policy::Active, None, 1));
 }
 
 #[test]
@@ -313,6 +344,7 @@ fn dead_node_loses_its_blocks_exactly() {
     assert_eq!(report.bytes, stat.lost_bytes);
     let fsck = rig.namenode.catalog().fsck();
     assert_eq!((fsck.lost_bytes, fsck.lost_objects.len()), (stat.lost_bytes, 1));
+    assert_eq!((fsck.lost_blocks, fsck.blocks), (lost.len() as u64, 6 - lost.len() as u64));
     rig.ask(Request::Delete { path: super::path("/file"), recursive: false }).unwrap();
     assert_eq!(rig.namenode.catalog().fsck().lost_blocks, 0);
 }

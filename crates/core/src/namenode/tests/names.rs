@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use sanderling_protocol::message::{Create, CreateKind, CreateMode, ObjectKind};
-use sanderling_protocol::{Millis, Refusal, Reply, Request};
+use sanderling_protocol::{Millis, NodeId, Refusal, Reply, Request};
 
 use super::{Rig, path};
 
@@ -99,6 +99,20 @@ fn containers_hold_only_their_kind() {
     assert!(matches!(rig.create("/parts/sub/file"), Err(Refusal::WrongKind { .. })));
     let file = rig.mkdir("/x", ObjectKind::File);
     assert!(matches!(file, Err(Refusal::WrongKind { .. })));
+}
+
+#[test]
+fn multifile_has_lost_what_all_its_parts_have_lost() {
+    let mut rig = Rig::with_nodes(1);
+    rig.mkdir("/parts", ObjectKind::Multifile).unwrap();
+    rig.put("/parts/0", 10);
+    rig.put("/parts/1", 20);
+    rig.notice(NodeId(1), 1000).unwrap();
+    rig.pass(Millis(1001));
+    rig.register("another").unwrap();
+    rig.put("/parts/2", 5);
+    let stat = rig.stat("/parts").unwrap();
+    assert_eq!((stat.bytes, stat.lost_bytes), (35, 30));
 }
 
 #[test]
