@@ -454,6 +454,20 @@ mod tests {
     }
 
     #[test]
+    fn turn_of_one_frame_answers_its_requests() {
+        let mut namenode = namenode();
+        let now = namenode.catalog().now();
+        let mut turn = Turn::asked(vec![make("/a"), stat("/a")], None);
+        while turn.must_prepare() {
+            turn.prepare(now, &mut namenode);
+            turn.apply(|command, _| namenode.apply(command));
+        }
+        let answers = turn.finish();
+        let [answers] = &answers[..] else { panic!("{answers:?}") };
+        assert!(matches!(answers[..], [Ok(Reply::Stat(_)), Ok(Reply::Stat(_))]), "{answers:?}");
+    }
+
+    #[test]
     fn refused_round_changes_nothing_and_its_callers_are_told() {
         let mut namenode = namenode();
         let now = namenode.catalog().now();

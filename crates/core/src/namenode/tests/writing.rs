@@ -1,6 +1,6 @@
 //! Writing: leases, lengths, and writers that vanish.
 
-use sanderling_protocol::message::{Create, CreateMode};
+use sanderling_protocol::message::{Affinity, Create, CreateMode};
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{
     Epoch, Millis, NodeId, ObjectId, Order, Policy, Refusal, Reply, Request,
@@ -38,15 +38,30 @@ fn blocks_are_reserved_for_what_is_expected_and_unused_ones_go_back() {
 }
 
 #[test]
+fn file_lies_near_the_machine_or_the_object_that_its_writer_names() {
+    let mut rig = Rig::with_nodes(5);
+    let mut create_near = |name: &str, affinity| {
+        let expected_bytes = Some(8 * u64::from(MIB));
+        let request = Create { affinity: Some(affinity), expected_bytes, ..rig.file(name) };
+        let blocks = rig.create_with(request).unwrap().blocks;
+        Vec::from_iter(blocks.into_iter().map(|granted| granted.node))
+    };
+    assert_eq!(create_near("/one", Affinity::Host("node-3".to_owned())), [NodeId(3); 8]);
+    assert_eq!(create_near("/other", Affinity::Object(path("/one"))), [NodeId(3); 8]);
+}
+
+#[test]
 fn writer_that_met_the_fence_goes_on_in_a_new_block() {
     let mut rig = Rig::with_nodes(2);
     let grant = rig.create("/file").unwrap();
     let (object, lease) = (grant.object, grant.lease);
     let ended = vec![length(grant.blocks[0].block, 700)];
     let avoid = vec![grant.blocks[0].node];
-    let more = rig.ask(Request::AddBlocks { object, lease, ended, count: 1, avoid }).unwrap();
+    // So many that chance does not keep them all from the node that is avoided.
+    let more = rig.ask(Request::AddBlocks { object, lease, ended, count: 16, avoid }).unwrap();
     let Reply::Grant(more) = more else { panic!("not a grant") };
-    assert_ne!(more.blocks[0].node, grant.blocks[0].node);
+    assert_eq!(more.blocks.len(), 16);
+    assert!(more.blocks.iter().all(|granted| granted.node != grant.blocks[0].node));
     assert_eq!(more.bytes, 700);
     rig.seal(&more, &[300]).unwrap();
     let layout = rig.layout("/file").unwrap();
