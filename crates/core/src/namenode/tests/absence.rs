@@ -246,6 +246,23 @@ fn block_that_a_lost_log_end_had_moved_away_and_back_is_read_where_it_is() {
 }
 
 #[test]
+fn epoch_that_no_log_can_have_given_out_changes_nothing() {
+    let (mut rig, held, home, other) = moved_by_a_lost_end();
+    let report = |rig: &mut Rig, node, epoch| {
+        let blocks = vec![HeldBlock { epoch: Epoch(epoch), ..held }];
+        rig.ask(Request::BlockReport { node, blocks }).unwrap();
+        rig.namenode.catalog().block_facts(held.block).unwrap()
+    };
+    for node in [home, other] {
+        for epoch in [(1 << 31) + 1, u32::MAX] {
+            let facts = report(&mut rig, node, epoch);
+            assert_eq!((facts.home, facts.epoch, facts.copy), (Some(home), Epoch(1), None));
+        }
+    }
+    assert_eq!(report(&mut rig, home, 1 << 31).epoch, Epoch(1 << 31), "the last one believed");
+}
+
+#[test]
 fn block_that_a_lost_log_end_had_moved_off_a_leaving_node_is_at_home_where_it_went() {
     let (mut rig, held, home, other) = moved_by_a_lost_end();
     rig.give_notice(home);
