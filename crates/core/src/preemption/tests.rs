@@ -161,6 +161,7 @@ large,west,2026-01-01,400
 small,west,2026-01-01,400
 small,west,2026-01-01,
 small,west,2026-01-01,-3
+small,west,2026-01-01,0
 ";
 
 fn lifetimes(text: &str, filter: &Filter) -> Result<Model, ModelError> {
@@ -171,7 +172,7 @@ fn lifetimes(text: &str, filter: &Filter) -> Result<Model, ModelError> {
 fn resampled_lifetimes_are_those_observed() {
     let model = lifetimes(OBSERVED, &Filter::default()).unwrap();
     let Shape::Lifetimes(data) = model.shape() else { unreachable!() };
-    assert_eq!(data.skipped_rows(), 2);
+    assert_eq!(data.skipped_rows(), 3);
     assert_eq!(data.ended().len(), 5);
     assert!(model.distance(data.ended()) < 1e-9);
     assert_eq!(model.expected_life(Millis(0)), Millis(230_100));
@@ -192,7 +193,7 @@ fn wrong_lifetimes_are_refused_with_their_line() {
     assert!(matches!(lifetimes("", &none), Err(ModelError::NoLifetimes { .. })));
     let short = format!("{OBSERVED}small,west\n");
     let refused = lifetimes(&short, &Filter::default());
-    assert!(matches!(refused, Err(ModelError::BadRow { line: 10, .. })), "{refused:?}");
+    assert!(matches!(refused, Err(ModelError::BadRow { line: 11, .. })), "{refused:?}");
     let headless = lifetimes("age\n1\n", &Filter::default());
     assert!(matches!(headless, Err(ModelError::BadRow { line: 1, .. })), "{headless:?}");
 }

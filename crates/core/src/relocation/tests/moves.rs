@@ -159,6 +159,34 @@ fn commit_without_an_answer_is_asked_about_longer_than_any_other_call() {
 }
 
 #[test]
+fn push_without_an_answer_is_given_up_after_a_second_try_and_counts_as_failed() {
+    let mut world = World::new(blocks(3, 1000), vec![node(1, 1 << 30)]);
+    world.view();
+    for _ in 0..2 {
+        let output = world.poll().unwrap();
+        let answer = world.answer(output);
+        world.relocator.handle(world.now, answer);
+    }
+    let mut pushes = 0;
+    let given_up = loop {
+        match world.poll() {
+            Some(Output::Push { call, .. }) => {
+                pushes += 1;
+                world.relocator.handle(world.now, Input::Pushed { call, outcomes: None });
+            }
+            Some(Output::Abandon { blocks, .. }) => break blocks,
+            Some(other) => panic!("{other:?} after {pushes} pushes without an answer"),
+            None => {
+                world.now = world.relocator.deadline().expect("it is tried again");
+                world.relocator.handle_deadline(world.now);
+            }
+        }
+    };
+    assert_eq!((pushes, given_up), (2, [1, 2, 3].map(BlockId).to_vec()));
+    assert_eq!(world.relocator.counts().failed_moves, 3);
+}
+
+#[test]
 fn drains_share_the_targets_that_there_are() {
     let mut relocator = Relocator::new(RelocatorConfig::default());
     let now = Instant(1_000_000);
