@@ -5,12 +5,14 @@ Run with .venv-s3/bin/python, which scripts/venv.sh s3 makes. The program is SAN
 the one in .venv, else the one that cargo built.
 """
 
+import base64
 import hashlib
 import http.client
 import random
 import unittest
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -238,6 +240,14 @@ class Door(unittest.TestCase):
         self.assertEqual(small, ("EntityTooSmall", 400))
         other = {**upload, "Key": "other"}
         self.assertEqual(refusal(self.s3.list_parts, **other), ("NoSuchUpload", 404))
+        # Nor is a part of it replaced under another key, which the caller's token may be for.
+        self.put("source", b"source")
+        source = {"Bucket": self.bucket, "Key": "source"}
+        for call, flags in [(self.s3.upload_part, {"Body": b"x"}),
+                            (self.s3.upload_part_copy, {"CopySource": source})]:
+            answer = refusal(call, PartNumber=1, **flags, **other)
+            self.assertEqual(answer, ("NoSuchUpload", 404))
+        self.s3.delete_object(**source)
         for number in [0, 10_001]:
             wrong = refusal(self.s3.upload_part, PartNumber=number, Body=b"x", **upload)
             self.assertEqual(wrong, ("InvalidArgument", 400))
@@ -250,6 +260,34 @@ class Door(unittest.TestCase):
         self.s3.complete_multipart_upload(
             MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": tag}]}, **upload)
         self.assertEqual(self.get("empty"), b"")
+
+    def test_checksums_of_parts_together_are_compared(self) -> None:
+        begun = self.s3.create_multipart_upload(
+            Bucket=self.bucket, Key="sums", ChecksumAlgorithm="CRC32", ChecksumType="FULL_OBJECT")
+        upload = {"Bucket": self.bucket, "Key": "sums", "UploadId": begun["UploadId"]}
+        bodies = [some_bytes(5 * MIB), some_bytes(77)]
+        parts = []
+        for number, body in enumerate(bodies, 1):
+            said = self.s3.upload_part(
+                PartNumber=number, Body=body, ChecksumAlgorithm="CRC32", **upload)
+            parts.append({"PartNumber": number, "ETag": said["ETag"],
+                          "ChecksumCRC32": said["ChecksumCRC32"]})
+        whole = zlib.crc32(b"".join(bodies)).to_bytes(4, "big")
+        of_parts = b"".join(base64.b64decode(part["ChecksumCRC32"]) for part in parts)
+        composite = zlib.crc32(of_parts).to_bytes(4, "big")
+        right = [base64.b64encode(whole).decode(), base64.b64encode(composite).decode() + "-2"]
+        complete = self.s3.complete_multipart_upload
+        swapped = [{**parts[0], "ChecksumCRC32": parts[1]["ChecksumCRC32"]}, parts[1]]
+        self.assertEqual(refusal(complete, MultipartUpload={"Parts": swapped}, **upload),
+                         ("InvalidPart", 400))
+        for wrong in ["AAAAAA==", "AAAAAA==-2", right[1][:-1] + "3"]:
+            answer = refusal(complete, MultipartUpload={"Parts": parts}, ChecksumCRC32=wrong,
+                             **upload)
+            self.assertEqual(answer, ("BadDigest", 400))
+        complete(MultipartUpload={"Parts": parts}, ChecksumCRC32=right[0], **upload)
+        self.assertEqual(self.get("sums"), b"".join(bodies))
+        # The other kind, of an upload that is asked for again because its answer got lost.
+        complete(MultipartUpload={"Parts": parts}, ChecksumCRC32=right[1], **upload)
 
     def test_copies_keep_or_replace_what_is_said(self) -> None:
         body = some_bytes(3 * MIB + 5)

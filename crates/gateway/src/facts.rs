@@ -16,7 +16,7 @@ const CONTENT_LANGUAGE: &str = "content-language";
 const EXPIRES: &str = "expires";
 const TAGGING: &str = "x-amz-tagging";
 const USER: &str = "x-amz-meta-";
-const CHECKSUM: &str = "x-amz-checksum-";
+pub(crate) const CHECKSUM: &str = "x-amz-checksum-";
 /// The upload that made the object: completing it again is answered as the first time.
 const UPLOAD: &str = "s3-upload";
 

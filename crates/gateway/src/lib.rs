@@ -12,6 +12,7 @@ mod door;
 mod etag;
 mod facts;
 mod get;
+mod joined;
 mod keys;
 mod listing;
 mod lists;

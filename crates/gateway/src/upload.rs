@@ -9,7 +9,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
 use s3s::dto::{
-    AbortMultipartUploadInput, AbortMultipartUploadOutput, CompleteMultipartUploadInput,
+    AbortMultipartUploadInput, AbortMultipartUploadOutput, Checksum, CompleteMultipartUploadInput,
     CompleteMultipartUploadOutput, CompletedPart, CopyPartResult, CreateMultipartUploadInput,
     CreateMultipartUploadOutput, UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput,
     UploadPartOutput,
@@ -21,14 +21,14 @@ use sanderling_protocol::message::{Attributes, Entry, ObjectKind, ObjectStat};
 use sanderling_protocol::{Millis, Path, Refusal};
 
 use crate::conditions::conditions_of;
-use crate::digest::{Digests, Wanted, wanted_of};
+use crate::digest::{ALGORITHMS, Digests, Wanted, sum_of, wanted_of};
 use crate::door::{Door, timestamp};
 use crate::facts::{self, headers_of, listed_tag_of, quoted};
 use crate::name::UPLOADS;
 use crate::object::replacing;
 use crate::refused::{Missing, refused};
 use crate::store::{Stored, Target, body};
-use crate::{etag, tagging};
+use crate::{etag, joined, tagging};
 
 /// The object that keeps what was said when an upload began.
 pub(crate) const FIRST_WORDS: &str = "upload";
@@ -43,6 +43,14 @@ const PART_BYTES_MIN: u64 = 5 << 20;
 pub(crate) struct Upload {
     pub(crate) bucket: Path,
     pub(crate) directory: Path,
+}
+
+/// What a client says of an upload when it completes it.
+struct Completed {
+    parts: Vec<CompletedPart>,
+    /// Of all parts together.
+    sums: Checksum,
+    bytes: Option<i64>,
 }
 
 /// Returns the key of an upload by what was said when it began.
@@ -159,6 +167,7 @@ impl Door {
         }
         let input = request.input;
         let upload = self.upload(&input.bucket, &input.upload_id)?;
+        self.begun(&upload, &input.key).await?;
         let target = self.part_target(&upload, input.part_number)?;
         let stored = self.store(target, body(input.body), Digests::new(wanted, &self.md5)?).await?;
         let Stored { tag, digested, .. } = self.part_stored(&upload, stored).await?;
@@ -193,6 +202,7 @@ impl Door {
             Some(text) => part_range(text, whole)?,
         };
         let upload = self.upload(&input.bucket, &input.upload_id)?;
+        self.begun(&upload, &input.key).await?;
         let target = self.part_target(&upload, input.part_number)?;
         let wanted = Wanted { bytes: Some(range.end - range.start), ..Wanted::default() };
         let bytes = self.bytes_of(&source, range).await?;
@@ -217,7 +227,16 @@ impl Door {
         let input = request.input;
         let (bucket, path) = self.path(&input.bucket, &input.key)?;
         let upload = self.upload(&input.bucket, &input.upload_id)?;
-        let wanted = input.multipart_upload.and_then(|it| it.parts).unwrap_or_default();
+        let parts = input.multipart_upload.and_then(|it| it.parts).unwrap_or_default();
+        let sums = Checksum {
+            checksum_crc32: input.checksum_crc32,
+            checksum_crc32c: input.checksum_crc32c,
+            checksum_crc64nvme: input.checksum_crc64nvme,
+            checksum_sha1: input.checksum_sha1,
+            checksum_sha256: input.checksum_sha256,
+            ..Checksum::default()
+        };
+        let wanted = Completed { parts, sums, bytes: input.mpu_object_size };
         let tag = match self.begun(&upload, &input.key).await {
             Ok(words) => {
                 let at = (&bucket, &path);
@@ -226,7 +245,7 @@ impl Door {
                 attributes.remove(KEY);
                 facts::set_upload(&mut attributes, &input.upload_id);
                 let options = PutOptions { parents: true, ..replacing(attributes, condition) };
-                self.join(&upload, &wanted, input.mpu_object_size, &path, options).await?
+                self.join(&upload, &wanted, &path, options).await?
             }
             // The answer to the first time got lost.
             Err(error) if error.code() == &S3ErrorCode::NoSuchUpload => {
@@ -250,18 +269,18 @@ impl Door {
     async fn join(
         &self,
         upload: &Upload,
-        wanted: &[CompletedPart],
-        bytes: Option<i64>,
+        wanted: &Completed,
         to: &Path,
         mut options: PutOptions,
     ) -> S3Result<String> {
         let there = self.client_parts(upload).await?;
-        let chosen = chosen(wanted, &there)?;
+        let chosen = chosen(&wanted.parts, &there)?;
         let total: u64 = chosen.iter().map(|part| part.bytes).sum();
-        if bytes.is_some_and(|bytes| u64::try_from(bytes) != Ok(total)) {
+        if wanted.bytes.is_some_and(|bytes| u64::try_from(bytes) != Ok(total)) {
             let message = format!("the parts have {total} bytes together");
             return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message));
         }
+        joined::check(&chosen, &wanted.sums)?;
         let digests: Option<Vec<[u8; 16]>> =
             chosen.iter().map(|part| etag::digest_of(&listed_tag_of(part))).collect();
         let tag = etag::of_parts(&digests.ok_or(S3ErrorCode::InvalidPart)?);
@@ -332,6 +351,22 @@ fn chosen<'a>(wanted: &[CompletedPart], there: &'a [Entry]) -> S3Result<Vec<&'a 
         let found = found.map(|at| &there[at]).map_err(|_| S3ErrorCode::InvalidPart)?;
         if part.e_tag.as_ref().is_some_and(|tag| tag.value() != listed_tag_of(found)) {
             return Err(S3ErrorCode::InvalidPart.into());
+        }
+        let said = Checksum {
+            checksum_crc32: part.checksum_crc32.clone(),
+            checksum_crc32c: part.checksum_crc32c.clone(),
+            checksum_crc64nvme: part.checksum_crc64nvme.clone(),
+            checksum_sha1: part.checksum_sha1.clone(),
+            checksum_sha256: part.checksum_sha256.clone(),
+            ..Checksum::default()
+        };
+        let is_other = |algorithm: &&str| {
+            let here = facts::checksum_of(&found.attributes, algorithm, found.bytes);
+            sum_of(&said, algorithm).is_some_and(|said| here.as_deref() != Some(said))
+        };
+        if let Some(algorithm) = ALGORITHMS.into_iter().find(is_other) {
+            let message = format!("part {name} was not stored with that checksum of {algorithm}");
+            return Err(S3Error::with_message(S3ErrorCode::InvalidPart, message));
         }
         chosen.push(found);
     }
