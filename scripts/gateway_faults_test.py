@@ -34,7 +34,8 @@ def client(endpoint: str, access: str = KEY, secret: str = KEY, attempts: int = 
     retries: Any = {"total_max_attempts": attempts, "mode": "standard"}
     return boto3.client(
         "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id=access,
-        aws_secret_access_key=secret, config=Config(retries=retries, read_timeout=SOON_SECONDS),
+        aws_secret_access_key=secret, config=Config(
+            retries=retries, read_timeout=SOON_SECONDS, signature_version="s3v4"),
     )
 
 

@@ -354,6 +354,16 @@ class Door(unittest.TestCase):
             urllib.request.urlopen(url.replace("/k?", "/other?"))
         self.assertEqual(changed.exception.code, 403)
         self.assertIn(b"SignatureDoesNotMatch", changed.exception.read())
+        # What S3 has given up, or never allowed.
+        for url, code in [
+            (sign("get_object", where, ExpiresIn=604_801), b"AuthorizationQueryParametersError"),
+            (client(self.fleet.endpoint, signature_version="s3").generate_presigned_url(
+                "get_object", where), b"InvalidRequest"),
+        ]:
+            with self.assertRaises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(url)
+            self.assertEqual(refused.exception.code, 400)
+            self.assertIn(code, refused.exception.read())
 
     def test_connection_ends_when_nobody_was_told_to_go_on(self) -> None:
         sign = client(self.fleet.endpoint, signature_version="s3v4").generate_presigned_url
@@ -372,7 +382,7 @@ class Door(unittest.TestCase):
     def test_bucket_may_stand_in_the_host_name(self) -> None:
         self.put("k", b"hosted")
         port = self.fleet.address.rsplit(":", 1)[1]
-        virtual = client(f"http://s3.test:{port}", s3={"addressing_style": "virtual"})
+        virtual = client(f"http://s3.test:{port}", signature_version="s3v4", s3={"addressing_style": "virtual"})
         url = virtual.generate_presigned_url("get_object", {"Bucket": self.bucket, "Key": "k"})
         host = f"{self.bucket}.s3.test:{port}"
         self.assertIn(host, url)

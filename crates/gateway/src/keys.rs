@@ -14,6 +14,8 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::signing;
+
 /// The pair that everybody on this machine knows: with no other, loopback alone is listened on.
 pub const LOCAL_ACCESS_KEY: &str = "sanderling";
 /// Its secret, which is none.
@@ -196,6 +198,7 @@ impl S3Access for Keys {
             let message = "the request is not signed: give your client an access key";
             return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
         };
+        signing::check(context.uri(), context.headers())?;
         let grant = Arc::clone(grant);
         let name = context.s3_op().name();
         let is_write = !["Get", "Head", "List"].iter().any(|verb| name.starts_with(verb));

@@ -26,6 +26,7 @@ mod percent;
 mod refused;
 mod remove;
 mod server;
+mod signing;
 mod store;
 mod tagging;
 mod token;
