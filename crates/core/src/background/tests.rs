@@ -5,8 +5,8 @@ use sanderling_protocol::{BlockId, Millis, NodeId, Policy, Tier};
 use self::world::{BLOCK, World};
 use crate::Machine;
 use crate::rebalance::MoveRank;
-use crate::relocation::Input;
 use crate::relocation::tests::{candidate, tier};
+use crate::relocation::{Input, Output};
 
 mod world;
 
@@ -55,6 +55,39 @@ fn node_within_its_budget_is_not_even_read() {
     let mut world = exposed(33);
     world.run(MINUTE);
     assert_eq!(world.calls, 0);
+}
+
+#[test]
+fn copies_under_way_are_not_made_of_other_blocks_too() {
+    let mut world = exposed(35);
+    let mut reserved = 0;
+    for _ in 0..10 {
+        let (drains, nodes) = (Vec::new(), world.view());
+        world.machine.handle(world.now, Input::Drains { drains, nodes });
+        while let Some(output) = world.machine.poll_output() {
+            // A reservation is not answered: its copies stay under way.
+            if let Output::Reserve { moves, .. } = output {
+                reserved += moves.len();
+            } else {
+                let answer = world.answer(output);
+                world.machine.handle(world.now, answer);
+            }
+        }
+        world.now = world.now + Millis(1000);
+    }
+    // Three quarters of the budget of 40 blocks may be on the node alone.
+    assert_eq!(reserved, 5);
+}
+
+#[test]
+fn node_with_more_blocks_than_are_remembered_is_read_again_soon() {
+    let mut world = exposed(90);
+    world.config(|config| {
+        config.rebalance.is_on = false;
+        config.known_blocks_max = 10;
+    });
+    world.run(Millis(4_000));
+    assert!(world.exposed_blocks(0) <= 30, "{} after six readings", world.exposed_blocks(0));
 }
 
 #[test]
