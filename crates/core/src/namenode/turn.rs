@@ -544,6 +544,18 @@ mod tests {
     }
 
     #[test]
+    fn absence_is_logged_before_the_work_that_waited_is_read() {
+        let mut namenode = namenode();
+        let began = namenode.catalog().now();
+        let mut turns = Turns::new(began);
+        let heard = began + Millis(400);
+        assert!(turns.excuse(heard, &mut namenode).is_none(), "no absence is so short");
+        let turn = turns.excuse(heard + Millis(5000), &mut namenode).expect("an absence");
+        let absence = Action::Absent { absence: Millis(5000) };
+        assert!(turn.commands().map(|command| &command.action).eq([&absence]));
+    }
+
+    #[test]
     fn pause_before_a_round_is_excused_by_its_first_command() {
         let mut namenode = namenode();
         let began = namenode.catalog().now();

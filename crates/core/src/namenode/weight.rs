@@ -66,6 +66,24 @@ mod tests {
     }
 
     #[test]
+    fn list_weighs_its_entries_and_any_other_answer_one() {
+        let (nodes, drains) = (Vec::new(), Vec::new());
+        for empty in [
+            Reply::Entries { entries: Vec::new(), is_more: false },
+            Reply::Candidates { candidates: Vec::new(), is_more: false },
+            Reply::Nodes(Vec::new()),
+            Reply::Drains { nodes, drains },
+            Reply::Jobs(Vec::new()),
+            Reply::Events(Vec::new()),
+            Reply::Drop { blocks: Vec::new() },
+        ] {
+            assert_eq!(entries(&Ok(empty.clone())), 0, "{empty:?}");
+        }
+        assert_eq!(entries(&Ok(Reply::Drop { blocks: vec![BlockId(1); 3] })), 3);
+        assert_eq!(entries(&Ok(Reply::Done)), 1);
+    }
+
+    #[test]
     fn long_answers_are_refused_after_long_answers_and_short_ones_pass() {
         let long = || Ok(Reply::Drop { blocks: vec![BlockId(1); ENTRIES_MAX] });
         let mut weight = Weight::default();

@@ -110,6 +110,21 @@ fn repeated_concatenation_is_answered_alike() {
 }
 
 #[test]
+fn whole_is_deleted_after_a_read_if_its_first_part_was_to_be() {
+    let mut rig = Rig::with_nodes(1);
+    let request = Create { delete_after_read: true, ..rig.file("/once") };
+    let grant = rig.create_with(request).unwrap();
+    rig.seal(&grant, &[1000]).unwrap();
+    for name in ["/a", "/b", "/c"] {
+        rig.put(name, 1000);
+    }
+    rig.concat(&["/once", "/a"], "/read-once").unwrap();
+    rig.concat(&["/b", "/c"], "/read-often").unwrap();
+    assert!(rig.stat("/read-once").unwrap().delete_after_read);
+    assert!(!rig.stat("/read-often").unwrap().delete_after_read);
+}
+
+#[test]
 fn bytes_of_parts_stay_on_their_jobs_account_and_in_its_subtree() {
     let mut rig = Rig::with_nodes(1);
     let register = RegisterJob {

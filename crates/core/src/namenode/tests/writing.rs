@@ -237,6 +237,23 @@ fn small_values_live_in_the_catalog_and_can_be_appended_to() {
 }
 
 #[test]
+fn appended_bytes_go_where_the_class_of_the_file_says() {
+    let mut rig = Rig::with_nodes(1);
+    for (name, class) in [("/memory", "dram"), ("/disk", "disk:refuse")] {
+        let (class, inline) = (class.parse().unwrap(), Some(b"value".to_vec()));
+        let request = Create { class, inline, ..rig.file(name) };
+        rig.ask(Request::Create(request)).unwrap();
+    }
+    let mut append = |name| {
+        let writer = rig.nonce();
+        rig.ask(Request::Append { path: path(name), writer })
+    };
+    assert!(matches!(append("/memory"), Ok(Reply::Grant(_))));
+    let refused = append("/disk");
+    assert!(matches!(refused, Err(Refusal::Full { .. })), "no node has a disk: {refused:?}");
+}
+
+#[test]
 fn loss_behind_a_value_that_lives_in_the_catalog_is_reported_where_readers_miss_it() {
     let mut rig = Rig::with_nodes(1);
     let request = Create { inline: Some(b"hello".to_vec()), ..rig.file("/small") };
