@@ -368,6 +368,24 @@ mod tests {
     }
 
     #[test]
+    fn maps_are_equal_only_if_they_hold_the_same() {
+        let of = |entries: &[(u64, u8)]| {
+            let mut map: IdMap<BlockId, u8> = IdMap::new();
+            for (id, entry) in entries {
+                map.insert(BlockId(*id), *entry);
+            }
+            map
+        };
+        let map = of(&[(1, 1), (70_000, 2)]);
+        let mut same = of(&[(1_000_000, 3), (70_000, 2), (1, 1)]);
+        assert!(map != same, "one more");
+        same.remove(&BlockId(1_000_000));
+        assert!(map == same);
+        assert!(map != of(&[(1, 1), (70_001, 2)]), "another id");
+        assert!(map != of(&[(1, 1), (70_000, 3)]), "another entry");
+    }
+
+    #[test]
     fn it_grows_with_what_it_holds_not_with_the_ids_given_out() {
         let mut map: IdMap<BlockId, u8> = IdMap::new();
         for id in 0..100_000 {

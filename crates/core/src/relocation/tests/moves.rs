@@ -249,6 +249,7 @@ fn forgotten_block_is_found_again_while_another_one_waits_for_room() {
     world.run(2_000);
     assert_eq!(world.moved.keys().copied().collect::<Vec<_>>(), [BlockId(2)]);
     assert!(world.calls < 200, "{} calls", world.calls);
+    assert_eq!(world.relocator.counts().failed_moves, 1, "the reservation that was refused");
 }
 
 #[test]
