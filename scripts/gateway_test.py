@@ -382,7 +382,8 @@ class Door(unittest.TestCase):
     def test_bucket_may_stand_in_the_host_name(self) -> None:
         self.put("k", b"hosted")
         port = self.fleet.address.rsplit(":", 1)[1]
-        virtual = client(f"http://s3.test:{port}", signature_version="s3v4", s3={"addressing_style": "virtual"})
+        virtual = client(f"http://s3.test:{port}", signature_version="s3v4",
+                         s3={"addressing_style": "virtual"})
         url = virtual.generate_presigned_url("get_object", {"Bucket": self.bucket, "Key": "k"})
         host = f"{self.bucket}.s3.test:{port}"
         self.assertIn(host, url)
