@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::ids::{BlockId, Epoch};
-use crate::limits::FRAME_BODY_BYTES_MAX;
+use crate::limits::{FRAME_BODY_BYTES_MAX, GREETING_BYTES_MAX};
 use crate::refusal::Refusal;
 use crate::tier::Tier;
 
@@ -145,6 +145,9 @@ pub enum FrameError {
     /// The body would exceed [`FRAME_BODY_BYTES_MAX`].
     #[error("a body of {0} bytes exceeds the limit of {FRAME_BODY_BYTES_MAX}")]
     TooLarge(u32),
+    /// The greeting would exceed [`GREETING_BYTES_MAX`].
+    #[error("a greeting of {0} bytes exceeds the limit of {GREETING_BYTES_MAX}")]
+    GreetingTooLarge(u32),
 }
 
 impl FrameError {
@@ -155,13 +158,14 @@ impl FrameError {
             Self::Magic(_) => Refusal::BadFrame { why: self.to_string() },
             Self::Version { theirs } => Refusal::UnknownVersion { ours: VERSION, theirs: *theirs },
             Self::Op(op) => Refusal::UnknownOp { op: *op },
-            Self::TooLarge(bytes) => Refusal::TooLarge {
-                what: "frame body".to_owned(),
-                value: u64::from(*bytes),
-                limit: u64::from(FRAME_BODY_BYTES_MAX),
-            },
+            Self::TooLarge(bytes) => too_large("frame body", *bytes, FRAME_BODY_BYTES_MAX),
+            Self::GreetingTooLarge(bytes) => too_large("greeting", *bytes, GREETING_BYTES_MAX),
         }
     }
+}
+
+fn too_large(what: &str, value: u32, limit: u32) -> Refusal {
+    Refusal::TooLarge { what: what.to_owned(), value: value.into(), limit: limit.into() }
 }
 
 impl Header {

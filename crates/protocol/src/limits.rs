@@ -1,5 +1,7 @@
 //! Limits that both ends hold. What exceeds one is refused, never cut.
 
+use crate::token::TOKEN_BYTES_MAX;
+
 /// Longest component of a path in bytes of UTF-8, as in most file systems.
 pub const NAME_BYTES_MAX: usize = 255;
 
@@ -14,6 +16,10 @@ pub const BLOCK_BYTES_MAX: u32 = 1 << 20;
 /// whole blocks, with room for their headers. A frame that announces more is refused before
 /// anything is allocated.
 pub const FRAME_BODY_BYTES_MAX: u32 = (16 << 20) + (64 << 10);
+
+/// Longest greeting in bytes: the longest token, with room for the other fields. No peer makes a
+/// server keep more before it has been admitted.
+pub const GREETING_BYTES_MAX: u32 = (TOKEN_BYTES_MAX + (1 << 10)) as u32;
 
 /// Most ranges in one vectored read.
 pub const RANGES_MAX: usize = 1024;

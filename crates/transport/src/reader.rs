@@ -7,7 +7,8 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use sanderling_protocol::frame::HEADER_BYTES;
-use sanderling_protocol::{Frame, FrameError, Header};
+use sanderling_protocol::limits::GREETING_BYTES_MAX;
+use sanderling_protocol::{Frame, FrameError, Header, Op};
 use thiserror::Error;
 use tokio::io::{AsyncRead, ReadBuf};
 
@@ -212,16 +213,53 @@ impl FrameReader {
         }
     }
 
-    /// Reads until a frame is complete.
-    pub(crate) async fn next(
+    /// Reads the first frame, of a peer that has not been admitted: only a greeting that keeps to
+    /// its limit is read further than its header. Takes no buffer from those that connections
+    /// share, and no more memory than the greeting has bytes.
+    pub(crate) async fn greeting(
         &mut self,
         stream: &mut (impl AsyncRead + Unpin),
     ) -> Result<Frame<Bytes>, ReadError> {
         loop {
-            match self.buffered(|_| None)? {
-                Some(Arrived::Frame(frame)) => return Ok(frame),
-                Some(Arrived::Landed(..)) => unreachable!("no memory was offered"),
-                None => self.fill(stream).await?,
+            if let Some(frame) = self.buffered_greeting()? {
+                return Ok(frame);
+            }
+            self.fill(stream).await?;
+        }
+    }
+
+    fn buffered_greeting(&mut self) -> Result<Option<Frame<Bytes>>, FrameError> {
+        let waiting = &self.chunk[self.start..self.end];
+        let Some((start, rest)) = waiting.split_first_chunk::<HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let header = Header::decode(start)?;
+        if header.op != Op::Hello {
+            return Ok(Some(Frame { header, body: Bytes::new() }));
+        }
+        if header.body_bytes > GREETING_BYTES_MAX {
+            return Err(FrameError::GreetingTooLarge(header.body_bytes));
+        }
+        let bytes = header.body_bytes as usize;
+        if let Some(body) = rest.get(..bytes) {
+            let body = Bytes::copy_from_slice(body);
+            self.start += HEADER_BYTES + bytes;
+            return Ok(Some(Frame { header, body }));
+        }
+        // Otherwise it would grow to its largest size as soon as it is full.
+        let room = HEADER_BYTES + bytes;
+        if self.chunk.len() < room {
+            self.chunk.resize(room, 0);
+        }
+        Ok(None)
+    }
+
+    /// Reads and forgets until the peer closes.
+    pub(crate) async fn discard(&mut self, stream: &mut (impl AsyncRead + Unpin)) {
+        loop {
+            (self.start, self.end) = (0, 0);
+            if self.fill(stream).await.is_err() {
+                return;
             }
         }
     }
@@ -251,5 +289,74 @@ impl Partial {
         if let Target::Landing(landing) = &mut self.target {
             landing.advance(bytes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn announced(op: Op, bytes: u32) -> Vec<u8> {
+        let mut header = Header::new(op, 1);
+        header.body_bytes = bytes;
+        header.encode().to_vec()
+    }
+
+    fn reader() -> FrameReader {
+        FrameReader::new(Buffers::default())
+    }
+
+    async fn read(reader: &mut FrameReader, mut sent: &[u8]) -> Result<Frame<Bytes>, ReadError> {
+        reader.greeting(&mut sent).await
+    }
+
+    #[tokio::test]
+    async fn greeting_that_announces_too_much_is_refused_by_its_header() {
+        for bytes in [GREETING_BYTES_MAX + 1, 16 << 20] {
+            let mut reader = reader();
+            let refused = read(&mut reader, &announced(Op::Hello, bytes)).await.unwrap_err();
+            let is_right = matches!(
+                refused,
+                ReadError::Frame(FrameError::GreetingTooLarge(announced)) if announced == bytes
+            );
+            assert!(is_right, "{refused}");
+            assert!(reader.partial.is_none());
+            assert_eq!(reader.chunk.len(), CHUNK_BYTES_MIN);
+        }
+    }
+
+    #[tokio::test]
+    async fn greeting_takes_no_more_memory_than_it_has_bytes() {
+        let body = vec![7; GREETING_BYTES_MAX as usize];
+        let sent = [&announced(Op::Hello, GREETING_BYTES_MAX)[..], &body].concat();
+        let mut reader = reader();
+        let half = read(&mut reader, &sent[..sent.len() - 1]).await.unwrap_err();
+        assert!(matches!(half, ReadError::Closed), "{half}");
+        assert_eq!(reader.chunk.len(), sent.len());
+        assert!(reader.partial.is_none());
+        let frame = read(&mut reader, &sent[sent.len() - 1..]).await.unwrap();
+        assert_eq!(frame.body, body);
+    }
+
+    #[tokio::test]
+    async fn what_follows_a_greeting_is_read_as_frames() {
+        let body = vec![7; 20_000];
+        let next = [&announced(Op::Write, 20_000)[..], &body].concat();
+        let sent = [&announced(Op::Hello, 3)[..], b"abc", &next].concat();
+        let (mut reader, mut sent) = (reader(), &sent[..]);
+        assert_eq!(reader.greeting(&mut sent).await.unwrap().body, b"abc"[..]);
+        loop {
+            match reader.buffered(|_| None).unwrap() {
+                Some(Arrived::Frame(frame)) => break assert_eq!(frame.body, body),
+                Some(Arrived::Landed(..)) => unreachable!("no memory was offered"),
+                None => reader.fill(&mut sent).await.unwrap(),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn body_of_a_frame_that_is_no_greeting_is_not_waited_for() {
+        let frame = read(&mut reader(), &announced(Op::Write, 16 << 20)).await.unwrap();
+        assert_eq!((frame.header.op, frame.body.len()), (Op::Write, 0));
     }
 }

@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::FuturesUnordered;
@@ -31,52 +32,76 @@ const ALONE_MIN: u32 = 16;
 /// next one.
 const SHORT_BYTES_MAX: usize = 16 << 10;
 
+/// How long the answer to a caller that is not admitted may take to be read.
+const REFUSAL_READ_WITHIN: Duration = Duration::from_secs(1);
+
 /// Attends one connection until it ends.
 pub async fn attend<S: Service>(
     stream: impl Into<Stream>,
     service: Arc<S>,
     options: &ServeOptions,
 ) {
-    let (mut read, write) = stream.into().prepared();
+    let greeting = greeted(stream.into(), service, options, || Ok(()));
+    if let Ok(Some((session, ()))) = timeout(options.hello_within, greeting).await {
+        session.attend().await;
+    }
+}
+
+/// Reads the greeting and answers it. Returns the session of a caller that is admitted, with the
+/// place that `place` gives it; the answer is sent with the session's start. A caller that is
+/// refused is told so.
+pub(crate) async fn greeted<S: Service, P>(
+    stream: Stream,
+    service: Arc<S>,
+    options: &ServeOptions,
+    place: impl FnOnce() -> Result<P, Refusal>,
+) -> Option<(Session<'_, S>, P)> {
+    let (mut read, write) = stream.prepared();
     let mut reader = FrameReader::new(options.buffers.clone());
-    let greeted = timeout(options.hello_within, reader.next(&mut read)).await;
-    let (reply, welcome) = match greeted {
-        Err(_) | Ok(Err(ReadError::Io(_) | ReadError::Closed)) => return,
-        Ok(Err(ReadError::Frame(error))) => (refuse_connection(&error.refusal()), None),
-        Ok(Ok(frame)) => greet(&service, &frame),
+    let (reply, welcome) = match reader.greeting(&mut read).await {
+        Err(ReadError::Io(_) | ReadError::Closed) => return None,
+        Err(ReadError::Frame(error)) => (refuse_connection(&error.refusal()), None),
+        Ok(frame) => greet(&service, &frame, place),
     };
-    let is_welcome = welcome.is_some();
-    let service = welcome.unwrap_or(service);
+    let (service, place) = match welcome {
+        Some((service, place)) => (service, Some(place)),
+        None => (service, None),
+    };
     let (later, gather) = (FuturesUnordered::new(), Gather::default());
     let (awake, alone) = (Awake::default(), 0);
     let mut session =
         Session { service, options, reader, read, write, later, gather, awake, alone };
     session.answer(reply);
-    if session.send().await.is_err() || !is_welcome {
-        return;
-    }
-    // Whatever ended it, the peer is told if it can be, and nobody else needs to know.
-    if let Err(Some(error)) = session.run().await {
-        session.answer(refuse_connection(&error.refusal()));
-        let _ = session.send().await;
+    match place {
+        Some(place) => Some((session, place)),
+        None => {
+            session.turn_away().await;
+            None
+        }
     }
 }
 
-/// Answers a greeting, and returns who serves the connection then, if the caller is welcome.
-fn greet<S: Service>(service: &Arc<S>, frame: &Frame<Bytes>) -> (Response, Option<Arc<S>>) {
-    if frame.header.op != Op::Hello {
-        return (Response::refused(&frame.header, &Refusal::NoHello), None);
-    }
-    let answer = decode_body::<Hello>(&frame.body).and_then(|hello| service.admit(&hello));
-    match answer {
-        Ok((reply, service)) => match version::agreed(frame.header.flags) {
-            Ok(version) => {
-                let mut response = Response::message(&frame.header, &reply);
-                response.header.flags = version::greeting_flags();
-                (response, Some(service.speaking(version)))
-            }
-            Err(refusal) => (Response::refused(&frame.header, &refusal), None),
-        },
+/// Answers a greeting. Returns who serves the connection then and its place, if the caller is
+/// admitted.
+fn greet<S: Service, P>(
+    service: &Arc<S>,
+    frame: &Frame<Bytes>,
+    place: impl FnOnce() -> Result<P, Refusal>,
+) -> (Response, Option<(Arc<S>, P)>) {
+    let admit = || {
+        if frame.header.op != Op::Hello {
+            return Err(Refusal::NoHello);
+        }
+        let (reply, service) = service.admit(&decode_body::<Hello>(&frame.body)?)?;
+        let version = version::agreed(frame.header.flags)?;
+        Ok((reply, service.speaking(version), place()?))
+    };
+    match admit() {
+        Ok((reply, service, place)) => {
+            let mut response = Response::message(&frame.header, &reply);
+            response.header.flags = version::greeting_flags();
+            (response, Some((service, place)))
+        }
         Err(refusal) => (Response::refused(&frame.header, &refusal), None),
     }
 }
@@ -86,7 +111,8 @@ pub(crate) fn refuse_connection(refusal: &Refusal) -> Response {
     Response::refused(&Header::new(Op::Hello, 0), refusal)
 }
 
-struct Session<'a, S> {
+/// A connection whose caller has been admitted.
+pub(crate) struct Session<'a, S> {
     service: Arc<S>,
     options: &'a ServeOptions,
     reader: FrameReader,
@@ -112,6 +138,26 @@ enum Buffer {
 type End = Option<FrameError>;
 
 impl<S: Service> Session<'_, S> {
+    /// Serves the caller until the connection ends.
+    pub(crate) async fn attend(mut self) {
+        // Whatever ended it, the peer is told if it can be, and nobody else needs to know.
+        if let Err(Some(error)) = self.run().await {
+            self.answer(refuse_connection(&error.refusal()));
+            let _ = self.send().await;
+        }
+    }
+
+    /// Sends the refusal and closes once the peer has. What it still sends is taken and forgotten:
+    /// bytes that nobody took would end the connection with a reset, which may overtake the answer.
+    async fn turn_away(mut self) {
+        if self.send().await.is_err() {
+            return;
+        }
+        let Self { mut reader, mut read, write, .. } = self;
+        drop(write);
+        let _ = timeout(REFUSAL_READ_WITHIN, reader.discard(&mut read)).await;
+    }
+
     async fn run(&mut self) -> Result<(), End> {
         loop {
             let handled = self.handle_buffered();

@@ -1,0 +1,113 @@
+//! What callers get that have not been admitted: their own places, little time, and a refusal that
+//! they can read.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sanderling_protocol::frame::{HEADER_BYTES, decode_body, encode_body};
+use sanderling_protocol::limits::GREETING_BYTES_MAX;
+use sanderling_protocol::message::{Hello, HelloReply, Role};
+use sanderling_protocol::token::TOKEN_BYTES_MAX;
+use sanderling_protocol::{ClusterId, Header, NodeId, Op, Refusal, Token};
+use sanderling_transport::{Connection, Handled, Response, ServeOptions, Service, serve};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Longest time that a test waits for what must happen.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Echoes bodies, to callers that mean no incarnation.
+struct Echo;
+
+impl Service for Echo {
+    fn hello(&self, hello: &Hello) -> Result<HelloReply, Refusal> {
+        let here = NodeId(1);
+        match hello.node {
+            Some(asked) => Err(Refusal::WrongNode { here, asked }),
+            None => Ok(HelloReply { role: Role::Datanode, cluster: None, node: Some(here) }),
+        }
+    }
+
+    fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
+        Handled::Now(Response { header: header.reply(), body: vec![body] })
+    }
+}
+
+struct Server {
+    address: String,
+    _stop: DropGuard,
+}
+
+impl Server {
+    async fn start(options: ServeOptions) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let stop = CancellationToken::new();
+        tokio::spawn(serve(listener, Arc::new(Echo), options, stop.clone()));
+        Self { address, _stop: stop.drop_guard() }
+    }
+
+    async fn stranger(&self) -> TcpStream {
+        TcpStream::connect(&self.address).await.unwrap()
+    }
+}
+
+/// Calls on a connection that is to be served.
+async fn call(connection: &Connection) {
+    let body = vec![Bytes::from_static(b"here")];
+    let answer = connection.call(Header::new(Op::Write, 0), body, Instant::now() + SOON).await;
+    assert_eq!(answer.unwrap().body, b"here"[..]);
+}
+
+fn greeting(hello: &Hello) -> Vec<u8> {
+    let body = encode_body(hello);
+    let mut header = Header::new(Op::Hello, 9);
+    header.body_bytes = body.len() as u32;
+    [&header.encode()[..], &body].concat()
+}
+
+async fn refusal(stream: &mut TcpStream) -> (Header, Refusal) {
+    let mut answer = Vec::new();
+    timeout(SOON, stream.read_to_end(&mut answer)).await.expect("it ends").unwrap();
+    let (head, body) = answer.split_first_chunk::<HEADER_BYTES>().unwrap();
+    (Header::decode(head).unwrap(), decode_body(body).unwrap())
+}
+
+#[tokio::test]
+async fn greeting_that_announces_too_much_is_refused_while_its_body_comes() {
+    let server = Server::start(ServeOptions::default()).await;
+    let mut header = Header::new(Op::Hello, 9);
+    header.body_bytes = 16 << 20;
+    let mut stream = server.stranger().await;
+    stream.write_all(&[&header.encode()[..], &vec![7; 4 << 20]].concat()).await.unwrap();
+    let (answer, refusal) = refusal(&mut stream).await;
+    assert_eq!(answer.request, 0, "it is the connection's");
+    let (value, limit) = (16 << 20, u64::from(GREETING_BYTES_MAX));
+    assert_eq!(refusal, Refusal::TooLarge { what: "greeting".to_owned(), value, limit });
+}
+
+#[tokio::test]
+async fn caller_that_sends_more_before_it_is_admitted_reads_the_refusal() {
+    let server = Server::start(ServeOptions::default()).await;
+    let node = Some(NodeId(9));
+    let hello = Hello { role: Role::Client, cluster: None, node, token: None };
+    let mut stream = server.stranger().await;
+    stream.write_all(&[greeting(&hello), vec![7; 4 << 20]].concat()).await.unwrap();
+    let (answer, refusal) = refusal(&mut stream).await;
+    assert_eq!(answer.request, 9);
+    assert_eq!(refusal, Refusal::WrongNode { here: NodeId(1), asked: NodeId(9) });
+}
+
+#[tokio::test]
+async fn longest_token_fits_into_a_greeting() {
+    let server = Server::start(ServeOptions::default()).await;
+    let cluster = Some(ClusterId(u64::MAX));
+    let token = Some(Token::new(&"x".repeat(TOKEN_BYTES_MAX)));
+    let hello = Hello { role: Role::Namenode, cluster, node: None, token };
+    let connected = Connection::connect(&server.address, hello, Instant::now() + SOON).await;
+    call(&connected.unwrap().0).await;
+}
