@@ -20,11 +20,13 @@ mod outgoing;
 mod pool;
 pub mod process;
 mod reader;
+mod room;
 mod secret;
 mod security;
 mod server;
 mod session;
 mod sites;
+mod strangers;
 mod stream;
 mod tls;
 

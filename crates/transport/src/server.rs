@@ -10,15 +10,15 @@ use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::message::{Hello, HelloReply};
 use sanderling_protocol::{Header, Refusal};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::buffers::Buffers;
 use crate::landing::Landing;
+use crate::room::{Room, Waiting};
 use crate::security::Admitted;
-use crate::session::{attend, refuse_connection};
+use crate::session::{greeted, refuse_connection};
 use crate::stream::{Stream, prepare};
 use crate::tls::{Accepted, ServerTls, turn_away};
 
@@ -96,11 +96,16 @@ pub trait Service: Send + Sync + Sized + 'static {
 /// Bounds of a server.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
-    /// Most connections; further ones are closed at once.
+    /// Most connections whose caller has been admitted; a further caller is refused.
     pub connections_max: usize,
+    /// Most connections whose caller has not been admitted yet. A further one takes the place of
+    /// the oldest of the address that has most.
+    pub strangers_max: usize,
     /// Most frames of one connection that are answered later; then reading stops until some are.
     pub in_flight_max: usize,
-    /// A connection without a greeting for this long is closed.
+    /// A connection without a byte for this long is closed.
+    pub first_byte_within: Duration,
+    /// A connection without a greeting for this long is closed, the handshake of TLS included.
     pub hello_within: Duration,
     /// A peer that takes no bytes for this long is given up.
     pub write_within: Duration,
@@ -119,7 +124,12 @@ impl Default for ServeOptions {
             // Half of what systemd lets a service open by default on Debian (524288) is far more;
             // this bounds the memory of their buffers to 256 MiB.
             connections_max: 4096,
+            // As many as come at once when a fleet begins again. With TLS one costs up to 64 KiB.
+            strangers_max: 512,
             in_flight_max: 256,
+            // A caller sends at once what it connects for. Lost packets are sent again after 1 s.
+            first_byte_within: Duration::from_secs(3),
+            // Machines may be busy.
             hello_within: Duration::from_secs(10),
             write_within: Duration::from_secs(30),
             read_within: Duration::from_secs(30),
@@ -146,11 +156,16 @@ impl<S: Service> Drop for Open<S> {
     }
 }
 
-/// Shakes hands where the door has TLS. Who does not speak it is told so.
+/// Waits for the first byte, and shakes hands where the door has TLS. Who does not speak it is told
+/// so.
 async fn met(stream: TcpStream, options: &ServeOptions) -> Option<Stream> {
+    let first_byte = timeout(options.first_byte_within, stream.peek(&mut [0])).await;
+    if !matches!(first_byte, Ok(Ok(1))) {
+        return None;
+    }
     let Some(tls) = &options.tls else { return Some(stream.into()) };
     prepare(&stream);
-    match timeout(options.hello_within, tls.accept(stream)).await.ok()? {
+    match tls.accept(stream).await {
         Ok(Accepted::Tls(stream)) => Some(stream),
         Ok(Accepted::Plain(stream)) => {
             tracing::info!("a caller without TLS was turned away");
@@ -168,6 +183,27 @@ async fn met(stream: TcpStream, options: &ServeOptions) -> Option<Stream> {
     }
 }
 
+/// Attends one connection until it ends, or until another stranger has its place.
+async fn attend<S: Service>(
+    stream: TcpStream,
+    service: Arc<S>,
+    options: &ServeOptions,
+    stranger: Waiting,
+) {
+    let greeting = async {
+        let stream = met(stream, options).await?;
+        greeted(stream, service, options, || stranger.admit()).await
+    };
+    let admitted = tokio::select! {
+        () = stranger.evicted() => None,
+        admitted = timeout(options.hello_within, greeting) => admitted.ok().flatten(),
+    };
+    drop(stranger);
+    if let Some((session, _place)) = admitted {
+        session.attend().await;
+    }
+}
+
 /// Serves until `shutdown`, then ends every connection.
 pub async fn serve<S: Service>(
     listener: TcpListener,
@@ -175,7 +211,7 @@ pub async fn serve<S: Service>(
     options: ServeOptions,
     shutdown: CancellationToken,
 ) {
-    let permits = Arc::new(Semaphore::new(options.connections_max));
+    let room = Room::new(options.connections_max, options.strangers_max);
     let options = Arc::new(options);
     let mut connections = JoinSet::new();
     loop {
@@ -184,8 +220,8 @@ pub async fn serve<S: Service>(
             Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => accepted,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, most likely: serve who is there, then look again.
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -193,17 +229,12 @@ pub async fn serve<S: Service>(
                 continue;
             }
         };
-        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
-            tracing::warn!(limit = options.connections_max, "connection refused: too many");
-            continue;
-        };
+        let stranger = room.enter(address.ip());
         let (service, options) = (Arc::clone(&service), Arc::clone(&options));
         let open = Open::new(Arc::clone(&service));
         connections.spawn(async move {
-            let _held = (permit, open);
-            if let Some(stream) = met(stream, &options).await {
-                attend(stream, service, &options).await;
-            }
+            let _open = open;
+            attend(stream, service, &options, stranger).await;
         });
     }
     connections.shutdown().await;

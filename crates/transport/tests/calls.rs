@@ -347,14 +347,15 @@ async fn peer_that_takes_no_answers_is_given_up_and_others_are_served() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_bound_are_closed_and_room_comes_back() {
+async fn callers_beyond_the_bound_are_refused_and_room_comes_back() {
     let listener = listen("127.0.0.1:0", &Security::default()).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let options = ServeOptions { connections_max: 1, ..ServeOptions::default() };
     tokio::spawn(serve(listener, Arc::new(Echo), options, CancellationToken::new()));
     let connect = || Connection::connect(&address, hello(None), soon(60_000));
     let (first, _) = connect().await.unwrap();
-    assert!(matches!(connect().await, Err(CallError::Closed { .. })));
+    let refused = connect().await.unwrap_err();
+    assert!(matches!(refused, CallError::Refused(Refusal::RetryAfter { .. })), "{refused}");
     drop(first);
     let again = async { while connect().await.is_err() {} };
     tokio::time::timeout(Duration::from_secs(60), again).await.expect("room came back");

@@ -20,6 +20,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// Longest time that a test waits for what must happen.
 const SOON: Duration = Duration::from_secs(60);
 
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(3600);
+
 /// Echoes bodies, to callers that mean no incarnation.
 struct Echo;
 
@@ -54,6 +57,11 @@ impl Server {
     async fn stranger(&self) -> TcpStream {
         TcpStream::connect(&self.address).await.unwrap()
     }
+
+    async fn connect(&self) -> Connection {
+        let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
+        Connection::connect(&self.address, hello, Instant::now() + SOON).await.unwrap().0
+    }
 }
 
 /// Calls on a connection that is to be served.
@@ -75,6 +83,50 @@ async fn refusal(stream: &mut TcpStream) -> (Header, Refusal) {
     timeout(SOON, stream.read_to_end(&mut answer)).await.expect("it ends").unwrap();
     let (head, body) = answer.split_first_chunk::<HEADER_BYTES>().unwrap();
     (Header::decode(head).unwrap(), decode_body(body).unwrap())
+}
+
+async fn is_closed(stream: &mut TcpStream) {
+    let read = timeout(SOON, stream.read(&mut [0; 9])).await.expect("it is closed");
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+}
+
+#[tokio::test]
+async fn silent_flood_keeps_no_caller_out() {
+    let bounds = ServeOptions { first_byte_within: LONG, hello_within: LONG, ..Default::default() };
+    let server = Server::start(ServeOptions { strangers_max: 4, ..bounds }).await;
+    let first = server.connect().await;
+    let mut silent = Vec::new();
+    for _ in 0..50 {
+        silent.push(server.stranger().await);
+    }
+    let second = server.connect().await;
+    for connection in [&first, &second] {
+        call(connection).await;
+    }
+    for stranger in &mut silent[..46] {
+        is_closed(stranger).await;
+    }
+    // Who is left is let in with a greeting.
+    let mut last = silent.pop().unwrap();
+    let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
+    last.write_all(&greeting(&hello)).await.unwrap();
+    let mut head = [0; HEADER_BYTES];
+    timeout(SOON, last.read_exact(&mut head)).await.expect("it is answered").unwrap();
+    assert_eq!(Header::decode(&head).unwrap().status, 0);
+}
+
+#[tokio::test]
+async fn stranger_has_little_time_for_its_first_byte_and_some_for_its_greeting() {
+    let short = Duration::from_millis(50);
+    let bounds =
+        ServeOptions { first_byte_within: short, hello_within: LONG, ..Default::default() };
+    is_closed(&mut Server::start(bounds).await.stranger().await).await;
+    let bounds =
+        ServeOptions { first_byte_within: LONG, hello_within: short, ..Default::default() };
+    let server = Server::start(bounds).await;
+    let mut slow = server.stranger().await;
+    slow.write_all(&[1]).await.unwrap();
+    is_closed(&mut slow).await;
 }
 
 #[tokio::test]
