@@ -1,11 +1,16 @@
 //! Listening, on loopback unless told otherwise.
 
 use std::io;
+use std::net::SocketAddr;
 
 use thiserror::Error;
-use tokio::net::{TcpListener, lookup_host};
+use tokio::net::{TcpListener, TcpSocket, lookup_host};
 
 use crate::security::Security;
+
+/// Most connections that wait to be accepted: as many as Linux allows by default. A caller that
+/// finds the queue full tries again after a second.
+const WAITING_MAX: u32 = 4096;
 
 /// Why a server cannot listen.
 #[derive(Debug, Error)]
@@ -54,8 +59,16 @@ pub async fn listen(address: &str, security: &Security) -> Result<TcpListener, L
     {
         return Err(ListenError::NotLoopback { address: address.to_owned(), missing });
     }
-    TcpListener::bind(target).await.map_err(|cause| match cause.kind() {
+    bind(target).map_err(|cause| match cause.kind() {
         io::ErrorKind::AddrInUse => ListenError::InUse { address: address.to_owned() },
         _ => io(cause),
     })
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A server that starts again finds its port although connections of the last one linger.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(WAITING_MAX)
 }
