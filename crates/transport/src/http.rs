@@ -1,5 +1,8 @@
 //! Serving HTTP/1.1: a bound on connections, and a deadline on everything that a peer may be slow
-//! with.
+//! with. A connection without a request under way gives its place to a new one.
+
+mod connection;
+mod places;
 
 use std::error::Error;
 use std::io::{self, IoSlice};
@@ -15,12 +18,14 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use self::connection::{Answer, Hall, Place};
 use crate::tls::{ServerTls, begins_tls, turn_away};
+
+pub use self::connection::HttpConnection;
 
 /// What a caller hears who does not speak TLS.
 const PLAIN_ANSWER: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n\
@@ -36,13 +41,19 @@ enum NoAnswer {
     Failed(Failed),
     #[error("the request had no answer within {0:?}")]
     Late(Duration),
+    #[error("the connection made room for another")]
+    Evicted,
 }
 
 /// Bounds of an HTTP server.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// Most connections; further ones wait in the kernel's queue until one ends.
+    /// Most connections, followers apart. A further one takes the place of the oldest without a
+    /// request under way, of the address that has most of those. While there is none, further ones
+    /// wait in the kernel's queue.
     pub connections_max: usize,
+    /// Most connections whose answer has no end, see [`HttpConnection::follow`].
+    pub followers_max: usize,
     /// How long a peer may take to send a request's head, counted from the first moment at which
     /// it could: a connection that idles for this long is closed.
     pub head_within: Duration,
@@ -61,8 +72,10 @@ pub struct HttpOptions {
 impl Default for HttpOptions {
     fn default() -> Self {
         Self {
-            // Operators, scrapers and followers of events.
+            // Operators and scrapers.
             connections_max: 256,
+            // Operators, and programs that would rather hear of events than ask.
+            followers_max: 128,
             // The default of hyper.
             head_within: Duration::from_secs(30),
             answer_within: Duration::from_secs(60),
@@ -88,19 +101,22 @@ pub async fn serve_http<S, B>(
     B::Data: Send,
     B::Error: Into<Failed>,
 {
-    let places = Arc::new(Semaphore::new(options.connections_max));
+    let hall = Hall::new(options.connections_max, options.followers_max);
     let options = Arc::new(options);
     let mut connections = JoinSet::new();
     loop {
-        let place = Arc::clone(&places).acquire_owned();
+        while connections.try_join_next().is_some() {}
+        let accepted = async {
+            let (stream, address) = listener.accept().await?;
+            Ok::<_, io::Error>((stream, hall.enter(address.ip()).await))
+        };
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
-            Some(_) = connections.join_next() => continue,
-            accepted = async { (place.await, listener.accept().await) } => accepted,
+            accepted = accepted => accepted,
         };
-        let (place, stream) = match accepted {
-            (place, Ok((stream, _))) => (place.expect("the semaphore is never closed"), stream),
-            (_, Err(error)) => {
+        let (stream, place) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
                 // Out of file descriptors, most likely: serve who is there, then look again.
                 tracing::warn!(%error, "an HTTP connection could not be accepted");
                 sleep(Duration::from_millis(50)).await;
@@ -110,8 +126,10 @@ pub async fn serve_http<S, B>(
         let (service, options) = (service.clone(), Arc::clone(&options));
         let shutdown = shutdown.clone();
         connections.spawn(async move {
-            meet(stream, service, &options, shutdown).await;
-            drop(place);
+            tokio::select! {
+                () = place.evicted() => {}
+                () = meet(stream, service, &options, shutdown, &place) => {}
+            }
         });
     }
     let ended = async { while connections.join_next().await.is_some() {} };
@@ -127,6 +145,7 @@ async fn meet<S, B>(
     service: S,
     options: &HttpOptions,
     shutdown: CancellationToken,
+    place: &Place,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>> + Send,
     S::Future: Send,
@@ -135,7 +154,9 @@ async fn meet<S, B>(
     B::Data: Send,
     B::Error: Into<Failed>,
 {
-    let Some(tls) = &options.tls else { return attend(stream, service, options, shutdown).await };
+    let Some(tls) = &options.tls else {
+        return attend(stream, service, options, shutdown, place).await;
+    };
     let shaken = async {
         if begins_tls(&stream).await? {
             return tls.acceptor().accept(stream).await.map(Some);
@@ -144,15 +165,20 @@ async fn meet<S, B>(
         Ok(None)
     };
     match timeout(options.head_within, shaken).await {
-        Ok(Ok(Some(stream))) => attend(stream, service, options, shutdown).await,
+        Ok(Ok(Some(stream))) => attend(stream, service, options, shutdown, place).await,
         Ok(Ok(None)) => tracing::info!("a caller without TLS was turned away from HTTP"),
         Ok(Err(error)) => tracing::info!(%error, "a TLS handshake for HTTP failed"),
         Err(_) => {}
     }
 }
 
-async fn attend<S, B, I>(stream: I, service: S, options: &HttpOptions, shutdown: CancellationToken)
-where
+async fn attend<S, B, I>(
+    stream: I,
+    service: S,
+    options: &HttpOptions,
+    shutdown: CancellationToken,
+    place: &Place,
+) where
     S: Service<Request<Incoming>, Response = Response<B>> + Send,
     S::Future: Send,
     S::Error: Into<Failed>,
@@ -162,16 +188,20 @@ where
     I: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let within = options.answer_within;
-    let bounded = service_fn(move |request| {
-        let answer = timeout(within, service.call(request));
+    let bounded = service_fn(move |mut request: Request<Incoming>| {
+        let under_way = place.connection().begin();
+        request.extensions_mut().insert(place.connection().clone());
+        let answer = under_way.map(|it| (timeout(within, service.call(request)), it));
         async move {
+            let (answer, under_way) = answer.ok_or(NoAnswer::Evicted)?;
             match answer.await {
-                Ok(answer) => answer.map_err(|error| NoAnswer::Failed(error.into())),
+                Ok(Ok(answer)) => Ok(answer.map(|body| Answer::new(body, under_way))),
+                Ok(Err(error)) => Err(NoAnswer::Failed(error.into())),
                 Err(_) => Err(NoAnswer::Late(within)),
             }
         }
     });
-    let taken = Taken { stream, within: options.take_within, timer: None };
+    let taken = Taken { stream, within: options.take_within, timer: None, place };
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(options.head_within);
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(taken), bounded));
@@ -187,15 +217,16 @@ where
     }
 }
 
-/// A stream whose peer may not stop taking what is written.
-struct Taken<I> {
+/// A stream whose peer may not stop taking what is written. It notes when all of that was taken.
+struct Taken<'a, I> {
     stream: I,
     within: Duration,
     /// Runs while nothing is taken.
     timer: Option<Pin<Box<Sleep>>>,
+    place: &'a Place,
 }
 
-impl<I> Taken<I> {
+impl<I> Taken<'_, I> {
     fn judge<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -213,7 +244,7 @@ impl<I> Taken<I> {
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Taken<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for Taken<'_, I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -223,7 +254,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Taken<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Taken<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for Taken<'_, I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -247,7 +278,11 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Taken<I> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        if matches!(flushed, Poll::Ready(Ok(()))) {
+            self.place.connection().flushed();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -257,7 +292,10 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Taken<I> {
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::{BodyExt, Full};
+    use std::convert::Infallible;
+
+    use bytes::Bytes;
+    use http_body_util::{BodyExt, Either, Full};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -265,6 +303,37 @@ mod tests {
     const ASK: &[u8] =
         b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 4\r\n\r\nhere";
     const SOON: Duration = Duration::from_secs(60);
+
+    /// Echoes bodies; follows for ever without one.
+    async fn serve(request: Request<Incoming>) -> Result<Response<Answered>, hyper::Error> {
+        if request.uri().path() != "/events" {
+            let body = request.into_body().collect().await?.to_bytes();
+            return Ok(Response::new(Answered::Right(Full::new(body))));
+        }
+        let connection = request.extensions().get::<HttpConnection>().unwrap();
+        let mut answer = Response::new(Answered::Left(Endless));
+        if connection.follow().is_err() {
+            *answer.body_mut() = Answered::Right(Full::default());
+            *answer.status_mut() = hyper::StatusCode::SERVICE_UNAVAILABLE;
+        }
+        Ok(answer)
+    }
+
+    type Answered = Either<Endless, Full<Bytes>>;
+
+    struct Endless;
+
+    impl Body for Endless {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+    }
 
     struct Door {
         address: std::net::SocketAddr,
@@ -277,10 +346,7 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let stop = CancellationToken::new();
-            let service = service_fn(async |request: Request<Incoming>| {
-                let body = request.into_body().collect().await?;
-                Ok::<_, hyper::Error>(Response::new(Full::new(body.to_bytes())))
-            });
+            let service = service_fn(serve);
             let served = tokio::spawn(serve_http(listener, service, options, stop.clone()));
             Self { address, stop, served }
         }
@@ -358,6 +424,67 @@ mod tests {
         second.write_all(ASK).await.unwrap();
         drop(first);
         assert!(rest(&mut second).await.ends_with("here"));
+    }
+
+    #[tokio::test]
+    async fn silent_connections_make_room_for_others() {
+        let long = Duration::from_secs(3600);
+        let options = HttpOptions { connections_max: 4, head_within: long, ..Default::default() };
+        let door = Door::open(options).await;
+        let mut silent = Vec::new();
+        for _ in 0..9 {
+            silent.push(door.connect().await);
+            // One that was answered and asks nothing more is as silent.
+            let mut idle = door.connect().await;
+            idle.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+            timeout(SOON, idle.read_u8()).await.expect("it is answered").unwrap();
+            silent.push(idle);
+        }
+        assert!(ask(&mut door.connect().await).await.ends_with("here"));
+        assert!(!rest(&mut silent[0]).await.contains("200"), "it was closed");
+    }
+
+    #[tokio::test]
+    async fn request_under_way_keeps_its_place() {
+        let door = Door::open(HttpOptions { connections_max: 1, ..HttpOptions::default() }).await;
+        let mut first = door.connect().await;
+        // Told to go on, its request is under way.
+        let head =
+            b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\n";
+        first.write_all(head).await.unwrap();
+        timeout(SOON, first.read_u8()).await.expect("it is told to go on").unwrap();
+        let mut second = door.connect().await;
+        second.write_all(ASK).await.unwrap();
+        let waits = timeout(Duration::from_millis(50), second.read_u8()).await;
+        assert!(waits.is_err(), "there is one place");
+        first.write_all(b"here").await.unwrap();
+        assert!(rest(&mut second).await.ends_with("here"));
+        assert!(rest(&mut first).await.ends_with("here"));
+    }
+
+    #[tokio::test]
+    async fn followers_leave_places_to_others_and_have_a_bound() {
+        let bounds = HttpOptions { connections_max: 1, followers_max: 3, ..Default::default() };
+        let door = Door::open(bounds).await;
+        let follow = async || {
+            let mut stream = door.connect().await;
+            stream.write_all(b"GET /events HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+            let mut status = [0; 12];
+            let read = timeout(SOON, stream.read_exact(&mut status)).await;
+            read.expect("it is answered").unwrap();
+            (stream, status[9..].to_vec())
+        };
+        let mut followers = Vec::new();
+        for _ in 0..3 {
+            let (follower, status) = follow().await;
+            assert_eq!(status, b"200");
+            followers.push(follower);
+        }
+        assert_eq!(follow().await.1, b"503");
+        assert!(ask(&mut door.connect().await).await.ends_with("here"));
+        followers.pop();
+        let again = async { while follow().await.1 != b"200" {} };
+        timeout(SOON, again).await.expect("a follower's place comes back");
     }
 
     #[tokio::test]

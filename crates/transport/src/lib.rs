@@ -34,7 +34,7 @@ pub use buffers::Buffers;
 pub use calls::Patience;
 pub use connection::{Connection, ConnectionOptions};
 pub use error::CallError;
-pub use http::{HttpOptions, serve_http};
+pub use http::{HttpConnection, HttpOptions, serve_http};
 pub use landing::Landing;
 pub use listen::{ListenError, listen};
 pub use pool::{Pool, PoolOptions};

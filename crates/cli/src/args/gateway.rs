@@ -47,7 +47,7 @@ pub(crate) struct S3 {
     /// How long an upload in parts is kept that nothing is added to
     #[arg(long, value_name = "DURATION", default_value = "24h")]
     pub(crate) upload_ttl: Span,
-    /// Most connections; further ones wait until one ends
+    /// Most connections; a further one takes the place of an idle one, or waits
     #[arg(long, value_name = "NUMBER", default_value_t = 256)]
     pub(crate) connections: usize,
     /// How long a client may send or take nothing while it is its turn

@@ -4,11 +4,12 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::{Extension, Query, State};
 use axum::http::HeaderMap;
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use sanderling_protocol::{Event, Millis, Reply, Request};
+use sanderling_transport::HttpConnection;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -29,8 +30,12 @@ const WAIT: Millis = Millis(10_000);
 
 /// Streams the events after `?after=N`, or after the header `Last-Event-ID`, which wins because
 /// browsers send it when they come back; all kept ones without either.
+///
+/// # Errors
+/// [`Refusal::RetryAfter`](sanderling_protocol::Refusal::RetryAfter) when as many follow as may be.
 pub(super) async fn stream(
     State(door): State<Door>,
+    Extension(connection): Extension<HttpConnection>,
     headers: HeaderMap,
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Result<Response, HttpRefusal> {
@@ -43,6 +48,7 @@ pub(super) async fn stream(
         }
     };
     let after = last.or(after).unwrap_or(0);
+    connection.follow()?;
     let (events, receiver) = mpsc::channel(PAGE as usize);
     // It ends when the client goes, because the channel closes, or when the server stops.
     tokio::spawn(follow(door, after, events));

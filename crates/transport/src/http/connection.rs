@@ -1,0 +1,167 @@
+//! One connection of an HTTP server, and what it has under way.
+
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use hyper::body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+use sanderling_protocol::{Millis, Refusal};
+use tokio::sync::Notify;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+
+use super::places::Places;
+
+/// When a follower tries again for whom there is no place.
+const AGAIN_AFTER: Millis = Millis(1000);
+
+/// The places of one server.
+#[derive(Debug)]
+pub(super) struct Hall {
+    places: Mutex<Places<CancellationToken>>,
+    /// There may be room again.
+    changed: Notify,
+}
+
+/// The place of one connection. It is given back when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    connection: HttpConnection,
+    evicted: CancellationToken,
+}
+
+/// The connection that a request came by; among the request's extensions.
+#[derive(Debug, Clone)]
+pub struct HttpConnection(Arc<Known>);
+
+#[derive(Debug)]
+struct Known {
+    hall: Arc<Hall>,
+    number: u64,
+    /// The answer is complete; some of it may have to be sent.
+    is_answered: AtomicBool,
+}
+
+/// A request that is under way, until it is dropped.
+#[derive(Debug)]
+pub(super) struct UnderWay(HttpConnection);
+
+/// An answer's body, with the request that it belongs to.
+#[derive(Debug)]
+pub(super) struct Answer<B> {
+    body: Pin<Box<B>>,
+    _under_way: UnderWay,
+}
+
+impl Hall {
+    pub(super) fn new(connections_max: usize, followers_max: usize) -> Arc<Self> {
+        let places = Mutex::new(Places::new(connections_max, followers_max));
+        Arc::new(Self { places, changed: Notify::new() })
+    }
+
+    /// Gives a new connection a place, if need be that of one without a request, as soon as there
+    /// is one.
+    pub(super) async fn enter(self: &Arc<Self>, address: IpAddr) -> Place {
+        let close = CancellationToken::new();
+        let enter = || self.places.lock().enter(address.into(), close.clone());
+        let (number, evicted) = loop {
+            match enter() {
+                Some(entered) => break entered,
+                None => self.changed.notified().await,
+            }
+        };
+        if let Some(evicted) = evicted {
+            tracing::debug!("an idle HTTP connection makes room for another");
+            evicted.cancel();
+        }
+        let is_answered = AtomicBool::new(false);
+        let known = Known { hall: Arc::clone(self), number, is_answered };
+        Place { connection: HttpConnection(Arc::new(known)), evicted: close }
+    }
+}
+
+impl Place {
+    pub(super) const fn connection(&self) -> &HttpConnection {
+        &self.connection
+    }
+
+    /// Waits until another connection has the place: this one is to be closed.
+    pub(super) fn evicted(&self) -> WaitForCancellationFuture<'_> {
+        self.evicted.cancelled()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Known { hall, number, .. } = &*self.connection.0;
+        hall.places.lock().leave(*number);
+        hall.changed.notify_one();
+    }
+}
+
+impl HttpConnection {
+    /// Counts the connection among those whose answer has no end, until that ends all the same.
+    ///
+    /// # Errors
+    /// [`Refusal::RetryAfter`] when there are as many of them as may be.
+    pub fn follow(&self) -> Result<(), Refusal> {
+        let Known { hall, number, .. } = &*self.0;
+        if !hall.places.lock().follow(*number) {
+            let why = "as many callers as may be follow what happens".to_owned();
+            return Err(Refusal::RetryAfter { after: AGAIN_AFTER, why });
+        }
+        hall.changed.notify_one();
+        Ok(())
+    }
+
+    /// Notes that a request's head is there; `None` when the connection has lost its place.
+    pub(super) fn begin(&self) -> Option<UnderWay> {
+        let Known { hall, number, is_answered } = &*self.0;
+        is_answered.store(false, Ordering::Relaxed);
+        let has_place = hall.places.lock().begin(*number);
+        has_place.then(|| UnderWay(self.clone()))
+    }
+
+    /// Notes that everything that was to be sent has been.
+    pub(super) fn flushed(&self) {
+        let Known { hall, number, is_answered } = &*self.0;
+        if is_answered.swap(false, Ordering::Relaxed) {
+            hall.places.lock().rest(*number);
+            hall.changed.notify_one();
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.0.is_answered.store(true, Ordering::Relaxed);
+    }
+}
+
+impl<B> Answer<B> {
+    pub(super) fn new(body: B, under_way: UnderWay) -> Self {
+        Self { body: Box::pin(body), _under_way: under_way }
+    }
+}
+
+impl<B: Body> Body for Answer<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        self.body.as_mut().poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,170 @@
+//! The places of an HTTP server: which connection has one, and which is closed for another.
+
+use std::collections::BTreeMap;
+
+use crate::strangers::{Origin, Stranger, Strangers};
+
+/// The connections of one server. `T` is what a connection is closed by.
+///
+/// A connection without a request under way gives its place to a new one. One whose answer has no
+/// end is a follower, and followers have places of their own.
+#[derive(Debug)]
+pub(crate) struct Places<T> {
+    connections_max: usize,
+    followers_max: usize,
+    next: u64,
+    connections: BTreeMap<u64, Connection<T>>,
+    followers: usize,
+    idle: Strangers<u64>,
+}
+
+#[derive(Debug)]
+struct Connection<T> {
+    origin: Origin,
+    standing: Standing,
+    close: T,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Its next request's head is not there.
+    Idle(Stranger),
+    /// A request is under way.
+    Busy,
+    /// A request is under way whose answer has no end.
+    Following,
+}
+
+impl<T> Places<T> {
+    pub(crate) const fn new(connections_max: usize, followers_max: usize) -> Self {
+        Self {
+            connections_max,
+            followers_max,
+            next: 0,
+            connections: BTreeMap::new(),
+            followers: 0,
+            idle: Strangers::new(),
+        }
+    }
+
+    /// Adds a connection. Returns its number and, if the places were taken, what closes the one
+    /// that had to leave; `None` if they are taken by requests under way.
+    pub(crate) fn enter(&mut self, origin: Origin, close: T) -> Option<(u64, Option<T>)> {
+        let is_full = self.connections.len() - self.followers >= self.connections_max;
+        let evicted = if is_full { Some(self.idle.evict()?) } else { None };
+        let evicted = evicted.and_then(|number| self.connections.remove(&number));
+        let number = self.next;
+        self.next += 1;
+        let standing = Standing::Idle(self.idle.add(origin, number));
+        self.connections.insert(number, Connection { origin, standing, close });
+        Some((number, evicted.map(|connection| connection.close)))
+    }
+
+    /// Notes that the head of a request is there. Returns whether the connection still has a place.
+    pub(crate) fn begin(&mut self, number: u64) -> bool {
+        let Some(connection) = self.connections.get_mut(&number) else { return false };
+        if let Standing::Idle(stranger) = connection.standing {
+            self.idle.remove(stranger);
+            connection.standing = Standing::Busy;
+        }
+        true
+    }
+
+    /// Makes the connection a follower. Returns whether there is a place for one.
+    pub(crate) fn follow(&mut self, number: u64) -> bool {
+        let Some(connection) = self.connections.get_mut(&number) else { return false };
+        match connection.standing {
+            Standing::Following => true,
+            Standing::Busy if self.followers < self.followers_max => {
+                connection.standing = Standing::Following;
+                self.followers += 1;
+                true
+            }
+            Standing::Busy | Standing::Idle(_) => false,
+        }
+    }
+
+    /// Notes that the answer has been sent.
+    pub(crate) fn rest(&mut self, number: u64) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        if connection.standing == Standing::Following {
+            self.followers -= 1;
+        }
+        if !matches!(connection.standing, Standing::Idle(_)) {
+            connection.standing = Standing::Idle(self.idle.add(connection.origin, number));
+        }
+    }
+
+    /// Removes a connection that has ended, unless that was done before.
+    pub(crate) fn leave(&mut self, number: u64) {
+        let Some(connection) = self.connections.remove(&number) else { return };
+        match connection.standing {
+            Standing::Idle(stranger) => {
+                self.idle.remove(stranger);
+            }
+            Standing::Following => self.followers -= 1,
+            Standing::Busy => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    fn origin(last: u8) -> Origin {
+        IpAddr::from([10, 0, 0, last]).into()
+    }
+
+    #[test]
+    fn idle_connection_gives_its_place_to_a_new_one() {
+        let mut places = Places::new(3, 1);
+        let (first, _) = places.enter(origin(1), "first").unwrap();
+        let (second, _) = places.enter(origin(1), "second").unwrap();
+        let (third, evicted) = places.enter(origin(2), "third").unwrap();
+        assert_eq!(evicted, None);
+        assert!(places.begin(first));
+        let (fourth, evicted) = places.enter(origin(3), "fourth").unwrap();
+        assert_eq!(evicted, Some("second"), "the oldest without a request under way");
+        assert!(!places.begin(second), "it is being closed");
+        places.leave(second);
+        assert!(places.begin(third) && places.begin(fourth));
+        assert!(places.enter(origin(4), "fifth").is_none(), "all are busy");
+        places.rest(first);
+        assert_eq!(places.enter(origin(4), "fifth").unwrap().1, Some("first"));
+    }
+
+    #[test]
+    fn followers_leave_their_places_to_others_and_are_bounded() {
+        let mut places = Places::new(2, 2);
+        for name in ["a", "b"] {
+            let (number, evicted) = places.enter(origin(1), name).unwrap();
+            assert!(places.begin(number) && places.follow(number) && places.follow(number));
+            assert_eq!(evicted, None);
+        }
+        let (number, evicted) = places.enter(origin(1), "c").unwrap();
+        assert!(places.begin(number) && !places.follow(number));
+        assert_eq!(evicted, None);
+        // One that ends leaves its place to the next.
+        places.leave(0);
+        assert!(places.follow(number));
+    }
+
+    #[test]
+    fn follower_whose_answer_ends_counts_among_the_others_again() {
+        let mut places = Places::new(1, 1);
+        let (first, _) = places.enter(origin(1), "first").unwrap();
+        assert!(!places.follow(first), "nothing is under way");
+        assert!(places.begin(first) && places.follow(first));
+        let (second, evicted) = places.enter(origin(1), "second").unwrap();
+        assert_eq!(evicted, None);
+        assert!(places.begin(second));
+        places.rest(first);
+        // More than there are places, until the next one comes.
+        assert_eq!(places.enter(origin(1), "third").unwrap().1, Some("first"));
+        places.leave(first);
+        assert!(places.follow(second), "the follower's place is free");
+    }
+}
