@@ -1,0 +1,189 @@
+//! What callers cost that nobody has admitted, at the doors of running servers: little memory, and
+//! nobody else's place.
+
+mod cluster;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use cluster::{Cluster, SOON, block_on, bytes_of, http, path, until};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use sanderling_client::{Client, ClientConfig, PutOptions};
+use sanderling_protocol::frame::{HEADER_BYTES, decode_body};
+use sanderling_protocol::{Header, Op, Refusal};
+use tokio::time::timeout;
+
+/// More than a server has places for callers that it has admitted.
+const SILENT: usize = 5_000;
+
+/// More than an HTTP door has places.
+const SILENT_HTTP: usize = 300;
+
+/// Fewer than a listener's queue has room for.
+const QUEUED_MAX: usize = 100;
+
+/// Less than a silent connection is borne for.
+const PROMPT: Duration = Duration::from_secs(8);
+
+/// Lets the test have so many files open: each connection is one.
+fn allow_open_files(count: u64) {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < count) {
+        limit.current = limit.maximum.map_or(Some(count), |maximum| Some(maximum.min(count)));
+        setrlimit(Resource::Nofile, limit).expect("no more than the maximum is asked for");
+    }
+    let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    assert!(allowed >= count, "this test needs {count} open files: raise the hard limit");
+}
+
+/// Opens connections and sends nothing.
+fn strangers(address: &str, count: usize) -> Vec<TcpStream> {
+    let connect = |_| TcpStream::connect(address).expect("the door is open");
+    (0..count).map(connect).collect()
+}
+
+/// The same for more than wait in the kernel's queue: a caller that finds it full tries again after
+/// a second. Returns when all have been accepted.
+fn many_strangers(address: &str, count: usize) -> Vec<TcpStream> {
+    let mut all = Vec::new();
+    for _ in 0..count / QUEUED_MAX {
+        all.extend(strangers(address, QUEUED_MAX));
+        until("the connections are accepted", SOON, || (queued(address) == 0).then_some(()));
+    }
+    all
+}
+
+/// Returns how many connections wait to be accepted (`proc_net_tcp`: a listener's receive queue).
+fn queued(address: &str) -> u64 {
+    let port: u16 = address.rsplit_once(':').expect("a port").1.parse().expect("a number");
+    let (local, listens) = (format!("0100007F:{port:04X}"), "0A");
+    let table = std::fs::File::open("/proc/net/tcp").expect("Linux has it");
+    // Listeners come first: the rest, which is long, is not read.
+    let row = BufReader::new(table).lines().find_map(|line| {
+        let line = line.expect("the table is text");
+        let row: Vec<_> = line.split_ascii_whitespace().map(str::to_owned).collect();
+        (row[1] == local && row[3] == listens).then_some(row)
+    });
+    let row = row.expect("the server listens");
+    let (_, queued) = row[4].split_once(':').expect("two queues");
+    u64::from_str_radix(queued, 16).expect("a number")
+}
+
+/// Returns the bytes of memory that a process has mapped in.
+fn resident_bytes(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).expect("Linux says it");
+    kib.parse::<u64>().expect("a number") << 10
+}
+
+#[test]
+fn silent_connections_keep_no_client_out() {
+    allow_open_files(SILENT as u64 + 1_000);
+    let cluster = Cluster::of(1);
+    let silent = many_strangers(&cluster.namenode.address, SILENT);
+    block_on(async {
+        let config = ClientConfig { call_deadline: PROMPT, ..ClientConfig::default() };
+        let client = Client::connect(&cluster.namenode.address, config).await;
+        let client = client.expect("a client that greets at once is let in");
+        let (file, data) = (path("/file"), bytes_of(1, 300_000));
+        let options = PutOptions::default();
+        client.put(&file, data.clone(), &options).await.expect("the servers answer");
+        client.stat(&file).await.expect("the namenode answers");
+        assert!(client.get(&file).await.expect("the datanode answers") == data);
+    });
+    drop(silent);
+}
+
+#[test]
+fn greetings_that_announce_much_cost_no_memory() {
+    let cluster = Cluster::of(0);
+    let mut header = Header::new(Op::Hello, 1);
+    header.body_bytes = 16 << 20;
+    let sent = [&header.encode()[..], &vec![7; 256 << 10]].concat();
+    let before = resident_bytes(cluster.namenode.pid());
+    let mut greedy = Vec::new();
+    for _ in 0..200 {
+        let mut stream = TcpStream::connect(&cluster.namenode.address).expect("the door is open");
+        stream.set_read_timeout(Some(PROMPT)).expect("not zero");
+        stream.write_all(&sent).expect("it is taken");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("it is answered");
+        let (head, body) = answer.split_first_chunk::<HEADER_BYTES>().expect("a header");
+        assert_eq!(Header::decode(head).expect("it is ours").request, 0);
+        let refusal: Refusal = decode_body(body).expect("a refusal");
+        assert!(matches!(refusal, Refusal::TooLarge { .. }), "{refusal}");
+        greedy.push(stream);
+    }
+    let more = resident_bytes(cluster.namenode.pid()).saturating_sub(before);
+    assert!(more < 8 << 20, "{more} bytes for {} connections", greedy.len());
+}
+
+/// Asks for a page that is to come soon.
+async fn health(door: &str) {
+    let page = timeout(PROMPT, http::get(door, "/healthz")).await;
+    assert_eq!(page.expect("health is answered")["status"], "ok", "{door}");
+}
+
+#[test]
+fn silent_http_connections_hide_no_page() {
+    let cluster = Cluster::of(1);
+    let words = ["gateway", "s3", "--namenode", &cluster.namenode.address];
+    let here = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    let gateway = cluster.serve("gateway", &[&words[..], &here].concat());
+    let servers = [&cluster.namenode, &cluster.datanodes[0], &gateway];
+    let doors = servers.map(|server| server.http_address.as_str());
+    let silent = doors.map(|door| strangers(door, SILENT_HTTP));
+    let of_s3 = strangers(&gateway.address, SILENT_HTTP);
+    block_on(async {
+        for door in doors {
+            health(door).await;
+        }
+        let answer = timeout(PROMPT, http::page(&gateway.address, "/")).await;
+        let answer = answer.expect("the gateway answers");
+        assert!(answer.contains("AccessDenied"), "nobody signed: {answer}");
+    });
+    drop((silent, of_s3));
+}
+
+/// Follows the events; returns the connection and the answer's status.
+fn follow(door: &str) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(door).expect("the door is open");
+    stream.set_read_timeout(Some(PROMPT)).expect("not zero");
+    stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n").expect("it is taken");
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).expect("it is answered");
+    (stream, String::from_utf8_lossy(&status[9..]).into_owned())
+}
+
+#[test]
+fn followers_of_events_hide_no_page_and_stop_no_notice() {
+    let cluster = Cluster::of(1);
+    let door = &cluster.namenode.http_address;
+    let (mut followers, mut refused) = (Vec::new(), 0);
+    for _ in 0..SILENT_HTTP {
+        match follow(door) {
+            (follower, status) if status == "200" => followers.push(follower),
+            (mut refusal, status) => {
+                assert_eq!(status, "503");
+                let mut rest = [0; 400];
+                let read = refusal.read(&mut rest).expect("the page is there");
+                let rest = String::from_utf8_lossy(&rest[..read]);
+                assert!(rest.contains("RetryAfter"), "{rest}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(followers.len() > 100 && refused > 100, "{} and {refused}", followers.len());
+    let silent = strangers(door, SILENT_HTTP);
+    block_on(async {
+        health(door).await;
+        let notice = r#"{"deadline_seconds": 300, "reason": "test"}"#;
+        let answer = timeout(PROMPT, http::post(door, "/v1/nodes/n0/notice", notice)).await;
+        let answer = answer.expect("the notice is taken");
+        assert!(answer.contains(" 200 "), "{answer}");
+    });
+    drop((silent, followers));
+    until("a follower's place comes back", SOON, || (follow(door).1 == "200").then_some(()));
+}
