@@ -124,7 +124,8 @@ impl Default for ServeOptions {
             // Half of what systemd lets a service open by default on Debian (524288) is far more;
             // this bounds the memory of their buffers to 256 MiB.
             connections_max: 4096,
-            // As many as come at once when a fleet begins again. With TLS one costs up to 64 KiB.
+            // As many as come at once when a fleet begins again. With TLS, one that holds back the
+            // end of its greeting costs 30 KiB.
             strangers_max: 512,
             in_flight_max: 256,
             // A caller sends at once what it connects for. Lost packets are sent again after 1 s.
