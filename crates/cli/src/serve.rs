@@ -7,12 +7,13 @@ mod namenode;
 pub(crate) mod ready;
 
 use std::future::Future;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::fs::Mode;
 use rustix::process::{
-    Resource, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid, umask,
+    Resource, Signal, geteuid, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
+    setsid, umask,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -44,17 +45,19 @@ fn keep_private() {
 
 /// Closes a directory with the store's bytes to other users, if it is there and open to them: an
 /// older release made it, or somebody with `mkdir`. One that is neither empty nor has a file whose
-/// name begins with one of `ours` is left as it is: the server will not use it.
+/// name begins with one of `ours` is left as it is: the server will not use it. So is one of
+/// another user, as a volume that is shared with a group; files in it are the server's alone.
 ///
 /// # Errors
-/// It belongs to another user.
+/// It cannot be read.
 fn close_to_others(directory: &Path, ours: &[&str]) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::file(directory, &error);
-    let mode = match std::fs::metadata(directory) {
-        Ok(found) => found.permissions().mode(),
+    let found = match std::fs::metadata(directory) {
+        Ok(found) => found,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed(error)),
     };
+    let mode = found.permissions().mode();
     if mode & 0o077 == 0 {
         return Ok(());
     }
@@ -66,12 +69,14 @@ fn close_to_others(directory: &Path, ours: &[&str]) -> Result<(), Failure> {
     if !names.is_empty() && !names.iter().any(is_ours) {
         return Ok(());
     }
+    let shown = directory.display();
+    if found.uid() != geteuid().as_raw() {
+        tracing::info!(directory = %shown, "this directory of another user is left as it is");
+        return Ok(());
+    }
     let closed = std::fs::Permissions::from_mode(mode & 0o700);
-    std::fs::set_permissions(directory, closed).map_err(|error| {
-        failed(error).next("chmod 700, chown to the server's user, or another directory")
-    })?;
-    let directory = directory.display();
-    tracing::warn!(%directory, "other users could read this directory: its mode is 0700 now");
+    std::fs::set_permissions(directory, closed).map_err(failed)?;
+    tracing::warn!(directory = %shown, "others could read this directory: its mode is 0700 now");
     Ok(())
 }
 
