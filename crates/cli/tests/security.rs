@@ -2,16 +2,19 @@
 
 mod cluster;
 
+use std::io::IoSlice;
 use std::path::PathBuf;
 
 use cluster::{Cluster, Ran, SOON, Shape, block_on, bytes_of, http, path, run, sanderling};
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
-use sanderling_protocol::frame::{RangeRequest, decode_body, encode_body};
+use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
+use sanderling_protocol::local::{Door, PACKET_BYTES_MAX};
 use sanderling_protocol::message::{Hello, JobHints, RegisterJob, Role};
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{
-    Header, JobId, Millis, Op, Order, Policy, Refusal, Reply, Request, Token,
+    Header, JobId, Millis, NodeId, Op, Order, Policy, Refusal, Reply, Request, Token,
 };
+use sanderling_transport::local::PacketSocket;
 use sanderling_transport::{
     CallError, ClientTls, Connection, ConnectionOptions, Credentials, TLS_NAME, TokenSource,
 };
@@ -415,6 +418,45 @@ fn scoped_client_on_the_same_host_gets_copies_and_not_the_memory() {
         assert_eq!(own.metrics().same_host_read_bytes, 0);
         assert_eq!(own.metrics().same_host_written_bytes, 0);
         assert_eq!(refused().await, 1, "it is not asked for again and again");
+    });
+}
+
+#[test]
+fn token_that_may_not_write_gets_no_memory_for_writes() {
+    let guarded = Guarded::start(1);
+    let datanode = &guarded.cluster.datanodes[0];
+    block_on(async {
+        for (rights, may) in [("read", false), ("read,write", true)] {
+            let token = guarded.token(&["--rights", rights]);
+            let line = Line::to(&guarded, &datanode.address, &token).await;
+            let line = line.unwrap_or_else(|error| panic!("it is let in: {error}"));
+            let door = line.call(Header::new(Op::Door, 0), Vec::new()).await.expect("its machine");
+            let door: Option<Door> = decode_body(&door).expect("a door");
+            let socket = PacketSocket::connect(std::path::Path::new(&door.expect("open").socket));
+            let socket = socket.expect("it listens");
+            let node = Some(NodeId(datanode.node));
+            let hello = Hello { role: Role::Client, cluster: None, node, token: Some(token) };
+            let ask = |op: Op, body: &[u8]| {
+                let mut header = Header::new(op, 0);
+                header.body_bytes = u32::try_from(body.len()).expect("short");
+                let header = header.encode();
+                let parts = [IoSlice::new(&header), IoSlice::new(body)];
+                socket.send(&parts, None).expect("sent");
+                assert!(socket.wait(SOON).expect("it lives"), "no answer");
+                let mut packet = vec![0; PACKET_BYTES_MAX];
+                let (bytes, file) = socket.receive_now(&mut packet).expect("read").expect("there");
+                let answer =
+                    Header::decode(packet.first_chunk().expect("whole")).expect("a header");
+                match answer.status {
+                    0 => Ok(file),
+                    _ => Err(decode_body::<Refusal>(&packet[HEADER_BYTES..bytes]).expect("why")),
+                }
+            };
+            ask(Op::Hello, &encode_body(&hello)).expect("it may read");
+            let staged = ask(Op::Stage, &[]).map(|file| file.is_some());
+            assert_eq!(staged.is_ok(), may, "{staged:?}");
+            assert!(may || forbidden(staged));
+        }
     });
 }
 

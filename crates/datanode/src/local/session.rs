@@ -205,6 +205,15 @@ impl Session {
         Err(Refusal::WrongNode { here: here.unwrap_or_default(), asked })
     }
 
+    /// The same, and who may not write: he would hold memory that writers need.
+    fn check_writer(&self) -> Result<(), Refusal> {
+        self.check_greeted()?;
+        match &self.pass {
+            Some(pass) => may_write(pass.claims()?),
+            None => Ok(()),
+        }
+    }
+
     fn lease(&mut self, header: &Header, body: &[u8]) -> Result<Answer, Refusal> {
         let request = LeaseRequest::decode(body)?;
         self.held.take_back(&request.returned);
@@ -270,7 +279,7 @@ impl Session {
 
     /// Hands out the memory into which this client puts what it writes, made with the first call.
     fn stage(&mut self, header: &Header) -> Result<Answer, Refusal> {
-        self.check_greeted()?;
+        self.check_writer()?;
         let bytes = u64::from(BLOCK_BYTES_MAX);
         let local = local(&self.node);
         let too_much = || Refusal::BadRequest { why: "no more staging memory".to_owned() };
@@ -305,7 +314,7 @@ impl Session {
             self.ahead = None;
         }
         let Some(staged) = &self.staging else { return };
-        if bytes == 0 || bytes as usize > staged.bytes() || self.check_greeted().is_err() {
+        if bytes == 0 || bytes as usize > staged.bytes() || self.check_writer().is_err() {
             self.ahead = None;
             return;
         }
@@ -320,10 +329,7 @@ impl Session {
     fn write(&mut self, header: &Header) -> Result<Answer, Refusal> {
         // Whatever becomes of the write, what was copied for another has to make room.
         let ahead = self.ahead.take().filter(|ahead| ahead.is(header.request, header.length));
-        self.check_greeted()?;
-        if let Some(pass) = &self.pass {
-            may_write(pass.claims()?)?;
-        }
+        self.check_writer()?;
         let tier = write_tier(header)?;
         let bad = || Refusal::BadFrame { why: "more than was staged".to_owned() };
         let staged = self.staging.as_ref().ok_or_else(bad)?;
