@@ -2,10 +2,12 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_protocol::{Millis, Refusal};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use crate::strangers::{Stranger, Strangers};
@@ -13,19 +15,33 @@ use crate::strangers::{Stranger, Strangers};
 /// When a caller tries again for whom there is no place.
 const AGAIN_AFTER: Millis = Millis(1000);
 
+/// How long a stranger keeps its place at least: newcomers wait so long. When a whole fleet begins
+/// again at once, those that are about to greet are not closed for those that come after them, and
+/// thousands of silent connections leave within a second.
+const KEPT_MIN: Duration = Duration::from_millis(100);
+
 /// The places of one server.
 #[derive(Debug)]
 pub(crate) struct Room {
     connections_max: usize,
     strangers_max: usize,
     strangers: Mutex<Counted>,
+    /// A stranger has left or been admitted.
+    left: Notify,
     places: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
 struct Counted {
-    strangers: Strangers<CancellationToken>,
+    strangers: Strangers<Known>,
     evicted: u64,
+}
+
+/// What is known of a stranger.
+#[derive(Debug)]
+struct Known {
+    since: Instant,
+    evicted: CancellationToken,
 }
 
 /// The place of a connection whose caller has not been admitted. It is given back when dropped.
@@ -39,23 +55,38 @@ pub(crate) struct Waiting {
 impl Room {
     pub(crate) fn new(connections_max: usize, strangers_max: usize) -> Arc<Self> {
         let (strangers, places) = (Mutex::default(), Arc::new(Semaphore::new(connections_max)));
-        Arc::new(Self { connections_max, strangers_max, strangers, places })
+        Arc::new(Self { connections_max, strangers_max, strangers, left: Notify::new(), places })
     }
 
     /// Gives a stranger a place, if need be that of another one.
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Waiting {
-        let evicted = CancellationToken::new();
+    pub(crate) async fn enter(self: &Arc<Self>, address: IpAddr) -> Waiting {
+        loop {
+            match self.try_enter(address, Instant::now()) {
+                Ok(waiting) => return waiting,
+                Err(until) => drop(timeout_at(until, self.left.notified()).await),
+            }
+        }
+    }
+
+    /// Gives a stranger a place now, or returns when there will be one.
+    fn try_enter(self: &Arc<Self>, address: IpAddr, now: Instant) -> Result<Waiting, Instant> {
         let mut counted = self.strangers.lock();
         if counted.strangers.len() >= self.strangers_max {
+            let kept_until = counted.strangers.first_to_go().map(|known| known.since + KEPT_MIN);
+            if let Some(until) = kept_until.filter(|until| *until > now) {
+                return Err(until);
+            }
             self.evict(&mut counted);
         }
-        let stranger = counted.strangers.add(address.into(), evicted.clone());
-        Waiting { room: Arc::clone(self), stranger, evicted }
+        let evicted = CancellationToken::new();
+        let known = Known { since: now, evicted: evicted.clone() };
+        let stranger = counted.strangers.add(address.into(), known);
+        Ok(Waiting { room: Arc::clone(self), stranger, evicted })
     }
 
     fn evict(&self, counted: &mut Counted) {
         let Some(evicted) = counted.strangers.evict() else { return };
-        evicted.cancel();
+        evicted.evicted.cancel();
         counted.evicted += 1;
         // A flood is not to fill the log.
         if counted.evicted.is_power_of_two() {
@@ -78,21 +109,27 @@ impl Waiting {
     pub(crate) fn admit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
         let limit = self.room.connections_max;
         let refusal = || {
-            let why = format!("{limit} connections are served, the most that may be");
+            let why = "more callers have come than there are places for".to_owned();
             Refusal::RetryAfter { after: AGAIN_AFTER, why }
         };
         let Ok(place) = Arc::clone(&self.room.places).try_acquire_owned() else {
             tracing::warn!(limit, "connection refused: too many");
             return Err(refusal());
         };
-        let stranger = self.room.strangers.lock().strangers.remove(self.stranger);
-        stranger.map(|_| place).ok_or_else(refusal)
+        self.leave().then_some(place).ok_or_else(refusal)
+    }
+
+    /// Gives the stranger's place back. Returns whether it still had it.
+    fn leave(&self) -> bool {
+        let left = self.room.strangers.lock().strangers.remove(self.stranger);
+        self.room.left.notify_one();
+        left.is_some()
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.room.strangers.lock().strangers.remove(self.stranger);
+        self.leave();
     }
 }
 
@@ -105,22 +142,45 @@ mod tests {
     #[test]
     fn stranger_without_a_place_is_told_to_leave_and_not_admitted() {
         let room = Room::new(4, 2);
-        let (first, second) = (room.enter(HERE), room.enter(HERE));
+        let start = Instant::now();
+        let enter = |after| room.try_enter(HERE, start + after);
+        let (first, second) = (enter(Duration::ZERO).unwrap(), enter(Duration::ZERO).unwrap());
+        assert_eq!(
+            enter(KEPT_MIN / 2).unwrap_err(),
+            start + KEPT_MIN,
+            "they may be about to greet"
+        );
         assert!(!first.evicted.is_cancelled());
-        let third = room.enter(HERE);
+        let third = enter(KEPT_MIN).unwrap();
         assert!(first.evicted.is_cancelled() && first.admit().is_err());
         assert!(!second.evicted.is_cancelled() && !third.evicted.is_cancelled());
         let _place = second.admit().unwrap();
-        let fourth = room.enter(HERE);
+        let fourth = enter(KEPT_MIN).unwrap();
         assert!(!third.evicted.is_cancelled(), "who is admitted is no stranger");
         drop((third, fourth));
         assert_eq!(room.strangers.lock().strangers.len(), 0);
     }
 
-    #[test]
-    fn places_of_admitted_callers_come_back() {
+    #[tokio::test]
+    async fn newcomer_enters_as_soon_as_a_stranger_leaves() {
+        let room = Room::new(1, 1);
+        let late = Instant::now() + Duration::from_secs(3600);
+        let first = room.try_enter(HERE, late).unwrap();
+        let leave = async move {
+            tokio::task::yield_now().await;
+            drop(first);
+        };
+        let begun = Instant::now();
+        let (second, ()) = tokio::join!(room.enter(HERE), leave);
+        let third = room.enter(HERE).await;
+        assert!(second.evicted.is_cancelled() && !third.evicted.is_cancelled());
+        assert!(begun.elapsed() >= KEPT_MIN, "it kept its place so long");
+    }
+
+    #[tokio::test]
+    async fn places_of_admitted_callers_come_back() {
         let room = Room::new(1, 8);
-        let (first, second) = (room.enter(HERE), room.enter(HERE));
+        let (first, second) = (room.enter(HERE).await, room.enter(HERE).await);
         let place = first.admit().unwrap();
         assert!(matches!(second.admit(), Err(Refusal::RetryAfter { .. })));
         drop(place);

@@ -99,7 +99,7 @@ pub struct ServeOptions {
     /// Most connections whose caller has been admitted; a further caller is refused.
     pub connections_max: usize,
     /// Most connections whose caller has not been admitted yet. A further one takes the place of
-    /// the oldest of the address that has most.
+    /// the oldest of the address that has most, once that has had a moment to greet.
     pub strangers_max: usize,
     /// Most frames of one connection that are answered later; then reading stops until some are.
     pub in_flight_max: usize,
@@ -126,7 +126,7 @@ impl Default for ServeOptions {
             connections_max: 4096,
             // As many as come at once when a fleet begins again. With TLS, one that holds back the
             // end of its greeting costs 30 KiB.
-            strangers_max: 512,
+            strangers_max: 1024,
             in_flight_max: 256,
             // A caller sends at once what it connects for. Lost packets are sent again after 1 s.
             first_byte_within: Duration::from_secs(3),
@@ -216,12 +216,16 @@ pub async fn serve<S: Service>(
     let options = Arc::new(options);
     let mut connections = JoinSet::new();
     loop {
+        while connections.try_join_next().is_some() {}
+        let accepted = async {
+            let (stream, address) = listener.accept().await?;
+            Ok::<_, std::io::Error>((stream, room.enter(address.ip()).await))
+        };
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
-            Some(_) = connections.join_next() => continue,
-            accepted = listener.accept() => accepted,
+            accepted = accepted => accepted,
         };
-        let (stream, address) = match accepted {
+        let (stream, stranger) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, most likely: serve who is there, then look again.
@@ -230,7 +234,6 @@ pub async fn serve<S: Service>(
                 continue;
             }
         };
-        let stranger = room.enter(address.ip());
         let (service, options) = (Arc::clone(&service), Arc::clone(&options));
         let open = Open::new(Arc::clone(&service));
         connections.spawn(async move {

@@ -74,12 +74,22 @@ impl<T> Strangers<T> {
 
     /// Removes the oldest of the address that has most; of addresses that have as many, the oldest.
     pub(crate) fn evict(&mut self) -> Option<T> {
+        self.remove(self.first()?)
+    }
+
+    /// Returns the one that would be evicted now.
+    pub(crate) fn first_to_go(&self) -> Option<&T> {
+        let Stranger { origin, number } = self.first()?;
+        self.by_origin.get(&origin)?.get(&number)
+    }
+
+    fn first(&self) -> Option<Stranger> {
         let oldest = self.by_origin.iter().filter_map(|(origin, same_origin)| {
             let (number, _) = same_origin.first_key_value()?;
             Some((same_origin.len(), Reverse(*number), *origin))
         });
         let (_, Reverse(number), origin) = oldest.max()?;
-        self.remove(Stranger { origin, number })
+        Some(Stranger { origin, number })
     }
 }
 
@@ -99,6 +109,7 @@ mod tests {
             strangers.add(origin("10.0.0.2"), name);
         }
         strangers.add(origin("10.0.0.1"), "second");
+        assert_eq!(strangers.first_to_go(), Some(&"a"));
         assert_eq!(strangers.evict(), Some("a"));
         // Both have two: the oldest goes.
         assert_eq!(strangers.evict(), Some("first of all"));
