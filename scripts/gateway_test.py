@@ -392,6 +392,19 @@ class Door(unittest.TestCase):
         with urllib.request.urlopen(asked) as answer:
             self.assertEqual(answer.read(), b"hosted")
 
+    def test_promise_that_is_not_kept_is_refused(self) -> None:
+        where = {"Bucket": self.bucket, "Key": "k"}
+        for flags, answer in [
+            ({"ServerSideEncryption": "AES256"}, ("NotImplemented", 501)),
+            ({"ObjectLockLegalHoldStatus": "ON"}, ("NotImplemented", 501)),
+            ({"ExpectedBucketOwner": "111122223333"}, ("AccessDenied", 403)),
+        ]:
+            self.assertEqual(refusal(self.s3.put_object, Body=b"x", **where, **flags), answer)
+        begun = refusal(self.s3.create_multipart_upload, ServerSideEncryption="aws:kms", **where)
+        self.assertEqual(begun, ("NotImplemented", 501))
+        self.assertEqual(self.keys(), [])
+        self.s3.put_object(Body=b"x", ExpectedBucketOwner="sanderling", **where)
+
     def test_what_is_not_there_says_so(self) -> None:
         acl = refusal(self.s3.get_bucket_acl, Bucket=self.bucket)
         self.assertEqual(acl, ("NotImplemented", 501))

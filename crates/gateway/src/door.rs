@@ -46,9 +46,12 @@ pub(crate) fn whole_second(at: Instant) -> Timestamp {
     timestamp(Instant(at.0 / 1_000_000 * 1_000_000))
 }
 
+/// The owner of everything.
+pub(crate) const OWNER: &str = "sanderling";
+
 /// Returns the owner of everything.
 pub(crate) fn owner() -> Owner {
-    let name = "sanderling".to_owned();
+    let name = OWNER.to_owned();
     Owner { display_name: Some(name.clone()), id: Some(name) }
 }
 

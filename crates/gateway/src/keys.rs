@@ -14,7 +14,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::signing;
+use crate::{promises, signing};
 
 /// The pair that everybody on this machine knows: with no other, loopback alone is listened on.
 pub const LOCAL_ACCESS_KEY: &str = "sanderling";
@@ -199,6 +199,7 @@ impl S3Access for Keys {
             return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
         };
         signing::check(context.uri(), context.headers())?;
+        promises::check(context.uri(), context.headers())?;
         let grant = Arc::clone(grant);
         let name = context.s3_op().name();
         let is_write = !["Get", "Head", "List"].iter().any(|verb| name.starts_with(verb));

@@ -23,6 +23,7 @@ mod object;
 mod options;
 mod patience;
 mod percent;
+mod promises;
 mod refused;
 mod remove;
 mod server;

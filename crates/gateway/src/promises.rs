@@ -1,0 +1,82 @@
+//! Headers that ask for a promise. One that the gateway does not keep is refused: a client that
+//! heard 200 would rely on it.
+
+use hyper::{HeaderMap, Uri};
+use s3s::{S3Error, S3ErrorCode, S3Result};
+
+use crate::door::OWNER;
+use crate::percent::decode;
+
+/// Begins of headers, and of fields of a presigned URL, that ask for what there is not: encryption
+/// of what is stored, and locks against deletion.
+const NOT_KEPT: [&str; 5] = [
+    "x-amz-server-side-encryption",
+    "x-amz-copy-source-server-side-encryption",
+    "x-amz-object-lock-",
+    "x-amz-bucket-object-lock-enabled",
+    "x-amz-bypass-governance-retention",
+];
+
+/// Who the caller believes to own the buckets.
+const EXPECTED_OWNERS: [&str; 2] =
+    ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"];
+
+/// Refuses a request that asks for what the gateway does not do, or that is meant for another
+/// owner's bucket.
+///
+/// # Errors
+/// `NotImplemented`, `AccessDenied`.
+pub(crate) fn check(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+    let of_headers = headers.iter().map(|(name, value)| {
+        (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+    });
+    let fields = uri.query().unwrap_or_default().split('&').filter_map(|field| {
+        let (name, value) = field.split_once('=').unwrap_or((field, ""));
+        Some((decode(name)?.to_ascii_lowercase(), decode(value)?))
+    });
+    for (name, value) in of_headers.chain(fields) {
+        if NOT_KEPT.iter().any(|begin| name.starts_with(begin)) && value != "false" {
+            let message = format!("{name} asks for what this store does not do");
+            return Err(S3Error::with_message(S3ErrorCode::NotImplemented, message));
+        }
+        if EXPECTED_OWNERS.contains(&name.as_str()) && value != OWNER {
+            let message = format!("the bucket belongs to {OWNER}, not to whom {name} names");
+            return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(query: &str, header: Option<(&'static str, &str)>) -> Option<S3ErrorCode> {
+        let uri: Uri = format!("/b/k?{query}").parse().unwrap();
+        let mut headers = HeaderMap::new();
+        if let Some((name, value)) = header {
+            headers.insert(name, value.parse().unwrap());
+        }
+        check(&uri, &headers).err().map(|error| error.code().clone())
+    }
+
+    #[test]
+    fn promise_that_is_not_kept_is_not_given() {
+        let none = Some(S3ErrorCode::NotImplemented);
+        assert_eq!(code("", Some(("x-amz-server-side-encryption", "AES256"))), none);
+        assert_eq!(code("", Some(("x-amz-server-side-encryption-customer-key", "a"))), none);
+        assert_eq!(code("", Some(("x-amz-object-lock-legal-hold", "ON"))), none);
+        assert_eq!(code("X-Amz-Object-Lock-Mode=COMPLIANCE", None), none);
+        assert_eq!(code("", Some(("x-amz-bucket-object-lock-enabled", "true"))), none);
+        assert_eq!(code("", Some(("x-amz-bucket-object-lock-enabled", "false"))), None);
+        assert_eq!(code("prefix=x-amz-object-lock-mode", Some(("x-amz-meta-a", "b"))), None);
+    }
+
+    #[test]
+    fn bucket_of_another_owner_is_not_served() {
+        let denied = Some(S3ErrorCode::AccessDenied);
+        assert_eq!(code("", Some(("x-amz-expected-bucket-owner", "111122223333"))), denied);
+        assert_eq!(code("", Some(("x-amz-source-expected-bucket-owner", "a"))), denied);
+        assert_eq!(code("", Some(("x-amz-expected-bucket-owner", OWNER))), None);
+    }
+}
