@@ -158,8 +158,11 @@ class Faults(unittest.TestCase):
         with self.connect(fleet) as gone:
             gone.sendall(self.signed(fleet, "put_object", "new", 8 * MIB) + bytes(4 * MIB))
         # More of them than there are connections: nobody else would be served if they stayed.
-        slow = [self.connect(fleet) for _ in range(6)]
-        for number, peer in enumerate(slow):
+        # Each asks at once: a connection that has not would make room for the next.
+        slow = []
+        for number in range(6):
+            peer = self.connect(fleet)
+            slow.append(peer)
             if number % 2:
                 peer.sendall(self.signed(fleet, "put_object", "k", 3 * MIB) + bytes(2 * MIB))
             else:

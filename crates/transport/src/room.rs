@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_protocol::{Millis, Refusal};
@@ -10,15 +9,10 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
-use crate::strangers::{Stranger, Strangers};
+use crate::strangers::{KEPT_MIN, Stranger, Strangers};
 
 /// When a caller tries again for whom there is no place.
 const AGAIN_AFTER: Millis = Millis(1000);
-
-/// How long a stranger keeps its place at least: newcomers wait so long. When a whole fleet begins
-/// again at once, those that are about to greet are not closed for those that come after them, and
-/// thousands of silent connections leave within a second.
-const KEPT_MIN: Duration = Duration::from_millis(100);
 
 /// The places of one server.
 #[derive(Debug)]
@@ -135,6 +129,8 @@ impl Drop for Waiting {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);

@@ -4,6 +4,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+/// How long a stranger keeps its place at least: newcomers wait so long. When a whole fleet begins
+/// again at once, those that are about to greet or to ask are not closed for those that come after
+/// them, and thousands of silent connections leave within a second.
+pub(crate) const KEPT_MIN: Duration = Duration::from_millis(100);
 
 /// Connections that may be closed at any moment, in the order in which they came.
 ///

@@ -10,6 +10,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use sanderling_protocol::{Millis, Refusal};
 use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::places::Places;
@@ -65,11 +66,12 @@ impl Hall {
     /// is one.
     pub(super) async fn enter(self: &Arc<Self>, address: IpAddr) -> Place {
         let close = CancellationToken::new();
-        let enter = || self.places.lock().enter(address.into(), close.clone());
+        let enter = |now| self.places.lock().enter(address.into(), close.clone(), now);
         let (number, evicted) = loop {
-            match enter() {
-                Some(entered) => break entered,
-                None => self.changed.notified().await,
+            match enter(Instant::now()) {
+                Ok(entered) => break entered,
+                Err(None) => self.changed.notified().await,
+                Err(Some(until)) => drop(timeout_at(until, self.changed.notified()).await),
             }
         };
         if let Some(evicted) = evicted {
@@ -128,7 +130,7 @@ impl HttpConnection {
     pub(super) fn flushed(&self) {
         let Known { hall, number, is_answered } = &*self.0;
         if is_answered.swap(false, Ordering::Relaxed) {
-            hall.places.lock().rest(*number);
+            hall.places.lock().rest(*number, Instant::now());
             hall.changed.notify_one();
         }
     }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::strangers::{Origin, Stranger, Strangers};
+use tokio::time::Instant;
+
+use crate::strangers::{KEPT_MIN, Origin, Stranger, Strangers};
 
 /// The connections of one server. `T` is what a connection is closed by.
 ///
@@ -15,7 +17,14 @@ pub(crate) struct Places<T> {
     next: u64,
     connections: BTreeMap<u64, Connection<T>>,
     followers: usize,
-    idle: Strangers<u64>,
+    idle: Strangers<Idle>,
+}
+
+/// A connection without a request under way.
+#[derive(Debug, PartialEq, Eq)]
+struct Idle {
+    number: u64,
+    since: Instant,
 }
 
 #[derive(Debug)]
@@ -48,16 +57,31 @@ impl<T> Places<T> {
     }
 
     /// Adds a connection. Returns its number and, if the places were taken, what closes the one
-    /// that had to leave; `None` if they are taken by requests under way.
-    pub(crate) fn enter(&mut self, origin: Origin, close: T) -> Option<(u64, Option<T>)> {
-        let is_full = self.connections.len() - self.followers >= self.connections_max;
-        let evicted = if is_full { Some(self.idle.evict()?) } else { None };
-        let evicted = evicted.and_then(|number| self.connections.remove(&number));
+    /// that had to leave.
+    ///
+    /// # Errors
+    /// There is no place: when to try again, `None` if all are taken by requests under way. A
+    /// connection keeps its place for a moment, its request may be on its way.
+    pub(crate) fn enter(
+        &mut self,
+        origin: Origin,
+        close: T,
+        now: Instant,
+    ) -> Result<(u64, Option<T>), Option<Instant>> {
+        let mut evicted = None;
+        if self.connections.len() - self.followers >= self.connections_max {
+            let kept_until = self.idle.first_to_go().ok_or(None)?.since + KEPT_MIN;
+            if kept_until > now {
+                return Err(Some(kept_until));
+            }
+            let idle = self.idle.evict();
+            evicted = idle.and_then(|idle| self.connections.remove(&idle.number));
+        }
         let number = self.next;
         self.next += 1;
-        let standing = Standing::Idle(self.idle.add(origin, number));
+        let standing = Standing::Idle(self.idle.add(origin, Idle { number, since: now }));
         self.connections.insert(number, Connection { origin, standing, close });
-        Some((number, evicted.map(|connection| connection.close)))
+        Ok((number, evicted.map(|connection| connection.close)))
     }
 
     /// Notes that the head of a request is there. Returns whether the connection still has a place.
@@ -85,13 +109,14 @@ impl<T> Places<T> {
     }
 
     /// Notes that the answer has been sent.
-    pub(crate) fn rest(&mut self, number: u64) {
+    pub(crate) fn rest(&mut self, number: u64, now: Instant) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         if connection.standing == Standing::Following {
             self.followers -= 1;
         }
         if !matches!(connection.standing, Standing::Idle(_)) {
-            connection.standing = Standing::Idle(self.idle.add(connection.origin, number));
+            connection.standing =
+                Standing::Idle(self.idle.add(connection.origin, Idle { number, since: now }));
         }
     }
 
@@ -118,33 +143,57 @@ mod tests {
         IpAddr::from([10, 0, 0, last]).into()
     }
 
+    /// A time that is later than all before: nobody keeps a place for a moment only.
+    fn now() -> Instant {
+        thread_local!(static LAST: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
+        let last = LAST.replace(LAST.get() + 1);
+        thread_local!(static START: Instant = Instant::now());
+        START.with(|start| *start + KEPT_MIN * last)
+    }
+
+    #[test]
+    fn connection_whose_request_may_be_on_its_way_keeps_its_place_for_a_moment() {
+        let mut places = Places::new(1, 1);
+        let start = Instant::now();
+        let (first, _) = places.enter(origin(1), "first", start).unwrap();
+        let early = places.enter(origin(2), "second", start + KEPT_MIN / 2);
+        assert_eq!(early, Err(Some(start + KEPT_MIN)));
+        assert!(places.begin(first));
+        let rested = start + KEPT_MIN;
+        places.rest(first, rested);
+        let early = places.enter(origin(2), "second", rested);
+        assert_eq!(early, Err(Some(rested + KEPT_MIN)), "so does one that was just answered");
+        let (_, evicted) = places.enter(origin(2), "second", rested + KEPT_MIN).unwrap();
+        assert_eq!(evicted, Some("first"));
+    }
+
     #[test]
     fn idle_connection_gives_its_place_to_a_new_one() {
         let mut places = Places::new(3, 1);
-        let (first, _) = places.enter(origin(1), "first").unwrap();
-        let (second, _) = places.enter(origin(1), "second").unwrap();
-        let (third, evicted) = places.enter(origin(2), "third").unwrap();
+        let (first, _) = places.enter(origin(1), "first", now()).unwrap();
+        let (second, _) = places.enter(origin(1), "second", now()).unwrap();
+        let (third, evicted) = places.enter(origin(2), "third", now()).unwrap();
         assert_eq!(evicted, None);
         assert!(places.begin(first));
-        let (fourth, evicted) = places.enter(origin(3), "fourth").unwrap();
+        let (fourth, evicted) = places.enter(origin(3), "fourth", now()).unwrap();
         assert_eq!(evicted, Some("second"), "the oldest without a request under way");
         assert!(!places.begin(second), "it is being closed");
         places.leave(second);
         assert!(places.begin(third) && places.begin(fourth));
-        assert!(places.enter(origin(4), "fifth").is_none(), "all are busy");
-        places.rest(first);
-        assert_eq!(places.enter(origin(4), "fifth").unwrap().1, Some("first"));
+        assert!(places.enter(origin(4), "fifth", now()) == Err(None), "all are busy");
+        places.rest(first, now());
+        assert_eq!(places.enter(origin(4), "fifth", now()).unwrap().1, Some("first"));
     }
 
     #[test]
     fn followers_leave_their_places_to_others_and_are_bounded() {
         let mut places = Places::new(2, 2);
         for name in ["a", "b"] {
-            let (number, evicted) = places.enter(origin(1), name).unwrap();
+            let (number, evicted) = places.enter(origin(1), name, now()).unwrap();
             assert!(places.begin(number) && places.follow(number) && places.follow(number));
             assert_eq!(evicted, None);
         }
-        let (number, evicted) = places.enter(origin(1), "c").unwrap();
+        let (number, evicted) = places.enter(origin(1), "c", now()).unwrap();
         assert!(places.begin(number) && !places.follow(number));
         assert_eq!(evicted, None);
         // One that ends leaves its place to the next.
@@ -155,15 +204,15 @@ mod tests {
     #[test]
     fn follower_whose_answer_ends_counts_among_the_others_again() {
         let mut places = Places::new(1, 1);
-        let (first, _) = places.enter(origin(1), "first").unwrap();
+        let (first, _) = places.enter(origin(1), "first", now()).unwrap();
         assert!(!places.follow(first), "nothing is under way");
         assert!(places.begin(first) && places.follow(first));
-        let (second, evicted) = places.enter(origin(1), "second").unwrap();
+        let (second, evicted) = places.enter(origin(1), "second", now()).unwrap();
         assert_eq!(evicted, None);
         assert!(places.begin(second));
-        places.rest(first);
+        places.rest(first, now());
         // More than there are places, until the next one comes.
-        assert_eq!(places.enter(origin(1), "third").unwrap().1, Some("first"));
+        assert_eq!(places.enter(origin(1), "third", now()).unwrap().1, Some("first"));
         places.leave(first);
         assert!(places.follow(second), "the follower's place is free");
     }
