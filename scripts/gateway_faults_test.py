@@ -159,7 +159,7 @@ class Faults(unittest.TestCase):
             gone.sendall(self.signed(fleet, "put_object", "new", 8 * MIB) + bytes(4 * MIB))
         # More of them than there are connections: nobody else would be served if they stayed.
         # Each asks at once: a connection that has not would make room for the next.
-        slow = []
+        slow: list[socket.socket] = []
         for number in range(6):
             peer = self.connect(fleet)
             slow.append(peer)
