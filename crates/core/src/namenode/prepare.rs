@@ -191,8 +191,8 @@ impl Namenode {
         }
         let class = self.catalog.class_of(object).ok_or(Refusal::ObjectGone { object })?;
         let within_quota = self.catalog.blocks_within_quota(object, ended).max(1);
-        let sizes =
-            vec![BLOCK_BYTES_MAX; usize::try_from(within_quota.min(count.into())).unwrap_or(1)];
+        let count = usize::try_from(within_quota.min(count.into())).expect("a grant is small");
+        let sizes = vec![BLOCK_BYTES_MAX; count];
         self.place(now, &sizes, 1, &Wish { avoid, ..wish(class) })
     }
 
