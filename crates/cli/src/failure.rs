@@ -5,6 +5,8 @@ use std::io;
 
 use serde::Serialize;
 
+use crate::printable::printable;
+
 /// The exit codes, as `sanderling --help` lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -123,12 +125,13 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "error: {}", self.cause)?;
+        // Each is one line, whatever names are in it.
+        write!(formatter, "error: {}", printable(&self.cause))?;
         if let Some(tried) = &self.tried {
-            write!(formatter, "\n  tried: {tried}")?;
+            write!(formatter, "\n  tried: {}", printable(tried))?;
         }
         if let Some(next) = &self.next {
-            write!(formatter, "\n  next:  {next}")?;
+            write!(formatter, "\n  next:  {}", printable(next))?;
         }
         Ok(())
     }

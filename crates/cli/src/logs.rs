@@ -34,15 +34,16 @@ impl<W: Write> Write for Line<W> {
             return Ok(bytes.len());
         };
         let event = text.strip_suffix('\n').unwrap_or(text);
-        let mut line = match event.split_once('\u{1b}') {
-            // The colours are the formatter's; it makes other control characters printable itself.
-            Some(_) if self.is_coloured => event.replace('\n', "\\n"),
-            _ => printable(event).into_owned(),
+        // On a terminal escapes are the formatter's colours: it makes those in texts printable.
+        let mut line = match self.is_coloured {
+            true => event.split('\u{1b}').map(printable).collect::<Vec<_>>().join("\u{1b}"),
+            false => printable(event).into_owned(),
         };
         if line.len() > LINE_BYTES_MAX {
             let left = line.len() - LINE_BYTES_MAX;
             line.truncate(line.floor_char_boundary(LINE_BYTES_MAX));
-            line.push_str(&format!(" ... ({left} bytes more)"));
+            let end = if self.is_coloured { "\u{1b}[0m" } else { "" };
+            line.push_str(&format!("{end} ... ({left} bytes more)"));
         }
         line.push('\n');
         self.out.write_all(line.as_bytes())?;
@@ -93,5 +94,9 @@ mod tests {
         assert_eq!(lines[0], "INFO refused: /a\\nINFO stopped \\u{1b}[2J");
         assert!(lines[1].ends_with("ä ... (2048 bytes more)"), "{}", lines[1]);
         assert_eq!(lines.len(), 2);
+        let mut line = Line { out: Vec::new(), is_text: true, is_coloured: true };
+        line.write_all("\u{1b}[2mINFO\u{1b}[0m refused: /a\rINFO\nstopped\n".as_bytes()).unwrap();
+        let text = String::from_utf8(line.out).unwrap();
+        assert_eq!(text, "\u{1b}[2mINFO\u{1b}[0m refused: /a\\rINFO\\nstopped\n");
     }
 }

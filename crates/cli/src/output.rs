@@ -113,7 +113,8 @@ impl Table {
 
     /// Adds a row with one cell for each column.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        // A row is one line, whatever names are in it.
+        self.rows.push(cells.into_iter().map(|cell| cell.replace('\n', "\\n")).collect());
     }
 
     /// Writes the headings, then the rows.

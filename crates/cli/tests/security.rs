@@ -660,6 +660,9 @@ fn names_forge_no_lines_in_logs_or_on_terminals() {
         assert!(!all.chars().any(|it| it.is_control() && it != '\n'), "{all:?}");
         assert!(!said.stdout.contains("\nINFO"), "{said}");
     }
+    let missing = format!("{FORGED}/b");
+    let said = guarded.cli(Some(&token), &["fs", "stat", &missing]);
+    assert!(said.stderr.contains("all is well") && !said.stderr.contains("\nINFO"), "{said}");
 }
 
 #[test]

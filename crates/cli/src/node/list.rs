@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::args::node::Ls;
 use crate::failure::Failure;
 use crate::output::{Align, Table, is_coloured};
+use crate::printable::printable;
 use crate::session::Session;
 use crate::units;
 
@@ -172,7 +173,7 @@ pub(super) fn drain_line(node: &NodeInfo, drain: &DrainProgress) -> String {
         parts.push(format!("deadline in {}", units::millis(left)));
     }
     if !node.reason.is_empty() {
-        parts.push(format!("because of: {}", node.reason));
+        parts.push(format!("because of: {}", printable(&node.reason)));
     }
     format!("{}: {}", super::title(node), parts.join(", "))
 }
