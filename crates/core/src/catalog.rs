@@ -59,6 +59,8 @@ pub use journal_loss::JournalLoss;
 pub use limits::CatalogLimits;
 pub use log::{Action, Command, LoggedOnce, Placement};
 pub use object::ROOT;
+pub(crate) use usage::UsageWalk;
+pub(crate) use view::Listing;
 
 use block_map::Block;
 use clients::Clients;

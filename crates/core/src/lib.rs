@@ -10,6 +10,7 @@ pub mod catalog;
 pub mod client;
 pub mod datanode;
 pub mod exposure;
+pub mod fair;
 pub mod fence;
 pub mod location_cache;
 pub mod machine;

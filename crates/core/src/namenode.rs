@@ -10,6 +10,7 @@ mod frame;
 mod once;
 mod prepare;
 mod read;
+mod reading;
 mod round;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use sanderling_protocol::{
 };
 
 pub use clock::start_time;
+pub use reading::Reading;
 pub use turn::{Answers, Decides, Origin, Turn, Turns, Unwritten, Work};
 pub use weight::Weight;
 

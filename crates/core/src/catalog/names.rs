@@ -41,6 +41,23 @@ struct Sorted {
     last: (usize, usize),
 }
 
+/// How far a walk over what a container holds has come. Names are kept, not places in lists: lists
+/// change between the steps of a walk.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Whether what the container lists is behind.
+    is_past_listed: bool,
+    /// The last name; empty before the first.
+    after: String,
+}
+
+impl Place {
+    /// Returns the place behind an object, by whether its container lists it and by its name.
+    pub(crate) fn after(is_listed: bool, name: &str) -> Self {
+        Self { is_past_listed: !is_listed, after: name.to_owned() }
+    }
+}
+
 impl Names {
     pub(crate) const fn new(seed: u64) -> Self {
         Self { seed, index: Index::new(), lists: IdMap::new() }
@@ -140,6 +157,23 @@ impl Names {
     ) -> impl Iterator<Item = ObjectId> {
         let children = self.lists.get(&container).into_iter();
         children.flat_map(move |it| it.listed.after(objects, after.as_bytes()))
+    }
+
+    /// Returns what a container holds from a place on: the rest of what it lists in the order of
+    /// the names, then the rest of what it does not.
+    pub(crate) fn children_from(
+        &self,
+        objects: &Objects,
+        container: ObjectId,
+        place: &Place,
+    ) -> impl Iterator<Item = ObjectId> {
+        let after = |is_here: bool| if is_here { place.after.as_bytes() } else { &[][..] };
+        let unlisted = after(place.is_past_listed);
+        let listed = (!place.is_past_listed).then(|| after(true));
+        self.lists.get(&container).into_iter().flat_map(move |it| {
+            let listed = listed.into_iter().flat_map(|after| it.listed.after(objects, after));
+            listed.chain(it.unlisted.after(objects, unlisted))
+        })
     }
 
     /// Returns how many names there are.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use sanderling_protocol::limits::{BLOCKS_PER_LAYOUT_MAX, LIST_PAGE_MAX};
 use sanderling_protocol::message::{
-    Attributes, BlockLocation, DrainWork, Entry, JobInfo, Layout, ObjectStat, Place,
+    Attributes, BlockLocation, DrainWork, Entry, JobInfo, Layout, ObjectKind, ObjectStat, Place,
 };
 use sanderling_protocol::node::{
     Availability, DrainProgress, Load, NodeInfo, NodeSelector, Policy, TierUsage,
@@ -19,6 +19,44 @@ use super::block_map::BlockState;
 use super::members::Node;
 use super::object::{Body, Data, Object};
 use crate::exposure;
+
+/// Bytes of attributes after which a page of a listing ends: with the longest attributes a full
+/// page would have 32 MiB, twice what a frame may have. Chosen, not measured: some 500 bytes for
+/// each entry of a full page.
+const ATTRIBUTES_PER_PAGE_MAX: usize = 2 << 20;
+
+/// One page of a listing, made in steps between which the catalog may change: each entry is as it
+/// was in its step.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    /// The name after which the next step begins.
+    after: String,
+    limit: usize,
+    with_attributes: bool,
+    entries: Vec<Entry>,
+    attribute_bytes: usize,
+}
+
+impl Listing {
+    /// Returns an empty page of at most `limit` entries, and of 4,096.
+    pub(crate) fn new(after: String, limit: u32, with_attributes: bool) -> Self {
+        let limit = (limit as usize).clamp(1, LIST_PAGE_MAX);
+        Self { after, limit, with_attributes, entries: Vec::new(), attribute_bytes: 0 }
+    }
+
+    const fn is_full(&self) -> bool {
+        self.entries.len() >= self.limit || self.attribute_bytes >= ATTRIBUTES_PER_PAGE_MAX
+    }
+
+    fn add(&mut self, entry: Entry) {
+        self.attribute_bytes += entry.attributes.bytes();
+        self.entries.push(entry);
+    }
+
+    fn page(&mut self, is_more: bool) -> Reply {
+        Reply::Entries { entries: std::mem::take(&mut self.entries), is_more }
+    }
+}
 
 impl Catalog {
     /// Returns facts about an object.
@@ -68,10 +106,9 @@ impl Catalog {
 
     /// Returns published and lost bytes; of multifiles and tables the sums of their parts.
     fn bytes_of(&self, id: ObjectId, object: &Object) -> (u64, u64) {
-        use sanderling_protocol::message::ObjectKind::Directory;
         match &object.body {
             Body::Data(data) => (data.bytes, data.lost_bytes),
-            Body::Container(container) if container.kind == Directory => (0, 0),
+            Body::Container(container) if container.kind == ObjectKind::Directory => (0, 0),
             Body::Container(_) => {
                 let parts = self.names.children(id);
                 let parts = parts.filter_map(|part| self.objects.get(&part)?.data());
@@ -162,6 +199,7 @@ impl Catalog {
         nodes.into_iter().filter_map(place).collect()
     }
 
+    /// Returns one page of what a container lists.
     pub(crate) fn list(
         &self,
         path: &Path,
@@ -169,15 +207,49 @@ impl Catalog {
         limit: u32,
         with_attributes: bool,
     ) -> Result<Reply, Refusal> {
+        let mut listing = Listing::new(after.to_owned(), limit, with_attributes);
+        let mut all = usize::MAX;
+        let done = self.list_step(path, &mut listing, &mut all)?;
+        Ok(done.expect("no page has so many entries"))
+    }
+
+    /// Goes on with a page by at most so many entries; takes from `entries` what it visited, the
+    /// parts of multifiles and tables among it. Returns the page when it is full or the container
+    /// has no more.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] and [`Refusal::NotADirectory`]: the container may go between two steps.
+    pub(crate) fn list_step(
+        &self,
+        path: &Path,
+        listing: &mut Listing,
+        entries: &mut usize,
+    ) -> Result<Option<Reply>, Refusal> {
         let id = self.resolve(path)?;
         if self.objects[&id].container().is_none() {
             return Err(Refusal::NotADirectory { path: path.clone() });
         }
-        let limit = (limit as usize).clamp(1, LIST_PAGE_MAX);
-        let mut page = self.names.listed_after(&self.objects, id, after);
-        let entries = page.by_ref().take(limit).map(|id| self.entry(id, with_attributes));
-        let entries = entries.collect();
-        Ok(Reply::Entries { entries, is_more: page.next().is_some() })
+        let after = std::mem::take(&mut listing.after);
+        let mut page = self.names.listed_after(&self.objects, id, &after);
+        let mut last = None;
+        while !listing.is_full() && *entries > 0 {
+            let Some(id) = page.next() else {
+                return Ok(Some(listing.page(false)));
+            };
+            let parts = match self.objects[&id].kind() {
+                ObjectKind::Multifile | ObjectKind::Table => self.names.count(id),
+                _ => 0,
+            };
+            *entries = entries.saturating_sub(1 + parts);
+            listing.add(self.entry(id, listing.with_attributes));
+            last = Some(id);
+        }
+        if listing.is_full() {
+            return Ok(Some(listing.page(page.next().is_some())));
+        }
+        drop(page);
+        listing.after = last.map_or(after, |last| self.objects[&last].name.as_str().to_owned());
+        Ok(None)
     }
 
     fn entry(&self, id: ObjectId, with_attributes: bool) -> Entry {
@@ -193,6 +265,27 @@ impl Catalog {
             modified_at: object.modified_at,
             attributes: if with_attributes { self.attributes_of(id) } else { Attributes::none() },
         }
+    }
+
+    /// Returns how many names there are.
+    #[must_use]
+    pub fn name_count(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Returns how many entries facts about what is at a path are summed up from; 0 where there is
+    /// nothing.
+    pub(crate) fn entries_at(&self, path: &Path) -> usize {
+        self.resolve(path).map_or(0, |id| self.entries_of(id))
+    }
+
+    /// The same of an object: its blocks, or the parts of a multifile or table.
+    pub(crate) fn entries_of(&self, id: ObjectId) -> usize {
+        self.objects.get(&id).map_or(0, |object| match &object.body {
+            Body::Data(data) => data.blocks.as_slice().len(),
+            Body::Container(container) if container.kind == ObjectKind::Directory => 0,
+            Body::Container(_) => self.names.count(id),
+        })
     }
 
     /// Returns what is kept beside an object's bytes.

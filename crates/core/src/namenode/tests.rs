@@ -13,6 +13,7 @@ mod jobs;
 mod lookups;
 mod names;
 mod once;
+mod slices;
 mod writing;
 
 use sanderling_protocol::message::{

@@ -7,6 +7,9 @@ use sanderling_protocol::{Refusal, Reply};
 /// (`FRAME_BODY_BYTES_MAX`). A frame of 512 full listings would have two million entries.
 const ENTRIES_MAX: usize = 1 << 17;
 
+/// Bytes of attributes that count as one more entry.
+const ENTRY_BYTES: usize = 100;
+
 /// Counts the list entries in the answers of one frame. Answers without a list count as one.
 #[derive(Debug, Default)]
 pub struct Weight(usize);
@@ -33,9 +36,13 @@ impl Weight {
     }
 }
 
-const fn entries(answer: &Result<Reply, Refusal>) -> usize {
+/// Returns how many entries the lists of an answer have; 1 for one without a list.
+pub(super) fn entries(answer: &Result<Reply, Refusal>) -> usize {
     match answer {
-        Ok(Reply::Entries { entries, .. }) => entries.len(),
+        Ok(Reply::Entries { entries, .. }) => {
+            let bytes: usize = entries.iter().map(|entry| entry.attributes.bytes()).sum();
+            entries.len() + bytes / ENTRY_BYTES
+        }
         Ok(Reply::Found(lookups)) => lookups.found.len() + lookups.blocks.len(),
         Ok(Reply::Layout(layout)) => layout.blocks.len() + layout.places.len(),
         Ok(Reply::Candidates { candidates, .. }) => candidates.len(),

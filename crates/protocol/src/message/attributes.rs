@@ -62,6 +62,12 @@ impl Attributes {
         self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
+    /// Returns the bytes of all names and texts.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.iter().map(|(name, text)| name.len() + text.len()).sum()
+    }
+
     /// Returns what it cost to make an object of so many bytes, in milliseconds per MiB of it, if
     /// [`RECOMPUTE_MILLIS`] says so.
     #[must_use]

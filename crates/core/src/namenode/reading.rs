@@ -1,0 +1,133 @@
+//! Reads that may take long, made in slices: between two slices the catalog is free for others.
+//!
+//! A slice visits a bounded number of entries, whatever is asked. A listing or a sum that is longer
+//! goes on in the next slice, so the parts of its answer are of different moments; what was there
+//! all the time is in it.
+
+use std::sync::Arc;
+
+use sanderling_protocol::message::{ObjectKind, ObjectStat};
+use sanderling_protocol::{Instant, Refusal, Reply, Request};
+
+use super::Namenode;
+use super::turn::Answers;
+use super::weight::{Weight, entries};
+use crate::access::Claims;
+use crate::catalog::{Catalog, Listing, UsageWalk};
+
+/// The reads of one frame, and how far their answers are.
+#[derive(Debug)]
+pub struct Reading {
+    /// The first of them have been answered.
+    requests: Vec<Request>,
+    /// What their caller may do; `None` if it may do everything.
+    claims: Option<Arc<Claims>>,
+    /// What has been found of the next answer.
+    walk: Option<Walk>,
+    answers: Answers,
+    weight: Weight,
+}
+
+/// An answer that takes several slices.
+#[derive(Debug)]
+enum Walk {
+    Usage(UsageWalk),
+    List(Listing),
+}
+
+impl Reading {
+    /// Returns the reads of a frame, of which nothing is answered.
+    #[must_use]
+    pub fn new(requests: Vec<Request>, claims: Option<Arc<Claims>>) -> Self {
+        let (answers, weight) = (Vec::with_capacity(requests.len()), Weight::default());
+        Self { requests, claims, walk: None, answers, weight }
+    }
+
+    /// Goes on until about `entries` entries of the catalog have been visited, each request being
+    /// at least one. Returns whether everything is answered.
+    pub fn slice(&mut self, now: Instant, namenode: &Namenode, mut entries: usize) -> bool {
+        while let Some(request) = self.requests.get(self.answers.len()) {
+            if entries == 0 {
+                return false;
+            }
+            let claims = self.claims.as_ref();
+            let allowed = claims.map_or(Ok(()), |claims| namenode.allows(claims, request));
+            let walk = &mut self.walk;
+            let answered =
+                allowed.and_then(|()| answer(now, namenode, request, walk, &mut entries));
+            let Some(answer) = answered.transpose() else { return false };
+            entries = entries.saturating_sub(1);
+            self.walk = None;
+            self.answers.push(self.weight.admit(answer));
+        }
+        true
+    }
+
+    /// Returns the requests.
+    #[must_use]
+    pub fn requests(&self) -> &[Request] {
+        &self.requests
+    }
+
+    /// Returns the requests and their answers. Called when [`Reading::slice`] has returned true;
+    /// before, requests lack answers.
+    #[must_use]
+    pub fn finish(self) -> (Vec<Request>, Answers) {
+        debug_assert_eq!(self.requests.len(), self.answers.len(), "requests lack answers");
+        (self.requests, self.answers)
+    }
+}
+
+impl Walk {
+    /// Begins the answer to a request; `None` if it is made in one step.
+    fn begin(catalog: &Catalog, request: &Request) -> Result<Option<Self>, Refusal> {
+        Ok(match request {
+            Request::Usage { path } => Some(Self::Usage(catalog.usage_walk(path)?)),
+            Request::List { after, limit, with_attributes, .. } => {
+                Some(Self::List(Listing::new(after.clone(), *limit, *with_attributes)))
+            }
+            _ => None,
+        })
+    }
+}
+
+/// Answers a request, or goes on with its walk and keeps it; `None` if that is not over. Takes what
+/// it visited from `entries`.
+fn answer(
+    now: Instant,
+    namenode: &Namenode,
+    request: &Request,
+    walk: &mut Option<Walk>,
+    entries: &mut usize,
+) -> Result<Option<Reply>, Refusal> {
+    let catalog = namenode.catalog();
+    if walk.is_none() {
+        *walk = Walk::begin(catalog, request)?;
+    }
+    match (walk, request) {
+        (Some(Walk::Usage(walk)), _) => Ok(catalog.usage_step(walk, entries).map(Reply::Usage)),
+        (Some(Walk::List(listing)), Request::List { path, .. }) => {
+            catalog.list_step(path, listing, entries)
+        }
+        _ => {
+            let why = || "it came among requests that change nothing".to_owned();
+            let answer = namenode.read(now, request);
+            let answer = answer.unwrap_or_else(|| Err(Refusal::BadRequest { why: why() }));
+            *entries = entries.saturating_sub(visited(&answer));
+            answer.map(Some)
+        }
+    }
+}
+
+/// Returns from how many entries an answer was made that was made in one step.
+fn visited(answer: &Result<Reply, Refusal>) -> usize {
+    let of_stat = |stat: &ObjectStat| match stat.kind {
+        ObjectKind::Multifile | ObjectKind::Table => stat.entries as usize,
+        _ => stat.blocks as usize,
+    };
+    match answer {
+        Ok(Reply::Stat(stat)) => of_stat(stat),
+        Ok(Reply::Layout(layout)) => of_stat(&layout.stat),
+        other => entries(other),
+    }
+}

@@ -1,0 +1,128 @@
+//! Reads in slices: the same answers as at once, and no slice that visits more than it may.
+
+use sanderling_protocol::message::{Create, CreateKind, Entry, ObjectKind, Usage};
+use sanderling_protocol::{Reply, Request};
+
+use super::{Rig, path};
+use crate::namenode::Reading;
+
+impl Rig {
+    /// Makes a tree with directories, files and a table, some of them unlisted.
+    fn tree(&mut self) {
+        for directory in ["/a", "/a/b", "/a/b/c", "/empty"] {
+            self.make(directory, ObjectKind::Directory, true);
+        }
+        self.make("/a/table", ObjectKind::Table, true);
+        self.make("/a/hidden", ObjectKind::Directory, false);
+        for number in 0..40 {
+            for directory in ["/a", "/a/b/c", "/a/hidden"] {
+                self.keep(&format!("{directory}/{number}"), CreateKind::File, number % 3 != 0);
+            }
+            self.keep(&format!("/a/table/{number}"), CreateKind::KeyValue, true);
+        }
+    }
+
+    fn make(&mut self, name: &str, kind: ObjectKind, is_listed: bool) {
+        let path = path(name);
+        self.ask(Request::MakeDirectory { path, kind, parents: false, is_listed }).unwrap();
+    }
+
+    fn keep(&mut self, name: &str, kind: CreateKind, is_listed: bool) {
+        let inline = Some(vec![7; 10]);
+        let request = Create { kind, inline, is_listed, ..self.file(name) };
+        self.ask(Request::Create(request)).unwrap();
+    }
+
+    fn in_slices(&self, requests: Vec<Request>, entries: usize) -> (usize, Vec<Reply>) {
+        let mut reading = Reading::new(requests, None);
+        let mut slices = 1;
+        while !reading.slice(self.now, &self.namenode, entries) {
+            slices += 1;
+        }
+        (slices, reading.finish().1.into_iter().map(Result::unwrap).collect())
+    }
+}
+
+fn list(name: &str) -> Request {
+    let (path, after, limit) = (path(name), String::new(), 1000);
+    Request::List { path, after, limit, with_attributes: true }
+}
+
+#[test]
+fn answers_are_the_same_in_slices_of_any_size() {
+    let mut rig = Rig::with_nodes(1);
+    rig.tree();
+    let mut requests: Vec<Request> = ["/", "/a", "/a/b", "/a/table", "/empty", "/a/7"]
+        .map(|it| Request::Usage { path: path(it) })
+        .into();
+    requests.extend(["/", "/a", "/a/hidden", "/empty"].map(list));
+    requests.push(Request::Stat { path: path("/a/table") });
+    requests.push(Request::Nodes { all: true });
+    let whole: Vec<Reply> = requests
+        .iter()
+        .map(|request| rig.namenode.read(rig.now, request).unwrap().unwrap())
+        .collect();
+    let Reply::Usage(usage) = &whole[0] else { panic!("{whole:?}") };
+    let sum = Usage { files: 160, directories: 7, bytes: 1600, lost_bytes: 0 };
+    assert_eq!(*usage, sum);
+    let mut last = usize::MAX;
+    for entries in [1, 2, 7, 39, 40, 41] {
+        let (slices, answers) = rig.in_slices(requests.clone(), entries);
+        assert_eq!(answers, whole, "in slices of {entries}");
+        assert!(slices <= last, "larger slices are fewer");
+        last = slices;
+    }
+    assert!(last > 1, "more is visited than one slice may");
+    let (slices, _) = rig.in_slices(vec![Request::Usage { path: path("/") }], 1);
+    assert!(slices >= 166, "a slice of one entry visits one: {slices}");
+}
+
+#[test]
+fn walk_survives_what_changes_between_its_slices() {
+    let mut rig = Rig::with_nodes(1);
+    rig.tree();
+    let (usage, page) = (Request::Usage { path: path("/") }, list("/a"));
+    let mut reading = Reading::new(vec![usage, page], None);
+    let mut number = 100;
+    while !reading.slice(rig.now, &rig.namenode, 8) {
+        rig.keep(&format!("/a/{number}"), CreateKind::File, true);
+        let victim = path(&format!("/a/b/c/{}", number - 100));
+        let delete = Request::Delete { path: victim, recursive: false };
+        let _ = rig.ask(delete);
+        if number == 104 {
+            rig.ask(Request::Delete { path: path("/a/hidden"), recursive: true }).unwrap();
+        }
+        number += 1;
+    }
+    let (_, answers) = reading.finish();
+    let Ok(Reply::Usage(usage)) = &answers[0] else { panic!("{answers:?}") };
+    // What was there all the time: /a with 40 files, its table's 40 parts.
+    assert!(usage.files >= 80, "{usage:?}");
+    let Ok(Reply::Entries { entries, is_more: false }) = &answers[1] else { panic!("{answers:?}") };
+    let names: Vec<&str> = entries.iter().map(|Entry { name, .. }| name.as_str()).collect();
+    assert!(names.is_sorted(), "{names:?}");
+    for number in 0..40 {
+        let is_listed = number % 3 != 0;
+        assert_eq!(names.contains(&number.to_string().as_str()), is_listed, "{number}");
+    }
+}
+
+#[test]
+fn only_reads_are_read() {
+    let mut rig = Rig::with_nodes(1);
+    rig.tree();
+    let delete = Request::Delete { path: path("/a/1"), recursive: false };
+    assert!(!rig.namenode.is_read(&delete));
+    assert!(rig.namenode.read(rig.now, &delete).is_none());
+    let mut reading = Reading::new(vec![delete], None);
+    assert!(reading.slice(rig.now, &rig.namenode, 1));
+    assert!(reading.finish().1[0].is_err());
+    assert!(rig.stat("/a/1").is_ok());
+    for (name, is_long) in [("/a/1", false), ("/a", false), ("/a/table", false)] {
+        assert_eq!(rig.namenode.is_long(&Request::Stat { path: path(name) }), is_long, "{name}");
+    }
+    for number in 100..130 {
+        rig.keep(&format!("/a/table/{number}"), CreateKind::KeyValue, true);
+    }
+    assert!(rig.namenode.is_long(&Request::Stat { path: path("/a/table") }), "70 parts");
+}
