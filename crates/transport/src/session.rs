@@ -32,6 +32,13 @@ const ALONE_MIN: u32 = 16;
 /// next one.
 const SHORT_BYTES_MAX: usize = 16 << 10;
 
+/// Work after which other connections get their turn, in bytes of requests and answers: a peer whose
+/// next request is always there already would keep a thread for itself.
+const TURN_BYTES: usize = 64 << 10;
+
+/// What a frame counts as at least: answers are short that take long to find.
+const FRAME_BYTES: usize = 4 << 10;
+
 /// How long the answer to a caller that is not admitted may take to be read.
 const REFUSAL_READ_WITHIN: Duration = Duration::from_secs(1);
 
@@ -68,9 +75,9 @@ pub(crate) async fn greeted<S: Service, P>(
         None => (service, None),
     };
     let (later, gather) = (FuturesUnordered::new(), Gather::default());
-    let (awake, alone) = (Awake::default(), 0);
+    let (awake, alone, worked) = (Awake::default(), 0, 0);
     let mut session =
-        Session { service, options, reader, read, write, later, gather, awake, alone };
+        Session { service, options, reader, read, write, later, gather, awake, alone, worked };
     session.answer(reply);
     match place {
         Some(place) => Some((session, place)),
@@ -123,6 +130,8 @@ pub(crate) struct Session<'a, S> {
     awake: Awake,
     /// Requests in a row that came alone, short ones with short answers.
     alone: u32,
+    /// Work since other connections had their turn.
+    worked: usize,
 }
 
 /// What was done with the buffer.
@@ -163,6 +172,10 @@ impl<S: Service> Session<'_, S> {
             let handled = self.handle_buffered();
             // What was asked before something that is no frame is answered.
             self.send().await?;
+            if self.worked >= TURN_BYTES {
+                self.worked = 0;
+                tokio::task::yield_now().await;
+            }
             if handled? == Buffer::MoreToHandle {
                 continue;
             }
@@ -182,6 +195,7 @@ impl<S: Service> Session<'_, S> {
                 self.alone = 0;
                 return Ok(Buffer::MoreToHandle);
             }
+            let (before, answered) = (asked, self.gather.added());
             let land = |header: &Header| self.service.land(header);
             let handled = match self.reader.buffered(land)? {
                 None => break,
@@ -199,6 +213,8 @@ impl<S: Service> Session<'_, S> {
                 Handled::Now(response) => self.answer(response),
                 Handled::Later(future) => self.later.push(future),
             }
+            let bytes = asked - before + self.gather.added() - answered;
+            self.worked += bytes.max(FRAME_BYTES);
         }
         let is_alone = frames == 1 && asked.max(self.gather.added()) <= SHORT_BYTES_MAX;
         self.alone = if frames == 0 || is_alone { self.alone.saturating_add(frames) } else { 0 };
