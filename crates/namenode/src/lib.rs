@@ -4,12 +4,15 @@
 //! before they count, serves them over TCP and HTTP, and tells datanodes what they are to do.
 
 mod broken;
+mod caller;
+mod checks;
 mod clock;
 mod directory;
 mod error;
 mod files;
 mod http;
 mod journal;
+mod long_reads;
 mod metrics;
 mod options;
 mod orders;
@@ -21,6 +24,7 @@ mod service;
 mod snapshot;
 mod sparing;
 mod state;
+mod work;
 mod writer;
 
 pub use error::{NamenodeFailure, StartError};

@@ -10,12 +10,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-use sanderling_core::namenode::Namenode;
+use sanderling_core::namenode::{Answers, Namenode};
 use sanderling_protocol::message::Forecast;
 use sanderling_protocol::{Instant, Policy, Refusal, Reply, Request};
 use sanderling_transport::process;
-
-use crate::writer::Answers;
 
 /// The kind of a request, and how many requests it is worth.
 pub(crate) type Counted = (&'static str, u64);

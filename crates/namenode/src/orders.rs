@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
 use sanderling_core::Mechanism;
@@ -25,7 +24,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::state::State;
-use crate::writer::{Errand, Work};
+use crate::work::{OwnWork, WorkQueue};
+use crate::writer::Errand;
 
 /// Orders that wait in one lane. More are given up: block reports and heartbeats say them again.
 const LANE_MAX: usize = 1024;
@@ -55,7 +55,7 @@ pub(crate) struct Orders {
 struct Shared {
     state: Arc<State>,
     pool: Pool,
-    work: SyncSender<Work>,
+    work: Arc<WorkQueue>,
     stop: CancellationToken,
 }
 
@@ -74,7 +74,7 @@ struct Waiting {
 impl Orders {
     pub(crate) fn new(
         state: Arc<State>,
-        work: SyncSender<Work>,
+        work: Arc<WorkQueue>,
         stop: CancellationToken,
         mechanism: Mechanism,
         credentials: Credentials,
@@ -170,7 +170,8 @@ impl Shared {
             self.state.metrics.orders.inc();
             match self.pool.order(*node, address, order, deadline).await {
                 Ok(reply) => {
-                    self.give(Work::Ordered { order: waiting.order, reply: Some(reply) }).await;
+                    self.work
+                        .push_own(OwnWork::Ordered { order: waiting.order, reply: Some(reply) });
                     return true;
                 }
                 Err(CallError::Refused(refusal))
@@ -178,19 +179,19 @@ impl Shared {
                 {
                     // Another incarnation answers there: this one has ended.
                     let node = waiting.order.node;
-                    self.give(Work::Probed { node, outcome: Probe::Refused }).await;
+                    self.work.push_own(OwnWork::Probed { node, outcome: Probe::Refused });
                     return false;
                 }
                 Err(CallError::Refused(refusal)) if Probe::refused_by(&refusal).is_none() => {
                     warn!(%node, %refusal, "a datanode refused an order");
                     let reply = Some(OrderReply::Refused(refusal));
-                    self.give(Work::Ordered { order: waiting.order, reply }).await;
+                    self.work.push_own(OwnWork::Ordered { order: waiting.order, reply });
                     return true;
                 }
                 Err(error) => {
                     debug!(%node, %error, "an order did not reach its datanode");
                     let order = waiting.order.clone();
-                    self.give(Work::Ordered { order, reply: None }).await;
+                    self.work.push_own(OwnWork::Ordered { order, reply: None });
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(RETRY.1);
                 }
@@ -216,18 +217,7 @@ impl Shared {
             Err(_) => Probe::Timeout,
         };
         debug!(%node, %address, ?outcome, "datanode dialled");
-        self.give(Work::Probed { node, outcome }).await;
-    }
-
-    /// Gives news to the writer, waiting while its queue is full.
-    async fn give(&self, mut work: Work) {
-        loop {
-            match self.work.try_send(work) {
-                Ok(()) | Err(TrySendError::Disconnected(_)) => return,
-                Err(TrySendError::Full(back)) => work = back,
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        self.work.push_own(OwnWork::Probed { node, outcome });
     }
 }
 

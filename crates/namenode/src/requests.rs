@@ -1,29 +1,32 @@
 //! The way of a request: answered at once under the read lock, or through the writer.
 
-use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_core::access::Claims;
-use sanderling_core::namenode::Weight;
+use sanderling_core::namenode::{Answers, Reading};
 use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
 use sanderling_protocol::{Millis, Refusal, Reply, Request};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 
+use crate::caller::Caller;
+use crate::checks::Checks;
+use crate::long_reads::LongReads;
 use crate::metrics::Counted;
 use crate::state::State;
-use crate::writer::{Answers, Work, Writer};
+use crate::work::{Unqueued, WaitingFrame, WorkQueue};
+use crate::writer::Writer;
 
 /// Where requests of the protocol and of HTTP go in.
 #[derive(Debug, Clone)]
 pub(crate) struct Requests {
     pub(crate) state: Arc<State>,
-    work: SyncSender<Work>,
+    work: Arc<WorkQueue>,
+    long_reads: Arc<LongReads>,
+    checks: Arc<Checks>,
     /// The writer, for small changes when nobody else is at it.
     desk: Weak<Mutex<Writer>>,
-    /// Bytes that may still wait for the writer.
-    room: Arc<Semaphore>,
 }
 
 /// Requests on their way.
@@ -36,8 +39,33 @@ pub(crate) enum Asked {
     Events { after: u64, limit: u32, wait: Duration },
     /// Answered by a check of the whole catalog, which takes its time.
     Check,
+    /// Reads that visit many entries: answered slice by slice.
+    Long(Box<Reading>),
+    /// Changes with such reads among them: answered part by part.
+    Parts { parts: Vec<Vec<Request>>, bytes: usize, claims: Option<Arc<Claims>> },
     /// Answered by the writer.
-    Later { answers: oneshot::Receiver<Answers>, kinds: Vec<Counted>, _room: OwnedSemaphorePermit },
+    Later { answers: oneshot::Receiver<Answers>, kinds: Vec<Counted> },
+}
+
+impl Asked {
+    /// Tells whether a read was answered, or is.
+    pub(crate) const fn is_read(&self) -> bool {
+        !matches!(self, Self::Made(_) | Self::Later { .. } | Self::Parts { .. })
+    }
+
+    /// Tells whether the answers may be long: then no others are made for the same connection.
+    pub(crate) const fn is_long(&self) -> bool {
+        matches!(self, Self::Long(_) | Self::Parts { .. } | Self::Check)
+    }
+}
+
+/// What came of reading at once.
+enum Read {
+    Answered(Answers),
+    /// It takes longer.
+    Begun(Box<Reading>),
+    /// Some of the requests are no reads.
+    Changes(Vec<Request>),
 }
 
 impl Requests {
@@ -48,18 +76,21 @@ impl Requests {
     /// wake-ups.
     const MADE_AT_ONCE_MAX: usize = 256;
 
+    /// Most entries that are visited by whoever asks: as many as a frame may have requests, which
+    /// takes some 100 us.
+    const READ_AT_ONCE_MAX: usize = REQUESTS_PER_FRAME_MAX;
+
     pub(crate) fn new(
         state: Arc<State>,
-        work: SyncSender<Work>,
+        work: Arc<WorkQueue>,
+        long_reads: Arc<LongReads>,
         desk: Weak<Mutex<Writer>>,
-        bytes_max: usize,
     ) -> Self {
-        let room = Arc::new(Semaphore::new(bytes_max.min(Semaphore::MAX_PERMITS)));
-        Self { state, work, desk, room }
+        Self { state, work, long_reads, checks: Arc::default(), desk }
     }
 
     /// Starts to answer requests that came in a frame of `bytes`, in their order. `claims` is what
-    /// their caller may do, `None` if he may do everything; it is checked where each is decided.
+    /// their caller may do, `None` if it may do everything; it is checked where each is decided.
     ///
     /// A wait for events is kept only when it is alone: among others it would hold up their
     /// answers.
@@ -67,10 +98,12 @@ impl Requests {
         &self,
         requests: Vec<Request>,
         bytes: usize,
+        caller: &Caller,
         claims: Option<&Arc<Claims>>,
     ) -> Asked {
         // Nothing is closed to who may go everywhere, whatever has become of names meanwhile.
         let claims = claims.filter(|claims| !claims.is_everywhere());
+        self.state.count_frame();
         match requests.as_slice() {
             [Request::Events { after, limit, wait }] if wait.0 > 0 => {
                 let wait = Duration::from(*wait).min(Self::WAIT_MAX);
@@ -79,11 +112,34 @@ impl Requests {
             [Request::Fsck] => return Asked::Check,
             _ => {}
         }
-        if let Some(answers) = self.read_all(&requests, claims) {
-            return Asked::Now(answers);
+        if requests.iter().any(|request| matches!(request, Request::Fsck)) {
+            let parts = parts(requests, |request| matches!(request, Request::Fsck));
+            return Asked::Parts { parts, bytes, claims: claims.cloned() };
+        }
+        match self.read_all(requests, claims) {
+            Read::Answered(answers) => Asked::Now(answers),
+            Read::Begun(reading) => Asked::Long(reading),
+            Read::Changes(requests) => self.change(requests, bytes, caller, claims),
+        }
+    }
+
+    /// Starts to make changes, among which there may be reads.
+    fn change(
+        &self,
+        requests: Vec<Request>,
+        bytes: usize,
+        caller: &Caller,
+        claims: Option<&Arc<Claims>>,
+    ) -> Asked {
+        let claims = claims.cloned();
+        if requests.len() > 1 {
+            let namenode = self.state.namenode.read();
+            let is_long = |request: &Request| namenode.is_long(request);
+            if requests.iter().any(is_long) {
+                return Asked::Parts { parts: parts(requests, is_long), bytes, claims };
+            }
         }
         let kinds: Vec<Counted> = requests.iter().map(counted).collect();
-        let claims = claims.cloned();
         let requests = match self.make(requests, claims.clone()) {
             Ok(answers) => {
                 self.state.metrics.answered(kinds.into_iter(), &answers);
@@ -93,19 +149,15 @@ impl Requests {
         };
         let (reply, answers) = oneshot::channel();
         let count = requests.len();
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let Ok(_room) = Arc::clone(&self.room).try_acquire_many_owned(bytes) else {
-            return Asked::Now(vec![Err(busy()); count]);
-        };
-        match self.work.try_send(Work::Frame { requests, claims, reply }) {
-            Ok(()) => Asked::Later { answers, kinds, _room },
-            Err(TrySendError::Full(_)) => Asked::Now(vec![Err(busy()); count]),
-            Err(TrySendError::Disconnected(_)) => Asked::Now(vec![Err(stopping()); count]),
+        let frame = WaitingFrame { requests, claims, reply };
+        match self.work.push_frame(caller.tenant.clone(), bytes, frame) {
+            Ok(()) => Asked::Later { answers, kinds },
+            Err(why) => Asked::Now(vec![Err(unqueued(why)); count]),
         }
     }
 
-    /// Makes small changes here and now, or gives them back: somebody else is at it, something is
-    /// due before them, or they may take long.
+    /// Makes small changes here and now, or gives them back: somebody else is at it or waits for
+    /// it, something is due before them, or they may take long.
     fn make(
         &self,
         requests: Vec<Request>,
@@ -116,46 +168,63 @@ impl Requests {
         }
         let Some(desk) = self.desk.upgrade() else { return Err(requests) };
         let Some(mut writer) = desk.try_lock() else { return Err(requests) };
-        if writer.is_due() {
+        if writer.is_due() || self.work.has_frames() {
             return Err(requests);
         }
         let count = requests.len();
         Ok(writer.change(requests, claims).unwrap_or_else(|| vec![Err(stopping()); count]))
     }
 
-    /// Answers requests that change nothing; `None` if one of them does.
-    fn read_all(&self, requests: &[Request], claims: Option<&Arc<Claims>>) -> Option<Answers> {
+    /// Answers requests that change nothing, or begins to.
+    fn read_all(&self, requests: Vec<Request>, claims: Option<&Arc<Claims>>) -> Read {
         let now = self.state.now();
         let namenode = self.state.namenode.read();
-        let mut weight = Weight::default();
-        let read = |request| {
-            let answer = match claims.map_or(Ok(()), |claims| namenode.allows(claims, request)) {
-                Ok(()) => namenode.read(now, request)?,
-                Err(refusal) => Err(refusal),
-            };
-            Some(weight.admit(answer))
-        };
-        let answers: Option<Answers> = requests.iter().map(read).collect();
+        if !requests.iter().all(|request| namenode.is_read(request)) {
+            return Read::Changes(requests);
+        }
+        let mut reading = Reading::new(requests, claims.cloned());
+        if !reading.slice(now, &namenode, Self::READ_AT_ONCE_MAX) {
+            return Read::Begun(Box::new(reading));
+        }
         drop(namenode);
-        let answers = answers?;
-        self.state.metrics.answered(requests.iter().map(counted), &answers);
-        Some(answers)
+        Read::Answered(self.read(reading))
     }
 
-    /// Answers requests that were asked.
-    pub(crate) async fn answer(&self, asked: Asked) -> Answers {
+    /// Counts reads that were answered.
+    fn read(&self, reading: Reading) -> Answers {
+        let (requests, answers) = reading.finish();
+        self.state.metrics.answered(requests.iter().map(counted), &answers);
+        answers
+    }
+
+    /// Answers requests that were asked. What the future still holds when it is done is held until
+    /// the caller has been sent the answers, or is gone.
+    pub(crate) async fn answer(&self, asked: Asked, caller: &Caller) -> Answers {
         let (answers, kinds) = match asked {
             Asked::Now(answers) | Asked::Made(answers) => return answers,
             Asked::Events { after, limit, wait } => {
                 (vec![self.events(after, limit, wait).await], vec![("events", 1)])
             }
-            Asked::Check => {
-                let state = Arc::clone(&self.state);
-                let check = move || state.read(&Request::Fsck);
-                let answer = tokio::task::spawn_blocking(check).await;
-                (vec![answer.ok().flatten().unwrap_or_else(|| Err(stopping()))], vec![("fsck", 1)])
+            Asked::Check => (vec![self.checks.check(&self.state).await], vec![("fsck", 1)]),
+            Asked::Long(reading) => {
+                let count = reading.requests().len();
+                return match self.long_reads.push(caller.tenant.clone(), *reading) {
+                    Ok(read) => match read.await {
+                        Ok(reading) => self.read(reading),
+                        Err(_) => vec![Err(stopping()); count],
+                    },
+                    Err(why) => vec![Err(unqueued(why)); count],
+                };
             }
-            Asked::Later { answers, kinds, _room } => {
+            Asked::Parts { parts, bytes, claims } => {
+                let mut answers = Vec::new();
+                for part in parts {
+                    let asked = self.ask(part, bytes, caller, claims.as_ref());
+                    answers.extend(Box::pin(self.answer(asked, caller)).await);
+                }
+                return answers;
+            }
+            Asked::Later { answers, kinds } => {
                 let none = |_| vec![Err(stopping()); kinds.len()];
                 (answers.await.unwrap_or_else(none), kinds)
             }
@@ -164,10 +233,11 @@ impl Requests {
         answers
     }
 
-    /// Answers one request.
+    /// Answers one request, of somebody who has a share of his own.
     pub(crate) async fn one(&self, request: Request) -> Result<Reply, Refusal> {
-        let asked = self.ask(vec![request], 0, None);
-        self.answer(asked).await.pop().unwrap_or_else(|| Err(stopping()))
+        let caller = Caller::new(None);
+        let asked = self.ask(vec![request], 0, &caller, None);
+        self.answer(asked, &caller).await.pop().unwrap_or_else(|| Err(stopping()))
     }
 
     async fn events(&self, after: u64, limit: u32, wait: Duration) -> Result<Reply, Refusal> {
@@ -177,6 +247,22 @@ impl Requests {
         let request = Request::Events { after, limit, wait: Millis(0) };
         self.state.read(&request).unwrap_or_else(|| Err(stopping()))
     }
+}
+
+/// Splits requests into parts in which all or none are of a kind, in their order.
+fn parts(requests: Vec<Request>, is_apart: impl Fn(&Request) -> bool) -> Vec<Vec<Request>> {
+    let mut parts: Vec<(bool, Vec<Request>)> = Vec::new();
+    for request in requests {
+        let apart = is_apart(&request);
+        match parts.last_mut() {
+            // A check has a part of its own.
+            Some((last, part)) if *last == apart && !matches!(request, Request::Fsck) => {
+                part.push(request);
+            }
+            _ => parts.push((apart, vec![request])),
+        }
+    }
+    parts.into_iter().map(|(_, part)| part).collect()
 }
 
 const fn counted(request: &Request) -> Counted {
@@ -215,10 +301,16 @@ pub(crate) fn check_count(requests: &[Request]) -> Result<(), Refusal> {
     })
 }
 
-fn busy() -> Refusal {
-    Refusal::RetryAfter { after: Millis(20), why: "too many changes wait".to_owned() }
+fn unqueued(why: Unqueued) -> Refusal {
+    match why {
+        Unqueued::Full => {
+            let why = "too many requests of this caller, or of all, wait".to_owned();
+            Refusal::RetryAfter { after: Millis(20), why }
+        }
+        Unqueued::Stopped => stopping(),
+    }
 }
 
-fn stopping() -> Refusal {
+pub(crate) fn stopping() -> Refusal {
     Refusal::RetryAfter { after: Millis(500), why: "the namenode is stopping".to_owned() }
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sanderling_core::access::{Claims, Names};
+use sanderling_core::namenode::Answers;
 use sanderling_protocol::{JobId, ObjectId, Path, Refusal, Reply, Request};
 use sanderling_transport::{Secret, unix_seconds};
 
 use crate::sparing::Sparing;
 use crate::state::State;
-use crate::writer::Answers;
 
 /// Lines about frames with requests that are not allowed.
 static REFUSED: Sparing = Sparing::new();

@@ -1,7 +1,6 @@
 //! The running namenode.
 
 use std::net::SocketAddr;
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -16,17 +15,20 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
+use crate::caller::Caller;
 use crate::clock::Clock;
 use crate::directory::Directory;
 use crate::error::{NamenodeFailure, StartError};
 use crate::http;
+use crate::long_reads::LongReads;
 use crate::options::{NamenodeOptions, Sync};
 use crate::orders::Orders;
 use crate::recovery::{Recovered, recover};
 use crate::requests::Requests;
 use crate::service::MetaService;
 use crate::state::State;
-use crate::writer::{Errand, Snapshots, Work, Writer};
+use crate::work::WorkQueue;
+use crate::writer::{Errand, Snapshots, Writer};
 
 /// Orders and probes that wait to be given to their datanode's lane.
 const ERRANDS_MAX: usize = 65_536;
@@ -43,7 +45,8 @@ pub struct NamenodeServer {
     address: SocketAddr,
     http_address: Option<SocketAddr>,
     state: Arc<State>,
-    work: SyncSender<Work>,
+    work: Arc<WorkQueue>,
+    long_reads: Arc<LongReads>,
     shutdown: CancellationToken,
     parts: Mutex<Option<Parts>>,
 }
@@ -123,13 +126,10 @@ impl NamenodeServer {
             // Somebody holds a half-sent request of HTTP, most likely.
             parts.tasks.shutdown().await;
         }
+        self.work.stop();
+        self.long_reads.stop();
         let writer = parts.writer;
-        let work = self.work.clone();
-        let joined = tokio::task::spawn_blocking(move || {
-            // The queue may be full for a moment; the writer empties it.
-            let _ = work.send(Work::Stop);
-            writer.join()
-        });
+        let joined = tokio::task::spawn_blocking(move || writer.join());
         if !matches!(joined.await, Ok(Ok(()))) {
             error!("the writer's thread panicked");
         }
@@ -140,8 +140,8 @@ impl NamenodeServer {
 impl Drop for NamenodeServer {
     fn drop(&mut self) {
         self.shutdown.cancel();
-        // If the queue is full, the writer ends when the last task lets go of it.
-        let _ = self.work.try_send(Work::Stop);
+        self.work.stop();
+        self.long_reads.stop();
     }
 }
 
@@ -166,13 +166,15 @@ fn launch(
     let Recovered { namenode, journal, commands, cut_bytes, found, snapshots } = recovered;
     let clock = Clock::start(namenode.catalog().now());
     let state = Arc::new(State::new(namenode, clock));
-    let (work, waiting) = sync_channel(options.waiting_frames_max);
+    let work = WorkQueue::new(options.waiting_frames_max, options.waiting_bytes_max);
+    let work = Arc::new(work);
+    let long_reads = LongReads::start(&state).map_err(StartError::Thread)?;
     let (errands, errand_queue) = mpsc::channel::<Errand>(ERRANDS_MAX);
     let snapshots = Snapshots::start(directory, options, &journal, snapshots);
     let snapshots = snapshots.map_err(StartError::Thread)?;
     let mut writer = Writer::new(Arc::clone(&state), journal, snapshots, errands);
     writer.begin(commands, cut_bytes, found);
-    let watched = Arc::clone(&state);
+    let (watched, waiting) = (Arc::clone(&state), Arc::clone(&work));
     let thread = std::thread::Builder::new().name("journal-writer".to_owned());
     let writer = Arc::new(Mutex::new(writer));
     let desk = Arc::downgrade(&writer);
@@ -187,13 +189,15 @@ fn launch(
     let shutdown = CancellationToken::new();
     // A sync of the disk is nothing to wait for on a thread that serves.
     let desk = if options.sync == Sync::Os { desk } else { Weak::new() };
-    let requests = Requests::new(Arc::clone(&state), work.clone(), desk, options.waiting_bytes_max);
+    let (queue, long) = (Arc::clone(&work), Arc::clone(&long_reads));
+    let requests = Requests::new(Arc::clone(&state), queue, long, desk);
     let security = Arc::new(options.security.clone());
     let mut tasks = JoinSet::new();
     let service = Arc::new(MetaService {
         requests: requests.clone(),
         security: Arc::clone(&security),
         pass: None,
+        caller: Caller::new(None),
         version: sanderling_protocol::version::MESSAGES,
     });
     let bounds = ServeOptions { tls: options.security.tls.clone(), ..ServeOptions::default() };
@@ -211,14 +215,19 @@ fn launch(
     }
     let credentials = options.security.credentials(Role::Namenode);
     let mechanism = options.mechanism;
-    let orders =
-        Orders::new(Arc::clone(&state), work.clone(), shutdown.clone(), mechanism, credentials);
+    let orders = Orders::new(
+        Arc::clone(&state),
+        Arc::clone(&work),
+        shutdown.clone(),
+        mechanism,
+        credentials,
+    );
     tasks.spawn(async move {
         orders.run(errand_queue).await;
         "orders"
     });
     let parts = Mutex::new(Some(Parts { tasks, writer }));
-    Ok(NamenodeServer { address, http_address, state, work, shutdown, parts })
+    Ok(NamenodeServer { address, http_address, state, work, long_reads, shutdown, parts })
 }
 
 /// Says that the writer has ended, also when it panicked.

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use sanderling_core::namenode::Answers;
 use sanderling_protocol::frame::{decode_body, encode_onto};
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
 use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::{Header, Op, Refusal, Reply, Request, version};
 use sanderling_transport::{Admitted, Handled, Pass, Response, Security, Service};
 
-use crate::requests::{Asked, Requests, check_count};
+use crate::caller::Caller;
+use crate::requests::{Asked, Requests, check_count, stopping};
 use crate::screen::{Screened, is_all_allowed};
-use crate::writer::Answers;
 
 /// What serves every connection, or one whose caller is known.
 #[derive(Debug)]
@@ -21,6 +22,7 @@ pub(crate) struct MetaService {
     pub(crate) security: Arc<Security>,
     /// What the caller of this connection may do; `None` where nobody is asked.
     pub(crate) pass: Option<Pass>,
+    pub(crate) caller: Caller,
     /// The version of the messages that the caller speaks.
     pub(crate) version: u8,
 }
@@ -37,11 +39,10 @@ impl Service for MetaService {
     fn admit(self: &Arc<Self>, hello: &Hello) -> Result<Admitted<Self>, Refusal> {
         let pass = self.security.admit(hello)?;
         let reply = self.hello(hello)?;
-        if pass.is_none() {
-            return Ok((reply, Arc::clone(self)));
-        }
+        let claims = pass.as_ref().map(Pass::claims).transpose()?;
+        let caller = Caller::new(claims.map(|claims| &**claims));
         let (requests, security) = (self.requests.clone(), Arc::clone(&self.security));
-        Ok((reply, Arc::new(Self { requests, security, pass, version: self.version })))
+        Ok((reply, Arc::new(Self { requests, security, pass, caller, version: self.version })))
     }
 
     fn speaking(self: &Arc<Self>, version: u8) -> Arc<Self> {
@@ -49,7 +50,8 @@ impl Service for MetaService {
             return Arc::clone(self);
         }
         let (requests, security) = (self.requests.clone(), Arc::clone(&self.security));
-        Arc::new(Self { requests, security, pass: self.pass.clone(), version })
+        let (pass, caller) = (self.pass.clone(), self.caller.clone());
+        Arc::new(Self { requests, security, pass, caller, version })
     }
 
     fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
@@ -77,12 +79,12 @@ impl Service for MetaService {
                 let (screened, going) = Screened::of(state, secret, claims, requests);
                 let asked = match going.is_empty() {
                     true => Asked::Now(Vec::new()),
-                    false => self.requests.ask(going, body.len(), Some(claims)),
+                    false => self.requests.ask(going, body.len(), &self.caller, Some(claims)),
                 };
                 self.reply(header, began, asked, |answers| screened.merged(answers))
             }
             claims => {
-                let asked = self.requests.ask(requests, body.len(), claims);
+                let asked = self.requests.ask(requests, body.len(), &self.caller, claims);
                 self.reply(header, began, asked, |it| it)
             }
         }
@@ -110,14 +112,23 @@ impl MetaService {
                 Handled::Now(response(header, &merged(answers)))
             }
             asked => {
-                let is_change = matches!(asked, Asked::Later { .. });
+                let (is_read, is_long) = (asked.is_read(), asked.is_long());
                 let service = Arc::clone(self);
                 Handled::Later(Box::pin(async move {
-                    let answers = service.requests.answer(asked).await;
-                    if is_change {
+                    let _turn = match is_long {
+                        true => service.caller.long_answers.acquire().await.ok(),
+                        false => None,
+                    };
+                    let answers = service.requests.answer(asked, &service.caller).await;
+                    if !is_read {
                         service.requests.state.metrics.took(false, began.elapsed());
                     }
-                    response(header, &merged(answers))
+                    if !is_long {
+                        return response(header, &merged(answers));
+                    }
+                    let encode = move || response(header, &merged(answers));
+                    let encoded = tokio::task::spawn_blocking(encode).await;
+                    encoded.unwrap_or_else(|_| Response::refused(&header, &stopping()))
                 }))
             }
         }

@@ -1,5 +1,7 @@
 //! What all parts of the server share.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use parking_lot::{Mutex, RwLock};
 use sanderling_core::namenode::Namenode;
 use sanderling_protocol::{ClusterId, Instant, NodeId, Policy, Refusal, Reply, Request};
@@ -17,6 +19,8 @@ pub(crate) struct State {
     pub(crate) clock: Clock,
     pub(crate) cluster: ClusterId,
     pub(crate) metrics: Metrics,
+    /// Frames that have come.
+    frames: AtomicU64,
     /// The last event's sequence.
     pub(crate) event_last: watch::Sender<u64>,
     /// Why the journal refuses changes at the moment.
@@ -34,10 +38,21 @@ impl State {
             clock,
             cluster,
             metrics: Metrics::default(),
+            frames: AtomicU64::new(0),
             event_last: watch::Sender::new(event_last),
             refusal: Mutex::new(None),
             failure: watch::Sender::new(None),
         }
+    }
+
+    /// Counts a frame that has come.
+    pub(crate) fn count_frame(&self) {
+        self.frames.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how many frames have come.
+    pub(crate) fn frames(&self) -> u64 {
+        self.frames.load(Ordering::Relaxed)
     }
 
     pub(crate) fn now(&self) -> Instant {

@@ -9,38 +9,23 @@ mod events;
 mod snapshots;
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_core::access::Claims;
 use sanderling_core::catalog::{Action, Command, DatanodeOrder};
-use sanderling_core::membership::Probe;
-pub(crate) use sanderling_core::namenode::Answers;
-use sanderling_core::namenode::{Turn, Turns, Unwritten, Work as Taken};
+use sanderling_core::namenode::{Answers, Turn, Turns, Unwritten, Work};
 use sanderling_protocol::limits::EVENTS_KEPT_MAX;
-use sanderling_protocol::{NodeId, OrderReply, Request, Term};
-use tokio::sync::{mpsc, oneshot};
+use sanderling_protocol::{NodeId, Request, Term};
+use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
 use crate::error::NamenodeFailure;
 use crate::journal::{AppendError, Journal};
 use crate::state::State;
+use crate::work::{Batch, OwnWork, WaitingFrame, WorkQueue};
 use events::say;
 pub(crate) use snapshots::Snapshots;
-
-/// Something for the writer to do.
-#[derive(Debug)]
-pub(crate) enum Work {
-    /// Requests of one frame.
-    Frame { requests: Vec<Request>, claims: Option<Arc<Claims>>, reply: oneshot::Sender<Answers> },
-    /// What a datanode answered to an order; `None` when it could not be reached.
-    Ordered { order: DatanodeOrder, reply: Option<OrderReply> },
-    /// What came of dialling a node.
-    Probed { node: NodeId, outcome: Probe },
-    /// The server stops: write what waits, then end.
-    Stop,
-}
 
 /// Something for the part that talks to datanodes.
 #[derive(Debug)]
@@ -73,9 +58,6 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Most work taken together, so that the first of it does not wait long for the last.
-    const BATCH_MAX: usize = 512;
-
     /// Shortest sleep: what is overdue and cannot be done does not spin.
     const SLEEP_MIN: Duration = Duration::from_millis(1);
 
@@ -92,25 +74,16 @@ impl Writer {
         Self { state, journal, snapshots, errands, turns }
     }
 
-    /// The writer's thread: works until told to stop, or until nobody is left to give work.
-    pub(crate) fn run(writer: &Mutex<Self>, work: &Receiver<Work>) {
+    /// The writer's thread: works until told to stop and nothing waits.
+    pub(crate) fn run(writer: &Mutex<Self>, work: &WorkQueue) {
         let mut is_running = true;
         while is_running {
-            let mut batch = Vec::new();
             let sleep = writer.lock().sleep();
-            match work.recv_timeout(sleep) {
-                Ok(work) => batch.push(work),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => is_running = false,
-            }
+            work.wait(sleep);
             let mut writer = writer.lock();
             writer.excuse();
-            while batch.len() < Self::BATCH_MAX
-                && let Ok(work) = work.try_recv()
-            {
-                batch.push(work);
-            }
-            is_running &= !batch.iter().any(|work| matches!(work, Work::Stop));
+            let batch = work.take();
+            is_running = !batch.is_last;
             writer.turn(batch);
             writer.house_keeping();
         }
@@ -154,18 +127,16 @@ impl Writer {
     }
 
     /// Does everything in a batch, and what time has made necessary.
-    fn turn(&mut self, batch: Vec<Work>) {
-        let (mut replies, mut taken) = (Vec::new(), Vec::new());
-        for work in batch {
-            taken.push(match work {
-                Work::Frame { requests, claims, reply } => {
-                    replies.push(reply);
-                    Taken::Frame(requests, claims)
-                }
-                Work::Ordered { order, reply } => Taken::Ordered(order, reply),
-                Work::Probed { node, outcome } => Taken::Probed(node, outcome),
-                Work::Stop => continue,
-            });
+    fn turn(&mut self, batch: Batch) {
+        let own = batch.own.into_iter().map(|work| match work {
+            OwnWork::Ordered { order, reply } => Work::Ordered(order, reply),
+            OwnWork::Probed { node, outcome } => Work::Probed(node, outcome),
+        });
+        let mut taken: Vec<Work> = own.collect();
+        let mut replies = Vec::with_capacity(batch.frames.len());
+        for WaitingFrame { requests, claims, reply } in batch.frames {
+            replies.push(reply);
+            taken.push(Work::Frame(requests, claims));
         }
         let now = self.state.now();
         let mut turn = self.turns.take(now, &mut *self.state.namenode.write(), taken);

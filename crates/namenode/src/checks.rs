@@ -1,0 +1,59 @@
+//! Checks of the whole catalog: one at a time, on an image, so that nobody waits for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sanderling_protocol::{Refusal, Reply};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::requests::stopping;
+use crate::state::State;
+
+/// The right to make a check.
+#[derive(Debug)]
+pub(crate) struct Checks {
+    one: Arc<Semaphore>,
+}
+
+impl Default for Checks {
+    fn default() -> Self {
+        Self { one: Arc::new(Semaphore::new(1)) }
+    }
+}
+
+impl Checks {
+    /// Longest time for which the next check waits.
+    const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+    /// Checks the catalog as it is once the checks before have ended.
+    pub(crate) async fn check(&self, state: &Arc<State>) -> Result<Reply, Refusal> {
+        let Ok(turn) = Arc::clone(&self.one).acquire_owned().await else {
+            return Err(stopping());
+        };
+        let state = Arc::clone(state);
+        let checked = tokio::task::spawn_blocking(move || check(&state, turn));
+        checked.await.unwrap_or_else(|_| Err(stopping()))
+    }
+}
+
+/// Checks an image of the catalog. The next check begins after as much time again: whoever has the
+/// catalog checked in a loop has half of a processor.
+fn check(state: &State, turn: OwnedSemaphorePermit) -> Result<Reply, Refusal> {
+    let namenode = state.namenode.read();
+    let (image, names) = (namenode.catalog().image(), namenode.catalog().name_count());
+    drop(namenode);
+    let began = std::time::Instant::now();
+    let image = image.restored();
+    let mut report = image.fsck();
+    // An image has no index of names: it was made anew.
+    let bound = image.name_count();
+    if bound != names {
+        report.problems.push(format!("{bound} objects have a name, {names} names are known"));
+    }
+    let pause = began.elapsed().min(Checks::PAUSE_MAX);
+    tokio::runtime::Handle::current().spawn(async move {
+        tokio::time::sleep(pause).await;
+        drop(turn);
+    });
+    Ok(Reply::Fsck(report))
+}

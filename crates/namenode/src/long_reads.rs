@@ -1,0 +1,115 @@
+//! Reads that take long, answered on a thread of their own, in slices and tenant by tenant.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use sanderling_core::fair::{Bounds, Fair};
+use sanderling_core::namenode::Reading;
+use tokio::sync::oneshot;
+
+use crate::caller::Tenant;
+use crate::state::State;
+use crate::work::Unqueued;
+
+/// Entries that are visited while the writer and others wait: some 50 us.
+const SLICE_ENTRIES: usize = 256;
+
+/// Most frames with long reads that wait. Each connection has one.
+const FRAMES_MAX: usize = 4096;
+
+/// A quarter of them for each tenant.
+const SHARE: usize = 4;
+
+/// Frames of reads, and the thread that answers them.
+#[derive(Debug)]
+pub(crate) struct LongReads {
+    queue: Mutex<Queue>,
+    came: Condvar,
+}
+
+#[derive(Debug)]
+struct Queue {
+    frames: Fair<Tenant, Waiting>,
+    is_stopped: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    reading: Reading,
+    reply: oneshot::Sender<Reading>,
+}
+
+impl LongReads {
+    /// Starts the thread. It ends with [`LongReads::stop`].
+    pub(crate) fn start(state: &Arc<State>) -> std::io::Result<Arc<Self>> {
+        let bounds = Bounds { pieces_max: FRAMES_MAX, weight_max: u64::MAX, share: SHARE };
+        let queue = Mutex::new(Queue { frames: Fair::new(bounds), is_stopped: false });
+        let long = Arc::new(Self { queue, came: Condvar::new() });
+        let (reads, state) = (Arc::clone(&long), Arc::clone(state));
+        let thread = std::thread::Builder::new().name("long-reads".to_owned());
+        thread.spawn(move || {
+            while let Some((tenant, waiting)) = reads.next() {
+                reads.slice(&state, tenant, waiting);
+            }
+        })?;
+        Ok(long)
+    }
+
+    /// Adds a frame; it comes back by the receiver with all its answers.
+    pub(crate) fn push(
+        &self,
+        tenant: Tenant,
+        reading: Reading,
+    ) -> Result<oneshot::Receiver<Reading>, Unqueued> {
+        let (reply, answers) = oneshot::channel();
+        let mut queue = self.queue.lock();
+        if queue.is_stopped {
+            return Err(Unqueued::Stopped);
+        }
+        let waiting = Waiting { reading, reply };
+        queue.frames.push(tenant, 1, waiting).map_err(|_| Unqueued::Full)?;
+        self.came.notify_one();
+        Ok(answers)
+    }
+
+    /// Answers nothing more.
+    pub(crate) fn stop(&self) {
+        self.queue.lock().is_stopped = true;
+        self.came.notify_one();
+    }
+
+    fn next(&self) -> Option<(Tenant, Waiting)> {
+        let mut queue = self.queue.lock();
+        loop {
+            if queue.is_stopped {
+                return None;
+            }
+            if let Some((tenant, _, waiting)) = queue.frames.pop() {
+                return Some((tenant, waiting));
+            }
+            self.came.wait(&mut queue);
+        }
+    }
+
+    /// Goes on with a frame's answers, sends them if they are whole, and leaves the processor to
+    /// others for as long as that took if there are any.
+    fn slice(&self, state: &State, tenant: Tenant, waiting: Waiting) {
+        let Waiting { mut reading, reply } = waiting;
+        if reply.is_closed() {
+            return;
+        }
+        let began = Instant::now();
+        let frames = state.frames();
+        let is_done = reading.slice(state.now(), &state.namenode.read(), SLICE_ENTRIES);
+        if is_done {
+            // A caller that is gone does not want them.
+            let _ = reply.send(reading);
+        } else {
+            self.queue.lock().frames.put_back(tenant, 1, Waiting { reading, reply });
+        }
+        if state.frames() != frames {
+            std::thread::sleep(began.elapsed().min(Duration::from_millis(10)));
+        }
+    }
+}

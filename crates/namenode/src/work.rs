@@ -1,0 +1,206 @@
+//! What waits for the writer: the namenode's own work first, then frames of changes, tenant by
+//! tenant.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use sanderling_core::access::Claims;
+use sanderling_core::catalog::DatanodeOrder;
+use sanderling_core::fair::{Bounds, Fair};
+use sanderling_core::membership::Probe;
+use sanderling_core::namenode::Answers;
+use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
+use sanderling_protocol::{NodeId, OrderReply, Request};
+use tokio::sync::oneshot;
+
+use crate::caller::Tenant;
+
+/// Requests of one frame, and who waits for their answers.
+#[derive(Debug)]
+pub(crate) struct WaitingFrame {
+    pub(crate) requests: Vec<Request>,
+    pub(crate) claims: Option<Arc<Claims>>,
+    pub(crate) reply: oneshot::Sender<Answers>,
+}
+
+/// Something for the writer to do besides frames.
+#[derive(Debug)]
+pub(crate) enum OwnWork {
+    /// What a datanode answered to an order; `None` when it could not be reached.
+    Ordered { order: DatanodeOrder, reply: Option<OrderReply> },
+    /// What came of dialling a node.
+    Probed { node: NodeId, outcome: Probe },
+}
+
+/// Work that is done together.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) own: Vec<OwnWork>,
+    pub(crate) frames: Vec<WaitingFrame>,
+    /// The server stops: this is the last batch.
+    pub(crate) is_last: bool,
+}
+
+/// Why work is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unqueued {
+    /// As much waits as may.
+    Full,
+    /// The server stops.
+    Stopped,
+}
+
+/// The queue of the writer. Its bounds hold for frames; own work has the bound of the orders on
+/// their way.
+#[derive(Debug)]
+pub(crate) struct WorkQueue {
+    queue: Mutex<Queue>,
+    came: Condvar,
+}
+
+#[derive(Debug)]
+struct Queue {
+    own: VecDeque<OwnWork>,
+    frames: Fair<Tenant, WaitingFrame>,
+    is_stopped: bool,
+}
+
+/// Share of the queue that one tenant may fill, as a divisor. Chosen, not measured: with the
+/// default bounds 2,048 frames and 64 MiB, more than one connection has on its way.
+const SHARE: usize = 4;
+
+/// Most own work that is done together with frames.
+const OWN_MAX: usize = 512;
+
+/// Requests after which a batch takes no further frame, so that the first does not wait long for
+/// the last: 512 creates take about 3 ms.
+const REQUESTS_MAX: usize = REQUESTS_PER_FRAME_MAX;
+
+impl WorkQueue {
+    /// Returns an empty queue for at most so many frames of so many bytes.
+    pub(crate) fn new(frames_max: usize, bytes_max: usize) -> Self {
+        let bounds = Bounds { pieces_max: frames_max, weight_max: bytes_max as u64, share: SHARE };
+        let (own, frames) = (VecDeque::new(), Fair::new(bounds));
+        let queue = Mutex::new(Queue { own, frames, is_stopped: false });
+        Self { queue, came: Condvar::new() }
+    }
+
+    /// Adds a frame of so many bytes.
+    pub(crate) fn push_frame(
+        &self,
+        tenant: Tenant,
+        bytes: usize,
+        frame: WaitingFrame,
+    ) -> Result<(), Unqueued> {
+        let mut queue = self.queue.lock();
+        if queue.is_stopped {
+            return Err(Unqueued::Stopped);
+        }
+        queue.frames.push(tenant, bytes as u64, frame).map_err(|_| Unqueued::Full)?;
+        self.came.notify_one();
+        Ok(())
+    }
+
+    /// Adds work of the namenode itself. After the end it is dropped: block reports, heartbeats and
+    /// the next probe say it again.
+    pub(crate) fn push_own(&self, work: OwnWork) {
+        self.queue.lock().own.push_back(work);
+        self.came.notify_one();
+    }
+
+    /// Tells whether frames wait.
+    pub(crate) fn has_frames(&self) -> bool {
+        !self.queue.lock().frames.is_empty()
+    }
+
+    /// Takes no further frame; those that wait are worked off.
+    pub(crate) fn stop(&self) {
+        self.queue.lock().is_stopped = true;
+        self.came.notify_one();
+    }
+
+    /// Waits until there is work, at most for `sleep`.
+    pub(crate) fn wait(&self, sleep: Duration) {
+        let until = Instant::now() + sleep;
+        let mut queue = self.queue.lock();
+        while queue.is_idle() {
+            if self.came.wait_until(&mut queue, until).timed_out() {
+                return;
+            }
+        }
+    }
+
+    /// Takes what is to be done together, if anything waits.
+    pub(crate) fn take(&self) -> Batch {
+        let mut queue = self.queue.lock();
+        let own = queue.own.len().min(OWN_MAX);
+        let mut batch = Batch { own: queue.own.drain(..own).collect(), ..Batch::default() };
+        let mut requests = 0;
+        while requests < REQUESTS_MAX
+            && let Some((_, _, frame)) = queue.frames.pop()
+        {
+            requests += frame.requests.len();
+            batch.frames.push(frame);
+        }
+        batch.is_last = queue.is_stopped && queue.own.is_empty() && queue.frames.is_empty();
+        batch
+    }
+}
+
+impl Queue {
+    fn is_idle(&self) -> bool {
+        self.own.is_empty() && self.frames.is_empty() && !self.is_stopped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(requests: usize) -> WaitingFrame {
+        let (reply, _) = oneshot::channel();
+        WaitingFrame { requests: vec![Request::Jobs; requests], claims: None, reply }
+    }
+
+    #[test]
+    fn batch_ends_with_the_frame_that_makes_it_long() {
+        let queue = WorkQueue::new(64, 1 << 20);
+        for connection in 0..3 {
+            queue.push_frame(Tenant::Connection(connection), 100, frame(300)).unwrap();
+        }
+        let sizes = |batch: &Batch| batch.frames.iter().map(|it| it.requests.len()).collect();
+        let sizes: [Vec<usize>; 3] =
+            [queue.take(), queue.take(), queue.take()].each_ref().map(sizes);
+        assert_eq!(sizes, [vec![300, 300], vec![300], vec![]]);
+    }
+
+    #[test]
+    fn modest_tenant_is_in_the_next_batch_however_much_a_greedy_one_has_brought() {
+        let queue = WorkQueue::new(64, 1 << 20);
+        let mut pushed = 0;
+        while queue.push_frame(Tenant::Connection(1), 100, frame(512)).is_ok() {
+            pushed += 1;
+        }
+        assert_eq!(pushed, 64 / SHARE);
+        assert_eq!(queue.take().frames.len(), 1);
+        queue.push_frame(Tenant::Connection(2), 100, frame(1)).unwrap();
+        let next = [queue.take(), queue.take()];
+        assert!(next.iter().any(|batch| batch.frames.iter().any(|it| it.requests.len() == 1)));
+    }
+
+    #[test]
+    fn stopped_queue_is_worked_off() {
+        let queue = WorkQueue::new(64, 1 << 20);
+        queue.push_frame(Tenant::Connection(1), 100, frame(512)).unwrap();
+        queue.push_frame(Tenant::Connection(1), 100, frame(1)).unwrap();
+        queue.stop();
+        let refused = queue.push_frame(Tenant::Connection(1), 100, frame(1));
+        assert_eq!(refused, Err(Unqueued::Stopped));
+        queue.wait(Duration::from_secs(60));
+        assert!(!queue.take().is_last);
+        let last = queue.take();
+        assert_eq!((last.frames.len(), last.is_last), (1, true));
+    }
+}

@@ -1,0 +1,111 @@
+//! What one caller asks for does not keep others waiting, however much it is.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sanderling_protocol::{Refusal, Reply, Request};
+use sanderling_transport::{Pool, PoolOptions};
+use support::{Asker, directory, inline, list, names, options, path, start, stat};
+use tokio::task::JoinHandle;
+
+/// Names of the tree that long reads visit.
+const NAMES: usize = 4000;
+
+async fn tree(asker: &Asker) {
+    asker.ask(directory("/d")).await.unwrap();
+    asker.ask(directory("/modest")).await.unwrap();
+    for first in (0..NAMES).step_by(500) {
+        let frame = (first..first + 500).map(|number| inline(&format!("/d/{number:05}"), b"x"));
+        assert!(asker.all(frame.collect()).await.iter().all(Result::is_ok));
+    }
+}
+
+/// Somebody else, with a connection of its own.
+async fn other(asker: &Arc<Asker>, frame: Vec<Request>) -> JoinHandle<usize> {
+    let (asker, pool) = (Arc::clone(asker), Pool::new(PoolOptions::default()));
+    // The connection is there before the frame is sent.
+    let deadline = tokio::time::Instant::now() + support::WITHIN;
+    pool.meta(&asker.address, vec![stat("/d")], deadline).await.unwrap();
+    tokio::spawn(async move {
+        let deadline = tokio::time::Instant::now() + 10 * support::WITHIN;
+        pool.meta(&asker.address, frame, deadline).await.unwrap().len()
+    })
+}
+
+fn usage(text: &str) -> Request {
+    Request::Usage { path: path(text) }
+}
+
+/// Creates, looks and deletes, one after the other.
+async fn be_modest(asker: &Asker, round: usize) {
+    let name = format!("/modest/{round}");
+    asker.ask(inline(&name, b"x")).await.unwrap();
+    asker.ask(stat(&name)).await.unwrap();
+    assert_eq!(names(asker.ask(list("/modest")).await).len(), 1);
+    asker.ask(Request::Delete { path: path(&name), recursive: false }).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_until_a_frame_of_long_reads_is_answered() {
+    let place = tempfile::tempdir().unwrap();
+    let asker = Arc::new(start(options(place.path())).await);
+    tree(&asker).await;
+    let frames = [
+        vec![usage("/"); 512],
+        vec![list("/d"); 512],
+        vec![Request::Fsck; 64],
+        // Among changes they would be answered under the writer's lock.
+        [vec![inline("/d/x", b"x")], vec![usage("/"); 510], vec![stat("/d/x")]].concat(),
+    ];
+    for frame in frames {
+        let kind = frame[1].kind();
+        let count = frame.len();
+        let greedy = other(&asker, frame).await;
+        let mut rounds = 0;
+        while !greedy.is_finished() {
+            be_modest(&asker, rounds).await;
+            rounds += 1;
+        }
+        assert_eq!(greedy.await.unwrap(), count);
+        assert!(rounds >= 5, "{kind}: {rounds} rounds were done beside it");
+    }
+    asker.server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn change_is_made_before_all_that_somebody_else_has_sent_before() {
+    let place = tempfile::tempdir().unwrap();
+    let asker = Arc::new(start(options(place.path())).await);
+    asker.ask(directory("/d")).await.unwrap();
+    asker.ask(directory("/modest")).await.unwrap();
+    let greedy: Vec<_> = (0..128)
+        .map(|frame| (0..512).map(move |number| directory(&format!("/d/{frame}-{number}"))))
+        .map(Iterator::collect::<Vec<Request>>)
+        .collect();
+    let (mut left, answered) = (tokio::task::JoinSet::new(), Arc::new(AtomicUsize::new(0)));
+    let pool = Arc::new(Pool::new(PoolOptions::default()));
+    for frame in greedy {
+        let (asker, pool) = (Arc::clone(&asker), Arc::clone(&pool));
+        let answered = Arc::clone(&answered);
+        left.spawn(async move {
+            let deadline = tokio::time::Instant::now() + support::WITHIN;
+            let answers = pool.meta(&asker.address, frame, deadline).await.unwrap();
+            answered.fetch_add(1, Ordering::Relaxed);
+            answers
+        });
+    }
+    // The first answer shows that the others wait.
+    assert!(left.join_next().await.unwrap().unwrap().iter().all(Result::is_ok));
+    be_modest(&asker, 0).await;
+    let answered = answered.load(Ordering::Relaxed);
+    assert!(answered < 96, "{answered} of 128 frames were answered before it");
+    while let Some(answers) = left.join_next().await {
+        let is_full = |it: &Result<Reply, Refusal>| matches!(it, Err(Refusal::RetryAfter { .. }));
+        let answers = answers.unwrap();
+        assert!(answers.iter().all(|answer| answer.is_ok() || is_full(answer)), "{answers:?}");
+    }
+    asker.server.stop().await;
+}
