@@ -2,6 +2,7 @@
 //! memory costs many times a copy.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -16,6 +17,69 @@ const KEPT_BYTES_MAX: usize = 32 << 20;
 #[derive(Debug, Clone)]
 pub struct Buffers {
     shared: Arc<Shared>,
+    memory: Memory,
+}
+
+/// Memory for long bodies that are received, and for long answers that wait to be taken: a bound
+/// that all connections share. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    account: Arc<Account>,
+}
+
+#[derive(Debug)]
+struct Account {
+    max: usize,
+    used: AtomicUsize,
+}
+
+/// Memory that is counted as used until this is dropped.
+#[derive(Debug)]
+pub struct Reserved {
+    bytes: usize,
+    account: Arc<Account>,
+}
+
+impl Memory {
+    /// Returns an account of which at most `max` bytes are used.
+    #[must_use]
+    pub fn new(max: usize) -> Self {
+        Self { account: Arc::new(Account { max, used: AtomicUsize::new(0) }) }
+    }
+
+    /// Returns an account without a bound.
+    #[must_use]
+    pub fn unbounded() -> Self {
+        Self::new(usize::MAX)
+    }
+
+    /// Counts bytes as used; `None` if that were more than may be.
+    #[must_use]
+    pub fn reserve(&self, bytes: usize) -> Option<Reserved> {
+        let Account { max, used } = &*self.account;
+        let add = |used: usize| used.checked_add(bytes).filter(|sum| sum <= max);
+        used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        Some(Reserved { bytes, account: Arc::clone(&self.account) })
+    }
+
+    /// Tells whether more than half of the memory is used: then peers that keep theirs without
+    /// moving on are given up earlier.
+    #[must_use]
+    pub fn is_scarce(&self) -> bool {
+        self.used() > self.account.max / 2
+    }
+
+    /// Returns the bytes that are used.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.account.used.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.account.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug)]
@@ -37,18 +101,33 @@ impl Default for Buffers {
 }
 
 impl Buffers {
-    /// Returns an empty set that keeps at most so many bytes that are not in use.
+    /// Returns an empty set that keeps at most so many bytes that are not in use. Those in use have
+    /// no bound.
     #[must_use]
     pub fn new(kept_bytes_max: usize) -> Self {
-        Self { shared: Arc::new(Shared { kept_bytes_max, free: Mutex::default() }) }
+        Self::within(kept_bytes_max, Memory::unbounded())
     }
 
-    /// Takes a buffer for `bytes` bytes. It goes back when the last reader of them is gone.
-    pub(crate) fn take(&self, bytes: usize) -> Buffer {
+    /// The same; those in use are counted in `memory`.
+    #[must_use]
+    pub fn within(kept_bytes_max: usize, memory: Memory) -> Self {
+        Self { shared: Arc::new(Shared { kept_bytes_max, free: Mutex::default() }), memory }
+    }
+
+    /// Returns where the buffers in use are counted.
+    #[must_use]
+    pub const fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Takes a buffer for `bytes` bytes; `None` if too much memory is in use. It goes back when the
+    /// last reader of them is gone.
+    pub(crate) fn take(&self, bytes: usize) -> Option<Buffer> {
         let class = class(bytes);
+        let reserved = self.memory.reserve(BUFFER_BYTES_MIN << class)?;
         let memory = self.shared.free.lock().take(class);
         let memory = memory.unwrap_or_else(|| vec![0; BUFFER_BYTES_MIN << class]);
-        Buffer { memory, bytes, shared: Arc::clone(&self.shared) }
+        Some(Buffer { memory, bytes, shared: Arc::clone(&self.shared), _reserved: reserved })
     }
 }
 
@@ -84,6 +163,7 @@ pub(crate) struct Buffer {
     memory: Vec<u8>,
     bytes: usize,
     shared: Arc<Shared>,
+    _reserved: Reserved,
 }
 
 impl Buffer {
@@ -118,24 +198,24 @@ mod tests {
     #[test]
     fn memory_is_used_again_once_nobody_reads_it() {
         let buffers = Buffers::default();
-        let mut first = buffers.take(1 << 20);
+        let mut first = buffers.take(1 << 20).unwrap();
         first.bytes_mut().fill(7);
         let address = first.as_ref().as_ptr();
         let bytes = first.freeze();
         let part = bytes.slice(5..10);
         drop(bytes);
-        assert_ne!(buffers.take(1 << 20).as_ref().as_ptr(), address, "somebody reads it");
+        assert_ne!(buffers.take(1 << 20).unwrap().as_ref().as_ptr(), address, "somebody reads it");
         assert_eq!(part, [7; 5][..]);
         drop(part);
         let free = |buffers: &Buffers| buffers.shared.free.lock().bytes;
         assert_eq!(free(&buffers), 2 << 20);
-        assert_eq!(buffers.take((1 << 20) - 1).as_ref().len(), (1 << 20) - 1);
+        assert_eq!(buffers.take((1 << 20) - 1).unwrap().as_ref().len(), (1 << 20) - 1);
     }
 
     #[test]
     fn no_more_is_kept_than_the_bound() {
         let buffers = Buffers::new(100 << 10);
-        let taken: Vec<Buffer> = (0..9).map(|_| buffers.take(40_000)).collect();
+        let taken: Vec<Buffer> = (0..9).filter_map(|_| buffers.take(40_000)).collect();
         drop(taken);
         let free = buffers.shared.free.lock();
         assert_eq!((free.bytes, free.by_class[1].len()), (64 << 10, 1));
@@ -144,8 +224,22 @@ mod tests {
     #[test]
     fn classes_hold_what_they_are_asked_for() {
         for bytes in [0, 1, 32 << 10, (32 << 10) + 1, 1 << 20, (16 << 20) + (64 << 10)] {
-            let mut buffer = Buffers::default().take(bytes);
+            let mut buffer = Buffers::default().take(bytes).unwrap();
             assert_eq!(buffer.bytes_mut().len(), bytes);
         }
+    }
+    #[test]
+    fn no_more_memory_is_in_use_than_the_bound() {
+        let buffers = Buffers::within(1 << 20, Memory::new(1 << 20));
+        let first = buffers.take(600 << 10);
+        assert_eq!(buffers.memory().used(), 1 << 20, "a power of two");
+        assert!(first.is_some() && buffers.take(1).is_none() && buffers.memory().is_scarce());
+        let bytes = first.unwrap().freeze();
+        assert!(buffers.take(1).is_none(), "somebody reads it");
+        drop(bytes);
+        assert_eq!(buffers.memory().used(), 0);
+        let small = buffers.take(1);
+        assert!(small.is_some() && !buffers.memory().is_scarce());
+        assert!(Memory::unbounded().reserve(usize::MAX).is_some());
     }
 }

@@ -1,7 +1,7 @@
 //! Frames on their way into a socket: many of them in one system call.
 
 use std::io::{self, IoSlice};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sanderling_protocol::Header;
@@ -20,6 +20,10 @@ const SLICES_MAX: usize = 128;
 
 /// Bytes of headers after which the memory for them is given back once they are written.
 const COPIED_BYTES_KEPT_MAX: usize = 256 << 10;
+
+/// Bytes that a peer takes at least in a second, on average and after some grace. Chosen, not
+/// measured: half a megabit, far less than any network in a cluster.
+const RATE_MIN: usize = 64 << 10;
 
 #[derive(Debug)]
 enum Part {
@@ -133,17 +137,20 @@ impl Gather {
         (self.first, self.skip, self.copied_written, self.added) = (0, 0, 0, 0);
     }
 
-    /// Writes everything. Fails when the peer takes nothing for `within`; each write has the whole
-    /// time, since many frames may take a slow link longer together.
+    /// Writes everything. Fails when the peer takes nothing for `within`, or beyond that time less
+    /// than 64 KiB a second on average: it would keep the answers' memory by a byte now and then.
     pub(crate) async fn write_all(
         &mut self,
         socket: &WriteHalf,
         within: Duration,
         mut progress: impl FnMut(),
     ) -> io::Result<()> {
+        let (mut began, mut written) = (None, 0);
         loop {
             if !self.is_empty() {
-                if self.write_now(socket)? > 0 {
+                let taken = self.write_now(socket)?;
+                if taken > 0 {
+                    written += taken;
                     progress();
                     continue;
                 }
@@ -152,6 +159,10 @@ impl Gather {
             } else {
                 // Encrypted bytes leave after they were taken.
                 progress();
+            }
+            let waited = began.get_or_insert_with(Instant::now).elapsed();
+            if waited > within + Duration::from_secs((written / RATE_MIN) as u64) {
+                return Err(io::ErrorKind::TimedOut.into());
             }
             timeout(within, socket.writable())
                 .await

@@ -147,6 +147,8 @@ fn take_buffered(
         match reader.buffered(|_| None)? {
             None => return Ok(frames),
             Some(Arrived::Landed(..)) => unreachable!("no memory was offered"),
+            // A client bounds what it asks for: its buffers have no other bound by default.
+            Some(Arrived::Refused(_)) => return Err(Broken::Read(ReadError::NoMemory)),
             Some(Arrived::Frame(frame)) if frame.header.request == 0 => {
                 *refused = Some(frame.clone());
                 return Err(Broken::Refused(frame));

@@ -30,7 +30,7 @@ mod strangers;
 mod stream;
 mod tls;
 
-pub use buffers::Buffers;
+pub use buffers::{Buffers, Memory, Reserved};
 pub use calls::Patience;
 pub use connection::{Connection, ConnectionOptions};
 pub use error::CallError;
@@ -42,7 +42,7 @@ pub use secret::{
     Pass, SECRET_BYTES_MIN, Secret, SecretError, TokenSource, read_private, unix_seconds,
 };
 pub use security::{Admitted, Credentials, Security};
-pub use server::{Handled, Response, ServeOptions, Service, serve};
+pub use server::{Handled, MEMORY_MAX, Response, ServeOptions, Service, serve};
 pub use session::attend;
 pub use sites::refused_site;
 pub use stream::Stream;

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sanderling_protocol::frame::HEADER_BYTES;
@@ -12,7 +13,7 @@ use sanderling_protocol::{Frame, FrameError, Header, Op};
 use thiserror::Error;
 use tokio::io::{AsyncRead, ReadBuf};
 
-use crate::buffers::{Buffer, Buffers};
+use crate::buffers::{Buffer, Buffers, Memory};
 use crate::landing::Landing;
 use crate::stream::ReadHalf;
 
@@ -28,6 +29,11 @@ const PEEK_BYTES: usize = 4 << 10;
 /// Longer bodies are received in place, others copied out of the buffer.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 
+/// Bytes of a long body that come at least in a second, on average and after some grace: its memory
+/// is not kept for a peer that sends a byte now and then. Chosen, not measured: half a megabit, far
+/// less than any network in a cluster.
+const BODY_RATE_MIN: usize = 64 << 10;
+
 /// Why no more frames come.
 #[derive(Debug, Error)]
 pub(crate) enum ReadError {
@@ -37,6 +43,8 @@ pub(crate) enum ReadError {
     Io(#[from] io::Error),
     #[error("the peer closed the connection")]
     Closed,
+    #[error("an answer came for which there is no memory")]
+    NoMemory,
 }
 
 /// A complete frame.
@@ -45,6 +53,8 @@ pub(crate) enum Arrived {
     Frame(Frame<Bytes>),
     /// Its body is where [`FrameReader::buffered`] was told to put it.
     Landed(Header, Box<dyn Landing>),
+    /// There was no memory for its body, which was read and forgotten.
+    Refused(Header),
 }
 
 /// Where a long body goes.
@@ -52,6 +62,8 @@ pub(crate) enum Arrived {
 enum Target {
     Buffer(Buffer),
     Landing(Box<dyn Landing>),
+    /// Nowhere: every part is written over the one before.
+    Nowhere(Box<[u8; COPIED_BYTES_MAX]>),
 }
 
 /// A body of which some bytes are still to come.
@@ -60,6 +72,9 @@ struct Partial {
     header: Header,
     target: Target,
     filled: usize,
+    began: Instant,
+    /// When its last bytes came.
+    moved: Instant,
 }
 
 /// Collects bytes until a whole frame is there.
@@ -119,9 +134,13 @@ impl FrameReader {
         let bytes = header.body_bytes as usize;
         let target = match landing {
             Some(landing) => Target::Landing(landing),
-            None => Target::Buffer(self.buffers.take(bytes)),
+            None => match self.buffers.take(bytes) {
+                Some(buffer) => Target::Buffer(buffer),
+                None => Target::Nowhere(Box::new([0; COPIED_BYTES_MAX])),
+            },
         };
-        let mut partial = Partial { header, target, filled: 0 };
+        let now = Instant::now();
+        let mut partial = Partial { header, target, filled: 0, began: now, moved: now };
         self.start += HEADER_BYTES;
         let end = self.end.min(self.start + bytes);
         while self.start < end {
@@ -140,7 +159,27 @@ impl FrameReader {
         Some(match target {
             Target::Buffer(buffer) => Arrived::Frame(Frame { header, body: buffer.freeze() }),
             Target::Landing(landing) => Arrived::Landed(header, landing),
+            Target::Nowhere(_) => Arrived::Refused(header),
         })
+    }
+
+    /// Tells whether a long body has begun whose peer is too slow: it sent nothing for `grace`, or
+    /// less than 64 KiB a second beyond that time.
+    pub(crate) fn is_late(&self, grace: Duration) -> bool {
+        self.partial.as_ref().is_some_and(|partial| {
+            let allowed = Duration::from_secs((partial.filled / BODY_RATE_MIN) as u64);
+            partial.moved.elapsed() > grace || partial.began.elapsed() > grace + allowed
+        })
+    }
+
+    /// Tells whether a long body has begun and is not complete.
+    pub(crate) const fn is_amid_body(&self) -> bool {
+        self.partial.is_some()
+    }
+
+    /// Returns where the memory of long bodies is counted.
+    pub(crate) const fn memory(&self) -> &Memory {
+        self.buffers.memory()
     }
 
     /// Tells whether a frame has begun and is not complete.
@@ -195,7 +234,10 @@ impl FrameReader {
     fn took(&mut self, read: usize) -> Result<(), ReadError> {
         match &mut self.partial {
             _ if read == 0 => return Err(ReadError::Closed),
-            Some(partial) => partial.advance(read),
+            Some(partial) => {
+                partial.moved = Instant::now();
+                partial.advance(read);
+            }
             None => self.end += read,
         }
         Ok(())
@@ -281,6 +323,7 @@ impl Partial {
                 assert!(room > 0, "a landing has room for the whole body");
                 &mut spare[..room]
             }
+            Target::Nowhere(scratch) => &mut scratch[..left.min(COPIED_BYTES_MAX)],
         }
     }
 
@@ -348,7 +391,7 @@ mod tests {
         loop {
             match reader.buffered(|_| None).unwrap() {
                 Some(Arrived::Frame(frame)) => break assert_eq!(frame.body, body),
-                Some(Arrived::Landed(..)) => unreachable!("no memory was offered"),
+                Some(other) => unreachable!("{other:?}"),
                 None => reader.fill(&mut sent).await.unwrap(),
             }
         }

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::buffers::Buffers;
+use crate::buffers::{Buffers, Memory};
 use crate::landing::Landing;
 use crate::room::{Room, Waiting};
 use crate::security::Admitted;
@@ -93,6 +93,10 @@ pub trait Service: Send + Sync + Sized + 'static {
     }
 }
 
+/// Bytes of long requests and long answers that a server holds at once, unless it is told another
+/// bound.
+pub const MEMORY_MAX: usize = 512 << 20;
+
 /// Bounds of a server.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
@@ -134,8 +138,9 @@ impl Default for ServeOptions {
             hello_within: Duration::from_secs(10),
             write_within: Duration::from_secs(30),
             read_within: Duration::from_secs(30),
-            // Most long bodies go elsewhere: little is worth keeping.
-            buffers: Buffers::new(8 << 20),
+            // Most long bodies go elsewhere: little is worth keeping. In use may be sixteen of the
+            // longest at once.
+            buffers: Buffers::within(8 << 20, Memory::new(MEMORY_MAX)),
             tls: None,
         }
     }

@@ -11,7 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::message::Hello;
-use sanderling_protocol::{Frame, FrameError, Header, Op, Refusal, version};
+use sanderling_protocol::{Frame, FrameError, Header, Millis, Op, Refusal, version};
 use tokio::time::timeout;
 
 use crate::awake::Awake;
@@ -38,6 +38,16 @@ const TURN_BYTES: usize = 64 << 10;
 
 /// What a frame counts as at least: answers are short that take long to find.
 const FRAME_BYTES: usize = 4 << 10;
+
+/// How often a peer is looked at that sends a long body.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a peer may keep the memory of a long body without sending any of it while memory is
+/// scarce. Lost packets are sent again after 1 s at most, as a rule.
+const SCARCE_GRACE: Duration = Duration::from_secs(2);
+
+/// Pause after which a caller tries again for whose request there was no memory.
+const MEMORY_PAUSE: Millis = Millis(100);
 
 /// How long the answer to a caller that is not admitted may take to be read.
 const REFUSAL_READ_WITHIN: Duration = Duration::from_secs(1);
@@ -66,7 +76,7 @@ pub(crate) async fn greeted<S: Service, P>(
     let (mut read, write) = stream.prepared();
     let mut reader = FrameReader::new(options.buffers.clone());
     let (reply, welcome) = match reader.greeting(&mut read).await {
-        Err(ReadError::Io(_) | ReadError::Closed) => return None,
+        Err(ReadError::Io(_) | ReadError::Closed | ReadError::NoMemory) => return None,
         Err(ReadError::Frame(error)) => (refuse_connection(&error.refusal()), None),
         Ok(frame) => greet(&service, &frame, place),
     };
@@ -207,6 +217,11 @@ impl<S: Service> Session<'_, S> {
                     asked += header.body_bytes as usize;
                     landing.arrived(header)
                 }
+                Some(Arrived::Refused(header)) => {
+                    let why = "the server's memory for long requests is used up".to_owned();
+                    let refusal = Refusal::RetryAfter { after: MEMORY_PAUSE, why };
+                    Handled::Now(Response::refused(&header, &refusal))
+                }
             };
             frames += 1;
             match handled {
@@ -232,6 +247,14 @@ impl<S: Service> Session<'_, S> {
     }
 
     async fn fill(&mut self) -> Result<(), End> {
+        if self.reader.is_amid_body() {
+            let look = self.look_every();
+            return match timeout(look, self.reader.fill(&mut self.read)).await {
+                Ok(filled) => Ok(filled?),
+                Err(_) => Ok(()),
+            }
+            .and_then(|()| self.check_pace());
+        }
         let is_amid_frame = self.reader.is_amid_frame();
         let filling = self.reader.fill(&mut self.read);
         if !is_amid_frame {
@@ -239,19 +262,36 @@ impl<S: Service> Session<'_, S> {
         }
         match timeout(self.options.read_within, filling).await {
             Ok(filled) => Ok(filled?),
-            Err(_) => {
-                tracing::warn!("a peer fell silent in the middle of a frame: given up");
-                Err(None)
-            }
+            Err(_) => Err(given_up()),
         }
+    }
+
+    /// Returns how often a peer is looked at that sends a long body.
+    fn look_every(&self) -> Duration {
+        LOOK_EVERY.min(self.options.read_within)
+    }
+
+    /// Gives up a peer that keeps the memory of a long body without sending it; earlier while
+    /// memory is scarce.
+    fn check_pace(&self) -> Result<(), End> {
+        let is_scarce = self.reader.memory().is_scarce();
+        let within = self.options.read_within;
+        let grace = if is_scarce { within.min(SCARCE_GRACE) } else { within };
+        if self.reader.is_late(grace) { Err(given_up()) } else { Ok(()) }
     }
 
     /// Reads, unless as many frames are under way as may be, or takes the answers that are ready.
     async fn fill_or_finish(&mut self) -> Result<(), End> {
         let may_read = self.later.len() < self.options.in_flight_max;
+        let look = self.look_every();
+        let is_amid_body = may_read && self.reader.is_amid_body();
         let response = tokio::select! {
-            filled = self.reader.fill(&mut self.read), if may_read => return Ok(filled?),
+            filled = self.reader.fill(&mut self.read), if may_read => {
+                filled?;
+                return self.check_pace();
+            }
             Some(response) = self.later.next() => response,
+            () = tokio::time::sleep(look), if is_amid_body => return self.check_pace(),
         };
         self.answer(response);
         while let Some(Some(response)) = self.later.next().now_or_never() {
@@ -271,6 +311,11 @@ impl<S: Service> Session<'_, S> {
         let sent = self.gather.write_all(&self.write, self.options.write_within, || ()).await;
         sent.map_err(|_| None)
     }
+}
+
+fn given_up() -> End {
+    tracing::warn!("a peer fell silent in the middle of a frame, or sends it too slowly: given up");
+    None
 }
 
 impl From<ReadError> for End {
