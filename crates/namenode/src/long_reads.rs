@@ -1,5 +1,6 @@
 //! Reads that take long, answered on a thread of their own, in slices and tenant by tenant.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,13 @@ const SLICE_ENTRIES: usize = 256;
 /// Most frames with long reads that wait. Each connection has one.
 const FRAMES_MAX: usize = 4096;
 
+/// Entries from which the answers of a frame are large: some 4 MiB.
+const LARGE_ENTRIES: usize = 16 << 10;
+
+/// Most frames with large answers that are being answered. Others wait until one of them is done,
+/// so that the answers of all take 200 MiB at most, and some 4 MiB for each connection.
+const LARGE_MAX: usize = 4;
+
 /// A quarter of them for each tenant.
 const SHARE: usize = 4;
 
@@ -31,6 +39,10 @@ pub(crate) struct LongReads {
 #[derive(Debug)]
 struct Queue {
     frames: Fair<Tenant, Waiting>,
+    /// Frames whose answers have become large, of which some go on.
+    large: usize,
+    /// The others.
+    parked: VecDeque<(Tenant, Waiting)>,
     is_stopped: bool,
 }
 
@@ -38,13 +50,42 @@ struct Queue {
 struct Waiting {
     reading: Reading,
     reply: oneshot::Sender<Reading>,
+    /// Whether it is counted among the large ones.
+    is_large: bool,
+}
+
+impl Queue {
+    /// Puts a frame back that is not answered, or aside if too many large ones are being answered.
+    fn go_on(&mut self, tenant: Tenant, mut waiting: Waiting) {
+        if !waiting.is_large && waiting.reading.entries() > LARGE_ENTRIES {
+            if self.large == LARGE_MAX {
+                self.parked.push_back((tenant, waiting));
+                return;
+            }
+            self.large += 1;
+            waiting.is_large = true;
+        }
+        self.frames.put_back(tenant, 1, waiting);
+    }
+
+    /// Notes that a frame is done, or nobody waits for it.
+    fn ended(&mut self, is_large: bool) {
+        if !is_large {
+            return;
+        }
+        self.large -= 1;
+        if let Some((tenant, waiting)) = self.parked.pop_front() {
+            self.go_on(tenant, waiting);
+        }
+    }
 }
 
 impl LongReads {
     /// Starts the thread. It ends with [`LongReads::stop`].
     pub(crate) fn start(state: &Arc<State>) -> std::io::Result<Arc<Self>> {
         let bounds = Bounds { pieces_max: FRAMES_MAX, weight_max: u64::MAX, share: SHARE };
-        let queue = Mutex::new(Queue { frames: Fair::new(bounds), is_stopped: false });
+        let (frames, parked) = (Fair::new(bounds), VecDeque::new());
+        let queue = Mutex::new(Queue { frames, large: 0, parked, is_stopped: false });
         let long = Arc::new(Self { queue, came: Condvar::new() });
         let (reads, state) = (Arc::clone(&long), Arc::clone(state));
         let thread = std::thread::Builder::new().name("long-reads".to_owned());
@@ -67,7 +108,7 @@ impl LongReads {
         if queue.is_stopped {
             return Err(Unqueued::Stopped);
         }
-        let waiting = Waiting { reading, reply };
+        let waiting = Waiting { reading, reply, is_large: false };
         queue.frames.push(tenant, 1, waiting).map_err(|_| Unqueued::Full)?;
         self.came.notify_one();
         Ok(answers)
@@ -95,8 +136,9 @@ impl LongReads {
     /// Goes on with a frame's answers, sends them if they are whole, and leaves the processor to
     /// others for as long as that took if there are any.
     fn slice(&self, state: &State, tenant: Tenant, waiting: Waiting) {
-        let Waiting { mut reading, reply } = waiting;
+        let Waiting { mut reading, reply, is_large } = waiting;
         if reply.is_closed() {
+            self.queue.lock().ended(is_large);
             return;
         }
         let began = Instant::now();
@@ -105,8 +147,9 @@ impl LongReads {
         if is_done {
             // A caller that is gone does not want them.
             let _ = reply.send(reading);
+            self.queue.lock().ended(is_large);
         } else {
-            self.queue.lock().frames.put_back(tenant, 1, Waiting { reading, reply });
+            self.queue.lock().go_on(tenant, Waiting { reading, reply, is_large });
         }
         if state.frames() != frames {
             std::thread::sleep(began.elapsed().min(Duration::from_millis(10)));

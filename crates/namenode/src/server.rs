@@ -193,14 +193,15 @@ fn launch(
     let requests = Requests::new(Arc::clone(&state), queue, long, desk);
     let security = Arc::new(options.security.clone());
     let mut tasks = JoinSet::new();
+    let bounds = ServeOptions { tls: options.security.tls.clone(), ..ServeOptions::default() };
     let service = Arc::new(MetaService {
         requests: requests.clone(),
+        memory: bounds.buffers.memory().clone(),
         security: Arc::clone(&security),
         pass: None,
         caller: Caller::new(None),
         version: sanderling_protocol::version::MESSAGES,
     });
-    let bounds = ServeOptions { tls: options.security.tls.clone(), ..ServeOptions::default() };
     let served = sanderling_transport::serve(listener, service, bounds, shutdown.clone());
     tasks.spawn(async move {
         served.await;

@@ -8,18 +8,28 @@ use sanderling_core::namenode::Answers;
 use sanderling_protocol::frame::{decode_body, encode_onto};
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
 use sanderling_protocol::message::{Hello, HelloReply, Role};
-use sanderling_protocol::{Header, Op, Refusal, Reply, Request, version};
-use sanderling_transport::{Admitted, Handled, Pass, Response, Security, Service};
+use sanderling_protocol::{Header, Millis, Op, Refusal, Reply, Request, version};
+use sanderling_transport::{
+    Admitted, Handled, Memory, Pass, Reserved, Response, Security, Service,
+};
 
 use crate::caller::Caller;
 use crate::requests::{Asked, Requests, check_count, stopping};
 use crate::screen::{Screened, is_all_allowed};
+
+/// Answers up to this length are not counted: a connection has few of them under way.
+const SHORT_BYTES_MAX: usize = 64 << 10;
+
+/// Pause after which a caller tries again for whose answer there was no memory.
+const MEMORY_PAUSE: Millis = Millis(100);
 
 /// What serves every connection, or one whose caller is known.
 #[derive(Debug)]
 pub(crate) struct MetaService {
     pub(crate) requests: Requests,
     pub(crate) security: Arc<Security>,
+    /// Where long answers are counted.
+    pub(crate) memory: Memory,
     /// What the caller of this connection may do; `None` where nobody is asked.
     pub(crate) pass: Option<Pass>,
     pub(crate) caller: Caller,
@@ -41,17 +51,14 @@ impl Service for MetaService {
         let reply = self.hello(hello)?;
         let claims = pass.as_ref().map(Pass::claims).transpose()?;
         let caller = Caller::new(claims.map(|claims| &**claims));
-        let (requests, security) = (self.requests.clone(), Arc::clone(&self.security));
-        Ok((reply, Arc::new(Self { requests, security, pass, caller, version: self.version })))
+        Ok((reply, Arc::new(Self { pass, caller, ..self.shared() })))
     }
 
     fn speaking(self: &Arc<Self>, version: u8) -> Arc<Self> {
         if version == self.version {
             return Arc::clone(self);
         }
-        let (requests, security) = (self.requests.clone(), Arc::clone(&self.security));
-        let (pass, caller) = (self.pass.clone(), self.caller.clone());
-        Arc::new(Self { requests, security, pass, caller, version })
+        Arc::new(Self { version, ..self.shared() })
     }
 
     fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
@@ -92,6 +99,18 @@ impl Service for MetaService {
 }
 
 impl MetaService {
+    /// Returns another handle of the same.
+    fn shared(&self) -> Self {
+        Self {
+            requests: self.requests.clone(),
+            security: Arc::clone(&self.security),
+            memory: self.memory.clone(),
+            pass: self.pass.clone(),
+            caller: self.caller.clone(),
+            version: self.version,
+        }
+    }
+
     /// Answers what was asked, now or later.
     fn reply(
         self: &Arc<Self>,
@@ -100,16 +119,16 @@ impl MetaService {
         asked: Asked,
         merged: impl FnOnce(Answers) -> Answers + Send + 'static,
     ) -> Handled {
-        let version = self.version;
+        let (version, memory) = (self.version, self.memory.clone());
         let merged = move |answers| told(version, merged(answers));
         match asked {
             Asked::Now(answers) => {
                 self.requests.state.metrics.took(true, began.elapsed());
-                Handled::Now(response(header, &merged(answers)))
+                Handled::Now(response(&memory, header, &merged(answers)))
             }
             Asked::Made(answers) => {
                 self.requests.state.metrics.took(false, began.elapsed());
-                Handled::Now(response(header, &merged(answers)))
+                Handled::Now(response(&memory, header, &merged(answers)))
             }
             asked => {
                 let (is_read, is_long) = (asked.is_read(), asked.is_long());
@@ -124,9 +143,9 @@ impl MetaService {
                         service.requests.state.metrics.took(false, began.elapsed());
                     }
                     if !is_long {
-                        return response(header, &merged(answers));
+                        return response(&memory, header, &merged(answers));
                     }
-                    let encode = move || response(header, &merged(answers));
+                    let encode = move || response(&memory, header, &merged(answers));
                     let encoded = tokio::task::spawn_blocking(encode).await;
                     encoded.unwrap_or_else(|_| Response::refused(&header, &stopping()))
                 }))
@@ -143,14 +162,36 @@ fn told(version: u8, answers: Answers) -> Answers {
     answers.into_iter().map(|answer| version::answer_for(version, answer)).collect()
 }
 
-fn response(header: Header, answers: &Answers) -> Response {
+/// Returns the answer to a frame. A long one is counted in `memory` until the caller has taken it.
+fn response(memory: &Memory, header: Header, answers: &Answers) -> Response {
     let body = encode_onto(answers, Vec::with_capacity(likely_bytes(answers)));
     if body.len() > FRAME_BODY_BYTES_MAX as usize {
         let (value, limit) = (body.len() as u64, u64::from(FRAME_BODY_BYTES_MAX));
         let what = "the answer: ask for less at once".to_owned();
         return Response::refused(&header, &Refusal::TooLarge { what, value, limit });
     }
-    Response { header: header.reply(), body: vec![body.into()] }
+    if body.len() <= SHORT_BYTES_MAX {
+        return Response { header: header.reply(), body: vec![body.into()] };
+    }
+    let Some(reserved) = memory.reserve(body.capacity()) else {
+        let why = "the namenode's memory for long answers is used up".to_owned();
+        let refusal = Refusal::RetryAfter { after: MEMORY_PAUSE, why };
+        return Response::refused(&header, &refusal);
+    };
+    let body = Bytes::from_owner(Counted { body, _reserved: reserved });
+    Response { header: header.reply(), body: vec![body] }
+}
+
+/// An answer on its way, whose memory is counted.
+struct Counted {
+    body: Vec<u8>,
+    _reserved: Reserved,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
 }
 
 /// Returns about how long answers are that are long: those that look many names up.

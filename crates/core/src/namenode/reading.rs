@@ -63,6 +63,12 @@ impl Reading {
         true
     }
 
+    /// Returns how many entries the answers have so far: a measure of their memory.
+    #[must_use]
+    pub const fn entries(&self) -> usize {
+        self.weight.entries()
+    }
+
     /// Returns the requests.
     #[must_use]
     pub fn requests(&self) -> &[Request] {

@@ -15,6 +15,11 @@ const ENTRY_BYTES: usize = 100;
 pub struct Weight(usize);
 
 impl Weight {
+    /// Returns how many entries were counted.
+    pub(super) const fn entries(&self) -> usize {
+        self.0
+    }
+
     /// Counts an answer and returns it, or a refusal if the answers of the frame, with this one,
     /// have more than 131,072 entries. The first answer and answers of one entry always pass.
     ///
