@@ -79,6 +79,10 @@ bench-versions: build ## Compares the program BEFORE with this one on rows 1 to 
 bench-scrub: build ## Measures what a datanode's scrub costs itself and its readers; ARGS="--rate 1GiB".
 	@python3 bench/scrub.py $(ARGS)
 
+.PHONY: bench-noisy
+bench-noisy: build ## Measures a tenant beside noisy ones; ARGS="--seconds 3 --hog usage,list".
+	@python3 bench/noisy.py $(ARGS)
+
 .PHONY: mutants
 mutants: ## Changes the code in 150 small ways and tells which no test notices; ARGS="--seed 7".
 	@python3 scripts/mutants.py $(ARGS)

@@ -23,6 +23,7 @@ class Fleet:
         self.directory = directory
         self.namenode = namenode
         self.address = address
+        self.namenode_http = ""
         self.datanodes: list[Server] = []
         self.doors: list[str] = []
 
@@ -62,18 +63,22 @@ def fleet(
     has_door: bool = False,
     namenode_flags: tuple[str, ...] = (),
     datanode_http: str = "none",
+    namenode_http: str = "none",
 ) -> Iterator[Fleet]:
     """Starts a cluster and ends it; with `core` the datanodes run on that core alone.
 
     With `namenode_core` the namenode does. `datanode_http` is where each serves its metrics, whose
-    addresses are in `doors`. Without a door clients on this machine use TCP.
+    addresses are in `doors`; `namenode_http` is where the namenode does. Without a door clients on
+    this machine use TCP.
     """
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=world.work)))
-        flags = ["--listen", listen, "--http", "none", "--dir", str(directory / "catalog")]
+        flags = ["--listen", listen, "--http", namenode_http]
+        flags += ["--dir", str(directory / "catalog")]
         words = ["namenode", *flags, *namenode_flags]
         namenode, ready = start(world, stack, directory, "namenode", words, namenode_core)
         made = Fleet(world, directory, namenode, ready["address"])
+        made.namenode_http = ready.get("http_address") or ""
         if not has_door:
             datanode_flags = ("--local-socket", "none", *datanode_flags)
         for at in range(datanodes):

@@ -7,6 +7,7 @@ pub(crate) mod gateway;
 pub(crate) mod lab;
 pub(crate) mod local;
 pub(crate) mod node;
+pub(crate) mod noisy;
 pub(crate) mod scale;
 pub(crate) mod security;
 pub(crate) mod serve;

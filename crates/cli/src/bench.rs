@@ -7,6 +7,7 @@ mod kinds;
 mod lanes;
 mod location;
 mod names;
+mod noisy;
 mod ping_pong;
 mod plan;
 mod report;
@@ -55,6 +56,9 @@ pub(crate) fn main(global: &Global, args: Benches) -> Result<(), Failure> {
     let args = match (args.tool, args.types) {
         (Some(Tool::Scale(args)), _) => {
             return session::run(global, |session| scale::run(session, args));
+        }
+        (Some(Tool::Noisy(args)), _) => {
+            return session::run(global, |session| noisy::run(session, args));
         }
         (None, Some(args)) => args,
         (None, None) => return Err(Failure::usage("name what to measure")),

@@ -35,6 +35,16 @@ pub(crate) fn shown(global: &Global) -> Result<Credentials, Failure> {
     Ok(Credentials { token, tls: peers(global)? })
 }
 
+/// Returns the same credentials with the token of another file.
+///
+/// # Errors
+/// The file cannot be read.
+pub(crate) fn with_token_file(shown: &Credentials, file: &Path) -> Result<Credentials, Failure> {
+    let token = TokenSource::File(file.to_owned());
+    token.token().map_err(|error| failed(&error).next("sanderling token new --out FILE"))?;
+    Ok(Credentials { token: Some(token), tls: shown.tls.clone() })
+}
+
 /// Returns how the certificates of those who are called are checked.
 ///
 /// # Errors

@@ -42,6 +42,7 @@ const COMMANDS: &[&[&str]] = &[
     &["fsck"],
     &["bench"],
     &["bench", "scale"],
+    &["bench", "noisy"],
     &["sim"],
     &["lab"],
     &["lab", "read"],

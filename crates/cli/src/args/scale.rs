@@ -1,4 +1,4 @@
-//! `sanderling bench scale`.
+//! `sanderling bench` and its tool `scale`.
 
 use std::path::PathBuf;
 
@@ -6,13 +6,14 @@ use clap::{Args, Subcommand};
 
 use super::background::Percent;
 use super::bench::Bench;
+use super::noisy::Noisy;
 use crate::units::Span;
 
 /// `sanderling bench`: one type of operation against a cluster, or a tool of its own.
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Benches {
-    /// A tool that starts what it measures.
+    /// A tool of its own.
     #[command(subcommand)]
     pub(crate) tool: Option<Tool>,
     /// One type of operation.
@@ -20,11 +21,13 @@ pub(crate) struct Benches {
     pub(crate) types: Option<Bench>,
 }
 
-/// Tools that start what they measure.
+/// Tools that measure something else than one type of operation.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Tool {
     /// Measure what one namenode carries: objects, nodes, and the cost of one of each
     Scale(Scale),
+    /// Measure what a tenant's small operations take while another one takes all it can get
+    Noisy(Noisy),
 }
 
 /// `sanderling bench scale`.

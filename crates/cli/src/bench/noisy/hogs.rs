@@ -1,0 +1,248 @@
+//! The hogs: loops that take all they can get, until they are stopped.
+
+mod connections;
+mod deaf;
+mod delete;
+mod followers;
+mod frames;
+mod leases;
+mod list;
+
+use std::fmt;
+use std::ops::Sub;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sanderling_client::ClientError;
+use sanderling_protocol::Refusal;
+use sanderling_transport::CallError;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::setting::Setting;
+use crate::args::noisy::HogKind;
+
+/// Threads of a hog.
+const THREADS: usize = 2;
+
+/// How much lower the priority of these threads is.
+const NICE: i32 = 10;
+
+/// How long threads may take to end when a hog has ended.
+const THREADS_END_WITHIN: Duration = Duration::from_secs(5);
+
+/// Why a hog did not run.
+#[derive(Debug)]
+pub(super) struct NotRun(pub(super) String);
+
+impl From<ClientError> for NotRun {
+    fn from(error: ClientError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<CallError> for NotRun {
+    fn from(error: CallError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<Refusal> for NotRun {
+    fn from(refusal: Refusal) -> Self {
+        Self(refusal.to_string())
+    }
+}
+
+impl From<std::io::Error> for NotRun {
+    fn from(error: std::io::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// What a hog did so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// Operations that were done.
+    pub(super) operations: u64,
+    /// Operations that were refused.
+    pub(super) refusals: u64,
+    /// Connections that the servers closed, or that timed out.
+    pub(super) broken: u64,
+}
+
+impl Sub for Tally {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            operations: self.operations - before.operations,
+            refusals: self.refusals - before.refusals,
+            broken: self.broken - before.broken,
+        }
+    }
+}
+
+/// What a hog and whoever watches it share.
+#[derive(Debug)]
+struct Stage {
+    setting: Arc<Setting>,
+    operations: AtomicU64,
+    refusals: AtomicU64,
+    broken: AtomicU64,
+    notes: Mutex<Vec<String>>,
+    /// Cancelled when the hog has prepared what it needs.
+    begun: CancellationToken,
+    /// Cancelled when the hog is to end.
+    stop: CancellationToken,
+}
+
+impl Stage {
+    fn done(&self, operations: u64) {
+        self.operations.fetch_add(operations, Ordering::Relaxed);
+    }
+
+    fn refused(&self, operations: u64) {
+        self.refusals.fetch_add(operations, Ordering::Relaxed);
+    }
+
+    fn broke(&self) {
+        self.broken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts the outcome of a call about so many operations.
+    fn failed(&self, error: &CallError, operations: u64) {
+        match error {
+            CallError::Refused(_) => self.refused(operations),
+            _ => self.broke(),
+        }
+    }
+
+    /// The same of a client's call.
+    fn client_failed(&self, error: &ClientError) {
+        match error {
+            ClientError::Refused(_) => self.refused(1),
+            ClientError::Call { cause, .. } => self.failed(cause, 1),
+            _ => self.broke(),
+        }
+    }
+
+    fn note(&self, text: impl fmt::Display) {
+        self.notes.lock().push(text.to_string());
+    }
+
+    /// Waits until the hog is to end, or its last task has.
+    async fn until_stopped(&self, mut tasks: JoinSet<()>) {
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            () = async { while tasks.join_next().await.is_some() {} } => {}
+        }
+        tasks.shutdown().await;
+    }
+}
+
+/// A hog on threads of its own.
+#[derive(Debug)]
+pub(super) struct Hog {
+    stage: Arc<Stage>,
+    ended: oneshot::Receiver<Result<(), NotRun>>,
+}
+
+impl Hog {
+    pub(super) fn start(setting: &Arc<Setting>, kind: HogKind) -> Self {
+        let stage = Arc::new(Stage {
+            setting: Arc::clone(setting),
+            operations: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
+            broken: AtomicU64::new(0),
+            notes: Mutex::default(),
+            begun: CancellationToken::new(),
+            stop: setting.ended.child_token(),
+        });
+        let (end, ended) = oneshot::channel();
+        let own = Arc::clone(&stage);
+        std::thread::spawn(move || {
+            let _ = end.send(on_threads(kind, own));
+        });
+        Self { stage, ended }
+    }
+
+    /// Waits until it has what it needs and takes what it can get.
+    ///
+    /// # Errors
+    /// [`NotRun`] says why it will not.
+    pub(super) async fn begun(&mut self, within: Duration) -> Result<(), NotRun> {
+        let stage = Arc::clone(&self.stage);
+        let not_run = tokio::select! {
+            biased;
+            () = stage.begun.cancelled() => return Ok(()),
+            ended = &mut self.ended => match ended {
+                Ok(Err(not_run)) => not_run,
+                Ok(Ok(())) | Err(_) => NotRun("it ended before it began".to_owned()),
+            },
+            () = tokio::time::sleep(within) => {
+                NotRun(format!("not prepared within {} s", within.as_secs()))
+            }
+        };
+        stage.stop.cancel();
+        Err(not_run)
+    }
+
+    pub(super) fn tally(&self) -> Tally {
+        let read = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let stage = &self.stage;
+        Tally {
+            operations: read(&stage.operations),
+            refusals: read(&stage.refusals),
+            broken: read(&stage.broken),
+        }
+    }
+
+    /// Stops it and waits until it has deleted what it made. Returns what it has to say.
+    pub(super) async fn end(self, within: Duration) -> Vec<String> {
+        let Self { stage, ended } = self;
+        stage.stop.cancel();
+        match tokio::time::timeout(within, ended).await {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(NotRun(why)))) => stage.note(format_args!("ended early: {why}")),
+            Ok(Err(_)) => stage.note("ended early"),
+            Err(_) => stage.note(format_args!("did not end within {} s", within.as_secs())),
+        }
+        std::mem::take(&mut stage.notes.lock())
+    }
+}
+
+fn on_threads(kind: HogKind, stage: Arc<Stage>) -> Result<(), NotRun> {
+    let yield_cores = || {
+        // On Linux it is this thread's. With the usual one the figures say less of the servers.
+        let _ = rustix::process::setpriority_process(None, NICE);
+    };
+    yield_cores();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .thread_name("hog")
+        .on_thread_start(yield_cores)
+        .enable_all()
+        .build()?;
+    let ended = runtime.block_on(run(kind, stage));
+    runtime.shutdown_timeout(THREADS_END_WITHIN);
+    ended
+}
+
+async fn run(kind: HogKind, stage: Arc<Stage>) -> Result<(), NotRun> {
+    match kind {
+        HogKind::Usage => frames::usage(stage).await,
+        HogKind::ListAttributes => frames::list_attributes(stage).await,
+        HogKind::List => list::run(stage).await,
+        HogKind::StatFrames => frames::stat(stage).await,
+        HogKind::CreateFrames => frames::create(stage).await,
+        HogKind::Fsck => frames::fsck(stage).await,
+        HogKind::Delete => delete::run(stage).await,
+        HogKind::Deaf => deaf::run(stage).await,
+        HogKind::Leases => leases::run(stage).await,
+        HogKind::Followers => followers::run(stage).await,
+        HogKind::Connections => connections::run(stage).await,
+    }
+}

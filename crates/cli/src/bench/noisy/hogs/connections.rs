@@ -1,0 +1,50 @@
+//! Connections to the namenode that send nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::process::{Resource, getrlimit};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::{NotRun, Stage};
+
+/// Connections, if this process may have as many.
+const CONNECTIONS: u64 = 10_000;
+
+/// Connections that are made at once.
+const DIALLED: usize = 256;
+
+/// Open files that the process needs for everything else.
+const OTHER_FILES: u64 = 256;
+
+pub(super) async fn run(stage: Arc<Stage>) -> Result<(), NotRun> {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let wanted = CONNECTIONS.min(limit.saturating_sub(OTHER_FILES));
+    let (dialled, made) = (Arc::new(Semaphore::new(DIALLED)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = JoinSet::new();
+    for _ in 0..wanted {
+        let (stage, dialled, made) = (Arc::clone(&stage), Arc::clone(&dialled), Arc::clone(&made));
+        tasks.spawn(async move {
+            let permit = dialled.acquire().await;
+            let Ok(mut stream) = TcpStream::connect(&stage.setting.namenode).await else {
+                stage.refused(1);
+                return;
+            };
+            drop(permit);
+            made.fetch_add(1, Ordering::Relaxed);
+            stage.done(1);
+            // Until the namenode closes it, with or without an answer.
+            while stream.read(&mut [0; 64]).await.is_ok_and(|read| read > 0) {}
+            stage.broke();
+        });
+    }
+    stage.begun.cancel();
+    // Those that were closed are not replaced: their ports are not free again for a minute.
+    stage.until_stopped(tasks).await;
+    let made = made.load(Ordering::Relaxed);
+    stage.note(format_args!("{made} of {wanted} connections made; ulimit -n is {limit}"));
+    Ok(())
+}
