@@ -2,8 +2,9 @@
 
 mod cluster;
 
-use cluster::Cluster;
+use cluster::{Cluster, Shape, run, sanderling};
 use serde_json::Value;
+use tempfile::TempDir;
 
 fn keys(value: &Value) -> Vec<&str> {
     let mut keys: Vec<&str> =
@@ -101,4 +102,33 @@ fn every_hog_runs_or_says_why_not_and_leaves_nothing_behind() {
     }
     let usage = cluster.json(&["fs", "du", "/"]);
     assert_eq!(usage["subtrees"][0]["files"], 0, "{usage}");
+}
+
+#[test]
+fn hogs_may_be_another_tenant_with_a_subtree_of_its_own() {
+    let place = TempDir::new().expect("a directory for the test");
+    let file = |name: &str| place.path().join(name).to_str().expect("plain").to_owned();
+    let secret = file("secret");
+    let made = run(sanderling().args(["token", "secret", "--out", &secret]));
+    assert_eq!(made.code, 0, "{made}");
+    let flags = ["--secret-file", Box::leak(secret.clone().into_boxed_str())];
+    let namenode = flags.iter().map(|flag| (*flag).to_owned()).collect();
+    let datanode = flags.to_vec();
+    let cluster = Cluster::start(Shape { datanodes: 1, namenode, datanode, ..Shape::default() });
+    for (subtree, out) in [("/polite", file("polite")), ("/noisy", file("noisy"))] {
+        let words = ["token", "new", "--secret-file", &secret, "--subtree", subtree, "--out", &out];
+        let made = run(sanderling().args(words));
+        assert_eq!(made.code, 0, "{made}");
+    }
+    let tokens = ["--token-file", &file("polite"), "--hog-token-file", &file("noisy")];
+    let places = ["--path", "/polite", "--hog-path", "/noisy", "--entries", "200"];
+    let words = ["--seconds", "1", "--hog", "fsck,usage,deaf"];
+    let report = report(&cluster, &[&tokens[..], &places, &words].concat());
+    assert_eq!(report["is_other_tenant"], true);
+    let hogs = report["hogs"].as_array().expect("a list");
+    assert!(hogs.iter().all(|beside| beside["skipped"] == Value::Null), "{report}");
+    // Only an operator may have the catalog checked.
+    assert_eq!(hogs[0]["hog_operations"], 0, "{report}");
+    assert!(hogs[0]["hog_refusals"].as_u64() > Some(0), "{report}");
+    assert!(hogs[2]["hog_operations"].as_u64() > Some(0), "{report}");
 }

@@ -99,9 +99,8 @@ async fn phase(setting: &Arc<Setting>, tenant: &Tenant, kind: HogKind, alone: &S
     if let Err(NotRun(why)) = hog.begun(PREPARED_WITHIN).await {
         return Beside::skipped(kind, why);
     }
-    let before = hog.tally();
     let sample = tenant.measure(setting.seconds).await;
-    let done = hog.tally() - before;
+    let done = hog.tally();
     let notes = hog.end(PREPARED_WITHIN).await;
     Beside::new(kind, &sample, alone, done, notes)
 }

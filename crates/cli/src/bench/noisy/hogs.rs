@@ -9,7 +9,6 @@ mod leases;
 mod list;
 
 use std::fmt;
-use std::ops::Sub;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -62,7 +61,7 @@ impl From<std::io::Error> for NotRun {
     }
 }
 
-/// What a hog did so far.
+/// What a hog did since it began; what it prepared is not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     /// Operations that were done.
@@ -71,18 +70,6 @@ pub(super) struct Tally {
     pub(super) refusals: u64,
     /// Connections that the servers closed, or that timed out.
     pub(super) broken: u64,
-}
-
-impl Sub for Tally {
-    type Output = Self;
-
-    fn sub(self, before: Self) -> Self {
-        Self {
-            operations: self.operations - before.operations,
-            refusals: self.refusals - before.refusals,
-            broken: self.broken - before.broken,
-        }
-    }
 }
 
 /// What a hog and whoever watches it share.
