@@ -8,12 +8,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
+use hyper::{HeaderMap, Uri};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::mend::Verified;
 use crate::{promises, signing};
 
 /// The pair that everybody on this machine knows: with no other, loopback alone is listened on.
@@ -180,6 +182,34 @@ impl Keys {
     }
 }
 
+impl Keys {
+    /// Returns what the sender of a request may do, whose signature is right.
+    ///
+    /// # Errors
+    /// `AccessDenied`; those of how it is signed, and of what it asks to be promised.
+    pub(crate) fn grant(
+        &self,
+        access_key: Option<&str>,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> S3Result<Arc<Grant>> {
+        let grant = self.grant_of(access_key)?;
+        signing::check(uri, headers)?;
+        promises::check(uri, headers)?;
+        Ok(grant)
+    }
+
+    fn grant_of(&self, access_key: Option<&str>) -> S3Result<Arc<Grant>> {
+        match access_key.and_then(|it| self.0.get(it)) {
+            Some((_, grant)) => Ok(Arc::clone(grant)),
+            None => {
+                let message = "the request is not signed: give your client an access key";
+                Err(S3Error::with_message(S3ErrorCode::AccessDenied, message))
+            }
+        }
+    }
+}
+
 #[async_trait::async_trait]
 impl S3Auth for Keys {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
@@ -193,14 +223,14 @@ impl S3Auth for Keys {
 #[async_trait::async_trait]
 impl S3Access for Keys {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let grant = context.credentials().and_then(|it| self.0.get(&it.access_key));
-        let Some((_, grant)) = grant else {
-            let message = "the request is not signed: give your client an access key";
-            return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
+        let grant = match context.extensions_mut().get::<Verified>().cloned() {
+            // Who sent it, and how, was looked at before it was mended.
+            Some(Verified(access_key)) => self.grant_of(Some(&access_key))?,
+            None => {
+                let access_key = context.credentials().map(|it| it.access_key.as_str());
+                self.grant(access_key, context.uri(), context.headers())?
+            }
         };
-        signing::check(context.uri(), context.headers())?;
-        promises::check(context.uri(), context.headers())?;
-        let grant = Arc::clone(grant);
         let name = context.s3_op().name();
         let is_write = !["Get", "Head", "List"].iter().any(|verb| name.starts_with(verb));
         let path = context.s3_path();

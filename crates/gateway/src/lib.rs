@@ -4,6 +4,7 @@
 //! and the datanodes. It keeps nothing: what was acknowledged is in the cluster, and any number of
 //! gateways serve the same buckets.
 
+mod answer;
 mod bucket;
 mod conditions;
 mod copy;
@@ -17,13 +18,16 @@ mod keys;
 mod listing;
 mod lists;
 mod md5;
+mod mend;
 mod metrics;
 mod name;
 mod object;
 mod options;
 mod patience;
 mod percent;
+mod place;
 mod promises;
+mod ranges;
 mod refused;
 mod remove;
 mod server;
@@ -34,6 +38,7 @@ mod token;
 mod upload;
 mod uploads;
 mod writing;
+mod xml;
 
 pub use keys::{Keys, KeysError, LOCAL_ACCESS_KEY, LOCAL_SECRET_KEY, Rights};
 pub use options::GatewayOptions;

@@ -10,25 +10,25 @@ use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, header};
 use s3s::config::{S3Config, StaticConfigProvider};
-use s3s::host::{S3Host, VirtualHost};
 use s3s::service::{S3Service, S3ServiceBuilder};
-use s3s::validation::NameValidation;
-use s3s::{HttpError, S3Error, S3ErrorCode, S3Result};
+use s3s::{HttpError, S3Error, S3ErrorCode};
 use sanderling_client::{Client, ClientError};
 use sanderling_protocol::ClusterId;
-use sanderling_protocol::limits::NAME_BYTES_MAX;
 use sanderling_transport::{HttpOptions, ListenError, Security, listen, serve_http};
 use thiserror::Error;
 use tokio::net::{TcpListener, lookup_host};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::answer::{Ids, finish};
 use crate::door::{Door, REGION};
 use crate::keys::Keys;
 use crate::md5::Threads;
+use crate::mend::{Mending, XML_BYTES_MAX};
 use crate::metrics::Metrics;
 use crate::options::GatewayOptions;
 use crate::patience::{Patient, Rest};
+use crate::place::{AnyName, Domains};
 use crate::writing::Writing;
 
 /// Longest time between a request's head and its answer's: a body of terabytes, or a copy. That
@@ -37,9 +37,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long answers that are under way at the end may still take.
 const END_WITHIN: Duration = Duration::from_secs(5);
-
-/// Longest XML body in bytes: ten thousand parts, with checksums.
-const XML_BYTES_MAX: usize = 8 << 20;
 
 /// Why a gateway does not start.
 #[derive(Debug, Error)]
@@ -77,34 +74,6 @@ pub struct GatewayServer {
     cluster: ClusterId,
     shutdown: CancellationToken,
     served: JoinSet<()>,
-}
-
-/// Takes the bucket's name off the front of a known host name.
-#[derive(Debug)]
-struct Domains(Vec<String>);
-
-impl S3Host for Domains {
-    fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
-        let name = match host.rsplit_once(':') {
-            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-            _ => host,
-        };
-        let bucket = self.0.iter().find_map(|domain| name.strip_suffix(domain)?.strip_suffix('.'));
-        Ok(match bucket {
-            Some(bucket) => VirtualHost::new(host).with_bucket(bucket),
-            None => VirtualHost::new(host),
-        })
-    }
-}
-
-/// What other doors may have called a directory is a bucket too.
-#[derive(Debug)]
-struct AnyName;
-
-impl NameValidation for AnyName {
-    fn validate_bucket_name(&self, name: &str) -> bool {
-        !name.is_empty() && name.len() <= NAME_BYTES_MAX && !matches!(name, "." | "..")
-    }
 }
 
 impl GatewayServer {
@@ -212,64 +181,87 @@ async fn serve(
     options: GatewayOptions,
     shutdown: CancellationToken,
 ) {
-    let metrics = Arc::clone(&door.metrics);
-    let keys = options.keys.clone().unwrap_or_else(Keys::local);
-    let mut builder = S3ServiceBuilder::new(door);
-    builder.set_auth(keys.clone());
-    builder.set_access(keys);
-    builder.set_validation(AnyName);
-    builder.set_config(s3_config());
-    if !options.domains.is_empty() {
-        builder.set_host(Domains(options.domains.clone()));
-    }
-    let s3 = builder.build();
-    let silence_max = options.silence_max;
+    let front = Arc::new(Front {
+        metrics: Arc::clone(&door.metrics),
+        s3: s3_service(door, &options),
+        ids: Ids::default(),
+        silence_max: options.silence_max,
+    });
     let service = service_fn(move |request: Request<Incoming>| {
-        let (s3, metrics) = (s3.clone(), Arc::clone(&metrics));
-        async move { answer(&s3, &metrics, request, silence_max).await }
+        let front = Arc::clone(&front);
+        async move { front.answer(request).await }
     });
     serve_http(listener, service, http_options(&options), shutdown).await;
 }
 
-async fn answer(
-    s3: &S3Service,
-    metrics: &Arc<Metrics>,
-    request: Request<Incoming>,
-    silence_max: Duration,
-) -> Result<Response<s3s::Body>, HttpError> {
-    let _in_flight = metrics.begin();
-    let (began, method) = (Instant::now(), request.method().clone());
-    let (rest, metrics_of_body) = (Rest::default(), Arc::clone(metrics));
-    let is_expecting = request.headers().contains_key(header::EXPECT);
-    // Nobody is told to go on with nothing.
-    let is_untold = is_expecting && request.body().is_end_stream();
-    let request = request.map(|body| {
-        s3s::Body::http_body(Patient::new(body, silence_max, rest.clone(), metrics_of_body))
-    });
-    let mut answer = if is_form(request.headers()) {
-        // s3s would gather all of it in memory before it asks who sends it.
-        let message = "forms of browsers are not taken";
-        S3Error::with_message(S3ErrorCode::NotImplemented, message)
-            .to_http_response()
-            .map_err(|error| HttpError::new(Box::new(error)))?
-    } else {
-        s3.call(request).await?
+/// Makes the service that checks requests, before the one that reads those which are mended.
+fn s3_service(door: Door, options: &GatewayOptions) -> S3Service {
+    let keys = options.keys.clone().unwrap_or_else(Keys::local);
+    let domains = Domains(options.domains.clone());
+    let builder = || {
+        let mut builder = S3ServiceBuilder::new(door.clone());
+        builder.set_auth(keys.clone());
+        builder.set_access(keys.clone());
+        builder.set_validation(AnyName);
+        builder.set_config(s3_config());
+        if !domains.0.is_empty() {
+            builder.set_host(domains.clone());
+        }
+        builder
     };
-    metrics.answered(&method, answer.status().as_u16());
-    let (status, took) = (answer.status().as_u16(), began.elapsed());
-    tracing::debug!(%method, status, ?took, "answered");
-    // Who waits to be told to go on has not sent its body, and need not any more.
-    let is_left = if is_expecting { rest.is_some() } else { !rest.drain().await };
-    let headers = answer.headers_mut();
-    // The aws CLI 1 takes the next answer of a connection apart wrongly when it was told the last
-    // time without being told to go on: it keeps the status line (botocore, `awsrequest.py`,
-    // `_handle_expect_response`).
-    if is_left || is_untold {
-        headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+    let mut checks = builder();
+    let reads = builder().build();
+    checks.set_route(Mending { reads, keys: keys.clone(), domains: domains.clone() });
+    checks.build()
+}
+
+/// What all answers go through.
+struct Front {
+    s3: S3Service,
+    metrics: Arc<Metrics>,
+    ids: Ids,
+    silence_max: Duration,
+}
+
+impl Front {
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<s3s::Body>, HttpError> {
+        let _in_flight = self.metrics.begin();
+        let (began, method, id) = (Instant::now(), request.method().clone(), self.ids.draw());
+        let resource = request.uri().path().to_owned();
+        let (rest, metrics_of_body) = (Rest::default(), Arc::clone(&self.metrics));
+        let is_expecting = request.headers().contains_key(header::EXPECT);
+        // Nobody is told to go on with nothing.
+        let is_untold = is_expecting && request.body().is_end_stream();
+        let request = request.map(|body| {
+            let patient = Patient::new(body, self.silence_max, rest.clone(), metrics_of_body);
+            s3s::Body::http_body(patient)
+        });
+        let answer = if is_form(request.headers()) {
+            // s3s would gather all of it in memory before it asks who sends it.
+            let message = "forms of browsers are not taken";
+            S3Error::with_message(S3ErrorCode::NotImplemented, message)
+                .to_http_response()
+                .map_err(|error| HttpError::new(Box::new(error)))?
+        } else {
+            self.s3.call(request).await?
+        };
+        let mut answer = finish(answer, &id, &resource);
+        self.metrics.answered(&method, answer.status().as_u16());
+        let (status, took) = (answer.status().as_u16(), began.elapsed());
+        tracing::debug!(request_id = id, %method, status, ?took, "answered");
+        // Who waits to be told to go on has not sent its body, and need not any more.
+        let is_left = if is_expecting { rest.is_some() } else { !rest.drain().await };
+        let headers = answer.headers_mut();
+        // The aws CLI 1 takes the next answer of a connection apart wrongly when it was told the
+        // last time without being told to go on: it keeps the status line (botocore,
+        // `awsrequest.py`, `_handle_expect_response`).
+        if is_left || is_untold {
+            headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+        }
+        headers.insert("x-amz-bucket-region", header::HeaderValue::from_static(REGION));
+        headers.insert(header::SERVER, header::HeaderValue::from_static("Sanderling"));
+        Ok(answer)
     }
-    headers.insert("x-amz-bucket-region", header::HeaderValue::from_static(REGION));
-    headers.insert(header::SERVER, header::HeaderValue::from_static("Sanderling"));
-    Ok(answer)
 }
 
 fn is_form(headers: &HeaderMap) -> bool {
@@ -323,23 +315,4 @@ fn look_at(
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bucket_may_stand_before_a_known_domain() {
-        let domains = Domains(vec!["s3.local".to_owned()]);
-        let bucket = |host| {
-            let parsed = domains.parse_host_header(host).unwrap();
-            parsed.bucket().map(str::to_owned)
-        };
-        assert_eq!(bucket("data.s3.local:7670").as_deref(), Some("data"));
-        assert_eq!(bucket("a.b.s3.local").as_deref(), Some("a.b"));
-        for host in ["s3.local", "localhost:7670", "xs3.local", "127.0.0.1"] {
-            assert_eq!(bucket(host), None, "{host}");
-        }
-    }
 }

@@ -43,8 +43,8 @@ pub(crate) fn body(blob: Option<StreamingBlob>) -> impl Stream<Item = S3Result<B
     Box::pin(blob.map(|piece| piece.map_err(|error| body_error(&error.to_string()))))
 }
 
-/// The errors' types are private to s3s.
-fn body_error(said: &str) -> S3Error {
+/// Returns the error of a body. The errors' types are private to s3s.
+pub(crate) fn body_error(said: &str) -> S3Error {
     if said.contains("Sha256Mismatch") {
         let message = "the bytes do not have the SHA-256 that came with them";
         custom("XAmzContentSHA256Mismatch", message)

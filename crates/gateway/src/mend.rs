@@ -1,0 +1,241 @@
+//! Requests that s3s does not read as S3 does. One service checks who sent them, over what came;
+//! then they are mended, and a second service, which takes the first one's word, reads them.
+
+use std::time::Duration;
+
+use ::md5::{Digest, Md5};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use hyper::http::Extensions;
+use hyper::http::uri::PathAndQuery;
+use hyper::{HeaderMap, Method, Request, Uri, header};
+use s3s::route::S3Route;
+use s3s::service::S3Service;
+use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+
+use crate::keys::Keys;
+use crate::percent::decode;
+use crate::place::Domains;
+use crate::store::body_error;
+use crate::{ranges, xml};
+
+/// Longest XML body in bytes: ten thousand parts, with checksums.
+pub(crate) const XML_BYTES_MAX: usize = 8 << 20;
+
+/// Most bytes of a longer one that are taken and thrown away, and how long that may take: a client
+/// that still writes when the connection ends does not see why.
+const LEFT_BYTES_MAX: usize = 64 << 20;
+const LEFT_WITHIN: Duration = Duration::from_secs(2);
+
+/// What of an object is written as XML.
+const SUBRESOURCES: [&str; 5] = ["acl", "legal-hold", "retention", "tagging", "torrent"];
+
+/// What says in a URL that it is signed.
+const SIGNING: [&str; 7] = [
+    "X-Amz-Algorithm",
+    "X-Amz-Credential",
+    "X-Amz-Date",
+    "X-Amz-Expires",
+    "X-Amz-Security-Token",
+    "X-Amz-Signature",
+    "X-Amz-SignedHeaders",
+];
+
+/// The access key of a request whose signature the first service has checked. No peer can set it.
+#[derive(Debug, Clone)]
+pub(crate) struct Verified(pub(crate) String);
+
+/// Mends requests and lets `reads` answer them.
+pub(crate) struct Mending {
+    pub(crate) reads: S3Service,
+    pub(crate) keys: Keys,
+    pub(crate) domains: Domains,
+}
+
+#[async_trait::async_trait]
+impl S3Route for Mending {
+    fn is_match(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+        _extensions: &mut Extensions,
+    ) -> bool {
+        has_other_range(method, headers) || self.has_xml(method, uri, headers)
+    }
+
+    async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
+        let access_key = request.credentials.as_ref().map(|it| it.access_key.as_str());
+        self.keys.grant(access_key, &request.uri, &request.headers).map(|_| ())
+    }
+
+    async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
+        let has_xml = self.has_xml(&request.method, &request.uri, &request.headers);
+        let access_key = request.credentials.map(|it| it.access_key).unwrap_or_default();
+        let mut body = request.input;
+        let mut headers = request.headers;
+        if has_xml {
+            let text = gathered(body).await?;
+            check_md5(&headers, &text)?;
+            let text = mended(text)?;
+            headers.insert(header::CONTENT_LENGTH, text.len().into());
+            headers.remove(header::TRANSFER_ENCODING);
+            body = Body::from(text);
+        }
+        mend_range(&request.method, &mut headers);
+        for name in ["authorization", "x-amz-content-sha256", "x-amz-decoded-content-length"] {
+            headers.remove(name);
+        }
+        let mut mended = Request::new(body);
+        *mended.method_mut() = request.method;
+        *mended.uri_mut() = unsigned(&request.uri);
+        *mended.headers_mut() = headers;
+        *mended.extensions_mut() = request.extensions;
+        mended.extensions_mut().insert(Verified(access_key));
+        let answer = self
+            .reads
+            .call(mended)
+            .await
+            .map_err(|error| S3Error::with_source(S3ErrorCode::InternalError, error.into()))?;
+        let (head, body) = answer.into_parts();
+        let mut answer = S3Response::with_status(body, head.status);
+        (answer.headers, answer.extensions) = (head.headers, head.extensions);
+        Ok(answer)
+    }
+}
+
+impl Mending {
+    fn has_xml(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+        match *method {
+            Method::POST => true,
+            Method::PUT => {
+                let is_object = self.domains.place(uri, headers).is_some_and(|it| it.has_key);
+                !is_object || names_of(uri).any(|name| SUBRESOURCES.contains(&name.as_str()))
+            }
+            _ => false,
+        }
+    }
+}
+
+fn names_of(uri: &Uri) -> impl Iterator<Item = String> {
+    let fields = uri.query().unwrap_or_default().split('&');
+    fields.filter_map(|field| decode(field.split('=').next().unwrap_or_default()))
+}
+
+/// Returns a URI without what says that it is signed.
+fn unsigned(uri: &Uri) -> Uri {
+    let fields = uri.query().unwrap_or_default().split('&').filter(|field| {
+        let name = decode(field.split('=').next().unwrap_or_default()).unwrap_or_default();
+        !field.is_empty() && !SIGNING.contains(&name.as_str())
+    });
+    let fields: Vec<&str> = fields.collect();
+    let path = match fields.as_slice() {
+        [] => uri.path().to_owned(),
+        fields => format!("{}?{}", uri.path(), fields.join("&")),
+    };
+    let mut parts = uri.clone().into_parts();
+    let cut: Option<PathAndQuery> = path.parse().ok();
+    parts.path_and_query = cut.or(parts.path_and_query);
+    Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
+}
+
+/// Returns the text of the header `Range`, if there is one and it is not read alike by s3s.
+fn other_range(headers: &HeaderMap) -> Option<&str> {
+    let text = headers.get(header::RANGE)?.to_str().unwrap_or_default();
+    (s3s::dto::Range::parse(text).ok() != ranges::heard(text) || ranges::heard(text).is_none())
+        .then_some(text)
+}
+
+fn has_other_range(method: &Method, headers: &HeaderMap) -> bool {
+    matches!(*method, Method::GET | Method::HEAD) && other_range(headers).is_some()
+}
+
+/// Writes a range as s3s reads it, and takes away what is none.
+fn mend_range(method: &Method, headers: &mut HeaderMap) {
+    if !has_other_range(method, headers) {
+        return;
+    }
+    let range = other_range(headers).and_then(ranges::heard);
+    match range.and_then(|range| range.to_header_string().parse().ok()) {
+        Some(text) => drop(headers.insert(header::RANGE, text)),
+        None => drop(headers.remove(header::RANGE)),
+    }
+}
+
+/// Takes all of a body that is XML.
+async fn gathered(mut body: Body) -> S3Result<Bytes> {
+    let mut all = Vec::new();
+    while let Some(piece) = body.next().await {
+        let piece = piece.map_err(|error| body_error(&error.to_string()))?;
+        if all.len() + piece.len() > XML_BYTES_MAX {
+            drop(all);
+            let leave = leave(body);
+            let _is_out_of_time = tokio::time::timeout(LEFT_WITHIN, leave).await;
+            return Err(too_long());
+        }
+        all.extend_from_slice(&piece);
+    }
+    Ok(all.into())
+}
+
+async fn leave(mut body: Body) {
+    let mut left = LEFT_BYTES_MAX;
+    while let Some(Ok(piece)) = body.next().await {
+        match left.checked_sub(piece.len()) {
+            Some(rest) => left = rest,
+            None => return,
+        }
+    }
+}
+
+fn too_long() -> S3Error {
+    let message = format!("the body of such a request has at most {XML_BYTES_MAX} bytes");
+    S3Error::with_message(S3ErrorCode::MaxMessageLengthExceeded, message)
+}
+
+fn check_md5(headers: &HeaderMap, text: &[u8]) -> S3Result<()> {
+    let Some(said) = headers.get("content-md5") else { return Ok(()) };
+    match base64_simd::STANDARD.decode_to_vec(said.as_bytes().trim_ascii()) {
+        Ok(said) if said.as_slice() == Md5::digest(text).as_slice() => Ok(()),
+        Ok(said) if said.len() == 16 => Err(S3ErrorCode::BadDigest.into()),
+        _ => Err(S3ErrorCode::InvalidDigest.into()),
+    }
+}
+
+fn mended(text: Bytes) -> S3Result<Bytes> {
+    match xml::mended(&text) {
+        std::borrow::Cow::Borrowed(_) => Ok(text),
+        std::borrow::Cow::Owned(text) if text.len() > XML_BYTES_MAX => Err(too_long()),
+        std::borrow::Cow::Owned(text) => Ok(text.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_says_that_a_url_is_signed_is_taken_away() {
+        let of = |text: &str| unsigned(&text.parse().unwrap()).to_string();
+        assert_eq!(of("/b/k"), "/b/k");
+        assert_eq!(of("/b/k?tagging"), "/b/k?tagging");
+        assert_eq!(of("/b/k?X-Amz-Signature=a&tagging=&X%2DAmz-Date=b"), "/b/k?tagging=");
+        assert_eq!(of("/b/k?X-Amz-Signature=a"), "/b/k");
+        assert_eq!(of("/b/k?prefix=X-Amz-Signature"), "/b/k?prefix=X-Amz-Signature");
+    }
+
+    #[test]
+    fn range_is_written_as_it_is_read() {
+        let mend = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::RANGE, text.parse().unwrap());
+            mend_range(&Method::GET, &mut headers);
+            headers.get(header::RANGE).map(|it| it.to_str().unwrap().to_owned())
+        };
+        assert_eq!(mend("bytes=1-2").as_deref(), Some("bytes=1-2"));
+        assert_eq!(mend("Bytes= 1-2").as_deref(), Some("bytes=1-2"));
+        assert_eq!(mend("bytes=0-1,3-4"), None);
+        let far = "bytes=1-99999999999999999999";
+        assert_eq!(mend(far).as_deref(), Some("bytes=1-9223372036854775807"));
+    }
+}
