@@ -119,6 +119,7 @@ impl Door {
             }
             let (name, text) = facts::tag_attribute(&tag, stat.bytes);
             attributes.set(name, text);
+            facts::keep_of_bytes(&mut attributes, &stat.attributes);
             let set = self.client.set_attributes(&path, Some(stat.object), attributes).await;
             let stat = set.map_err(|error| refused(&error, Missing::Key))?;
             return Ok(copied(stat, tag));

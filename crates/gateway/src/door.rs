@@ -82,6 +82,7 @@ operations! {
     put_object(PutObjectInput) -> PutObjectOutput => put,
     get_object(GetObjectInput) -> GetObjectOutput => get,
     head_object(HeadObjectInput) -> HeadObjectOutput => head,
+    get_object_attributes(GetObjectAttributesInput) -> GetObjectAttributesOutput => attributes,
     copy_object(CopyObjectInput) -> CopyObjectOutput => copy,
     delete_object(DeleteObjectInput) -> DeleteObjectOutput => remove,
     delete_objects(DeleteObjectsInput) -> DeleteObjectsOutput => remove_many,

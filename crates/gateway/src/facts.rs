@@ -5,6 +5,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use sanderling_protocol::message::{Attributes, Entry, ObjectStat};
 
 use crate::etag;
+use crate::parts::PARTS;
 
 /// Its text is the tag, a space, and the bytes that it is the tag of: another door may append.
 const ETAG: &str = "etag";
@@ -170,6 +171,13 @@ pub(crate) fn set_upload(attributes: &mut Attributes, upload: &str) {
 /// Returns the upload that made an object.
 pub(crate) fn upload_of(attributes: &Attributes) -> Option<&str> {
     attributes.get(UPLOAD)
+}
+
+/// Keeps what is said of an object's bytes when they stay and the rest is said anew.
+pub(crate) fn keep_of_bytes(attributes: &mut Attributes, of: &Attributes) {
+    for (name, text) in of.iter().filter(|(name, _)| *name == PARTS || name.starts_with(CHECKSUM)) {
+        attributes.set(name, text);
+    }
 }
 
 /// Sets a checksum that the client gave and the bytes have.

@@ -23,6 +23,7 @@ mod metrics;
 mod name;
 mod object;
 mod options;
+mod parts;
 mod patience;
 mod percent;
 mod place;

@@ -3,6 +3,7 @@
 use std::ops::Range as Bytes;
 use std::sync::Arc;
 
+use hyper::HeaderMap;
 use s3s::dto::{
     Checksum, ETagCondition, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
     PutObjectInput, PutObjectOutput, Range,
@@ -20,7 +21,7 @@ use crate::get::Blocks;
 use crate::name::path_of;
 use crate::refused::{Missing, refused};
 use crate::store::{Target, body};
-use crate::tagging;
+use crate::{parts, ranges, tagging};
 
 /// What objects are of which nobody said anything: as of S3.
 const CONTENT_TYPE: &str = "binary/octet-stream";
@@ -205,7 +206,8 @@ impl Door {
             };
             let stat = reader.stat();
             conditions.check(&facts::tag_of(&stat), &whole_second(stat.modified_at))?;
-            let range = range_of(input.range, input.part_number, stat.bytes)?;
+            let asked = Asked::of(input.range, input.part_number, &request.headers)?;
+            let range = asked.range(&stat)?;
             let bytes = range.clone().unwrap_or(0..stat.bytes);
             match Blocks::open(reader, bytes, Arc::clone(&self.metrics)).await {
                 Ok(blocks) => break (Facts::of(stat, range.is_none()), range, blocks),
@@ -215,6 +217,7 @@ impl Door {
             }
         };
         let (whole, tag_count) = (facts.stat.bytes, facts.tags);
+        let parts_count = input.part_number.and_then(|_| parts::count(&facts.stat));
         let length = range.as_ref().map_or(whole, |range| range.end - range.start);
         let content_range =
             range.map(|range| format!("bytes {}-{}/{whole}", range.start, range.end - 1));
@@ -223,6 +226,7 @@ impl Door {
             body: Some(blocks.into_blob()),
             content_length: i64::try_from(length).ok(),
             content_range,
+            parts_count,
             tag_count,
             ..GetObjectOutput::default()
         );
@@ -244,17 +248,23 @@ impl Door {
         let stat = self.object(&bucket, &path).await?;
         let conditions = conditions_of!(input);
         conditions.check(&facts::tag_of(&stat), &whole_second(stat.modified_at))?;
-        let range = range_of(input.range, input.part_number, stat.bytes)?;
-        let whole = stat.bytes;
+        let range = Asked::of(input.range, input.part_number, &request.headers)?.range(&stat)?;
+        let (whole, facts) = (stat.bytes, Facts::of(stat, range.is_none()));
+        let parts_count = input.part_number.and_then(|_| parts::count(&facts.stat));
+        let tags = facts.tags;
         let length = range.as_ref().map_or(whole, |range| range.end - range.start);
         let content_range =
             range.as_ref().map(|range| format!("bytes {}-{}/{whole}", range.start, range.end - 1));
-        let output = describe!(HeadObjectOutput, Facts::of(stat, range.is_none()),
+        let output = describe!(HeadObjectOutput, facts,
             content_length: i64::try_from(length).ok(),
             content_range,
+            parts_count,
             ..HeadObjectOutput::default()
         );
         let mut response = S3Response::new(output);
+        if let Some(tags) = tags {
+            response.headers.insert("x-amz-tagging-count", tags.into());
+        }
         if range.is_some() {
             response.status = Some(hyper::StatusCode::PARTIAL_CONTENT);
         }
@@ -268,31 +278,49 @@ pub(crate) fn replacing(attributes: Attributes, condition: Option<Condition>) ->
     PutOptions { mode, parents, attributes, condition, ..PutOptions::default() }
 }
 
-/// Returns the bytes that are asked for, if they are not all.
-fn range_of(range: Option<Range>, part: Option<i32>, bytes: u64) -> S3Result<Option<Bytes<u64>>> {
-    // Parts are not remembered: the first is the whole object.
-    if part.is_some_and(|part| part != 1) {
-        return Err(S3ErrorCode::InvalidPart.into());
-    }
-    let Some(range) = range else { return Ok(None) };
-    match range.check(bytes) {
-        Ok(range) => Ok(Some(range)),
-        Err(_) => Err(S3ErrorCode::InvalidRange.into()),
-    }
+/// What is asked for of an object.
+enum Asked<'a> {
+    All,
+    /// A range, of the object that the headers may name.
+    Range(Range, &'a HeaderMap),
+    Part(i32),
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl<'a> Asked<'a> {
+    fn of(range: Option<Range>, part: Option<i32>, headers: &'a HeaderMap) -> S3Result<Self> {
+        match (range, part) {
+            (None, None) => Ok(Self::All),
+            (Some(range), None) => Ok(Self::Range(range, headers)),
+            (None, Some(part)) => parts::check_number(part).map(|()| Self::Part(part)),
+            (Some(_), Some(_)) => {
+                let message = "a request has a range or a partNumber";
+                Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message))
+            }
+        }
+    }
 
-    #[test]
-    fn ranges_are_cut_to_the_object_and_refused_behind_it() {
-        let of = |text: &str, bytes| range_of(Some(Range::parse(text).unwrap()), None, bytes);
-        assert_eq!(of("bytes=2-", 5).unwrap(), Some(2..5));
-        assert_eq!(of("bytes=2-99", 5).unwrap(), Some(2..5));
-        assert_eq!(of("bytes=-99", 5).unwrap(), Some(0..5));
-        assert_eq!(of("bytes=-2", 5).unwrap(), Some(3..5));
-        assert_eq!(of("bytes=5-", 5).unwrap_err().code(), &S3ErrorCode::InvalidRange);
-        assert_eq!(range_of(None, None, 5).unwrap(), None);
+    /// Returns the bytes that are asked for, if they are not all.
+    fn range(&self, stat: &ObjectStat) -> S3Result<Option<Bytes<u64>>> {
+        let range = match *self {
+            Self::All => return Ok(None),
+            Self::Range(_, headers)
+                if !ranges::is_of(
+                    headers,
+                    &facts::tag_of(stat),
+                    &whole_second(stat.modified_at),
+                ) =>
+            {
+                return Ok(None);
+            }
+            Self::Range(range, _) => range.check(stat.bytes).ok(),
+            Self::Part(number) => match parts::range(stat, number)? {
+                None => return Ok(None),
+                range => range,
+            },
+        };
+        match range.filter(|range| !range.is_empty()) {
+            None => Err(ranges::behind(stat.bytes)),
+            range => Ok(range),
+        }
     }
 }

@@ -16,7 +16,6 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use sanderling_client::{ClientError, PutOptions};
-use sanderling_protocol::limits::CONCAT_PARTS_MAX;
 use sanderling_protocol::message::{Attributes, Entry, ObjectKind, ObjectStat};
 use sanderling_protocol::{Millis, Path, Refusal};
 
@@ -28,7 +27,7 @@ use crate::name::UPLOADS;
 use crate::object::replacing;
 use crate::refused::{Missing, refused};
 use crate::store::{Stored, Target, body};
-use crate::{etag, joined, tagging};
+use crate::{etag, joined, parts, tagging};
 
 /// The object that keeps what was said when an upload began.
 pub(crate) const FIRST_WORDS: &str = "upload";
@@ -60,12 +59,8 @@ pub(crate) fn key_of(attributes: &Attributes) -> Option<&str> {
 
 /// Returns the name of a part.
 fn part_name(number: i32) -> S3Result<String> {
-    let most = i32::try_from(CONCAT_PARTS_MAX).unwrap_or(i32::MAX);
-    if (1..=most).contains(&number) {
-        return Ok(format!("{number:05}"));
-    }
-    let message = format!("a part's number is 1 to {most}");
-    Err(S3Error::with_message(S3ErrorCode::InvalidArgument, message))
+    parts::check_number(number)?;
+    Ok(format!("{number:05}"))
 }
 
 /// Draws the id of an upload. The standard library seeds every `RandomState` from the system's
@@ -286,6 +281,9 @@ impl Door {
         let tag = etag::of_parts(&digests.ok_or(S3ErrorCode::InvalidPart)?);
         let (name, text) = facts::tag_attribute(&tag, total);
         options.attributes.set(name, text);
+        let sizes: Vec<(i32, u64)> =
+            chosen.iter().map(|part| (part.name.parse().unwrap_or_default(), part.bytes)).collect();
+        parts::keep(&mut options.attributes, &sizes);
         // What is empty has no blocks to join.
         let full = chosen.iter().filter(|part| part.bytes > 0);
         let parts: Result<Vec<Path>, Refusal> =
