@@ -232,6 +232,7 @@ impl S3Access for Keys {
             }
         };
         let name = context.s3_op().name();
+        promises::check_conditions(name, context.uri(), context.headers())?;
         let is_write = !["Get", "Head", "List"].iter().any(|verb| name.starts_with(verb));
         let path = context.s3_path();
         if let Some(bucket) = path.get_bucket_name() {

@@ -47,6 +47,48 @@ pub(crate) fn check(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     Ok(())
 }
 
+/// Conditions of requests.
+const CONDITIONS: [&str; 8] = [
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "x-amz-if-match-initiated-time",
+    "x-amz-if-match-last-modified-time",
+    "x-amz-if-match-size",
+];
+
+/// Refuses a change with a condition that is not looked at: it would be done although the condition
+/// does not hold. Reads of objects look at all that they can have.
+///
+/// # Errors
+/// `NotImplemented`.
+pub(crate) fn check_conditions(operation: &str, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+    let known: &[&str] = match operation {
+        _ if ["Get", "Head", "List"].iter().any(|verb| operation.starts_with(verb)) => {
+            return Ok(());
+        }
+        "PutObject" | "CompleteMultipartUpload" => &["if-match", "if-none-match"],
+        "DeleteObject" => &["if-match", "x-amz-if-match-last-modified-time", "x-amz-if-match-size"],
+        _ => &[],
+    };
+    let of_headers = headers.keys().map(|name| (name.as_str().to_owned(), known));
+    // Nothing reads them from there.
+    let fields = uri.query().unwrap_or_default().split('&').filter_map(|field| {
+        let name = decode(field.split('=').next().unwrap_or_default())?.to_ascii_lowercase();
+        name.starts_with("x-amz-").then_some((name, &[][..]))
+    });
+    for (name, known) in of_headers.chain(fields) {
+        let name = name.as_str();
+        if CONDITIONS.contains(&name) && !known.contains(&name) {
+            let message = format!("{operation} does not look at {name}");
+            return Err(S3Error::with_message(S3ErrorCode::NotImplemented, message));
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +112,23 @@ mod tests {
         assert_eq!(code("", Some(("x-amz-bucket-object-lock-enabled", "true"))), none);
         assert_eq!(code("", Some(("x-amz-bucket-object-lock-enabled", "false"))), None);
         assert_eq!(code("prefix=x-amz-object-lock-mode", Some(("x-amz-meta-a", "b"))), None);
+    }
+
+    #[test]
+    fn condition_of_a_change_is_looked_at_or_refused() {
+        let is_taken = |operation: &str, target: &str, name: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, "x".parse().unwrap());
+            check_conditions(operation, &target.parse().unwrap(), &headers).is_ok()
+        };
+        assert!(is_taken("GetObject", "/b/k", "if-range"));
+        assert!(is_taken("PutObject", "/b/k", "if-none-match"));
+        assert!(!is_taken("PutObject", "/b/k", "if-unmodified-since"));
+        assert!(is_taken("DeleteObject", "/b/k", "if-match"));
+        assert!(!is_taken("DeleteObject", "/b/k", "if-none-match"));
+        assert!(!is_taken("DeleteBucket", "/b", "if-match"));
+        assert!(!is_taken("DeleteObject", "/b/k?X-Amz-If-Match-Size=1", "host"));
+        assert!(is_taken("CopyObject", "/b/k", "x-amz-copy-source-if-match"));
     }
 
     #[test]

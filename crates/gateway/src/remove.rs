@@ -5,24 +5,27 @@ use std::collections::BTreeSet;
 use futures_util::{StreamExt, stream};
 use s3s::dto::{
     DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
-    Error, ObjectIdentifier,
+    ETagCondition, Error, ObjectIdentifier, Timestamp,
 };
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use sanderling_client::ClientError;
-use sanderling_protocol::message::ObjectKind;
-use sanderling_protocol::{ObjectId, Path, Refusal};
+use sanderling_protocol::message::{ObjectKind, ObjectStat};
+use sanderling_protocol::{Path, Refusal};
 
+use crate::answer::message_of;
 use crate::conditions::is_met;
-use crate::door::{Door, grant_of};
+use crate::door::{Door, grant_of, whole_second};
 use crate::facts;
 use crate::object::check_version;
-use crate::refused::{Missing, refused};
 
 /// Most keys of one request: as of S3.
 const KEYS_MAX: usize = 1000;
 
 /// Keys that are deleted together.
 const TOGETHER_MAX: usize = 16;
+
+/// Times that a key is looked at again which others put while it is deleted.
+const AGAIN_MAX: usize = 8;
 
 impl Door {
     pub(crate) async fn remove(
@@ -32,46 +35,40 @@ impl Door {
         let input = request.input;
         check_version(input.version_id.as_deref())?;
         let (bucket, path) = self.path(&input.bucket, &input.key)?;
-        let mut expected = None;
-        if let Some(wanted) = input.if_match {
-            let stat = self.object(&bucket, &path).await?;
-            if !is_met(&wanted, &facts::tag_of(&stat)) {
-                return Err(S3ErrorCode::PreconditionFailed.into());
-            }
-            expected = Some(stat.object);
-        }
-        match self.remove_key(&bucket, &path, expected).await? {
-            true => self.prune(&bucket, path.parent()).await,
-            // It may be the bucket that is missing.
-            false => self.check_bucket(&bucket).await?,
+        let wanted = Wanted {
+            tag: input.if_match,
+            modified: input.if_match_last_modified_time,
+            bytes: input.if_match_size,
+        };
+        if self.remove_key(&bucket, &path, &wanted).await? {
+            self.prune(&bucket, path.parent()).await;
         }
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
 
-    /// Deletes a key, of a condition only the object that met it.
-    async fn delete(&self, path: &Path, expected: Option<ObjectId>) -> Result<(), ClientError> {
-        match expected {
-            Some(object) => self.client.delete_object(path, object, false).await?,
-            None => self.client.delete(path, false).await?,
-        };
-        Ok(())
-    }
-
-    /// Deletes a key; tells whether it was there.
-    async fn remove_key(
-        &self,
-        bucket: &Path,
-        path: &Path,
-        expected: Option<ObjectId>,
-    ) -> S3Result<bool> {
-        match self.delete(path, expected).await {
-            Ok(_) => Ok(true),
-            // A directory is no key.
-            Err(ClientError::Refused(
-                Refusal::NotFound { .. } | Refusal::NotADirectory { .. } | Refusal::NotEmpty { .. },
-            )) => Ok(false),
-            Err(error) => Err(self.missing_key(bucket, &error).await),
+    /// Deletes a key; tells whether it was there. What is looked at is what is deleted: a directory
+    /// is no key, and stays also when another door has just made it.
+    async fn remove_key(&self, bucket: &Path, path: &Path, wanted: &Wanted) -> S3Result<bool> {
+        for _ in 0..AGAIN_MAX {
+            let stat = match self.object(bucket, path).await {
+                Ok(stat) => stat,
+                Err(error) if error.code() == &S3ErrorCode::NoSuchKey && wanted.is_none() => {
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            };
+            if !wanted.is_met(&stat) {
+                return Err(S3ErrorCode::PreconditionFailed.into());
+            }
+            match self.client.delete_object(path, stat.object, false).await {
+                Ok(_) => return Ok(true),
+                Err(ClientError::Refused(Refusal::NotFound { .. })) => return Ok(false),
+                // Put again meanwhile.
+                Err(ClientError::Refused(Refusal::Changed { .. })) if wanted.is_none() => {}
+                Err(error) => return Err(self.missing_key(bucket, &error).await),
+            }
         }
+        Err(S3ErrorCode::SlowDown.into())
     }
 
     /// Deletes directories from the deepest up to the bucket, as far as they are empty.
@@ -87,7 +84,7 @@ impl Door {
             // what took its name.
             if is_needed
                 || stat.kind != ObjectKind::Directory
-                || self.delete(&directory, Some(stat.object)).await.is_err()
+                || self.client.delete_object(&directory, stat.object, false).await.is_err()
             {
                 return;
             }
@@ -143,22 +140,33 @@ impl Door {
     async fn remove_one(&self, name: &str, object: &ObjectIdentifier) -> S3Result<Option<Path>> {
         check_version(object.version_id.as_deref())?;
         let (bucket, path) = self.path(name, &object.key)?;
-        let mut expected = None;
-        if let Some(wanted) = &object.e_tag {
-            let stat = self.object(&bucket, &path).await?;
-            if facts::tag_of(&stat) != wanted.value() {
-                return Err(S3ErrorCode::PreconditionFailed.into());
-            }
-            expected = Some(stat.object);
-        }
-        let removed = self.delete(&path, expected).await;
-        match removed {
-            Ok(_) => Ok(path.parent()),
-            Err(ClientError::Refused(
-                Refusal::NotFound { .. } | Refusal::NotADirectory { .. } | Refusal::NotEmpty { .. },
-            )) => Ok(None),
-            Err(error) => Err(refused(&error, Missing::Key)),
-        }
+        let wanted = Wanted {
+            tag: object.e_tag.clone().map(ETagCondition::ETag),
+            modified: object.last_modified_time.clone(),
+            bytes: object.size,
+        };
+        let is_removed = self.remove_key(&bucket, &path, &wanted).await?;
+        Ok(if is_removed { path.parent() } else { None })
+    }
+}
+
+/// What an object must be to be deleted.
+#[derive(Debug, Default)]
+struct Wanted {
+    tag: Option<ETagCondition>,
+    modified: Option<Timestamp>,
+    bytes: Option<i64>,
+}
+
+impl Wanted {
+    fn is_none(&self) -> bool {
+        self.tag.is_none() && self.modified.is_none() && self.bytes.is_none()
+    }
+
+    fn is_met(&self, stat: &ObjectStat) -> bool {
+        self.tag.as_ref().is_none_or(|tag| is_met(tag, &facts::tag_of(stat)))
+            && self.modified.as_ref().is_none_or(|it| *it == whole_second(stat.modified_at))
+            && self.bytes.is_none_or(|bytes| u64::try_from(bytes) == Ok(stat.bytes))
     }
 }
 
@@ -166,7 +174,7 @@ fn told(object: ObjectIdentifier, error: &S3Error) -> Error {
     Error {
         code: Some(error.code().as_str().to_owned()),
         key: Some(object.key),
-        message: error.message().map(str::to_owned),
+        message: Some(error.message().unwrap_or(message_of(error.code().as_str())).to_owned()),
         version_id: object.version_id,
     }
 }
