@@ -20,6 +20,17 @@ use crate::token;
 /// Most buckets of one answer, and how many there are unless fewer are asked for: as of S3.
 const BUCKETS_MAX: i32 = 10_000;
 
+/// Begins and ends of names that S3 keeps to itself, beyond what s3s checks.
+const BEGINS: [&str; 3] = ["xn--", "sthree-", "amzn-s3-demo-"];
+const ENDS: [&str; 5] = ["-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"];
+
+/// Tells whether a bucket may be made with a name (S3, "General purpose bucket naming rules").
+fn is_name(name: &str) -> bool {
+    check_bucket_name(name)
+        && !BEGINS.iter().any(|begin| name.starts_with(begin))
+        && !ENDS.iter().any(|end| name.ends_with(end))
+}
+
 impl Door {
     /// Returns the directory of a bucket.
     ///
@@ -65,7 +76,7 @@ impl Door {
         request: S3Request<CreateBucketInput>,
     ) -> S3Result<S3Response<CreateBucketOutput>> {
         let name = request.input.bucket;
-        if !check_bucket_name(&name) {
+        if !is_name(&name) {
             return Err(S3ErrorCode::InvalidBucketName.into());
         }
         let path = self.bucket(&name)?;
