@@ -12,7 +12,7 @@ import unittest
 import urllib.parse
 from typing import Any
 
-from botocore.auth import S3SigV4Auth
+from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from gateway_fleet import KEY, Fleet
@@ -405,6 +405,103 @@ class Habits(unittest.TestCase):
                   "x-amz-expected-bucket-owner": "111122223333"}
         headers = {name: values[name] for name in signed if name in values}
         return self.unsigned("PUT", f"{parts.path}?{parts.query}", headers, b"by url")
+
+
+    def preflight(self, origin: str, method: str, headers: str = "") -> Answer:
+        asked = {"Origin": origin, "Access-Control-Request-Method": method}
+        if headers:
+            asked["Access-Control-Request-Headers"] = headers
+        return self.unsigned("OPTIONS", f"/{self.bucket}/k", asked)
+
+    def test_pages_of_other_sites_may_do_what_the_bucket_says(self) -> None:
+        self.put("k", b"body")
+        here, there = "https://app.example", "https://evil.test"
+
+        def allowed(answer: Answer) -> list[str]:
+            return [name for name in answer.headers if name.startswith("access-control-")]
+
+        # Nothing, until it says so; and the same of one that is not there.
+        for path in [f"/{self.bucket}/k", "/not-there/k", "/"]:
+            answer = self.unsigned("OPTIONS", path, {"Origin": here,
+                                                     "Access-Control-Request-Method": "GET"})
+            self.assertEqual((answer.status, answer.field("Code")), (403, "AccessForbidden"))
+            self.assertEqual(allowed(answer), [])
+        self.assertEqual(allowed(self.send("GET", "/k", {"Origin": here})), [])
+        # Nor does a page that knows the key which all know read or write.
+        self.assertEqual(self.send("GET", "/k", {"Origin": here}).status, 403)
+        missing = ("NoSuchCORSConfiguration", 404)
+        self.assertEqual(refusal(self.s3.get_bucket_cors, Bucket=self.bucket), missing)
+        rules = [
+            {"ID": "all", "AllowedOrigins": ["https://*.example"], "AllowedMethods": ["GET", "PUT"],
+             "AllowedHeaders": ["x-amz-*", "Authorization"], "ExposeHeaders": ["ETag"],
+             "MaxAgeSeconds": 600},
+            {"AllowedOrigins": ["*"], "AllowedMethods": ["HEAD"]},
+        ]
+        self.s3.put_bucket_cors(Bucket=self.bucket, CORSConfiguration={"CORSRules": rules})
+        self.assertEqual(self.s3.get_bucket_cors(Bucket=self.bucket)["CORSRules"], rules)
+        self.assertEqual(self.keys(), ["k"])
+        answer = self.preflight(here, "PUT", "X-Amz-Date, authorization")
+        self.assertEqual(answer.status, 200)
+        for name, text in {"origin": here, "methods": "GET, PUT", "credentials": "true",
+                           "headers": "x-amz-date, authorization"}.items():
+            self.assertEqual(answer.headers[f"access-control-allow-{name}"], text)
+        self.assertEqual(answer.headers["access-control-max-age"], "600")
+        self.assertIn("Origin", answer.headers["vary"])
+        for refused in [self.preflight(here, "DELETE"), self.preflight(there, "GET"),
+                        self.preflight(here, "GET", "x-other"), self.preflight("null", "GET")]:
+            self.assertEqual((refused.status, refused.field("Code")), (403, "AccessForbidden"))
+            self.assertEqual(allowed(refused), [])
+        anyone = self.preflight(there, "HEAD")
+        self.assertEqual(anyone.headers["access-control-allow-origin"], "*")
+        self.assertNotIn("access-control-allow-credentials", anyone.headers)
+        for headers in [{}, {"Origin": here}, {"Access-Control-Request-Method": "GET"}]:
+            answer = self.unsigned("OPTIONS", f"/{self.bucket}/k", headers)
+            self.assertEqual((answer.status, answer.field("Code")), (400, "BadRequest"))
+        got = self.send("GET", "/k", {"Origin": here})
+        self.assertEqual((got.body, got.headers["access-control-allow-origin"]), (b"body", here))
+        self.assertEqual(got.headers["access-control-expose-headers"], "ETag")
+        # An error can be read by the page, too; a page of another site reads nothing.
+        self.assertEqual(self.send("GET", "/no", {"Origin": here})
+                         .headers["access-control-allow-origin"], here)
+        self.assertEqual(self.unsigned("GET", f"/{self.bucket}/k", {"Origin": here}).status, 403)
+        self.assertEqual(allowed(self.send("GET", "/k", {"Origin": there})), [])
+        for wrong in [{"AllowedOrigins": ["*.*"], "AllowedMethods": ["GET"]},
+                      {"AllowedOrigins": ["*"], "AllowedMethods": ["BREW"]},
+                      {"AllowedOrigins": ["a\r\nb"], "AllowedMethods": ["GET"]}]:
+            answered = refusal(self.s3.put_bucket_cors, Bucket=self.bucket,
+                               CORSConfiguration={"CORSRules": [wrong]})
+            self.assertEqual(answered, ("InvalidRequest", 400))
+        self.s3.delete_bucket_cors(Bucket=self.bucket)
+        self.assertEqual(refusal(self.s3.get_bucket_cors, Bucket=self.bucket), missing)
+        self.assertEqual(self.preflight(here, "GET").status, 403)
+        # The rules are no key, and go with the bucket.
+        self.s3.put_bucket_cors(Bucket=self.bucket, CORSConfiguration={"CORSRules": rules})
+        self.s3.delete_object(Bucket=self.bucket, Key="k")
+        self.s3.delete_bucket(Bucket=self.bucket)
+        self.s3.create_bucket(Bucket=self.bucket)
+        self.assertEqual(refusal(self.s3.get_bucket_cors, Bucket=self.bucket), missing)
+
+    def test_page_of_another_site_cannot_use_the_key_that_all_know(self) -> None:
+        self.put("k")
+
+        # What a page can make a browser send without asking: a POST of text to a signed URL.
+        def signed(host: str) -> str:
+            request = AWSRequest(method="POST", url=f"http://{host}/{self.bucket}?delete")
+            S3SigV4QueryAuth(Credentials(KEY, KEY), "s3", "us-east-1").add_auth(request)
+            return str(request.url).removeprefix(f"http://{host}")
+
+        # The second name was made to lead here: to a browser the page is of this site.
+        body = b"<Delete><Object><Key>k</Key></Object></Delete>"
+        own, evil = self.fleet.address, "evil.test:7670"
+        for host, headers in [(own, {"Origin": "https://evil.test"}), (own, {"Origin": "null"}),
+                              (evil, {"Origin": f"http://{evil}"}), (evil, {})]:
+            headers = headers | {"Host": host, "Content-Type": "text/plain"}
+            answer = self.unsigned("POST", signed(host), headers, body)
+            self.assertEqual((answer.status, answer.field("Code")), (403, "AccessDenied"))
+        self.assertEqual(self.keys(), ["k"])
+        answer = self.unsigned("POST", signed(own), {}, body)
+        self.assertEqual(answer.status, 200, answer.body)
+        self.assertEqual(self.keys(), [])
 
 
 if __name__ == "__main__":

@@ -114,6 +114,7 @@ impl Door {
             Ok(_) | Err(ClientError::Refused(Refusal::NotFound { .. })) => {}
             Err(error) => return Err(failed(error)),
         }
+        self.forget_cors(&request.input.bucket).await?;
         // Only what is empty goes: a key that came meanwhile stays, and with it the bucket.
         self.remove_empty(&bucket).await.map_err(failed)?;
         match self.client.delete(&bucket, false).await {

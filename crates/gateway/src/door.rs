@@ -10,6 +10,7 @@ use s3s::{S3, S3Request, S3Response, S3Result};
 use sanderling_client::Client;
 use sanderling_protocol::{Instant, Path};
 
+use crate::cors::Rules;
 use crate::keys::Grant;
 use crate::md5::Threads;
 use crate::metrics::Metrics;
@@ -27,6 +28,7 @@ pub(crate) struct Door {
     pub(crate) writing: Writing,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) md5: Threads,
+    pub(crate) cors: Rules,
 }
 
 /// Returns what the request's access key may do.
@@ -79,6 +81,9 @@ operations! {
     head_bucket(HeadBucketInput) -> HeadBucketOutput => look_at_bucket,
     get_bucket_location(GetBucketLocationInput) -> GetBucketLocationOutput => location,
     get_bucket_versioning(GetBucketVersioningInput) -> GetBucketVersioningOutput => versioning,
+    get_bucket_cors(GetBucketCorsInput) -> GetBucketCorsOutput => cors,
+    put_bucket_cors(PutBucketCorsInput) -> PutBucketCorsOutput => set_cors,
+    delete_bucket_cors(DeleteBucketCorsInput) -> DeleteBucketCorsOutput => remove_cors,
     put_object(PutObjectInput) -> PutObjectOutput => put,
     get_object(GetObjectInput) -> GetObjectOutput => get,
     head_object(HeadObjectInput) -> HeadObjectOutput => head,

@@ -237,7 +237,10 @@ impl S3Access for Keys {
         let path = context.s3_path();
         if let Some(bucket) = path.get_bucket_name() {
             // What a request about the bucket alone touches is looked at where it is known.
-            let is_whole = matches!(name, "CreateBucket" | "DeleteBucket");
+            let is_whole = matches!(
+                name,
+                "CreateBucket" | "DeleteBucket" | "PutBucketCors" | "DeleteBucketCors"
+            );
             let key = path.get_object_key().unwrap_or(if is_whole { "" } else { &grant.prefix });
             grant.check(bucket, key, is_write)?;
         }

@@ -8,6 +8,7 @@ mod answer;
 mod bucket;
 mod conditions;
 mod copy;
+mod cors;
 mod digest;
 mod door;
 mod etag;

@@ -102,7 +102,7 @@ impl Metrics {
 
     pub(crate) fn answered(&self, method: &hyper::Method, status: u16) {
         // Methods are the client's to make up.
-        let known = ["GET", "HEAD", "PUT", "POST", "DELETE"];
+        let known = ["GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"];
         let method = known.iter().find(|it| **it == method.as_str()).unwrap_or(&"other");
         let label = AnswerLabel { method: (*method).to_owned(), status };
         self.answers.get_or_create(&label).inc();

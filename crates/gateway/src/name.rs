@@ -21,6 +21,9 @@ pub(crate) const ESCAPE: &str = "%!";
 /// The component under which a bucket keeps its unfinished uploads: no key leads there.
 pub(crate) const UPLOADS: &str = "%!u";
 
+/// The component under which a bucket keeps its rules for pages of other origins: nor there.
+pub(crate) const RULES: &str = "%!c";
+
 pub(crate) const EMPTY: &str = "%!e";
 pub(crate) const DOT: &str = "%!d";
 pub(crate) const DOTS: &str = "%!dd";
@@ -204,7 +207,7 @@ mod tests {
 
     #[test]
     fn no_key_leads_to_what_the_gateway_keeps() {
-        assert_eq!(piece_of(UPLOADS), None);
+        assert_eq!((piece_of(UPLOADS), piece_of(RULES)), (None, None));
         assert_eq!(piece_of("%!lshort"), None);
     }
 

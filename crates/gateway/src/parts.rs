@@ -1,7 +1,7 @@
 //! The parts that an object was made of: which numbers they had, and how many bytes.
 //!
 //! They are kept as runs of parts that follow each other with the same size, which all but the last
-//! mostly have: `1*199:8388608,200*1:17`. What does not fit is not kept, and the object is one part.
+//! mostly have: `1*199:8388608,200*1:17`. What does not fit is not kept: the object is one part.
 
 use std::ops::Range;
 

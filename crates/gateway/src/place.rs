@@ -20,12 +20,18 @@ pub(crate) struct Place {
 }
 
 impl Domains {
+    /// Tells whether a request names one of them, with or without a bucket.
+    pub(crate) fn is_known(&self, headers: &HeaderMap) -> bool {
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        host.is_some_and(|host| {
+            let name = without_port(host);
+            self.bucket(host).is_some() || self.0.iter().any(|domain| domain == name)
+        })
+    }
+
     /// Returns the bucket's name in the name of a host.
     fn bucket<'a>(&self, host: &'a str) -> Option<&'a str> {
-        let name = match host.rsplit_once(':') {
-            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-            _ => host,
-        };
+        let name = without_port(host);
         self.0.iter().find_map(|domain| name.strip_suffix(domain)?.strip_suffix('.'))
     }
 
@@ -40,6 +46,13 @@ impl Domains {
         };
         let is_bucket = AnyName.validate_bucket_name(bucket);
         is_bucket.then(|| Place { bucket: bucket.to_owned(), has_key: !key.is_empty() })
+    }
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
     }
 }
 
@@ -79,6 +92,10 @@ mod tests {
         };
         assert_eq!(bucket("data.s3.local:7670").as_deref(), Some("data"));
         assert_eq!(bucket("a.b.s3.local").as_deref(), Some("a.b"));
+        let is_known = |host: &str| {
+            domains.is_known(&HeaderMap::from_iter([(header::HOST, host.parse().unwrap())]))
+        };
+        assert!(is_known("s3.local:7670") && is_known("a.s3.local") && !is_known("xs3.local"));
         for host in ["s3.local", "localhost:7670", "xs3.local", "127.0.0.1"] {
             assert_eq!(bucket(host), None, "{host}");
         }

@@ -14,13 +14,14 @@ use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{HttpError, S3Error, S3ErrorCode};
 use sanderling_client::{Client, ClientError};
 use sanderling_protocol::ClusterId;
-use sanderling_transport::{HttpOptions, ListenError, Security, listen, serve_http};
+use sanderling_transport::{HttpOptions, ListenError, Security, listen, refused_site, serve_http};
 use thiserror::Error;
 use tokio::net::{TcpListener, lookup_host};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Ids, finish};
+use crate::cors::{self, Rules};
 use crate::door::{Door, REGION};
 use crate::keys::Keys;
 use crate::md5::Threads;
@@ -105,6 +106,7 @@ impl GatewayServer {
             writing: Writing::default(),
             metrics: Arc::clone(&metrics),
             md5: Threads::start(cores.div_ceil(2)),
+            cors: Rules::default(),
         };
         let address = address_of(&listener)?;
         let http_address = http.as_ref().map(address_of).transpose()?;
@@ -183,7 +185,10 @@ async fn serve(
 ) {
     let front = Arc::new(Front {
         metrics: Arc::clone(&door.metrics),
-        s3: s3_service(door, &options),
+        s3: s3_service(door.clone(), &options),
+        door,
+        domains: Domains(options.domains.clone()),
+        is_open: options.keys.is_none(),
         ids: Ids::default(),
         silence_max: options.silence_max,
     });
@@ -218,6 +223,10 @@ fn s3_service(door: Door, options: &GatewayOptions) -> S3Service {
 /// What all answers go through.
 struct Front {
     s3: S3Service,
+    door: Door,
+    domains: Domains,
+    /// Everybody knows the access key, pages of other origins included.
+    is_open: bool,
     metrics: Arc<Metrics>,
     ids: Ids,
     silence_max: Duration,
@@ -236,15 +245,10 @@ impl Front {
             let patient = Patient::new(body, self.silence_max, rest.clone(), metrics_of_body);
             s3s::Body::http_body(patient)
         });
-        let answer = if is_form(request.headers()) {
-            // s3s would gather all of it in memory before it asks who sends it.
-            let message = "forms of browsers are not taken";
-            S3Error::with_message(S3ErrorCode::NotImplemented, message)
-                .to_http_response()
-                .map_err(|error| HttpError::new(Box::new(error)))?
-        } else {
-            self.s3.call(request).await?
-        };
+        let place = self.domains.place(request.uri(), request.headers());
+        let bucket = place.map(|place| place.bucket);
+        let page = cors::Asked::of(&method, request.headers());
+        let answer = self.answer_to(request, bucket.as_deref(), page.as_ref()).await?;
         let mut answer = finish(answer, &id, &resource);
         self.metrics.answered(&method, answer.status().as_u16());
         let (status, took) = (answer.status().as_u16(), began.elapsed());
@@ -262,6 +266,63 @@ impl Front {
         headers.insert(header::SERVER, header::HeaderValue::from_static("Sanderling"));
         Ok(answer)
     }
+
+    /// Says why a request of a browser is refused, if it is. Where everybody knows the access key,
+    /// pages of other sites know it too, and can sign.
+    fn refused_site(&self, headers: &HeaderMap, is_shared: bool) -> Option<&'static str> {
+        if !self.is_open {
+            return None;
+        }
+        let mut headers = headers.clone();
+        if is_shared {
+            headers.remove(header::ORIGIN);
+        }
+        let why = refused_site(&headers, !self.domains.is_known(&headers))?;
+        Some(if headers.contains_key(header::ORIGIN) {
+            why
+        } else {
+            "this gateway is not known by that name: ask by an address, or start it with --keys \
+             or --domain"
+        })
+    }
+
+    async fn answer_to(
+        &self,
+        request: Request<s3s::Body>,
+        bucket: Option<&str>,
+        page: Option<&cors::Asked>,
+    ) -> Result<Response<s3s::Body>, HttpError> {
+        if request.method() == Method::OPTIONS {
+            return match self.door.preflight(bucket, page).await {
+                Ok(headers) => {
+                    let mut answer = Response::new(s3s::Body::empty());
+                    *answer.headers_mut() = headers;
+                    Ok(answer)
+                }
+                Err(error) => refusal(error),
+            };
+        }
+        let shared = match (bucket, page) {
+            (Some(bucket), Some(page)) => self.door.shared(bucket, page).await,
+            _ => HeaderMap::new(),
+        };
+        let is_shared = shared.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN);
+        let mut answer = if is_form(request.headers()) {
+            // s3s would gather all of it in memory before it asks who sends it.
+            let message = "forms of browsers are not taken";
+            refusal(S3Error::with_message(S3ErrorCode::NotImplemented, message))?
+        } else if let Some(why) = self.refused_site(request.headers(), is_shared) {
+            refusal(S3Error::with_message(S3ErrorCode::AccessDenied, why))?
+        } else {
+            self.s3.call(request).await?
+        };
+        answer.headers_mut().extend(shared);
+        Ok(answer)
+    }
+}
+
+fn refusal(error: S3Error) -> Result<Response<s3s::Body>, HttpError> {
+    error.to_http_response().map_err(|error| HttpError::new(Box::new(error)))
 }
 
 fn is_form(headers: &HeaderMap) -> bool {

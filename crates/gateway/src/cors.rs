@@ -1,0 +1,396 @@
+//! What pages of other origins may do with a bucket: nothing, until the bucket says so.
+//!
+//! A bucket's rules are an object of it that no key leads to. They are S3's own (S3, "Elements of a
+//! CORS configuration"): the first one that allows origin, method and headers is the answer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::{HeaderMap, Method, StatusCode};
+use parking_lot::Mutex;
+use s3s::dto::{
+    CORSRule, DeleteBucketCorsInput, DeleteBucketCorsOutput, GetBucketCorsInput,
+    GetBucketCorsOutput, PutBucketCorsInput, PutBucketCorsOutput,
+};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use sanderling_client::{ClientError, PutOptions};
+use sanderling_protocol::message::CreateMode;
+use sanderling_protocol::{Path, Refusal};
+use serde::{Deserialize, Serialize};
+
+use crate::door::Door;
+use crate::name::RULES;
+use crate::refused::{Missing, custom, refused};
+
+/// Most rules of a bucket, most bytes of them, and longest id of one: as of S3.
+const RULES_MAX: usize = 100;
+const RULES_BYTES_MAX: u64 = 64 << 10;
+const ID_CHARS_MAX: usize = 255;
+
+/// The methods that a rule can allow.
+const METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "POST", "DELETE"];
+
+/// How long what a bucket says is believed, and of how many buckets: strangers may ask for any.
+const BELIEVED: Duration = Duration::from_secs(2);
+const BUCKETS_MAX: usize = 64;
+
+/// One rule, as it is kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Rule {
+    id: Option<String>,
+    origins: Vec<String>,
+    methods: Vec<String>,
+    #[serde(default)]
+    headers: Vec<String>,
+    #[serde(default)]
+    exposed: Vec<String>,
+    max_age_seconds: Option<i32>,
+}
+
+/// The rules of buckets, for a moment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rules(Arc<Mutex<HashMap<String, (Instant, Arc<[Rule]>)>>>);
+
+/// What a page asks for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    origin: String,
+    /// That of the request which a browser asks about; else its own.
+    method: Option<String>,
+    headers: Vec<String>,
+    own_method: Method,
+}
+
+impl Asked {
+    /// Reads what a page asks for; `None` when no page does.
+    pub(crate) fn of(method: &Method, headers: &HeaderMap) -> Option<Self> {
+        let text = |name| headers.get(name).and_then(|it| it.to_str().ok());
+        let asked = text(header::ACCESS_CONTROL_REQUEST_HEADERS).unwrap_or_default();
+        let asked = asked.split(',').map(|it| it.trim().to_ascii_lowercase());
+        Some(Self {
+            origin: text(header::ORIGIN)?.to_owned(),
+            method: text(header::ACCESS_CONTROL_REQUEST_METHOD).map(str::to_owned),
+            headers: asked.filter(|it| !it.is_empty()).collect(),
+            own_method: method.clone(),
+        })
+    }
+}
+
+impl Rule {
+    fn of(rule: CORSRule) -> Self {
+        Self {
+            id: rule.id,
+            origins: rule.allowed_origins,
+            methods: rule.allowed_methods,
+            headers: rule.allowed_headers.unwrap_or_default(),
+            exposed: rule.expose_headers.unwrap_or_default(),
+            max_age_seconds: rule.max_age_seconds,
+        }
+    }
+
+    fn into_dto(self) -> CORSRule {
+        let some = |all: Vec<String>| (!all.is_empty()).then_some(all);
+        CORSRule {
+            id: self.id,
+            allowed_origins: self.origins,
+            allowed_methods: self.methods,
+            allowed_headers: some(self.headers),
+            expose_headers: some(self.exposed),
+            max_age_seconds: self.max_age_seconds,
+        }
+    }
+
+    /// Says what is wrong with a rule.
+    fn check(&self) -> Result<(), String> {
+        let is_text = |it: &String| !it.is_empty() && it.bytes().all(|it| it.is_ascii_graphic());
+        if self.origins.is_empty() || self.methods.is_empty() {
+            return Err("a rule allows an origin and a method".to_owned());
+        }
+        if let Some(method) = self.methods.iter().find(|it| !METHODS.contains(&it.as_str())) {
+            return Err(format!("a rule cannot allow the method {method}"));
+        }
+        let patterns = self.origins.iter().chain(&self.headers);
+        if let Some(wrong) = patterns.clone().find(|it| !is_text(it) || it.matches('*').count() > 1)
+        {
+            return Err(format!("{wrong} is no origin or header, or has more than one wildcard"));
+        }
+        if let Some(wrong) = self.exposed.iter().find(|it| it.parse::<HeaderName>().is_err()) {
+            return Err(format!("{wrong} is no header that can be exposed"));
+        }
+        let id = self.id.as_deref().unwrap_or_default();
+        if id.chars().count() > ID_CHARS_MAX || self.max_age_seconds.is_some_and(|it| it < 0) {
+            return Err("an id has at most 255 characters, an age is not negative".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Returns the pattern that allows what is asked for, of the origins.
+    fn allows(&self, asked: &Asked) -> Option<&str> {
+        let method = asked.method.as_deref().unwrap_or(asked.own_method.as_str());
+        let is_header =
+            |name: &String| self.headers.iter().any(|it| is_like(&it.to_ascii_lowercase(), name));
+        let origin = self.origins.iter().find(|it| is_like(it, &asked.origin))?;
+        let is_allowed =
+            self.methods.iter().any(|it| it == method) && asked.headers.iter().all(is_header);
+        is_allowed.then_some(origin)
+    }
+
+    /// Writes into an answer what the page may do with it.
+    fn tell(&self, origin: &str, asked: &Asked, headers: &mut HeaderMap) {
+        // A text with a line's end is no value, and is left out.
+        let mut set = |name: HeaderName, text: &str| {
+            if let Ok(value) = HeaderValue::from_str(text) {
+                headers.insert(name, value);
+            }
+        };
+        if origin == "*" {
+            set(header::ACCESS_CONTROL_ALLOW_ORIGIN, "*");
+        } else {
+            set(header::ACCESS_CONTROL_ALLOW_ORIGIN, &asked.origin);
+            set(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, "true");
+        }
+        set(header::ACCESS_CONTROL_ALLOW_METHODS, &self.methods.join(", "));
+        if !asked.headers.is_empty() {
+            set(header::ACCESS_CONTROL_ALLOW_HEADERS, &asked.headers.join(", "));
+        }
+        if !self.exposed.is_empty() {
+            set(header::ACCESS_CONTROL_EXPOSE_HEADERS, &self.exposed.join(", "));
+        }
+        if let Some(seconds) = self.max_age_seconds {
+            set(header::ACCESS_CONTROL_MAX_AGE, &seconds.to_string());
+        }
+    }
+}
+
+/// Tells whether a text is like a pattern, in which one `*` stands for anything.
+fn is_like(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((begin, end)) => {
+            text.len() >= begin.len() + end.len() && text.starts_with(begin) && text.ends_with(end)
+        }
+    }
+}
+
+/// Refuses what a browser asks about.
+fn forbidden(message: &'static str) -> S3Error {
+    let mut error = custom("AccessForbidden", message);
+    error.set_status_code(StatusCode::FORBIDDEN);
+    error
+}
+
+impl Door {
+    fn rules_path(&self, bucket: &str) -> S3Result<Path> {
+        self.bucket(bucket)?.join(RULES).map_err(|_| S3ErrorCode::InvalidBucketName.into())
+    }
+
+    /// Reads the rules of a bucket; none when it is not there.
+    async fn rules(&self, bucket: &str) -> Result<Arc<[Rule]>, ClientError> {
+        let now = Instant::now();
+        if let Some((at, rules)) = self.cors.0.lock().get(bucket)
+            && now.duration_since(*at) < BELIEVED
+        {
+            return Ok(Arc::clone(rules));
+        }
+        let Ok(path) = self.rules_path(bucket) else { return Ok(Arc::default()) };
+        let rules: Arc<[Rule]> = match self.client.open(&path).await {
+            Ok(reader) => {
+                let bytes = reader.stat().bytes.min(RULES_BYTES_MAX);
+                let text = reader.read_range(0, bytes).await?;
+                let read: Vec<Rule> = serde_json::from_slice(&text).unwrap_or_default();
+                // Another door may have written anything.
+                read.into_iter().take(RULES_MAX).filter(|rule| rule.check().is_ok()).collect()
+            }
+            Err(ClientError::Refused(
+                Refusal::NotFound { .. }
+                | Refusal::NotADirectory { .. }
+                | Refusal::IsADirectory { .. }
+                | Refusal::BadPath { .. }
+                | Refusal::Forbidden { .. },
+            )) => Arc::default(),
+            Err(error) => return Err(error),
+        };
+        let mut all = self.cors.0.lock();
+        if all.len() >= BUCKETS_MAX {
+            all.retain(|_, (at, _)| now.duration_since(*at) < BELIEVED);
+        }
+        if all.len() < BUCKETS_MAX {
+            all.insert(bucket.to_owned(), (now, Arc::clone(&rules)));
+        }
+        Ok(rules)
+    }
+
+    /// Answers a browser that asks before it sends a request.
+    ///
+    /// # Errors
+    /// `BadRequest` when it does not say what for, `AccessForbidden` when no rule allows it.
+    pub(crate) async fn preflight(
+        &self,
+        bucket: Option<&str>,
+        asked: Option<&Asked>,
+    ) -> S3Result<HeaderMap> {
+        let asked = asked.filter(|it| it.method.is_some()).ok_or_else(|| {
+            custom("BadRequest", "Origin and Access-Control-Request-Method say what is asked for")
+        })?;
+        let rules = match bucket {
+            Some(bucket) => self.rules(bucket).await,
+            None => Ok(Arc::default()),
+        };
+        let rules = rules.map_err(|error| refused(&error, Missing::Bucket))?;
+        if rules.is_empty() {
+            // The same of a bucket that is not there: strangers ask.
+            return Err(forbidden("CORSResponse: no bucket of that name has rules for pages"));
+        }
+        let found = rules.iter().find_map(|rule| Some((rule, rule.allows(asked)?)));
+        let Some((rule, origin)) = found else {
+            return Err(forbidden("CORSResponse: no rule of the bucket allows this"));
+        };
+        let mut headers = varying();
+        rule.tell(origin, asked, &mut headers);
+        Ok(headers)
+    }
+
+    /// Returns what goes with an answer to a page of another origin.
+    pub(crate) async fn shared(&self, bucket: &str, asked: &Asked) -> HeaderMap {
+        let rules = self.rules(bucket).await.unwrap_or_default();
+        if rules.is_empty() {
+            return HeaderMap::new();
+        }
+        let mut headers = varying();
+        if let Some((rule, origin)) = rules.iter().find_map(|it| Some((it, it.allows(asked)?))) {
+            rule.tell(origin, asked, &mut headers);
+        }
+        headers
+    }
+
+    pub(crate) async fn cors(
+        &self,
+        request: S3Request<GetBucketCorsInput>,
+    ) -> S3Result<S3Response<GetBucketCorsOutput>> {
+        let bucket = request.input.bucket;
+        self.check_bucket(&self.bucket(&bucket)?).await?;
+        self.cors.0.lock().remove(&bucket);
+        let rules = self.rules(&bucket).await;
+        let rules = rules.map_err(|error| refused(&error, Missing::Bucket))?;
+        if rules.is_empty() {
+            return Err(S3ErrorCode::NoSuchCORSConfiguration.into());
+        }
+        let rules = rules.iter().cloned().map(Rule::into_dto).collect();
+        Ok(S3Response::new(GetBucketCorsOutput { cors_rules: Some(rules) }))
+    }
+
+    pub(crate) async fn set_cors(
+        &self,
+        request: S3Request<PutBucketCorsInput>,
+    ) -> S3Result<S3Response<PutBucketCorsOutput>> {
+        let bucket = request.input.bucket;
+        self.check_bucket(&self.bucket(&bucket)?).await?;
+        let rules = request.input.cors_configuration.cors_rules;
+        if rules.is_empty() || rules.len() > RULES_MAX {
+            return Err(S3ErrorCode::MalformedXML.into());
+        }
+        let rules: Vec<Rule> = rules.into_iter().map(Rule::of).collect();
+        for rule in &rules {
+            rule.check()
+                .map_err(|message| S3Error::with_message(S3ErrorCode::InvalidRequest, message))?;
+        }
+        let text = serde_json::to_vec(&rules).expect("texts and numbers are JSON");
+        if text.len() as u64 > RULES_BYTES_MAX {
+            let message = format!("the rules of a bucket have at most {RULES_BYTES_MAX} bytes");
+            return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message));
+        }
+        let options = PutOptions { mode: CreateMode::Replace, ..PutOptions::default() };
+        let put = self.client.put(&self.rules_path(&bucket)?, text.into(), &options).await;
+        self.cors.0.lock().remove(&bucket);
+        put.map_err(|error| refused(&error, Missing::Bucket))?;
+        Ok(S3Response::new(PutBucketCorsOutput::default()))
+    }
+
+    pub(crate) async fn remove_cors(
+        &self,
+        request: S3Request<DeleteBucketCorsInput>,
+    ) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
+        let bucket = request.input.bucket;
+        self.check_bucket(&self.bucket(&bucket)?).await?;
+        self.forget_cors(&bucket).await?;
+        Ok(S3Response::new(DeleteBucketCorsOutput::default()))
+    }
+
+    /// Deletes the rules of a bucket, if it has some.
+    ///
+    /// # Errors
+    /// Those of a deletion.
+    pub(crate) async fn forget_cors(&self, bucket: &str) -> S3Result<()> {
+        let removed = self.client.delete(&self.rules_path(bucket)?, false).await;
+        self.cors.0.lock().remove(bucket);
+        match removed {
+            Ok(_) | Err(ClientError::Refused(Refusal::NotFound { .. })) => Ok(()),
+            Err(error) => Err(refused(&error, Missing::Bucket)),
+        }
+    }
+}
+
+/// Says by what the answer would be another one.
+fn varying() -> HeaderMap {
+    let by = "Origin, Access-Control-Request-Headers, Access-Control-Request-Method";
+    HeaderMap::from_iter([(header::VARY, HeaderValue::from_static(by))])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule() -> Rule {
+        let texts = |all: &[&str]| all.iter().map(|it| (*it).to_owned()).collect();
+        Rule {
+            origins: texts(&["https://*.example"]),
+            methods: texts(&["GET", "PUT"]),
+            headers: texts(&["x-amz-*", "Content-Type"]),
+            exposed: texts(&["ETag"]),
+            ..Rule::default()
+        }
+    }
+
+    fn asked(origin: &str, method: &str, headers: &str) -> Asked {
+        let pairs = [
+            ("origin", origin),
+            ("access-control-request-method", method),
+            ("access-control-request-headers", headers),
+        ];
+        let pairs = pairs.map(|(name, text)| (name.parse().unwrap(), text.parse().unwrap()));
+        Asked::of(&Method::OPTIONS, &HeaderMap::from_iter(pairs)).unwrap()
+    }
+
+    #[test]
+    fn one_wildcard_stands_for_anything() {
+        assert!(is_like("*", "") && is_like("a*b", "ab") && is_like("a*b", "axb"));
+        assert!(!is_like("a*a", "a") && !is_like("a", "ab") && !is_like("*.b", "a.b.c"));
+    }
+
+    #[test]
+    fn rule_allows_what_it_names() {
+        let of = |origin, method, headers| rule().allows(&asked(origin, method, headers)).is_some();
+        assert!(of("https://a.example", "GET", ""));
+        assert!(of("https://a.example", "PUT", "X-Amz-Date, content-type"));
+        assert!(!of("https://a.example", "DELETE", ""));
+        assert!(!of("http://a.example", "GET", ""));
+        assert!(!of("https://a.example.net", "GET", ""));
+        assert!(!of("https://a.example", "GET", "authorization"));
+    }
+
+    #[test]
+    fn rule_that_could_forge_a_header_is_none() {
+        rule().check().unwrap();
+        let mut wrong = vec![rule(), rule(), rule(), rule(), rule(), Rule::default()];
+        wrong[0].origins.push("https://a\r\nSet-Cookie: b".to_owned());
+        wrong[1].exposed.push("ETag\r\nSet-Cookie".to_owned());
+        wrong[2].methods.push("GET\r\n".to_owned());
+        wrong[3].origins.push("*.*".to_owned());
+        wrong[4].max_age_seconds = Some(-1);
+        for rule in wrong {
+            assert!(rule.check().is_err(), "{rule:?}");
+        }
+    }
+}
