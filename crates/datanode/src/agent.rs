@@ -12,6 +12,7 @@ mod file;
 mod gcp;
 mod moment;
 mod options;
+pub(crate) mod parsers;
 mod source;
 pub(crate) mod webhook;
 

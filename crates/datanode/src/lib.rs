@@ -26,6 +26,8 @@ mod node;
 mod notices;
 mod object;
 mod options;
+#[doc(hidden)]
+pub mod parsers;
 mod push;
 mod push_rate;
 mod received;

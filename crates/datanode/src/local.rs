@@ -8,7 +8,7 @@
 mod door;
 mod leases;
 mod options;
-mod session;
+pub(crate) mod session;
 mod stage;
 
 pub(crate) use door::{Local, attend_door};

@@ -10,7 +10,7 @@ mod blocks;
 mod garbage;
 mod options;
 mod reader;
-mod trailer;
+pub(crate) mod trailer;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -153,7 +153,11 @@ impl Keys {
         Self::parse(&text).map_err(|why| KeysError::Text { file, why })
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    /// Reads the text of a file of keys.
+    ///
+    /// # Errors
+    /// What is wrong, without the text.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let read: Text = serde_json::from_str(text).map_err(|error| {
             // The error's own text could quote a secret of the wrong type.
             let (line, column) = (error.line(), error.column());

@@ -24,6 +24,8 @@ mod metrics;
 mod name;
 mod object;
 mod options;
+#[doc(hidden)]
+pub mod parsers;
 mod parts;
 mod patience;
 mod percent;

@@ -330,7 +330,7 @@ fn is_form(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.trim_ascii_start().starts_with(b"multipart/"))
 }
 
-fn s3_config() -> Arc<StaticConfigProvider> {
+pub(crate) fn s3_config() -> Arc<StaticConfigProvider> {
     let mut config = S3Config::default();
     config.xml_max_body_size = XML_BYTES_MAX;
     Arc::new(StaticConfigProvider::new(Arc::new(config)))

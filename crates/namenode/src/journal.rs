@@ -12,6 +12,7 @@
 //! reported when a write that was torn explains it; otherwise the journal is damaged, and nothing
 //! but an operator's word makes a namenode start without what is missing.
 
+pub(crate) mod bytes;
 mod lag;
 mod read;
 mod record;

@@ -16,6 +16,8 @@ mod long_reads;
 mod metrics;
 mod options;
 mod orders;
+#[doc(hidden)]
+pub mod parsers;
 mod recovery;
 mod requests;
 mod screen;

@@ -29,12 +29,18 @@ pub(crate) fn encode(catalog: &Catalog) -> Result<Vec<u8>, String> {
 /// Writes an encoded catalog as the snapshot after `index` commands. It is whole and on the disk
 /// when this returns, or not there.
 pub(crate) fn write(directory: &Directory, index: u64, body: &[u8]) -> Result<(), PublishError> {
+    let header = header(VERSION, body);
+    directory.publish(&directory.file(Kind::Snapshot, index), &[&header, body]).map(drop)
+}
+
+/// Returns what stands before the body of a snapshot of this version.
+pub(crate) fn header(version: u32, body: &[u8]) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..8].copy_from_slice(&MAGIC);
-    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    header[8..12].copy_from_slice(&version.to_le_bytes());
     header[12..16].copy_from_slice(&crc32c(body).to_le_bytes());
     header[16..].copy_from_slice(&(body.len() as u64).to_le_bytes());
-    directory.publish(&directory.file(Kind::Snapshot, index), &[&header, body]).map(drop)
+    header
 }
 
 /// Why a snapshot was not taken.
@@ -88,9 +94,13 @@ pub(crate) fn take(
 
 /// Reads a snapshot. One that is not what was written is refused.
 pub(crate) fn read(directory: &Directory, path: &Path) -> Result<Catalog, StartError> {
+    read_window(path, &mut open(directory, path)?)
+}
+
+/// The same for a file that is open.
+pub(crate) fn read_window(path: &Path, window: &mut Window) -> Result<Catalog, StartError> {
     let corrupt = |why: &str| corrupt(path, why);
-    let mut window = open(directory, path)?;
-    let (version, length) = check(path, &mut window)?;
+    let (version, length) = check(path, window)?;
     let fail = |cause| StartError::Files { what: "read", path: path.to_owned(), cause };
     let body = window.bytes(HEADER_BYTES as u64, length).map_err(fail)?;
     let completion = Catalog::completion(version).unwrap_or_default();

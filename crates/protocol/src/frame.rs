@@ -10,6 +10,7 @@
 //! A reply carries its request's `op` and `request`. `status` is 0 for success, else the number of
 //! a [`Refusal`], which is then the body.
 
+pub(crate) use bounded::{Budget, take_within};
 use bytes_of::{u16_at, u32_at, u64_at};
 use postcard::ser_flavors::Flavor;
 use serde::Serialize;
@@ -392,12 +393,27 @@ impl Flavor for Onto {
     }
 }
 
-/// Decodes a frame's body, all of it.
+/// Memory that the lists and texts of any message may take beside [`DECODED_PER_BYTE`], in bytes.
+const DECODED_BYTES_MIN: usize = 16 << 20;
+
+/// Bytes of memory for each byte of a message. A block of a layout has four, a number eight; what
+/// has more, such as refusals, comes in short lists.
+const DECODED_PER_BYTE: usize = 4;
+
+/// Decodes a frame's body, all of it. The lists in it may take 16 MiB and four times its length in
+/// memory, and while the last of them grows as much again.
 ///
 /// # Errors
-/// [`Refusal::BadFrame`] when the body is not such a message or something follows it.
+/// [`Refusal::BadFrame`] when the body is not such a message, something follows it, or it would
+/// take more memory than that.
 pub fn decode_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    match postcard::take_from_bytes(body) {
+    let bytes_max = DECODED_BYTES_MIN + DECODED_PER_BYTE * body.len();
+    let budget = Budget::new(bytes_max);
+    match take_within(body, &budget) {
+        Err(_) if budget.is_exceeded() => {
+            let why = format!("the message takes more than {bytes_max} bytes of memory");
+            Err(Refusal::BadFrame { why })
+        }
         Ok((message, [])) => Ok(message),
         Ok((_, rest)) => {
             Err(Refusal::BadFrame { why: format!("{} bytes follow the message", rest.len()) })
@@ -422,5 +438,6 @@ mod bytes_of {
     }
 }
 
+mod bounded;
 #[cfg(test)]
 mod tests;

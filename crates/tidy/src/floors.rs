@@ -41,6 +41,7 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "sim", number: 4, imports: &["protocol", "core"] },
     Floor { name: "cli", number: 5, imports: ALL },
     Floor { name: "tidy", number: 0, imports: &[] },
+    Floor { name: "fuzz", number: 5, imports: ALL },
     Floor { name: "jni", number: 6, imports: &["protocol", "client"] },
     Floor { name: "python", number: 6, imports: &["protocol", "client", "cli"] },
 ];

@@ -17,6 +17,8 @@ mod landing;
 mod listen;
 pub mod local;
 mod outgoing;
+#[doc(hidden)]
+pub mod parsers;
 mod pool;
 pub mod process;
 mod reader;

@@ -270,7 +270,7 @@ impl FrameReader {
         }
     }
 
-    fn buffered_greeting(&mut self) -> Result<Option<Frame<Bytes>>, FrameError> {
+    pub(crate) fn buffered_greeting(&mut self) -> Result<Option<Frame<Bytes>>, FrameError> {
         let waiting = &self.chunk[self.start..self.end];
         let Some((start, rest)) = waiting.split_first_chunk::<HEADER_BYTES>() else {
             return Ok(None);

@@ -12,8 +12,10 @@ use std::ops::Index;
 use std::sync::Arc;
 
 use sanderling_protocol::{BlockId, ObjectId};
-use serde::de::{MapAccess, Visitor};
+use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::index::ID_BITS;
 
 /// Ids of one page: as many as a word has bits.
 const PAGE_IDS: u64 = 64;
@@ -288,6 +290,10 @@ impl<'de, K: Id + Deserialize<'de>, V: Clone + Deserialize<'de>> Visitor<'de> fo
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
         let mut map = IdMap::new();
         while let Some((id, entry)) = access.next_entry::<K, V>()? {
+            // There is a word for each span before it: no memory has room for those of any number.
+            if id.number() == 0 || id.number() >> ID_BITS > 0 {
+                return Err(A::Error::custom(format!("{} is no id", id.number())));
+            }
             map.insert(id, entry);
         }
         Ok(map)
@@ -299,6 +305,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
+    use sanderling_protocol::Refusal;
+    use sanderling_protocol::frame::{decode_body, encode_body};
 
     use super::*;
 
@@ -383,6 +391,20 @@ mod tests {
         assert!(map == same);
         assert!(map != of(&[(1, 1), (70_001, 2)]), "another id");
         assert!(map != of(&[(1, 1), (70_000, 3)]), "another entry");
+    }
+
+    #[test]
+    fn ids_that_nobody_gives_out_are_refused_when_a_map_is_read() {
+        let read = |id: u64| -> Result<IdMap<BlockId, u8>, Refusal> {
+            let written: BTreeMap<u64, u8> = [(id, 7)].into();
+            decode_body(&encode_body(&written))
+        };
+        for id in [1, (1 << ID_BITS) - 1] {
+            assert_eq!(read(id).unwrap().get(&BlockId(id)), Some(&7));
+        }
+        for id in [0, 1 << ID_BITS, u64::MAX] {
+            assert!(read(id).is_err(), "{id}");
+        }
     }
 
     #[test]

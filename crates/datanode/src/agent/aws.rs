@@ -100,7 +100,7 @@ impl Aws {
     }
 }
 
-fn notice(body: &str) -> Result<Announced, SourceError> {
+pub(super) fn notice(body: &str) -> Result<Announced, SourceError> {
     let garbled = |why: String| SourceError::Garbled { path: ACTION, why };
     let action: InstanceAction =
         serde_json::from_str(body).map_err(|error| garbled(error.to_string()))?;
@@ -111,7 +111,7 @@ fn notice(body: &str) -> Result<Announced, SourceError> {
     Ok(announced(moment::until(moment), reason))
 }
 
-fn recommendation(body: &str) -> Result<String, SourceError> {
+pub(super) fn recommendation(body: &str) -> Result<String, SourceError> {
     let rebalance: Rebalance = serde_json::from_str(body)
         .map_err(|error| SourceError::Garbled { path: REBALANCE, why: error.to_string() })?;
     Ok(format!("AWS rebalance recommendation of {}", rebalance.notice_time))

@@ -35,7 +35,7 @@ struct Document {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-struct Event {
+pub(super) struct Event {
     #[serde(rename = "EventId")]
     id: String,
     #[serde(rename = "EventType")]
@@ -126,7 +126,7 @@ impl Azure {
 }
 
 /// Returns the events that take a machine's memory for good.
-fn taking(body: &str) -> Result<Vec<Event>, SourceError> {
+pub(super) fn taking(body: &str) -> Result<Vec<Event>, SourceError> {
     let document: Document = serde_json::from_str(body)
         .map_err(|error| SourceError::Garbled { path: EVENTS, why: error.to_string() })?;
     let takes = |event: &Event| matches!(event.kind.as_str(), "Preempt" | "Terminate");

@@ -72,7 +72,7 @@ impl Gcp {
     }
 }
 
-fn read(body: &str) -> Result<bool, SourceError> {
+pub(super) fn read(body: &str) -> Result<bool, SourceError> {
     match body.trim() {
         "TRUE" => Ok(true),
         "FALSE" => Ok(false),

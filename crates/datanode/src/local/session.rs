@@ -362,7 +362,11 @@ fn local(node: &Node) -> &Local {
     node.local.as_ref().expect("a connection came through the door")
 }
 
-fn read_packet(packet: &[u8]) -> Result<(Header, &[u8]), Refusal> {
+/// Takes a packet apart.
+///
+/// # Errors
+/// [`Refusal`]: it is none, or not as long as its header says.
+pub(crate) fn read_packet(packet: &[u8]) -> Result<(Header, &[u8]), Refusal> {
     let bad = || Refusal::BadFrame { why: format!("a packet of {} bytes", packet.len()) };
     let (head, body) = packet.split_first_chunk::<HEADER_BYTES>().ok_or_else(bad)?;
     let header = Header::decode(head).map_err(|error| error.refusal())?;

@@ -7,20 +7,20 @@ use sanderling_protocol::{BlockId, Epoch};
 /// Which block an object holds. Little endian: magic 8, block 8, epoch 4, length 4, CRC32C of the
 /// block 4, CRC32C of the trailer before it 4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Trailer {
-    pub(super) block: BlockId,
-    pub(super) epoch: Epoch,
-    pub(super) length: u32,
-    pub(super) checksum: u32,
+pub(crate) struct Trailer {
+    pub(crate) block: BlockId,
+    pub(crate) epoch: Epoch,
+    pub(crate) length: u32,
+    pub(crate) checksum: u32,
 }
 
 /// Says that the bytes are a block of ours, and how the trailer is laid out.
 const MAGIC: [u8; 8] = *b"sndrlng1";
 
 impl Trailer {
-    pub(super) const BYTES: usize = 32;
+    pub(crate) const BYTES: usize = 32;
 
-    pub(super) fn encode(&self) -> [u8; Self::BYTES] {
+    pub(crate) fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..16].copy_from_slice(&self.block.0.to_le_bytes());
@@ -34,7 +34,7 @@ impl Trailer {
 
     /// Reads the trailer of a whole object and splits the block off; `None` when these bytes are no
     /// object of ours or are not all of one.
-    pub(super) fn decode(object: &[u8]) -> Option<(Self, usize)> {
+    pub(crate) fn decode(object: &[u8]) -> Option<(Self, usize)> {
         let length = object.len().checked_sub(Self::BYTES)?;
         let trailer = &object[length..];
         let four = |at: usize| {
@@ -55,7 +55,7 @@ impl Trailer {
     }
 
     /// Returns the length of the block in an object of this size.
-    pub(super) fn length_within(object_bytes: u64) -> Result<u32, String> {
+    pub(crate) fn length_within(object_bytes: u64) -> Result<u32, String> {
         let length = object_bytes.checked_sub(Self::BYTES as u64);
         length
             .and_then(|length| u32::try_from(length).ok())

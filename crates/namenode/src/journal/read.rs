@@ -65,15 +65,25 @@ pub(crate) struct Known {
 pub(crate) fn read_segment(
     directory: &Directory,
     known: Known,
-    mut take: impl FnMut(&Segment, Command),
+    take: impl FnMut(&Segment, Command),
 ) -> Result<Segment, StartError> {
     let path = &directory.file(Kind::Journal, known.first);
     let fail = |cause| StartError::Files { what: "read", path: path.to_owned(), cause };
     let file = directory.files().open(path).map_err(fail)?;
-    let mut window = Window::new(file).map_err(fail)?;
+    read_window(path, Window::new(file).map_err(fail)?, known, take)
+}
+
+/// The same for a file that is open.
+pub(super) fn read_window(
+    path: &Path,
+    mut window: Window,
+    known: Known,
+    mut take: impl FnMut(&Segment, Command),
+) -> Result<Segment, StartError> {
+    let fail = |cause| StartError::Files { what: "read", path: path.to_owned(), cause };
     let header = window.bytes(0, TIED_HEADER_BYTES).map_err(fail)?;
     let mut segment = read_header(path, header)?;
-    let corrupt = |why| StartError::CorruptJournal { path: path.clone(), why };
+    let corrupt = |why| StartError::CorruptJournal { path: path.to_owned(), why };
     if segment.first != known.first {
         return Err(corrupt(format!("its header says it starts at {}", segment.first)));
     }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Request;
 use crate::checksum::crc32c;
+use crate::frame::{Budget, take_within};
 use crate::ids::Nonce;
 
 /// A client whose changes are executed once.
@@ -48,6 +49,11 @@ pub struct Change {
 /// Bytes of an encoded request that need no memory of their own: any value in the catalog, and a
 /// long path.
 const SHORT_BYTES: usize = 1024;
+
+/// Memory that the lists of one change may take, and for each of its bytes. There are at most as
+/// many changes in a frame as there may be requests, so all of them have 32 MiB beside the latter.
+const CHANGE_BYTES_MIN: usize = 64 << 10;
+const CHANGE_PER_BYTE: usize = 4;
 
 /// Place of [`Request::Once`] among the requests.
 const ONCE_TAG: u32 = 49;
@@ -129,7 +135,7 @@ impl Visitor<'_> for Encoded {
             Ok(_) => {}
             Err(error) => return Err(E::custom(error)),
         }
-        match postcard::take_from_bytes(bytes) {
+        match take_within(bytes, &Budget::new(CHANGE_BYTES_MIN + CHANGE_PER_BYTE * bytes.len())) {
             Ok((request, [])) => Ok(Change { request, fingerprint: Some(fingerprint(bytes)) }),
             Ok(_) => Err(E::custom("bytes follow the change")),
             Err(error) => Err(E::custom(error)),

@@ -1,0 +1,49 @@
+//! What reads bytes of peers and of the object tier, for the fuzz targets and nobody else.
+
+use sanderling_protocol::{BlockId, Epoch, Header, Refusal};
+
+use crate::agent::parsers::read_everything;
+use crate::local::session::read_packet;
+use crate::object::trailer::Trailer;
+
+/// What the end of an object says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObjectEnd {
+    /// The block.
+    pub block: BlockId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its length in bytes.
+    pub length: u32,
+    /// The CRC32C of its bytes.
+    pub checksum: u32,
+}
+
+/// Reads the end of an object of the object tier; `None` when it is none of ours.
+#[must_use]
+pub fn object_end(object: &[u8]) -> Option<ObjectEnd> {
+    let (Trailer { block, epoch, length, checksum }, bytes) = Trailer::decode(object)?;
+    assert_eq!(length as usize, bytes, "the block is all before the trailer");
+    Some(ObjectEnd { block, epoch, length, checksum })
+}
+
+/// Writes the end of an object.
+#[must_use]
+pub fn write_object_end(end: ObjectEnd) -> Vec<u8> {
+    let ObjectEnd { block, epoch, length, checksum } = end;
+    Trailer { block, epoch, length, checksum }.encode().to_vec()
+}
+
+/// Takes apart a packet of a client on the same machine.
+///
+/// # Errors
+/// [`Refusal`]: it is none.
+pub fn packet(packet: &[u8]) -> Result<(Header, &[u8]), Refusal> {
+    read_packet(packet)
+}
+
+/// Reads a text as each source of notices would; says how many understood it.
+#[must_use]
+pub fn notices(text: &str) -> usize {
+    read_everything(text)
+}

@@ -1,0 +1,132 @@
+//! Bytes of peers: frames and messages.
+
+use std::fmt::Debug;
+
+use sanderling_datanode::parsers::packet;
+use sanderling_protocol::frame::{
+    HEADER_BYTES, Header, RangeReply, RangeRequest, decode_body, encode_body,
+};
+use sanderling_protocol::local::{Door, LeaseReply, LeaseRequest, Welcome, decode_returns};
+use sanderling_protocol::message::{Hello, HelloReply};
+use sanderling_protocol::{Order, OrderReply, Path, Refusal, Reply, Request, StorageClass};
+use sanderling_transport::parsers::frames;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Reads a message; one that can be read comes back when it is written and read again.
+fn message<T: Serialize + DeserializeOwned + PartialEq + Debug>(body: &[u8]) -> Option<T> {
+    let read: T = decode_body(body).ok()?;
+    let again: T = decode_body(&encode_body(&read)).expect("what was written can be read");
+    assert_eq!(again, read);
+    Some(read)
+}
+
+/// A header, and the bodies that are not messages.
+///
+/// # Panics
+/// As all targets, when what was read does not come back.
+pub fn frame(input: &[u8]) {
+    let Some((head, body)) = input.split_first_chunk::<HEADER_BYTES>() else { return };
+    if let Ok(header) = Header::decode(head) {
+        assert_eq!(header.encode(), *head);
+        let _ = header.tier();
+    }
+    if let Ok(ranges) = RangeRequest::decode_all(body) {
+        let mut again = Vec::new();
+        ranges.iter().for_each(|range| range.encode(&mut again));
+        assert_eq!(RangeRequest::decode_all(&again), Ok(ranges));
+    }
+    let count = usize::from(head[0]);
+    if let Ok(ranges) = RangeReply::decode_all(body, count) {
+        let mut again = Vec::new();
+        ranges.iter().for_each(|range| range.encode(&mut again));
+        again.extend_from_slice(&body[again.len()..]);
+        assert_eq!(RangeReply::decode_all(&again, count), Ok(ranges));
+    }
+}
+
+/// A connection. The first byte says in which pieces the rest comes, and after which greeting.
+///
+/// # Panics
+/// When the frames depend on the pieces.
+pub fn stream(input: &[u8]) {
+    let Some((&how, sent)) = input.split_first() else { return };
+    let is_admitted = how & 1 == 1;
+    let pieces = frames(sent, usize::from(how) << 2 | 1, is_admitted);
+    let whole = frames(sent, usize::MAX, is_admitted);
+    assert!(pieces == whole, "frames do not depend on how their bytes come");
+    for frame in whole {
+        let _ = decode_body::<Refusal>(&frame.body);
+    }
+}
+
+/// What both ends of a new connection send.
+pub fn greeting(input: &[u8]) {
+    message::<Hello>(input);
+    message::<HelloReply>(input);
+    message::<Refusal>(input);
+}
+
+/// A frame to the namenode.
+pub fn request(input: &[u8]) {
+    for request in message::<Vec<Request>>(input).unwrap_or_default() {
+        let _ = (request.repeat(), request.inner());
+    }
+}
+
+/// A frame of the namenode.
+pub fn reply(input: &[u8]) {
+    message::<Vec<Result<Reply, Refusal>>>(input);
+}
+
+/// What the namenode and a datanode send each other.
+pub fn order(input: &[u8]) {
+    message::<Order>(input);
+    message::<OrderReply>(input);
+}
+
+/// Packets between processes of one machine.
+///
+/// # Panics
+/// As all targets.
+pub fn local(input: &[u8]) {
+    let body = packet(input).map_or(input, |(header, body)| {
+        assert_eq!(header.body_bytes as usize, body.len());
+        body
+    });
+    if let Ok(read) = LeaseRequest::decode(body) {
+        let mut again = Vec::new();
+        LeaseRequest::encode(&read.returned, &read.ranges, &mut again);
+        assert_eq!(LeaseRequest::decode(&again), Ok(read));
+    }
+    let _ = decode_returns(body);
+    for count in [0, 1, 2, 128] {
+        let Ok((replies, rest)) = LeaseReply::decode_all(body, count) else { continue };
+        let mut again = Vec::new();
+        replies.iter().for_each(|reply| reply.encode(&mut again));
+        again.extend_from_slice(rest);
+        assert_eq!(LeaseReply::decode_all(&again, count), Ok((replies, rest)));
+    }
+    message::<Option<Door>>(body);
+    message::<Welcome>(body);
+}
+
+/// Names.
+///
+/// # Panics
+/// As all targets.
+pub fn path(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else { return };
+    if let Ok(class) = text.parse::<StorageClass>() {
+        assert_eq!(class.to_string().parse(), Ok(class));
+    }
+    let Ok(path) = text.parse::<Path>() else { return };
+    assert_eq!(path.as_str(), text);
+    assert_eq!(Path::of_components(path.components()), path);
+    assert!(Path::root().contains(&path));
+    if let (Some(parent), Some(name)) = (path.parent(), path.name()) {
+        assert_eq!(parent.join(name).as_ref(), Ok(&path));
+        assert!(parent.contains(&path) && !path.contains(&parent));
+    }
+    message::<Path>(&encode_body(&path));
+}

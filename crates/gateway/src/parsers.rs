@@ -1,0 +1,141 @@
+//! What reads requests and their parts, for the fuzz targets and nobody else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Request, Uri};
+use hyper_util::rt::TokioIo;
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::{S3, S3Result};
+use sanderling_protocol::Path;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex, split};
+
+use crate::answer::finish;
+use crate::keys::Keys;
+use crate::mend::Mending;
+use crate::metrics::Metrics;
+use crate::patience::{Patient, Rest};
+use crate::place::{AnyName, Domains};
+use crate::server::s3_config;
+use crate::{name, percent, promises, signing, tagging, token};
+
+/// Longest answer that is kept, and longest wait for a body: there is no store behind it.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+const SILENCE_MAX: Duration = Duration::from_secs(1);
+
+/// A store that knows no operation: requests are taken apart and refused.
+struct NoStore;
+
+impl S3 for NoStore {}
+
+/// Lets everybody in, after the checks of what is signed.
+struct Everybody;
+
+#[async_trait::async_trait]
+impl S3Access for Everybody {
+    async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let _ = signing::check(context.uri(), context.headers());
+        let _ = promises::check(context.uri(), context.headers());
+        Ok(())
+    }
+}
+
+/// The way of a request through the gateway, up to the store.
+pub struct Requests {
+    s3: S3Service,
+    metrics: Arc<Metrics>,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        let domains = Domains(vec!["s3.example".to_owned()]);
+        let builder = || {
+            let mut builder = S3ServiceBuilder::new(NoStore);
+            builder.set_auth(Keys::local());
+            builder.set_access(Everybody);
+            builder.set_validation(AnyName);
+            builder.set_config(s3_config());
+            builder.set_host(domains.clone());
+            builder
+        };
+        let mut checks = builder();
+        let (reads, keys) = (builder().build(), Keys::local());
+        checks.set_route(Mending { reads, keys, domains: domains.clone() });
+        Self { s3: checks.build(), metrics: Arc::new(Metrics::new()) }
+    }
+}
+
+impl Requests {
+    /// Serves what a client sends on one connection; returns what it hears.
+    pub async fn serve(&self, sent: &[u8]) -> Vec<u8> {
+        let (client, server) = duplex(64 << 10);
+        let service = service_fn(|request: Request<Incoming>| async move {
+            let resource = request.uri().path().to_owned();
+            let (rest, metrics) = (Rest::default(), Arc::clone(&self.metrics));
+            let request = request
+                .map(|body| s3s::Body::http_body(Patient::new(body, SILENCE_MAX, rest, metrics)));
+            let answer = self.s3.call(request).await;
+            answer.map(|answer| finish(answer, "0", &resource))
+        });
+        let served = http1::Builder::new().serve_connection(TokioIo::new(server), service);
+        let (reader, mut writer) = split(client);
+        let talk = async move {
+            let write = async {
+                let _ = writer.write_all(sent).await;
+                let _ = writer.shutdown().await;
+            };
+            let mut heard = Vec::new();
+            let mut limited = reader.take(ANSWER_BYTES_MAX as u64);
+            let read = limited.read_to_end(&mut heard);
+            let _ = tokio::join!(write, read);
+            heard
+        };
+        tokio::join!(served, talk).1
+    }
+}
+
+/// Reads a text as each part of a request that has a grammar of its own.
+///
+/// # Panics
+/// When something does not come back as it was written.
+pub fn texts(text: &str) {
+    assert_eq!(percent::decode(&percent::encode(text, b"")).as_deref(), Some(text));
+    let _ = percent::decode(text);
+    if let Ok(Some(tags)) = tagging::checked(Some(text)) {
+        let again = tagging::checked(Some(&tags)).expect("tags that are kept are tags");
+        assert_eq!(again, Some(tags));
+    }
+    assert_eq!(token::place(&token::of(text)).as_deref(), Some(text));
+    let _ = token::place(text);
+    let _ = Keys::parse(text);
+    if let Some(behind) = name::behind(text) {
+        assert!(behind.as_str() > text, "it is behind");
+    }
+    keys(text);
+}
+
+/// A key leads to a path, whose components are the pieces of the key.
+fn keys(key: &str) {
+    let Ok(path) = name::path_of(&Path::root(), key) else { return };
+    let mut again = String::new();
+    for component in path.components() {
+        let piece = name::piece_of(component).expect("a key led there");
+        again.push_str(piece.text());
+        if matches!(piece, name::Piece::Whole(_)) {
+            again.push('/');
+        }
+    }
+    again.pop();
+    assert_eq!(again, key);
+}
+
+/// Checks a query and headers as those of a request.
+pub fn checks(query: &str, headers: &HeaderMap) {
+    let Ok(uri) = format!("/bucket/key?{query}").parse::<Uri>() else { return };
+    let _ = signing::check(&uri, headers);
+    let _ = promises::check(&uri, headers);
+}
