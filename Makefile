@@ -87,6 +87,16 @@ bench-noisy: build ## Measures a tenant beside noisy ones; ARGS="--seconds 3 --h
 mutants: ## Changes the code in 150 small ways and tells which no test notices; ARGS="--seed 7".
 	@python3 scripts/mutants.py $(ARGS)
 
+.PHONY: fuzz
+fuzz: ## Fuzzes every parser for SECONDS=60 each; ARGS="frame path --keep" for some of them.
+	@python3 scripts/fuzz.py --seconds $(or $(SECONDS),60) $(ARGS)
+
+.PHONY: deny
+deny: ## Checks licences, sources and versions of dependencies by deny.toml.
+	@if command -v cargo-deny > /dev/null; \
+	then cargo deny --all-features --log-level error check licenses bans sources; \
+	else python3 scripts/licences.py check; fi
+
 .PHONY: docs
 docs: ## Builds the documentation site, target/site/index.html, and checks its links.
 	@scripts/venv.sh docs
@@ -122,6 +132,7 @@ lint: ## Checks format, lints and the repository's own rules.
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo test --locked --quiet --package sanderling-tidy
+	@$(MAKE) --no-print-directory deny
 
 .PHONY: format
 format: ## Formats the Rust code.

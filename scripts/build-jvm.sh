@@ -24,4 +24,7 @@ if ! cmp -s "$built/libsanderling_jni.so" "$place/libsanderling_jni.so"; then
     cp "$built/libsanderling_jni.so" "$place/libsanderling_jni.so.new"
     mv "$place/libsanderling_jni.so.new" "$place/libsanderling_jni.so"
 fi
+# The jars carry the licences of what it is linked with.
+python3 scripts/licences.py write sanderling-jni target/jvm-native/META-INF/THIRD-PARTY.txt
+cmp -s LICENSE target/jvm-native/META-INF/LICENSE || cp LICENSE target/jvm-native/META-INF/LICENSE
 echo "$place/libsanderling_jni.so"

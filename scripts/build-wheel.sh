@@ -6,6 +6,9 @@ cd "$(dirname "$0")/.."
 
 [ -x .venv/bin/maturin ] || scripts/venv.sh build
 
+# The wheel carries the licences of what it is linked with.
+python3 scripts/licences.py write sanderling-python bindings/python/THIRD-PARTY.txt
+
 profile=${PROFILE:-release}
 target=${CARGO_TARGET_DIR:-target}
 stamp=.venv/.sanderling-wheel

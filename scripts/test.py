@@ -222,6 +222,25 @@ def step_clippy(_options: argparse.Namespace) -> Counts:
     return one(run("clippy", ["cargo", "clippy", *targets, "--", "-D", "warnings"]))
 
 
+def step_licences(_options: argparse.Namespace) -> Counts:
+    """Checks the licences and sources of everything that is linked, and the check itself."""
+    counts = one(run("licences", [sys.executable, "scripts/licences.py", "check"]))
+    add_unittest(counts, "licences-test", [sys.executable, "scripts/licences_test.py"])
+    return counts
+
+
+def add_texts(counts: Counts, name: str, archives: list[Path]) -> None:
+    """Looks for the texts of licences in each wheel or jar that was built."""
+    if not archives:
+        print("nothing was built to look for licences in")
+        counts.failed += 1
+    for archive in archives:
+        command = [sys.executable, "scripts/licences.py", "look", str(archive)]
+        is_fine = run(f"licences-{name}", command).is_fine
+        counts.passed += is_fine
+        counts.failed += not is_fine
+
+
 def step_rust(_options: argparse.Namespace) -> Counts:
     """Runs the tests of all crates: units, machines, simulation, processes, tidiness."""
     result = run("rust", ["cargo", "test", "--locked", "--no-fail-fast", *MEMBERS])
@@ -243,7 +262,9 @@ def step_python(_options: argparse.Namespace) -> Counts:
                           ("wheel", ["scripts/build-wheel.sh"])]:
         if not run(name, command).is_fine:
             return Counts(failed=1)
-    return pytest("pytest", ".venv", "bindings/python/tests")
+    counts = pytest("pytest", ".venv", "bindings/python/tests")
+    add_texts(counts, "wheel", list((ROOT / "target/wheels").glob("sanderling-*.whl")))
+    return counts
 
 
 def step_interop(_options: argparse.Namespace) -> Counts:
@@ -339,6 +360,11 @@ def step_jvm(_options: argparse.Namespace) -> Counts:
         count_cases(counts, report)
     if not (result.is_fine and counts.passed) and not counts.failed:
         counts.failed = 1
+    # Those with the native half in them.
+    jars = [*ROOT.glob("jvm/client/target/sanderling-client-*.jar"),
+            *ROOT.glob("jvm/spark/target/sanderling-spark-*.jar")]
+    others = ("-tests.jar", "-sources.jar", "-javadoc.jar")
+    add_texts(counts, "jars", [jar for jar in jars if not jar.name.endswith(others)])
     return counts
 
 
@@ -485,6 +511,7 @@ def find(log: str, key: str, default: Any) -> Any:
 STEPS = {
     "format": step_format,
     "clippy": step_clippy,
+    "licences": step_licences,
     "rust": step_rust,
     "python": step_python,
     "interop": step_interop,
