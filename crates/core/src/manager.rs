@@ -2,7 +2,11 @@
 //!
 //! Both see every view. Answers go to the one that asked: the background's calls have ids from
 //! [`Background::CALLS_FROM`] on, and it reads blocks by [`Output::Page`], the relocator by
-//! [`Output::Fetch`].
+//! [`Output::Fetch`]. When a manager may act at all is decided by [`Leadership`].
+
+mod leadership;
+
+pub use leadership::{LeaderTerm, Leadership, LeaseAnswer, LeaseRequest};
 
 use sanderling_protocol::Instant;
 

@@ -1,13 +1,12 @@
-//! The manager's life: wait for the right to act, act, lose it, wait again.
+//! The manager's life: wait for the leadership lease, act, lose it, wait again.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sanderling_core::manager::Manager as Decisions;
+use sanderling_core::manager::{LeaderTerm, Leadership, Manager as Decisions};
 use sanderling_core::relocation::Input;
 use sanderling_core::{Machine, Mechanism};
-use sanderling_protocol::NodeId;
+use sanderling_protocol::{self as protocol, Millis, NodeId};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -17,10 +16,10 @@ use crate::calls::{Caller, News};
 use crate::options::ManagerOptions;
 use crate::seed;
 
-/// Pause between two tries to get the right to act.
+/// Pause before the namenode is asked again for what it did not answer: views and events.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// Time to give the right to act back when the manager stops.
+/// Time to give the lease back when the manager stops.
 const RELEASE_WITHIN: Duration = Duration::from_millis(300);
 
 /// Who acts, or waits to.
@@ -29,70 +28,84 @@ pub(crate) struct Manager {
     options: ManagerOptions,
     caller: Caller,
     stop: CancellationToken,
-    may_act: AtomicBool,
+    leadership: Leadership,
+    clock: Clock,
+}
+
+/// Time for the decisions, by a clock that never steps.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    pub(crate) fn now(self) -> protocol::Instant {
+        let passed = u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX);
+        protocol::Instant(passed)
+    }
+
+    /// Returns the moment of a time.
+    fn moment(self, at: protocol::Instant) -> Instant {
+        self.0 + Duration::from_micros(at.0)
+    }
 }
 
 impl Manager {
-    pub(crate) const fn new(
-        options: ManagerOptions,
-        caller: Caller,
-        stop: CancellationToken,
-    ) -> Self {
-        Self { options, caller, stop, may_act: AtomicBool::new(false) }
+    pub(crate) fn new(options: ManagerOptions, caller: Caller, stop: CancellationToken) -> Self {
+        let leadership = Leadership::new(Millis::from(options.lease));
+        Self { options, caller, stop, leadership, clock: Clock(Instant::now()) }
     }
 
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(mut self) {
         let stop = self.stop.clone();
         tokio::select! {
             () = stop.cancelled() => {}
             () = self.live() => {}
         }
-        if self.may_act.load(Ordering::Relaxed) {
-            // Another manager need not wait then. If it does not arrive, the right ends by itself.
+        if self.leadership.may_hold() {
+            // Another manager need not wait then. If it does not arrive, the lease ends by itself.
             let _ = timeout(RELEASE_WITHIN, self.caller.clone().release()).await;
         }
     }
 
-    async fn live(&self) {
-        let mut pause = RETRY.0;
+    async fn live(&mut self) {
         loop {
-            let asked_at = Instant::now();
-            // It may be given although the answer is never read.
-            self.may_act.store(true, Ordering::Relaxed);
-            match self.caller.clone().manage().await {
-                News::Renewed => {
-                    info!(name = self.options.name, "this manager acts");
-                    match self.options.mechanism {
-                        Mechanism::Sanderling => Acting::new(self, asked_at).run().await,
-                        Mechanism::Seed => seed::act(&self.caller, &self.options, asked_at).await,
-                    }
-                    warn!(name = self.options.name, "this manager acts no more");
-                    pause = RETRY.0;
-                }
-                News::NotManager(remaining) => {
-                    self.may_act.store(false, Ordering::Relaxed);
-                    sleep(remaining.clamp(RETRY.0, RETRY.1)).await;
-                    continue;
-                }
-                _ => pause = (pause * 2).min(RETRY.1),
+            let now = self.clock.now();
+            if let Some(term) = self.leadership.term(now) {
+                self.lead(term).await;
+            } else if let Some(request) = self.leadership.poll_request(now) {
+                let answer = self.caller.clone().manage().await;
+                self.leadership.answered(self.clock.now(), request, answer);
+            } else if let Some(due) = self.leadership.deadline(now) {
+                sleep_until(self.clock.moment(due)).await;
             }
-            sleep(pause).await;
         }
+    }
+
+    async fn lead(&mut self, term: LeaderTerm) {
+        info!(name = self.options.name, "this manager acts");
+        match self.options.mechanism {
+            Mechanism::Sanderling => Acting::new(self, term).run().await,
+            Mechanism::Seed => {
+                seed::act(&self.caller, &self.options, (&mut self.leadership, term), self.clock)
+                    .await;
+            }
+        }
+        // The calls of the term have ended with it.
+        self.leadership.dropped(self.clock.now());
+        warn!(name = self.options.name, "this manager acts no more");
     }
 }
 
-/// A manager that has the right to act.
+/// A manager that has the leadership lease.
 struct Acting<'a> {
     options: &'a ManagerOptions,
     caller: &'a Caller,
+    leadership: &'a mut Leadership,
+    term: LeaderTerm,
+    clock: Clock,
     decisions: Decisions,
-    began: Instant,
-    /// Calls under way. All of them end with this manager's right.
+    /// Calls under way. All of them end with this manager's term.
     calls: JoinSet<News>,
     drains: BTreeSet<NodeId>,
-    lease_until: Instant,
-    renew_at: Instant,
-    renewed_from: Option<Instant>,
     look_at: Instant,
     is_looking: bool,
     /// Something happened while a view was under way that it may not show.
@@ -103,20 +116,18 @@ struct Acting<'a> {
 }
 
 impl<'a> Acting<'a> {
-    fn new(manager: &'a Manager, asked_at: Instant) -> Self {
+    fn new(manager: &'a mut Manager, term: LeaderTerm) -> Self {
         let options = &manager.options;
-        let now = Instant::now();
         let mut acting = Self {
             options,
             caller: &manager.caller,
+            leadership: &mut manager.leadership,
+            term,
+            clock: manager.clock,
             decisions: Decisions::new(options.relocator.clone(), options.background.clone()),
-            began: now,
             calls: JoinSet::new(),
             drains: BTreeSet::new(),
-            lease_until: asked_at + options.lease,
-            renew_at: asked_at + options.lease / 3,
-            renewed_from: None,
-            look_at: now,
+            look_at: Instant::now(),
             is_looking: false,
             look_again: false,
             event_last: 0,
@@ -126,44 +137,38 @@ impl<'a> Acting<'a> {
         acting
     }
 
-    /// Acts until the right is lost.
+    /// Acts until the term ends.
     async fn run(mut self) {
-        loop {
+        while self.leadership.term(self.clock.now()) == Some(self.term) {
             let now = Instant::now();
-            if self.lease_until <= now {
-                return;
-            }
             self.start_due(now);
             let due = self.next_due(now);
             let ended = tokio::select! {
                 Some(ended) = self.calls.join_next() => ended,
                 () = sleep_until(due) => continue,
             };
-            let may_act = match ended {
+            match ended {
                 Ok(news) => self.take(news),
                 Err(error) => {
                     // A call's end is lost, so the machine would wait for ever: begin anew.
                     tracing::error!(%error, "a call panicked");
-                    false
+                    self.leadership.resign(self.clock.now());
                 }
-            };
-            if !may_act {
-                return;
             }
         }
     }
 
     /// Starts the calls that are due.
     fn start_due(&mut self, now: Instant) {
-        if self.renew_at <= now && self.renewed_from.is_none() {
-            self.renewed_from = Some(now);
-            self.calls.spawn(self.caller.clone().manage());
+        let clock = self.clock.now();
+        if let Some(request) = self.leadership.poll_request(clock) {
+            let manage = self.caller.clone().manage();
+            self.calls.spawn(async move { News::Lease(request, manage.await) });
         }
         if self.look_at <= now && !self.is_looking {
             self.is_looking = true;
             self.calls.spawn(self.caller.clone().drains());
         }
-        let clock = self.now();
         if self.decisions.deadline().is_some_and(|due| due <= clock) {
             self.decisions.handle_deadline(clock);
         }
@@ -175,39 +180,32 @@ impl<'a> Acting<'a> {
     }
 
     fn next_due(&self, now: Instant) -> Instant {
-        let mut due = self.lease_until;
-        if self.renewed_from.is_none() {
-            due = due.min(self.renew_at);
-        }
+        let clock = self.clock.now();
+        // Without a deadline the term is over, which the next round finds.
+        let mut due = self.leadership.deadline(clock).map_or(now, |due| self.clock.moment(due));
         if !self.is_looking {
             due = due.min(self.look_at);
         }
         if let Some(deadline) = self.decisions.deadline() {
             // A millisecond at least: what is overdue and waits for a call's end must not spin.
-            let left = Duration::from(self.now().until(deadline));
+            let left = Duration::from(clock.until(deadline));
             due = due.min(now + left.max(Duration::from_millis(1)));
         }
         due
     }
 
-    /// Takes what a call brought; tells whether this manager still may act.
-    fn take(&mut self, news: News) -> bool {
+    /// Takes what a call brought.
+    fn take(&mut self, news: News) {
         match news {
             News::Input(input) => self.input(input),
             News::NoView => {
                 self.is_looking = false;
                 self.look_at = Instant::now() + self.options.poll.max(RETRY.0);
             }
-            News::Renewed => {
-                let from = self.renewed_from.take().unwrap_or_else(Instant::now);
-                self.lease_until = from + self.options.lease;
-                self.renew_at = from + self.options.lease / 3;
+            News::Lease(request, answer) => {
+                self.leadership.answered(self.clock.now(), request, answer);
             }
-            News::NotRenewed => {
-                self.renewed_from = None;
-                self.renew_at = Instant::now() + RETRY.0;
-            }
-            News::NotManager(_) => return false,
+            News::NotManager(remaining) => self.leadership.refused(self.clock.now(), remaining),
             News::Event(Some((last, is_news))) => {
                 self.event_last = last;
                 if is_news {
@@ -218,7 +216,6 @@ impl<'a> Acting<'a> {
             News::Event(None) => self.watch(RETRY.1),
             News::Told => {}
         }
-        true
     }
 
     fn input(&mut self, input: Input) {
@@ -234,14 +231,8 @@ impl<'a> Acting<'a> {
             self.say_unplaced();
             self.drains = draining;
         }
-        let now = self.now();
+        let now = self.clock.now();
         self.decisions.handle(now, input);
-    }
-
-    /// Returns the time for the decisions, by a clock that never steps.
-    fn now(&self) -> sanderling_protocol::Instant {
-        let passed = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        sanderling_protocol::Instant(passed)
     }
 
     fn look_now(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sanderling_core::manager::{LeaseAnswer, LeaseRequest};
 use sanderling_core::relocation::{Input, Output};
 use sanderling_protocol::message::MoveCandidate;
 use sanderling_protocol::{
@@ -20,12 +21,10 @@ pub(crate) enum News {
     Input(Input),
     /// The view of the drains could not be read.
     NoView,
-    /// The right to act was given or renewed.
-    Renewed,
-    /// The right to act could not be renewed this time.
-    NotRenewed,
-    /// Another manager acts, for this long at least.
-    NotManager(Duration),
+    /// What came of a request for the leadership lease.
+    Lease(LeaseRequest, LeaseAnswer),
+    /// A call was refused because another manager acts, for this long at least.
+    NotManager(Millis),
     /// The last event's sequence, if one came, and whether the manager has not done itself what
     /// happened.
     Event(Option<(u64, bool)>),
@@ -62,20 +61,20 @@ impl Caller {
         }
     }
 
-    /// Gives the right to act back.
-    pub(crate) async fn release(mut self) -> News {
+    /// Gives the leadership lease back.
+    pub(crate) async fn release(mut self) {
         self.lease = Millis(0);
-        self.manage().await
+        self.manage().await;
     }
 
-    /// Asks for the right to act, or renews it.
-    pub(crate) async fn manage(self) -> News {
+    /// Requests the leadership lease, or renews it.
+    pub(crate) async fn manage(self) -> LeaseAnswer {
         let request =
             Request::Manage { holder: self.holder, name: self.name.clone(), lease: self.lease };
         match self.ask(request).await {
-            Ok(Reply::ManagerGrant { .. }) => News::Renewed,
-            Err(Some(Refusal::NotManager { remaining })) => News::NotManager(remaining.into()),
-            _ => News::NotRenewed,
+            Ok(Reply::ManagerGrant { .. }) => LeaseAnswer::Granted,
+            Err(Some(Refusal::NotManager { remaining })) => LeaseAnswer::Taken(remaining),
+            _ => LeaseAnswer::Unknown,
         }
     }
 
@@ -83,7 +82,7 @@ impl Caller {
     pub(crate) async fn drains(self) -> News {
         match self.ask(Request::Drains { holder: self.holder }).await {
             Ok(Reply::Drains { drains, nodes }) => News::Input(Input::Drains { drains, nodes }),
-            Err(Some(Refusal::NotManager { remaining })) => News::NotManager(remaining.into()),
+            Err(Some(Refusal::NotManager { remaining })) => News::NotManager(remaining),
             _ => News::NoView,
         }
     }
@@ -130,9 +129,7 @@ impl Caller {
             Output::Forecast { node, forecast } => {
                 let request = Request::Forecast { holder: self.holder, node, forecast };
                 return match self.ask(request).await {
-                    Err(Some(Refusal::NotManager { remaining })) => {
-                        News::NotManager(remaining.into())
-                    }
+                    Err(Some(Refusal::NotManager { remaining })) => News::NotManager(remaining),
                     _ => News::Told,
                 };
             }
@@ -165,7 +162,7 @@ impl Caller {
         News::Input(input(match self.ask(request).await {
             Ok(Reply::Candidates { candidates, is_more }) => Some((candidates, is_more)),
             Err(Some(Refusal::NotManager { remaining })) => {
-                return News::NotManager(remaining.into());
+                return News::NotManager(remaining);
             }
             _ => None,
         }))
@@ -174,7 +171,7 @@ impl Caller {
     async fn done(self, request: Request, input: impl FnOnce(bool) -> Input) -> News {
         match self.ask(request).await {
             Ok(_) => News::Input(input(true)),
-            Err(Some(Refusal::NotManager { remaining })) => News::NotManager(remaining.into()),
+            Err(Some(Refusal::NotManager { remaining })) => News::NotManager(remaining),
             Err(_) => News::Input(input(false)),
         }
     }
@@ -187,7 +184,7 @@ impl Caller {
         News::Input(input(match self.ask(request).await {
             Ok(Reply::Epochs(epochs)) => Some(epochs),
             Err(Some(Refusal::NotManager { remaining })) => {
-                return News::NotManager(remaining.into());
+                return News::NotManager(remaining);
             }
             _ => None,
         }))

@@ -1,8 +1,8 @@
 //! The manager: turns notices into relocation, and keeps the fleet ready for them.
 //!
-//! The decisions are those of [`sanderling_core::manager`]. This crate holds the right to act,
-//! asks the namenode what drains, and makes the calls. It keeps nothing: another manager goes on in
-//! the middle of a drain.
+//! The decisions are those of [`sanderling_core::manager`], also when this manager may act at all.
+//! This crate asks the namenode what drains, and makes the calls. It keeps nothing: another manager
+//! goes on in the middle of a drain.
 
 mod acting;
 mod calls;

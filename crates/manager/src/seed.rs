@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use sanderling_core::manager::{LeaderTerm, Leadership};
 use sanderling_core::relocation::Input;
 use sanderling_protocol::{Millis, NodeId, NodeInfo};
 use tokio::sync::watch;
@@ -19,6 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
+use crate::acting::Clock;
 use crate::calls::{Caller, News};
 use crate::options::ManagerOptions;
 use relocate::Relocation;
@@ -49,35 +51,33 @@ struct Shared {
     round: Arc<AtomicU64>,
 }
 
-/// Acts until the right to is lost.
-pub(crate) async fn act(caller: &Caller, options: &ManagerOptions, asked_at: Instant) {
-    let (sender, views) = watch::channel(View { nodes: Arc::default(), asked_at });
+/// Acts until the term ends.
+pub(crate) async fn act(
+    caller: &Caller,
+    options: &ManagerOptions,
+    (leadership, term): (&mut Leadership, LeaderTerm),
+    clock: Clock,
+) {
+    let (sender, views) = watch::channel(View { nodes: Arc::default(), asked_at: Instant::now() });
     let shared = Shared { caller: caller.clone(), views, round: Arc::default() };
-    let mut lease_from = asked_at;
     let mut noticed: BTreeMap<NodeId, Instant> = BTreeMap::new();
     let mut busy = BTreeSet::new();
     let mut relocations = JoinSet::new();
-    loop {
-        let now = Instant::now();
-        if now >= lease_from + options.lease {
-            return;
-        }
-        if now >= lease_from + options.lease / 3 {
-            match caller.clone().manage().await {
-                News::Renewed => lease_from = now,
-                News::NotManager(_) => return,
-                _ => {}
-            }
+    while leadership.term(clock.now()) == Some(term) {
+        if let Some(request) = leadership.poll_request(clock.now()) {
+            let answer = caller.clone().manage().await;
+            leadership.answered(clock.now(), request, answer);
         }
         while let Some(ended) = relocations.try_join_next() {
             match ended {
                 Ok(node) => _ = busy.remove(&node),
                 Err(error) => {
                     warn!(%error, "a relocation panicked");
-                    return;
+                    return leadership.resign(clock.now());
                 }
             }
         }
+        let now = Instant::now();
         match caller.clone().drains().await {
             News::Input(Input::Drains { drains, nodes }) => {
                 sender.send_replace(View { nodes: Arc::new(nodes), asked_at: now });
@@ -91,7 +91,7 @@ pub(crate) async fn act(caller: &Caller, options: &ManagerOptions, asked_at: Ins
                     }
                 }
             }
-            News::NotManager(_) => return,
+            News::NotManager(remaining) => leadership.refused(clock.now(), remaining),
             _ => {}
         }
         sleep(options.poll).await;

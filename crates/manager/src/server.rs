@@ -10,7 +10,7 @@ use crate::acting::Manager;
 use crate::calls::Caller;
 use crate::options::ManagerOptions;
 
-/// A manager that waits for the right to act, or acts.
+/// A manager that waits for the leadership lease, or acts.
 ///
 /// It needs no namenode to start: it tries until there is one, and goes on when one restarts.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl ManagerServer {
         Self { shutdown, task }
     }
 
-    /// Stops acting and gives the right to act back. What is under way is left to the next manager.
+    /// Stops acting and gives the lease back. What is under way is left to the next manager.
     /// A second call does nothing.
     pub async fn stop(&self) {
         self.shutdown.cancel();
@@ -49,7 +49,7 @@ impl ManagerServer {
 }
 
 impl Drop for ManagerServer {
-    /// Ends as if it had been killed: its right to act ends by itself.
+    /// Ends as if it had been killed: its lease ends by itself.
     fn drop(&mut self) {
         if let Some(task) = self.task.get_mut().take() {
             task.abort();

@@ -127,6 +127,8 @@ variants! {
         "neither heartbeats nor answered probes count: nodes that are there are declared dead";
     OldFormatMisread, "old-format-misread", "replay",
         "snapshots are completed as if they were of the format before, without what is new";
+    LeaseOutlived, "lease-outlived", "leader",
+        "managers act until they are refused, though their lease has ended";
     LengthsToldAlone, "lengths-told-alone", "bytes",
         "writers are told that lengths are in the log by an answer that has no new block";
 }

@@ -8,6 +8,7 @@ mod departures;
 mod end;
 pub(crate) mod first;
 pub(crate) mod history;
+pub(crate) mod leader;
 mod live;
 pub(crate) mod loss;
 pub(crate) mod losses;
@@ -31,6 +32,7 @@ use bytes::Bytes;
 use copies::Copies;
 use departures::Departures;
 use history::History;
+use leader::Leader;
 use live::Live;
 use losses::Losses;
 use lost_end::LostEnd;
@@ -54,6 +56,7 @@ pub(crate) struct Checks {
     pub(crate) made: Made,
     pub(crate) history: History,
     pub(crate) numbers: Numbers,
+    pub(crate) leader: Leader,
     lost_end: LostEnd,
     live: Live,
     departures: Departures,
@@ -76,6 +79,7 @@ impl Checks {
             made: Made::default(),
             history: History::default(),
             numbers: Numbers::default(),
+            leader: Leader::default(),
             lost_end: LostEnd::default(),
             live: Live::default(),
             departures: Departures::new(plan.departures),
@@ -95,6 +99,7 @@ impl Checks {
         self.notices = Notices::default();
         self.made = Made::default();
         self.numbers.rewind();
+        self.leader.rewind(now);
     }
 }
 
@@ -230,7 +235,7 @@ impl World {
     ) {
         let request = request.inner();
         if let (Request::Manage { holder, .. }, Ok(_)) = (request, answer) {
-            self.checks.blocks.holder = Some(*holder);
+            self.checks.leader.granted(*holder);
         }
         let found = self.checks.bytes.answered(request, answer);
         self.expect(found);

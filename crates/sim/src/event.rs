@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use sanderling_core::catalog::DatanodeOrder;
 use sanderling_core::datanode::{Asked, DamageReport};
+use sanderling_core::manager::LeaseRequest;
 use sanderling_core::notices::Saying;
 use sanderling_core::read::Piece;
 use sanderling_core::relocation::CallId;
@@ -57,6 +58,7 @@ pub(crate) enum Timer {
     Lane(NodeId, bool),
     Poll,
     Relocate,
+    Lead,
     Late(u64),
     Begin,
     Again,
@@ -104,7 +106,7 @@ pub(crate) enum NamenodeCall {
 
 #[derive(Debug)]
 pub(crate) enum ManagerCall {
-    Manage,
+    Lease(LeaseRequest),
     Drains,
     Fetch(NodeId),
     Reserve(CallId),

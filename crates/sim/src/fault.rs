@@ -44,6 +44,9 @@ impl World {
             FaultKind::KillManager { manager, down_millis } => {
                 self.kill(Place::Manager(manager), down_millis);
             }
+            FaultKind::PauseManager { manager, millis } => {
+                self.paused_until[usize::from(manager)] = until(millis);
+            }
             FaultKind::KillWriter { writer } => self.kill(Place::Writer(writer), 50),
             FaultKind::Notice { slot, deadline_millis, dies_in_millis, is_own, manager } => {
                 self.notice(slot, deadline_millis, is_own);
@@ -163,6 +166,7 @@ impl World {
         self.log.event(self.now, 13, 0, || "the faults stop".to_owned());
         self.is_calm = true;
         self.network.calm(self.now);
+        self.paused_until.fill(0);
         for datanode in &mut self.datanodes {
             datanode.slow_until = 0;
         }

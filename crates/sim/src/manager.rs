@@ -2,11 +2,11 @@
 
 use sanderling_core::Machine;
 use sanderling_core::background::Background;
-use sanderling_core::manager::Manager as Decisions;
+use sanderling_core::manager::{LeaderTerm, Leadership, LeaseAnswer, Manager as Decisions};
 use sanderling_core::relocation::{Input, Output};
 use sanderling_protocol::message::MoveCandidate;
 use sanderling_protocol::{
-    Epoch, Millis, NodeId, Nonce, Order, OrderReply, Refusal, Reply, Request,
+    Epoch, Instant, Millis, NodeId, Nonce, Order, OrderReply, Refusal, Reply, Request,
 };
 
 use crate::Broken;
@@ -20,16 +20,19 @@ use crate::world::World;
 #[derive(Debug)]
 pub(crate) struct Manager {
     holder: Nonce,
-    is_acting: bool,
+    leadership: Leadership,
+    /// The term that the decisions are of.
+    term: Option<LeaderTerm>,
+    lead_at: Option<u64>,
     decisions: Decisions,
     under_way: UnderWay,
     wake_at: Option<u64>,
 }
 
-/// How long the right to act lasts.
-const LEASE: Millis = Millis(1500);
+/// How long the leadership lease lasts.
+pub(crate) const LEASE: Millis = Millis(1500);
 
-/// How often the right is renewed and the drains are looked at.
+/// How often the drains are looked at.
 const POLL_MICROS: u64 = 200_000;
 
 /// Time of one call to the namenode.
@@ -41,9 +44,15 @@ impl Manager {
         background.exposure.is_on &= broken != Some(Broken::NeverCopied);
         background.rebalance.is_on &= broken != Some(Broken::NeverRebalanced);
         background.pace.yields_to_drains = broken != Some(Broken::BalanceIntoDrain);
-        let decisions = Decisions::new(plan.limits.relocator.clone(), background);
-        let under_way = UnderWay::default();
-        Self { holder: Nonce(0), is_acting: false, decisions, under_way, wake_at: None }
+        Self {
+            holder: Nonce(0),
+            leadership: Leadership::new(LEASE),
+            term: None,
+            lead_at: None,
+            decisions: Decisions::new(plan.limits.relocator.clone(), background),
+            under_way: UnderWay::default(),
+            wake_at: None,
+        }
     }
 }
 
@@ -55,6 +64,8 @@ impl World {
         self.eagers[usize::from(number)].restart();
         let micros = self.random.below(POLL_MICROS);
         self.set_timer(Place::Manager(number), micros, Timer::Poll);
+        let micros = self.random.below(POLL_MICROS);
+        self.set_timer(Place::Manager(number), micros, Timer::Lead);
     }
 
     fn manager_ask(&mut self, number: u8, request: Request, call: ManagerCall) {
@@ -71,25 +82,23 @@ impl World {
     pub(crate) fn manager_timer(&mut self, number: u8, timer: Timer) {
         match timer {
             Timer::Poll => {
-                let holder = self.managers[usize::from(number)].holder;
-                let name = format!("manager{number}");
-                self.manager_ask(
-                    number,
-                    Request::Manage { holder, name, lease: LEASE },
-                    ManagerCall::Manage,
-                );
-                let is_acting = self.managers[usize::from(number)].is_acting;
-                if is_acting {
+                if self.manager_leads(number) {
+                    let holder = self.manager_holder(number);
                     self.manager_ask(number, Request::Drains { holder }, ManagerCall::Drains);
                     self.eager_poll(number, holder);
                 }
                 self.set_timer(Place::Manager(number), POLL_MICROS, Timer::Poll);
             }
+            Timer::Lead => {
+                self.managers[usize::from(number)].lead_at = None;
+                self.manager_leads(number);
+            }
             Timer::Relocate => {
+                let is_leader = self.manager_leads(number);
                 let now = self.clock(Place::Manager(number));
                 let micros = self.now;
                 let manager = &mut self.managers[usize::from(number)];
-                if manager.wake_at.is_some_and(|at| at <= micros) {
+                if is_leader && manager.wake_at.is_some_and(|at| at <= micros) {
                     manager.wake_at = None;
                     manager.decisions.handle_deadline(now);
                     self.manager_act(number);
@@ -106,16 +115,40 @@ impl World {
         call: ManagerCall,
         answer: Option<Answer>,
     ) {
-        let input = match call {
+        let call = match call {
             ManagerCall::Eager(call) => return self.eager_answered(number, call, answer),
-            ManagerCall::Manage => return self.manager_granted(number, meta(answer)),
+            ManagerCall::Lease(request) => {
+                let answer = match meta(answer) {
+                    Some(Ok(_)) => LeaseAnswer::Granted,
+                    Some(Err(Refusal::NotManager { remaining })) => LeaseAnswer::Taken(remaining),
+                    _ => LeaseAnswer::Unknown,
+                };
+                let now = Instant(self.now);
+                self.managers[usize::from(number)].leadership.answered(now, request, answer);
+                self.manager_leads(number);
+                return;
+            }
+            call => call,
+        };
+        if let Some(Answer::Meta(Err(Refusal::NotManager { remaining }))) = &answer {
+            let now = Instant(self.now);
+            self.managers[usize::from(number)].leadership.refused(now, *remaining);
+        }
+        if self.manager_leads(number) {
+            self.manager_take(number, call, answer);
+        }
+    }
+
+    /// Hands the end of a call to the decisions.
+    fn manager_take(&mut self, number: u8, call: ManagerCall, answer: Option<Answer>) {
+        let input = match call {
+            ManagerCall::Eager(_) | ManagerCall::Lease(_) => return,
             ManagerCall::Drains => match meta(answer) {
                 Some(Ok(Reply::Drains { drains, nodes })) => {
                     self.eagers[usize::from(number)].see(&nodes);
                     self.managers[usize::from(number)].under_way.see(&drains, &nodes);
                     Input::Drains { drains, nodes }
                 }
-                Some(Err(Refusal::NotManager { .. })) => return self.manager_stop(number),
                 _ => return,
             },
             ManagerCall::Forecast => return,
@@ -152,32 +185,58 @@ impl World {
         self.manager_act(number);
     }
 
-    fn manager_granted(&mut self, number: u8, answer: Option<Result<Reply, Refusal>>) {
-        match answer {
-            Some(Ok(_)) => self.managers[usize::from(number)].is_acting = true,
-            Some(Err(Refusal::NotManager { .. })) => self.manager_stop(number),
-            _ => {}
-        }
-    }
-
     pub(crate) fn manager_holder(&self, number: u8) -> Nonce {
         self.managers[usize::from(number)].holder
     }
 
-    /// Another manager acts: nothing that this one knew holds any more. As in the server, the calls
-    /// of its decisions end with them: the next ones count theirs from the beginning again, and
+    /// Requests the lease when that is due, and begins and ends terms. Tells whether the manager
+    /// may act now.
+    fn manager_leads(&mut self, number: u8) -> bool {
+        // A clock that does not jump, as the one of the server.
+        let now = Instant(self.now);
+        let asked_at = self.mistake_term_at(now);
+        let manager = &mut self.managers[usize::from(number)];
+        let term = manager.leadership.term(asked_at);
+        let before = std::mem::replace(&mut manager.term, term);
+        if before != term {
+            if before.is_some() {
+                self.manager_stop(number);
+            }
+            let code = u64::from(number) << 1 | u64::from(term.is_some());
+            self.log.event(self.now, 17, code, || format!("manager{number}: leads in {term:?}"));
+        }
+        let manager = &mut self.managers[usize::from(number)];
+        if let Some(request) = manager.leadership.poll_request(now) {
+            let (holder, name) = (manager.holder, format!("manager{number}"));
+            let manage = Request::Manage { holder, name, lease: LEASE };
+            self.manager_ask(number, manage, ManagerCall::Lease(request));
+        }
+        let manager = &mut self.managers[usize::from(number)];
+        if let Some(due) = manager.leadership.deadline(now)
+            && manager.lead_at.is_none_or(|at| due.0 < at)
+        {
+            manager.lead_at = Some(due.0);
+            self.set_timer(Place::Manager(number), due.0.saturating_sub(now.0), Timer::Lead);
+        }
+        term.is_some()
+    }
+
+    /// Another manager may act: nothing that this one knew holds any more. As in the server, the
+    /// calls of a term end with it: the next decisions count theirs from the beginning again, and
     /// would take the answers for their own.
     fn manager_stop(&mut self, number: u8) {
+        let now = Instant(self.now);
+        let fresh = Manager::new(&self.plan, self.broken);
         let manager = &mut self.managers[usize::from(number)];
-        if manager.is_acting {
-            let holder = manager.holder;
-            *manager = Manager { holder, ..Manager::new(&self.plan, self.broken) };
-            self.forget_calls(|purpose| match purpose {
-                Purpose::Manager(_, ManagerCall::Manage | ManagerCall::Eager(_)) => false,
-                Purpose::Manager(of, _) => *of == number,
-                _ => false,
-            });
-        }
+        manager.leadership.dropped(now);
+        manager.decisions = fresh.decisions;
+        manager.under_way = fresh.under_way;
+        manager.wake_at = None;
+        self.forget_calls(|purpose| match purpose {
+            Purpose::Manager(_, ManagerCall::Eager(_)) => false,
+            Purpose::Manager(of, _) => *of == number,
+            _ => false,
+        });
     }
 
     /// Does what the decisions want done.
@@ -187,6 +246,7 @@ impl World {
             let mut under_way = std::mem::take(&mut self.managers[usize::from(number)].under_way);
             under_way.begin(&output);
             self.check_keeps_off(&under_way, &output);
+            self.check_leads(number);
             self.managers[usize::from(number)].under_way = under_way;
             match output {
                 Output::Fetch { node, after, limit } => {

@@ -84,7 +84,7 @@ impl World {
                 continue;
             };
             let tier = self.namenode.mistakes.tiers.get(&(one.block, one.to)).copied();
-            let (Some(holder), Some(tier)) = (self.checks.blocks.holder, tier) else { continue };
+            let (Some(holder), Some(tier)) = (self.checks.leader.holder, tier) else { continue };
             if home == one.to {
                 continue;
             }
@@ -404,6 +404,11 @@ impl World {
     /// A broken namenode takes a probe that was answered for one that was not.
     pub(crate) fn mistake_probe(&self, outcome: Probe) -> Probe {
         if self.is_broken(Broken::LiveNodeIgnored) { Probe::Timeout } else { outcome }
+    }
+
+    /// A broken manager does not look at the clock before it acts.
+    pub(crate) fn mistake_term_at(&self, now: Instant) -> Instant {
+        if self.is_broken(Broken::LeaseOutlived) { Instant(0) } else { now }
     }
 
     /// What a broken namenode forgets between two processes.

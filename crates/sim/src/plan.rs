@@ -154,6 +154,11 @@ pub(crate) enum FaultKind {
         manager: u8,
         down_millis: u64,
     },
+    /// A manager's process is stopped and goes on later: what was sent to it waits.
+    PauseManager {
+        manager: u8,
+        millis: u64,
+    },
     KillWriter {
         writer: u8,
     },
@@ -311,6 +316,7 @@ impl Plan {
         plan.draw_eager();
         plan.draw_notice();
         plan.draw_absence();
+        plan.draw_pause();
         plan.draw_rot();
         plan.draw_one_way();
         plan.draw_stall();
@@ -480,6 +486,20 @@ impl Plan {
             let at = random.between(200_000, self.calm_at);
             let millis = random.pick(&[100, 700, 2500, 8000]);
             self.faults.push(Fault { at, kind: FaultKind::FreezeNamenode { millis } });
+        }
+    }
+
+    /// Draws times in which a manager is stopped, most of them longer than its lease.
+    fn draw_pause(&mut self) {
+        let mut random = Random::new(self.seed, 43);
+        if self.scene == Scene::Kind || !random.permille(250) {
+            return;
+        }
+        for _ in 0..random.between(1, 3) {
+            let at = random.between(200_000, self.calm_at);
+            let manager = random.below(u64::from(self.managers)) as u8;
+            let millis = random.pick(&[300, 1400, 1600, 5000]);
+            self.faults.push(Fault { at, kind: FaultKind::PauseManager { manager, millis } });
         }
     }
 

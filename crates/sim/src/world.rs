@@ -43,6 +43,8 @@ pub(crate) struct World {
     pub(crate) namenode: NamenodeHost,
     pub(crate) datanodes: Vec<Datanode>,
     pub(crate) managers: Vec<Manager>,
+    /// Until when the process of each manager is stopped.
+    pub(crate) paused_until: Vec<u64>,
     pub(crate) eagers: Vec<Eager>,
     pub(crate) writers: Vec<Writer>,
     pub(crate) readers: Vec<Reader>,
@@ -89,6 +91,7 @@ impl World {
             namenode: NamenodeHost::new(&plan),
             datanodes: (0..plan.datanodes).map(|slot| Datanode::new(&plan, slot)).collect(),
             managers: (0..plan.managers).map(|_| Manager::new(&plan, broken)).collect(),
+            paused_until: vec![0; usize::from(plan.managers)],
             eagers: (0..plan.managers).map(|number| Eager::new(&plan, number)).collect(),
             writers: (0..plan.writers).map(|number| Writer::new(&plan, number)).collect(),
             readers: (0..plan.readers).map(|number| Reader::new(&plan, number)).collect(),
@@ -158,22 +161,25 @@ impl World {
         self.statistics.rebalanced_blocks = rebalanced;
     }
 
-    /// Tells whether what happens is for a process that is stopped and will see it later.
-    fn is_for_frozen(&self, event: &Event) -> bool {
-        let is_namenode = match event {
-            Event::Deliver(message) => message.to == Place::Namenode,
-            Event::Timer { place, .. } => *place == Place::Namenode,
-            Event::Timeout(call) => {
-                self.pending.get(call).is_some_and(|pending| pending.place == Place::Namenode)
-            }
-            _ => false,
+    /// Returns when the process goes on that an event is for, if it is stopped.
+    fn stopped_until(&self, event: &Event) -> Option<u64> {
+        let place = match event {
+            Event::Deliver(message) => message.to,
+            Event::Timer { place, .. } => *place,
+            Event::Timeout(call) => self.pending.get(call)?.place,
+            _ => return None,
         };
-        is_namenode && self.namenode.frozen.end > self.now
+        let until = match place {
+            Place::Namenode => self.namenode.frozen.end,
+            Place::Manager(number) => self.paused_until[usize::from(number)],
+            _ => return None,
+        };
+        Some(until).filter(|until| *until > self.now)
     }
 
     fn dispatch(&mut self, event: Event) {
-        if self.is_for_frozen(&event) {
-            return self.at(self.namenode.frozen.end, event);
+        if let Some(until) = self.stopped_until(&event) {
+            return self.at(until, event);
         }
         match event {
             Event::Deliver(message) => self.deliver(*message),
@@ -306,6 +312,9 @@ impl World {
         if place == Place::Namenode {
             self.served_millis();
             self.namenode.frozen = 0..0;
+        }
+        if let Place::Manager(number) = place {
+            self.paused_until[usize::from(number)] = 0;
         }
         self.log.event(self.now, 7, place.index() as u64, || format!("{place}: killed"));
         self.statistics.kills += 1;

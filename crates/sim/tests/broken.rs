@@ -48,6 +48,7 @@ const fn hint(broken: Broken) -> u64 {
         Broken::ClockStepTaken => 20,
         Broken::LiveNodeIgnored => 0,
         Broken::OldFormatMisread => 0,
+        Broken::LeaseOutlived => 0,
         Broken::LengthsToldAlone => 8,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sanderling_core::catalog::{Action, Catalog, Command};
 use sanderling_protocol::message::{GrantedBlock, Layout};
 use sanderling_protocol::order::PushMove;
-use sanderling_protocol::{BlockId, Epoch, Instant, NodeId, Nonce, Policy, Refusal, Reply, Tier};
+use sanderling_protocol::{BlockId, Epoch, Instant, NodeId, Policy, Refusal, Reply, Tier};
 
 use super::Found;
 
@@ -18,8 +18,6 @@ pub(crate) struct Blocks {
     /// What a lost end of the log had reserved: managers may still push it.
     given_before: BTreeSet<(BlockId, Epoch, NodeId)>,
     has_lost: bool,
-    /// The manager that acts.
-    pub(crate) holder: Option<Nonce>,
 }
 
 /// What was seen of one block.

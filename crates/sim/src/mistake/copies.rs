@@ -59,7 +59,7 @@ impl World {
                 let catalog = self.namenode.catalog();
                 let is_of = |it: &BlockFacts| it.home == Some(*node) && it.copy.is_some();
                 let blocks = facts(catalog).filter(|(_, it)| is_of(it)).map(|(id, _)| id).collect();
-                if let Some(holder) = self.checks.blocks.holder {
+                if let Some(holder) = self.checks.leader.holder {
                     self.mistake_do(command.at, Action::DropCopies { holder, blocks });
                 }
             }
@@ -128,7 +128,7 @@ impl World {
 
     /// Reserves again what has just ended by itself.
     fn reserve_again(&mut self, at: Instant, before: &[(BlockId, BlockFacts)]) {
-        let Some(holder) = self.checks.blocks.holder else { return };
+        let Some(holder) = self.checks.leader.holder else { return };
         for (block, was) in before {
             let Some((to, _, purpose)) = was.reserved else { continue };
             let now = self.namenode.catalog().block_facts(*block);

@@ -1,0 +1,39 @@
+//! One manager acts at a time: the one that the namenode has given the lease to last.
+
+use sanderling_protocol::Nonce;
+
+use crate::manager::LEASE;
+use crate::world::World;
+
+/// Who has the lease.
+#[derive(Debug, Default)]
+pub(crate) struct Leader {
+    /// The manager to which the namenode has given it last.
+    pub(crate) holder: Option<Nonce>,
+    /// When the log last lost its end: it may have lost that a manager has the lease, but no
+    /// manager has one from before for longer than that lasts.
+    lost_at: Option<u64>,
+}
+
+impl Leader {
+    pub(super) const fn rewind(&mut self, now: u64) {
+        self.lost_at = Some(now);
+    }
+
+    pub(super) const fn granted(&mut self, holder: Nonce) {
+        self.holder = Some(holder);
+    }
+}
+
+impl World {
+    /// Looks at a manager that makes a call of its decisions.
+    pub(crate) fn check_leads(&mut self, number: u8) {
+        let Leader { holder, lost_at } = self.checks.leader;
+        let is_excused = lost_at.is_some_and(|at| self.now < at + LEASE.0 * 1000);
+        self.statistics.checks += 1;
+        if !is_excused && holder != Some(self.manager_holder(number)) {
+            let text = format!("manager{number} acts, and another manager has the lease");
+            self.violate("leader", text);
+        }
+    }
+}
