@@ -129,6 +129,8 @@ variants! {
         "snapshots are completed as if they were of the format before, without what is new";
     LeaseOutlived, "lease-outlived", "leader",
         "managers act until they are refused, though their lease has ended";
+    PushesMixed, "pushes-mixed", "numbers",
+        "datanodes push the bytes of one block under the number of another";
     LengthsToldAlone, "lengths-told-alone", "bytes",
         "writers are told that lengths are in the log by an answer that has no new block";
 }

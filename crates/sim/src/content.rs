@@ -44,6 +44,12 @@ impl Content {
         Self(Rc::new(runs))
     }
 
+    /// Tells whether these bytes and others are the same as far as both go.
+    pub(crate) fn agrees(&self, other: &Self) -> bool {
+        let bytes = self.bytes().min(other.bytes());
+        self.part(0, bytes) == other.part(0, bytes)
+    }
+
     /// Returns bytes that nobody has written, as many as these.
     pub(crate) fn rotten(&self) -> Self {
         Self::of(Run { session: u32::MAX, offset: 0, bytes: self.bytes() })
@@ -88,5 +94,7 @@ mod tests {
         assert_eq!(whole.part(0, 5), first);
         assert_eq!(whole.part(5, 10), second.with(&other));
         assert_eq!(whole.part(12, 100).bytes(), 3);
+        assert!(whole.agrees(&first) && first.agrees(&whole) && whole.agrees(&Content::default()));
+        assert!(!whole.agrees(&second) && !second.agrees(&first));
     }
 }

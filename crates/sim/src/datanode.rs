@@ -70,6 +70,16 @@ enum Work {
     Store { from: Place, call: u64, request: StoreRequest, content: Content },
 }
 
+impl Work {
+    /// Returns what is held once this is done: a block, its epoch and its bytes.
+    fn held(&self) -> (BlockId, Epoch, Content) {
+        match self {
+            Self::Write { request, whole, .. } => (request.block, request.epoch, whole.clone()),
+            Self::Store { request, content, .. } => (request.block, request.epoch, content.clone()),
+        }
+    }
+}
+
 /// An order to push that is not answered yet.
 #[derive(Debug)]
 struct PushJob {
@@ -373,6 +383,7 @@ impl World {
         let is_any = self.broken == Some(Broken::CapacityIgnored);
         let datanode = &mut self.datanodes[usize::from(slot)];
         let Some(work) = datanode.works.remove(&number) else { return };
+        let held = work.held();
         let (from, call, answer) = match work {
             Work::Write { from, call, ticket, request, whole } => {
                 let (tier, length) = (ticket.tier(), whole.bytes());
@@ -408,6 +419,11 @@ impl World {
             }
         };
         self.check_room(slot);
+        if answer.is_ok() {
+            let (block, epoch, content) = held;
+            let found = self.checks.numbers.held(block, epoch, &content);
+            self.expect(found);
+        }
         self.reply(Place::Datanode(slot), from, call, Answer::Data(answer));
     }
 

@@ -49,6 +49,7 @@ const fn hint(broken: Broken) -> u64 {
         Broken::LiveNodeIgnored => 0,
         Broken::OldFormatMisread => 0,
         Broken::LeaseOutlived => 0,
+        Broken::PushesMixed => 0,
         Broken::LengthsToldAlone => 8,
     }
 }

@@ -1,11 +1,13 @@
 //! No number is given out twice, whatever the log has lost in between.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use sanderling_core::catalog::{Action, Catalog, Command, Numbers as Next};
-use sanderling_protocol::{BlockId, Millis, NodeId, Reply};
+use sanderling_protocol::{BlockId, Epoch, Millis, NodeId, Reply};
 
 use super::Found;
+use crate::content::Content;
 
 /// What is numbered.
 const KINDS: [&str; 6] = ["object", "block", "lease", "job", "node", "client"];
@@ -20,6 +22,8 @@ pub(crate) struct Numbers {
     next: Next,
     ever: [Ranges; KINDS.len()],
     logged: [Ranges; KINDS.len()],
+    /// The most bytes that any node ever held under a block's number, and at which epoch.
+    held: BTreeMap<BlockId, (Epoch, Content)>,
 }
 
 /// Numbers, as ranges in the order in which they were given.
@@ -95,6 +99,24 @@ impl Numbers {
                 return Err(("numbers", format!("{} {twice} is given out twice", KINDS[kind])));
             }
             self.ever[kind].insert(given);
+        }
+        Ok(())
+    }
+
+    /// Takes what a node holds under a block's number and epoch. Whatever was held under them
+    /// before, on this or another node, agrees with it: what nobody has is written behind, and a
+    /// new epoch is another home of the same bytes.
+    pub(crate) fn held(&mut self, block: BlockId, epoch: Epoch, content: &Content) -> Found {
+        let (before, known) = self.held.entry(block).or_insert((epoch, Content::default()));
+        if !known.agrees(content) {
+            let (was, is) = (known.runs(), content.runs());
+            let text = format!(
+                "block {block} is {is:?} at epoch {epoch}, and was {was:?} at epoch {before}"
+            );
+            return Err(("numbers", text));
+        }
+        if known.bytes() < content.bytes() {
+            (*before, *known) = (epoch, content.clone());
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use sanderling_protocol::order::{PushMove, Pushed};
 use sanderling_protocol::{OrderReply, Refusal};
 
 use super::{PUSH_MILLIS, PushJob};
+use crate::Broken;
 use crate::event::{DatanodeCall, Purpose, Timer};
 use crate::wire::{Answer, Ask, DataAnswer, DataAsk, Place};
 use crate::world::World;
@@ -57,7 +58,13 @@ impl World {
     pub(super) fn datanode_send_pushes(&mut self, slot: u8, job: u64) {
         let datanode = &mut self.datanodes[usize::from(slot)];
         let Some(push) = datanode.pushes.get_mut(&job) else { return };
-        let waiting = std::mem::take(&mut push.waiting);
+        let mut waiting = std::mem::take(&mut push.waiting);
+        if self.broken == Some(Broken::PushesMixed) {
+            let mut mixed = waiting.iter_mut().flatten();
+            if let (Some(first), Some(second)) = (mixed.next(), mixed.next()) {
+                std::mem::swap(&mut first.1, &mut second.1);
+            }
+        }
         for (index, one) in waiting.into_iter().enumerate() {
             let Some((one, content)) = one else { continue };
             let Some(target) = Place::at(&one.address) else { continue };
