@@ -12,8 +12,8 @@ use crate::namenode::Work;
 use crate::wire::{Answer, Ask, DataAsk, Place};
 use crate::world::World;
 
-/// Who waits for the answer of each frame, and what was asked.
-type Asked = Vec<(Place, u64, Request)>;
+/// Who waits for the answers of each frame, and what was asked by which call.
+type Asked = Vec<(Place, Vec<(u64, Request)>)>;
 
 /// Time between two looks at what has come.
 const LOOK_MICROS: u64 = 100_000;
@@ -43,7 +43,11 @@ impl Decides for Decider<'_> {
                 world.check_repeated(&asked, &answer);
                 Prepared::Answer(answer)
             }
-            Prepared::Log(command) => Prepared::Log(world.mistake_command(command)),
+            Prepared::Log(command) => {
+                let command = world.mistake_command(command);
+                world.namenode.logged.push((command.clone(), asked));
+                Prepared::Log(command)
+            }
         }
     }
 
@@ -100,9 +104,10 @@ impl World {
         let (mut asked, mut work) = (Asked::new(), Vec::new());
         for waiting in std::mem::take(&mut self.namenode.inbox) {
             work.push(match waiting {
-                Work::Ask { from, call, request } => {
-                    asked.push((from, call, request.clone()));
-                    Taken::Frame(vec![request], None)
+                Work::Ask { from, asked: frame } => {
+                    let requests = frame.iter().map(|(_, request)| request.clone()).collect();
+                    asked.push((from, frame));
+                    Taken::Frame(requests, None)
                 }
                 Work::Ordered(order, reply) => Taken::Ordered(*order, reply),
                 Work::Probed(node, outcome) => Taken::Probed(node, outcome),
@@ -139,6 +144,7 @@ impl World {
         let now = self.clock(Place::Namenode);
         loop {
             if turn.must_prepare() {
+                self.namenode.logged.clear();
                 turn.prepare(now, &mut Decider(self));
             }
             if turn.commands().len() == 0 {
@@ -148,11 +154,12 @@ impl World {
                 return;
             }
         }
-        for ((from, call, request), answers) in asked.iter().zip(turn.finish()) {
-            for answer in answers {
-                let answer = self.mistake_answer(request, answer);
-                self.reply(Place::Namenode, *from, *call, Answer::Meta(answer));
+        for ((from, frame), answers) in asked.iter().zip(turn.finish()) {
+            let mut replies = Vec::with_capacity(frame.len());
+            for ((call, request), answer) in frame.iter().zip(answers) {
+                replies.push((*call, Answer::Meta(self.mistake_answer(request, answer))));
             }
+            self.reply_frame(*from, replies);
         }
         if let Some((down_millis, kept_permille)) = self.namenode.disk.ends.take() {
             self.crash_namenode(down_millis, kept_permille, false);
@@ -175,9 +182,12 @@ impl World {
             self.kill(Place::Namenode, down_millis);
             return false;
         }
+        let logged = std::mem::take(&mut self.namenode.logged);
         let orders = turn.apply(|command, origin| {
             let origin = match origin {
-                Origin::Frame(place) => asked.get(place),
+                Origin::Frame(place) => asked
+                    .get(place)
+                    .and_then(|(from, frame)| Some((*from, request_of(command, frame, &logged)?))),
                 Origin::Own => None,
             };
             self.namenode_apply(command, origin)
@@ -217,5 +227,17 @@ impl World {
     fn namenode_wake(&mut self) {
         let Some(due) = self.turns(|turns, decider| turns.due(decider)) else { return };
         self.namenode_wake_at(due);
+    }
+}
+
+/// Returns the request of a frame that became a command.
+fn request_of<'a>(
+    command: &Command,
+    frame: &'a [(u64, Request)],
+    logged: &'a [(Command, Request)],
+) -> Option<&'a Request> {
+    match frame {
+        [(_, request)] => Some(request),
+        _ => logged.iter().find(|(of, _)| of == command).map(|(_, request)| request),
     }
 }

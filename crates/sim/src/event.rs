@@ -42,6 +42,8 @@ pub(crate) enum Event {
         life: u32,
         manager: Option<u8>,
     },
+    /// The requests that have gathered travel together.
+    Frame,
     Calm,
     Settle,
 }

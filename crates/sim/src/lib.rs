@@ -16,6 +16,7 @@ mod eager;
 mod event;
 mod fault;
 pub mod fleet;
+mod frames;
 mod log;
 mod manager;
 mod mistake;

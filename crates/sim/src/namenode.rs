@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use sanderling_core::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
 use sanderling_core::membership::Probe;
-use sanderling_core::namenode::{Namenode, NamenodeConfig, Turns, start_time};
+use sanderling_core::namenode::{Namenode, NamenodeConfig, Reading, Turns, start_time};
 use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::{
     ClusterId, Instant, Millis, NodeId, Order, OrderReply, Policy, Refusal, Reply, Request, Term,
@@ -41,6 +41,8 @@ pub(crate) struct NamenodeHost {
     /// Records of the journal that no process has applied: the last one died before.
     pub(crate) unapplied: usize,
     pub(crate) inbox: Vec<Work>,
+    /// The commands that the requests of the present round became.
+    pub(crate) logged: Vec<(Command, Request)>,
     pub(crate) is_turn_set: bool,
     pub(crate) turns: Turns,
     wake_at: Option<u64>,
@@ -63,7 +65,11 @@ pub(crate) struct NamenodeHost {
 /// Something for the next turn.
 #[derive(Debug)]
 pub(crate) enum Work {
-    Ask { from: Place, call: u64, request: Request },
+    /// The requests of one frame, each with its call.
+    Ask {
+        from: Place,
+        asked: Vec<(u64, Request)>,
+    },
     Ordered(Box<DatanodeOrder>, Option<OrderReply>),
     Probed(NodeId, Probe),
 }
@@ -77,6 +83,9 @@ struct Lane {
 }
 
 const CLUSTER: ClusterId = ClusterId(7);
+
+/// Entries of one slice of reads: few, so that listings take several.
+const SLICE_ENTRIES: usize = 2;
 
 /// Time of one order.
 const ORDER_MILLIS: u64 = 2000;
@@ -104,6 +113,7 @@ impl NamenodeHost {
             journal: Vec::new(),
             unapplied: 0,
             inbox: Vec::new(),
+            logged: Vec::new(),
             is_turn_set: false,
             turns: Turns::new(Instant(0)),
             wake_at: None,
@@ -255,19 +265,29 @@ impl World {
         }
     }
 
-    pub(crate) fn namenode_ask(&mut self, from: Place, call: u64, request: Request) {
+    pub(crate) fn namenode_ask(&mut self, from: Place, asked: Vec<(u64, Request)>) {
         let now = self.clock(Place::Namenode);
+        let (calls, requests): (Vec<u64>, Vec<Request>) = asked.into_iter().unzip();
         // What changes nothing is answered beside the writer.
-        if let Some(answer) = self.namenode.machine.read(now, &request) {
-            let answer = self.mistake_answer(&request, answer);
-            let answer = self.mistake_stale(from, &request, answer);
-            if let Ok(Reply::Layout(layout)) = &answer {
-                let found = self.checks.blocks.told(layout);
-                self.expect(found);
+        let machine = &self.namenode.machine;
+        if requests.iter().all(|request| machine.is_read(request)) {
+            let mut reading = Reading::new(requests, None);
+            while !reading.slice(now, machine, SLICE_ENTRIES) {}
+            let (requests, answers) = reading.finish();
+            let mut replies = Vec::with_capacity(calls.len());
+            for ((call, request), answer) in calls.into_iter().zip(&requests).zip(answers) {
+                let answer = self.mistake_answer(request, answer);
+                let answer = self.mistake_stale(from, request, answer);
+                if let Ok(Reply::Layout(layout)) = &answer {
+                    let found = self.checks.blocks.told(layout);
+                    self.expect(found);
+                }
+                replies.push((call, Answer::Meta(answer)));
             }
-            return self.reply(Place::Namenode, from, call, Answer::Meta(answer));
+            return self.reply_frame(from, replies);
         }
-        self.namenode.inbox.push(Work::Ask { from, call, request });
+        let asked = calls.into_iter().zip(requests).collect();
+        self.namenode.inbox.push(Work::Ask { from, asked });
         self.namenode_turn_soon();
     }
 
@@ -319,27 +339,27 @@ impl World {
     pub(crate) fn namenode_apply(
         &mut self,
         command: &Command,
-        origin: Option<&(Place, u64, Request)>,
+        origin: Option<(Place, &Request)>,
     ) -> Applied {
         let index = self.namenode.catalog().index();
         self.log.event(self.now, 10, index, || format!("namenode: [{index}] {:?}", command.action));
         self.check_before(command);
-        let arriving = self.check_arriving(command, origin.map(|(_, _, request)| request));
+        let arriving = self.check_arriving(command, origin.map(|(_, request)| request));
         let applied = self.mistake_around(command);
         if !applied.orders.is_empty() || applied.result.is_err() {
             self.log.event(self.now, 11, applied.orders.len() as u64, || {
                 format!("namenode: [{index}] gives {:?} {:?}", applied.result, applied.orders)
             });
         }
-        let applied = self.mistake_applied(command, origin.map(|(_, _, request)| request), applied);
+        let applied = self.mistake_applied(command, origin.map(|(_, request)| request), applied);
         if self.check_made(arriving, &applied.result) {
             return applied;
         }
         if self.violation.is_none() {
             self.check_applied(command, &applied);
         }
-        if let Some((from, _, request)) = origin {
-            self.check_answer(*from, request, &applied.result);
+        if let Some((from, request)) = origin {
+            self.check_answer(from, request, &applied.result);
         }
         applied
     }

@@ -74,6 +74,8 @@ pub struct Statistics {
     pub checks: u64,
     pub histories: u64,
     pub histories_unjudged: u64,
+    /// Frames with several requests.
+    pub frames: u64,
 }
 
 impl Statistics {
@@ -98,6 +100,7 @@ impl Statistics {
         self.checks += other.checks;
         self.histories += other.histories;
         self.histories_unjudged += other.histories_unjudged;
+        self.frames += other.frames;
     }
 }
 

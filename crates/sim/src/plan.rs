@@ -48,6 +48,8 @@ pub(crate) struct Plan {
     pub(crate) snapshot_every: u64,
     /// How often, in thousandths of its polls, the manager also does something without sense.
     pub(crate) eager_permille: u32,
+    /// Share of the clients' requests, in thousandths, that travel in a frame with others.
+    pub(crate) frame_permille: u32,
     pub(crate) background: Background,
     /// How many nodes must be able to leave at once; often nothing is kept for them.
     pub(crate) departures: Departures,
@@ -301,6 +303,7 @@ impl Plan {
             is_dead_silent: random.permille(300),
             snapshot_every: random.pick(&[20, 200, 100_000]),
             eager_permille: 0,
+            frame_permille: Random::new(seed, 45).pick(&[0, 0, 300, 1000]),
             background: Background::draw(&mut Random::new(seed, 9)),
             departures: draw_departures(&mut Random::new(seed, 12)),
             preemption: schedule::model(seed, scene),
@@ -418,6 +421,9 @@ impl Plan {
         }
         if self.eager_permille > 0 {
             with(&|plan| plan.eager_permille = 0);
+        }
+        if self.frame_permille > 0 {
+            with(&|plan| plan.frame_permille = 0);
         }
         if self.background.has_copies {
             with(&|plan| plan.background.has_copies = false);

@@ -41,6 +41,11 @@ impl Place {
         }
     }
 
+    /// Tells whether it is of a process that uses the client's library.
+    pub(crate) const fn is_client(self) -> bool {
+        matches!(self, Self::Writer(_) | Self::Reader(_) | Self::Caller(_))
+    }
+
     /// Returns the datanode's place behind an address.
     pub(crate) fn at(address: &str) -> Option<Self> {
         address.strip_prefix("host").and_then(|slot| slot.parse().ok()).map(Self::Datanode)
@@ -71,6 +76,8 @@ impl fmt::Display for Place {
 pub(crate) enum Ask {
     /// Of the namenode.
     Meta(Request),
+    /// Of the namenode, several in one frame, each with its call.
+    Frame(Vec<(u64, Request)>),
     /// Of the datanode of that incarnation.
     Data(NodeId, DataAsk),
 }
@@ -90,6 +97,8 @@ pub(crate) enum DataAsk {
 #[allow(clippy::large_enum_variant, reason = "an answer lives for one event")]
 pub(crate) enum Answer {
     Meta(Result<Reply, Refusal>),
+    /// To the requests of one frame, each with its call.
+    Frame(Vec<(u64, Self)>),
     Data(Result<DataAnswer, Refusal>),
     /// No process listens there.
     Refused,
@@ -142,7 +151,7 @@ impl Message {
 pub(crate) fn meta(answer: Option<Answer>) -> Option<Result<Reply, Refusal>> {
     match answer? {
         Answer::Meta(result) => Some(result),
-        Answer::Data(_) | Answer::Refused => None,
+        Answer::Frame(_) | Answer::Data(_) | Answer::Refused => None,
     }
 }
 
@@ -150,6 +159,6 @@ pub(crate) fn meta(answer: Option<Answer>) -> Option<Result<Reply, Refusal>> {
 pub(crate) fn data(answer: Option<Answer>) -> Option<Result<DataAnswer, Refusal>> {
     match answer? {
         Answer::Data(result) => Some(result),
-        Answer::Meta(_) | Answer::Refused => None,
+        Answer::Frame(_) | Answer::Meta(_) | Answer::Refused => None,
     }
 }

@@ -10,6 +10,7 @@ use crate::check::Checks;
 use crate::datanode::Datanode;
 use crate::eager::Eager;
 use crate::event::{Event, Purpose, Timed, Timer};
+use crate::frames::Frames;
 use crate::log::Log;
 use crate::manager::Manager;
 use crate::namenode::NamenodeHost;
@@ -29,6 +30,7 @@ pub(crate) struct World {
     events: BinaryHeap<Timed>,
     next_event: u64,
     pub(crate) network: Network,
+    pub(crate) frames: Frames,
     pub(crate) random: Random,
     pending: BTreeMap<u64, Pending>,
     next_call: u64,
@@ -80,6 +82,7 @@ impl World {
             events: BinaryHeap::new(),
             next_event: 0,
             network: Network::new(seed, plan.network),
+            frames: Frames::new(&plan),
             random: Random::new(seed, 4),
             pending: BTreeMap::new(),
             next_call: 0,
@@ -214,6 +217,7 @@ impl World {
                     }
                 }
             }
+            Event::Frame => self.send_frame(),
             Event::Calm => self.calm(),
             Event::Settle => self.settle(),
         }
@@ -232,30 +236,44 @@ impl World {
                 if is_up {
                     self.ask(from, to, call, ask);
                 } else if !self.plan.is_dead_silent {
-                    self.reply(to, from, call, Answer::Refused);
+                    self.reply(to, from, call, refused(&ask));
                 }
             }
-            Body::Answer(answer) => {
-                let is_expected = self
-                    .pending
-                    .get(&call)
-                    .is_some_and(|pending| pending.life == self.lives[pending.place.index()]);
-                if !is_expected || !is_up {
-                    return;
+            Body::Answer(Answer::Frame(answers)) if is_up => {
+                for (call, answer) in answers {
+                    self.deliver_answer(from, call, answer);
                 }
-                let pending = self.pending.remove(&call).expect("it was there just now");
-                self.log.event(self.now, 5, call, || {
-                    format!("{to} <- {from} #{call}: {}", show(&answer))
-                });
-                self.checks.bytes.answer_to(pending.sent_at);
-                self.answered(pending.purpose, Some(answer));
             }
+            Body::Answer(answer) if is_up => self.deliver_answer(from, call, answer),
+            Body::Answer(_) => {}
         }
+    }
+
+    fn deliver_answer(&mut self, from: Place, call: u64, answer: Answer) {
+        if !self.is_awaited(call) {
+            return;
+        }
+        let pending = self.pending.remove(&call).expect("it was there just now");
+        self.log.event(self.now, 5, call, || {
+            format!("{} <- {from} #{call}: {}", pending.place, show(&answer))
+        });
+        self.checks.bytes.answer_to(pending.sent_at);
+        self.answered(pending.purpose, Some(answer));
+    }
+
+    /// Tells whether the process still runs that waits for the answer of a call.
+    pub(crate) fn is_awaited(&self, call: u64) -> bool {
+        let is_there = |place: Place, life| self.lives[place.index()] == life;
+        let pending = self.pending.get(&call);
+        pending.is_some_and(|pending| {
+            is_there(pending.place, pending.life) && self.is_up[pending.place.index()]
+        })
     }
 
     fn ask(&mut self, from: Place, to: Place, call: u64, ask: Ask) {
         match (to, ask) {
-            (Place::Namenode, Ask::Meta(request)) => self.namenode_ask(from, call, request),
+            (Place::Namenode, Ask::Meta(request)) => self.namenode_ask(from, vec![(call, request)]),
+            (Place::Namenode, Ask::Frame(requests)) => self.namenode_ask(from, requests),
             (Place::Datanode(slot), Ask::Data(node, ask)) => {
                 self.datanode_ask(slot, from, call, node, ask);
             }
@@ -344,7 +362,9 @@ impl World {
         let sent_at = self.now;
         self.pending.insert(call, Pending { place: from, life, purpose, sent_at });
         self.after(millis * 1000, Event::Timeout(call));
-        self.send(Message { from, to, call, body: Body::Ask(ask) });
+        if let Some(ask) = self.gather(from, call, ask) {
+            self.send(Message { from, to, call, body: Body::Ask(ask) });
+        }
     }
 
     /// Forgets calls: their answers come to nobody.
@@ -361,7 +381,7 @@ impl World {
         self.send(Message { from, to, call, body: Body::Answer(answer) });
     }
 
-    fn send(&mut self, message: Message) {
+    pub(crate) fn send(&mut self, message: Message) {
         let bytes = message.payload_bytes();
         let [first, second] = self.network.send(self.now, message.from, message.to, bytes).0;
         if let Some(at) = second {
@@ -408,6 +428,16 @@ impl World {
         if let Err((checker, message)) = found {
             self.violate(checker, message);
         }
+    }
+}
+
+/// Returns that no process listens, to each request of a message.
+fn refused(ask: &Ask) -> Answer {
+    match ask {
+        Ask::Frame(requests) => {
+            Answer::Frame(requests.iter().map(|(call, _)| (*call, Answer::Refused)).collect())
+        }
+        _ => Answer::Refused,
     }
 }
 

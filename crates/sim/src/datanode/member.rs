@@ -33,7 +33,7 @@ pub(super) fn outcome(answer: Option<Answer>) -> Result<Reply, CallFailure> {
     match answer {
         Some(Answer::Meta(Ok(reply))) => Ok(reply),
         Some(Answer::Meta(Err(refusal))) => Err(CallFailure::Refused(refusal)),
-        Some(Answer::Data(_) | Answer::Refused) => Err(CallFailure::Broken),
+        Some(Answer::Frame(_) | Answer::Data(_) | Answer::Refused) => Err(CallFailure::Broken),
         None => Err(CallFailure::Busy),
     }
 }
