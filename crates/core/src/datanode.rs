@@ -1,23 +1,29 @@
 //! A datanode's decisions about itself: when it registers, sends heartbeats and reports blocks,
-//! what each answer of the namenode means, when the node refuses writes, and which damage it
-//! reports.
+//! what each answer of the namenode means, when the node refuses writes, which damage it reports,
+//! and what goes first over its link.
 //!
 //! [`crate::fence`] decides about single blocks, [`crate::notices`] about notices. Every time that
 //! a caller passes is in microseconds of the datanode's own clock, which must not go back; it is
 //! never compared with the namenode's.
 
 pub mod damages;
+pub mod drain_throttle;
+pub mod egress;
 pub mod known_log;
 pub mod member;
+pub mod push_rate;
 pub mod repeat;
 pub mod report;
 pub mod standing;
 
 pub use damages::{DamageReport, Damages};
+pub use drain_throttle::{DrainThrottle, HeldRead};
+pub use egress::Egress;
 pub use known_log::{KnownLog, LostEnd};
 pub use member::{
     Beaten, BlockTotals, CallFailure, Joining, Member, MemberOptions, Registration, Step,
 };
 pub use member::{Start, Welcome};
+pub use push_rate::PushRate;
 pub use report::{Report, ReportStep};
 pub use standing::{Asked, Standing};

@@ -88,10 +88,10 @@ impl Node {
         let member = Member::new(member_options(&options), nonce(), start);
         Self {
             pushes: Semaphore::new(options.pushes_in_flight_max),
-            egress: Egress::new(options.egress_limit),
+            egress: Egress::new(options.egress_limit, clock),
             disk_room: DiskRoom::default(),
-            leaving: Leaving::new(),
-            push_rate: PushRate::new(Instant::now()),
+            leaving: Leaving::new(clock),
+            push_rate: PushRate::new(clock),
             options,
             store,
             metrics: Metrics::new(),

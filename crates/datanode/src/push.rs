@@ -55,7 +55,7 @@ async fn push(node: &Arc<Node>, one: PushMove) -> Result<Pushed, Refusal> {
     header.checksum = read.checksum;
     let mut pushing = node.push_rate.begin(length);
     let leaving = node.leaving.begin();
-    node.egress.leave(length as usize).await;
+    node.egress.leave(u64::from(length)).await;
     let deadline = Instant::now() + node.options.push_time_max;
     let call = node.pool.call(&one.address, Some(one.to), header, read.slices, deadline);
     match call.await {

@@ -4,13 +4,16 @@
 mod damage;
 mod member;
 mod notices;
+mod pace;
 mod push;
 mod report;
 
 use std::collections::BTreeMap;
 
 use sanderling_core::catalog::allocated_bytes;
-use sanderling_core::datanode::{Damages, Member, Report};
+use sanderling_core::datanode::{
+    Damages, DrainThrottle, Egress, HeldRead, Member, PushRate, Report,
+};
 use sanderling_core::fence::{
     BlockTable, StoreAdmission, StoreRequest, WriteAdmission, WriteRequest, WriteTicket,
 };
@@ -51,8 +54,15 @@ pub(crate) struct Datanode {
     next_number: u64,
     /// When its own agent saw a notice.
     noticed_at: Option<u64>,
-    link_free_at: u64,
-    has_pushed: bool,
+    /// The queue in front of its link.
+    egress: Egress,
+    push_rate: PushRate,
+    throttle: DrainThrottle,
+    /// Answers that the throttle holds back.
+    held: BTreeMap<HeldRead, Held>,
+    /// Answers in the queue in front of the link.
+    leaving: BTreeMap<u64, Held>,
+    throttle_at: Option<u64>,
     pub(crate) slow_until: u64,
     pub(crate) slow_micros: u64,
     /// Whether fences are acknowledged and not kept: one of the deliberate mistakes.
@@ -86,8 +96,20 @@ struct PushJob {
     from: Place,
     call: u64,
     results: Vec<Option<Result<Pushed, Refusal>>>,
-    waiting: Vec<Option<(PushMove, Content)>>,
+    /// What waits for the link, and whether its push is measured.
+    waiting: Vec<Option<(PushMove, Content, bool)>>,
 }
+
+/// An answer that is not sent yet.
+#[derive(Debug)]
+struct Held {
+    from: Place,
+    call: u64,
+    answer: Answer,
+}
+
+/// Bytes per second of every link once the faults have stopped.
+pub(crate) const CALM_RATE: u64 = 1 << 30;
 
 /// Time of a call to the namenode.
 const CALL_MILLIS: u64 = 1500;
@@ -120,8 +142,12 @@ impl Datanode {
             pushes: BTreeMap::new(),
             next_number: 0,
             noticed_at: None,
-            link_free_at: 0,
-            has_pushed: false,
+            egress: Egress::new(Some(plan.link_bytes_per_second)),
+            push_rate: PushRate::new(Instant(0)),
+            throttle: DrainThrottle::default(),
+            held: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            throttle_at: None,
             slow_until: 0,
             slow_micros: 0,
             is_fence_off: false,
@@ -135,6 +161,7 @@ impl Datanode {
         let _ = self.table.wipe();
         self.rot = Rot::default();
         self.damages.forget();
+        self.throttle.forget();
         self.room.clear();
         self.used = [0; 2];
         self.noticed_at = None;
@@ -163,6 +190,7 @@ impl Datanode {
 
     fn drop_block(&mut self, block: BlockId, last: Epoch) {
         let _ = self.table.drop_block(block, last);
+        self.throttle.dropped(std::iter::once(block));
         if self.table.stage(block).is_some() {
             return;
         }
@@ -180,6 +208,12 @@ impl Datanode {
         } else {
             self.table.unfence_node();
         }
+    }
+
+    /// Its link gets fast.
+    pub(crate) fn calm(&mut self) {
+        self.slow_until = 0;
+        self.egress = Egress::new(Some(CALM_RATE));
     }
 
     /// Returns the bytes that its blocks take of a tier.
@@ -203,8 +237,13 @@ impl World {
         datanode.damages = Damages::default();
         datanode.works.clear();
         datanode.pushes.clear();
-        datanode.link_free_at = 0;
-        datanode.has_pushed = false;
+        let rate = if self.is_calm { CALM_RATE } else { self.plan.link_bytes_per_second };
+        datanode.egress = Egress::new(Some(rate));
+        datanode.push_rate = PushRate::new(Instant(self.now));
+        datanode.throttle = DrainThrottle::default();
+        datanode.held.clear();
+        datanode.leaving.clear();
+        datanode.throttle_at = None;
         datanode.follow_member();
         self.datanode_step(slot);
     }
@@ -220,6 +259,11 @@ impl World {
             Timer::Damage => self.datanode_tell_damage_again(slot),
             Timer::Work(number) => self.datanode_finish(slot, number),
             Timer::Send(number) => self.datanode_send_pushes(slot, number),
+            Timer::Throttle => {
+                self.datanodes[usize::from(slot)].throttle_at = None;
+                self.datanode_release(slot);
+            }
+            Timer::Left(number) => self.datanode_left(slot, number),
             _ => {}
         }
     }
@@ -235,7 +279,7 @@ impl World {
             DatanodeCall::Heartbeat(asked) => self.datanode_beaten(slot, asked, answer),
             DatanodeCall::Held => self.datanode_held(slot, answer),
             DatanodeCall::Expected => self.datanode_expected(slot, answer),
-            DatanodeCall::Push { job, index, length } => {
+            DatanodeCall::Push { job, index, block, length, is_counted } => {
                 let result = match data(answer) {
                     Some(Ok(_)) => Ok(Pushed { length }),
                     Some(Err(refusal)) => Err(refusal),
@@ -244,7 +288,7 @@ impl World {
                         Err(Refusal::RetryAfter { after: Millis(200), why })
                     }
                 };
-                self.datanode_pushed(slot, job, index, result);
+                self.datanode_pushed(slot, (job, index), (block, is_counted), result);
             }
             DatanodeCall::Say { said, is_round } => {
                 self.datanode_said(slot, *said, answer);
@@ -276,7 +320,9 @@ impl World {
                 self.datanode_write(slot, from, call, request, content)
             }
             DataAsk::Read { block, epoch, offset, bytes } => {
-                Some(self.datanode_read(slot, block, epoch, offset, bytes))
+                let read = self.datanode_read(slot, block, epoch, offset, bytes);
+                self.datanode_pace(slot, Held { from, call, answer: Answer::Data(read) });
+                None
             }
             DataAsk::Store(request, content) => {
                 self.datanode_store(slot, from, call, request, content)
@@ -306,7 +352,10 @@ impl World {
         let content = found.map(|whole| whole.part(offset, bytes)).unwrap_or_default();
         let content = if is_rotten { content.rotten() } else { content };
         let held = datanode.held(block).map_or(Epoch(0), |held| held.epoch);
-        Ok(DataAnswer::Bytes { content, held })
+        // Copies that were made ahead of a notice say nothing before it comes.
+        let is_leaving =
+            datanode.table.is_fenced() && datanode.throttle.is_pushed(std::iter::once(block));
+        Ok(DataAnswer::Bytes { content, held, is_leaving })
     }
 
     fn datanode_write(

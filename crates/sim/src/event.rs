@@ -9,7 +9,7 @@ use sanderling_core::notices::Saying;
 use sanderling_core::read::Piece;
 use sanderling_core::relocation::CallId;
 use sanderling_protocol::message::BlockLength;
-use sanderling_protocol::{Instant, NodeId, Request};
+use sanderling_protocol::{BlockId, Instant, NodeId, Request};
 
 use crate::eager::EagerCall;
 use crate::wire::{Message, Place};
@@ -61,6 +61,8 @@ pub(crate) enum Timer {
     Poll,
     Relocate,
     Lead,
+    Throttle,
+    Left(u64),
     Late(u64),
     Begin,
     Again,
@@ -88,7 +90,10 @@ pub(crate) enum DatanodeCall {
     Push {
         job: u64,
         index: usize,
+        block: BlockId,
         length: u32,
+        /// Whether the push is measured.
+        is_counted: bool,
     },
     /// Something of a notice, said at that time; `is_round`: in its turn.
     Say {

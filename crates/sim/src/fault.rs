@@ -168,7 +168,7 @@ impl World {
         self.network.calm(self.now);
         self.paused_until.fill(0);
         for datanode in &mut self.datanodes {
-            datanode.slow_until = 0;
+            datanode.calm();
         }
         self.namenode.dies_after_journal = None;
         self.namenode.disk.calm();

@@ -49,6 +49,9 @@ pub(crate) struct Job {
 /// Time of one call.
 const CALL_MILLIS: u64 = 800;
 
+/// Time of one read: longer than a node that leaves holds it back.
+const READ_MILLIS: u64 = 2000;
+
 /// Time of one read of a range.
 const JOB_MILLIS: u64 = 9000;
 
@@ -215,7 +218,7 @@ impl World {
         let Some(to) = self.place_of(piece.node) else { return self.reader_failed(number, None) };
         let purpose = Purpose::Reader(number, call);
         let ask = Ask::Data(piece.node, ask);
-        self.call(Place::Reader(number), to, ask, CALL_MILLIS, purpose);
+        self.call(Place::Reader(number), to, ask, READ_MILLIS, purpose);
     }
 
     fn reader_read(&mut self, number: u8, job_number: u32, piece: Piece, answer: Option<Answer>) {
@@ -223,12 +226,16 @@ impl World {
         let (Some(layout), Some(range)) = (&job.layout, job.range) else { return };
         let object = layout.stat.object;
         match data(answer) {
-            Some(Ok(DataAnswer::Bytes { content, held })) => {
+            Some(Ok(DataAnswer::Bytes { content, held, is_leaving })) => {
                 let RangeRequest { block, epoch, length, .. } = piece.range;
                 if let Some(filling) = &mut job.filling {
                     filling.fill(&piece, content.clone());
                 }
                 let at = range.0 + piece.offset as u64;
+                if is_leaving {
+                    // The next read asks where the object is now, before this place is gone.
+                    self.readers[usize::from(number)].cache.forget(object);
+                }
                 let found = self.checks.bytes.read(object, at, length, &content);
                 self.expect(found);
                 if held > epoch {

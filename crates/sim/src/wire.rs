@@ -114,6 +114,8 @@ pub(crate) enum DataAnswer {
     Bytes {
         content: Content,
         held: Epoch,
+        /// Whether the block is also elsewhere, and the node leaves.
+        is_leaving: bool,
     },
     Order(OrderReply),
 }

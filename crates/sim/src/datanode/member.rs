@@ -118,8 +118,9 @@ impl World {
     }
 
     fn datanode_beat(&mut self, slot: u8, node: NodeId, nonce: Nonce, asked: Asked) {
-        let datanode = &self.datanodes[usize::from(slot)];
-        let measured = if datanode.has_pushed { self.plan.link_bytes_per_second } else { 0 };
+        let now = Instant(self.now);
+        let datanode = &mut self.datanodes[usize::from(slot)];
+        let measured = datanode.push_rate.bytes_per_second(now);
         let load = Load {
             blocks: datanode.table.blocks(),
             pushed_bytes_per_second: measured,

@@ -2,7 +2,7 @@
 
 use sanderling_core::fence::StoreRequest;
 use sanderling_protocol::order::{PushMove, Pushed};
-use sanderling_protocol::{OrderReply, Refusal};
+use sanderling_protocol::{BlockId, Instant, OrderReply, Refusal};
 
 use super::{PUSH_MILLIS, PushJob};
 use crate::Broken;
@@ -33,7 +33,10 @@ impl World {
                         Some(content) => {
                             let content = content.part(0, content.bytes().min(one.bytes_max));
                             bytes_in_all += u64::from(content.bytes());
-                            waiting[index] = Some((one, content));
+                            datanode.throttle.began();
+                            let is_counted =
+                                datanode.push_rate.began(Instant(self.now), content.bytes());
+                            waiting[index] = Some((one, content, is_counted));
                         }
                     }
                 }
@@ -46,13 +49,10 @@ impl World {
         let number = datanode.next_number;
         self.expect(found);
         let datanode = &mut self.datanodes[usize::from(slot)];
-        datanode.has_pushed |= bytes_in_all > 0;
         datanode.pushes.insert(number, PushJob { from, call, results, waiting });
-        let rate = if self.is_calm { 1 << 30 } else { self.plan.link_bytes_per_second };
-        let begin = datanode.link_free_at.max(self.now);
-        datanode.link_free_at = begin + bytes_in_all * 1_000_000 / rate;
-        let micros = datanode.link_free_at - self.now;
-        self.set_timer(Place::Datanode(slot), micros, Timer::Send(number));
+        let now = Instant(self.now);
+        let left_at = datanode.egress.queue(now, bytes_in_all).unwrap_or(now);
+        self.set_timer(Place::Datanode(slot), left_at.0 - now.0, Timer::Send(number));
     }
 
     pub(super) fn datanode_send_pushes(&mut self, slot: u8, job: u64) {
@@ -66,16 +66,19 @@ impl World {
             }
         }
         for (index, one) in waiting.into_iter().enumerate() {
-            let Some((one, content)) = one else { continue };
+            let Some((one, content, is_counted)) = one else { continue };
             let Some(target) = Place::at(&one.address) else { continue };
-            let length = content.bytes();
+            let (block, length) = (one.block, content.bytes());
             let request = StoreRequest {
                 block: one.block,
                 epoch: one.to_epoch,
                 tier: one.tier,
                 bytes: length,
             };
-            let purpose = Purpose::Datanode(slot, DatanodeCall::Push { job, index, length });
+            let purpose = Purpose::Datanode(
+                slot,
+                DatanodeCall::Push { job, index, block, length, is_counted },
+            );
             let ask = Ask::Data(one.to, DataAsk::Store(request, content));
             self.call(Place::Datanode(slot), target, ask, PUSH_MILLIS, purpose);
         }
@@ -85,14 +88,24 @@ impl World {
     pub(super) fn datanode_pushed(
         &mut self,
         slot: u8,
-        job: u64,
-        index: usize,
+        (job, index): (u64, usize),
+        (block, is_counted): (BlockId, bool),
         result: Result<Pushed, Refusal>,
     ) {
+        let now = Instant(self.now);
         let datanode = &mut self.datanodes[usize::from(slot)];
+        let length = result.as_ref().map_or(0, |pushed| pushed.length);
+        if result.is_ok() {
+            datanode.throttle.arrived(block, length);
+        }
+        datanode.throttle.ended(now);
+        if is_counted {
+            datanode.push_rate.ended(now, u64::from(length));
+        }
         if let Some(push) = datanode.pushes.get_mut(&job) {
             push.results[index] = Some(result);
         }
+        self.datanode_release(slot);
         self.datanode_answer_push(slot, job);
     }
 

@@ -1,0 +1,234 @@
+//! What a node on its way out puts first: its blocks, then the reads of them.
+//!
+//! While the blocks of a noticed node leave, every read of one of them takes its link from the
+//! blocks that would be lost. Nothing below knows that: TCP gives a connection that is always busy
+//! with reads most of a link that pushes of single blocks share with it. So reads are let through
+//! by what the pushes get: one byte for every [`PUSH_SHARE`] bytes that have arrived elsewhere.
+//! That needs no knowledge of the link's rate.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use sanderling_protocol::{BlockId, Instant, Millis};
+
+/// Bytes of pushes for one byte of reads: a node that leaves at full rate while clients read needs
+/// a thirty-second part longer. More was too much where a drain may take a fifth longer in all, and
+/// reads were no faster for it: what they want is soon elsewhere.
+const PUSH_SHARE: u64 = 32;
+
+/// Bytes that may be left over: reads that come in a bunch do not take the link from the pushes.
+const SAVED_BYTES_MAX: u64 = 256 << 10;
+
+/// Pushes that follow each other this closely are one departure.
+const PAUSE_MAX: Millis = Millis(100);
+
+/// Longest time that a read is held back: within a client's patience with one attempt.
+const READ_WAIT_MAX: Millis = Millis(1500);
+
+/// Smaller answers, such as refusals, are not worth waiting for.
+const READ_BYTES_MIN: u64 = 1 << 10;
+
+/// Blocks that are remembered as pushed: some tens of megabytes. Beyond it, all are forgotten, and
+/// readers learn where those are when the node is gone.
+const PUSHED_MAX: usize = 1 << 20;
+
+/// A read that is held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HeldRead(u64);
+
+/// The pushes of a node, as its reads see them.
+#[derive(Debug, Clone, Default)]
+pub struct DrainThrottle {
+    pushing: u32,
+    last_push: Option<Instant>,
+    /// Bytes that reads may have.
+    granted: u64,
+    /// Reads that are held back, the oldest first.
+    waiting: VecDeque<Waiting>,
+    reads: u64,
+    /// Blocks that are also elsewhere, where their home may be by now.
+    pushed: BTreeSet<BlockId>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    read: HeldRead,
+    bytes: u64,
+    until: Instant,
+}
+
+impl DrainThrottle {
+    /// Takes that a push begins.
+    pub const fn began(&mut self) {
+        self.pushing += 1;
+    }
+
+    /// Takes that a block has arrived at its target.
+    pub fn arrived(&mut self, block: BlockId, bytes: u32) {
+        if self.pushed.len() >= PUSHED_MAX {
+            self.pushed.clear();
+        }
+        self.pushed.insert(block);
+        self.granted += (u64::from(bytes) / PUSH_SHARE).min(SAVED_BYTES_MAX);
+        self.keep_some();
+    }
+
+    /// Takes that a push has ended, well or badly.
+    pub fn ended(&mut self, now: Instant) {
+        self.last_push = Some(now);
+        self.pushing = self.pushing.saturating_sub(1);
+    }
+
+    /// Tells whether blocks are leaving now.
+    #[must_use]
+    pub fn is_busy(&self, now: Instant) -> bool {
+        self.pushing > 0 || self.last_push.is_some_and(|last| now < last + PAUSE_MAX)
+    }
+
+    /// Tells whether an answer of so many bytes is held back on a node that refuses writes.
+    #[must_use]
+    pub fn holds(&self, now: Instant, bytes: u64) -> bool {
+        bytes >= READ_BYTES_MIN && self.is_busy(now)
+    }
+
+    /// Holds a read of so many bytes back. [`DrainThrottle::release`] tells when it is over.
+    pub fn hold(&mut self, now: Instant, bytes: u64) -> HeldRead {
+        self.reads += 1;
+        let read = HeldRead(self.reads);
+        self.waiting.push_back(Waiting { read, bytes, until: now + READ_WAIT_MAX });
+        read
+    }
+
+    /// Returns the reads that are held back no more: those that have waited too long, those that
+    /// have got their part, in the order in which they came, and all when the pushes are over.
+    pub fn release(&mut self, now: Instant) -> Vec<HeldRead> {
+        let mut released = Vec::new();
+        // Whatever waited so long is answered in any case.
+        self.waiting.retain(|it| {
+            let is_held = now < it.until;
+            if !is_held {
+                released.push(it.read);
+            }
+            is_held
+        });
+        let is_over = !self.is_busy(now);
+        while let Some(first) = self.waiting.front()
+            && (is_over || first.bytes <= self.granted)
+        {
+            self.granted = self.granted.saturating_sub(first.bytes);
+            released.push(first.read);
+            self.waiting.pop_front();
+        }
+        self.keep_some();
+        released
+    }
+
+    /// Tells whether a read is held back still.
+    #[must_use]
+    pub fn is_held(&self, read: HeldRead) -> bool {
+        self.waiting.iter().any(|it| it.read == read)
+    }
+
+    /// Forgets a read that nobody waits for any more.
+    pub fn give_up(&mut self, read: HeldRead) {
+        self.waiting.retain(|it| it.read != read);
+        self.keep_some();
+    }
+
+    /// Returns when [`DrainThrottle::release`] is to be called if no push arrives or ends before;
+    /// `None` while nothing is held back.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let until = self.waiting.iter().map(|it| it.until).min()?;
+        let over = if self.pushing > 0 { None } else { self.last_push };
+        Some(over.map_or(until, |last| until.min(last + PAUSE_MAX)))
+    }
+
+    /// Tells whether one of these blocks is also elsewhere, so that its reader should look it up.
+    pub fn is_pushed(&self, mut blocks: impl Iterator<Item = BlockId>) -> bool {
+        !self.pushed.is_empty() && blocks.any(|block| self.pushed.contains(&block))
+    }
+
+    /// Forgets blocks that are here no more.
+    pub fn dropped(&mut self, blocks: impl Iterator<Item = BlockId>) {
+        blocks.for_each(|block| _ = self.pushed.remove(&block));
+    }
+
+    /// Forgets all blocks: the node begins again.
+    pub fn forget(&mut self) {
+        self.pushed.clear();
+    }
+
+    /// Bounds what is granted and not taken; a read that wants more gathers what it wants.
+    fn keep_some(&mut self) {
+        let wanted = self.waiting.front().map_or(0, |first| first.bytes);
+        self.granted = self.granted.min(wanted.max(SAVED_BYTES_MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Instant = Instant(1_000_000);
+
+    #[test]
+    fn reads_get_their_part_of_what_was_pushed_and_all_of_it_afterwards() {
+        let mut throttle = DrainThrottle::default();
+        assert!(!throttle.holds(NOW, 1 << 20));
+        throttle.began();
+        assert!(throttle.holds(NOW, 1 << 20) && !throttle.holds(NOW, 100));
+        let first = throttle.hold(NOW, 1 << 10);
+        assert_eq!(throttle.release(NOW), [], "nothing was pushed yet");
+        throttle.arrived(BlockId(7), 32 << 10);
+        assert_eq!(throttle.release(NOW), [first]);
+        let second = throttle.hold(NOW, 1 << 10);
+        assert_eq!(throttle.release(NOW), []);
+        throttle.ended(NOW);
+        assert_eq!(throttle.deadline(), Some(NOW + PAUSE_MAX));
+        assert_eq!(throttle.release(NOW + Millis(99)), [], "another push may follow");
+        assert_eq!(throttle.release(NOW + PAUSE_MAX), [second]);
+        assert!(!throttle.is_held(second) && throttle.deadline().is_none());
+    }
+
+    #[test]
+    fn reads_go_in_their_order_and_none_waits_too_long() {
+        let mut throttle = DrainThrottle::default();
+        throttle.began();
+        let large = throttle.hold(NOW, 1 << 20);
+        let small = throttle.hold(NOW + Millis(10), 1 << 10);
+        throttle.arrived(BlockId(7), 1 << 20);
+        assert_eq!(throttle.release(NOW + Millis(20)), [], "the small one waits for the large one");
+        assert_eq!(throttle.deadline(), Some(NOW + READ_WAIT_MAX));
+        let released = throttle.release(NOW + READ_WAIT_MAX);
+        assert_eq!(released, [large, small], "what was granted is left for the small one");
+    }
+
+    #[test]
+    fn large_read_gathers_more_than_is_saved_for_a_bunch_of_small_ones() {
+        let mut throttle = DrainThrottle::default();
+        throttle.began();
+        for block in 0..100 {
+            throttle.arrived(BlockId(block), 8 << 20);
+        }
+        assert_eq!(throttle.granted, SAVED_BYTES_MAX);
+        let large = throttle.hold(NOW, 3 * SAVED_BYTES_MAX);
+        throttle.arrived(BlockId(100), 8 << 20);
+        assert_eq!(throttle.release(NOW), []);
+        throttle.arrived(BlockId(101), 8 << 20);
+        assert_eq!(throttle.release(NOW), [large]);
+        let gone = throttle.hold(NOW, 1 << 20);
+        throttle.give_up(gone);
+        assert!(!throttle.is_held(gone) && throttle.deadline().is_none());
+    }
+
+    #[test]
+    fn reads_of_pushed_blocks_are_told() {
+        let mut throttle = DrainThrottle::default();
+        throttle.began();
+        throttle.arrived(BlockId(7), 1);
+        assert!(throttle.is_pushed([BlockId(6), BlockId(7)].into_iter()));
+        assert!(!throttle.is_pushed([BlockId(6)].into_iter()));
+        throttle.dropped([BlockId(7)].into_iter());
+        assert!(!throttle.is_pushed([BlockId(7)].into_iter()));
+    }
+}
