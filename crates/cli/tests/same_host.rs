@@ -227,6 +227,40 @@ fn memory_of_a_killed_holder_comes_back() {
     });
 }
 
+#[test]
+fn small_views_of_many_blocks_leave_writers_their_room() {
+    let cluster = Cluster::start(Shape { datanodes: 1, dram: "64MiB", ..Shape::default() });
+    block_on(async {
+        let client = cluster.client().await;
+        let options = PutOptions::default();
+        for object in 1..=56 {
+            let bytes = content(object, 1, BYTES_MAX / 8);
+            client.put(&name(object), bytes, &options).await.expect("put");
+        }
+        assert!(reads_same_host(&client, &name(1), 400).await, "it reads over TCP only");
+        let mut views = Vec::new();
+        for object in 1..=56 {
+            let view = client.get_range(&name(object), 0, 8192).await.expect("read");
+            assert_eq!(wrong(object, &view), None);
+            views.push(view);
+        }
+        let http = cluster.datanodes[0].http_address.clone();
+        let leased = leased_bytes(&http).expect("a figure");
+        assert!((1 << 20..=16 << 20).contains(&leased), "{leased} bytes are kept");
+        for object in 1..=56 {
+            client.delete(&name(object), false).await.expect("deleted");
+        }
+        // What is kept is not free, and no more.
+        for object in 101..=140 {
+            let bytes = content(object, 1, BYTES_MAX / 8);
+            client.put(&name(object), bytes, &options).await.expect("there is room");
+        }
+        for (object, view) in (1..).zip(&views) {
+            assert_eq!(wrong(object, view), None, "while held");
+        }
+    });
+}
+
 /// Reads until that was possible without TCP, or `reads` times.
 async fn reads_same_host(client: &Client, object: &Path, reads: usize) -> bool {
     for _ in 0..reads {

@@ -196,6 +196,14 @@ impl DramBytes {
         }
     }
 
+    /// Returns the bytes of the arena that stay taken as long as this is held.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        let mut last = None;
+        let extents = self.pieces.iter().map(|piece| &piece.extent);
+        let new = extents.filter(|extent| last.replace(extent.address()) != Some(extent.address()));
+        new.map(|extent| u64::from(extent.capacity())).sum()
+    }
+
     /// Returns where in the arena a range is; `None` when it is in more than one place.
     pub(crate) fn place(self: &Arc<Self>, offset: u32, bytes: u32) -> Option<u64> {
         match self.lend(offset, bytes).as_slice() {

@@ -13,16 +13,32 @@ use crate::dram::DramBytes;
 /// for others. What is more is copied.
 const CONNECTION_SHARE: u64 = 4;
 
-/// All of them together may hold this part.
+/// All of them together may hold this part: writers have the other, whatever has become of the
+/// blocks that are held.
 const ALL_SHARE: u64 = 2;
+
+/// What a connection may always hold, as a part of the arena. Beyond it, old leases count.
+const ALWAYS_SHARE: u64 = 16;
+
+/// A connection that holds a lease for longer gets no more, beyond what it may always hold: it
+/// keeps what it has read, and what it reads now is copied. Chosen, not measured: longer than a
+/// task looks at one block.
+const AGE_MAX: Duration = Duration::from_secs(300);
 
 /// A range that a client looks at. The block's memory is free when the last of its leases, and the
 /// block itself, is gone.
 #[derive(Debug)]
 struct Lease {
-    _block: Arc<DramBytes>,
-    bytes: u64,
+    block: Arc<DramBytes>,
     since: Instant,
+}
+
+/// A block that a connection looks at.
+#[derive(Debug)]
+struct Kept {
+    leases: u32,
+    /// What of the arena stays taken: all of the block, however little of it is looked at.
+    bytes: u64,
 }
 
 /// The leases of all connections together.
@@ -41,7 +57,10 @@ pub(crate) struct Leases {
 pub(crate) struct Held {
     all: Arc<Leases>,
     leases: BTreeMap<u64, Lease>,
+    /// By the address of the block's table.
+    blocks: BTreeMap<usize, Kept>,
     bytes: u64,
+    age_max: Duration,
 }
 
 impl Leases {
@@ -49,7 +68,8 @@ impl Leases {
         Self { arena_bytes, ..Self::default() }
     }
 
-    /// Returns the bytes that are held. Overlapping leases count each.
+    /// Returns the bytes of the arena that are kept. A block counts once for each connection that
+    /// looks at it.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -67,19 +87,24 @@ impl Leases {
 
 impl Held {
     pub(crate) const fn new(all: Arc<Leases>) -> Self {
-        Self { all, leases: BTreeMap::new(), bytes: 0 }
+        Self { all, leases: BTreeMap::new(), blocks: BTreeMap::new(), bytes: 0, age_max: AGE_MAX }
     }
 
-    /// Gives a lease; returns whether it did: not when too much is held, or the number is taken.
-    pub(crate) fn give(&mut self, number: u64, block: Arc<DramBytes>, bytes: u32) -> bool {
-        let bytes = u64::from(bytes);
-        let is_too_much = self.bytes + bytes > self.all.arena_bytes / CONNECTION_SHARE
-            || self.all.bytes() + bytes > self.all.arena_bytes / ALL_SHARE;
-        if is_too_much || self.leases.contains_key(&number) {
+    /// Gives a lease of a range of the block; returns whether it did: not when too much is held, or
+    /// for too long, or the number is taken.
+    pub(crate) fn give(&mut self, number: u64, block: Arc<DramBytes>) -> bool {
+        let key = Arc::as_ptr(&block).addr();
+        let bytes = if self.blocks.contains_key(&key) { 0 } else { block.kept_bytes() };
+        let (held, arena) = (self.bytes + bytes, self.all.arena_bytes);
+        let is_too_much =
+            held > arena / CONNECTION_SHARE || self.all.bytes() + bytes > arena / ALL_SHARE;
+        let is_too_old = held > arena / ALWAYS_SHARE && self.oldest() > self.age_max;
+        if is_too_much || is_too_old || self.leases.contains_key(&number) {
             self.all.refused.fetch_add(1, Ordering::Relaxed);
             return false;
         }
-        self.leases.insert(number, Lease { _block: block, bytes, since: Instant::now() });
+        self.leases.insert(number, Lease { block, since: Instant::now() });
+        self.blocks.entry(key).or_insert(Kept { leases: 0, bytes }).leases += 1;
         self.bytes += bytes;
         self.all.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.all.count.fetch_add(1, Ordering::Relaxed);
@@ -89,11 +114,17 @@ impl Held {
     /// Takes leases back. Numbers that are none are passed over.
     pub(crate) fn take_back(&mut self, numbers: &[u64]) {
         for number in numbers {
-            if let Some(lease) = self.leases.remove(number) {
-                self.bytes -= lease.bytes;
-                self.all.bytes.fetch_sub(lease.bytes, Ordering::Relaxed);
-                self.all.count.fetch_sub(1, Ordering::Relaxed);
+            let Some(lease) = self.leases.remove(number) else { continue };
+            let key = Arc::as_ptr(&lease.block).addr();
+            let kept = self.blocks.get_mut(&key).expect("a lease counts for its block");
+            kept.leases -= 1;
+            if kept.leases == 0 {
+                let bytes = kept.bytes;
+                self.blocks.remove(&key);
+                self.bytes -= bytes;
+                self.all.bytes.fetch_sub(bytes, Ordering::Relaxed);
             }
+            self.all.count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -105,7 +136,7 @@ impl Held {
     /// Keeps the leases until the node is no more: their holder may still look.
     pub(crate) fn park(&mut self) {
         let leases = std::mem::take(&mut self.leases);
-        self.bytes = 0;
+        (self.bytes, self.blocks) = (0, BTreeMap::new());
         if !leases.is_empty() {
             self.all.parked.lock().push(leases);
         }
@@ -135,8 +166,8 @@ mod tests {
         let all = Arc::new(Leases::new(arena.bytes()));
         let mut held = Held::new(Arc::clone(&all));
         let block = block(&arena, 4096);
-        assert!(held.give(1, Arc::clone(&block), 4096));
-        assert!(!held.give(1, Arc::clone(&block), 4096), "a number stands for one lease");
+        assert!(held.give(1, Arc::clone(&block)));
+        assert!(!held.give(1, Arc::clone(&block)), "a number stands for one lease");
         drop(block);
         assert_eq!((arena.used_bytes(), all.bytes(), all.count()), (4096, 4096, 1));
         held.take_back(&[7, 1]);
@@ -148,27 +179,50 @@ mod tests {
         let arena = Arc::new(Arena::new(64 << 10).unwrap());
         let all = Arc::new(Leases::new(arena.bytes()));
         let mut dead = Held::new(Arc::clone(&all));
-        assert!(dead.give(1, block(&arena, 4096), 4096));
+        assert!(dead.give(1, block(&arena, 4096)));
         drop(dead);
         assert_eq!(arena.used_bytes(), 0);
         let mut parted = Held::new(Arc::clone(&all));
-        assert!(parted.give(1, block(&arena, 4096), 4096));
+        assert!(parted.give(1, block(&arena, 4096)));
         parted.park();
         drop(parted);
         assert_eq!((arena.used_bytes(), all.bytes()), (4096, 4096));
     }
 
     #[test]
-    fn one_connection_holds_a_quarter_and_all_hold_half() {
+    fn one_connection_keeps_a_quarter_and_all_keep_half() {
         let arena = Arc::new(Arena::new(64 << 10).unwrap());
         let all = Arc::new(Leases::new(arena.bytes()));
-        let block = block(&arena, 8192);
+        let blocks: Vec<_> = (0..3).map(|_| block(&arena, 8192)).collect();
         let mut connections: Vec<Held> = (0..3).map(|_| Held::new(Arc::clone(&all))).collect();
-        let mut give = |at: usize, number| connections[at].give(number, Arc::clone(&block), 8192);
-        assert!(give(0, 1) && give(0, 2));
-        assert!(!give(0, 3));
-        assert!(give(1, 1) && give(1, 2));
-        assert!(!give(2, 1));
-        assert_eq!(all.refused(), 2);
+        let mut give = |at: usize, number, block: usize| {
+            connections[at].give(number, Arc::clone(&blocks[block]))
+        };
+        assert!(give(0, 1, 0) && give(0, 2, 1));
+        assert!(!give(0, 3, 2), "two blocks are a quarter, however little is looked at");
+        assert!(give(0, 4, 1), "a block is kept once");
+        assert!(give(1, 1, 0) && give(1, 2, 1));
+        assert!(!give(2, 1, 0));
+        assert_eq!((all.refused(), all.bytes(), all.count()), (2, 32 << 10, 5));
+        connections[0].take_back(&[2]);
+        assert_eq!(all.bytes(), 32 << 10, "another lease keeps it");
+        connections[0].take_back(&[4]);
+        assert_eq!(all.bytes(), 24 << 10);
+        drop(connections);
+        assert_eq!((all.bytes(), all.count()), (0, 0));
+    }
+
+    #[test]
+    fn holder_of_an_old_lease_keeps_it_and_gets_few_more() {
+        let arena = Arc::new(Arena::new(256 << 10).unwrap());
+        let all = Arc::new(Leases::new(arena.bytes()));
+        let mut held = Held::new(Arc::clone(&all));
+        held.age_max = Duration::ZERO;
+        assert!(held.give(1, block(&arena, 8192)), "none is old");
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(held.give(2, block(&arena, 8192)), "a sixteenth is always given");
+        assert!(!held.give(3, block(&arena, 4096)));
+        held.take_back(&[1, 2]);
+        assert!(held.give(4, block(&arena, 32 << 10)));
     }
 }

@@ -270,7 +270,7 @@ impl Session {
             return Err(store.refusal_of(block, &BlockBytes::Dram(held), error));
         }
         let Some(place) = held.place(offset, length) else { return Ok(LeaseReply::Elsewhere) };
-        if self.held.give(number, held, length) {
+        if self.held.give(number, held) {
             Ok(LeaseReply::Leased { place, length })
         } else {
             Ok(LeaseReply::Elsewhere)
