@@ -205,6 +205,8 @@ class Habits(unittest.TestCase):
         self.assertEqual(self.keys(), ["k"])
         right = {"x-amz-if-match-size": "4", "x-amz-if-match-last-modified-time": date}
         self.assertEqual(self.send("DELETE", "/k", right | {"If-Match": tag}).status, 204)
+        # What is not there is deleted.
+        self.assertEqual(self.send("DELETE", "/k", {"If-Match": '"other"'}).status, 204)
         self.put("k", b"four")
         many = self.s3.delete_objects(Bucket=self.bucket, Delete={"Objects": [
             {"Key": "k", "Size": 4, "ETag": tag}]})
@@ -331,6 +333,12 @@ class Habits(unittest.TestCase):
         self.assertEqual(told["ObjectSize"], 4)
         digest = base64.b64encode(hashlib.sha256(b"body").digest()).decode()
         self.assertEqual(told["Checksum"]["ChecksumSHA256"], digest)
+        # Who does not ask for checksums is not told them.
+        self.assertNotIn("x-amz-checksum-sha256", self.send("GET", "/k").headers)
+        asked = self.send("GET", "/k", {"x-amz-checksum-mode": "ENABLED"})
+        self.assertEqual(asked.headers["x-amz-checksum-sha256"], digest)
+        empty = self.send("PUT", "/k", {"Content-MD5": ""}, b"x")
+        self.assertEqual((empty.status, empty.field("Code")), (400, "InvalidDigest"))
         missing = {"Bucket": self.bucket, "Key": "none", "ObjectAttributes": ["ETag"]}
         self.assertEqual(refusal(self.s3.get_object_attributes, **missing), ("NoSuchKey", 404))
         wrong = self.send("GET", "/k?attributes", {"x-amz-object-attributes": "Colour"})
@@ -347,6 +355,8 @@ class Habits(unittest.TestCase):
         self.assertIn(b"<Key>d&#xD;e</Key>", listed)
         self.assertIsNone(re.search(rb"[\x00-\x08\x0b-\x1f]", listed))
         self.assertNotIn("\ufffe".encode(), listed)
+        bare = self.send("GET", "?list-type=2&delimiter=&continuation-token=")
+        self.assertEqual((bare.status, bare.field("Delimiter")), (200, None))
         url = self.send("GET", "?list-type=2&encoding-type=url").body
         self.assertIn(b"<Key>%01a</Key>", url)
         # Bytes of objects stay what they are, also when they say that they are XML.

@@ -151,7 +151,8 @@ impl Door {
         let (max_keys, items_max) = items_max(input.max_keys)?;
         let prefix = input.prefix.clone().unwrap_or_default();
         let delimiter = input.delimiter.clone().filter(|it| !it.is_empty());
-        let from = match (&input.continuation_token, &input.start_after) {
+        let token = input.continuation_token.as_ref().filter(|it| !it.is_empty());
+        let from = match (token, &input.start_after) {
             (Some(given), _) => token::place(given).ok_or_else(|| {
                 let message = "the continuation token is none that a listing gave";
                 S3Error::with_message(S3ErrorCode::InvalidArgument, message)
@@ -174,7 +175,7 @@ impl Door {
             next_continuation_token: next.as_deref().map(token::of),
             contents: Some(contents.collect()),
             common_prefixes,
-            delimiter: words.say_some(input.delimiter.as_ref()),
+            delimiter: words.say_some(input.delimiter.as_ref().filter(|it| !it.is_empty())),
             start_after: words.say_some(input.start_after.as_ref()),
             encoding_type: input.encoding_type,
             continuation_token: input.continuation_token,
@@ -208,7 +209,7 @@ impl Door {
             contents: Some(contents.collect()),
             common_prefixes,
             next_marker: last.filter(|_| is_truncated && query.delimiter.is_some()),
-            delimiter: words.say_some(input.delimiter.as_ref()),
+            delimiter: words.say_some(input.delimiter.as_ref().filter(|it| !it.is_empty())),
             encoding_type: input.encoding_type,
             request_charged: None,
         }))
@@ -252,7 +253,7 @@ impl Door {
             common_prefixes,
             next_version_id_marker: is_truncated.then(|| VERSION.to_owned()),
             next_key_marker: last.filter(|_| is_truncated),
-            delimiter: words.say_some(input.delimiter.as_ref()),
+            delimiter: words.say_some(input.delimiter.as_ref().filter(|it| !it.is_empty())),
             encoding_type: input.encoding_type,
             ..ListObjectVersionsOutput::default()
         }))

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use hyper::HeaderMap;
 use s3s::dto::{
-    Checksum, ETagCondition, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
-    PutObjectInput, PutObjectOutput, Range,
+    Checksum, ChecksumMode, ETagCondition, GetObjectInput, GetObjectOutput, HeadObjectInput,
+    HeadObjectOutput, PutObjectInput, PutObjectOutput, Range,
 };
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use sanderling_client::{ClientError, PutOptions};
@@ -84,6 +84,11 @@ impl Facts {
         let tags = tags.and_then(|it| i32::try_from(it).ok());
         Self { stat, tag, headers, sums, tags }
     }
+}
+
+/// Tells whether a client asks for the checksums of what it reads.
+fn is_checked(mode: Option<&ChecksumMode>) -> bool {
+    mode.is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED)
 }
 
 /// Refuses a version that is none.
@@ -210,7 +215,10 @@ impl Door {
             let range = asked.range(&stat)?;
             let bytes = range.clone().unwrap_or(0..stat.bytes);
             match Blocks::open(reader, bytes, Arc::clone(&self.metrics)).await {
-                Ok(blocks) => break (Facts::of(stat, range.is_none()), range, blocks),
+                Ok(blocks) => {
+                    let with_sums = range.is_none() && is_checked(input.checksum_mode.as_ref());
+                    break (Facts::of(stat, with_sums), range, blocks);
+                }
                 // Replaced since it was opened: the new one is read.
                 Err(ClientError::Refused(Refusal::ObjectGone { .. })) => {}
                 Err(error) => return Err(refused(&error, Missing::Key)),
@@ -249,7 +257,8 @@ impl Door {
         let conditions = conditions_of!(input);
         conditions.check(&facts::tag_of(&stat), &whole_second(stat.modified_at))?;
         let range = Asked::of(input.range, input.part_number, &request.headers)?.range(&stat)?;
-        let (whole, facts) = (stat.bytes, Facts::of(stat, range.is_none()));
+        let with_sums = range.is_none() && is_checked(input.checksum_mode.as_ref());
+        let (whole, facts) = (stat.bytes, Facts::of(stat, with_sums));
         let parts_count = input.part_number.and_then(|_| parts::count(&facts.stat));
         let tags = facts.tags;
         let length = range.as_ref().map_or(whole, |range| range.end - range.start);

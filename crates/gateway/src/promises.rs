@@ -8,13 +8,12 @@ use crate::door::OWNER;
 use crate::percent::decode;
 
 /// Begins of headers, and of fields of a presigned URL, that ask for what there is not: encryption
-/// of what is stored, and locks against deletion.
-const NOT_KEPT: [&str; 5] = [
+/// of what is stored, and locks against deletion. To pass a lock by is no such promise: there is none.
+const NOT_KEPT: [&str; 4] = [
     "x-amz-server-side-encryption",
     "x-amz-copy-source-server-side-encryption",
     "x-amz-object-lock-",
     "x-amz-bucket-object-lock-enabled",
-    "x-amz-bypass-governance-retention",
 ];
 
 /// Who the caller believes to own the buckets.
@@ -25,7 +24,7 @@ const EXPECTED_OWNERS: [&str; 2] =
 /// owner's bucket.
 ///
 /// # Errors
-/// `NotImplemented`, `AccessDenied`.
+/// `NotImplemented`, `AccessDenied`, `InvalidDigest`.
 pub(crate) fn check(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     let of_headers = headers.iter().map(|(name, value)| {
         (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
@@ -34,6 +33,10 @@ pub(crate) fn check(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
         let (name, value) = field.split_once('=').unwrap_or((field, ""));
         Some((decode(name)?.to_ascii_lowercase(), decode(value)?))
     });
+    if headers.get("content-md5").is_some_and(|it| it.as_bytes().trim_ascii().is_empty()) {
+        // The library takes it as if it were not there, and checks nothing.
+        return Err(S3ErrorCode::InvalidDigest.into());
+    }
     for (name, value) in of_headers.chain(fields) {
         if NOT_KEPT.iter().any(|begin| name.starts_with(begin)) && value != "false" {
             let message = format!("{name} asks for what this store does not do");
@@ -111,6 +114,8 @@ mod tests {
         assert_eq!(code("X-Amz-Object-Lock-Mode=COMPLIANCE", None), none);
         assert_eq!(code("", Some(("x-amz-bucket-object-lock-enabled", "true"))), none);
         assert_eq!(code("", Some(("x-amz-bucket-object-lock-enabled", "false"))), None);
+        assert_eq!(code("", Some(("x-amz-bypass-governance-retention", "true"))), None);
+        assert_eq!(code("", Some(("content-md5", ""))), Some(S3ErrorCode::InvalidDigest));
         assert_eq!(code("prefix=x-amz-object-lock-mode", Some(("x-amz-meta-a", "b"))), None);
     }
 

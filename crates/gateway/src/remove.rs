@@ -52,9 +52,8 @@ impl Door {
         for _ in 0..AGAIN_MAX {
             let stat = match self.object(bucket, path).await {
                 Ok(stat) => stat,
-                Err(error) if error.code() == &S3ErrorCode::NoSuchKey && wanted.is_none() => {
-                    return Ok(false);
-                }
+                // What is not there is deleted, whatever it should have been: as of S3.
+                Err(error) if error.code() == &S3ErrorCode::NoSuchKey => return Ok(false),
                 Err(error) => return Err(error),
             };
             if !wanted.is_met(&stat) {
