@@ -51,7 +51,10 @@ struct Rule {
 
 /// The rules of buckets, for a moment.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Rules(Arc<Mutex<HashMap<String, (Instant, Arc<[Rule]>)>>>);
+pub(crate) struct Rules(Arc<Mutex<HashMap<String, Believed>>>);
+
+/// What a bucket said, and when.
+type Believed = (Instant, Arc<[Rule]>);
 
 /// What a page asks for.
 #[derive(Debug)]

@@ -169,7 +169,6 @@ fn checksum(stat: &ObjectStat) -> Option<Checksum> {
         checksum_sha1: sum("sha1"),
         checksum_sha256: sum("sha256"),
         checksum_type: Some(ChecksumType::from_static(ChecksumType::FULL_OBJECT)),
-        ..Checksum::default()
     })
 }
 
