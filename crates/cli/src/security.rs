@@ -30,7 +30,9 @@ pub(crate) fn shown(global: &Global) -> Result<Credentials, Failure> {
         (None, None) => None,
     };
     if let Some(token) = &token {
-        token.token().map_err(|error| failed(&error).next("sanderling token new --out FILE"))?;
+        token
+            .token(None)
+            .map_err(|error| failed(&error).next("sanderling token new --out FILE"))?;
     }
     Ok(Credentials { token, tls: peers(global)? })
 }
@@ -49,7 +51,7 @@ pub(crate) fn with_token_file(shown: &Credentials, file: &Path) -> Result<Creden
 ///
 /// # Errors
 /// The authorities' file is none.
-fn peers(global: &Global) -> Result<Option<ClientTls>, Failure> {
+pub(crate) fn peers(global: &Global) -> Result<Option<ClientTls>, Failure> {
     let read = |path: &std::path::PathBuf| ClientTls::read(path, &global.shown.tls_name);
     global.shown.tls_ca.as_ref().map(read).transpose().map_err(|error| tls_failed(&error))
 }

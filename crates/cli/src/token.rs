@@ -1,24 +1,36 @@
 //! `sanderling token`: secrets and tokens.
 
+mod revoke;
+
 use std::path::Path;
+use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
-use sanderling_core::access::{Claims, Part, Rights, right_words};
+use sanderling_core::access::{Claims, Lineage, Part, Rights, SUBJECT_BYTES_MAX, right_words};
+use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::token::MintToken;
-use sanderling_protocol::{Millis, Refusal};
-use sanderling_transport::unix_seconds;
+use sanderling_protocol::{ClusterId, Millis, Refusal, TokenId};
+use sanderling_transport::{
+    CallError, Connection, ConnectionOptions, Credentials, Secret, TokenSource, unix_seconds,
+};
 use serde_json::json;
 
 use crate::args::Global;
-use crate::args::security::{Mint, New, NewSecret, Token};
+use crate::args::security::{Cluster, Mint, New, NewSecret, Token};
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::refused;
-use crate::security::{replace_private, secret, write_private};
+use crate::security::{peers, replace_private, secret, write_private};
 use crate::session::{self, Session};
 
 /// Bytes of a new secret, before they are written as text.
 const SECRET_BYTES: usize = 32;
+
+/// How long the namenode may take to say which cluster it serves.
+const ASKED_WITHIN: Duration = Duration::from_secs(3);
+
+/// How long a token holds at most: as long as its revocation may have to be kept.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Runs `sanderling token ...`.
 ///
@@ -28,8 +40,10 @@ pub(crate) fn run(global: &Global, command: Token) -> Result<(), Failure> {
     let output = Output { is_json: global.json, is_quiet: global.quiet };
     match command {
         Token::Secret(args) => new_secret(output, &args),
-        Token::New(args) => new(output, &args),
+        Token::New(args) => new(global, output, &args),
         Token::Mint(args) => session::run(global, |session| mint(session, args)),
+        Token::Revoke(args) => session::run(global, |session| revoke::revoke(session, args)),
+        Token::Revoked => session::run(global, revoke::list),
     }
 }
 
@@ -45,17 +59,30 @@ fn new_secret(output: Output, args: &NewSecret) -> Result<(), Failure> {
 /// # Errors
 /// The system gives no random numbers.
 pub(crate) fn random_text() -> Result<String, Failure> {
-    let mut bytes = [0; SECRET_BYTES];
-    SystemRandom::new()
-        .fill(&mut bytes)
-        .map_err(|_| Failure::new(Exit::Failure, "Random", "the system gives no random numbers"))?;
+    let bytes: [u8; SECRET_BYTES] = random_bytes()?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n")
 }
 
-fn new(output: Output, args: &New) -> Result<(), Failure> {
-    let claims = claims(args)?;
-    let token = secret(&args.secret_file)?.sign(&claims);
+fn random_bytes<const N: usize>() -> Result<[u8; N], Failure> {
+    let mut bytes = [0; N];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| Failure::new(Exit::Failure, "Random", "the system gives no random numbers"))?;
+    Ok(bytes)
+}
+
+fn new(global: &Global, output: Output, args: &New) -> Result<(), Failure> {
+    let mut claims = claims(args)?;
+    let secret = secret(&args.secret_file)?;
+    claims.lineage.cluster = match args.cluster {
+        Some(Cluster::Any) => None,
+        Some(Cluster::One(cluster)) => Some(cluster),
+        None => Some(cluster(global, &secret)?),
+    };
+    let token = secret.sign(&claims);
     let document = json!({
+        "id": claims.lineage.id.map(|id| id.to_string()),
+        "cluster": claims.lineage.cluster.map(|cluster| format!("{:016x}", cluster.0)),
         "subject": claims.subject,
         "role": claims.part.word(),
         "subtree": claims.subtree,
@@ -63,6 +90,36 @@ fn new(output: Output, args: &New) -> Result<(), Failure> {
         "expires_at_unix_seconds": claims.expires_at,
     });
     given(output, document, &token, args.out.as_deref())
+}
+
+/// Asks the namenode which cluster it serves, as one who has the secret.
+fn cluster(global: &Global, secret: &Secret) -> Result<ClusterId, Failure> {
+    let next =
+        "the same with --cluster ID, as /healthz of the namenode shows, or --namenode ADDRESS";
+    let token = Some(TokenSource::Own(secret.clone(), Role::Client));
+    let credentials = Credentials { token, tls: peers(global)? };
+    let options = ConnectionOptions { credentials, ..ConnectionOptions::default() };
+    let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(Exit::Failure, "Runtime", error))?;
+    let asked = runtime.block_on(async {
+        let deadline = tokio::time::Instant::now() + ASKED_WITHIN;
+        Connection::connect_with(&global.namenode, hello, deadline, &options).await
+    });
+    match asked {
+        Ok((_, reply)) => reply.cluster.ok_or_else(|| {
+            Failure::new(Exit::Failure, "NotFound", "the server does not know its cluster")
+                .next(next)
+        }),
+        Err(CallError::Refused(refusal)) => {
+            Err(refused::call(&CallError::Refused(refusal)).next(next))
+        }
+        Err(error) => {
+            let cause =
+                format!("the namenode does not say which cluster the token is for: {error}");
+            Err(Failure::new(Exit::Unavailable, "Unreachable", cause).next(next))
+        }
+    }
 }
 
 async fn mint(session: Session, args: Mint) -> Result<(), Failure> {
@@ -110,6 +167,22 @@ fn claims(args: &New) -> Result<Claims, Failure> {
         return Err(Failure::usage(cause));
     }
     let rights = if part == Part::Client { rights } else { Rights::ALL };
+    if args.expires.0 > LONGEST {
+        return Err(Failure::usage("a token holds for 365 days at most: --expires 365d"));
+    }
+    if args.subject.len() > SUBJECT_BYTES_MAX {
+        let cause = format!("a subject has at most {SUBJECT_BYTES_MAX} bytes");
+        return Err(Failure::usage(cause));
+    }
     let expires_at = unix_seconds().saturating_add(args.expires.0.as_secs().max(1));
-    Ok(Claims { subject: args.subject.clone(), part, subtree, rights, expires_at })
+    let lineage = Lineage { id: Some(token_id()?), ..Lineage::default() };
+    Ok(Claims { subject: args.subject.clone(), part, subtree, rights, expires_at, lineage })
+}
+
+/// Draws a number for a new token.
+///
+/// # Errors
+/// As [`random_text`].
+pub(crate) fn token_id() -> Result<TokenId, Failure> {
+    random_bytes().map(|bytes| TokenId(u64::from_le_bytes(bytes)))
 }

@@ -54,6 +54,8 @@ const COMMANDS: &[&[&str]] = &[
     &["token"],
     &["token", "secret"],
     &["token", "new"],
+    &["token", "revoke"],
+    &["token", "revoked"],
     &["token", "mint"],
     &["tls"],
     &["tls", "new"],

@@ -5,8 +5,9 @@ mod cluster;
 use std::io::IoSlice;
 use std::path::PathBuf;
 
-use cluster::{Cluster, Ran, SOON, Shape, block_on, bytes_of, http, path, run, sanderling};
-use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
+use cluster::guarded::{Guarded, Line, kept, text};
+use cluster::{Cluster, SOON, Shape, block_on, bytes_of, http, path, run, sanderling};
+use sanderling_client::{Client, ClientError, PutOptions};
 use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
 use sanderling_protocol::local::{Door, PACKET_BYTES_MAX};
 use sanderling_protocol::message::{Hello, JobHints, RegisterJob, Role};
@@ -15,96 +16,8 @@ use sanderling_protocol::{
     Header, JobId, Millis, NodeId, Op, Order, Policy, Refusal, Reply, Request, Token,
 };
 use sanderling_transport::local::PacketSocket;
-use sanderling_transport::{
-    CallError, ClientTls, Connection, ConnectionOptions, Credentials, TLS_NAME, TokenSource,
-};
+use sanderling_transport::{TLS_NAME, TokenSource};
 use tempfile::TempDir;
-
-/// A cluster whose servers have a secret, and who makes tokens for it.
-struct Guarded {
-    cluster: Cluster,
-    secret: String,
-    /// The authority, where the doors have TLS.
-    authority: Option<PathBuf>,
-    place: TempDir,
-}
-
-fn text(path: PathBuf) -> String {
-    path.into_os_string().into_string().expect("a name in UTF-8")
-}
-
-/// Lets the harness take it, which keeps flags for as long as the test runs.
-fn kept(text: &str) -> &'static str {
-    Box::leak(text.to_owned().into_boxed_str())
-}
-
-impl Guarded {
-    /// Starts servers with a secret.
-    fn start(datanodes: usize) -> Self {
-        Self::start_with(datanodes, false, &[])
-    }
-
-    /// Starts servers with a secret and certificates.
-    fn encrypted(datanodes: usize, flags: &[&'static str]) -> Self {
-        Self::start_with(datanodes, true, flags)
-    }
-
-    fn start_with(datanodes: usize, has_tls: bool, flags: &[&'static str]) -> Self {
-        let place = TempDir::new().expect("a directory for the test");
-        let secret = text(place.path().join("secret"));
-        let made = run(sanderling().args(["token", "secret", "--out", &secret]));
-        assert_eq!(made.code, 0, "{made}");
-        let mut all = vec!["--secret-file", kept(&secret)];
-        if has_tls {
-            let out = text(place.path().join("tls"));
-            let made = run(sanderling().args(["tls", "new", "--out", &out]));
-            assert_eq!(made.code, 0, "{made}");
-            for (flag, name) in
-                [("--tls-ca", "ca.pem"), ("--tls-cert", "node.pem"), ("--tls-key", "node.key")]
-            {
-                all.extend([flag, kept(&format!("{out}/{name}"))]);
-            }
-        }
-        let namenode = all.iter().map(|word| (*word).to_owned()).collect();
-        let datanode = [&all[..], flags].concat();
-        let cluster = Cluster::start(Shape { datanodes, namenode, datanode, ..Shape::default() });
-        let authority = has_tls.then(|| place.path().join("tls/ca.pem"));
-        Self { cluster, secret, authority, place }
-    }
-
-    /// Makes a token with the command, as an operator does.
-    fn token(&self, flags: &[&str]) -> Token {
-        let made = run(sanderling()
-            .args(["token", "new", "--secret-file", &self.secret, "-q"])
-            .args(flags));
-        assert_eq!(made.code, 0, "{made}");
-        Token::new(&made.stdout)
-    }
-
-    fn config(&self, token: &Token) -> ClientConfig {
-        let token = Some(TokenSource::Given(token.clone()));
-        let tls = self.authority.as_deref();
-        let tls = tls.map(|ca| ClientTls::read(ca, TLS_NAME).expect("made by tls new"));
-        ClientConfig { credentials: Credentials { token, tls }, ..ClientConfig::default() }
-    }
-
-    async fn client(&self, flags: &[&str]) -> Client {
-        self.cluster.client_of(self.config(&self.token(flags))).await
-    }
-
-    /// Runs a command with a token in its environment.
-    fn cli(&self, token: Option<&Token>, words: &[&str]) -> Ran {
-        let mut command = sanderling();
-        command.args(words).env("SANDERLING_NAMENODE", &self.cluster.namenode.address);
-        if let Some(token) = token {
-            command.env("SANDERLING_TOKEN", token.reveal());
-        }
-        if let Some(authority) = &self.authority {
-            command.env("SANDERLING_TLS_CA", authority);
-        }
-        run(&mut command)
-    }
-}
 
 fn with_parents() -> PutOptions {
     PutOptions { parents: true, ..PutOptions::default() }
@@ -139,7 +52,8 @@ fn cluster_with_a_secret_serves_who_has_a_token_and_nobody_else() {
     }
     let other = text(guarded.place.path().join("other"));
     assert_eq!(run(sanderling().args(["token", "secret", "--out", &other])).code, 0);
-    let foreign = run(sanderling().args(["token", "new", "--secret-file", &other]));
+    let foreign =
+        run(sanderling().args(["token", "new", "--secret-file", &other, "--cluster", "any"]));
     let refused = guarded.cli(Some(&Token::new(&foreign.stdout)), &["fs", "ls", "/"]);
     assert!(refused.stderr.contains("another secret"), "{refused}");
     // A datanode without the secret does not join.
@@ -290,29 +204,6 @@ fn ends_that_do_not_agree_on_tls_say_so() {
         let answer = http::shown(http, "GET", "/healthz", None).await;
         assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("https"), "{answer}");
     });
-}
-
-/// Speaks to a server as nobody's library does.
-struct Line(Connection);
-
-impl Line {
-    async fn to(guarded: &Guarded, address: &str, token: &Token) -> Result<Self, CallError> {
-        let credentials = guarded.config(token).credentials;
-        let options = ConnectionOptions { credentials, ..ConnectionOptions::default() };
-        let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
-        let deadline = tokio::time::Instant::now() + SOON;
-        let connected = Connection::connect_with(address, hello, deadline, &options).await;
-        connected.map(|(connection, _)| Self(connection))
-    }
-
-    async fn call(&self, header: Header, body: Vec<u8>) -> Result<Vec<u8>, Refusal> {
-        let deadline = tokio::time::Instant::now() + SOON;
-        match self.0.call(header, vec![body.into()], deadline).await {
-            Ok(frame) => Ok(frame.body.to_vec()),
-            Err(CallError::Refused(refusal)) => Err(refusal),
-            Err(error) => panic!("the server answers: {error}"),
-        }
-    }
 }
 
 fn forbidden<T: std::fmt::Debug>(answer: Result<T, Refusal>) -> bool {

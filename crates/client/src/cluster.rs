@@ -2,7 +2,10 @@
 
 use sanderling_protocol::event::LossReport;
 use sanderling_protocol::message::{FsckReport, Room};
-use sanderling_protocol::{Event, Millis, NodeInfo, NodeSelector, Refusal, Reply, Request};
+use sanderling_protocol::token::Revocation;
+use sanderling_protocol::{
+    Event, Millis, NodeInfo, NodeSelector, Refusal, Reply, Request, TokenSelector,
+};
 use tokio::time::Instant;
 
 use crate::client::{Client, named};
@@ -106,5 +109,31 @@ impl Client {
     pub async fn fsck(&self) -> Result<FsckReport, ClientError> {
         let reply = self.request(Request::Fsck).await?;
         reply_of!(reply, "fsck", Reply::Fsck(report) => report)
+    }
+
+    /// Takes tokens back that end by themselves at `until`, in seconds since 1970; with `None` they
+    /// hold again.
+    ///
+    /// # Errors
+    /// `Forbidden` without the right to administrate; `BadRequest` when there is nothing to take
+    /// back, or as many revocations are kept as may be.
+    pub async fn revoke_tokens(
+        &self,
+        tokens: &TokenSelector,
+        until: Option<u64>,
+    ) -> Result<(), ClientError> {
+        let tokens = tokens.clone();
+        let reply = self.request(Request::RevokeTokens { tokens, until }).await?;
+        reply_of!(reply, "revoke tokens", Reply::Done => ())
+    }
+
+    /// Returns what was taken back and is kept because the tokens could hold still.
+    ///
+    /// # Errors
+    /// `Forbidden` without the right to administrate.
+    pub async fn revocations(&self) -> Result<Vec<Revocation>, ClientError> {
+        // No list has this version: all of it is returned.
+        let reply = self.request(Request::Revocations { known: u64::MAX }).await?;
+        reply_of!(reply, "revocations", Reply::Revocations { list, .. } => list.unwrap_or_default())
     }
 }

@@ -4,6 +4,7 @@
 //! allows is decided here, for the doors of the protocol and of HTTP alike.
 
 mod jwt;
+mod lineage;
 mod need;
 #[cfg(test)]
 mod tests;
@@ -12,9 +13,11 @@ use std::fmt;
 
 use sanderling_protocol::message::Role;
 use sanderling_protocol::token::MintToken;
-use sanderling_protocol::{JobId, ObjectId, Path, Refusal, Reply, Request};
+use sanderling_protocol::{JobId, ObjectId, Path, Refusal, Reply, Request, TokenId};
 
 pub use jwt::{Parts, join, parts, signed_text};
+pub(crate) use lineage::is_of_servers;
+pub use lineage::{Lineage, Revoked};
 use need::{Need, Right, need};
 
 /// Longest name of a token's owner.
@@ -139,6 +142,8 @@ pub struct Claims {
     pub rights: Rights,
     /// When it ends, in seconds since 1970.
     pub expires_at: u64,
+    /// What tells it from other tokens.
+    pub lineage: Lineage,
 }
 
 /// What a page of an HTTP door shows or does.
@@ -292,12 +297,13 @@ impl Claims {
         }
     }
 
-    /// Returns the claims of a token that its owner asks for, at `now` in seconds since 1970.
+    /// Returns the claims of a token that its owner asks for, at `now` in seconds since 1970. `id`
+    /// was drawn for it.
     ///
     /// # Errors
     /// [`Refusal::Forbidden`] when they would allow more than his own, [`Refusal::BadRequest`] when
     /// they are none.
-    pub fn narrower(&self, asked: &MintToken, now: u64) -> Result<Self, Refusal> {
+    pub fn narrower(&self, asked: &MintToken, now: u64, id: TokenId) -> Result<Self, Refusal> {
         let bad = |why: String| Refusal::BadRequest { why };
         let rights = Rights::of_words(asked.rights.iter().map(String::as_str))
             .map_err(|word| bad(format!("{word:?} is no right: {}", right_words())))?;
@@ -313,7 +319,8 @@ impl Claims {
         self.check_in(&asked.subtree)?;
         let expires_at = now.saturating_add(asked.lifetime.0.div_ceil(1000)).min(self.expires_at);
         let (subject, subtree) = (asked.subject.clone(), asked.subtree.clone());
-        Ok(Self { subject, part: Part::Client, subtree, rights, expires_at })
+        let lineage = self.child(id)?;
+        Ok(Self { subject, part: Part::Client, subtree, rights, expires_at, lineage })
     }
 
     fn check_path(&self, right: Right, path: &Path) -> Result<(), Refusal> {

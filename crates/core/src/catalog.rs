@@ -34,6 +34,7 @@ mod names;
 mod namespace;
 mod object;
 mod repeat;
+mod revocations;
 mod room;
 mod service_time;
 mod tree;
@@ -73,6 +74,7 @@ use members::Nodes;
 use name::Name;
 use names::Names;
 use object::{Body, Container, Object};
+use revocations::Revocations;
 use room::Reserve;
 pub(crate) use service_time::AFTER_ABSENCE_MAX;
 use service_time::ServiceTime;
@@ -112,6 +114,8 @@ pub struct Catalog {
     /// Nodes whose notice or recommendation was taken back, and when.
     cancelled: BTreeMap<NodeId, Instant>,
     journal_loss: JournalLoss,
+    /// Tokens that were taken back.
+    revocations: Revocations,
     /// Configured, not remembered.
     #[serde(skip)]
     limits: CatalogLimits,
@@ -175,6 +179,7 @@ impl Catalog {
             reserve: Reserve::default(),
             cancelled: BTreeMap::new(),
             journal_loss: JournalLoss::default(),
+            revocations: Revocations::default(),
             limits: CatalogLimits::default(),
             names: Names::new(cluster.0),
         }
@@ -200,6 +205,7 @@ impl Catalog {
             clients: self.clients.clone(),
             appended_from: self.appended_from.clone(),
             cancelled: self.cancelled.clone(),
+            revocations: self.revocations.clone(),
             names: no_names(),
             ..*self
         }

@@ -46,7 +46,8 @@ impl Service for Front {
     }
 
     fn admit(self: &Arc<Self>, hello: &Hello) -> Result<Admitted<Self>, Refusal> {
-        let Some(pass) = self.node.options.security.admit(hello)? else {
+        let Some(pass) = self.node.options.security.admit(hello, self.node.identity().cluster)?
+        else {
             return Ok((self.node.greet(hello)?, Arc::clone(self)));
         };
         let reply = self.node.greet(hello)?;

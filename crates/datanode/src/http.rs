@@ -47,8 +47,8 @@ async fn check_token(State(node): State<Arc<Node>>, request: Request, next: Next
     };
     let shown = request.headers().get(header::AUTHORIZATION);
     let shown = shown.and_then(|value| value.to_str().ok());
-    match node.options.security.check_page(page, shown) {
-        Ok(()) => next.run(request).await,
+    match node.options.security.check_page(page, shown, node.identity().cluster) {
+        Ok(_) => next.run(request).await,
         Err(refusal) => HttpRefusal::from(refusal).into_response(),
     }
 }

@@ -139,7 +139,7 @@ impl Node {
             egress_bytes_per_second: options.egress_bytes_per_second.or(options.egress_limit),
         };
         let request = Request::Join(Box::new(Join { register, seen, wiped }));
-        let answer = match self.ask(request).await {
+        let answer = match self.ask_also_for_revocations(request).await {
             Ok(Reply::Joined(joined)) => Ok(joined),
             Ok(other) => Err(self.bad_reply(&other)),
             Err(error) => Err(error),
@@ -186,7 +186,7 @@ impl Node {
     }
 
     async fn beat(&self, heartbeat: Heartbeat, asked: Asked) {
-        let answer = match self.ask(Request::Beat(heartbeat)).await {
+        let answer = match self.ask_also_for_revocations(Request::Beat(heartbeat)).await {
             Ok(Reply::Beat { heartbeat: reply, position }) => Ok((reply, position)),
             Ok(other) => Err(self.bad_reply(&other)),
             Err(error) => Err(error),

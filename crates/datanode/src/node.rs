@@ -1,5 +1,6 @@
 //! What the parts of a running datanode share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
@@ -11,7 +12,7 @@ use sanderling_protocol::node::Load;
 use sanderling_protocol::{
     self as protocol, ClusterId, NodeId, Nonce, Op, Policy, Refusal, Reply, Request,
 };
-use sanderling_transport::{CallError, Connection, Pool};
+use sanderling_transport::{CallError, Connection, Pool, Revocations};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
@@ -76,13 +77,15 @@ pub(crate) struct InFlight<'a>(&'a AtomicU32);
 
 impl Node {
     pub(crate) fn new(
-        options: DatanodeOptions,
+        mut options: DatanodeOptions,
         store: BlockStore,
         pool: Pool,
         address: String,
         http_address: String,
     ) -> Self {
         let standing = Standing { policy: Policy::Active, home_blocks: None };
+        let revocations = Revocations::lasting(Some(options.revocations_age_max));
+        options.security.revocations = Arc::new(revocations);
         let clock = Clock::start();
         let start = start(&options, clock.now());
         let member = Member::new(member_options(&options), nonce(), start);
@@ -226,6 +229,36 @@ impl Node {
     pub(crate) async fn ask(&self, request: Request) -> Result<Reply, CallError> {
         let deadline = Instant::now() + self.options.call_time_max;
         let mut replies = self.pool.meta(&self.options.namenode, vec![request], deadline).await?;
+        Ok(replies.pop().expect("the pool returns one reply to each request")?)
+    }
+
+    /// Says one thing to the namenode, and asks in the same frame which tokens were taken back.
+    pub(crate) async fn ask_also_for_revocations(
+        &self,
+        request: Request,
+    ) -> Result<Reply, CallError> {
+        let security = &self.options.security;
+        if security.secret.is_none() {
+            return self.ask(request).await;
+        }
+        let asked = std::time::Instant::now();
+        let deadline = Instant::now() + self.options.call_time_max;
+        let known = security.revocations.version();
+        let requests = vec![request, Request::Revocations { known }];
+        let mut replies = self.pool.meta(&self.options.namenode, requests, deadline).await?;
+        match replies.pop() {
+            Some(Ok(Reply::Revocations { version, list })) => {
+                if let Some(list) = &list {
+                    tracing::info!(tokens = list.len(), "the list of revoked tokens changed");
+                }
+                security.revocations.hear(asked, version, list);
+            }
+            // At a namenode of the release before no token can be taken back.
+            Some(Err(Refusal::UnknownVersion { .. })) => {
+                security.revocations.heard_nothing_new(asked);
+            }
+            other => tracing::debug!(?other, "the namenode does not say which tokens hold"),
+        }
         Ok(replies.pop().expect("the pool returns one reply to each request")?)
     }
 

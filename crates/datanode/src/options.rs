@@ -56,6 +56,8 @@ pub struct DatanodeOptions {
     pub local: Option<LocalOptions>,
     /// Whom it lets in, and what it shows to the namenode and other datanodes.
     pub security: Security,
+    /// How long the node lets tokens in after the namenode last said which were taken back.
+    pub revocations_age_max: Duration,
     /// How notices are met.
     pub mechanism: Mechanism,
     /// Longest time to wait for the namenode at the start.
@@ -100,6 +102,9 @@ impl Default for DatanodeOptions {
             object: None,
             local: Some(LocalOptions::default()),
             security: Security::default(),
+            // Longer than a namenode takes to start, and a clear bound for a token that was taken
+            // back: a node that the namenode cannot reach holds on to it for no longer.
+            revocations_age_max: Duration::from_secs(60),
             mechanism: Mechanism::default(),
             // A namenode that reads a long journal takes seconds.
             start_time_max: Duration::from_secs(30),

@@ -73,15 +73,19 @@ fn router(door: Door) -> Router {
 }
 
 /// Refuses who shows no token that allows the page.
-async fn check_token(State(door): State<Door>, request: HttpRequest, next: Next) -> Response {
+async fn check_token(State(door): State<Door>, mut request: HttpRequest, next: Next) -> Response {
     let page = match (request.uri().path(), request.method()) {
         ("/healthz", _) => Page::Health,
         (_, &Method::GET | &Method::HEAD) => Page::Look,
         _ => Page::Change,
     };
     let shown = request.headers().get(header::AUTHORIZATION);
-    match door.security.check_page(page, shown.and_then(|value| value.to_str().ok())) {
-        Ok(()) => next.run(request).await,
+    let shown = shown.and_then(|value| value.to_str().ok());
+    match door.security.check_page(page, shown, Some(door.requests.state.cluster)) {
+        Ok(pass) => {
+            request.extensions_mut().insert(pass);
+            next.run(request).await
+        }
         Err(refusal) => HttpRefusal::from(refusal).into_response(),
     }
 }

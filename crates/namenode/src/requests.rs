@@ -101,8 +101,6 @@ impl Requests {
         caller: &Caller,
         claims: Option<&Arc<Claims>>,
     ) -> Asked {
-        // Nothing is closed to who may go everywhere, whatever has become of names meanwhile.
-        let claims = claims.filter(|claims| !claims.is_everywhere());
         self.state.count_frame();
         match requests.as_slice() {
             [Request::Events { after, limit, wait }] if wait.0 > 0 => {
@@ -116,7 +114,10 @@ impl Requests {
             let parts = parts(requests, |request| matches!(request, Request::Fsck));
             return Asked::Parts { parts, bytes, claims: claims.cloned() };
         }
-        match self.read_all(requests, claims) {
+        // Nothing is closed to who may go everywhere, whatever has become of names meanwhile. For a
+        // change that waits the token may be taken back until its turn comes.
+        let bound = claims.filter(|claims| !claims.is_everywhere());
+        match self.read_all(requests, bound) {
             Read::Answered(answers) => Asked::Now(answers),
             Read::Begun(reading) => Asked::Long(reading),
             Read::Changes(requests) => self.change(requests, bytes, caller, claims),

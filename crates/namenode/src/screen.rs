@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use sanderling_core::access::{Claims, Names};
 use sanderling_core::namenode::Answers;
-use sanderling_protocol::{JobId, ObjectId, Path, Refusal, Reply, Request};
+use sanderling_protocol::{JobId, ObjectId, Path, Refusal, Reply, Request, TokenId};
 use sanderling_transport::{Secret, unix_seconds};
 
 use crate::sparing::Sparing;
@@ -32,6 +32,11 @@ pub(crate) struct Screened {
     /// In the order of the requests; `None` for those that go on.
     early: Vec<Option<Result<Reply, Refusal>>>,
     claims: Arc<Claims>,
+}
+
+/// Draws a number for a new token.
+fn token_id() -> TokenId {
+    TokenId(rand::random())
 }
 
 /// Tells whether all requests go on and their answers are the caller's as they are.
@@ -69,7 +74,7 @@ impl Screened {
                     Some(Err(refusal))
                 }
                 (Ok(()), Request::MintToken(asked), Some(secret)) => {
-                    let narrower = claims.narrower(asked, unix_seconds());
+                    let narrower = claims.narrower(asked, unix_seconds(), token_id());
                     Some(narrower.map(|claims| Reply::Token(secret.sign(&claims))))
                 }
                 (Ok(()), ..) => {

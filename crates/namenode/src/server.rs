@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sanderling_protocol::ClusterId;
 use sanderling_protocol::message::Role;
-use sanderling_transport::{ListenError, ServeOptions, listen};
+use sanderling_transport::{ListenError, Security, ServeOptions, listen};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -174,24 +174,17 @@ fn launch(
     let snapshots = snapshots.map_err(StartError::Thread)?;
     let mut writer = Writer::new(Arc::clone(&state), journal, snapshots, errands);
     writer.begin(commands, cut_bytes, found);
-    let (watched, waiting) = (Arc::clone(&state), Arc::clone(&work));
-    let thread = std::thread::Builder::new().name("journal-writer".to_owned());
     let writer = Arc::new(Mutex::new(writer));
     let desk = Arc::downgrade(&writer);
-    let writer = thread
-        .spawn(move || {
-            let ended = Ended { state: watched };
-            Writer::run(&writer, &waiting);
-            drop(ended);
-        })
-        .map_err(StartError::Thread)?;
+    let writer = spawn_writer(writer, &state, &work).map_err(StartError::Thread)?;
 
     let shutdown = CancellationToken::new();
     // A sync of the disk is nothing to wait for on a thread that serves.
     let desk = if options.sync == Sync::Os { desk } else { Weak::new() };
     let (queue, long) = (Arc::clone(&work), Arc::clone(&long_reads));
     let requests = Requests::new(Arc::clone(&state), queue, long, desk);
-    let security = Arc::new(options.security.clone());
+    let revocations = Arc::clone(&state.revocations);
+    let security = Arc::new(Security { revocations, ..options.security.clone() });
     let mut tasks = JoinSet::new();
     let bounds = ServeOptions { tls: options.security.tls.clone(), ..ServeOptions::default() };
     let service = Arc::new(MetaService {
@@ -229,6 +222,21 @@ fn launch(
     });
     let parts = Mutex::new(Some(Parts { tasks, writer }));
     Ok(NamenodeServer { address, http_address, state, work, long_reads, shutdown, parts })
+}
+
+/// Starts the writer's thread.
+fn spawn_writer(
+    writer: Arc<Mutex<Writer>>,
+    state: &Arc<State>,
+    work: &Arc<WorkQueue>,
+) -> std::io::Result<JoinHandle<()>> {
+    let (watched, waiting) = (Arc::clone(state), Arc::clone(work));
+    let thread = std::thread::Builder::new().name("journal-writer".to_owned());
+    thread.spawn(move || {
+        let ended = Ended { state: watched };
+        Writer::run(&writer, &waiting);
+        drop(ended);
+    })
 }
 
 /// Says that the writer has ended, also when it panicked.

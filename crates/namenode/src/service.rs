@@ -47,7 +47,7 @@ impl Service for MetaService {
     }
 
     fn admit(self: &Arc<Self>, hello: &Hello) -> Result<Admitted<Self>, Refusal> {
-        let pass = self.security.admit(hello)?;
+        let pass = self.security.admit(hello, Some(self.requests.state.cluster))?;
         let reply = self.hello(hello)?;
         let claims = pass.as_ref().map(Pass::claims).transpose()?;
         let caller = Caller::new(claims.map(|claims| &**claims));
@@ -132,6 +132,7 @@ impl MetaService {
             }
             asked => {
                 let (is_read, is_long) = (asked.is_read(), asked.is_long());
+                let is_wait = is_long || matches!(asked, Asked::Events { .. });
                 let service = Arc::clone(self);
                 Handled::Later(Box::pin(async move {
                     let _turn = match is_long {
@@ -139,6 +140,11 @@ impl MetaService {
                         false => None,
                     };
                     let answers = service.requests.answer(asked, &service.caller).await;
+                    // The token may have ended while it waited for what it is to see now.
+                    let pass = service.pass.as_ref().filter(|_| is_wait);
+                    if let Some(Err(refusal)) = pass.map(Pass::claims) {
+                        return Response::refused(&header, &refusal);
+                    }
                     if !is_read {
                         service.requests.state.metrics.took(false, began.elapsed());
                     }

@@ -1,10 +1,13 @@
 //! What all parts of the server share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use sanderling_core::catalog::Catalog;
 use sanderling_core::namenode::Namenode;
 use sanderling_protocol::{ClusterId, Instant, NodeId, Policy, Refusal, Reply, Request};
+use sanderling_transport::Revocations;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -25,6 +28,8 @@ pub(crate) struct State {
     pub(crate) event_last: watch::Sender<u64>,
     /// Why the journal refuses changes at the moment.
     pub(crate) refusal: Mutex<Option<String>>,
+    /// Which tokens were taken back: set before the change that says so is answered.
+    pub(crate) revocations: Arc<Revocations>,
     /// Why the server cannot go on.
     pub(crate) failure: watch::Sender<Option<NamenodeFailure>>,
 }
@@ -33,6 +38,8 @@ impl State {
     pub(crate) fn new(namenode: Namenode, clock: Clock) -> Self {
         let catalog = namenode.catalog();
         let (cluster, event_last) = (catalog.cluster(), catalog.event_last());
+        let (revocations, version) = (Arc::<Revocations>::default(), catalog.revocations_version());
+        revocations.set(version, catalog.revoked());
         Self {
             namenode: RwLock::new(namenode),
             clock,
@@ -41,6 +48,7 @@ impl State {
             frames: AtomicU64::new(0),
             event_last: watch::Sender::new(event_last),
             refusal: Mutex::new(None),
+            revocations,
             failure: watch::Sender::new(None),
         }
     }
@@ -53,6 +61,15 @@ impl State {
     /// Returns how many frames have come.
     pub(crate) fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
+    }
+
+    /// Shows the list of revoked tokens to all sessions, if it has changed.
+    pub(crate) fn show_revocations(&self, catalog: &Catalog) {
+        let version = catalog.revocations_version();
+        if version != self.revocations.version() {
+            self.revocations.set(version, catalog.revoked());
+            tracing::info!(version, "the list of revoked tokens changed");
+        }
     }
 
     pub(crate) fn now(&self) -> Instant {

@@ -187,6 +187,7 @@ impl Writer {
         }
         let mut namenode = self.state.namenode.write();
         let orders = turn.apply(|command, _| namenode.apply(command));
+        self.state.show_revocations(namenode.catalog());
         namenode.committed(began, self.state.now());
         let said = *self.state.event_last.borrow();
         let events = namenode.events_after(said, EVENTS_KEPT_MAX);

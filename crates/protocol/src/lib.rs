@@ -31,4 +31,4 @@ pub use path::Path;
 pub use refusal::Refusal;
 pub use tier::{StorageClass, Tier, WhenFull};
 pub use time::{Instant, Millis};
-pub use token::Token;
+pub use token::{Token, TokenId, TokenSelector};

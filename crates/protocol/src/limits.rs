@@ -84,3 +84,7 @@ pub const TEXT_BYTES_MAX: usize = 1024;
 /// Unit in which a tier gives out space, in bytes: a page, so that a block of any length wastes at
 /// most one.
 pub const ALLOCATION_UNIT_BYTES: u32 = 4096;
+
+/// Most revocations of tokens that are kept. Every datanode gets the whole list when it changes,
+/// and each takes at most 300 bytes of it.
+pub const REVOCATIONS_MAX: usize = 1024;

@@ -35,7 +35,7 @@ use crate::order::{DamagedBlock, HeldBlock};
 use crate::path::Path;
 use crate::refusal::Refusal;
 use crate::time::Millis;
-use crate::token::{MintToken, Token};
+use crate::token::{MintToken, Revocation, Token, TokenSelector};
 
 /// One request to the namenode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -409,6 +409,19 @@ pub enum Request {
         /// At most this many, and never more than `BLOCKS_PER_PAGE_MAX`.
         limit: u32,
     },
+    /// Takes tokens back before they end, or lets them hold again. Reply: `Done`.
+    RevokeTokens {
+        /// Which.
+        tokens: TokenSelector,
+        /// When the last of them ends by itself, in seconds since 1970; `None` to let them hold
+        /// again.
+        until: Option<u64>,
+    },
+    /// Which tokens do not hold any more. Reply: `Revocations`.
+    Revocations {
+        /// The version that the caller knows; 0 if it knows none.
+        known: u64,
+    },
 }
 
 /// One reply of the namenode.
@@ -420,20 +433,38 @@ pub enum Reply {
     Stat(ObjectStat),
     Layout(Layout),
     Found(Lookups),
-    Entries { entries: Vec<Entry>, is_more: bool },
-    Renewed { ended: Vec<ObjectId> },
-    Deleted { objects: u64, freed_bytes: u64 },
+    Entries {
+        entries: Vec<Entry>,
+        is_more: bool,
+    },
+    Renewed {
+        ended: Vec<ObjectId>,
+    },
+    Deleted {
+        objects: u64,
+        freed_bytes: u64,
+    },
     Usage(Usage),
     Job(JobInfo),
     Jobs(Vec<JobInfo>),
     Registered(Registered),
     Heartbeat(HeartbeatReply),
-    Drop { blocks: Vec<BlockId> },
+    Drop {
+        blocks: Vec<BlockId>,
+    },
     Nodes(Vec<NodeInfo>),
     Node(Box<NodeInfo>),
-    ManagerGrant { lease: Millis },
-    Drains { drains: Vec<DrainWork>, nodes: Vec<NodeInfo> },
-    Candidates { candidates: Vec<MoveCandidate>, is_more: bool },
+    ManagerGrant {
+        lease: Millis,
+    },
+    Drains {
+        drains: Vec<DrainWork>,
+        nodes: Vec<NodeInfo>,
+    },
+    Candidates {
+        candidates: Vec<MoveCandidate>,
+        is_more: bool,
+    },
     Epochs(Vec<Result<Epoch, Refusal>>),
     Events(Vec<Event>),
     Report(LossReport),
@@ -441,8 +472,21 @@ pub enum Reply {
     Token(Token),
     Within(Vec<bool>),
     Joined(Box<Joined>),
-    Beat { heartbeat: HeartbeatReply, position: Option<LogPosition> },
-    Client { number: u64 },
+    Beat {
+        heartbeat: HeartbeatReply,
+        position: Option<LogPosition>,
+    },
+    Client {
+        number: u64,
+    },
     Room(Room),
-    Expected { blocks: Vec<HeldBlock>, is_more: bool },
+    Expected {
+        blocks: Vec<HeldBlock>,
+        is_more: bool,
+    },
+    /// All of them, unless the caller knows this version.
+    Revocations {
+        version: u64,
+        list: Option<Vec<Revocation>>,
+    },
 }

@@ -1,6 +1,7 @@
 //! Tokens: what a caller shows in its greeting. Their text is a secret and is never printed.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -46,9 +47,77 @@ pub struct MintToken {
     pub lifetime: crate::Millis,
 }
 
+/// The number of one token, drawn at random when it was made. It is no secret: whoever has it can
+/// name the token, and not use it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TokenId(pub u64);
+
+impl fmt::Display for TokenId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for TokenId {
+    type Err = &'static str;
+
+    /// Reads what is displayed: 16 hexadecimal digits.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        read_hex(text).map(Self).ok_or("a token's number has 16 hexadecimal digits")
+    }
+}
+
+/// Reads the 16 hexadecimal digits, in lower case, in which numbers of tokens and clusters are
+/// shown; `None` for any other text.
+#[must_use]
+pub fn read_hex(text: &str) -> Option<u64> {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let is_number = text.len() == 16 && text.bytes().all(is_digit);
+    is_number.then(|| u64::from_str_radix(text, 16).ok()).flatten()
+}
+
+/// Which tokens are meant, with all that were minted from them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum TokenSelector {
+    /// The token with this number.
+    Id(TokenId),
+    /// All tokens of this subject, those that are still to be made among them.
+    Subject(String),
+}
+
+impl fmt::Display for TokenSelector {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => write!(formatter, "token {id}"),
+            Self::Subject(subject) => write!(formatter, "tokens of {subject:?}"),
+        }
+    }
+}
+
+/// Tokens that do not hold any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revocation {
+    /// Which.
+    pub tokens: TokenSelector,
+    /// When the last of them has ended by itself, in seconds since 1970: the revocation is kept
+    /// until a day after that.
+    pub until: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_tokens_come_back() {
+        let id = TokenId(0x2a);
+        assert_eq!(id.to_string(), "000000000000002a");
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for bad in ["2a", "000000000000002A", "+00000000000002a", "000000000000002a0", ""] {
+            assert!(bad.parse::<TokenId>().is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn text_of_a_token_is_not_shown() {

@@ -57,7 +57,9 @@ pub fn request_for(version: u8, request: Request) -> Result<Request, Refusal> {
         | Request::Room
         | Request::Repeat(_)
         | Request::ReportDamage { .. }
-        | Request::ExpectedBlocks { .. } => {
+        | Request::ExpectedBlocks { .. }
+        | Request::RevokeTokens { .. }
+        | Request::Revocations { .. } => {
             return Err(Refusal::UnknownVersion { ours: MESSAGES, theirs: version });
         }
         request => request,

@@ -105,13 +105,33 @@ impl Connection {
         deadline: Instant,
         options: &ConnectionOptions,
     ) -> Result<(Self, HelloReply), CallError> {
+        let credentials = &options.credentials;
+        let mut signed = hello.clone();
+        credentials.sign(address, &mut signed)?;
+        match Self::connect_signed(address, signed, deadline, options).await {
+            Err(CallError::Refused(refusal)) if credentials.has_earlier(&refusal) => {
+                let mut signed = hello;
+                credentials.sign_for_earlier(address, &mut signed)?;
+                Self::connect_signed(address, signed, deadline, options).await
+            }
+            connected => connected,
+        }
+    }
+
+    /// Connects, and sends a greeting that has its token.
+    async fn connect_signed(
+        address: &str,
+        hello: Hello,
+        deadline: Instant,
+        options: &ConnectionOptions,
+    ) -> Result<(Self, HelloReply), CallError> {
         let began = Instant::now();
         let dialled = timeout_at(deadline, TcpStream::connect(address)).await;
         let stream = dialled
             .map_err(|_| timed_out(address, began.elapsed()))?
             .map_err(|error| unreachable(address, &error))?;
         let Some(tls) = &options.credentials.tls else {
-            return Self::greet(address, stream, hello, deadline, options).await;
+            return Self::greet_signed(address, stream, hello, deadline, options).await;
         };
         prepare(&stream);
         let shaken = timeout_at(deadline, tls.connect(stream)).await;
@@ -122,7 +142,7 @@ impl Connection {
                 Some(why) => CallError::Credentials { address: address.to_owned(), why },
                 None => closed(address, &error.to_string()),
             })?;
-        Self::greet(address, stream, hello, deadline, options).await
+        Self::greet_signed(address, stream, hello, deadline, options).await
     }
 
     /// Exchanges greetings over a stream that is connected already. The address is for messages.
@@ -137,6 +157,16 @@ impl Connection {
         options: &ConnectionOptions,
     ) -> Result<(Self, HelloReply), CallError> {
         options.credentials.sign(address, &mut hello)?;
+        Self::greet_signed(address, stream, hello, deadline, options).await
+    }
+
+    async fn greet_signed(
+        address: &str,
+        stream: impl Into<Stream>,
+        hello: Hello,
+        deadline: Instant,
+        options: &ConnectionOptions,
+    ) -> Result<(Self, HelloReply), CallError> {
         let mut connection = Self::over(address, stream.into(), options);
         let header = Header { flags: version::greeting_flags(), ..Header::new(Op::Hello, 0) };
         let body = vec![Bytes::from(encode_body(&hello))];

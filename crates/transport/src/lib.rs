@@ -13,6 +13,7 @@ mod error;
 mod gather;
 mod http;
 mod inbound;
+mod keyring;
 mod landing;
 mod listen;
 pub mod local;
@@ -22,6 +23,7 @@ pub mod parsers;
 mod pool;
 pub mod process;
 mod reader;
+mod revoked;
 mod room;
 mod secret;
 mod security;
@@ -40,6 +42,7 @@ pub use http::{HttpConnection, HttpOptions, serve_http};
 pub use landing::Landing;
 pub use listen::{ListenError, listen};
 pub use pool::{Pool, PoolOptions};
+pub use revoked::Revocations;
 pub use secret::{
     Pass, SECRET_BYTES_MIN, Secret, SecretError, TokenSource, read_private, unix_seconds,
 };

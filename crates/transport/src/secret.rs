@@ -5,16 +5,22 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ring::hmac;
-use sanderling_core::access::{Claims, Part, Rights, join, parts, signed_text};
+use sanderling_core::access::{Claims, Lineage, Part, Rights, join, parts, signed_text};
 use sanderling_protocol::message::Role;
-use sanderling_protocol::{Refusal, Token};
+use sanderling_protocol::{ClusterId, Refusal, Token};
 use thiserror::Error;
+
+use crate::keyring::{KeyNumber, Keyring};
+use crate::revoked::Revocations;
 
 /// Fewest bytes of a secret: as many as the hash has (RFC 7518, section 3.2).
 pub const SECRET_BYTES_MIN: usize = 32;
+
+/// Most secrets in one file: the one that signs, and those that it takes the place of.
+pub(crate) const SECRETS_MAX: usize = 8;
 
 /// Most bytes that are read of a file with a secret or a token.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -51,11 +57,20 @@ pub enum SecretError {
         /// What is in it.
         bytes: usize,
     },
+    /// There are more secrets in it than may be.
+    #[error("{}: {secrets} secrets, and at most {SECRETS_MAX} may be, one a line", path.display())]
+    TooMany {
+        /// The file.
+        path: PathBuf,
+        /// How many are in it.
+        secrets: usize,
+    },
 }
 
-/// The cluster's secret. Clones share it.
+/// The cluster's secret, or several of them while one takes another's place: the first signs, all
+/// are accepted. Clones share it.
 #[derive(Clone)]
-pub struct Secret(Arc<hmac::Key>);
+pub struct Secret(Arc<Keyring>);
 
 impl fmt::Debug for Secret {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,30 +79,26 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// Reads the secret from a file that nobody but its owner may read.
+    /// Reads the secret from a file that nobody but its owner may read. It is read again when the
+    /// file changes.
     ///
     /// # Errors
     /// [`SecretError`]: correct the file.
     pub fn read(path: &Path) -> Result<Self, SecretError> {
-        let bytes = read_private(path)?;
-        let bytes = bytes.trim_ascii();
-        if bytes.len() < SECRET_BYTES_MIN {
-            return Err(SecretError::TooShort { path: path.to_owned(), bytes: bytes.len() });
-        }
-        Ok(Self::of(bytes))
+        Ok(Self(Arc::new(Keyring::read(path)?)))
     }
 
     /// Returns the secret of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
-        Self(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, bytes)))
+        Self(Arc::new(Keyring::of(bytes)))
     }
 
     /// Returns the token that says this.
     #[must_use]
     pub fn sign(&self, claims: &Claims) -> Token {
         let signed = signed_text(claims);
-        join(&signed, hmac::sign(&self.0, signed.as_bytes()).as_ref())
+        join(&signed, self.0.keys().sign(signed.as_bytes()).as_ref())
     }
 
     /// Returns what a token says, if it was signed with this secret and has not ended.
@@ -95,31 +106,47 @@ impl Secret {
     /// # Errors
     /// [`Refusal::Unauthenticated`]: another token is needed.
     pub fn check(&self, token: &Token) -> Result<Claims, Refusal> {
+        self.check_signed(token).map(|(claims, _)| claims)
+    }
+
+    /// The same, with the number of the key that signed it.
+    fn check_signed(&self, token: &Token) -> Result<(Claims, KeyNumber), Refusal> {
         let parts = parts(token).map_err(unauthenticated)?;
-        hmac::verify(&self.0, parts.signed.as_bytes(), &parts.signature)
-            .map_err(|_| unauthenticated("the token was signed with another secret"))?;
+        let signer = self.0.keys().signer(parts.signed.as_bytes(), &parts.signature);
+        let signer =
+            signer.ok_or_else(|| unauthenticated("the token was signed with another secret"))?;
         let claims = parts.claims().map_err(unauthenticated)?;
         if claims.expires_at <= unix_seconds() {
             return Err(unauthenticated("the token has expired"));
         }
-        Ok(claims)
+        Ok((claims, signer))
     }
 
-    /// Lets the bearer of a token in.
+    /// Lets the bearer of a token in, as far as signature and time go.
     ///
     /// # Errors
-    /// As [`Secret::check`], and when there is none.
-    pub fn admit(&self, token: Option<&Token>) -> Result<Pass, Refusal> {
+    /// As [`Secret::check`], and when there is none or it was taken back.
+    pub(crate) fn admit(
+        &self,
+        token: Option<&Token>,
+        revocations: &Arc<Revocations>,
+    ) -> Result<Pass, Refusal> {
         let token = token.ok_or_else(|| unauthenticated("a token is needed here"))?;
-        let claims = self.check(token)?;
+        let keyring = self.0.version();
+        let (claims, signer) = self.check_signed(token)?;
         let left = claims.expires_at.saturating_sub(unix_seconds());
-        let until = Instant::now().checked_add(Duration::from_secs(left));
-        Ok(Pass { claims: Arc::new(claims), until })
+        let now = Instant::now();
+        let until = now.checked_add(Duration::from_secs(left));
+        let revoked = revocations.version();
+        revocations.check(&claims, now)?;
+        let seen = Arc::new(Seen { keyring: keyring.into(), revoked: revoked.into() });
+        let (secret, revocations) = (self.clone(), Arc::clone(revocations));
+        Ok(Pass { claims: Arc::new(claims), until, secret, signer, revocations, seen })
     }
 
-    /// Returns the token that a server shows.
+    /// Returns the token that a server shows in a cluster; in any if it does not know its own yet.
     #[must_use]
-    pub fn own(&self, role: Role) -> Token {
+    pub fn own(&self, role: Role, cluster: Option<ClusterId>) -> Token {
         let part = Part::from(role);
         self.sign(&Claims {
             subject: part.word().to_owned(),
@@ -127,6 +154,7 @@ impl Secret {
             subtree: sanderling_protocol::Path::root(),
             rights: Rights::ALL,
             expires_at: unix_seconds() + OWN_TOKEN.as_secs(),
+            lineage: Lineage { cluster, ..Lineage::default() },
         })
     }
 }
@@ -137,16 +165,47 @@ pub struct Pass {
     claims: Arc<Claims>,
     /// `None` when that is further off than the clock goes.
     until: Option<Instant>,
+    secret: Secret,
+    signer: KeyNumber,
+    revocations: Arc<Revocations>,
+    seen: Arc<Seen>,
+}
+
+/// The versions with which the token was found to hold.
+#[derive(Debug)]
+struct Seen {
+    keyring: AtomicU64,
+    revoked: AtomicU64,
 }
 
 impl Pass {
-    /// Returns what it allows, as long as it holds. Cost: a look at the clock.
+    /// Returns what it allows, as long as it holds. Cost: a look at the clock and at two counters;
+    /// every two seconds also at the secret's file.
     ///
     /// # Errors
-    /// [`Refusal::Unauthenticated`] once the token has ended.
+    /// [`Refusal::Unauthenticated`] once the token has ended, was taken back, or was signed with a
+    /// secret that is not accepted any more; [`Refusal::RetryAfter`] while that is not known.
     pub fn claims(&self) -> Result<&Arc<Claims>, Refusal> {
-        if self.until.is_some_and(|until| until <= Instant::now()) {
+        let now = Instant::now();
+        if self.until.is_some_and(|until| until <= now) {
             return Err(unauthenticated("the token has expired"));
+        }
+        let keyring = self.secret.0.version();
+        if keyring != self.seen.keyring.load(Ordering::Relaxed) {
+            if !self.secret.0.keys().has(self.signer) {
+                return Err(unauthenticated(
+                    "the secret that signed the token is not accepted any more: ask for another \
+                     token",
+                ));
+            }
+            self.seen.keyring.store(keyring, Ordering::Relaxed);
+        }
+        let revoked = self.revocations.version();
+        if revoked == self.seen.revoked.load(Ordering::Relaxed) {
+            self.revocations.check_age(&self.claims, now)?;
+        } else {
+            self.revocations.check(&self.claims, now)?;
+            self.seen.revoked.store(revoked, Ordering::Relaxed);
         }
         Ok(&self.claims)
     }
@@ -164,18 +223,19 @@ pub enum TokenSource {
 }
 
 impl TokenSource {
-    /// Returns the token for a new connection.
+    /// Returns the token for a new connection to a server of that cluster; `None` while the cluster
+    /// is not known.
     ///
     /// # Errors
     /// [`SecretError`] when the file cannot be read.
-    pub fn token(&self) -> Result<Token, SecretError> {
+    pub fn token(&self, cluster: Option<ClusterId>) -> Result<Token, SecretError> {
         match self {
             Self::Given(token) => Ok(token.clone()),
             Self::File(path) => {
                 let bytes = read(path)?;
                 Ok(Token::new(&String::from_utf8_lossy(&bytes)))
             }
-            Self::Own(secret, role) => Ok(secret.own(*role)),
+            Self::Own(secret, role) => Ok(secret.own(*role, cluster)),
         }
     }
 }
@@ -219,7 +279,8 @@ mod tests {
 
     fn claims(expires_at: u64) -> Claims {
         let (subject, subtree) = ("job".to_owned(), "/jobs/x".parse().unwrap());
-        Claims { subject, part: Part::Client, subtree, rights: Rights::READ, expires_at }
+        let (rights, lineage) = (Rights::READ, Lineage::default());
+        Claims { subject, part: Part::Client, subtree, rights, expires_at, lineage }
     }
 
     #[test]
@@ -228,13 +289,15 @@ mod tests {
         let later = unix_seconds() + 1000;
         let token = secret.sign(&claims(later));
         assert_eq!(secret.check(&token).unwrap(), claims(later));
-        assert!(secret.admit(Some(&token)).unwrap().claims().is_ok());
+        let revocations = Arc::new(Revocations::default());
+        let admit = |token| secret.admit(token, &revocations);
+        assert!(admit(Some(&token)).unwrap().claims().is_ok());
         let why =
             |refused: Result<_, Refusal>| refused.map(|_: Claims| ()).unwrap_err().to_string();
         assert!(why(other.check(&token)).contains("another secret"));
         assert!(why(secret.check(&secret.sign(&claims(unix_seconds())))).contains("expired"));
-        assert!(matches!(secret.admit(None), Err(Refusal::Unauthenticated { .. })));
-        let ended = Pass { claims: Arc::new(claims(0)), until: Some(Instant::now()) };
+        assert!(matches!(admit(None), Err(Refusal::Unauthenticated { .. })));
+        let ended = Pass { until: Some(Instant::now()), ..admit(Some(&token)).unwrap() };
         assert!(matches!(ended.claims(), Err(Refusal::Unauthenticated { .. })));
     }
 

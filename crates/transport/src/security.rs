@@ -4,11 +4,18 @@ use std::sync::Arc;
 
 use sanderling_core::access::Page;
 use sanderling_protocol::message::{Hello, Role};
-use sanderling_protocol::{Refusal, Token};
+use sanderling_protocol::{ClusterId, Millis, Refusal, Token};
 
 use crate::error::CallError;
+use crate::revoked::Revocations;
 use crate::secret::{Pass, Secret, TokenSource};
 use crate::tls::{ClientTls, ServerTls};
+
+/// What servers of the release before say of a token with claims that they do not know.
+const UNREAD: &str = "the token's claims cannot be read";
+
+/// How long a caller waits before it greets a datanode again that has not joined.
+const JOINING_PAUSE: Millis = Millis(100);
 
 /// What a process shows to those it calls.
 #[derive(Debug, Clone, Default)]
@@ -26,13 +33,38 @@ impl Credentials {
     /// # Errors
     /// [`CallError::Credentials`] when it cannot be had.
     pub fn sign(&self, address: &str, hello: &mut Hello) -> Result<(), CallError> {
+        self.sign_for(address, hello, hello.cluster)
+    }
+
+    /// The same for a server of the release before, which reads no token that names its cluster.
+    pub(crate) fn sign_for_earlier(
+        &self,
+        address: &str,
+        hello: &mut Hello,
+    ) -> Result<(), CallError> {
+        self.sign_for(address, hello, None)
+    }
+
+    fn sign_for(
+        &self,
+        address: &str,
+        hello: &mut Hello,
+        cluster: Option<ClusterId>,
+    ) -> Result<(), CallError> {
         let Some(source) = &self.token else { return Ok(()) };
-        let token = source.token().map_err(|error| CallError::Credentials {
+        let token = source.token(cluster).map_err(|error| CallError::Credentials {
             address: address.to_owned(),
             why: error.to_string(),
         })?;
         hello.token = Some(token);
         Ok(())
+    }
+
+    /// Tells whether a server that cannot read the token is shown one without what is new: servers
+    /// are upgraded one by one and make their tokens themselves.
+    pub(crate) fn has_earlier(&self, refusal: &Refusal) -> bool {
+        let is_own = matches!(self.token, Some(TokenSource::Own(..)));
+        is_own && matches!(refusal, Refusal::Unauthenticated { why } if why == UNREAD)
     }
 
     /// Tells whether a token that ended may be followed by another.
@@ -53,6 +85,8 @@ pub struct Security {
     pub peers: Option<ClientTls>,
     /// Listen beyond loopback although nobody is asked who he is, or everybody can listen in.
     pub allow_unauthenticated: bool,
+    /// Which tokens were taken back. Each server has a list of its own.
+    pub revocations: Arc<Revocations>,
 }
 
 impl Security {
@@ -74,13 +108,13 @@ impl Security {
         }
     }
 
-    /// Lets a caller in: `None` where nobody is asked.
+    /// Lets a caller in to a server of the cluster `here`: `None` where nobody is asked.
     ///
     /// # Errors
-    /// [`Refusal::Unauthenticated`].
-    pub fn admit(&self, hello: &Hello) -> Result<Option<Pass>, Refusal> {
+    /// [`Refusal::Unauthenticated`], [`Refusal::RetryAfter`].
+    pub fn admit(&self, hello: &Hello, here: Option<ClusterId>) -> Result<Option<Pass>, Refusal> {
         let Some(secret) = &self.secret else { return Ok(None) };
-        let admitted = secret.admit(hello.token.as_ref());
+        let admitted = self.pass(secret, hello.token.as_ref(), here);
         match admitted {
             Ok(pass) => Ok(Some(pass)),
             Err(refusal) => {
@@ -92,19 +126,46 @@ impl Security {
 }
 
 impl Security {
-    /// Says whether a request over HTTP is allowed, by its header `authorization`.
+    /// Says whether a request over HTTP to a server of the cluster `here` is allowed, by its header
+    /// `authorization`. Returns the pass, for answers that take long; `None` where nobody is asked.
     ///
     /// # Errors
-    /// [`Refusal::Unauthenticated`], [`Refusal::Forbidden`].
-    pub fn check_page(&self, page: Page, authorization: Option<&str>) -> Result<(), Refusal> {
+    /// [`Refusal::Unauthenticated`], [`Refusal::Forbidden`], [`Refusal::RetryAfter`].
+    pub fn check_page(
+        &self,
+        page: Page,
+        authorization: Option<&str>,
+        here: Option<ClusterId>,
+    ) -> Result<Option<Pass>, Refusal> {
         let Some(secret) = self.secret.as_ref().filter(|_| page != Page::Health) else {
-            return Ok(());
+            return Ok(None);
         };
         let bearer = |text: &str| {
             let (scheme, token) = text.trim().split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| Token::new(token))
         };
-        secret.admit(authorization.and_then(bearer).as_ref())?.claims()?.check_page(page)
+        let pass = self.pass(secret, authorization.and_then(bearer).as_ref(), here)?;
+        pass.claims()?.check_page(page)?;
+        Ok(Some(pass))
+    }
+
+    fn pass(
+        &self,
+        secret: &Secret,
+        token: Option<&Token>,
+        here: Option<ClusterId>,
+    ) -> Result<Pass, Refusal> {
+        let pass = secret.admit(token, &self.revocations)?;
+        match (pass.claims()?.lineage.cluster, here) {
+            // The session would go on when the server has become one of another cluster.
+            (Some(_), None) => {
+                let why = "this server does not know its cluster yet".to_owned();
+                return Err(Refusal::RetryAfter { after: JOINING_PAUSE, why });
+            }
+            (_, Some(here)) => pass.claims()?.check_cluster(here)?,
+            (None, None) => {}
+        }
+        Ok(pass)
     }
 }
 

@@ -1,8 +1,11 @@
 //! Tokens, secrets, certificates; `sanderling token` and `sanderling tls`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand};
+use sanderling_protocol::token::read_hex;
+use sanderling_protocol::{ClusterId, TokenId};
 
 use crate::units::Span;
 
@@ -89,6 +92,10 @@ pub(crate) enum Token {
     New(New),
     /// Ask the namenode for a token that allows less than one's own
     Mint(Mint),
+    /// Take tokens back before they end, with all that were minted from them
+    Revoke(Revoke),
+    /// List the tokens that were taken back
+    Revoked,
 }
 
 /// `token secret`.
@@ -115,15 +122,60 @@ pub(crate) struct New {
     /// What it allows there, of read, write, admin, metrics
     #[arg(long, value_name = "RIGHTS", value_delimiter = ',', default_value = "read,write")]
     pub(crate) rights: Vec<String>,
-    /// How long it holds
+    /// How long it holds, at most 365d
     #[arg(long, value_name = "DURATION", default_value = "12h")]
     pub(crate) expires: Span,
-    /// A name for the logs
+    /// A name for the logs, and for `sanderling token revoke`
     #[arg(long, value_name = "NAME", default_value = "")]
     pub(crate) subject: String,
+    /// The cluster in which it holds, 16 hexadecimal digits; or any: in all that have the secret
+    /// [default: that of the namenode, which is asked]
+    #[arg(long, value_name = "ID")]
+    pub(crate) cluster: Option<Cluster>,
     /// Where to; nobody else will be able to read it [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// Where a token holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Cluster {
+    /// In every cluster with its secret.
+    Any,
+    /// In this one.
+    One(ClusterId),
+}
+
+impl FromStr for Cluster {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let read = || read_hex(text).map(|id| Self::One(ClusterId(id)));
+        let any = (text == "any").then_some(Self::Any);
+        any.or_else(read).ok_or("16 hexadecimal digits, as /healthz of a server shows, or any")
+    }
+}
+
+/// `token revoke`.
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("tokens").required(true)))]
+pub(crate) struct Revoke {
+    /// All tokens of this subject, those that are still to be made among them
+    #[arg(long, value_name = "NAME", group = "tokens")]
+    pub(crate) subject: Option<String>,
+    /// The token with this number, which `token new --json` shows
+    #[arg(long, value_name = "ID", group = "tokens")]
+    pub(crate) id: Option<TokenId>,
+    /// The token in this file
+    #[arg(long, value_name = "FILE", group = "tokens")]
+    pub(crate) file: Option<PathBuf>,
+    /// How long such tokens may still hold: the revocation is kept for a day more
+    /// [default: 365d, as long as any token holds; with --file until the token ends]
+    #[arg(long, value_name = "DURATION", conflicts_with = "undo")]
+    pub(crate) expires: Option<Span>,
+    /// Let them hold again
+    #[arg(long)]
+    pub(crate) undo: bool,
 }
 
 /// `token mint`.

@@ -210,6 +210,9 @@ pub(crate) struct Datanode {
     /// Time between two block reports, which find garbage and files that somebody removed
     #[arg(long, value_name = "DURATION", default_value = "3m")]
     pub(crate) report_every: Span,
+    /// How long tokens are let in after the namenode last said which were revoked
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    pub(crate) revocations_age_max: Span,
     /// On SIGTERM, move the data away for at most this long, then exit
     #[arg(long, value_name = "DURATION", default_value = "25s")]
     pub(crate) sigterm_deadline: Span,

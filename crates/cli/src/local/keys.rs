@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sanderling_core::access::{Claims, Part, Rights};
+use sanderling_core::access::{Claims, Lineage, Part, Rights};
 use sanderling_transport::{TLS_NAME, unix_seconds};
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,8 @@ impl Keys {
             subtree: sanderling_protocol::Path::root(),
             rights: Rights::ALL,
             expires_at: unix_seconds() + HOLDS.as_secs(),
+            // The cluster does not exist yet, and no other has this secret.
+            lineage: Lineage { id: Some(token::token_id()?), ..Lineage::default() },
         };
         let admin = secret(&keys.secret_file)?.sign(&admin);
         write_private(&keys.token_file, format!("{}\n", admin.reveal()).as_bytes())?;

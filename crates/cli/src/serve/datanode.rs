@@ -51,6 +51,7 @@ fn options(global: &Global, args: &Datanode) -> Result<DatanodeOptions, Failure>
         notice_min: args.notice_min.map(|span| span.0),
         egress_bytes_per_second: args.egress.or(args.egress_limit).map(|rate| rate.0),
         security: security::guard(global, &args.guard)?,
+        revocations_age_max: args.revocations_age_max.0,
         scrub_bytes_per_second: args.scrub_rate.0,
         report_every: args.report_every.0,
         ..DatanodeOptions::default()

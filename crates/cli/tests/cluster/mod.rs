@@ -4,6 +4,7 @@
 //! the kernel (`--exit-with-parent`). Every wait has a limit and says what it waited for.
 #![allow(dead_code, reason = "each test program uses its part of the harness")]
 
+pub(crate) mod guarded;
 pub(crate) mod http;
 pub(crate) mod model;
 mod process;

@@ -1,10 +1,11 @@
 //! The text of a token: a JSON Web Token (RFC 7519) in its compact form (RFC 7515, section 3.1),
 //! with one header, so that nothing in it chooses how it is checked.
 
-use sanderling_protocol::{Path, Token};
+use sanderling_protocol::token::read_hex;
+use sanderling_protocol::{ClusterId, Path, Token, TokenId, TokenSelector};
 use serde::{Deserialize, Serialize};
 
-use super::{Claims, Part, Rights, SUBJECT_BYTES_MAX};
+use super::{Claims, Lineage, Part, Rights, SUBJECT_BYTES_MAX};
 
 /// `{"alg":"HS256","typ":"JWT"}`, the only header.
 const HEADER: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9";
@@ -18,6 +19,51 @@ struct Payload {
     path: Path,
     rights: Vec<String>,
     exp: u64,
+    /// The token's number. This and what follows is missing in tokens of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    jti: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cluster: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    parents: Vec<Parent>,
+}
+
+/// What names a token that this one was minted from.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Parent {
+    Jti(String),
+    Sub(String),
+}
+
+impl Parent {
+    fn of(name: &TokenSelector) -> Self {
+        match name {
+            TokenSelector::Id(id) => Self::Jti(id.to_string()),
+            TokenSelector::Subject(subject) => Self::Sub(subject.clone()),
+        }
+    }
+
+    fn name(self) -> Option<TokenSelector> {
+        match self {
+            Self::Jti(text) => Some(TokenSelector::Id(TokenId(read_hex(&text)?))),
+            Self::Sub(text) if text.len() <= SUBJECT_BYTES_MAX => {
+                Some(TokenSelector::Subject(text))
+            }
+            Self::Sub(_) => None,
+        }
+    }
+}
+
+/// Returns the lineage that a payload tells; `None` if it cannot be read.
+fn lineage(jti: Option<&str>, cluster: Option<&str>, parents: Vec<Parent>) -> Option<Lineage> {
+    if parents.len() > Lineage::PARENTS_MAX {
+        return None;
+    }
+    let id = jti.map(|text| read_hex(text).ok_or(())).transpose().ok()?.map(TokenId);
+    let cluster = cluster.map(|text| read_hex(text).ok_or(())).transpose().ok()?.map(ClusterId);
+    let parents = parents.into_iter().map(Parent::name).collect::<Option<Vec<_>>>()?;
+    Some(Lineage { id, cluster, parents })
 }
 
 /// A token taken apart. What it claims counts only when the signature is found to be right.
@@ -39,6 +85,9 @@ pub fn signed_text(claims: &Claims) -> String {
         path: claims.subtree.clone(),
         rights: claims.rights.words().map(str::to_owned).collect(),
         exp: claims.expires_at,
+        jti: claims.lineage.id.map(|id| id.to_string()),
+        cluster: claims.lineage.cluster.map(|cluster| format!("{:016x}", cluster.0)),
+        parents: claims.lineage.parents.iter().map(Parent::of).collect(),
     };
     let json = serde_json::to_vec(&payload).expect("texts and numbers have an encoding");
     format!("{HEADER}.{}", encode(&json))
@@ -83,8 +132,10 @@ impl Parts<'_> {
         if payload.sub.len() > SUBJECT_BYTES_MAX {
             return Err("the token's subject is too long");
         }
-        let Payload { sub: subject, path: subtree, exp: expires_at, .. } = payload;
-        Ok(Claims { subject, part, subtree, rights, expires_at })
+        let Payload { sub: subject, path: subtree, exp: expires_at, jti, cluster, parents, .. } =
+            payload;
+        let lineage = lineage(jti.as_deref(), cluster.as_deref(), parents).ok_or(malformed)?;
+        Ok(Claims { subject, part, subtree, rights, expires_at, lineage })
     }
 }
 
@@ -152,15 +203,27 @@ mod tests {
 
     fn claims() -> impl Strategy<Value = Claims> {
         let path = "(/[a-zA-Zü ]{1,8}){1,4}";
-        (".{0,20}", 0..5_usize, path, 0..16_u8, any::<u64>()).prop_map(
-            |(subject, part, path, rights, expires_at)| Claims {
+        (".{0,20}", 0..5_usize, path, 0..16_u8, any::<u64>(), lineages()).prop_map(
+            |(subject, part, path, rights, expires_at, lineage)| Claims {
                 subject,
                 part: Part::ALL[part].0,
                 subtree: path.parse().unwrap(),
                 rights: Rights(rights),
                 expires_at,
+                lineage,
             },
         )
+    }
+
+    fn lineages() -> impl Strategy<Value = Lineage> {
+        let parent = prop_oneof![
+            any::<u64>().prop_map(|id| TokenSelector::Id(TokenId(id))),
+            ".{0,20}".prop_map(TokenSelector::Subject),
+        ];
+        let parents = proptest::collection::vec(parent, 0..=Lineage::PARENTS_MAX);
+        (any::<Option<u64>>(), any::<Option<u64>>(), parents).prop_map(|(id, cluster, parents)| {
+            Lineage { id: id.map(TokenId), cluster: cluster.map(ClusterId), parents }
+        })
     }
 
     proptest! {
@@ -195,6 +258,13 @@ mod tests {
             parts(&token).and_then(|parts| parts.claims())
         };
         assert_eq!(read(good).unwrap().rights, Rights::READ);
+        assert_eq!(read(good).unwrap().lineage, Lineage::default(), "of an earlier release");
+        // What has nothing new is read by an earlier release, which knows no other claims.
+        let again = signed_text(&read(good).unwrap());
+        assert_eq!(again, format!("{HEADER}.{}", encode(good.as_bytes())));
+        let named = good.replace("}", ",\"jti\":\"00000000000000ff\"}");
+        assert_eq!(read(&named).unwrap().lineage.id, Some(TokenId(255)));
+        assert!(read(&named.replace("ff", "FF")).is_err());
         for (from, to) in [
             ("client", "root"),
             ("\"read\"", "\"fly\""),

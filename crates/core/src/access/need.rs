@@ -89,8 +89,13 @@ pub(super) fn need(request: &Request) -> Need<'_> {
         | Request::Events { .. }
         | Request::Room
         | Request::Report => Need::Observe,
-        Request::Decommission { .. } | Request::Fsck => Need::Administrate,
-        Request::Notice { .. } | Request::Cancel { .. } | Request::Recommend { .. } => Need::Notice,
+        Request::Decommission { .. } | Request::Fsck | Request::RevokeTokens { .. } => {
+            Need::Administrate
+        }
+        Request::Notice { .. }
+        | Request::Cancel { .. }
+        | Request::Recommend { .. }
+        | Request::Revocations { .. } => Need::Notice,
         Request::Register(_)
         | Request::Join(_)
         | Request::Beat(_)

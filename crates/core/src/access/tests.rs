@@ -9,7 +9,9 @@ use sanderling_protocol::message::{
     ObjectKind, Register, RegisterJob, Repeat,
 };
 use sanderling_protocol::node::{Load, NodeSelector};
-use sanderling_protocol::{BlockId, Instant, LeaseId, Millis, NodeId, Nonce, Token};
+use sanderling_protocol::{
+    BlockId, ClusterId, Instant, LeaseId, Millis, NodeId, Nonce, Token, TokenSelector,
+};
 
 use super::*;
 
@@ -36,7 +38,8 @@ fn path(text: &str) -> Path {
 
 fn claims(part: Part, subtree: &str, rights: Rights) -> Claims {
     let subject = "somebody".to_owned();
-    Claims { subject, part, subtree: path(subtree), rights, expires_at: 100 }
+    let lineage = Lineage::default();
+    Claims { subject, part, subtree: path(subtree), rights, expires_at: 100, lineage }
 }
 
 fn create(at: &str, affinity: Option<Affinity>) -> Request {
@@ -119,11 +122,17 @@ fn noticed() -> Vec<Request> {
         Request::Notice { node: node(), deadline_millis: 1, reason: reason.clone() },
         Request::Cancel { node: node() },
         Request::Recommend { node: node(), reason, is_withdrawn: false },
+        Request::Revocations { known: 0 },
     ]
 }
 
 fn administrated() -> Vec<Request> {
-    vec![Request::Decommission { node: node(), reason: String::new() }, Request::Fsck]
+    let tokens = TokenSelector::Subject("x".to_owned());
+    vec![
+        Request::Decommission { node: node(), reason: String::new() },
+        Request::Fsck,
+        Request::RevokeTokens { tokens, until: None },
+    ]
 }
 
 fn of_datanodes() -> Vec<Request> {
@@ -290,10 +299,11 @@ fn minted_token_is_never_wider() {
         rights: rights.iter().map(|word| (*word).to_owned()).collect(),
         lifetime: Millis(millis),
     };
-    let minted = own.narrower(&mint("/jobs/x/a", &["read"], 20_001), 10).unwrap();
+    let minted = own.narrower(&mint("/jobs/x/a", &["read"], 20_001), 10, TokenId(7)).unwrap();
     assert_eq!((minted.rights, minted.expires_at), (Rights::READ, 31));
     assert_eq!(minted.part, Part::Client);
-    let longest = own.narrower(&mint("/jobs/x", &["read", "write"], u64::MAX), 10).unwrap();
+    let longest =
+        own.narrower(&mint("/jobs/x", &["read", "write"], u64::MAX), 10, TokenId(7)).unwrap();
     assert_eq!(longest.expires_at, own.expires_at);
     for wider in [
         mint("/", &["read"], 1),
@@ -302,16 +312,83 @@ fn minted_token_is_never_wider() {
         mint("/jobs/x", &["admin"], 1),
         mint("/jobs/x", &["read", "metrics"], 1),
     ] {
-        assert!(matches!(own.narrower(&wider, 10), Err(Refusal::Forbidden { .. })), "{wider:?}");
+        assert!(
+            matches!(own.narrower(&wider, 10, TokenId(7)), Err(Refusal::Forbidden { .. })),
+            "{wider:?}"
+        );
     }
     for bad in
         [mint("/jobs/x", &[], 1), mint("/jobs/x", &["fly"], 1), mint("/jobs/x", &["read"], 0)]
     {
-        assert!(matches!(own.narrower(&bad, 10), Err(Refusal::BadRequest { .. })), "{bad:?}");
+        assert!(
+            matches!(own.narrower(&bad, 10, TokenId(7)), Err(Refusal::BadRequest { .. })),
+            "{bad:?}"
+        );
     }
     let admin = claims(Part::Admin, "/", Rights::default());
-    let minted = admin.narrower(&mint("/", &["read", "write", "admin", "metrics"], 1), 10).unwrap();
+    let minted = admin
+        .narrower(&mint("/", &["read", "write", "admin", "metrics"], 1), 10, TokenId(7))
+        .unwrap();
     assert_eq!((minted.part, minted.rights), (Part::Client, Rights::ALL));
+}
+
+#[test]
+fn token_ends_with_each_of_those_that_it_was_minted_from() {
+    let asked = |subject: &str| MintToken {
+        subject: subject.to_owned(),
+        subtree: path("/jobs/x"),
+        rights: vec!["read".to_owned()],
+        lifetime: Millis(1000),
+    };
+    let revoked = |name: TokenSelector| Revoked::from_iter([name]);
+    let (by_id, by_subject) = (
+        |id| revoked(TokenSelector::Id(TokenId(id))),
+        |subject: &str| revoked(TokenSelector::Subject(subject.to_owned())),
+    );
+    let mut first = claims(Part::Client, "/jobs/x", Rights::READ);
+    first.lineage.id = Some(TokenId(1));
+    first.lineage.cluster = Some(ClusterId(9));
+    let second = first.narrower(&asked("task"), 10, TokenId(2)).unwrap();
+    let third = second.narrower(&asked("somebody else"), 10, TokenId(3)).unwrap();
+    assert_eq!(third.lineage.cluster, Some(ClusterId(9)));
+    for (token, ends) in [(&first, [true, false, false]), (&second, [true, true, false])] {
+        for (id, is_ended) in (1..).zip(ends) {
+            assert_eq!(token.check_revoked(&by_id(id)).is_err(), is_ended);
+        }
+    }
+    for ended in [by_id(1), by_id(2), by_id(3), by_subject("somebody"), by_subject("task")] {
+        let refused = third.check_revoked(&ended);
+        assert!(matches!(refused, Err(Refusal::Unauthenticated { .. })), "{ended:?}");
+    }
+    assert_eq!(third.check_revoked(&by_id(4)), Ok(()));
+    // Not without end.
+    let mut last = third;
+    let refused = (4..).find_map(|id| match last.narrower(&asked("task"), 10, TokenId(id)) {
+        Ok(next) if id < 100 => {
+            last = next;
+            None
+        }
+        refused => Some(refused),
+    });
+    assert!(matches!(refused, Some(Err(Refusal::BadRequest { .. }))), "{refused:?}");
+    // What servers make for themselves can only be taken back with the secret.
+    let mut own = claims(Part::Datanode, "/", Rights::ALL);
+    own.subject = "datanode".to_owned();
+    assert_eq!(own.check_revoked(&by_subject("datanode")), Ok(()));
+    own.subject = "x".to_owned();
+    assert!(own.check_revoked(&by_subject("x")).is_err());
+}
+
+#[test]
+fn token_holds_in_its_own_cluster_or_in_all() {
+    let mut token = claims(Part::Admin, "/", Rights::ALL);
+    assert_eq!(token.check_cluster(ClusterId(1)), Ok(()));
+    token.lineage.cluster = Some(ClusterId(1));
+    assert_eq!(token.check_cluster(ClusterId(1)), Ok(()));
+    let refused = token.check_cluster(ClusterId(2)).unwrap_err();
+    assert!(matches!(refused, Refusal::Unauthenticated { .. }));
+    let text = refused.to_string();
+    assert!(text.contains("cluster 0000000000000001") && text.contains("--cluster 00000000000000"));
 }
 
 #[test]

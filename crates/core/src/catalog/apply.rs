@@ -130,6 +130,7 @@ impl Catalog {
             Action::OpenClient { key } => Ok(self.open_client(*key)),
             Action::Refuse(refusal) => Err((**refusal).clone()),
             Action::Damaged { node, blocks } => self.damaged(*node, blocks, orders),
+            Action::RevokeTokens { tokens, until } => self.revoke_tokens(tokens, *until),
             Action::Create { .. }
             | Action::MakeDirectory { .. }
             | Action::Append { .. }

@@ -12,6 +12,7 @@ use sanderling_protocol::{Instant, NodeId, ObjectId};
 use super::Catalog;
 use super::clients::Clients;
 use super::history::History;
+use super::revocations::Revocations;
 use super::room::Reserve;
 use super::service_time::ServiceTime;
 
@@ -34,6 +35,7 @@ impl Catalog {
                 let appended_from: BTreeMap<ObjectId, u64> = BTreeMap::new();
                 let cancelled: BTreeMap<NodeId, Instant> = BTreeMap::new();
                 let journal_loss = super::JournalLoss::default();
+                let revocations = Revocations::default();
                 Some(encode_body(&(
                     service,
                     history,
@@ -42,6 +44,7 @@ impl Catalog {
                     reserve,
                     cancelled,
                     journal_loss,
+                    revocations,
                 )))
             }
             _ => None,
@@ -59,6 +62,7 @@ impl Catalog {
             (image.clients, image.reserve) = (Clients::default(), Reserve::default());
             (image.appended_from, image.cancelled) = (BTreeMap::new(), BTreeMap::new());
             image.journal_loss = super::JournalLoss::default();
+            image.revocations = Revocations::default();
         }
         let mut bytes = encode_body(&image);
         bytes.truncate(bytes.len() - lacks.len());

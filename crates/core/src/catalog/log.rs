@@ -7,7 +7,7 @@ use sanderling_protocol::message::{
 use sanderling_protocol::order::{DamagedBlock, HeldBlock};
 use sanderling_protocol::{
     BlockId, Epoch, Instant, JobId, LeaseId, Millis, NodeId, Nonce, ObjectId, Path, Refusal, Term,
-    Tier,
+    Tier, TokenSelector,
 };
 use serde::{Deserialize, Serialize};
 
@@ -269,6 +269,11 @@ pub enum Action {
         object: ObjectId,
         lease: LeaseId,
         ended: Vec<BlockLength>,
+    },
+    /// Tokens are taken back, or hold again.
+    RevokeTokens {
+        tokens: TokenSelector,
+        until: Option<u64>,
     },
 }
 

@@ -51,6 +51,7 @@ impl Namenode {
     /// # Errors
     /// As [`Claims::check`].
     pub fn allows(&self, claims: &Claims, request: &Request) -> Result<(), Refusal> {
+        self.catalog.check_token(claims)?;
         match claims.check(request, &self.catalog) {
             Err(Refusal::ObjectGone { .. } | Refusal::UnknownJob { .. })
                 if self.is_repeated(request) =>

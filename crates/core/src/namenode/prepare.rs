@@ -143,6 +143,10 @@ impl Namenode {
             Request::ReportDamage { node, nonce, blocks } => {
                 self.damage(now, node, nonce, blocks)?
             }
+            Request::RevokeTokens { tokens, until } => {
+                self.catalog.check_revocation(now, &tokens, until)?;
+                Action::RevokeTokens { tokens, until }
+            }
             other => {
                 let why = format!("{other:?} was to be answered without the log");
                 return Err(Refusal::BadRequest { why }.into());

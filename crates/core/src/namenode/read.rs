@@ -34,6 +34,7 @@ impl Namenode {
             | Request::MintToken(_)
             | Request::ExpectedBlocks { .. }
             | Request::Within { .. }
+            | Request::Revocations { .. }
             | Request::Room => true,
             _ => false,
         }
@@ -108,6 +109,7 @@ impl Namenode {
                 catalog.expected(*node, *nonce, *after, *limit)
             }
             Request::Within { subtree, blocks } => catalog.within(subtree, blocks),
+            Request::Revocations { known } => Ok(catalog.revocations(*known)),
             Request::Room => Ok(Reply::Room(catalog.room())),
             other => {
                 let why = format!("{other:?} changes something");

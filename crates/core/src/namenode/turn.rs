@@ -370,7 +370,7 @@ mod tests {
     use sanderling_protocol::{ClusterId, JobId, Nonce, Path, Term, Tier};
 
     use super::*;
-    use crate::access::{Part, Rights};
+    use crate::access::{Lineage, Part, Rights};
     use crate::namenode::NamenodeConfig;
 
     fn namenode() -> Namenode {
@@ -419,7 +419,8 @@ mod tests {
         let bound = |subtree: &str| {
             let (subject, part, rights) = (String::new(), Part::Client, Rights::ALL);
             let subtree = subtree.parse().unwrap();
-            Some(Arc::new(Claims { subject, part, subtree, rights, expires_at: u64::MAX }))
+            let (expires_at, lineage) = (u64::MAX, Lineage::default());
+            Some(Arc::new(Claims { subject, part, subtree, rights, expires_at, lineage }))
         };
         let register = |path: &str| {
             let (path, lease) = (path.parse().unwrap(), Millis(60_000));

@@ -172,7 +172,8 @@ impl Session {
     fn greet(&mut self, header: &Header, body: &[u8]) -> Result<Answer, Refusal> {
         let hello: Hello = decode_body(body)?;
         self.version = version::agreed_locally(header.flags);
-        let pass = self.node.options.security.admit(&hello)?;
+        let here = self.node.identity().cluster;
+        let pass = self.node.options.security.admit(&hello, here)?;
         if let Some(pass) = &pass {
             may_come_in(pass.claims()?)?;
         }

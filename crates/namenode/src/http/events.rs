@@ -9,7 +9,7 @@ use axum::http::HeaderMap;
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use sanderling_protocol::{Event, Millis, Reply, Request};
-use sanderling_transport::HttpConnection;
+use sanderling_transport::{HttpConnection, Pass};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -36,6 +36,7 @@ const WAIT: Millis = Millis(10_000);
 pub(super) async fn stream(
     State(door): State<Door>,
     Extension(connection): Extension<HttpConnection>,
+    Extension(pass): Extension<Option<Pass>>,
     headers: HeaderMap,
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Result<Response, HttpRefusal> {
@@ -51,14 +52,14 @@ pub(super) async fn stream(
     connection.follow()?;
     let (events, receiver) = mpsc::channel(PAGE as usize);
     // It ends when the client goes, because the channel closes, or when the server stops.
-    tokio::spawn(follow(door, after, events));
+    tokio::spawn(follow(door, pass, after, events));
     let keep_alive = KeepAlive::new().interval(Duration::from_secs(15));
     Ok(Sse::new(ReceiverStream::new(receiver)).keep_alive(keep_alive).into_response())
 }
 
 type Sent = Result<sse::Event, Infallible>;
 
-async fn follow(door: Door, mut after: u64, events: mpsc::Sender<Sent>) {
+async fn follow(door: Door, pass: Option<Pass>, mut after: u64, events: mpsc::Sender<Sent>) {
     loop {
         let request = Request::Events { after, limit: PAGE, wait: WAIT };
         let answer = tokio::select! {
@@ -67,6 +68,10 @@ async fn follow(door: Door, mut after: u64, events: mpsc::Sender<Sent>) {
             () = events.closed() => return,
         };
         let Ok(Reply::Events(page)) = answer else { return };
+        // A stream goes on no longer than its token: that may have ended or been taken back.
+        if pass.as_ref().is_some_and(|pass| pass.claims().is_err()) {
+            return;
+        }
         for event in page {
             after = event.sequence;
             if events.send(Ok(line(&event))).await.is_err() {

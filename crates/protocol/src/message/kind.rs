@@ -63,6 +63,8 @@ impl Request {
             Self::Repeat(_) => "repeat",
             Self::ReportDamage { .. } => "report_damage",
             Self::ExpectedBlocks { .. } => "expected_blocks",
+            Self::RevokeTokens { .. } => "revoke_tokens",
+            Self::Revocations { .. } => "revocations",
         }
     }
 

@@ -179,7 +179,8 @@ impl Request {
             | Self::Notice { .. }
             | Self::Decommission { .. }
             | Self::Cancel { .. }
-            | Self::Recommend { .. } => Repetition::Once,
+            | Self::Recommend { .. }
+            | Self::RevokeTokens { .. } => Repetition::Once,
             // They set a lease's end to some time after now, whenever that is.
             Self::RenewLeases { .. }
             | Self::RenewJob { .. }
@@ -223,6 +224,7 @@ impl Request {
             | Self::MintToken(_)
             | Self::Room
             | Self::ExpectedBlocks { .. }
+            | Self::Revocations { .. }
             | Self::Within { .. } => Repetition::Reads,
         }
     }

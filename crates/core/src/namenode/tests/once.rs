@@ -4,7 +4,7 @@ use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{
     Change, ClientId, Concat, CreateMode, JobHints, ObjectKind, Once, RegisterJob, Repetition,
 };
-use sanderling_protocol::{JobId, NodeSelector, ObjectId};
+use sanderling_protocol::{JobId, NodeSelector, ObjectId, TokenId, TokenSelector};
 
 use super::*;
 
@@ -101,6 +101,7 @@ impl World {
             Request::Notice { node: node(1), deadline_millis: 60_000, reason: reason.clone() },
             Request::Cancel { node: node(1) },
             Request::Decommission { node: node(2), reason },
+            Request::RevokeTokens { tokens: TokenSelector::Id(TokenId(1)), until: Some(u64::MAX) },
         ]
     }
 
@@ -158,7 +159,8 @@ const fn is_sampled(request: &Request) -> bool {
         | Request::Notice { .. }
         | Request::Decommission { .. }
         | Request::Cancel { .. }
-        | Request::Recommend { .. } => true,
+        | Request::Recommend { .. }
+        | Request::RevokeTokens { .. } => true,
         Request::RenewLeases { .. }
         | Request::RenewJob { .. }
         | Request::Register(_)
@@ -195,12 +197,13 @@ const fn is_sampled(request: &Request) -> bool {
         | Request::Repeat(_)
         | Request::ReportDamage { .. }
         | Request::ExpectedBlocks { .. }
+        | Request::Revocations { .. }
         | Request::Within { .. } => false,
     }
 }
 
 /// Kinds of changes that are made once: as many as [`is_sampled`] tells.
-const KINDS: usize = 19;
+const KINDS: usize = 20;
 
 #[test]
 fn every_change_is_made_once_and_answered_alike_also_by_who_reads_the_log_or_a_snapshot() {

@@ -1,0 +1,87 @@
+//! `sanderling token revoke` and `sanderling token revoked`.
+
+use std::path::Path;
+
+use sanderling_core::access::{Claims, parts};
+use sanderling_protocol::token::Revocation;
+use sanderling_protocol::{Token, TokenSelector};
+use sanderling_transport::unix_seconds;
+use serde_json::json;
+
+use super::LONGEST;
+use crate::args::security::Revoke;
+use crate::failure::{Exit, Failure};
+use crate::refused;
+use crate::session::Session;
+use crate::units;
+
+/// Takes tokens back, or lets them hold again.
+pub(super) async fn revoke(session: Session, args: Revoke) -> Result<(), Failure> {
+    let (tokens, end) = named(&args)?;
+    let longest = unix_seconds().saturating_add(LONGEST.as_secs());
+    let given = args.expires.map(|span| unix_seconds().saturating_add(span.0.as_secs().max(1)));
+    let until = (!args.undo).then(|| given.or(end).unwrap_or(longest));
+    let client = session.client().await?;
+    let revoked = client.revoke_tokens(&tokens, until).await;
+    revoked.map_err(|error| refused::client(&error, &session.namenode))?;
+    let done = if args.undo { "holds again" } else { "revoked" };
+    session.output.note(format_args!("{tokens}: {done}"));
+    if !args.undo {
+        session.output.note(
+            "the namenode refuses them from now on, datanodes within a second, and those that the \
+             namenode cannot reach within their --revocations-age-max",
+        );
+    }
+    let document = json!({ "tokens": document(&tokens), "until_unix_seconds": until });
+    session.output.result(&document, |_| Ok(()))
+}
+
+/// Lists what was taken back.
+pub(super) async fn list(session: Session) -> Result<(), Failure> {
+    let client = session.client().await?;
+    let list = client.revocations().await;
+    let list = list.map_err(|error| refused::client(&error, &session.namenode))?;
+    let now = unix_seconds();
+    let row =
+        |it: &Revocation| json!({ "tokens": document(&it.tokens), "until_unix_seconds": it.until });
+    let rows: Vec<_> = list.iter().map(row).collect();
+    session.output.result(&json!({ "revoked": rows }), |writer| {
+        list.iter().try_for_each(|it| {
+            let left = std::time::Duration::from_secs(it.until.saturating_sub(now));
+            writeln!(writer, "{}, which end within {}", it.tokens, units::duration(left))
+        })
+    })
+}
+
+fn document(tokens: &TokenSelector) -> serde_json::Value {
+    match tokens {
+        TokenSelector::Id(id) => json!({ "id": id.to_string() }),
+        TokenSelector::Subject(subject) => json!({ "subject": subject }),
+    }
+}
+
+/// Returns which tokens are meant, and when they end if that is known.
+fn named(args: &Revoke) -> Result<(TokenSelector, Option<u64>), Failure> {
+    match (&args.subject, args.id, &args.file) {
+        (Some(subject), ..) => Ok((TokenSelector::Subject(subject.clone()), None)),
+        (_, Some(id), _) => Ok((TokenSelector::Id(id), None)),
+        (_, _, Some(file)) => {
+            let claims = claims(file)?;
+            let id = claims.lineage.id.ok_or_else(|| {
+                let cause = "the token is of an earlier release and has no number";
+                Failure::new(Exit::Failure, "BadRequest", cause)
+                    .next("the same with --subject, or with another secret for the cluster")
+            })?;
+            Ok((TokenSelector::Id(id), Some(claims.expires_at)))
+        }
+        (None, None, None) => unreachable!("the command line asks for one"),
+    }
+}
+
+/// Reads what a token says. Whether it is genuine does not matter to who takes it back.
+fn claims(file: &Path) -> Result<Claims, Failure> {
+    let text = std::fs::read_to_string(file).map_err(|error| Failure::file(file, &error))?;
+    let token = Token::new(&text);
+    let claims = parts(&token).and_then(|parts| parts.claims());
+    claims.map_err(|why| Failure::new(Exit::Failure, "BadRequest", why))
+}

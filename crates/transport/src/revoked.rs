@@ -1,0 +1,138 @@
+//! What a server knows of tokens that were taken back, and for how long it may rely on that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sanderling_core::access::{Claims, Revoked};
+use sanderling_protocol::token::Revocation;
+use sanderling_protocol::{Millis, Refusal};
+
+/// How long a caller waits before it asks a server again that has not heard from the namenode.
+const UNHEARD_PAUSE: Millis = Millis(200);
+
+/// The tokens that were taken back, as far as a server knows. Its sessions share it and look at its
+/// version with every request; only when that has changed do they look at the list.
+#[derive(Debug)]
+pub struct Revocations {
+    version: AtomicU64,
+    list: Mutex<Arc<Revoked>>,
+    /// How long the list holds after it was heard; `None` where it is made, on the namenode.
+    age_max: Option<Duration>,
+    began: Instant,
+    /// When it was asked for, of the last time that it was heard: milliseconds after `began`, and 1
+    /// more; 0 if it never was.
+    heard: AtomicU64,
+}
+
+impl Default for Revocations {
+    fn default() -> Self {
+        Self::lasting(None)
+    }
+}
+
+impl Revocations {
+    /// Returns an empty list for a server that hears of changes from another, and relies on the
+    /// list for `age_max` after it heard. With `None` the server is the one that makes them.
+    #[must_use]
+    pub fn lasting(age_max: Option<Duration>) -> Self {
+        let (version, heard) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { version, list: Mutex::default(), age_max, began: Instant::now(), heard }
+    }
+
+    /// Returns the version of the list.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Sets the list, for every request that comes from now on.
+    pub fn set(&self, version: u64, revoked: Revoked) {
+        let mut list = self.list.lock();
+        *list = Arc::new(revoked);
+        self.version.store(version, Ordering::Release);
+    }
+
+    /// Takes what the namenode answered to who asked at `asked`.
+    pub fn hear(&self, asked: Instant, version: u64, list: Option<Vec<Revocation>>) {
+        if let Some(list) = list {
+            self.set(version, list.into_iter().map(|it| it.tokens).collect());
+        }
+        if self.version() == version {
+            self.heard_nothing_new(asked);
+        }
+    }
+
+    /// Notes that there was nothing new when it was asked for.
+    pub fn heard_nothing_new(&self, asked: Instant) {
+        self.heard.fetch_max(self.millis(asked) + 1, Ordering::AcqRel);
+    }
+
+    /// Says whether a token holds, as of `now`.
+    ///
+    /// # Errors
+    /// [`Refusal::Unauthenticated`] when it was taken back, [`Refusal::RetryAfter`] while that is
+    /// not known.
+    pub(crate) fn check(&self, claims: &Claims, now: Instant) -> Result<(), Refusal> {
+        self.check_age(claims, now)?;
+        let list = Arc::clone(&self.list.lock());
+        claims.check_revoked(&list)
+    }
+
+    /// Refuses tokens that may have been taken back while nothing was heard.
+    pub(crate) fn check_age(&self, claims: &Claims, now: Instant) -> Result<(), Refusal> {
+        let Some(age_max) = self.age_max else { return Ok(()) };
+        let heard = self.heard.load(Ordering::Acquire);
+        let age = self.millis(now) + 1 - heard.min(self.millis(now) + 1);
+        if (heard > 0 && u128::from(age) <= age_max.as_millis()) || !claims.is_revocable() {
+            return Ok(());
+        }
+        let why =
+            "this server has not heard from the namenode which tokens were revoked".to_owned();
+        Err(Refusal::RetryAfter { after: UNHEARD_PAUSE, why })
+    }
+
+    fn millis(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.began).as_millis()).unwrap_or(u64::MAX - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_core::access::{Lineage, Part, Rights};
+    use sanderling_protocol::{Path, TokenId, TokenSelector};
+
+    use super::*;
+
+    fn claims(part: Part, id: Option<u64>) -> Claims {
+        let lineage = Lineage { id: id.map(TokenId), ..Lineage::default() };
+        let (subject, subtree) = (part.word().to_owned(), Path::root());
+        Claims { subject, part, subtree, rights: Rights::READ, expires_at: 0, lineage }
+    }
+
+    #[test]
+    fn list_is_relied_on_for_a_while_after_it_was_heard() {
+        let known = Revocations::lasting(Some(Duration::from_secs(60)));
+        let at = |seconds| known.began + Duration::from_secs(seconds);
+        let client = claims(Part::Client, Some(7));
+        let waits = |now| matches!(known.check(&client, now), Err(Refusal::RetryAfter { .. }));
+        assert!(waits(at(0)), "it never heard");
+        known.hear(at(10), 3, None);
+        assert!(waits(at(10)), "of a list that it does not have");
+        known.hear(at(10), 3, Some(Vec::new()));
+        assert_eq!(known.check(&client, at(70)), Ok(()));
+        assert!(waits(at(71)));
+        // The servers themselves go on: only with the secret can their tokens be taken back.
+        assert_eq!(known.check(&claims(Part::Namenode, None), at(71)), Ok(()));
+        known.hear(at(80), 3, None);
+        assert_eq!(known.check(&client, at(140)), Ok(()));
+        // An answer that comes late does not make the list younger.
+        known.hear(at(75), 3, None);
+        assert!(waits(at(141)));
+        let tokens = TokenSelector::Id(TokenId(7));
+        known.hear(at(141), 4, Some(vec![Revocation { tokens, until: 9 }]));
+        assert!(matches!(known.check(&client, at(141)), Err(Refusal::Unauthenticated { .. })));
+        assert_eq!(known.check(&claims(Part::Client, Some(8)), at(141)), Ok(()));
+    }
+}
