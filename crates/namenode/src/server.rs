@@ -208,14 +208,8 @@ fn launch(
         });
     }
     let credentials = options.security.credentials(Role::Namenode);
-    let mechanism = options.mechanism;
-    let orders = Orders::new(
-        Arc::clone(&state),
-        Arc::clone(&work),
-        shutdown.clone(),
-        mechanism,
-        credentials,
-    );
+    let (told, given, stop) = (Arc::clone(&state), Arc::clone(&work), shutdown.clone());
+    let orders = Orders::new(told, given, stop, options.mechanism, credentials);
     tasks.spawn(async move {
         orders.run(errand_queue).await;
         "orders"

@@ -82,7 +82,8 @@ impl Keys {
     }
 }
 
-/// Returns the secrets in a file, one a line. What is not text is one secret, whatever bytes it has.
+/// Returns the secrets in a file, one a line. What is not text is one secret, whatever bytes it
+/// has.
 fn secrets(bytes: &[u8]) -> Vec<&[u8]> {
     let bytes = bytes.trim_ascii();
     let is_text = bytes.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace());

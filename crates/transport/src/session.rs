@@ -32,8 +32,8 @@ const ALONE_MIN: u32 = 16;
 /// next one.
 const SHORT_BYTES_MAX: usize = 16 << 10;
 
-/// Work after which other connections get their turn, in bytes of requests and answers: a peer whose
-/// next request is always there already would keep a thread for itself.
+/// Work after which other connections get their turn, in bytes of requests and answers: a peer
+/// whose next request is always there already would keep a thread for itself.
 const TURN_BYTES: usize = 64 << 10;
 
 /// What a frame counts as at least: answers are short that take long to find.

@@ -80,10 +80,8 @@ pub(super) fn need(request: &Request) -> Need<'_> {
         // As if it came alone: an answer is told again to whoever may make the change.
         Request::Once(once) => need(once.change.request()),
         Request::OpenClient { .. } => Need::Change,
-        // Only a hint to have a look.
-        Request::Suspect { .. } => Need::Nothing,
-        // Checked against the caller's own claims.
-        Request::MintToken(_) => Need::Nothing,
+        // Only a hint to have a look; checked against the caller's own claims.
+        Request::Suspect { .. } | Request::MintToken(_) => Need::Nothing,
         Request::Nodes { .. }
         | Request::NodeBlocks { .. }
         | Request::Events { .. }

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::Catalog;
 use crate::access::{Claims, Revoked, SUBJECT_BYTES_MAX, is_of_servers};
 
-/// How much later than by the log's time a token may end at a server, in seconds: clocks of machines
-/// that differ by a day are wrong.
+/// How much later than by the log's time a token may end at a server, in seconds: clocks of
+/// machines that differ by a day are wrong.
 const CLOCKS_DIFFER_MAX: u64 = 24 * 3600;
 
 /// What is kept.

@@ -218,7 +218,8 @@ impl Catalog {
     /// has no more.
     ///
     /// # Errors
-    /// [`Refusal::NotFound`] and [`Refusal::NotADirectory`]: the container may go between two steps.
+    /// [`Refusal::NotFound`] and [`Refusal::NotADirectory`]: the container may go between two
+    /// steps.
     pub(crate) fn list_step(
         &self,
         path: &Path,
