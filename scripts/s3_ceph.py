@@ -29,9 +29,10 @@ FILES = ("test_s3.py", "test_headers.py")
 NOT_RUN = (
     "abac_test", "appendobject", "auth_aws2", "bucket_encryption", "bucket_logging",
     "bucket_policy", "cloud_restore", "cloud_transition", "delete_marker", "encryption",
-    "iam_account", "iam_cross_account", "iam_role", "iam_tenant", "iam_user", "lifecycle", "lifecycle_expiration",
-    "lifecycle_transition", "object_lock", "object_ownership", "s3select", "s3website", "sns",
-    "sse_s3", "storage_class", "test_of_sts", "user_policy", "versioning", "webidentity_test",
+    "iam_account", "iam_cross_account", "iam_role", "iam_tenant", "iam_user", "lifecycle",
+    "lifecycle_expiration", "lifecycle_transition", "object_lock", "object_ownership", "s3select",
+    "s3website", "sns", "sse_s3", "storage_class", "test_of_sts", "user_policy", "versioning",
+    "webidentity_test",
 )
 
 # Why a test may fail, and what its name and message are like then. The first one counts.

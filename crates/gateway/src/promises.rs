@@ -8,7 +8,8 @@ use crate::door::OWNER;
 use crate::percent::decode;
 
 /// Begins of headers, and of fields of a presigned URL, that ask for what there is not: encryption
-/// of what is stored, and locks against deletion. To pass a lock by is no such promise: there is none.
+/// of what is stored, and locks against deletion. To pass locks by is no such promise: there are
+/// none.
 const NOT_KEPT: [&str; 4] = [
     "x-amz-server-side-encryption",
     "x-amz-copy-source-server-side-encryption",
