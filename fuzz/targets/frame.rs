@@ -1,5 +1,6 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    sanderling_fuzz::check(sanderling_fuzz::wire::frame, input);
+    let bytes_max = sanderling_fuzz::MEMORY_BYTES_MAX;
+    sanderling_fuzz::check(sanderling_fuzz::wire::frame, input, bytes_max);
 });

@@ -28,13 +28,13 @@ fn every_input_is_read_within_bounds() {
         for (path, input) in corpus(target) {
             // The name of the input appears with the panic.
             println!("{}", path.display());
-            let mut cost = check(target.run, &input);
+            let mut cost = check(target.run, &input, target.bytes_max);
             // The machine may be busy.
             for _ in 0..3 {
                 if cost.time <= TIME_MAX {
                     break;
                 }
-                cost = check(target.run, &input);
+                cost = check(target.run, &input, target.bytes_max);
             }
             assert!(cost.time <= TIME_MAX, "{}: {:?}", path.display(), cost.time);
             inputs += 1;

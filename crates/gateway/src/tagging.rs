@@ -29,7 +29,8 @@ pub(crate) fn checked(header: Option<&str>) -> S3Result<Option<String>> {
         let message = "x-amz-tagging is not a query";
         S3Error::with_message(S3ErrorCode::InvalidArgument, message)
     })?;
-    written(&tags).map(Some)
+    // Only separators: no tags, as without the header.
+    written(&tags).map(|text| Some(text).filter(|text| !text.is_empty()))
 }
 
 fn parsed(query: &str) -> Option<Vec<(String, String)>> {
@@ -119,6 +120,7 @@ mod tests {
     fn tags_are_kept_as_they_were_meant() {
         assert_eq!(checked(Some("a=b+c&d=%26")).unwrap().unwrap(), "a=b%20c&d=%26");
         assert_eq!(checked(None).unwrap(), None);
+        assert_eq!(checked(Some("&&")).unwrap(), None);
     }
 
     #[test]
