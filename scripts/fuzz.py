@@ -48,7 +48,7 @@ def main() -> int:
     names = options.targets or known
     programs = build(names)
     LOGS.mkdir(parents=True, exist_ok=True)
-    print(f"{'target':12} {'executions':>11} {'per s':>8} {'edges':>6} {'features':>8} {'inputs':>6}")
+    row("target", "executions", "per s", "edges", "features", "inputs")
     failed = [name for name in names if not fuzz(programs / name, name, options)]
     if failed:
         print(f"FOUND something in {', '.join(failed)}: see target/logs/fuzz-TARGET.log")
@@ -77,21 +77,27 @@ def fuzz(program: Path, name: str, options: argparse.Namespace) -> bool:
     corpus = FUZZ / "corpus" / name
     command = [str(program), str(work), str(corpus), f"-max_total_time={options.seconds}",
                f"-max_len={INPUT_BYTES_MAX}", "-timeout=1", "-rss_limit_mb=2048",
-               "-malloc_limit_mb=64", "-print_final_stats=1", "-verbosity=1", "-use_value_profile=0",
-               f"-artifact_prefix={found}/"]
+               "-malloc_limit_mb=64", "-print_final_stats=1", f"-artifact_prefix={found}/"]
     log = LOGS / f"fuzz-{name}.log"
     with log.open("w") as file:
-        code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file).returncode
+        process = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+    code = process.returncode
     text = log.read_text(errors="replace")
     done = re.search(r"^stat::number_of_executed_units:\s+(\d+)$", text, re.MULTILINE)
     rate = re.search(r"^stat::average_exec_per_sec:\s+(\d+)$", text, re.MULTILINE)
     seen = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)", text)
     edges, features, inputs = seen[-1] if seen else ("?", "?", "?")
-    print(f"{name:12} {done[1] if done else '?':>11} {rate[1] if rate else '?':>8} {edges:>6} "
-          f"{features:>8} {inputs:>6}" + ("" if code == 0 else "  FOUND"), flush=True)
+    found_some = "" if code == 0 else "FOUND"
+    row(name, done[1] if done else "?", rate[1] if rate else "?", edges, features, inputs,
+        found_some)
     if options.keep and code == 0:
         keep(program, work, corpus)
     return code == 0
+
+
+def row(name: str, *columns: str) -> None:
+    """Prints a row of the table."""
+    print(f"{name:12}" + "".join(f"{column:>12}" for column in columns), flush=True)
 
 
 def keep(program: Path, work: Path, corpus: Path) -> None:
