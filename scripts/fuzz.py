@@ -32,6 +32,7 @@ FLAGS = [
 INPUT_BYTES_MAX = 4096
 # A corpus is committed: inputs beyond that are left out, the longest first.
 CORPUS_BYTES_MAX = 24 << 10
+CORPUS_FILES_MAX = 100
 
 
 def main() -> int:
@@ -111,9 +112,10 @@ def keep(program: Path, work: Path, corpus: Path) -> None:
         for path in merged:
             content = path.read_bytes()
             total += 0 if content in kept else len(content)
-            if total > CORPUS_BYTES_MAX:
+            if total > CORPUS_BYTES_MAX or len(kept) >= CORPUS_FILES_MAX:
                 break
             if content not in kept:
+                kept.add(content)
                 shutil.copy(path, corpus / path.name)
 
 
