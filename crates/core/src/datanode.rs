@@ -6,6 +6,7 @@
 //! a caller passes is in microseconds of the datanode's own clock, which must not go back; it is
 //! never compared with the namenode's.
 
+pub mod agent;
 pub mod damages;
 pub mod drain_throttle;
 pub mod egress;
@@ -16,6 +17,7 @@ pub mod repeat;
 pub mod report;
 pub mod standing;
 
+pub use agent::{Act, Agent, Announced, Seen};
 pub use damages::{DamageReport, Damages};
 pub use drain_throttle::{DrainThrottle, HeldRead};
 pub use egress::Egress;

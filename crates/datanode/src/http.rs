@@ -104,7 +104,7 @@ async fn notice(
             let deadline = Node::posted_deadline(left)?;
             node.metrics.count_notice("webhook");
             node.show("webhook", deadline, &reason);
-            node.say_notice(deadline, &reason).await?
+            node.say_notice(node.clock.at(deadline), &reason).await?
         }
         Posted::Recommendation { reason } => node.say_recommendation("webhook", &reason).await?,
         Posted::Nothing { what } => return Ok(Json(json!({ "passed_over": what }))),

@@ -49,10 +49,10 @@ impl Node {
     /// Tells the namenode of a notice that is remembered already.
     pub(crate) async fn say_notice(
         &self,
-        deadline: Instant,
+        deadline: protocol::Instant,
         reason: &str,
     ) -> Result<NodeInfo, CallError> {
-        let (deadline, known_at) = (Some(self.clock.at(deadline)), None);
+        let (deadline, known_at) = (Some(deadline), None);
         self.say(Saying { deadline, reason: reason.to_owned(), known_at }).await
     }
 

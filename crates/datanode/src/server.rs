@@ -166,7 +166,7 @@ impl DatanodeServer {
     /// Tells the namenode; returns whether it heard.
     async fn notice(&self, until: Instant, reason: &str) -> bool {
         loop {
-            match self.node.say_notice(until, reason).await {
+            match self.node.say_notice(self.node.clock.at(until), reason).await {
                 Ok(_) => return true,
                 Err(CallError::Refused(refusal)) if !may_pass(&refusal) => {
                     tracing::warn!(node = %self.node.id(), %refusal, "the notice was refused");

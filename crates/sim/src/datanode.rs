@@ -24,6 +24,7 @@ use sanderling_protocol::{
 
 use self::damage::Rot;
 use self::member::member;
+use self::notices::Source;
 use crate::Broken;
 use crate::content::Content;
 use crate::event::{DatanodeCall, Purpose, Timer};
@@ -56,6 +57,8 @@ pub(crate) struct Datanode {
     noticed_at: Option<u64>,
     /// The queue in front of its link.
     egress: Egress,
+    /// The notices of its cloud.
+    source: Source,
     push_rate: PushRate,
     throttle: DrainThrottle,
     /// Answers that the throttle holds back.
@@ -143,6 +146,7 @@ impl Datanode {
             next_number: 0,
             noticed_at: None,
             egress: Egress::new(Some(plan.link_bytes_per_second)),
+            source: Source::new(),
             push_rate: PushRate::new(Instant(0)),
             throttle: DrainThrottle::default(),
             held: BTreeMap::new(),
@@ -241,6 +245,7 @@ impl World {
         datanode.egress = Egress::new(Some(rate));
         datanode.push_rate = PushRate::new(Instant(self.now));
         datanode.throttle = DrainThrottle::default();
+        datanode.source = Source::new();
         datanode.held.clear();
         datanode.leaving.clear();
         datanode.throttle_at = None;
@@ -259,6 +264,10 @@ impl World {
             Timer::Damage => self.datanode_tell_damage_again(slot),
             Timer::Work(number) => self.datanode_finish(slot, number),
             Timer::Send(number) => self.datanode_send_pushes(slot, number),
+            Timer::Look => {
+                self.datanodes[usize::from(slot)].source.is_look_set = false;
+                self.datanode_look(slot);
+            }
             Timer::Throttle => {
                 self.datanodes[usize::from(slot)].throttle_at = None;
                 self.datanode_release(slot);
@@ -296,6 +305,7 @@ impl World {
                     self.datanode_repeated(slot);
                 }
             }
+            DatanodeCall::Act(act) => self.datanode_acted(slot, *act, answer),
             DatanodeCall::Damage(report) => self.datanode_told_damage(slot, &report, answer),
         }
     }

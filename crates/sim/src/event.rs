@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use sanderling_core::catalog::DatanodeOrder;
-use sanderling_core::datanode::{Asked, DamageReport};
+use sanderling_core::datanode::{Act, Asked, DamageReport};
 use sanderling_core::manager::LeaseRequest;
 use sanderling_core::notices::Saying;
 use sanderling_core::read::Piece;
@@ -62,6 +62,7 @@ pub(crate) enum Timer {
     Relocate,
     Lead,
     Throttle,
+    Look,
     Left(u64),
     Late(u64),
     Begin,
@@ -100,6 +101,8 @@ pub(crate) enum DatanodeCall {
         said: Box<(Instant, Saying)>,
         is_round: bool,
     },
+    /// Something that the machine's agent tells, of an incarnation, and what that says.
+    Act(Box<(Instant, NodeId, Act, Option<Saying>)>),
     Damage(DamageReport),
     /// A page of what a block report is compared with.
     Expected,

@@ -49,14 +49,14 @@ impl World {
             }
             FaultKind::KillWriter { writer } => self.kill(Place::Writer(writer), 50),
             FaultKind::Notice { slot, deadline_millis, dies_in_millis, is_own, manager } => {
-                self.notice(slot, deadline_millis, is_own);
+                self.notice(slot, deadline_millis, is_own.then_some(dies_in_millis.is_some()));
                 if let Some(dies_in_millis) = dies_in_millis {
                     self.die_later(slot, deadline_millis, dies_in_millis, manager);
                 }
             }
             FaultKind::NoticeTargets { count, deadline_millis } => {
                 for slot in self.targets(count) {
-                    self.notice(slot, deadline_millis, false);
+                    self.notice(slot, deadline_millis, None);
                     self.die_later(slot, deadline_millis, deadline_millis, None);
                 }
             }
@@ -74,6 +74,8 @@ impl World {
                 let node = NodeSelector(address(slot));
                 self.admin_must(Request::Decommission { node, reason: "smaller".to_owned() });
             }
+            // What a cloud shows and takes back, its machine's agent takes back.
+            FaultKind::Cancel { slot } if self.datanode_own_cancel(slot) => {}
             FaultKind::Cancel { slot } => {
                 self.admin_must(Request::Cancel { node: NodeSelector(address(slot)) });
             }
@@ -100,12 +102,12 @@ impl World {
         self.skewed_at[usize::from(place)] = self.now;
     }
 
-    fn notice(&mut self, slot: u8, deadline_millis: u64, is_own: bool) {
+    /// `own`: the machine's own agent sees it, and whether the machine ends by it.
+    fn notice(&mut self, slot: u8, deadline_millis: u64, own: Option<bool>) {
         self.statistics.notices += 1;
-        if is_own {
-            self.datanode_own_notice(slot, deadline_millis);
-        } else {
-            self.admin_notice(slot, deadline_millis);
+        match own {
+            Some(is_kept) => self.datanode_own_notice(slot, deadline_millis, is_kept),
+            None => self.admin_notice(slot, deadline_millis),
         }
     }
 

@@ -7,7 +7,7 @@ use sanderling_sim::{Broken, Options, run};
 const fn hint(broken: Broken) -> u64 {
     match broken {
         Broken::FenceOff => 1,
-        Broken::CommitWithoutCompare => 234,
+        Broken::CommitWithoutCompare => 3092,
         Broken::PlaceOnDraining => 1,
         Broken::LateCommit => 224,
         Broken::DeadlineIgnored => 0,

@@ -1,22 +1,22 @@
-//! From what a source shows to what the node does.
+//! From what a source shows to what the node does: the loop around [`Agent`], which decides.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use sanderling_protocol::{NodeId, NodeSelector, Policy, Request};
+use sanderling_core::datanode::agent as core;
+use sanderling_core::datanode::{Act, Agent};
+use sanderling_protocol::NodeId;
 use sanderling_transport::CallError;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::options::{Acknowledge, NoticeOptions};
 use super::source::{Announced, Seen, Source, SourceError};
+use crate::member::failure;
 use crate::node::Node;
 use crate::notices::is_final;
 
 /// Pause before the namenode is told again what it did not hear.
 const TELL_EVERY: Duration = Duration::from_millis(100);
-
-/// How much earlier a deadline must be than the one that was told before to be told as well.
-const EARLIER: Duration = Duration::from_millis(500);
 
 /// Looks at a source for as long as the datanode lives.
 pub(crate) async fn watch(node: Arc<Node>, options: NoticeOptions) {
@@ -28,7 +28,8 @@ pub(crate) async fn watch(node: Arc<Node>, options: NoticeOptions) {
             return;
         }
     };
-    Watch { node, options, source, told: None, recommended: None, is_good: None }.run().await;
+    let agent = Agent::new(options.source.to_string());
+    Watch { node, options, source, agent, is_good: None }.run().await;
 }
 
 /// One source and what was made of it.
@@ -36,10 +37,7 @@ struct Watch {
     node: Arc<Node>,
     options: NoticeOptions,
     source: Source,
-    /// The incarnation for which a notice was given, and its deadline.
-    told: Option<(NodeId, Instant)>,
-    /// The incarnation that was said to be at risk, and why.
-    recommended: Option<(NodeId, String)>,
+    agent: Agent,
     /// Whether the last look succeeded; `None` before the first.
     is_good: Option<bool>,
 }
@@ -80,141 +78,85 @@ impl Watch {
 
     /// Does what became necessary; tells whether all of it is done.
     async fn act(&mut self, seen: Seen) -> bool {
+        let id = self.node.id();
+        let seen = self.on_the_clock(seen);
         let is_noticed = seen.notice.is_some();
-        let mut is_done = match seen.notice {
-            Some(announced) => self.give(&announced).await,
-            None => self.take_back().await,
-        };
-        // With a notice, what was recommended is of no consequence.
-        if !is_noticed {
-            is_done &= match seen.recommendation {
-                Some(reason) => self.recommend(reason).await,
-                None => self.withdraw().await,
-            };
+        let agent = &mut self.agent;
+        let mut is_done = true;
+        for act in self.node.remember(|notices| agent.look(id, &seen, notices)) {
+            is_done &= self.perform(id, act).await;
         }
         if is_noticed && is_done {
-            self.acknowledge().await;
+            self.acknowledge(id).await;
         }
         is_done
     }
 
-    /// Gives the notice, unless this incarnation has it. The machine dies whether or not the
-    /// namenode hears of it, so writes are refused first.
-    async fn give(&mut self, announced: &Announced) -> bool {
-        let id = self.node.id();
-        let is_told = self
-            .told
-            .is_some_and(|(node, deadline)| node == id && announced.deadline + EARLIER >= deadline);
-        if is_told {
-            return true;
-        }
-        let source = self.options.source.to_string();
-        if self.told.is_none_or(|(node, _)| node != id) {
-            tracing::info!(%source, reason = announced.reason, node = %id, "notice");
-            self.node.metrics.count_notice(&source);
-        }
-        self.node.show(&source, announced.deadline, &announced.reason);
-        match self.node.say_notice(announced.deadline, &announced.reason).await {
-            Ok(_) => {
-                self.told = Some((id, announced.deadline));
-                true
-            }
-            Err(CallError::Refused(refusal)) if is_final(&refusal) => {
-                self.told = Some((id, announced.deadline));
-                true
-            }
-            Err(error) => {
-                tracing::warn!(node = %id, %error, "the notice was not heard");
-                // The fence stays; only the log need not say again why.
-                false
-            }
-        }
-    }
-
-    /// Takes back the notice that this source gave.
-    async fn take_back(&mut self) -> bool {
-        let (id, source) = (self.node.id(), self.options.source.to_string());
-        let is_told = self.told.is_some_and(|(node, _)| node == id);
-        // What is remembered may have been repeated to the namenode without this one's doing.
-        if !is_told && !self.node.remember(|notices| notices.shows(&source)) {
-            self.told = None;
-            return true;
-        }
-        if self.node.remember(|notices| notices.shows_beside(&source)) {
-            tracing::info!(node = %id, "another source still shows a notice");
-            self.node.remember(|notices| notices.hide(&source));
-            self.told = None;
-            return true;
-        }
-        match self.node.ask(Request::Cancel { node: NodeSelector::from(id) }).await {
-            Ok(_) => tracing::info!(node = %id, "the notice was taken back"),
-            Err(CallError::Refused(refusal)) if !is_final(&refusal) => {
-                tracing::warn!(node = %id, %refusal, "the notice cannot be taken back yet");
-                return false;
-            }
-            Err(CallError::Refused(refusal)) => {
-                tracing::warn!(node = %id, %refusal, "the notice could not be taken back");
-            }
-            Err(error) => {
-                tracing::warn!(node = %id, %error, "that the notice was taken back was not heard");
-                return false;
-            }
-        }
-        self.node.remember(|notices| notices.hide(&source));
-        self.told = None;
-        true
-    }
-
-    async fn recommend(&mut self, reason: String) -> bool {
-        let id = self.node.id();
-        if self.recommended.as_ref().is_some_and(|(node, _)| *node == id) {
-            return true;
-        }
-        tracing::info!(source = %self.options.source, reason, node = %id, "recommended to leave");
-        let source = self.options.source.to_string();
-        match self.node.say_recommendation(&source, &reason).await {
-            Ok(_) | Err(CallError::Refused(_)) => {
-                self.recommended = Some((id, reason));
-                true
-            }
-            Err(error) => {
-                tracing::warn!(node = %id, %error, "the recommendation was not heard");
-                false
-            }
-        }
-    }
-
-    /// Takes back the recommendation that this source gave and shows no more.
-    async fn withdraw(&mut self) -> bool {
-        let Some((id, reason)) = self.recommended.clone() else { return true };
-        if id == self.node.id() {
-            let (node, is_withdrawn) = (NodeSelector::from(id), true);
-            match self.node.ask(Request::Recommend { node, reason, is_withdrawn }).await {
-                Ok(_) => tracing::info!(node = %id, "the recommendation was taken back"),
-                Err(CallError::Refused(refusal)) => {
-                    tracing::warn!(node = %id, %refusal, "the recommendation stays");
-                }
-                Err(error) => {
-                    tracing::warn!(node = %id, %error, "that it was taken back was not heard");
-                    return false;
-                }
-            }
-        }
-        let source = self.options.source.to_string();
-        self.node.remember(|notices| notices.withdraw(&source));
-        self.recommended = None;
-        true
-    }
-
-    async fn acknowledge(&mut self) {
-        let policy = self.node.standing().borrow().policy;
-        let may_go = match self.options.acknowledge {
-            Acknowledge::Never => false,
-            Acknowledge::AtOnce => true,
-            Acknowledge::Drained => policy == Policy::Drained,
+    fn on_the_clock(&self, seen: Seen) -> core::Seen {
+        let announced = |it: Announced| core::Announced {
+            deadline: self.node.clock.at(it.deadline),
+            reason: it.reason,
         };
-        if may_go && let Err(error) = self.source.acknowledge().await {
+        core::Seen { notice: seen.notice.map(announced), recommendation: seen.recommendation }
+    }
+
+    async fn perform(&mut self, id: NodeId, act: Act) -> bool {
+        let asked_at = self.node.clock.now();
+        let source = &self.options.source;
+        let outcome = match (&act, act.request(id)) {
+            (Act::Give { announced, is_first }, _) => {
+                if *is_first {
+                    tracing::info!(%source, reason = announced.reason, node = %id, "notice");
+                    self.node.metrics.count_notice(&source.to_string());
+                }
+                self.node.say_notice(announced.deadline, &announced.reason).await.map(|_| ())
+            }
+            (_, Some(request)) => self.node.ask(request).await.map(|_| ()),
+            (_, None) => Ok(()),
+        };
+        log(&self.options, id, &act, outcome.as_ref().err());
+        let outcome = outcome.map_err(|error| failure(&error));
+        let (agent, outcome) = (&mut self.agent, outcome.as_ref().copied());
+        self.node.remember(|notices| agent.done((id, asked_at), act, outcome, notices))
+    }
+
+    async fn acknowledge(&mut self, id: NodeId) {
+        let policy = self.node.standing().borrow().policy;
+        let is_drained_only = match self.options.acknowledge {
+            Acknowledge::Never => return,
+            Acknowledge::AtOnce => false,
+            Acknowledge::Drained => true,
+        };
+        if self.agent.may_acknowledge(id, policy, is_drained_only)
+            && let Err(error) = self.source.acknowledge().await
+        {
             tracing::warn!(source = %self.options.source, %error, "not acknowledged");
+        }
+    }
+}
+
+/// Logs what came of an act.
+fn log(options: &NoticeOptions, node: NodeId, act: &Act, error: Option<&CallError>) {
+    let source = &options.source;
+    let is_final = matches!(error, Some(CallError::Refused(refusal)) if is_final(refusal));
+    match (act, error) {
+        (Act::Give { .. }, Some(error)) if !is_final => {
+            tracing::warn!(%node, %error, "the notice was not heard");
+        }
+        (Act::Give { .. }, _) => {}
+        (Act::Cancel, None) => tracing::info!(%node, "the notice was taken back"),
+        (Act::Cancel, Some(error)) => {
+            tracing::warn!(%node, %error, is_final, "the notice could not be taken back");
+        }
+        (Act::Recommend(reason), None) => {
+            tracing::info!(%source, reason, %node, "recommended to leave");
+        }
+        (Act::Recommend(reason), Some(error)) => {
+            tracing::warn!(%source, reason, %node, %error, "the recommendation was not taken");
+        }
+        (Act::Withdraw(_), None) => tracing::info!(%node, "the recommendation was taken back"),
+        (Act::Withdraw(_), Some(error)) => {
+            tracing::warn!(%node, %error, "the recommendation could not be taken back");
         }
     }
 }

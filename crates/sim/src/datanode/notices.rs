@@ -1,12 +1,14 @@
 //! What a simulated datanode remembers of its notices, and says again: by the same machine as the
 //! real one. It counts by the world's time, as a process does by a clock that does not jump.
 
-use sanderling_core::datanode::{CallFailure, repeat};
+use std::collections::VecDeque;
+
+use sanderling_core::datanode::{Act, Agent, Announced, CallFailure, Seen, repeat};
 use sanderling_core::notices::{Notices, Saying};
-use sanderling_protocol::{Instant, Millis, Policy, Reply};
+use sanderling_protocol::{Instant, Millis, NodeId, Policy, Reply};
 
 use super::member::outcome;
-use crate::event::DatanodeCall;
+use crate::event::{DatanodeCall, Timer};
 use crate::wire::{Answer, Place};
 use crate::world::World;
 
@@ -14,35 +16,141 @@ use crate::world::World;
 /// that nobody answered.
 const HEARD_MICROS: u64 = 4_000_000;
 
+/// Time between two looks of the agent.
+const LOOK_MICROS: u64 = 100_000;
+
+/// What the machine's cloud shows, and the agent that looks at it.
+#[derive(Debug)]
+pub(super) struct Source {
+    seen: Seen,
+    agent: Agent,
+    /// What the agent has still to tell the namenode; the first of it is under way.
+    acts: VecDeque<Act>,
+    pub(super) is_look_set: bool,
+    /// Whether the namenode did not take something.
+    is_undone: bool,
+    /// Whether the machine ends by what is shown, so that it is not taken back.
+    is_kept: bool,
+}
+
+impl Source {
+    pub(super) fn new() -> Self {
+        let agent = Agent::new("agent".to_owned());
+        let (seen, acts) = (Seen::default(), VecDeque::new());
+        Self { seen, agent, acts, is_look_set: false, is_undone: false, is_kept: false }
+    }
+}
+
 impl World {
-    /// The machine's own agent sees a notice.
-    pub(crate) fn datanode_own_notice(&mut self, slot: u8, deadline_millis: u64) {
-        let now = Instant(self.now);
-        let deadline = now + Millis(deadline_millis);
+    /// The machine's cloud shows a notice to its agent. `is_kept`: the machine ends by it.
+    pub(crate) fn datanode_own_notice(&mut self, slot: u8, deadline_millis: u64, is_kept: bool) {
+        let deadline = Instant(self.now) + Millis(deadline_millis);
         let datanode = &mut self.datanodes[usize::from(slot)];
         if datanode.node.is_none() {
             return;
         }
-        let show = |notices: &mut Notices| notices.show("agent", deadline, "sigterm");
-        let is_news = datanode.member.standing_mut().remember(now, show);
-        datanode.follow_member();
-        if is_news {
-            datanode.noticed_at = Some(self.now);
-            self.datanode_say(slot, false);
+        let source = &mut datanode.source;
+        let announced = Announced { deadline, reason: "sigterm".to_owned() };
+        // Of several the cloud shows the one that comes first.
+        if source.seen.notice.as_ref().is_none_or(|before| deadline < before.deadline) {
+            source.seen.notice = Some(announced);
+        }
+        source.is_kept |= is_kept;
+        self.datanode_look(slot);
+    }
+
+    /// The machine's cloud recommends to leave it.
+    pub(crate) fn datanode_own_risk(&mut self, slot: u8) {
+        let datanode = &mut self.datanodes[usize::from(slot)];
+        if datanode.node.is_some() {
+            datanode.source.seen.recommendation = Some("rebalance recommendation".to_owned());
+            self.datanode_look(slot);
         }
     }
 
-    /// The machine's own agent sees that its cloud recommends to leave it.
-    pub(crate) fn datanode_own_risk(&mut self, slot: u8) {
+    /// The machine's cloud takes back what it shows, unless the machine ends by it. Returns whether
+    /// it did.
+    pub(crate) fn datanode_own_cancel(&mut self, slot: u8) -> bool {
+        let Some(datanode) = self.datanodes.get_mut(usize::from(slot)) else { return false };
+        let source = &mut datanode.source;
+        if source.is_kept || source.seen == Seen::default() {
+            return false;
+        }
+        source.seen = Seen::default();
+        self.datanode_look(slot);
+        true
+    }
+
+    /// The agent looks at what the cloud shows, as it does again and again.
+    pub(super) fn datanode_look(&mut self, slot: u8) {
         let now = Instant(self.now);
         let datanode = &mut self.datanodes[usize::from(slot)];
-        if datanode.node.is_some() {
-            let recommend = |notices: &mut Notices| {
-                notices.recommend("agent", "rebalance recommendation", None)
-            };
-            datanode.member.standing_mut().remember(now, recommend);
-            self.datanode_say(slot, false);
+        let Some(id) = datanode.node.filter(|_| datanode.source.acts.is_empty()) else {
+            return self.datanode_look_again(slot);
+        };
+        let source = &mut datanode.source;
+        source.is_undone = false;
+        // A machine that is there after the deadline was not taken.
+        source.seen.notice.take_if(|notice| !source.is_kept && notice.deadline <= now);
+        let look = |notices: &mut Notices| source.agent.look(id, &source.seen, notices);
+        let acts = datanode.member.standing_mut().remember(now, look);
+        datanode.follow_member();
+        datanode.source.acts = acts.into();
+        self.datanode_act(slot);
+    }
+
+    fn datanode_look_again(&mut self, slot: u8) {
+        let source = &mut self.datanodes[usize::from(slot)].source;
+        let must_look = source.seen != Seen::default() || source.is_undone;
+        if must_look && !std::mem::replace(&mut source.is_look_set, true) {
+            self.set_timer(Place::Datanode(slot), LOOK_MICROS, Timer::Look);
         }
+    }
+
+    /// Begins the next act of the agent.
+    fn datanode_act(&mut self, slot: u8) {
+        let now = Instant(self.now);
+        let datanode = &mut self.datanodes[usize::from(slot)];
+        let (Some(id), Some(act)) = (datanode.node, datanode.source.acts.front().cloned()) else {
+            datanode.source.acts.clear();
+            return self.datanode_look_again(slot);
+        };
+        let mut saying = None;
+        if let Act::Give { announced, is_first } = &act {
+            if *is_first {
+                datanode.noticed_at = Some(self.now);
+            }
+            let Announced { deadline, reason } = announced.clone();
+            saying = Some(Saying { deadline: Some(deadline), reason, known_at: None });
+        }
+        let nonce = datanode.member.nonce();
+        let said = saying.as_ref().map(|saying| repeat::request(saying, now, id, nonce));
+        let Some(request) = said.or_else(|| act.request(id)) else { return };
+        let act = Box::new((now, id, act, saying));
+        self.datanode_call(slot, request, DatanodeCall::Act(act));
+    }
+
+    pub(super) fn datanode_acted(
+        &mut self,
+        slot: u8,
+        (asked_at, id, act, saying): (Instant, NodeId, Act, Option<Saying>),
+        answer: Option<Answer>,
+    ) {
+        if let Some(saying) = saying {
+            self.datanode_said(slot, (asked_at, saying), answer.clone());
+        }
+        let outcome = outcome(answer).map(|_| ());
+        let now = Instant(self.now);
+        let datanode = &mut self.datanodes[usize::from(slot)];
+        let source = &mut datanode.source;
+        source.acts.pop_front();
+        let outcome = outcome.as_ref().copied();
+        let done = |notices: &mut Notices| {
+            source.is_undone |= !source.agent.done((id, asked_at), act, outcome, notices);
+        };
+        datanode.member.standing_mut().remember(now, done);
+        datanode.follow_member();
+        self.datanode_act(slot);
     }
 
     /// Says what the namenode does not know, or does not know any more; `is_round`: in its turn.

@@ -1,0 +1,321 @@
+//! From what a source of notices shows to what the datanode does about it.
+//!
+//! A source is looked at again and again and shows what holds at the moment. Its agent turns
+//! changes of that into acts: fence and notice, recommendation, withdrawal. What it remembers is of
+//! one incarnation of the node; the next one is given the same notice again.
+
+use sanderling_protocol::{Instant, NodeId, NodeSelector, Policy, Refusal, Request};
+
+use super::CallFailure;
+use super::repeat::is_final;
+use crate::notices::{EARLIER, Notices};
+
+/// What a source shows at the moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The machine will be taken.
+    pub notice: Option<Announced>,
+    /// The machine is likely to be taken soon: the source's words.
+    pub recommendation: Option<String>,
+}
+
+/// An announced end of the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announced {
+    /// When it comes.
+    pub deadline: Instant,
+    /// The source's words.
+    pub reason: String,
+}
+
+/// Something to tell the namenode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Act {
+    /// Give the notice, as something that is said ([`crate::notices::Saying`]); the node is fenced
+    /// already.
+    Give {
+        /// The notice.
+        announced: Announced,
+        /// Whether this incarnation has been given none before.
+        is_first: bool,
+    },
+    /// Take the notice back.
+    Cancel,
+    /// Recommend to leave the node, for this reason.
+    Recommend(String),
+    /// Take back the recommendation that was made for this reason.
+    Withdraw(String),
+}
+
+/// What one source has shown, and what the namenode was told of it.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    source: String,
+    /// The incarnation for which a notice was given, and its deadline.
+    told: Option<(NodeId, Instant)>,
+    /// The last incarnation for which a notice was to be given.
+    noticed: Option<NodeId>,
+    /// The incarnation that was said to be at risk, and why.
+    recommended: Option<(NodeId, String)>,
+}
+
+impl Act {
+    /// Returns the request that does it; `None` for [`Act::Give`], whose request is that of what is
+    /// said.
+    #[must_use]
+    pub fn request(&self, node: NodeId) -> Option<Request> {
+        let node = NodeSelector::from(node);
+        Some(match self {
+            Self::Give { .. } => return None,
+            Self::Cancel => Request::Cancel { node },
+            Self::Recommend(reason) => {
+                Request::Recommend { node, reason: reason.clone(), is_withdrawn: false }
+            }
+            Self::Withdraw(reason) => {
+                Request::Recommend { node, reason: reason.clone(), is_withdrawn: true }
+            }
+        })
+    }
+}
+
+impl Agent {
+    /// Returns the agent of a source that has shown nothing yet.
+    #[must_use]
+    pub const fn new(source: String) -> Self {
+        Self { source, told: None, noticed: None, recommended: None }
+    }
+
+    /// Takes what the source shows, and notes it in the node's memory: the machine ends whether or
+    /// not the namenode hears of it, so writes are refused before it is told. Returns what to tell
+    /// it, in this order. Each act ends with [`Agent::done`].
+    pub fn look(&mut self, node: NodeId, seen: &Seen, notices: &mut Notices) -> Vec<Act> {
+        match &seen.notice {
+            // With a notice, what was recommended is of no consequence.
+            Some(announced) => Vec::from_iter(self.give(node, announced, notices)),
+            None => {
+                let back = self.take_back(node, notices);
+                let risk = match &seen.recommendation {
+                    Some(reason) => self.recommend(node, reason),
+                    None => self.withdraw(node, notices),
+                };
+                back.into_iter().chain(risk).collect()
+            }
+        }
+    }
+
+    /// Gives a notice, unless this incarnation has it.
+    fn give(&mut self, node: NodeId, announced: &Announced, notices: &mut Notices) -> Option<Act> {
+        let is_told = |(of, deadline): (NodeId, Instant)| {
+            of == node && announced.deadline + EARLIER >= deadline
+        };
+        if self.told.is_some_and(is_told) {
+            return None;
+        }
+        let is_first = self.noticed.replace(node) != Some(node);
+        notices.show(&self.source, announced.deadline, &announced.reason);
+        Some(Act::Give { announced: announced.clone(), is_first })
+    }
+
+    /// Takes back the notice that this source gave.
+    fn take_back(&mut self, node: NodeId, notices: &mut Notices) -> Option<Act> {
+        self.noticed = None;
+        let is_told = self.told.is_some_and(|(of, _)| of == node);
+        // What is remembered may have been repeated to the namenode without this one's doing.
+        if !is_told && !notices.shows(&self.source) {
+            self.told = None;
+            return None;
+        }
+        if notices.shows_beside(&self.source) {
+            // The node must not become active again.
+            notices.hide(&self.source);
+            self.told = None;
+            return None;
+        }
+        Some(Act::Cancel)
+    }
+
+    fn recommend(&self, node: NodeId, reason: &str) -> Option<Act> {
+        let is_told = self.recommended.as_ref().is_some_and(|(of, _)| *of == node);
+        (!is_told).then(|| Act::Recommend(reason.to_owned()))
+    }
+
+    /// Takes back the recommendation that this source gave and shows no more.
+    fn withdraw(&mut self, node: NodeId, notices: &mut Notices) -> Option<Act> {
+        let (of, reason) = self.recommended.as_ref()?;
+        if *of == node {
+            return Some(Act::Withdraw(reason.clone()));
+        }
+        notices.withdraw(&self.source);
+        self.recommended = None;
+        None
+    }
+
+    /// Takes what came of an act that was begun at `asked_at` for an incarnation. Returns whether
+    /// it is done; if not, the source is looked at again soon.
+    pub fn done(
+        &mut self,
+        (node, asked_at): (NodeId, Instant),
+        act: Act,
+        outcome: Result<(), &CallFailure>,
+        notices: &mut Notices,
+    ) -> bool {
+        let refusal = match outcome {
+            Ok(()) => None,
+            Err(CallFailure::Refused(refusal)) => Some(refusal),
+            Err(_) => return self.unheard(&act, notices),
+        };
+        let may_pass = refusal.is_some_and(|refusal: &Refusal| !is_final(refusal));
+        match act {
+            Act::Give { announced, .. } if !may_pass => {
+                self.told = Some((node, announced.deadline));
+            }
+            Act::Cancel if !may_pass => {
+                notices.hide(&self.source);
+                self.told = None;
+            }
+            // The fence stays.
+            Act::Give { .. } | Act::Cancel => return false,
+            Act::Recommend(reason) => {
+                if refusal.is_none_or(|refusal| !is_final(refusal)) {
+                    let known_at = refusal.is_none().then_some(asked_at);
+                    notices.recommend(&self.source, &reason, known_at);
+                }
+                self.recommended = Some((node, reason));
+            }
+            Act::Withdraw(_) => {
+                notices.withdraw(&self.source);
+                self.recommended = None;
+            }
+        }
+        true
+    }
+
+    fn unheard(&self, act: &Act, notices: &mut Notices) -> bool {
+        if let Act::Recommend(reason) = act {
+            notices.recommend(&self.source, reason, None);
+        }
+        false
+    }
+
+    /// Tells whether the source may be told that the machine can go: its notice was given, and, if
+    /// `is_drained_only`, nothing is left on the node.
+    #[must_use]
+    pub fn may_acknowledge(&self, node: NodeId, policy: Policy, is_drained_only: bool) -> bool {
+        let is_told = self.told.is_some_and(|(of, _)| of == node);
+        is_told && (!is_drained_only || policy == Policy::Drained)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sanderling_protocol::Millis;
+
+    const NODE: NodeId = NodeId(7);
+    const NEXT: NodeId = NodeId(8);
+    const NOW: Instant = Instant(1_000_000);
+    const DEADLINE: Instant = Instant(60_000_000);
+
+    fn notice(deadline: Instant) -> Seen {
+        let reason = "spot".to_owned();
+        Seen { notice: Some(Announced { deadline, reason }), recommendation: None }
+    }
+
+    fn risk() -> Seen {
+        Seen { notice: None, recommendation: Some("rebalance".to_owned()) }
+    }
+
+    fn final_refusal() -> CallFailure {
+        CallFailure::Refused(Refusal::WrongState { node: NODE, why: String::new() })
+    }
+
+    fn passing_refusal() -> CallFailure {
+        let (after, why) = (Millis(1), String::new());
+        CallFailure::Refused(Refusal::RetryAfter { after, why })
+    }
+
+    /// Returns an agent whose notice the namenode has.
+    fn told() -> (Agent, Notices) {
+        let (mut agent, mut notices) = (Agent::new("aws".to_owned()), Notices::default());
+        let act = agent.look(NODE, &notice(DEADLINE), &mut notices).remove(0);
+        assert!(agent.done((NODE, NOW), act, Ok(()), &mut notices));
+        (agent, notices)
+    }
+
+    #[test]
+    fn notice_fences_before_anybody_is_told_and_is_given_until_it_is_heard() {
+        let (mut agent, mut notices) = (Agent::new("aws".to_owned()), Notices::default());
+        for (outcome, is_first) in
+            [(CallFailure::Busy, true), (CallFailure::Broken, false), (passing_refusal(), false)]
+        {
+            let act = agent.look(NODE, &notice(DEADLINE), &mut notices).remove(0);
+            assert!(matches!(&act, Act::Give { is_first: first, .. } if *first == is_first));
+            assert!(notices.must_fence(NOW));
+            assert!(!agent.done((NODE, NOW), act, Err(&outcome), &mut notices));
+            assert!(!agent.may_acknowledge(NODE, Policy::Draining, false));
+        }
+        let act = agent.look(NODE, &notice(DEADLINE), &mut notices).remove(0);
+        assert!(agent.done((NODE, NOW), act, Err(&final_refusal()), &mut notices));
+        assert_eq!(agent.look(NODE, &notice(DEADLINE), &mut notices), []);
+    }
+
+    #[test]
+    fn earlier_deadline_and_another_incarnation_are_told_again() {
+        let (mut agent, mut notices) = told();
+        let near = notice(DEADLINE - EARLIER);
+        assert_eq!(agent.look(NODE, &near, &mut notices), [], "it is the same");
+        let earlier = notice(DEADLINE - EARLIER - Millis(1));
+        assert_eq!(agent.look(NODE, &earlier, &mut notices).len(), 1);
+        let (mut agent, mut notices) = told();
+        let acts = agent.look(NEXT, &notice(DEADLINE), &mut notices);
+        assert!(matches!(&acts[..], [Act::Give { is_first: true, .. }]));
+    }
+
+    #[test]
+    fn notice_that_is_shown_no_more_is_taken_back_until_that_is_heard() {
+        let (mut agent, mut notices) = told();
+        for outcome in [CallFailure::Busy, passing_refusal()] {
+            assert_eq!(agent.look(NODE, &Seen::default(), &mut notices), [Act::Cancel]);
+            assert!(!agent.done((NODE, NOW), Act::Cancel, Err(&outcome), &mut notices));
+            assert!(notices.shows("aws"));
+        }
+        assert!(agent.done((NODE, NOW), Act::Cancel, Err(&final_refusal()), &mut notices));
+        assert!(!notices.shows("aws"));
+        assert_eq!(agent.look(NODE, &Seen::default(), &mut notices), []);
+    }
+
+    #[test]
+    fn notice_that_another_source_still_shows_is_not_taken_back() {
+        let (mut agent, mut notices) = told();
+        notices.show("file", DEADLINE, "test");
+        assert_eq!(agent.look(NODE, &Seen::default(), &mut notices), []);
+        assert!(!notices.shows("aws") && notices.shows("file"));
+    }
+
+    #[test]
+    fn recommendation_is_made_once_and_withdrawn_once() {
+        let (mut agent, mut notices) = (Agent::new("aws".to_owned()), Notices::default());
+        let act = agent.look(NODE, &risk(), &mut notices).remove(0);
+        assert_eq!(act, Act::Recommend("rebalance".to_owned()));
+        assert!(!agent.done((NODE, NOW), act, Err(&CallFailure::Busy), &mut notices));
+        let said = notices.to_say(NOW).expect("what nobody heard is said again");
+        assert_eq!((said.deadline, said.known_at), (None, None));
+        let act = agent.look(NODE, &risk(), &mut notices).remove(0);
+        assert!(agent.done((NODE, NOW), act, Ok(()), &mut notices));
+        assert_eq!(agent.look(NODE, &risk(), &mut notices), []);
+        let act = agent.look(NODE, &Seen::default(), &mut notices).remove(0);
+        assert_eq!(act, Act::Withdraw("rebalance".to_owned()));
+        assert!(!agent.done((NODE, NOW), act.clone(), Err(&CallFailure::Busy), &mut notices));
+        assert!(agent.done((NODE, NOW), act, Ok(()), &mut notices));
+        assert_eq!(agent.look(NODE, &Seen::default(), &mut notices), []);
+    }
+
+    #[test]
+    fn source_is_acknowledged_when_the_namenode_knows_and_the_node_is_as_wanted() {
+        let (agent, _) = told();
+        assert!(agent.may_acknowledge(NODE, Policy::Draining, false));
+        assert!(!agent.may_acknowledge(NODE, Policy::Draining, true));
+        assert!(agent.may_acknowledge(NODE, Policy::Drained, true));
+        assert!(!agent.may_acknowledge(NEXT, Policy::Drained, true));
+    }
+}
