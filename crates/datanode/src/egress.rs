@@ -1,4 +1,4 @@
-//! Paces what the node sends, where the network itself does not; decided by `core`, waited for here.
+//! Paces what the node sends, where the network itself does not. `core` decides, this waits.
 
 use std::sync::Arc;
 
