@@ -8,6 +8,7 @@ use sanderling_core::notices::{Notices, Saying};
 use sanderling_protocol::{Instant, Millis, NodeId, Policy, Reply};
 
 use super::member::outcome;
+use crate::Broken;
 use crate::event::{DatanodeCall, Timer};
 use crate::wire::{Answer, Place};
 use crate::world::World;
@@ -139,7 +140,10 @@ impl World {
         if let Some(saying) = saying {
             self.datanode_said(slot, (asked_at, saying), answer.clone());
         }
-        let outcome = outcome(answer).map(|_| ());
+        let is_forgotten = self.broken == Some(Broken::NoticeForgotten);
+        let outcome = outcome(answer)
+            .map(|_| ())
+            .or_else(|failure| if is_forgotten { Ok(()) } else { Err(failure) });
         let now = Instant(self.now);
         let datanode = &mut self.datanodes[usize::from(slot)];
         let source = &mut datanode.source;
