@@ -33,6 +33,7 @@ mod name;
 mod names;
 mod namespace;
 mod object;
+mod refuses;
 mod repeat;
 mod revocations;
 mod room;

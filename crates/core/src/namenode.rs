@@ -11,6 +11,7 @@ mod once;
 mod prepare;
 mod read;
 mod reading;
+mod refused;
 mod round;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ use crate::membership::{Membership, MembershipConfig};
 use crate::placement::{Candidates, Draw};
 use crate::preemption::Model;
 use crate::reserve::Departures;
+use refused::Refused;
 
 /// Times and seeds of a namenode.
 #[derive(Debug, Clone)]
@@ -99,6 +101,8 @@ pub struct Namenode {
     away: Option<(Instant, Millis)>,
     /// Whether the journal refused the last commands.
     is_refusing: bool,
+    /// Changes that this process has refused and not logged.
+    refused: Refused,
 }
 
 /// How long after an absence a request may be one that has waited for its end: longer than anybody
@@ -151,6 +155,7 @@ impl Namenode {
             heard_at: None,
             away: None,
             is_refusing: false,
+            refused: Refused::default(),
         }
     }
 

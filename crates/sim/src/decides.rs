@@ -51,6 +51,10 @@ impl Decides for Decider<'_> {
         }
     }
 
+    fn refuses(&mut self, command: &Command) -> Option<Refusal> {
+        self.0.namenode.machine.refuses(command)
+    }
+
     fn allows(&self, claims: &Claims, request: &Request) -> Result<(), Refusal> {
         self.0.namenode.machine.allows(claims, request)
     }

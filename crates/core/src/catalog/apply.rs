@@ -38,7 +38,11 @@ impl Catalog {
         self.index += 1;
         self.now = self.now.max(command.at);
         let mut orders = Orders::default();
+        let refused = self.foreseen(&command.action);
         let result = self.act(&command.action, heartbeat, &mut orders);
+        if let Some(refusal) = refused {
+            assert_eq!(result.as_ref().err(), Some(&refusal), "{:?}", command.action);
+        }
         let touched: Vec<NodeId> = orders.drops.keys().copied().collect();
         for node in touched {
             self.check_drained(node);
@@ -52,6 +56,13 @@ impl Catalog {
         }
         self.assert_accounts();
         Applied { result, orders: self.address(orders), gone }
+    }
+
+    /// Returns what is said of an action before it is applied, in debug builds.
+    fn foreseen(&self, action: &Action) -> Option<Refusal> {
+        // Of a change that is made once the answer may be the one that it had before.
+        let is_compared = cfg!(debug_assertions) && !matches!(action, Action::Once(_));
+        is_compared.then(|| self.refuses(action)).flatten()
     }
 
     /// Asserts what must hold after every command and costs next to nothing to look at; in debug

@@ -253,6 +253,12 @@ impl Clients {
         }
     }
 
+    /// Tells whether a client is known and was noted to live in the minute of `now`.
+    fn is_noted(&self, now: Instant, client: ClientId) -> bool {
+        let known = self.known.get(&client.number).filter(|known| known.key == client.key);
+        known.is_some_and(|known| known.minute == now.0 / MINUTE_MICROS)
+    }
+
     fn keep(&mut self, now: Instant, sent: &Sent, outcome: Option<Outcome>) {
         let number = sent.client.number;
         let minute = now.0 / MINUTE_MICROS;
@@ -292,10 +298,25 @@ impl Catalog {
         if let Some(answer) = self.answered(&sent) {
             return answer;
         }
+        let refused = cfg!(debug_assertions).then(|| self.refuses(&once.action)).flatten();
         let result = self.act(&once.action, heartbeat, orders);
+        if let Some(refusal) = refused {
+            assert_eq!(result.as_ref().err(), Some(&refusal), "{:?}", once.action);
+        }
         let served = self.served();
         self.clients.keep(served, &sent, Outcome::of(&result));
         result
+    }
+
+    /// Tells whether the log needs no record of a client's change at `now` to know that the client
+    /// lives: a client that is silent for long is forgotten.
+    pub(crate) fn is_noted(&self, now: Instant, client: ClientId) -> bool {
+        self.clients.is_noted(self.served_at(now), client)
+    }
+
+    /// Tells whether a client is known.
+    pub(crate) fn knows(&self, number: u64) -> bool {
+        self.clients.known.contains_key(&number)
     }
 
     /// Returns the answer to a change that has been made, or why it must not be made; `None` if it

@@ -50,7 +50,7 @@ pub struct LoggedOnce {
 }
 
 impl LoggedOnce {
-    pub(super) const fn sent(&self) -> Sent {
+    pub(crate) const fn sent(&self) -> Sent {
         let Self { client, sequence, settled_below, fingerprint, .. } = self;
         Sent {
             client: *client,

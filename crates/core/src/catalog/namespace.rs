@@ -258,7 +258,12 @@ impl Catalog {
         Ok((parent, name))
     }
 
-    fn check_accepts(&self, id: ObjectId, kind: ObjectKind, path: &Path) -> Result<(), Refusal> {
+    pub(super) fn check_accepts(
+        &self,
+        id: ObjectId,
+        kind: ObjectKind,
+        path: &Path,
+    ) -> Result<(), Refusal> {
         let Some(container) = self.objects[&id].container() else {
             return Err(Refusal::NotADirectory { path: self.path_or_root(id) });
         };

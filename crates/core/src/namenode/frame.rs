@@ -63,6 +63,14 @@ impl OpenFrame {
                 Ok(()) => namenode.prepare(now, request),
                 Err(refusal) => Prepared::Answer(Err(refusal)),
             };
+            // What changes nothing is not logged, unless what it depends on is not known yet.
+            let prepared = match prepared {
+                Prepared::Log(command) if !is_pending && !round.has_copy(&command) => {
+                    let refused = namenode.refuses(&command);
+                    refused.map_or(Prepared::Log(command), |it| Prepared::Answer(Err(it)))
+                }
+                prepared => prepared,
+            };
             let is_taken = match prepared {
                 // Once the commands before it are applied there may be room.
                 Prepared::Log(command) if is_pending && is_refusal(&command) => false,

@@ -14,7 +14,8 @@ impl Namenode {
     ///
     /// What is refused here for good becomes a command as well: it is the change's outcome, and a
     /// copy of the request that is still on its way must not be done after the client was told
-    /// that it is refused.
+    /// that it is refused. The command is logged only if [`Namenode::refuses`] does not remember
+    /// it.
     pub(super) fn prepare_once(&mut self, now: Instant, once: Once) -> Prepared {
         let Once { client, sequence, settled_below, change } = once;
         let (request, fingerprint) = change.into_parts();
@@ -28,6 +29,9 @@ impl Namenode {
                 self.add_heartbeat(info, now);
             }
             return Prepared::Answer(answer);
+        }
+        if let Some(refusal) = self.refused.find(&sent) {
+            return Prepared::Answer(Err(refusal));
         }
         let action = match self.action(now, request) {
             Ok(action) => action,
@@ -45,11 +49,29 @@ impl Namenode {
         Prepared::Log(Command { at: now, action: Action::Once(Box::new(once)) })
     }
 
+    /// Returns the refusal of a command that would change nothing, and remembers it as the outcome
+    /// of its change: such a command is not logged. `None` if it is to be logged.
+    ///
+    /// Only a command before which nothing of the same frame waits may be given, and no copy of the
+    /// same change: those are decided when what is before them was applied.
+    pub fn refuses(&mut self, command: &Command) -> Option<Refusal> {
+        let Action::Once(once) = &command.action else {
+            return self.catalog.refuses(&command.action);
+        };
+        let refusal = self.catalog.refuses(&once.action)?;
+        // Now and then the log hears that the client lives.
+        let is_kept = is_passing(&refusal)
+            || (self.catalog.is_noted(command.at, once.client)
+                && self.refused.keep(&self.catalog, &once.sent(), &refusal));
+        is_kept.then_some(refusal)
+    }
+
     /// Says whether the owner of a token may make a request now. The repeat of a change that was
-    /// made is allowed, although its object or job may have gone since.
+    /// made is allowed, although its object or job may have gone since. Nothing is allowed once the
+    /// token was taken back.
     ///
     /// # Errors
-    /// As [`Claims::check`].
+    /// As [`Claims::check`], and [`Refusal::Unauthenticated`].
     pub fn allows(&self, claims: &Claims, request: &Request) -> Result<(), Refusal> {
         self.catalog.check_token(claims)?;
         match claims.check(request, &self.catalog) {

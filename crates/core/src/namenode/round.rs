@@ -1,6 +1,6 @@
 //! Rounds: the commands of one journal write. Each is prepared before the others are applied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::{NodeId, Request, Tier};
 
@@ -16,6 +16,8 @@ use crate::catalog::{Action, Catalog, Command, Placement, allocated_bytes};
 pub(super) struct Round {
     commands: Vec<(Command, Origin)>,
     taken: BTreeMap<(NodeId, Tier), u64>,
+    /// Changes that are made once, by client and sequence.
+    once: BTreeSet<(u64, u64)>,
     is_closed: bool,
 }
 
@@ -39,8 +41,15 @@ impl Round {
         }
         self.is_closed =
             changes_nodes(&command.action) || self.commands.len() + 1 >= Self::COMMANDS_MAX;
+        self.once.extend(once(&command));
         self.commands.push((command, origin));
         true
+    }
+
+    /// Tells whether a copy of a command's change is in the round: it may be done, so this one is
+    /// answered as that one is.
+    pub(super) fn has_copy(&self, command: &Command) -> bool {
+        once(command).is_some_and(|change| self.once.contains(&change))
     }
 
     /// Returns the commands in the order in which they were added.
@@ -94,6 +103,14 @@ pub(super) const fn is_change(request: &Request) -> bool {
 /// Tells whether a command only records a refusal as the outcome of a change.
 pub(super) const fn is_refusal(command: &Command) -> bool {
     matches!(command.action.inner(), Action::Refuse(_))
+}
+
+/// Returns the client and the sequence of a change that is made once.
+const fn once(command: &Command) -> Option<(u64, u64)> {
+    match &command.action {
+        Action::Once(once) => Some((once.client.number, once.sequence)),
+        _ => None,
+    }
 }
 
 const fn placed(action: &Action) -> &[Placement] {

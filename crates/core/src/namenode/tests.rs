@@ -97,7 +97,10 @@ impl Rig {
     fn ask(&mut self, request: Request) -> Result<Reply, Refusal> {
         match self.namenode.prepare(self.now, request) {
             Prepared::Answer(answer) => answer,
-            Prepared::Log(command) => self.log_and_apply(command),
+            Prepared::Log(command) => match self.namenode.refuses(&command) {
+                Some(refusal) => Err(refusal),
+                None => self.log_and_apply(command),
+            },
         }
     }
 

@@ -65,6 +65,8 @@ pub trait Decides {
     fn catalog(&self) -> &Catalog;
     /// See [`Namenode::prepare`].
     fn prepare(&mut self, now: Instant, request: Request) -> Prepared;
+    /// See [`Namenode::refuses`].
+    fn refuses(&mut self, command: &Command) -> Option<Refusal>;
     /// See [`Namenode::allows`].
     ///
     /// # Errors
@@ -96,6 +98,10 @@ impl Decides for Namenode {
 
     fn prepare(&mut self, now: Instant, request: Request) -> Prepared {
         self.prepare(now, request)
+    }
+
+    fn refuses(&mut self, command: &Command) -> Option<Refusal> {
+        self.refuses(command)
     }
 
     fn allows(&self, claims: &Claims, request: &Request) -> Result<(), Refusal> {

@@ -7,6 +7,7 @@ use sanderling_protocol::message::{
 use sanderling_protocol::{JobId, NodeSelector, ObjectId, TokenId, TokenSelector};
 
 use super::*;
+use crate::namenode::{Turns, Work};
 
 /// Puts a change into what makes it once.
 fn once(client: ClientId, sequence: u64, request: Request) -> Request {
@@ -328,4 +329,34 @@ fn settled_change_and_unknown_client_are_refused() {
     assert!(is_unknown(&rig.ask(once(never_opened, 1, delete()))));
     let other = Request::Delete { path: path("/g"), recursive: false };
     assert!(matches!(rig.ask(once(client, 3, other)), Err(Refusal::BadRequest { .. })));
+}
+
+#[test]
+fn copy_of_a_change_that_waits_for_its_frame_is_answered_as_the_change_is() {
+    let mut rig = Rig::with_nodes(1);
+    let client = open(&mut rig);
+    let make = Request::MakeDirectory {
+        path: path("/p"),
+        kind: ObjectKind::Directory,
+        parents: false,
+        is_listed: true,
+    };
+    let create =
+        Create { inline: Some(vec![1]), parents: false, ..Create::new(path("/p/x"), Nonce(9)) };
+    let create = once(client, 1, Request::Create(create));
+    // The copy has come by another connection, and its parent is not there yet.
+    let work = [vec![make, create.clone()], vec![create]].map(|frame| Work::Frame(frame, None));
+    let mut turn = Turns::new(rig.now).take(rig.now, &mut rig.namenode, work);
+    while turn.must_prepare() || turn.commands().len() > 0 {
+        if turn.must_prepare() {
+            turn.prepare(rig.now, &mut rig.namenode);
+        }
+        turn.apply(|command, _| {
+            rig.log.push(command.clone());
+            rig.namenode.apply(command)
+        });
+    }
+    let answers = turn.finish();
+    assert!(answers[0].iter().all(Result::is_ok), "{answers:?}");
+    assert_eq!(answers[1][0], answers[0][1]);
 }

@@ -1,0 +1,88 @@
+//! Changes that were refused without a record in the log.
+//!
+//! A client that was told that its change is refused must not find it made later, by a copy of the
+//! request that is still on its way. Such a copy is on a connection to this process, so this
+//! process remembers what it refused; the next one has other connections. A client that was not
+//! told sends the change again, and the next process decides on it anew.
+
+use std::collections::BTreeMap;
+
+use sanderling_protocol::Refusal;
+
+use crate::catalog::{Catalog, Sent};
+
+/// Most refusals that are remembered of one client, and of all. What is beyond goes into the log.
+const CLIENT_MAX: usize = 4096;
+const ALL_MAX: usize = 65_536;
+
+/// Longest refusal that is remembered, in bytes of its text: 64 MiB of all together.
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// Most clients of which something is remembered.
+const CLIENTS_MAX: usize = 16_384;
+
+/// What was refused, by client.
+#[derive(Debug, Default)]
+pub(super) struct Refused {
+    clients: BTreeMap<u64, Client>,
+    count: usize,
+}
+
+#[derive(Debug, Default)]
+struct Client {
+    /// Changes below are not sent again. The log may not know, as nothing of it was logged.
+    settled_below: u64,
+    /// By sequence, with what tells the request from others.
+    refusals: BTreeMap<u64, (u64, Refusal)>,
+}
+
+impl Refused {
+    /// Returns what a change was answered before. Notes what its client has settled.
+    pub(super) fn find(&mut self, sent: &Sent) -> Option<Refusal> {
+        let Sent { client, sequence, settled_below, fingerprint } = *sent;
+        let known = self.clients.get_mut(&client.number)?;
+        known.settled_below = known.settled_below.max(settled_below);
+        let kept = known.refusals.split_off(&known.settled_below);
+        self.count -= known.refusals.len();
+        known.refusals = kept;
+        match known.refusals.get(&sequence) {
+            Some((found, refusal)) if *found == fingerprint => Some(refusal.clone()),
+            Some(_) => {
+                let why = format!("change {sequence} was another one before");
+                Some(Refusal::BadRequest { why })
+            }
+            None if sequence < known.settled_below => {
+                Some(Refusal::OutcomeUnknown { client: client.number, sequence })
+            }
+            None => None,
+        }
+    }
+
+    /// Remembers a refusal; tells whether there was room for it.
+    pub(super) fn keep(&mut self, catalog: &Catalog, sent: &Sent, refusal: &Refusal) -> bool {
+        if self.count >= ALL_MAX || self.clients.len() >= CLIENTS_MAX {
+            self.forget(catalog);
+        }
+        let number = sent.client.number;
+        let is_full = self.count >= ALL_MAX
+            || (self.clients.len() >= CLIENTS_MAX && !self.clients.contains_key(&number))
+            || refusal.to_string().len() > TEXT_BYTES_MAX;
+        if is_full {
+            return false;
+        }
+        let client = self.clients.entry(number).or_default();
+        if client.refusals.len() >= CLIENT_MAX {
+            return false;
+        }
+        client.settled_below = client.settled_below.max(sent.settled_below);
+        let refusal = (sent.fingerprint, refusal.clone());
+        self.count += usize::from(client.refusals.insert(sent.sequence, refusal).is_none());
+        true
+    }
+
+    /// Forgets clients that the log has forgotten: every copy of a change of theirs is refused.
+    fn forget(&mut self, catalog: &Catalog) {
+        self.clients.retain(|number, _| catalog.knows(*number));
+        self.count = self.clients.values().map(|client| client.refusals.len()).sum();
+    }
+}
