@@ -6,8 +6,10 @@ mod cluster;
 use std::time::Duration;
 
 use cluster::{Cluster, Shape, block_on, bytes_of, path, run, sanderling};
-use sanderling_client::PutOptions;
-use sanderling_protocol::message::{Hello, JobHints, Register, RegisterJob, Role};
+use sanderling_client::{Client, PutOptions};
+use sanderling_protocol::message::{
+    Hello, JobHints, JobLimits, ObjectKind, Register, RegisterJob, Role,
+};
 use sanderling_protocol::{ClusterId, Millis, Nonce, Refusal, Request};
 use sanderling_transport::{CallError, Connection};
 
@@ -206,6 +208,58 @@ fn quota_is_kept() {
     std::fs::write(&local, bytes_of(1, 3 << 20)).expect("written");
     let ran = cluster.cli(&["fs", "put", local.to_str().expect("UTF-8"), "/job/more"]);
     assert_refused(&ran, 1, &["quota"]);
+}
+
+#[test]
+fn limits_of_names_and_attributes_are_kept_also_after_a_restart() {
+    let mut cluster = Cluster::of(1);
+    let put = async |client: &Client, name: &str, text: &str| {
+        let attributes = [("a", text)].into_iter().collect();
+        let options = PutOptions { attributes, parents: true, ..PutOptions::default() };
+        client.put(&path(name), bytes_of(1, 9), &options).await.map(|_| ())
+    };
+    let (job, address) = block_on(async {
+        let client = cluster.client().await;
+        let request = RegisterJob {
+            path: path("/job"),
+            lease: Millis(600_000),
+            quota_bytes: None,
+            hints: JobHints::default(),
+        };
+        let limits = JobLimits { names: Some(5), attribute_bytes: Some(100) };
+        let job = client.register_limited_job(request, limits).await.expect("registered").job;
+        // The root, two directories, two objects.
+        put(&client, "/job/d/e/1", "x").await.expect("4 names");
+        put(&client, "/job/2", &"x".repeat(90)).await.expect("5 names and 93 bytes");
+        (job, cluster.namenode.address.clone())
+    });
+    let check = |client: Client| async move {
+        let account = client.job_account(job).await.expect("it runs");
+        assert_eq!((account.names, account.attribute_bytes), (5, 93));
+        let error = put(&client, "/job/3", "").await.expect_err("a sixth name");
+        assert_eq!(error.name(), "JobLimitPassed", "{error}");
+        let text = error.to_string();
+        assert!(text.contains("limit of names: 5 of 5 used, 1 more asked"), "{text}");
+        assert!(text.contains("delete some"), "{text}");
+        assert!(
+            client
+                .make_directory(&path("/job/f"), ObjectKind::Directory, true, true)
+                .await
+                .is_err()
+        );
+        client.delete(&path("/job/d/e/1"), false).await.expect("deleted");
+        let error = put(&client, "/job/3", "123456789").await.expect_err("more attributes");
+        assert!(error.to_string().contains("limit of bytes of attributes: 91 of 100"), "{error}");
+        put(&client, "/job/d/e/1", "x").await.expect("what was deleted made room");
+        put(&client, "/elsewhere", &"x".repeat(200)).await.expect("others are not disturbed");
+        client.delete(&path("/elsewhere"), false).await.expect("deleted");
+    };
+    block_on(async { check(cluster.client().await).await });
+    cluster.restart_namenode();
+    assert_eq!(cluster.namenode.address, address);
+    block_on(async { check(cluster.client().await).await });
+    let ran = cluster.cli(&["fs", "mkdir", "/job/more"]);
+    assert_refused(&ran, 1, &["limit of names", "delete some"]);
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use sanderling_protocol::message::{JobInfo, RegisterJob};
+use sanderling_protocol::message::{
+    JobAccount, JobInfo, JobLimits, RegisterJob, RegisterLimitedJob,
+};
 use sanderling_protocol::token::MintToken;
 use sanderling_protocol::{JobId, Millis, Refusal, Reply, Request, Token};
 use sanderling_transport::CallError;
@@ -24,6 +26,29 @@ impl Client {
     pub async fn register_job(&self, request: RegisterJob) -> Result<JobInfo, ClientError> {
         let reply = self.request(Request::RegisterJob(request)).await?;
         reply_of!(reply, "register job", Reply::Job(job) => job)
+    }
+
+    /// Makes a job that may hold so many names and attributes, beside the bytes of its quota.
+    ///
+    /// # Errors
+    /// As [`Client::register_job`].
+    pub async fn register_limited_job(
+        &self,
+        job: RegisterJob,
+        limits: JobLimits,
+    ) -> Result<JobInfo, ClientError> {
+        let limited = RegisterLimitedJob { job, limits };
+        let reply = self.request(Request::RegisterLimitedJob(Box::new(limited))).await?;
+        reply_of!(reply, "register job", Reply::Job(job) => job)
+    }
+
+    /// Returns what a job holds beside bytes, and its limits.
+    ///
+    /// # Errors
+    /// `UnknownJob` when it has ended.
+    pub async fn job_account(&self, job: JobId) -> Result<JobAccount, ClientError> {
+        let reply = self.request(Request::JobAccount { job }).await?;
+        reply_of!(reply, "job account", Reply::JobAccount(account) => account)
     }
 
     /// Makes a job and renews it until the handle is dropped or ended.

@@ -21,6 +21,7 @@ mod history;
 mod id_map;
 mod index;
 mod inspect;
+mod job_limits;
 mod jobs;
 mod journal_loss;
 mod limits;
@@ -47,7 +48,7 @@ mod writing;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::event::LossReport;
-use sanderling_protocol::message::{Attributes, ObjectKind};
+use sanderling_protocol::message::{Attributes, JobLimits, ObjectKind};
 use sanderling_protocol::{BlockId, ClusterId, Instant, JobId, Millis, NodeId, Nonce, ObjectId};
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +71,7 @@ use due::Due;
 use events::Events;
 use history::History;
 use id_map::IdMap;
+use job_limits::Account;
 use jobs::Job;
 use members::Nodes;
 use name::Name;
@@ -117,12 +119,17 @@ pub struct Catalog {
     journal_loss: JournalLoss,
     /// Tokens that were taken back.
     revocations: Revocations,
+    /// Of the jobs that have any.
+    job_limits: BTreeMap<JobId, JobLimits>,
     /// Configured, not remembered.
     #[serde(skip)]
     limits: CatalogLimits,
     /// Made anew from the objects when a snapshot is read.
     #[serde(skip, default = "no_names")]
     names: Names,
+    /// What jobs hold beside bytes; made anew likewise.
+    #[serde(skip)]
+    accounts: BTreeMap<JobId, Account>,
 }
 
 /// The names of a catalog that was just read.
@@ -181,8 +188,10 @@ impl Catalog {
             cancelled: BTreeMap::new(),
             journal_loss: JournalLoss::default(),
             revocations: Revocations::default(),
+            job_limits: BTreeMap::new(),
             limits: CatalogLimits::default(),
             names: Names::new(cluster.0),
+            accounts: BTreeMap::new(),
         }
     }
 
@@ -207,7 +216,9 @@ impl Catalog {
             appended_from: self.appended_from.clone(),
             cancelled: self.cancelled.clone(),
             revocations: self.revocations.clone(),
+            job_limits: self.job_limits.clone(),
             names: no_names(),
+            accounts: BTreeMap::new(),
             ..*self
         }
     }
@@ -216,6 +227,7 @@ impl Catalog {
     #[must_use]
     pub fn restored(mut self) -> Self {
         self.names = Names::of(self.cluster.0, &self.objects, ROOT);
+        self.accounts = self.derived_accounts();
         self.nodes.find_again();
         self.nodes.look_at_fleet(self.reserve.departures);
         self

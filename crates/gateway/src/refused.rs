@@ -73,7 +73,7 @@ fn code_of(error: &ClientError, missing: Missing) -> S3ErrorCode {
         Refusal::BadPath { .. } => S3ErrorCode::KeyTooLongError,
         Refusal::Exists { .. } | Refusal::Changed { .. } => S3ErrorCode::PreconditionFailed,
         Refusal::NotEmpty { .. } => S3ErrorCode::BucketNotEmpty,
-        Refusal::QuotaPassed { .. } => custom(QUOTA_EXCEEDED),
+        Refusal::QuotaPassed { .. } | Refusal::JobLimitPassed { .. } => custom(QUOTA_EXCEEDED),
         Refusal::Full { .. } | Refusal::ReserveKept { .. } => custom(STORAGE_FULL),
         Refusal::DataUnavailable { .. } => custom(DATA_UNAVAILABLE),
         Refusal::TooLarge { .. } => S3ErrorCode::MetadataTooLarge,

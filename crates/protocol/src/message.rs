@@ -16,7 +16,7 @@ pub use cluster::{
     Heartbeat, HeartbeatReply, Hello, HelloReply, Join, Joined, Register, Registered, Repeat, Role,
     Wiped,
 };
-pub use job::{JobHints, JobInfo, RegisterJob};
+pub use job::{JobAccount, JobHints, JobInfo, JobLimits, RegisterJob, RegisterLimitedJob};
 pub use lookups::{Found, LookedUp, Lookups, Paths};
 pub use manage::{
     DrainWork, Forecast, FsckReport, MoveCandidate, MoveCommit, MoveProposal, MovePurpose, Room,
@@ -422,6 +422,13 @@ pub enum Request {
         /// The version that the caller knows; 0 if it knows none.
         known: u64,
     },
+    /// As `RegisterJob`, with limits beside the quota. Reply: `Job`.
+    RegisterLimitedJob(Box<RegisterLimitedJob>),
+    /// What a job holds beside bytes. Reply: `JobAccount`.
+    JobAccount {
+        /// The job.
+        job: JobId,
+    },
 }
 
 /// One reply of the namenode.
@@ -433,38 +440,20 @@ pub enum Reply {
     Stat(ObjectStat),
     Layout(Layout),
     Found(Lookups),
-    Entries {
-        entries: Vec<Entry>,
-        is_more: bool,
-    },
-    Renewed {
-        ended: Vec<ObjectId>,
-    },
-    Deleted {
-        objects: u64,
-        freed_bytes: u64,
-    },
+    Entries { entries: Vec<Entry>, is_more: bool },
+    Renewed { ended: Vec<ObjectId> },
+    Deleted { objects: u64, freed_bytes: u64 },
     Usage(Usage),
     Job(JobInfo),
     Jobs(Vec<JobInfo>),
     Registered(Registered),
     Heartbeat(HeartbeatReply),
-    Drop {
-        blocks: Vec<BlockId>,
-    },
+    Drop { blocks: Vec<BlockId> },
     Nodes(Vec<NodeInfo>),
     Node(Box<NodeInfo>),
-    ManagerGrant {
-        lease: Millis,
-    },
-    Drains {
-        drains: Vec<DrainWork>,
-        nodes: Vec<NodeInfo>,
-    },
-    Candidates {
-        candidates: Vec<MoveCandidate>,
-        is_more: bool,
-    },
+    ManagerGrant { lease: Millis },
+    Drains { drains: Vec<DrainWork>, nodes: Vec<NodeInfo> },
+    Candidates { candidates: Vec<MoveCandidate>, is_more: bool },
     Epochs(Vec<Result<Epoch, Refusal>>),
     Events(Vec<Event>),
     Report(LossReport),
@@ -472,21 +461,10 @@ pub enum Reply {
     Token(Token),
     Within(Vec<bool>),
     Joined(Box<Joined>),
-    Beat {
-        heartbeat: HeartbeatReply,
-        position: Option<LogPosition>,
-    },
-    Client {
-        number: u64,
-    },
+    Beat { heartbeat: HeartbeatReply, position: Option<LogPosition> },
+    Client { number: u64 },
     Room(Room),
-    Expected {
-        blocks: Vec<HeldBlock>,
-        is_more: bool,
-    },
-    /// All of them, unless the caller knows this version.
-    Revocations {
-        version: u64,
-        list: Option<Vec<Revocation>>,
-    },
+    Expected { blocks: Vec<HeldBlock>, is_more: bool },
+    Revocations { version: u64, list: Option<Vec<Revocation>> },
+    JobAccount(JobAccount),
 }

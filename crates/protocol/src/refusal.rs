@@ -239,6 +239,13 @@ refusals! {
     /// knows whether there is another copy.
     #[error("block {block} is damaged on this node: look it up again")]
     BlockDamaged { block: BlockId } = 90,
+
+    /// The job holds as much of something beside bytes as it may.
+    #[error(
+        "job {job} would pass its limit of {what}: {used} of {limit} used, {asked} more asked; \
+         delete some of them, or register a job with a higher limit"
+    )]
+    JobLimitPassed { job: JobId, what: String, limit: u64, used: u64, asked: u64 } = 46,
 }
 
 impl Refusal {

@@ -59,7 +59,9 @@ pub fn request_for(version: u8, request: Request) -> Result<Request, Refusal> {
         | Request::ReportDamage { .. }
         | Request::ExpectedBlocks { .. }
         | Request::RevokeTokens { .. }
-        | Request::Revocations { .. } => {
+        | Request::Revocations { .. }
+        | Request::RegisterLimitedJob(_)
+        | Request::JobAccount { .. } => {
             return Err(Refusal::UnknownVersion { ours: MESSAGES, theirs: version });
         }
         request => request,
@@ -123,6 +125,9 @@ pub fn refusal_for(version: u8, refusal: Refusal) -> Refusal {
         Refusal::ReserveKept { bytes, class, .. } => Refusal::Full { bytes, class },
         // Either way the block is not here, and the namenode says where it is.
         Refusal::BlockDamaged { block } => Refusal::UnknownBlock { block },
+        Refusal::JobLimitPassed { job, limit: quota, used, asked, .. } => {
+            Refusal::QuotaPassed { job, quota, used, asked }
+        }
         refusal => refusal,
     }
 }
@@ -208,6 +213,6 @@ mod tests {
         assert_eq!(order_reply_for(3, pushed(&damaged)), pushed(&unknown));
         assert_eq!(order_reply_for(4, pushed(&damaged)), pushed(&damaged));
         let newest = Refusal::TABLE.last().map(|(_, name)| *name);
-        assert_eq!(newest, Some("BlockDamaged"), "say here what version 3 gets for a new one");
+        assert_eq!(newest, Some("JobLimitPassed"), "say here what version 3 gets for a new one");
     }
 }

@@ -137,6 +137,7 @@ _CLASSES: dict[str, type[SanderlingError]] = {
     "ReserveKept": Full,
     "NodeFull": Full,
     "QuotaPassed": Full,
+    "JobLimitPassed": Full,
     "SecondWriter": SecondWriter,
     "LeaseEnded": WriterLost,
     "Sealed": WriterLost,

@@ -62,6 +62,7 @@ pub(super) fn need(request: &Request) -> Need<'_> {
         // The parts vanish, and their bytes can be read under the new name.
         Request::Concat(concat) => Need::Joined(&concat.parts, &concat.to),
         Request::RegisterJob(job) => Need::Path(Write, &job.path),
+        Request::RegisterLimitedJob(limited) => Need::Path(Write, &limited.job.path),
         Request::AddBlocks { object, .. }
         | Request::Publish { object, .. }
         | Request::Seal { object, .. }
@@ -74,7 +75,9 @@ pub(super) fn need(request: &Request) -> Need<'_> {
         Request::LookupObject { object, .. } => Need::Object(Read, *object),
         Request::LookupMany { paths } => Need::Lookups(paths),
         Request::Rename { from, to, .. } => Need::Paths([Some((Write, from)), Some((Write, to))]),
-        Request::RenewJob { job } | Request::EndJob { job } => Need::Job(*job),
+        Request::RenewJob { job } | Request::EndJob { job } | Request::JobAccount { job } => {
+            Need::Job(*job)
+        }
         // What is not the caller's is taken out of the answer.
         Request::Jobs => Need::Nothing,
         // As if it came alone: an answer is told again to whoever may make the change.

@@ -106,6 +106,7 @@ impl Catalog {
             | Action::Fenced { .. }
             | Action::NodeDead { .. } => self.act_on_node(action, orders),
             Action::RegisterJob(request) => self.register_job(request.clone()),
+            Action::RegisterLimitedJob(request) => self.register_limited_job(request),
             Action::RenewJob { job } => self.renew_job(*job),
             Action::EndJob { job } => {
                 if !self.jobs.contains_key(job) {

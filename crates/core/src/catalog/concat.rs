@@ -8,6 +8,7 @@ use sanderling_protocol::{LeaseId, ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
 use super::block_map::Orders;
+use super::job_limits::attribute_bytes;
 use super::namespace::Place;
 use super::object::Data;
 
@@ -41,6 +42,8 @@ impl Catalog {
                 return Err(Refusal::CrossesJob { from, to });
             }
         }
+        let before = parts.iter().map(|part| self.attribute_bytes_of(*part)).sum();
+        self.check_limits(job, 0, before, attribute_bytes(&request.attributes))?;
         let id = self.insert_joined(request, &parts, parent, name);
         for part in parts {
             self.remove_tree(part, orders);

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 
 use sanderling_protocol::frame::encode_body;
-use sanderling_protocol::{Instant, NodeId, ObjectId};
+use sanderling_protocol::message::JobLimits;
+use sanderling_protocol::{Instant, JobId, NodeId, ObjectId};
 
 use super::Catalog;
 use super::clients::Clients;
@@ -36,6 +37,7 @@ impl Catalog {
                 let cancelled: BTreeMap<NodeId, Instant> = BTreeMap::new();
                 let journal_loss = super::JournalLoss::default();
                 let revocations = Revocations::default();
+                let job_limits: BTreeMap<JobId, JobLimits> = BTreeMap::new();
                 Some(encode_body(&(
                     service,
                     history,
@@ -45,6 +47,7 @@ impl Catalog {
                     cancelled,
                     journal_loss,
                     revocations,
+                    job_limits,
                 )))
             }
             _ => None,
@@ -62,7 +65,7 @@ impl Catalog {
             (image.clients, image.reserve) = (Clients::default(), Reserve::default());
             (image.appended_from, image.cancelled) = (BTreeMap::new(), BTreeMap::new());
             image.journal_loss = super::JournalLoss::default();
-            image.revocations = Revocations::default();
+            (image.revocations, image.job_limits) = (Revocations::default(), BTreeMap::new());
         }
         let mut bytes = encode_body(&image);
         bytes.truncate(bytes.len() - lacks.len());

@@ -49,6 +49,9 @@ impl Catalog {
         for id in self.attributes.keys().filter(|id| !self.objects.contains_key(id)) {
             problems.push(format!("object {id} has attributes and does not exist"));
         }
+        if self.accounts != self.derived_accounts() {
+            problems.push("the accounts of jobs are not what their objects hold".to_owned());
+        }
         self.check_blocks(&mut problems);
         self.check_accounts(&mut problems);
         problems.truncate(PROBLEMS_MAX);

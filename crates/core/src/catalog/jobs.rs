@@ -54,6 +54,8 @@ impl Catalog {
         let job =
             Job { root, created_at: self.now, lease, until, quota_bytes, used_bytes: 0, hints };
         self.jobs.insert(id, job);
+        self.open_account(id);
+        self.account(Some(id), 1, self.attribute_bytes_of(root).cast_signed());
         self.objects.get_mut(&root).expect("just resolved").job = Some(id);
         self.schedule_served(until, Due::Job(id));
         self.emit(EventKind::JobRegistered { job: id, path });
@@ -80,6 +82,7 @@ impl Catalog {
             self.remove_tree(root, orders).1
         };
         self.jobs.remove(&id);
+        self.close_account(id);
         self.emit(EventKind::JobEnded { job: id, path, is_expired, freed_bytes });
     }
 
@@ -97,7 +100,10 @@ impl Catalog {
             return;
         };
         let from = std::mem::replace(&mut object.job, job);
-        let Some(data) = object.data() else { return };
+        let attribute_bytes = self.attribute_bytes_of(id).cast_signed();
+        self.account(from, -1, -attribute_bytes);
+        self.account(job, 1, attribute_bytes);
+        let Some(data) = self.objects[&id].data() else { return };
         let mut bytes = data.inline.as_ref().map_or(0, |inline| inline.len() as i64);
         for block in data.blocks.clone().iter() {
             if let Some(block) = self.blocks.get_mut(block) {

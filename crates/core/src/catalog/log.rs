@@ -2,7 +2,7 @@
 
 use sanderling_protocol::message::{
     Attributes, BlockLength, ClientId, Concat, Create, Forecast, Join, MoveCommit, MoveProposal,
-    ObjectKind, Register, RegisterJob,
+    ObjectKind, Register, RegisterJob, RegisterLimitedJob,
 };
 use sanderling_protocol::order::{DamagedBlock, HeldBlock};
 use sanderling_protocol::{
@@ -275,6 +275,7 @@ pub enum Action {
         tokens: TokenSelector,
         until: Option<u64>,
     },
+    RegisterLimitedJob(Box<RegisterLimitedJob>),
 }
 
 impl Action {

@@ -8,6 +8,7 @@ use sanderling_protocol::{Millis, Nonce, ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
 use super::block_map::Orders;
+use super::job_limits::attribute_bytes;
 use super::log::Placement;
 use super::name::Name;
 use super::object::{Body, Container, Data, Object, ROOT};
@@ -61,6 +62,11 @@ impl Catalog {
             |inline| inline.len() as u64,
         );
         self.check_quota(job, asked)?;
+        // What is replaced at once makes room for what replaces it.
+        let replaced = existing.filter(|_| request.inline.is_some());
+        let before = replaced.map_or(0, |existing| self.attribute_bytes_of(existing));
+        let after = attribute_bytes(&request.attributes);
+        self.check_limits(job, u64::from(replaced.is_none()), before, after)?;
         self.check_placed(placed)?;
         if request.inline.as_ref().is_some_and(|inline| inline.len() > INLINE_BYTES_MAX) {
             let value = asked;
@@ -117,12 +123,16 @@ impl Catalog {
             job: self.objects[&parent].job,
             body: Body::Data(data),
         };
+        self.account(object.job, 1, 0);
         self.objects.insert(id, object);
         self.set_expiry(id, ttl.map(|ttl| self.served() + ttl));
     }
 
     /// Sets what is kept beside an object's bytes.
     pub(super) fn keep_attributes(&mut self, id: ObjectId, attributes: &Attributes) {
+        let change =
+            attribute_bytes(attributes).cast_signed() - self.attribute_bytes_of(id).cast_signed();
+        self.account(self.objects[&id].job, 0, change);
         if attributes.is_empty() {
             self.attributes.remove(&id);
         } else {
@@ -163,6 +173,8 @@ impl Catalog {
         if let Some(expected) = expected.filter(|expected| *expected != id) {
             return Err(Refusal::Changed { path: path.clone(), expected });
         }
+        let (job, before) = (self.objects[&id].job, self.attribute_bytes_of(id));
+        self.check_limits(job, 0, before, attribute_bytes(attributes))?;
         self.keep_attributes(id, attributes);
         Ok(Reply::Stat(self.stat_of(id, self.now)?))
     }
@@ -202,7 +214,10 @@ impl Catalog {
         let id = match self.container_child(parent, name) {
             Some(existing) if parents && self.objects[&existing].kind() == kind => existing,
             Some(_) => return Err(Refusal::Exists { path: path.clone() }),
-            None => self.insert_container(parent, name, kind, is_listed),
+            None => {
+                self.check_limits(self.objects[&parent].job, 1, 0, 0)?;
+                self.insert_container(parent, name, kind, is_listed)
+            }
         };
         Ok(Reply::Stat(self.stat_of(id, self.now)?))
     }
@@ -227,6 +242,7 @@ impl Catalog {
             job: self.objects[&parent].job,
             body: Body::Container(Container { kind }),
         };
+        self.account(object.job, 1, 0);
         self.objects.insert(id, object);
         self.bind(id, parent, name);
         id
@@ -276,12 +292,18 @@ impl Catalog {
 
     fn make_missing(&mut self, path: &Path) -> Result<ObjectId, Refusal> {
         let mut at = ROOT;
+        let (mut left, mut is_checked) = (path.components().count() as u64, false);
         for name in path.components() {
+            let missing = left;
+            left -= 1;
             at = match self.container_child(at, name) {
                 Some(child) => child,
                 None => {
                     // Refused, if at all, at the first missing name: before anything is made.
                     self.check_accepts(at, ObjectKind::Directory, path)?;
+                    if !std::mem::replace(&mut is_checked, true) {
+                        self.check_limits(self.objects[&at].job, missing, 0, 0)?;
+                    }
                     self.insert_container(at, name, ObjectKind::Directory, true)
                 }
             };

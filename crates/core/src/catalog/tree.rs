@@ -107,7 +107,9 @@ impl Catalog {
             && self.jobs.get(&job).is_some_and(|job| job.root == id)
         {
             self.jobs.remove(&job);
+            self.close_account(job);
         }
+        self.account(object.job, -1, -self.attribute_bytes_of(id).cast_signed());
         self.attributes.remove(&id);
         if let Some(at) = object.expires_at {
             self.forget_expiry(id, at);

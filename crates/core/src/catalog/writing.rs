@@ -17,6 +17,7 @@ use super::Catalog;
 use super::block_map::{BlockState, Orders, allocated_bytes};
 use super::copies::ROOM_IS_MADE;
 use super::due::Due;
+use super::job_limits::attribute_bytes;
 use super::log::Placement;
 use super::object::Lease;
 
@@ -191,6 +192,8 @@ impl Catalog {
         let mut kept = self.attributes.get(&id).cloned().unwrap_or_default();
         kept.set_all(attributes);
         kept.check()?;
+        let job = self.objects[&id].job;
+        self.check_limits(job, 0, self.attribute_bytes_of(id), attribute_bytes(&kept))?;
         if let Err(refusal) = self.check_lost(id, lengths) {
             // Nobody's object is born with bytes missing, and what had its name keeps it.
             self.give_up(id, orders);

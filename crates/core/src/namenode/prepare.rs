@@ -97,6 +97,7 @@ impl Namenode {
             }
             Request::Concat(request) => Action::Concat(request),
             Request::RegisterJob(request) => Action::RegisterJob(request),
+            Request::RegisterLimitedJob(request) => Action::RegisterLimitedJob(request),
             Request::RenewJob { job } => Action::RenewJob { job },
             Request::EndJob { job } => Action::EndJob { job },
             request => self.cluster_action(now, request)?,

@@ -110,6 +110,7 @@ impl Namenode {
             }
             Request::Within { subtree, blocks } => catalog.within(subtree, blocks),
             Request::Revocations { known } => Ok(catalog.revocations(*known)),
+            Request::JobAccount { job } => catalog.job_account(*job).map(Reply::JobAccount),
             Request::Room => Ok(Reply::Room(catalog.room())),
             other => {
                 let why = format!("{other:?} changes something");

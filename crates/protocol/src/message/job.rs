@@ -58,3 +58,33 @@ pub struct JobInfo {
     /// What it expects.
     pub hints: JobHints,
 }
+
+/// What a job may hold beside bytes; `None` for as many as there is room for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobLimits {
+    /// Most names: directories and objects, the root of the subtree and objects that are being
+    /// written among them.
+    pub names: Option<u64>,
+    /// Most bytes of attributes, names and texts.
+    pub attribute_bytes: Option<u64>,
+}
+
+/// Makes a job that has limits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterLimitedJob {
+    /// The job.
+    pub job: RegisterJob,
+    /// Its limits.
+    pub limits: JobLimits,
+}
+
+/// What a job holds beside bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobAccount {
+    /// Its limits.
+    pub limits: JobLimits,
+    /// Names.
+    pub names: u64,
+    /// Bytes of attributes.
+    pub attribute_bytes: u64,
+}

@@ -65,6 +65,8 @@ impl Request {
             Self::ExpectedBlocks { .. } => "expected_blocks",
             Self::RevokeTokens { .. } => "revoke_tokens",
             Self::Revocations { .. } => "revocations",
+            Self::RegisterLimitedJob(_) => "register_limited_job",
+            Self::JobAccount { .. } => "job_account",
         }
     }
 

@@ -180,7 +180,8 @@ impl Request {
             | Self::Decommission { .. }
             | Self::Cancel { .. }
             | Self::Recommend { .. }
-            | Self::RevokeTokens { .. } => Repetition::Once,
+            | Self::RevokeTokens { .. }
+            | Self::RegisterLimitedJob(_) => Repetition::Once,
             // They set a lease's end to some time after now, whenever that is.
             Self::RenewLeases { .. }
             | Self::RenewJob { .. }
@@ -225,6 +226,7 @@ impl Request {
             | Self::Room
             | Self::ExpectedBlocks { .. }
             | Self::Revocations { .. }
+            | Self::JobAccount { .. }
             | Self::Within { .. } => Repetition::Reads,
         }
     }

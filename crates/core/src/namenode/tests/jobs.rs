@@ -1,9 +1,14 @@
 //! Jobs: a subtree with a lifetime and a quota.
 
-use sanderling_protocol::message::{Create, CreateMode, Grant, JobHints, JobInfo, RegisterJob};
+use sanderling_protocol::frame::{decode_body, encode_body};
+use sanderling_protocol::message::{
+    Create, CreateMode, Grant, JobHints, JobInfo, JobLimits, ObjectKind, RegisterJob,
+    RegisterLimitedJob,
+};
 use sanderling_protocol::{EventKind, Millis, Refusal, Reply, Request};
 
 use super::{MIB, Rig, path};
+use crate::catalog::Catalog;
 
 impl Rig {
     pub(super) fn job(&mut self, name: &str, quota_bytes: Option<u64>) -> Result<JobInfo, Refusal> {
@@ -164,4 +169,76 @@ fn every_way_to_add_bytes_meets_the_quota_and_what_goes_gives_them_back() {
     assert_eq!(used(&mut rig), 8192 + 4096);
     rig.ask(Request::Delete { path: path("/job/a"), recursive: false }).unwrap();
     assert_eq!(used(&mut rig), 4096);
+}
+
+#[test]
+fn limits_count_names_and_attributes_and_refuse_before_anything_is_made() {
+    let mut rig = Rig::with_nodes(1);
+    rig.put("/elsewhere", 9);
+    let (lease, hints) = (Millis(5000), JobHints::default());
+    let job = RegisterJob { path: path("/job"), lease, quota_bytes: None, hints };
+    let limits = JobLimits { names: Some(0), attribute_bytes: None };
+    let none = RegisterLimitedJob { job: job.clone(), limits };
+    let refused = rig.ask(Request::RegisterLimitedJob(Box::new(none)));
+    assert!(matches!(refused, Err(Refusal::BadRequest { .. })), "{refused:?}");
+    let limits = JobLimits { names: Some(4), attribute_bytes: Some(10) };
+    let limited = RegisterLimitedJob { job, limits };
+    let Ok(Reply::Job(job)) = rig.ask(Request::RegisterLimitedJob(Box::new(limited))) else {
+        panic!("it is registered")
+    };
+    let account = |rig: &mut Rig| match rig.ask(Request::JobAccount { job: job.job }) {
+        Ok(Reply::JobAccount(account)) => (account.names, account.attribute_bytes),
+        other => panic!("{other:?}"),
+    };
+    let value = |rig: &mut Rig, name: &str, text: &str| {
+        let attributes = [("a", text)].into_iter().collect();
+        Request::Create(Create { inline: Some(vec![1]), attributes, ..rig.file(name) })
+    };
+    let is_passed = |answer: &Result<Reply, Refusal>, of: &str| match answer {
+        Err(Refusal::JobLimitPassed { what, .. }) => what == of,
+        _ => false,
+    };
+    // Four directories above it: none of them is made.
+    let deep = value(&mut rig, "/job/1/2/3/4/x", "");
+    assert!(is_passed(&rig.ask(deep), "names"));
+    assert_eq!(account(&mut rig), (1, 0));
+    let first = value(&mut rig, "/job/1/x", "12345");
+    rig.ask(first).unwrap();
+    assert_eq!(account(&mut rig), (3, 6));
+    let more = value(&mut rig, "/job/1/y", "12345");
+    assert!(is_passed(&rig.ask(more), "bytes of attributes"));
+    let set = |text: &str| Request::SetAttributes {
+        path: path("/job/1/x"),
+        expected: None,
+        attributes: [("a", text)].into_iter().collect(),
+    };
+    assert!(is_passed(&rig.ask(set("1234567890")), "bytes of attributes"));
+    rig.ask(set("123456789")).unwrap();
+    assert_eq!(account(&mut rig), (3, 10));
+    // What is written counts from its first block, and goes when it is given up.
+    let grant = rig.create("/job/1/z").unwrap();
+    assert_eq!(account(&mut rig), (4, 10));
+    let another = rig.create("/job/1/w");
+    assert!(matches!(another, Err(Refusal::JobLimitPassed { .. })), "{another:?}");
+    let (object, lease) = (grant.object, grant.lease);
+    let attributes = [("b", "")].into_iter().collect();
+    let seal = Request::Seal { object, lease, lengths: Vec::new(), attributes };
+    assert!(is_passed(&rig.ask(seal), "bytes of attributes"));
+    rig.ask(Request::Abort { object, lease }).unwrap();
+    assert_eq!(account(&mut rig), (3, 10));
+    rig.ask(set("")).unwrap();
+    let made = Request::MakeDirectory {
+        path: path("/job/2"),
+        kind: ObjectKind::Directory,
+        parents: false,
+        is_listed: true,
+    };
+    rig.ask(made).unwrap();
+    assert_eq!(account(&mut rig), (4, 1));
+    // A snapshot does not hold the accounts; they follow from it.
+    let image = rig.namenode.catalog().image();
+    let read: Catalog = decode_body(&encode_body(&image)).unwrap();
+    assert_eq!(read.restored().fsck().problems, Vec::<String>::new());
+    rig.ask(Request::EndJob { job: job.job }).unwrap();
+    assert!(rig.ask(Request::JobAccount { job: job.job }).is_err());
 }

@@ -2,7 +2,8 @@
 
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{
-    Change, ClientId, Concat, CreateMode, JobHints, ObjectKind, Once, RegisterJob, Repetition,
+    Change, ClientId, Concat, CreateMode, JobHints, JobLimits, ObjectKind, Once, RegisterJob,
+    RegisterLimitedJob, Repetition,
 };
 use sanderling_protocol::{JobId, NodeSelector, ObjectId, TokenId, TokenSelector};
 
@@ -97,6 +98,7 @@ impl World {
             Request::SetAttributes { path: path("/file"), expected: None, attributes },
             Request::Concat(concat),
             register_job("/job-2"),
+            limited_job("/job-3"),
             Request::EndJob { job: JobId(1) },
             Request::Recommend { node: node(1), reason: reason.clone(), is_withdrawn: false },
             Request::Notice { node: node(1), deadline_millis: 60_000, reason: reason.clone() },
@@ -125,6 +127,12 @@ fn open(rig: &mut Rig) -> ClientId {
 fn register_job(name: &str) -> Request {
     let (lease, hints) = (Millis(60_000), JobHints::default());
     Request::RegisterJob(RegisterJob { path: path(name), lease, quota_bytes: None, hints })
+}
+
+fn limited_job(name: &str) -> Request {
+    let Request::RegisterJob(job) = register_job(name) else { panic!("it registers a job") };
+    let limits = JobLimits { names: Some(9), attribute_bytes: None };
+    Request::RegisterLimitedJob(Box::new(RegisterLimitedJob { job, limits }))
 }
 
 /// Takes out of an answer what says how late it is.
@@ -161,7 +169,8 @@ const fn is_sampled(request: &Request) -> bool {
         | Request::Decommission { .. }
         | Request::Cancel { .. }
         | Request::Recommend { .. }
-        | Request::RevokeTokens { .. } => true,
+        | Request::RevokeTokens { .. }
+        | Request::RegisterLimitedJob(_) => true,
         Request::RenewLeases { .. }
         | Request::RenewJob { .. }
         | Request::Register(_)
@@ -199,12 +208,13 @@ const fn is_sampled(request: &Request) -> bool {
         | Request::ReportDamage { .. }
         | Request::ExpectedBlocks { .. }
         | Request::Revocations { .. }
+        | Request::JobAccount { .. }
         | Request::Within { .. } => false,
     }
 }
 
 /// Kinds of changes that are made once: as many as [`is_sampled`] tells.
-const KINDS: usize = 20;
+const KINDS: usize = 21;
 
 #[test]
 fn every_change_is_made_once_and_answered_alike_also_by_who_reads_the_log_or_a_snapshot() {

@@ -87,6 +87,7 @@ final class Failure {
             case "ReserveKept":
             case "NodeFull":
             case "QuotaPassed":
+            case "JobLimitPassed":
                 return new FullException(this);
             case "SecondWriter":
                 return new SecondWriterException(this);
