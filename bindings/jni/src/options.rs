@@ -25,7 +25,7 @@ pub(crate) fn connection(given: &mut Given<'_>) -> Result<(String, ClientConfig)
         (text, _) => Some(TokenSource::Given(Token::new(text))),
     };
     if let Some(token) = &token {
-        token.token().map_err(|error| Trouble::Credentials(error.to_string()))?;
+        token.token(None).map_err(|error| Trouble::Credentials(error.to_string()))?;
     }
     let name = if tls_name.is_empty() { TLS_NAME } else { tls_name };
     let read = |file: &str| ClientTls::read(file.as_ref(), name);

@@ -28,7 +28,7 @@ impl PyCredentials {
             (None, None) => None,
         };
         if let Some(token) = &token {
-            token.token().map_err(|error| PyValueError::new_err(error.to_string()))?;
+            token.token(None).map_err(|error| PyValueError::new_err(error.to_string()))?;
         }
         let read = |path| ClientTls::read(path, tls_name.unwrap_or(TLS_NAME));
         let tls = tls_ca.as_deref().map(read).transpose();

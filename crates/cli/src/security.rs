@@ -43,7 +43,7 @@ pub(crate) fn shown(global: &Global) -> Result<Credentials, Failure> {
 /// The file cannot be read.
 pub(crate) fn with_token_file(shown: &Credentials, file: &Path) -> Result<Credentials, Failure> {
     let token = TokenSource::File(file.to_owned());
-    token.token().map_err(|error| failed(&error).next("sanderling token new --out FILE"))?;
+    token.token(None).map_err(|error| failed(&error).next("sanderling token new --out FILE"))?;
     Ok(Credentials { token: Some(token), tls: shown.tls.clone() })
 }
 

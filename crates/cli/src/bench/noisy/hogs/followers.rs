@@ -20,7 +20,7 @@ pub(super) async fn run(stage: Arc<Stage>) -> Result<(), NotRun> {
     let Some(address) = stage.setting.namenode_http.clone() else {
         return Err(NotRun("--namenode-http is not given".to_owned()));
     };
-    let token = credentials.token.as_ref().map(|source| source.token()).transpose();
+    let token = credentials.token.as_ref().map(|source| source.token(None)).transpose();
     let token = token.map_err(|error| NotRun(error.to_string()))?;
     let shown = token
         .map_or_else(String::new, |token| format!("authorization: Bearer {}\r\n", token.reveal()));
