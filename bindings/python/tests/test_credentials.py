@@ -33,7 +33,9 @@ def secure(tmp_path, monkeypatch):
     for name, file in files.items():
         monkeypatch.setenv(f"SANDERLING_{name}", str(tls / file))
     monkeypatch.setenv("SANDERLING_SECRET_FILE", str(secret))
-    run("token", "new", "--role", "admin", "--expires", "1h", "--out", str(token))
+    # The cluster that it is for is not there yet.
+    words = ["--role", "admin", "--expires", "1h", "--cluster", "any", "--out", str(token)]
+    run("token", "new", *words)
     monkeypatch.setenv("SANDERLING_TOKEN_FILE", str(token))
     with sanderling.Cluster.local(datanodes=1, dram_bytes=64 << 20) as cluster:
         yield cluster

@@ -136,22 +136,32 @@ fn revoked_token_loses_its_rights_in_open_sessions_everywhere_and_others_keep_th
         assert!(ask(meta, stat()).await.is_ok() && read(data, &block).await.is_ok());
         block
     });
+    stays_until_undone(&mut guarded, &admin, (&file, &token), &block);
+}
+
+/// Restarts the namenode, which knows of the revocation still, and takes that back.
+fn stays_until_undone(
+    guarded: &mut Guarded,
+    admin: &Token,
+    (file, token): (&str, &Token),
+    block: &BlockLocation,
+) {
     // Whoever reads the log knows it as well, and so does a datanode of the namenode's next life.
     guarded.cluster.restart_namenode();
-    let listed = operate(&guarded, &admin, &["token", "revoked", "--json"]);
+    let listed = operate(guarded, admin, &["token", "revoked", "--json"]);
     let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
     assert_eq!(listed["revoked"].as_array().map(Vec::len), Some(1), "{listed}");
-    let refused = guarded.cli(Some(&token), &["fs", "ls", "/"]);
+    let refused = guarded.cli(Some(token), &["fs", "ls", "/"]);
     assert!(refused.code == 1 && refused.stderr.contains("was revoked"), "{refused}");
     // A mistake is mended.
-    operate(&guarded, &admin, &["token", "revoke", "--file", &file, "--undo"]);
-    operate(&guarded, &token, &["fs", "ls", "/"]);
+    operate(guarded, admin, &["token", "revoke", "--file", file, "--undo"]);
+    operate(guarded, token, &["fs", "ls", "/"]);
     block_on(async {
         let limit = Instant::now() + KNOWN_WITHIN;
         loop {
-            let line = Line::to(&guarded, &guarded.cluster.datanodes[0].address, &token).await;
+            let line = Line::to(guarded, &guarded.cluster.datanodes[0].address, token).await;
             match line {
-                Ok(line) => break assert!(read(&line, &block).await.is_ok()),
+                Ok(line) => break assert!(read(&line, block).await.is_ok()),
                 Err(error) => assert!(Instant::now() < limit, "{error}"),
             }
         }
@@ -284,6 +294,15 @@ fn replace(guarded: &Guarded, secrets: &[&str]) {
     std::fs::rename(&next, &guarded.secret).expect("put in place");
 }
 
+/// Makes an admin's token for a cluster with one secret.
+fn signed_by(guarded: &Guarded, cluster: &str, secret: &str) -> Token {
+    let file = guarded.place.path().join("signing");
+    private(&file, secret);
+    let file = text(file);
+    let words = ["token", "new", "--secret-file", &file, "--role", "admin", "--cluster", cluster];
+    Token::new(&run(sanderling().args(words)).stdout)
+}
+
 /// Writes a file that nobody else can read.
 fn private(file: &std::path::Path, text: &str) {
     use std::os::unix::fs::PermissionsExt;
@@ -318,15 +337,7 @@ fn secret_is_changed_without_a_restart_and_sessions_of_the_old_one_end() {
         let health = http::get(&servers[0].http_address, "/healthz").await;
         let id = health["cluster"].as_str().expect("an id");
         replace(&guarded, &[&first, &second]);
-        let signed_by = |secret: &str| {
-            let file = guarded.place.path().join("signing");
-            let _ = std::fs::remove_file(&file);
-            private(&file, secret);
-            let file = text(file);
-            let words =
-                ["token", "new", "--secret-file", &file, "--role", "admin", "--cluster", id];
-            Token::new(&run(sanderling().args(words)).stdout)
-        };
+        let signed_by = |secret: &str| signed_by(&guarded, id, secret);
         let new = signed_by(&second);
         until(&new).await;
         replace(&guarded, &[&second, &first]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sanderling_protocol::ClusterId;
 use sanderling_protocol::message::Role;
-use sanderling_transport::{ListenError, Security, ServeOptions, listen};
+use sanderling_transport::{ListenError, ServeOptions, listen};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -183,8 +183,7 @@ fn launch(
     let desk = if options.sync == Sync::Os { desk } else { Weak::new() };
     let (queue, long) = (Arc::clone(&work), Arc::clone(&long_reads));
     let requests = Requests::new(Arc::clone(&state), queue, long, desk);
-    let revocations = Arc::clone(&state.revocations);
-    let security = Arc::new(Security { revocations, ..options.security.clone() });
+    let security = Arc::new(state.security(&options.security));
     let mut tasks = JoinSet::new();
     let bounds = ServeOptions { tls: options.security.tls.clone(), ..ServeOptions::default() };
     let service = Arc::new(MetaService {

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, RwLock};
 use sanderling_core::catalog::Catalog;
 use sanderling_core::namenode::Namenode;
 use sanderling_protocol::{ClusterId, Instant, NodeId, Policy, Refusal, Reply, Request};
-use sanderling_transport::Revocations;
+use sanderling_transport::{Revocations, Security};
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -61,6 +61,12 @@ impl State {
     /// Returns how many frames have come.
     pub(crate) fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
+    }
+
+    /// Returns how callers are let in, by the list of revoked tokens that is kept here.
+    pub(crate) fn security(&self, security: &Security) -> Security {
+        let revocations = Arc::clone(&self.revocations);
+        Security { revocations, ..security.clone() }
     }
 
     /// Shows the list of revoked tokens to all sessions, if it has changed.

@@ -1,6 +1,6 @@
 //! What each request needs. The match is exhaustive, so that a new request cannot be forgotten.
 
-use sanderling_protocol::message::{Affinity, Paths};
+use sanderling_protocol::message::{Affinity, Create, Paths};
 use sanderling_protocol::{JobId, LeaseId, ObjectId, Path, Request};
 
 /// What is done with an object.
@@ -47,12 +47,7 @@ pub(super) enum Need<'a> {
 pub(super) fn need(request: &Request) -> Need<'_> {
     use Right::{Read, Write};
     match request {
-        Request::Create(create) => match &create.affinity {
-            Some(Affinity::Object(near)) => {
-                Need::Paths([Some((Write, &create.path)), Some((Read, near))])
-            }
-            Some(Affinity::Host(_)) | None => Need::Path(Write, &create.path),
-        },
+        Request::Create(create) => need_of_create(create),
         Request::MakeDirectory { path, .. }
         | Request::Append { path, .. }
         | Request::Delete { path, .. }
@@ -115,5 +110,14 @@ pub(super) fn need(request: &Request) -> Need<'_> {
         | Request::DropCopies { .. }
         | Request::Forecast { .. }
         | Request::Fenced { .. } => Need::Manager,
+    }
+}
+
+fn need_of_create(create: &Create) -> Need<'_> {
+    match &create.affinity {
+        Some(Affinity::Object(near)) => {
+            Need::Paths([Some((Right::Write, &create.path)), Some((Right::Read, near))])
+        }
+        Some(Affinity::Host(_)) | None => Need::Path(Right::Write, &create.path),
     }
 }

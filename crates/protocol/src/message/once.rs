@@ -196,9 +196,8 @@ impl Request {
             | Self::Beat(_)
             | Self::Suspect { .. }
             | Self::Fenced { .. }
-            // The acting manager's. Epochs are compared; what was given back or dropped is not
-            // there to be given back again, and a manager that loses a reservation by it makes
-            // another.
+            // The acting manager's. Epochs are compared; what was given back cannot be given
+            // back again, and a manager that loses a reservation by it makes another.
             | Self::Reserve { .. }
             | Self::Commit { .. }
             | Self::Abandon { .. }
