@@ -102,9 +102,9 @@ impl Default for DatanodeOptions {
             object: None,
             local: Some(LocalOptions::default()),
             security: Security::default(),
-            // Longer than a namenode takes to start, and a clear bound for a token that was taken
-            // back: a node that the namenode cannot reach holds on to it for no longer.
-            revocations_age_max: Duration::from_secs(60),
+            // Longer than a namenode takes to be started on another machine, so that readers who
+            // know their blocks go on meanwhile; and a clear bound for a token that was taken back.
+            revocations_age_max: Duration::from_secs(600),
             mechanism: Mechanism::default(),
             // A namenode that reads a long journal takes seconds.
             start_time_max: Duration::from_secs(30),

@@ -211,7 +211,7 @@ pub(crate) struct Datanode {
     #[arg(long, value_name = "DURATION", default_value = "3m")]
     pub(crate) report_every: Span,
     /// How long tokens are let in after the namenode last said which were revoked
-    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    #[arg(long, value_name = "DURATION", default_value = "10m")]
     pub(crate) revocations_age_max: Span,
     /// On SIGTERM, move the data away for at most this long, then exit
     #[arg(long, value_name = "DURATION", default_value = "25s")]
