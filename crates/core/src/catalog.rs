@@ -29,6 +29,7 @@ pub mod log;
 mod lookup;
 mod loss;
 mod members;
+mod memory;
 mod moves;
 mod name;
 mod names;
@@ -130,6 +131,9 @@ pub struct Catalog {
     /// What jobs hold beside bytes; made anew likewise.
     #[serde(skip)]
     accounts: BTreeMap<JobId, Account>,
+    /// What clients chose the length of: names, values and attributes.
+    #[serde(skip)]
+    text_bytes: u64,
 }
 
 /// The names of a catalog that was just read.
@@ -192,6 +196,7 @@ impl Catalog {
             limits: CatalogLimits::default(),
             names: Names::new(cluster.0),
             accounts: BTreeMap::new(),
+            text_bytes: 0,
         }
     }
 
@@ -228,6 +233,7 @@ impl Catalog {
     pub fn restored(mut self) -> Self {
         self.names = Names::of(self.cluster.0, &self.objects, ROOT);
         self.accounts = self.derived_accounts();
+        self.text_bytes = self.derived_text_bytes();
         self.nodes.find_again();
         self.nodes.look_at_fleet(self.reserve.departures);
         self

@@ -1,45 +1,80 @@
-//! Work that waits, taken in turns: each tenant's next piece before any tenant's second.
+//! Work that waits, taken in turns: a tenant that has had little goes before one that has had much.
 //!
-//! Start-time fair queueing with pieces of one size (Goyal, Vin and Cheng, "Start-Time Fair
-//! Queueing", SIGCOMM 1996, section 2): with equal pieces it is round robin. A tenant that brings
-//! a thousand pieces delays another's first one by one piece, not by a thousand.
+//! Start-time fair queueing (Goyal, Vin and Cheng, "Start-Time Fair Queueing: A Scheduling
+//! Algorithm for Integrated Services Packet Switching Networks", SIGCOMM 1996, section 2): a
+//! piece's start tag is the queue's virtual time when it came, or the end of its tenant's piece
+//! before if that is later; its end is its start plus its cost; the piece with the smallest start
+//! is next, and the virtual time is that of the piece that was taken last. All tenants have the
+//! same weight. So a tenant that brings a thousand pieces delays another's first one by the piece
+//! that is being worked on, not by a thousand, nor by one of each other tenant.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bounds of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Most pieces of all tenants.
     pub pieces_max: usize,
-    /// Most weight of all tenants, in the caller's unit.
-    pub weight_max: u64,
+    /// Most bytes of all tenants.
+    pub bytes_max: u64,
     /// Share of both that one tenant may have, as a divisor: 4 is a quarter. What a single tenant
     /// cannot fill is there for those who come later.
     pub share: usize,
 }
+
+/// How large a piece of work is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Memory that it takes while it waits.
+    pub bytes: u64,
+    /// Work that it makes, in any unit that is the same for all.
+    pub cost: u64,
+}
+
+/// Tenants without work of which the queue forgets nothing.
+const ENDED_MIN: usize = 64;
 
 /// Pieces of work by tenant.
 #[derive(Debug)]
 pub struct Fair<K, T> {
     bounds: Bounds,
     waiting: BTreeMap<K, Tenant<T>>,
-    /// Tenants with work, each once, in the order of their turns.
-    turns: VecDeque<K>,
+    /// Tenants with work, each once, by the start tag of its next piece and by when it was given.
+    turns: BTreeSet<(u64, u64, K)>,
+    /// Ends of what tenants without work have had. Those before the virtual time say nothing and
+    /// are forgotten now and then.
+    ended: BTreeMap<K, u64>,
+    ended_max: usize,
+    virtual_time: u64,
+    /// Turns that were given so far.
+    given: u64,
     pieces: usize,
-    weight: u64,
+    bytes: u64,
 }
 
 #[derive(Debug)]
 struct Tenant<T> {
-    pieces: VecDeque<(u64, T)>,
-    weight: u64,
+    pieces: VecDeque<(Size, T)>,
+    bytes: u64,
+    /// Its entry in the turns.
+    turn: (u64, u64),
 }
 
 impl<K: Ord + Clone, T> Fair<K, T> {
     /// Returns an empty queue.
     #[must_use]
     pub const fn new(bounds: Bounds) -> Self {
-        Self { bounds, waiting: BTreeMap::new(), turns: VecDeque::new(), pieces: 0, weight: 0 }
+        Self {
+            bounds,
+            waiting: BTreeMap::new(),
+            turns: BTreeSet::new(),
+            ended: BTreeMap::new(),
+            ended_max: ENDED_MIN,
+            virtual_time: 0,
+            given: 0,
+            pieces: 0,
+            bytes: 0,
+        }
     }
 
     /// Adds a piece behind the tenant's others.
@@ -47,48 +82,60 @@ impl<K: Ord + Clone, T> Fair<K, T> {
     /// # Errors
     /// The piece, if the queue or the tenant's share of it is full: the tenant brings it again
     /// later.
-    pub fn push(&mut self, tenant: K, weight: u64, piece: T) -> Result<(), T> {
-        let Bounds { pieces_max, weight_max, share } = self.bounds;
+    pub fn push(&mut self, tenant: K, size: Size, piece: T) -> Result<(), T> {
+        let Bounds { pieces_max, bytes_max, share } = self.bounds;
         let (pieces, held) =
-            self.waiting.get(&tenant).map_or((0, 0), |it| (it.pieces.len(), it.weight));
+            self.waiting.get(&tenant).map_or((0, 0), |it| (it.pieces.len(), it.bytes));
         // A tenant without work may always bring one piece, unless the queue itself is full.
         let is_beyond = pieces > 0
-            && (pieces >= pieces_max / share || held + weight > weight_max / share as u64);
+            && (pieces >= pieces_max / share || held + size.bytes > bytes_max / share as u64);
         let is_full = self.pieces >= pieces_max
-            || (self.pieces > 0 && self.weight.saturating_add(weight) > weight_max);
+            || (self.pieces > 0 && self.bytes.saturating_add(size.bytes) > bytes_max);
         if is_beyond || is_full {
             return Err(piece);
         }
-        self.count(weight);
-        let queue = self.queue(tenant);
-        queue.weight += weight;
-        queue.pieces.push_back((weight, piece));
+        self.queue(tenant, size).pieces.push_back((size, piece));
         Ok(())
     }
 
-    /// Puts a piece back that was taken and is not finished: it is the tenant's next one, and the
-    /// tenant's next turn comes after those of all others.
-    pub fn put_back(&mut self, tenant: K, weight: u64, piece: T) {
-        self.count(weight);
-        let queue = self.queue(tenant);
-        queue.weight += weight;
-        queue.pieces.push_front((weight, piece));
+    /// Puts a piece back that was taken and is not finished: it is the tenant's next one. What was
+    /// done of it counts as what the tenant has had.
+    pub fn put_back(&mut self, tenant: K, size: Size, piece: T) {
+        self.queue(tenant, size).pieces.push_front((size, piece));
     }
 
-    /// Takes the next piece, with its tenant and weight.
-    pub fn pop(&mut self) -> Option<(K, u64, T)> {
-        let key = self.turns.pop_front()?;
+    /// Returns the cost of the next piece.
+    #[must_use]
+    pub fn next_cost(&self) -> Option<u64> {
+        let (_, _, key) = self.turns.first()?;
+        self.waiting[key].pieces.front().map(|(size, _)| size.cost)
+    }
+
+    /// Takes the next piece, with its tenant.
+    pub fn pop(&mut self) -> Option<(K, T)> {
+        let (start, _, key) = self.turns.pop_first()?;
         let tenant = self.waiting.get_mut(&key).expect("a tenant with a turn has work");
-        let (weight, piece) = tenant.pieces.pop_front().expect("a tenant with a turn has work");
-        tenant.weight -= weight;
+        let (size, piece) = tenant.pieces.pop_front().expect("a tenant with a turn has work");
+        tenant.bytes -= size.bytes;
         self.pieces -= 1;
-        self.weight -= weight;
+        self.bytes -= size.bytes;
+        let end = start + size.cost.max(1);
         if tenant.pieces.is_empty() {
             self.waiting.remove(&key);
+            self.ended.insert(key.clone(), end);
         } else {
-            self.turns.push_back(key.clone());
+            self.given += 1;
+            tenant.turn = (end, self.given);
+            self.turns.insert((end, self.given, key.clone()));
         }
-        Some((key, weight, piece))
+        // Nobody waits: what was had so far gives nobody a later turn.
+        self.virtual_time = if self.turns.is_empty() { end } else { start };
+        if self.ended.len() >= self.ended_max {
+            let now = self.virtual_time;
+            self.ended.retain(|_, end| *end > now);
+            self.ended_max = 2 * self.ended.len() + ENDED_MIN;
+        }
+        Some((key, piece))
     }
 
     /// Tells whether nothing waits.
@@ -97,16 +144,21 @@ impl<K: Ord + Clone, T> Fair<K, T> {
         self.turns.is_empty()
     }
 
-    fn count(&mut self, weight: u64) {
+    /// Returns the pieces of a tenant, to which one of this size is added.
+    fn queue(&mut self, tenant: K, size: Size) -> &mut Tenant<T> {
         self.pieces += 1;
-        self.weight += weight;
-    }
-
-    fn queue(&mut self, tenant: K) -> &mut Tenant<T> {
+        self.bytes += size.bytes;
         if !self.waiting.contains_key(&tenant) {
-            self.turns.push_back(tenant.clone());
+            let start = self.ended.remove(&tenant).map_or(0, |end| end).max(self.virtual_time);
+            self.given += 1;
+            let turn = (start, self.given);
+            self.turns.insert((turn.0, turn.1, tenant.clone()));
+            let pieces = VecDeque::new();
+            self.waiting.insert(tenant.clone(), Tenant { pieces, bytes: 0, turn });
         }
-        self.waiting.entry(tenant).or_insert_with(|| Tenant { pieces: VecDeque::new(), weight: 0 })
+        let queue = self.waiting.get_mut(&tenant).expect("there is one now");
+        queue.bytes += size.bytes;
+        queue
     }
 }
 
@@ -114,68 +166,120 @@ impl<K: Ord + Clone, T> Fair<K, T> {
 mod tests {
     use super::*;
 
-    fn queue() -> Fair<&'static str, u32> {
-        Fair::new(Bounds { pieces_max: 8, weight_max: 800, share: 4 })
+    const MANY: Bounds = Bounds { pieces_max: 100, bytes_max: 800, share: 1 };
+
+    const fn of(cost: u64) -> Size {
+        Size { bytes: 1, cost }
+    }
+
+    const fn long(bytes: u64) -> Size {
+        Size { bytes, cost: 1 }
+    }
+
+    fn few() -> Fair<&'static str, u32> {
+        Fair::new(Bounds { pieces_max: 8, bytes_max: 800, share: 4 })
     }
 
     fn taken(queue: &mut Fair<&'static str, u32>) -> Vec<u32> {
-        std::iter::from_fn(|| queue.pop()).map(|(_, _, piece)| piece).collect()
+        std::iter::from_fn(|| queue.pop()).map(|(_, piece)| piece).collect()
     }
 
     #[test]
     fn tenants_take_turns_and_each_keeps_its_order() {
-        let mut queue = Fair::new(Bounds { pieces_max: 100, weight_max: 800, share: 1 });
+        let mut queue = Fair::new(MANY);
         for piece in 0..4 {
-            queue.push("greedy", 1, piece).unwrap();
+            queue.push("greedy", of(1), piece).unwrap();
         }
-        queue.push("modest", 1, 10).unwrap();
-        queue.push("other", 1, 20).unwrap();
+        queue.push("modest", of(1), 10).unwrap();
+        queue.push("other", of(1), 20).unwrap();
         assert_eq!(taken(&mut queue), [0, 10, 20, 1, 2, 3]);
-        assert!(queue.is_empty());
-        assert_eq!((queue.pieces, queue.weight), (0, 0));
+        assert!(queue.is_empty() && queue.next_cost().is_none());
+        assert_eq!((queue.pieces, queue.bytes, queue.waiting.len()), (0, 0, 0));
     }
 
     #[test]
-    fn piece_that_is_put_back_is_its_tenants_next_and_waits_for_all_others() {
-        let mut queue = Fair::new(Bounds { pieces_max: 100, weight_max: 800, share: 1 });
-        queue.push("greedy", 1, 1).unwrap();
-        queue.push("greedy", 1, 2).unwrap();
-        let (tenant, weight, piece) = queue.pop().unwrap();
-        queue.push("modest", 1, 10).unwrap();
-        queue.put_back(tenant, weight, piece);
-        assert_eq!(taken(&mut queue), [1, 10, 2]);
-        let last = {
-            queue.push("greedy", 1, 3).unwrap();
-            queue.pop().unwrap()
-        };
-        queue.push("modest", 1, 11).unwrap();
-        queue.put_back(last.0, last.1, last.2);
+    fn tenant_that_has_had_little_waits_for_the_piece_under_way_and_no_other() {
+        let mut queue = Fair::new(MANY);
+        for piece in 0..3 {
+            for tenant in ["a", "b", "c"] {
+                queue.push(tenant, of(500), piece).unwrap();
+            }
+        }
+        assert_eq!(queue.pop().map(|(tenant, _)| tenant), Some("a"));
+        assert_eq!(queue.pop().map(|(tenant, _)| tenant), Some("b"));
+        // "a" and "b" have had 500 each by now, "c" nothing.
+        queue.push("modest", of(1), 10).unwrap();
+        assert_eq!(queue.pop().map(|(tenant, _)| tenant), Some("c"));
+        for round in 0..20 {
+            let next = queue.pop().expect("it waits");
+            assert_eq!(next, ("modest", 10 + round), "it goes before all who have had more");
+            queue.push("modest", of(1), 11 + round).unwrap();
+        }
+        assert_eq!(queue.next_cost(), Some(1));
+    }
+
+    #[test]
+    fn tenant_that_comes_back_has_not_become_a_new_one() {
+        let mut queue = Fair::new(MANY);
+        queue.push("greedy", of(500), 1).unwrap();
+        queue.push("other", of(100), 20).unwrap();
+        queue.push("other", of(100), 21).unwrap();
+        assert_eq!(queue.pop(), Some(("greedy", 1)));
+        queue.push("greedy", of(1), 2).unwrap();
+        assert_eq!(taken(&mut queue), [20, 21, 2]);
+        queue.push("modest", of(1), 3).unwrap();
+        assert_eq!(taken(&mut queue), [3]);
+    }
+
+    #[test]
+    fn what_tenants_have_had_is_forgotten_once_it_says_nothing() {
+        let mut queue = Fair::new(MANY);
+        for tenant in 0..10_000 {
+            queue.push(tenant, of(1), 1).unwrap();
+            assert!(queue.pop().is_some());
+            assert!(queue.ended.len() <= 3 * ENDED_MIN, "{} tenants", queue.ended.len());
+        }
+    }
+
+    #[test]
+    fn piece_that_is_put_back_is_its_tenants_next_and_counts_as_work_that_was_done() {
+        let mut queue = Fair::new(MANY);
+        queue.push("greedy", of(1), 1).unwrap();
+        queue.push("greedy", of(1), 2).unwrap();
+        let (tenant, piece) = queue.pop().unwrap();
+        queue.push("modest", of(1), 10).unwrap();
+        queue.put_back(tenant, of(1), piece);
+        assert_eq!(taken(&mut queue), [10, 1, 2]);
+        queue.push("greedy", of(1), 3).unwrap();
+        let (tenant, piece) = queue.pop().unwrap();
+        queue.push("modest", of(1), 11).unwrap();
+        queue.put_back(tenant, of(1), piece);
         assert_eq!(taken(&mut queue), [11, 3]);
     }
 
     #[test]
     fn one_tenant_fills_its_share_alone() {
-        let mut queue = queue();
-        queue.push("greedy", 1, 1).unwrap();
-        queue.push("greedy", 1, 2).unwrap();
-        assert_eq!(queue.push("greedy", 1, 3), Err(3));
-        queue.push("modest", 1, 10).unwrap();
-        let mut queue = self::queue();
-        queue.push("greedy", 150, 1).unwrap();
-        assert_eq!(queue.push("greedy", 51, 2), Err(2));
-        queue.push("modest", 300, 10).unwrap();
-        assert_eq!(queue.push("modest", 1, 11), Err(11), "one piece may be more than the share");
+        let mut queue = few();
+        queue.push("greedy", of(1), 1).unwrap();
+        queue.push("greedy", of(1), 2).unwrap();
+        assert_eq!(queue.push("greedy", of(1), 3), Err(3));
+        queue.push("modest", of(1), 10).unwrap();
+        let mut queue = few();
+        queue.push("greedy", long(150), 1).unwrap();
+        assert_eq!(queue.push("greedy", long(51), 2), Err(2));
+        queue.push("modest", long(300), 10).unwrap();
+        assert_eq!(queue.push("modest", long(1), 11), Err(11), "one may be more than the share");
     }
 
     #[test]
     fn queue_has_bounds_whoever_comes() {
-        let mut queue = queue();
+        let mut queue = few();
         let tenants = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
-        let pushed = tenants.map(|tenant| queue.push(tenant, 100, 1).is_ok());
+        let pushed = tenants.map(|tenant| queue.push(tenant, long(100), 1).is_ok());
         assert_eq!(pushed, [true, true, true, true, true, true, true, true, false]);
-        let mut queue = self::queue();
-        queue.push("a", 10_000, 1).unwrap();
-        assert_eq!(queue.push("b", 1, 2), Err(2));
+        let mut queue = few();
+        queue.push("a", long(10_000), 1).unwrap();
+        assert_eq!(queue.push("b", long(1), 2), Err(2));
         assert_eq!(taken(&mut queue), [1]);
     }
 }

@@ -54,6 +54,9 @@ pub struct NamenodeConfig {
     pub preemption: Option<Model>,
     /// How many nodes must be able to leave at once, and with them their bytes.
     pub departures: Departures,
+    /// Memory that the catalog may take, in bytes by its own account
+    /// ([`Catalog::memory_bytes`]). Beyond it, what would make it larger is refused.
+    pub memory_max: u64,
     /// How much one step does. Only simulations have other bounds than servers.
     pub limits: CatalogLimits,
 }
@@ -71,6 +74,7 @@ impl Default for NamenodeConfig {
             preemption: None,
             // What a fleet is for; and a single datanode on a laptop can be filled.
             departures: Departures::Default,
+            memory_max: u64::MAX,
             limits: CatalogLimits::DEFAULT,
         }
     }

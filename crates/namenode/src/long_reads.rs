@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use sanderling_core::fair::{Bounds, Fair};
+use sanderling_core::fair::{Bounds, Fair, Size};
 use sanderling_core::namenode::Reading;
 use tokio::sync::oneshot;
 
@@ -15,6 +15,9 @@ use crate::work::Unqueued;
 
 /// Entries that are visited while the writer and others wait: some 50 us.
 const SLICE_ENTRIES: usize = 256;
+
+/// Every slice is as much work as any other.
+const SLICE: Size = Size { bytes: 0, cost: 1 };
 
 /// Most frames with long reads that wait. Each connection has one.
 const FRAMES_MAX: usize = 4096;
@@ -65,7 +68,7 @@ impl Queue {
             self.large += 1;
             waiting.is_large = true;
         }
-        self.frames.put_back(tenant, 1, waiting);
+        self.frames.put_back(tenant, SLICE, waiting);
     }
 
     /// Notes that a frame is done, or nobody waits for it.
@@ -83,7 +86,7 @@ impl Queue {
 impl LongReads {
     /// Starts the thread. It ends with [`LongReads::stop`].
     pub(crate) fn start(state: &Arc<State>) -> std::io::Result<Arc<Self>> {
-        let bounds = Bounds { pieces_max: FRAMES_MAX, weight_max: u64::MAX, share: SHARE };
+        let bounds = Bounds { pieces_max: FRAMES_MAX, bytes_max: u64::MAX, share: SHARE };
         let (frames, parked) = (Fair::new(bounds), VecDeque::new());
         let queue = Mutex::new(Queue { frames, large: 0, parked, is_stopped: false });
         let long = Arc::new(Self { queue, came: Condvar::new() });
@@ -109,7 +112,7 @@ impl LongReads {
             return Err(Unqueued::Stopped);
         }
         let waiting = Waiting { reading, reply, is_large: false };
-        queue.frames.push(tenant, 1, waiting).map_err(|_| Unqueued::Full)?;
+        queue.frames.push(tenant, SLICE, waiting).map_err(|_| Unqueued::Full)?;
         self.came.notify_one();
         Ok(answers)
     }
@@ -126,7 +129,7 @@ impl LongReads {
             if queue.is_stopped {
                 return None;
             }
-            if let Some((tenant, _, waiting)) = queue.frames.pop() {
+            if let Some((tenant, waiting)) = queue.frames.pop() {
                 return Some((tenant, waiting));
             }
             self.came.wait(&mut queue);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use sanderling_core::access::Claims;
 use sanderling_core::catalog::DatanodeOrder;
-use sanderling_core::fair::{Bounds, Fair};
+use sanderling_core::fair::{Bounds, Fair, Size};
 use sanderling_core::membership::Probe;
 use sanderling_core::namenode::Answers;
 use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
@@ -74,14 +74,17 @@ const SHARE: usize = 4;
 /// Most own work that is done together with frames.
 const OWN_MAX: usize = 512;
 
-/// Requests after which a batch takes no further frame, so that the first does not wait long for
-/// the last: 512 creates take about 3 ms.
-const REQUESTS_MAX: usize = REQUESTS_PER_FRAME_MAX;
+/// Most requests of a batch of short frames, so that the first does not wait long for the last: 512
+/// creates take about 3 ms.
+const REQUESTS_MAX: u64 = REQUESTS_PER_FRAME_MAX as u64;
+
+/// A longer frame has a batch of its own: nobody waits for it who came with a short one.
+const SHORT_MAX: u64 = 64;
 
 impl WorkQueue {
     /// Returns an empty queue for at most so many frames of so many bytes.
     pub(crate) fn new(frames_max: usize, bytes_max: usize) -> Self {
-        let bounds = Bounds { pieces_max: frames_max, weight_max: bytes_max as u64, share: SHARE };
+        let bounds = Bounds { pieces_max: frames_max, bytes_max: bytes_max as u64, share: SHARE };
         let (own, frames) = (VecDeque::new(), Fair::new(bounds));
         let queue = Mutex::new(Queue { own, frames, is_stopped: false });
         Self { queue, came: Condvar::new() }
@@ -98,7 +101,8 @@ impl WorkQueue {
         if queue.is_stopped {
             return Err(Unqueued::Stopped);
         }
-        queue.frames.push(tenant, bytes as u64, frame).map_err(|_| Unqueued::Full)?;
+        let size = Size { bytes: bytes as u64, cost: frame.requests.len() as u64 };
+        queue.frames.push(tenant, size, frame).map_err(|_| Unqueued::Full)?;
         self.came.notify_one();
         Ok(())
     }
@@ -138,10 +142,11 @@ impl WorkQueue {
         let own = queue.own.len().min(OWN_MAX);
         let mut batch = Batch { own: queue.own.drain(..own).collect(), ..Batch::default() };
         let mut requests = 0;
-        while requests < REQUESTS_MAX
-            && let Some((_, _, frame)) = queue.frames.pop()
+        while let Some(more) = queue.frames.next_cost()
+            && (requests == 0 || (more <= SHORT_MAX && requests + more <= REQUESTS_MAX))
+            && let Some((_, frame)) = queue.frames.pop()
         {
-            requests += frame.requests.len();
+            requests += more.max(1);
             batch.frames.push(frame);
         }
         batch.is_last = queue.is_stopped && queue.own.is_empty() && queue.frames.is_empty();
@@ -165,15 +170,20 @@ mod tests {
     }
 
     #[test]
-    fn batch_ends_with_the_frame_that_makes_it_long() {
-        let queue = WorkQueue::new(64, 1 << 20);
-        for connection in 0..3 {
-            queue.push_frame(Tenant::Connection(connection), 100, frame(300)).unwrap();
+    fn long_frame_has_a_batch_of_its_own_and_short_ones_share_theirs() {
+        let queue = WorkQueue::new(1024, 1 << 20);
+        for (connection, requests) in (0..).zip([60, 60, 300, 512, 1]) {
+            queue.push_frame(Tenant::Connection(connection), 100, frame(requests)).unwrap();
         }
-        let sizes = |batch: &Batch| batch.frames.iter().map(|it| it.requests.len()).collect();
-        let sizes: [Vec<usize>; 3] =
-            [queue.take(), queue.take(), queue.take()].each_ref().map(sizes);
-        assert_eq!(sizes, [vec![300, 300], vec![300], vec![]]);
+        let sizes = |batch: &Batch| -> Vec<usize> {
+            batch.frames.iter().map(|it| it.requests.len()).collect()
+        };
+        let next = || sizes(&queue.take());
+        assert_eq!([next(), next(), next(), next()], [vec![60, 60], vec![300], vec![512], vec![1]]);
+        for connection in 0..100 {
+            queue.push_frame(Tenant::Connection(connection), 100, frame(10)).unwrap();
+        }
+        assert_eq!([next().len(), next().len(), next().len()], [51, 49, 0]);
     }
 
     #[test]
@@ -186,8 +196,7 @@ mod tests {
         assert_eq!(pushed, 64 / SHARE);
         assert_eq!(queue.take().frames.len(), 1);
         queue.push_frame(Tenant::Connection(2), 100, frame(1)).unwrap();
-        let next = [queue.take(), queue.take()];
-        assert!(next.iter().any(|batch| batch.frames.iter().any(|it| it.requests.len() == 1)));
+        assert_eq!(queue.take().frames[0].requests.len(), 1);
     }
 
     #[test]

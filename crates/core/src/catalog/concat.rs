@@ -116,12 +116,14 @@ impl Catalog {
             sealed_by,
             ..Data::new(ObjectKind::File, first.class, request.writer)
         };
+        let mut moved = 0;
         for part in parts {
             let of_part = self.data_mut(*part);
             data.bytes += std::mem::take(&mut of_part.bytes);
             data.lost_bytes += std::mem::take(&mut of_part.lost_bytes);
             // The job's account goes on: the bytes only change their object.
             let inline = of_part.inline.take().filter(|inline| !inline.is_empty());
+            moved += inline.as_ref().map_or(0, |inline| inline.len() as u64);
             let blocks = std::mem::take(&mut of_part.blocks);
             data.inline = data.inline.or(inline);
             for block in blocks.iter() {
@@ -129,6 +131,7 @@ impl Catalog {
                 self.blocks.get_mut(block).expect("an object's blocks are there").object = id;
             }
         }
+        self.count_texts(0, moved);
         let (is_listed, ttl) = (request.is_listed, request.ttl);
         self.insert_unbound(id, Place { parent, name, is_listed, ttl }, data);
         self.keep_attributes(id, &request.attributes);

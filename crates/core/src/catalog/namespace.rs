@@ -10,6 +10,7 @@ use super::Catalog;
 use super::block_map::Orders;
 use super::job_limits::attribute_bytes;
 use super::log::Placement;
+use super::memory::{of_attributes, texts};
 use super::name::Name;
 use super::object::{Body, Container, Data, Object, ROOT};
 
@@ -124,6 +125,7 @@ impl Catalog {
             body: Body::Data(data),
         };
         self.account(object.job, 1, 0);
+        self.count_texts(texts(&object), 0);
         self.objects.insert(id, object);
         self.set_expiry(id, ttl.map(|ttl| self.served() + ttl));
     }
@@ -133,6 +135,7 @@ impl Catalog {
         let change =
             attribute_bytes(attributes).cast_signed() - self.attribute_bytes_of(id).cast_signed();
         self.account(self.objects[&id].job, 0, change);
+        self.count_texts(of_attributes(attributes), self.attribute_texts(id));
         if attributes.is_empty() {
             self.attributes.remove(&id);
         } else {
@@ -243,6 +246,7 @@ impl Catalog {
             body: Body::Container(Container { kind }),
         };
         self.account(object.job, 1, 0);
+        self.count_texts(texts(&object), 0);
         self.objects.insert(id, object);
         self.bind(id, parent, name);
         id

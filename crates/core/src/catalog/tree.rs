@@ -4,6 +4,7 @@ use sanderling_protocol::{ObjectId, Path, Refusal};
 
 use super::Catalog;
 use super::block_map::Orders;
+use super::memory::texts;
 use super::name::Name;
 use super::object::{Body, Object, ROOT};
 
@@ -77,10 +78,11 @@ impl Catalog {
         let now = self.now;
         let object = self.objects.get_mut(&id).expect("a present object is bound");
         object.parent = parent;
-        object.name = Name::from(name);
+        let before = std::mem::replace(&mut object.name, Name::from(name));
         object.is_bound = true;
         self.objects.get_mut(&parent).expect("the container was resolved").modified_at = now;
         self.names.bind(&self.objects, id, &self.objects[&id]);
+        self.count_texts(name.len() as u64, before.as_bytes().len() as u64);
     }
 
     /// Removes an object with everything in it. Returns how many objects and how many published
@@ -110,6 +112,7 @@ impl Catalog {
             self.close_account(job);
         }
         self.account(object.job, -1, -self.attribute_bytes_of(id).cast_signed());
+        self.count_texts(0, texts(&object) + self.attribute_texts(id));
         self.attributes.remove(&id);
         if let Some(at) = object.expires_at {
             self.forget_expiry(id, at);

@@ -226,8 +226,9 @@ impl Catalog {
         self.charge(job, bytes.cast_signed());
         let data = self.data_mut(id);
         data.bytes = bytes;
-        data.inline = Some(Box::from(inline));
+        let before = data.inline.replace(Box::from(inline)).map_or(0, |before| before.len() as u64);
         data.is_sealed = true;
+        self.count_texts(bytes, before);
         // Its condition was looked at in this same step.
         self.bind_sealed(id, None, Some(path), orders)
     }

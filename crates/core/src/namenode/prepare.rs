@@ -20,6 +20,9 @@ use crate::placement::{Candidate, Candidates, WAIT_FOR_ROOM, Wish, place, weight
 /// The longest notice. A deadline further off is a mistake, or a decommission.
 const NOTICE_MILLIS_MAX: i64 = 7 * 24 * 3600 * 1000;
 
+/// Pause after which a caller tries again while the catalog takes as much memory as it may.
+const MEMORY_PAUSE: Millis = Millis(1000);
+
 /// How long the weights of nodes of an age hold: a small part of any ramp and of a life in a model
 /// that runs a thousand times faster.
 const AGES_HOLD: Millis = Millis(100);
@@ -53,6 +56,7 @@ impl Namenode {
     }
 
     pub(super) fn action(&mut self, now: Instant, request: Request) -> Result<Action, Answered> {
+        self.check_memory(&request)?;
         Ok(match request {
             Request::Create(request) => self.create(now, request)?,
             Request::Append { path, writer } => {
@@ -102,6 +106,20 @@ impl Namenode {
             Request::EndJob { job } => Action::EndJob { job },
             request => self.cluster_action(now, request)?,
         })
+    }
+
+    /// Refuses what would make the catalog larger while it takes as much memory as it may. Such a
+    /// caller tries again: others delete, and jobs end.
+    fn check_memory(&self, request: &Request) -> Result<(), Refusal> {
+        let (used, limit) = (self.catalog.memory_bytes(), self.config.memory_max);
+        if used < limit || !makes_larger(request) {
+            return Ok(());
+        }
+        let why = format!(
+            "the namenode's memory is full: the catalog takes {used} of {limit} bytes; delete \
+             files, end jobs, or give the namenode more by --memory-max"
+        );
+        Err(Refusal::RetryAfter { after: MEMORY_PAUSE, why })
     }
 
     fn cluster_action(&mut self, now: Instant, request: Request) -> Result<Action, Answered> {
@@ -385,6 +403,20 @@ impl Namenode {
         }
         self.catalog.select_node(selector)
     }
+}
+
+/// Tells whether a request makes the catalog larger.
+const fn makes_larger(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Create(_)
+            | Request::MakeDirectory { .. }
+            | Request::Append { .. }
+            | Request::AddBlocks { .. }
+            | Request::SetAttributes { .. }
+            | Request::RegisterJob(_)
+            | Request::RegisterLimitedJob(_)
+    )
 }
 
 /// Why there is no command of what was asked.

@@ -35,6 +35,7 @@ impl Namenode {
             | Request::ExpectedBlocks { .. }
             | Request::Within { .. }
             | Request::Revocations { .. }
+            | Request::JobAccount { .. }
             | Request::Room => true,
             _ => false,
         }

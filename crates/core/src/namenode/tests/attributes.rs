@@ -194,3 +194,39 @@ fn key_value_is_replaced_only_while_it_is_the_expected_one_whatever_the_mode() {
     ));
     assert_eq!(rig.stat("/t/k").unwrap().object, new);
 }
+
+#[test]
+fn catalog_that_takes_its_memory_refuses_what_makes_it_larger_until_something_goes() {
+    let mut rig = Rig::with_nodes(1);
+    let empty = rig.namenode.catalog().memory_bytes();
+    rig.namenode.config.memory_max = empty + 8_000;
+    let mut made = 0;
+    let refused = loop {
+        let inline = Some(vec![7; 100]);
+        let request = Create { inline, ..rig.file(&format!("/d/{made}")) };
+        match rig.ask(Request::Create(request)) {
+            Ok(_) => made += 1,
+            Err(refusal) => break refusal,
+        }
+    };
+    assert!(matches!(refused, Refusal::RetryAfter { .. }), "{refused}");
+    assert!((10..25).contains(&made), "{made} objects of 320 bytes and a little more");
+    let mut many = Attributes::none();
+    (0..50).for_each(|number| many.set(format!("{number}"), "x"));
+    let set = |many: &Attributes| Request::SetAttributes {
+        path: path("/d/0"),
+        expected: None,
+        attributes: many.clone(),
+    };
+    assert!(matches!(rig.ask(set(&many)), Err(Refusal::RetryAfter { .. })));
+    let to = path("/renamed");
+    rig.ask(Request::Rename { from: path("/d/1"), to, replace: false }).unwrap();
+    rig.ask(Request::Delete { path: path("/d/2"), recursive: false }).unwrap();
+    let before = rig.namenode.catalog().memory_bytes();
+    rig.ask(set(&many)).unwrap();
+    let more = rig.namenode.catalog().memory_bytes() - before;
+    assert!(more > 50 * 96, "an attribute takes more than its bytes: {more}");
+    rig.ask(Request::Delete { path: path("/d"), recursive: true }).unwrap();
+    rig.ask(Request::Delete { path: path("/renamed"), recursive: true }).unwrap();
+    assert_eq!(rig.namenode.catalog().memory_bytes(), empty);
+}
