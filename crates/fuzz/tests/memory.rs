@@ -5,8 +5,8 @@ use sanderling_fuzz::memory::peak_of;
 use sanderling_protocol::Refusal;
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::limits::{FRAME_BODY_BYTES_MAX, REQUESTS_PER_FRAME_MAX};
-use sanderling_protocol::message::{Attributes, BlockLength};
-use sanderling_protocol::{BlockId, LeaseId, ObjectId, Path, Reply, Request};
+use sanderling_protocol::message::{Attributes, BlockLength, Change, ClientId, Once};
+use sanderling_protocol::{BlockId, LeaseId, Nonce, ObjectId, Path, Reply, Request};
 
 const BODY_BYTES: usize = FRAME_BODY_BYTES_MAX as usize;
 
@@ -66,6 +66,16 @@ fn longest_legitimate_messages_are_read() {
         attributes: Attributes::default(),
     };
     let many = vec![seal; 16];
+    assert_eq!(decode_body::<Vec<Request>>(&encode_body(&many)).unwrap(), many);
+    let letters = || (0..64_u8).map(|at| char::from(b'0' + at));
+    let names = letters().flat_map(|first| letters().map(move |last| format!("{first}{last}")));
+    let attributes: Attributes = names.map(|name| (name, "")).collect();
+    attributes.check().expect("an object may have them");
+    let (client, path) = (ClientId { number: 1, key: Nonce(1) }, "/file".parse().unwrap());
+    let set = Request::SetAttributes { path, expected: None, attributes };
+    let (sequence, settled_below, change) = (1, 1, Change::new(set));
+    let once = Request::Once(Box::new(Once { client, sequence, settled_below, change }));
+    let many = vec![once; 16];
     assert_eq!(decode_body::<Vec<Request>>(&encode_body(&many)).unwrap(), many);
     let small = vec![Request::Jobs; REQUESTS_PER_FRAME_MAX];
     assert_eq!(decode_body::<Vec<Request>>(&encode_body(&small)).unwrap(), small);

@@ -40,13 +40,17 @@ impl Checks {
 /// catalog checked in a loop has half of a processor.
 fn check(state: &State, turn: OwnedSemaphorePermit) -> Result<Reply, Refusal> {
     let namenode = state.namenode.read();
-    let (image, names) = (namenode.catalog().image(), namenode.catalog().name_count());
+    let (catalog, image) = (namenode.catalog(), namenode.catalog().image());
+    let (names, bytes) = (catalog.name_count(), catalog.memory_bytes());
     drop(namenode);
     let began = std::time::Instant::now();
     let image = image.restored();
     let mut report = image.fsck();
     // An image has no index of names: it was made anew.
     let bound = image.name_count();
+    if image.memory_bytes() != bytes {
+        report.problems.push("the account of memory is not what the objects hold".to_owned());
+    }
     if bound != names {
         report.problems.push(format!("{bound} objects have a name, {names} names are known"));
     }

@@ -96,6 +96,8 @@ impl Process {
 #[derive(Debug, Default)]
 struct Gauges {
     objects: Gauge<i64>,
+    catalog_bytes: Gauge<i64>,
+    catalog_bytes_max: Gauge<i64>,
     blocks: Gauge<i64>,
     commands: Counter<u64, AtomicU64>,
     drains: Gauge<i64>,
@@ -175,6 +177,10 @@ impl Metrics {
         all.register_with_unit("tier", help, Unit::Bytes, self.tier_bytes.clone());
         all.register("objects", "Objects in the catalog", gauges.objects.clone());
         all.register("blocks", "Blocks in the catalog", gauges.blocks.clone());
+        let help = "Memory of the catalog by its own account";
+        all.register_with_unit("catalog", help, Unit::Bytes, gauges.catalog_bytes.clone());
+        let help = "Memory from which on nothing makes the catalog larger";
+        all.register_with_unit("catalog_max", help, Unit::Bytes, gauges.catalog_bytes_max.clone());
         all.register("drains", "Nodes that drain or decommission", gauges.drains.clone());
         let help = "Bytes that must still leave draining nodes";
         all.register_with_unit("drain_left", help, Unit::Bytes, gauges.drain_left_bytes.clone());
@@ -280,6 +286,8 @@ impl Metrics {
         let (catalog, gauges) = (namenode.catalog(), &self.gauges);
         gauges.objects.set(signed(catalog.object_count() as u64));
         gauges.blocks.set(signed(catalog.block_count() as u64));
+        gauges.catalog_bytes.set(signed(catalog.memory_bytes()));
+        gauges.catalog_bytes_max.set(signed(namenode.config().memory_max));
         gauges.commands.inner().store(catalog.index(), Ordering::Relaxed);
         gauges.events.set(signed(catalog.event_last()));
         let report = catalog.report();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sanderling_core::Mechanism;
 use sanderling_core::namenode::NamenodeConfig;
-use sanderling_transport::Security;
+use sanderling_transport::{MEMORY_MAX, Security};
 
 /// When a change counts as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,6 +53,8 @@ pub struct NamenodeOptions {
     /// reached only when snapshots fail; changes are refused then, so that a full disk does not
     /// meet a namenode that cannot stop writing.
     pub journal_bytes_max: u64,
+    /// Most bytes of long requests that are received and of long answers that wait to be taken.
+    pub memory_on_the_way_max: usize,
     /// Frames with changes that wait for the journal. More are refused with `RetryAfter`.
     pub waiting_frames_max: usize,
     /// Bytes of those frames.
@@ -78,6 +80,7 @@ impl Default for NamenodeOptions {
             security: Security::default(),
             snapshot_after_bytes: 64 << 20,
             journal_bytes_max: 4 << 30,
+            memory_on_the_way_max: MEMORY_MAX,
             // Some hundred clients with a few dozen frames each.
             waiting_frames_max: 8192,
             // Sixteen of the longest frames, or a million ordinary requests.

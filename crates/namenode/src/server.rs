@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sanderling_protocol::ClusterId;
 use sanderling_protocol::message::Role;
-use sanderling_transport::{ListenError, ServeOptions, listen};
+use sanderling_transport::{Buffers, ListenError, Memory, ServeOptions, listen};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -32,6 +32,9 @@ use crate::writer::{Errand, Snapshots, Writer};
 
 /// Orders and probes that wait to be given to their datanode's lane.
 const ERRANDS_MAX: usize = 65_536;
+
+/// Bytes of buffers for long requests that are kept although nobody uses them.
+const BUFFERS_KEPT: usize = 8 << 20;
 
 /// How long connections may take to end when the server stops.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
@@ -185,7 +188,7 @@ fn launch(
     let requests = Requests::new(Arc::clone(&state), queue, long, desk);
     let security = Arc::new(state.security(&options.security));
     let mut tasks = JoinSet::new();
-    let bounds = ServeOptions { tls: options.security.tls.clone(), ..ServeOptions::default() };
+    let bounds = bounds(options);
     let service = Arc::new(MetaService {
         requests: requests.clone(),
         memory: bounds.buffers.memory().clone(),
@@ -215,6 +218,15 @@ fn launch(
     });
     let parts = Mutex::new(Some(Parts { tasks, writer }));
     Ok(NamenodeServer { address, http_address, state, work, long_reads, shutdown, parts })
+}
+
+fn bounds(options: &NamenodeOptions) -> ServeOptions {
+    let memory = Memory::new(options.memory_on_the_way_max);
+    ServeOptions {
+        tls: options.security.tls.clone(),
+        buffers: Buffers::within(BUFFERS_KEPT, memory),
+        ..ServeOptions::default()
+    }
 }
 
 /// Starts the writer's thread.

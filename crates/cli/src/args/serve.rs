@@ -103,6 +103,10 @@ pub(crate) struct Namenode {
     /// start names the damage
     #[arg(long, value_name = "FILE:OFFSET")]
     pub(crate) accept_journal_loss: Option<String>,
+    /// Most memory that it takes, or `none`: beyond it, what would make the catalog larger is
+    /// refused [default: three quarters of the machine's or the control group's]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory_max: Option<MemoryMax>,
     /// Run no manager inside: one runs on its own
     #[arg(long)]
     pub(crate) no_manager: bool,
@@ -235,6 +239,21 @@ impl FromStr for ScrubRate {
         match text {
             "none" => Ok(Self(None)),
             _ => text.parse::<Rate>().map(|rate| Self(Some(rate.0))),
+        }
+    }
+}
+
+/// How much memory a server takes; `None` for as much as there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MemoryMax(pub(crate) Option<u64>);
+
+impl FromStr for MemoryMax {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        match text {
+            "none" => Ok(Self(None)),
+            _ => text.parse::<Size>().map(|size| Self(Some(size.0))),
         }
     }
 }

@@ -15,12 +15,15 @@ use sanderling_transport::Security;
 use super::ready::Ready;
 use super::{Signals, not_started, somewhere};
 use crate::args::Global;
-use crate::args::serve::{Namenode, SyncMode};
+use crate::args::serve::{MemoryMax, Namenode, SyncMode};
 use crate::failure::{Exit, Failure};
-use crate::security;
+use crate::{security, units};
 
 /// How long after a change its sync begins, if the disk may be that late.
 const SYNC_EVERY: Duration = Duration::from_millis(200);
+
+/// Less memory than this serves nobody: a frame of the longest and its answers take as much.
+const MEMORY_MIN: u64 = 64 << 20;
 
 /// A disk that is late by less is not slow.
 const UNSYNCED_MIN: Duration = Duration::from_millis(20);
@@ -64,6 +67,7 @@ async fn serve(args: Namenode, security: Security) -> Result<(), Failure> {
     options.core.ramp_up = args.background.ramp_up();
     options.core.departures = args.departures.map_or(Departures::Default, Departures::Fixed);
     mechanism.configure(&mut options.core);
+    bound_memory(&mut options, args.memory_max)?;
     let server = NamenodeServer::start(options)
         .await
         .map_err(|error| not_started("namenode", &error, &next(&error)))?;
@@ -99,6 +103,47 @@ async fn serve(args: Namenode, security: Security) -> Result<(), Failure> {
         Err(Failure::new(Exit::Failure, "NamenodeFailed", &failure)
             .next("look at the disk, then start it again on the same directory"))
     })
+}
+
+/// Shares the memory that the server may take out: a quarter, and 512 MiB at most, to requests and
+/// answers on their way; of the rest three quarters to the catalog, since a snapshot copies what
+/// changes while it is taken.
+fn bound_memory(
+    options: &mut NamenodeOptions,
+    memory_max: Option<MemoryMax>,
+) -> Result<(), Failure> {
+    let all = match memory_max {
+        Some(MemoryMax(max)) => max,
+        None => machine_bytes().map(|bytes| bytes / 4 * 3),
+    };
+    let Some(all) = all else { return Ok(()) };
+    if all < MEMORY_MIN {
+        let cause = format!("--memory-max is less than {}", units::bytes(MEMORY_MIN));
+        return Err(Failure::new(Exit::Usage, "BadOption", cause)
+            .next("sanderling namenode --memory-max 256MiB"));
+    }
+    let on_the_way = (all / 4).min(options.memory_on_the_way_max as u64);
+    options.memory_on_the_way_max = usize::try_from(on_the_way).unwrap_or(usize::MAX);
+    options.core.memory_max = (all - on_the_way) / 4 * 3;
+    tracing::info!(
+        memory = %units::bytes(all),
+        catalog = %units::bytes(options.core.memory_max),
+        on_the_way = %units::bytes(on_the_way),
+        "memory is bounded"
+    );
+    Ok(())
+}
+
+/// Returns the memory of the machine, or of the control group if that has less.
+fn machine_bytes() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    let number = |path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let second = number("/sys/fs/cgroup/memory.max");
+    let first = number("/sys/fs/cgroup/memory/memory.limit_in_bytes");
+    let group = second.or(first).unwrap_or(u64::MAX);
+    Some((kibibytes * 1024).min(group))
 }
 
 /// Reads the preemption model and the files that it names.

@@ -50,9 +50,10 @@ pub struct Change {
 /// long path.
 const SHORT_BYTES: usize = 1024;
 
-/// Memory that the lists of one change may take, and for each of its bytes. There are at most as
-/// many changes in a frame as there may be requests, so all of them have 32 MiB beside the latter.
-const CHANGE_BYTES_MIN: usize = 64 << 10;
+/// Memory that the lists of one change may take, and for each of its bytes. The most attributes
+/// that an object may have (4,096 names of two bytes) take 448 KiB. There are at most as many
+/// changes in a frame as there may be requests, so all of them have 256 MiB beside the latter.
+const CHANGE_BYTES_MIN: usize = 512 << 10;
 const CHANGE_PER_BYTE: usize = 4;
 
 /// Place of [`Request::Once`] among the requests.
