@@ -4,6 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use sanderling_datanode::{EncryptionKey, KeyError};
 use sanderling_protocol::Token;
 use sanderling_protocol::message::Role;
 use sanderling_transport::{
@@ -13,6 +14,9 @@ use sanderling_transport::{
 use crate::args::Global;
 use crate::args::security::{Guard, Held};
 use crate::failure::{Exit, Failure};
+
+/// How a key is made.
+const MAKE_A_KEY: &str = "(umask 077; head -c 32 /dev/urandom | base64 > KEYFILE)";
 
 /// The environment's variable with a token. There is no flag for it: others can read a process's
 /// arguments.
@@ -121,6 +125,22 @@ fn failed(error: &SecretError) -> Failure {
     Failure::new(exit, "BadSecret", error).next(match error {
         SecretError::Open { path } => format!("chmod 600 {}", path.display()),
         _ => "sanderling token secret --out FILE".to_owned(),
+    })
+}
+
+/// Reads the key that a datanode encrypts with.
+///
+/// # Errors
+/// The file cannot be read, others can read it, or it has no key.
+pub(crate) fn encryption_key(file: &Path) -> Result<EncryptionKey, Failure> {
+    EncryptionKey::read(file).map_err(|error| {
+        let (exit, next) = match &error {
+            KeyError::File(SecretError::Open { path }) => {
+                (Exit::Failure, format!("chmod 600 {}", path.display()))
+            }
+            _ => (Exit::Usage, MAKE_A_KEY.to_owned()),
+        };
+        Failure::new(exit, "BadKey", error).next(next)
     })
 }
 

@@ -1,11 +1,13 @@
 //! Blocks in a directory with a size, one file each.
 //!
 //! Nothing in the directory outlives the incarnation that wrote it: it is emptied at the start. A
-//! marker file, locked while the node runs, says that the directory is ours to empty.
+//! marker file, locked while the node runs, says that the directory is ours to empty. Where the
+//! node has a key the files are encrypted, with a key that no other incarnation has.
 
 mod cached;
 mod memory;
 mod read;
+mod sealed;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -22,7 +24,9 @@ use sanderling_protocol::{BlockId, Refusal, Tier};
 use thiserror::Error;
 
 use self::read::Reading;
+use self::sealed::{Medium, SealError, Seals};
 use crate::runs::{BodySums, Runs};
+use crate::seal::{Cipher, EncryptionKey, salt};
 use crate::verify::ReadError;
 
 /// Says that the directory is a datanode's.
@@ -80,6 +84,8 @@ pub(crate) struct DiskTier {
     used_bytes: AtomicU64,
     serial: AtomicU64,
     reading: Reading,
+    /// What the files are encrypted with, if they are.
+    cipher: Option<Cipher>,
     /// Holds the lock that keeps other datanodes away.
     _marker: File,
 }
@@ -98,14 +104,20 @@ struct BlockFile {
     tier: Arc<DiskTier>,
     path: PathBuf,
     accounted_bytes: AtomicU64,
+    seals: Seals,
 }
 
 impl DiskTier {
-    /// Takes an existing directory and empties it of what an earlier incarnation left.
+    /// Takes an existing directory and empties it of what an earlier incarnation left. With a key
+    /// what is written from now on is encrypted.
     ///
     /// # Errors
     /// [`DiskError`]: choose another directory.
-    pub(crate) fn open(directory: &Path, bytes: u64) -> Result<Self, DiskError> {
+    pub(crate) fn open(
+        directory: &Path,
+        bytes: u64,
+        key: Option<&EncryptionKey>,
+    ) -> Result<Self, DiskError> {
         let unusable = |cause| DiskError::Unusable { directory: directory.to_owned(), cause };
         let found = files(directory).map_err(unusable)?;
         let is_ours = found.iter().any(|name| name == MARKER);
@@ -129,6 +141,8 @@ impl DiskTier {
             used_bytes: AtomicU64::new(0),
             serial: AtomicU64::new(0),
             reading: Reading::default(),
+            // The salt is kept nowhere: when the process has ended nobody reads what it left.
+            cipher: key.map(|key| key.derive(&salt(), "sanderling disk tier 1")),
             _marker: marker,
         })
     }
@@ -162,7 +176,8 @@ impl DiskBytes {
         let serial = tier.serial.fetch_add(1, Ordering::Relaxed);
         let path = tier.directory.join(format!("{:016x}-{serial}{BLOCK_SUFFIX}", block.0));
         let accounted_bytes = AtomicU64::new(0);
-        let file = Arc::new(BlockFile { tier: Arc::clone(tier), path, accounted_bytes });
+        let seals = Seals::new(serial, block);
+        let file = Arc::new(BlockFile { tier: Arc::clone(tier), path, accounted_bytes, seals });
         Self { file, length: 0, runs: Runs::default() }
     }
 
@@ -183,10 +198,11 @@ impl DiskBytes {
         self.file.account(u64::from(length))?;
         let mut options = OpenOptions::new();
         // A file that has vanished is not begun anew in its middle.
-        options.create(self.length == 0).truncate(false).write(true);
+        options.create(self.length == 0).truncate(false).read(true).write(true);
         let file = options.open(&self.file.path);
-        file.and_then(|file| file.write_all_at(bytes, u64::from(self.length)))
-            .map_err(|error| self.error(&error, u64::from(added)))?;
+        file.map_err(SealError::from)
+            .and_then(|file| self.file.append(&file, self.length, bytes))
+            .map_err(|error| self.error(error, u64::from(added)))?;
         let runs = self.runs.with(sums);
         Ok(Self { file: Arc::clone(&self.file), length, runs })
     }
@@ -197,9 +213,9 @@ impl DiskBytes {
     /// [`ReadError::Damaged`] when the file is gone, shorter than it was written, or its disk does
     /// not give its bytes; [`Refusal::TierFailed`] when the machine has no means to read it now.
     pub(crate) fn read(&self, offset: u32, length: u32) -> Result<Bytes, ReadError> {
-        File::open(&self.file.path)
-            .and_then(|file| self.file.tier.reading.read(&file, offset, length))
-            .map_err(|error| self.error(&error, u64::from(length)))
+        let file = File::open(&self.file.path).map_err(SealError::from);
+        file.and_then(|file| self.file.read(&file, offset, length))
+            .map_err(|error| self.error(error, u64::from(length)))
     }
 
     /// Compares the whole file with its checksum. Blocks the thread.
@@ -219,8 +235,8 @@ impl DiskBytes {
     /// # Errors
     /// As [`Self::read`].
     pub(crate) fn probe(&self) -> Result<(), ReadError> {
-        let found = fs::metadata(&self.file.path).map_err(|error| self.error(&error, 0))?;
-        if found.len() < u64::from(self.length) {
+        let found = fs::metadata(&self.file.path).map_err(|error| self.error(error.into(), 0))?;
+        if found.len() < self.file.bytes(self.length) {
             return Err(ReadError::Damaged(Damage::Short));
         }
         Ok(())
@@ -232,7 +248,12 @@ impl DiskBytes {
     }
 
     /// Tells bytes that are gone from a machine that has no files, memory or room left.
-    fn error(&self, error: &io::Error, bytes: u64) -> ReadError {
+    fn error(&self, error: SealError, bytes: u64) -> ReadError {
+        let error = match error {
+            SealError::Io(error) => error,
+            SealError::Forged => return ReadError::Damaged(Damage::Checksum),
+            SealError::Exhausted => return full(bytes).into(),
+        };
         let is_gone = self.length > 0 && error.kind() == io::ErrorKind::NotFound;
         match error.raw_os_error() {
             _ if is_gone => ReadError::Damaged(Damage::Missing),
@@ -241,12 +262,37 @@ impl DiskBytes {
                 tracing::error!(path = %self.file.path.display(), %error, "the disk failed");
                 ReadError::Damaged(Damage::Unreadable)
             }
-            _ => refusal(error, bytes).into(),
+            _ => refusal(&error, bytes).into(),
         }
     }
 }
 
 impl BlockFile {
+    fn append(&self, file: &File, at: u32, bytes: &[u8]) -> Result<(), SealError> {
+        let reading = &self.tier.reading;
+        match &self.tier.cipher {
+            Some(cipher) => self.seals.append(Medium { cipher, reading, file }, at, bytes),
+            None => Ok(file.write_all_at(bytes, u64::from(at))?),
+        }
+    }
+
+    fn read(&self, file: &File, offset: u32, length: u32) -> Result<Bytes, SealError> {
+        let reading = &self.tier.reading;
+        match &self.tier.cipher {
+            Some(cipher) => self.seals.read(Medium { cipher, reading, file }, offset, length),
+            None => Ok(reading.read(file, offset, length)?),
+        }
+    }
+
+    /// Returns how long the file must be for so many bytes of the block.
+    fn bytes(&self, length: u32) -> u64 {
+        match self.tier.cipher {
+            Some(_) => self.seals.file_bytes(length),
+            None => u64::from(length),
+        }
+    }
+
+    /// Accounts for the block's bytes, as the namenode does: not for those of its seals.
     fn account(&self, length: u64) -> Result<(), Refusal> {
         let wanted = length.next_multiple_of(PAGE_BYTES);
         let before = self.accounted_bytes.load(Ordering::Relaxed);
@@ -304,7 +350,7 @@ mod tests {
 
     fn tier(bytes: u64) -> (tempfile::TempDir, Arc<DiskTier>) {
         let directory = tempfile::tempdir().unwrap();
-        let tier = DiskTier::open(directory.path(), bytes).unwrap();
+        let tier = DiskTier::open(directory.path(), bytes, None).unwrap();
         (directory, Arc::new(tier))
     }
 
@@ -339,7 +385,13 @@ mod tests {
 
     #[test]
     fn file_that_was_changed_cut_or_removed_is_damaged() {
-        let (directory, tier) = tier(1 << 20);
+        assert_damage_is_found(None);
+        assert_damage_is_found(Some(&EncryptionKey::of([7; 32])));
+    }
+
+    fn assert_damage_is_found(key: Option<&EncryptionKey>) {
+        let directory = tempfile::tempdir().unwrap();
+        let tier = Arc::new(DiskTier::open(directory.path(), 1 << 20, key).unwrap());
         let block = append(&DiskBytes::new(&tier, BLOCK), &[1; 9000]).unwrap();
         let name = files(directory.path()).unwrap().into_iter().find(|name| name != MARKER);
         let path = directory.path().join(name.unwrap());
@@ -364,13 +416,13 @@ mod tests {
     fn directory_of_an_earlier_incarnation_is_emptied() {
         let (directory, tier) = tier(1 << 20);
         let block = append(&DiskBytes::new(&tier, BLOCK), &[1; 100]).unwrap();
-        let in_use = DiskTier::open(directory.path(), 1);
+        let in_use = DiskTier::open(directory.path(), 1, None);
         assert!(matches!(in_use, Err(DiskError::InUse { .. })));
         let left = directory.path().join("00-0.block");
         fs::write(&left, b"left").unwrap();
         drop(block);
         drop(tier);
-        DiskTier::open(directory.path(), 1).unwrap();
+        DiskTier::open(directory.path(), 1, None).unwrap();
         assert!(!left.exists());
     }
 
@@ -379,10 +431,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("thesis.block");
         fs::write(&file, b"years of work").unwrap();
-        let refused = DiskTier::open(directory.path(), 1);
+        let refused = DiskTier::open(directory.path(), 1, None);
         assert!(matches!(refused, Err(DiskError::NotOurs { .. })));
         assert!(file.exists());
-        let missing = DiskTier::open(&directory.path().join("missing"), 1);
+        let missing = DiskTier::open(&directory.path().join("missing"), 1, None);
         assert!(matches!(missing, Err(DiskError::Unusable { .. })));
     }
 }

@@ -4,12 +4,13 @@
 //! block it is and what its checksum is, so that nothing depends on what a store keeps beside the
 //! bytes. An object is written once and never changes: its name has the epoch, and the namenode
 //! gives each epoch of a block to one copy only. It outlives the node that wrote it; any node with
-//! the tier can serve it from its name alone.
+//! the tier can serve it from its name alone, if it has the same key or neither has one.
 
 mod blocks;
 mod garbage;
 mod options;
 mod reader;
+mod sealed;
 pub(crate) mod trailer;
 
 use std::sync::{Arc, OnceLock};
@@ -18,7 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload};
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload};
 use parking_lot::Mutex;
 use sanderling_protocol::order::Damage;
 use sanderling_protocol::{BlockId, ClusterId, Epoch, Millis, Refusal, Tier};
@@ -30,9 +31,11 @@ use self::garbage::Garbage;
 pub(crate) use self::garbage::collect;
 pub use self::options::{ObjectOptions, ObjectTierError};
 use self::reader::Reader;
+use self::sealed::{END_BYTES, End, Sealing};
 use self::trailer::Trailer;
 use crate::capacity::Capacity;
 use crate::runs::Runs;
+use crate::seal::EncryptionKey;
 use crate::verify::ReadError;
 
 /// Operations on the store at once: 64 MiB of blocks on the way.
@@ -40,6 +43,9 @@ const OPERATIONS_MAX: usize = 64;
 
 /// Most operations that wait for their turn; the next one is refused.
 const OPERATIONS_WAITING_MAX: usize = 1024;
+
+/// Objects that are looked at when a node starts: nodes of one store have one key.
+const LOOKED_AT_MAX: usize = 4;
 
 /// When a caller that was one too many may ask again.
 const BUSY_RETRY: Millis = Millis(100);
@@ -56,6 +62,7 @@ pub(crate) struct ObjectTier {
     cluster: OnceLock<ClusterId>,
     pub(crate) capacity: Arc<Capacity>,
     pub(crate) options: ObjectOptions,
+    sealing: Sealing,
     pub(crate) garbage: Garbage,
     operations: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
@@ -79,11 +86,15 @@ pub(crate) struct Fetched {
 }
 
 impl ObjectTier {
-    /// Opens the store and looks whether it answers.
+    /// Opens the store and looks whether it answers. With a key objects are encrypted, and only
+    /// those are read that are.
     ///
     /// # Errors
     /// [`ObjectTierError`]: the URL or the store's configuration is wrong, or it does not answer.
-    pub(crate) async fn open(options: ObjectOptions) -> Result<Arc<Self>, ObjectTierError> {
+    pub(crate) async fn open(
+        options: ObjectOptions,
+        key: Option<EncryptionKey>,
+    ) -> Result<Arc<Self>, ObjectTierError> {
         let (store, prefix) = options.store()?;
         let url = options.url.clone();
         let first = timeout(options.time_max, store.list(Some(&prefix)).next()).await;
@@ -103,6 +114,7 @@ impl ObjectTier {
             cluster: OnceLock::new(),
             capacity: Arc::new(Capacity::new(Tier::Object, options.bytes)),
             options,
+            sealing: Sealing::new(key),
             garbage: Garbage::default(),
             operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
             waiting: Arc::new(Semaphore::new(OPERATIONS_WAITING_MAX)),
@@ -115,10 +127,62 @@ impl ObjectTier {
         self.cluster.get_or_init(|| cluster);
     }
 
+    fn cluster(&self) -> Result<ClusterId, Refusal> {
+        self.cluster.get().copied().ok_or_else(|| failed("the node has not joined yet"))
+    }
+
     /// Returns the name of everything that the cluster keeps in the store.
     fn directory(&self) -> Result<Path, Refusal> {
-        let cluster = self.cluster.get().ok_or_else(|| failed("the node has not joined yet"))?;
-        Ok(self.prefix.clone().join(cluster.to_string()))
+        Ok(self.directory_of(self.cluster()?))
+    }
+
+    fn directory_of(&self, cluster: ClusterId) -> Path {
+        self.prefix.clone().join(cluster.to_string())
+    }
+
+    /// Looks whether this node can read what a cluster has in the store, by some of its objects.
+    ///
+    /// # Errors
+    /// [`ObjectTierError::Unreadable`]: start the node with the cluster's key, or without one.
+    pub(crate) async fn check_key(
+        self: &Arc<Self>,
+        cluster: ClusterId,
+    ) -> Result<(), ObjectTierError> {
+        let mut listed = self.store.list(Some(&self.directory_of(cluster)));
+        let mut looked_at = 0;
+        while looked_at < LOOKED_AT_MAX
+            && let Ok(Some(Ok(meta))) = timeout(self.options.time_max, listed.next()).await
+        {
+            if key_of(&meta).is_none() {
+                continue;
+            }
+            looked_at += 1;
+            let found = self.end_of(meta.location.clone()).await;
+            // What cannot be looked at now is looked at when it is read.
+            let Ok(Ok((_, end))) = found else { continue };
+            self.sealing.check(end).map_err(|unreadable| ObjectTierError::Unreadable {
+                url: self.options.url.clone(),
+                object: meta.location.to_string(),
+                why: unreadable.why(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Returns the size of an object, and what its end shows.
+    async fn end_of(
+        self: &Arc<Self>,
+        path: Path,
+    ) -> Result<Result<(u64, End), object_store::Error>, Refusal> {
+        let store = Arc::clone(&self.store);
+        self.operate(async move {
+            let range = Some(GetRange::Suffix(END_BYTES as u64));
+            let found =
+                store.get_opts(&path, GetOptions { range, ..GetOptions::default() }).await?;
+            let bytes = found.meta.size;
+            Ok((bytes, End::of(&found.bytes().await?)))
+        })
+        .await
     }
 
     fn path(&self, (block, epoch): Key) -> Result<Path, Refusal> {
@@ -141,7 +205,8 @@ impl ObjectTier {
         let held = self.reserved(key, length)?;
         let trailer = Trailer { block: key.0, epoch: key.1, length, checksum };
         let path = self.path(key)?;
-        let payload = PutPayload::from_iter([bytes, Bytes::copy_from_slice(&trailer.encode())]);
+        let object = self.sealing.seal(self.cluster()?, key, bytes, &trailer);
+        let payload = PutPayload::from_iter(object);
         let store = Arc::clone(&self.store);
         let put = async move { store.put(&path, payload).await };
         let done = match self.operate(put).await {
@@ -181,14 +246,26 @@ impl ObjectTier {
     /// # Errors
     /// As [`Self::fetch`].
     pub(crate) async fn length(self: &Arc<Self>, key: Key) -> Result<Option<u32>, Refusal> {
-        let path = self.path(key)?;
-        let store = Arc::clone(&self.store);
-        let found = self.operate(async move { store.head(&path).await }).await?;
+        let found = self.end_of(self.path(key)?).await?;
         match found {
-            Ok(meta) => Trailer::length_within(meta.size).map(Some).map_err(failed),
+            Ok((bytes, end)) => {
+                self.check_end(key, end)?;
+                let extra = self.sealing.extra_bytes();
+                Trailer::length_within(bytes, extra).map(Some).map_err(failed)
+            }
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(self.refusal(&error, 0)),
         }
+    }
+
+    /// Refuses an object that was written with another key, or with one and without one. That is a
+    /// mistake of whoever started a node: nothing is damaged.
+    fn check_end(&self, (block, epoch): Key, end: End) -> Result<(), Refusal> {
+        self.sealing.check(end).map_err(|unreadable| {
+            let why = unreadable.why();
+            tracing::error!(%block, %epoch, "the object {why}");
+            failed(format!("block {block} at {epoch} {why}"))
+        })
     }
 
     /// Removes an object; one that is not there has been removed.

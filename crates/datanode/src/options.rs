@@ -10,6 +10,7 @@ use sanderling_transport::Security;
 use crate::agent::NoticeOptions;
 use crate::local::LocalOptions;
 use crate::object::ObjectOptions;
+use crate::seal::EncryptionKey;
 
 /// The disk tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +41,8 @@ pub struct DatanodeOptions {
     pub dram_bytes: u64,
     /// The disk tier, if there is to be one.
     pub disk: Option<DiskOptions>,
+    /// What the disk tier and the object tier are encrypted with; `None` for not at all.
+    pub encryption: Option<EncryptionKey>,
     /// Who says that the machine is about to be taken.
     pub notices: Vec<NoticeOptions>,
     /// Time that is left after a notice by HTTP that names none.
@@ -94,6 +97,7 @@ impl Default for DatanodeOptions {
             // Enough to try it out, small enough for several on a laptop.
             dram_bytes: 256 << 20,
             disk: None,
+            encryption: None,
             notices: Vec::new(),
             // What Google and Azure give.
             posted_notice: Duration::from_secs(30),

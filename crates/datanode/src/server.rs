@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::service::TowerToHyperService;
-use sanderling_protocol::message::Role;
+use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{ClusterId, NodeId, Policy, Refusal};
 use sanderling_transport::{
-    CallError, ConnectionOptions, HttpOptions, ListenError, Pool, PoolOptions, Security,
-    ServeOptions, listen, serve, serve_http,
+    CallError, Connection, ConnectionOptions, HttpOptions, ListenError, Pool, PoolOptions,
+    Security, ServeOptions, listen, serve, serve_http,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -63,11 +63,14 @@ impl DatanodeServer {
             None => (None, String::new()),
         };
         let disk = match &options.disk {
-            Some(disk) => Some(Arc::new(DiskTier::open(&disk.directory, disk.bytes)?)),
+            Some(disk) => {
+                let key = options.encryption.as_ref();
+                Some(Arc::new(DiskTier::open(&disk.directory, disk.bytes, key)?))
+            }
             None => None,
         };
         let objects = match options.object.clone() {
-            Some(object) => Some(ObjectTier::open(object).await?),
+            Some(object) => Some(ObjectTier::open(object, options.encryption.clone()).await?),
             None => None,
         };
         let store = BlockStore::new(Arc::clone(&arena), disk, objects);
@@ -80,7 +83,12 @@ impl DatanodeServer {
         let mut node = Node::new(options, store, pool, advertised, http_advertised);
         node.local = local;
         let node = Arc::new(node);
+        // Before it joins: a node that cannot read the store must not be given blocks in it.
+        let is_checked = check_key(&node, greeted(&node).await).await?;
         join_first(&node).await?;
+        if !is_checked {
+            check_key(&node, node.identity().cluster).await?;
+        }
         Ok(Self::run(node, arena, listener, http, address, http_address))
     }
 
@@ -325,6 +333,28 @@ fn arena(bytes: u64) -> Result<Arena, StartError> {
         return Err(StartError::TooMuchMemory { bytes, available });
     }
     Arena::new(bytes).map_err(|cause| StartError::Memory { bytes, cause })
+}
+
+/// Returns the cluster of the namenode; `None` if it does not answer yet.
+async fn greeted(node: &Node) -> Option<ClusterId> {
+    node.store.objects.as_ref()?;
+    let deadline = Instant::now() + node.options.call_time_max;
+    let hello = Hello { role: Role::Datanode, cluster: None, node: None, token: None };
+    let options = node.pool.connection_options();
+    let connected =
+        Connection::connect_with(&node.options.namenode, hello, deadline, options).await;
+    connected.ok()?.1.cluster
+}
+
+/// Looks whether the node can read what its cluster has in the object tier; tells whether it could
+/// look.
+async fn check_key(node: &Node, cluster: Option<ClusterId>) -> Result<bool, StartError> {
+    match (&node.store.objects, cluster) {
+        (Some(objects), Some(cluster)) => objects.check_key(cluster).await?,
+        (Some(_), None) => return Ok(false),
+        (None, _) => {}
+    }
+    Ok(true)
 }
 
 async fn bind(address: SocketAddr, security: &Security) -> Result<TcpListener, ListenError> {

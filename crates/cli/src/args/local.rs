@@ -42,6 +42,9 @@ pub(crate) struct Start {
     /// Disk of each datanode; none by default
     #[arg(long, value_name = "SIZE")]
     pub(crate) disk: Option<Size>,
+    /// Encrypt the disks with the key in this file, as `sanderling datanode --encrypt`
+    #[arg(long, value_name = "KEYFILE", requires = "disk")]
+    pub(crate) encrypt: Option<PathBuf>,
     /// The namenode's port; 0 for any free one
     #[arg(long, default_value_t = 7600)]
     pub(crate) port: u16,

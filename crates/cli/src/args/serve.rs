@@ -167,6 +167,10 @@ pub(crate) struct Datanode {
     /// Most bytes that this node puts there
     #[arg(long, value_name = "SIZE", requires = "object")]
     pub(crate) object_bytes: Option<Size>,
+    /// Encrypt the disk tier and the object tier with the key in this file, that nobody else can
+    /// read: 32 bytes as 64 hexadecimal digits or in base64 [default: they are not encrypted]
+    #[arg(long, value_name = "KEYFILE")]
+    pub(crate) encrypt: Option<PathBuf>,
     /// Send at most this many bytes per second, reads and pushes together: for several nodes on one
     /// machine [default: what the network takes]
     #[arg(long, value_name = "RATE")]

@@ -129,6 +129,9 @@ fn datanode_words(directory: &Path, args: &Start, namenode: &str, name: &str) ->
         list.extend(words(&["--disk", &disk.0.to_string(), "--disk-dir"]));
         list.push(directory.join("disk").join(name).into());
     }
+    if let Some(key) = &args.encrypt {
+        list.extend(["--encrypt".into(), key.into()]);
+    }
     list
 }
 

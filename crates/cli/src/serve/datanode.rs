@@ -43,6 +43,7 @@ fn options(global: &Global, args: &Datanode) -> Result<DatanodeOptions, Failure>
         dram_bytes: args.dram.0,
         disk,
         object: object(args)?,
+        encryption: args.encrypt.as_deref().map(security::encryption_key).transpose()?,
         local: local(args),
         egress_limit: args.egress_limit.map(|rate| rate.0),
         mechanism: args.policy.into(),

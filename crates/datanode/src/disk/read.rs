@@ -17,7 +17,7 @@ use super::cached::is_cached;
 use super::memory::{Memory, PAGE_BYTES, Pages};
 
 /// Shorter runs that are not in the page cache are read through it: their neighbours come along.
-const DIRECT_BYTES_MIN: u32 = 128 << 10;
+const DIRECT_BYTES_MIN: usize = 128 << 10;
 
 /// How the files of one directory are read.
 #[derive(Debug)]
@@ -25,6 +25,13 @@ pub(crate) struct Reading {
     memory: Memory,
     /// Not every file system can pass the page cache by.
     is_direct: AtomicBool,
+}
+
+/// Bytes that were read.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    Small(Vec<u8>),
+    Pages { pages: Pages, skipped: usize, wanted: usize },
 }
 
 impl Default for Reading {
@@ -39,17 +46,25 @@ impl Reading {
     /// # Errors
     /// What the system says; `UnexpectedEof` when the file is shorter.
     pub(crate) fn read(&self, file: &File, offset: u32, length: u32) -> io::Result<Bytes> {
+        let piece = self.read_piece(file, u64::from(offset), length as usize)?;
+        Ok(piece.freeze(0, length as usize))
+    }
+
+    /// The same for bytes that are to be changed before they are sent.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn read_piece(&self, file: &File, from: u64, length: usize) -> io::Result<Piece> {
         if length < DIRECT_BYTES_MIN {
-            let mut bytes = vec![0; length as usize];
-            file.read_exact_at(&mut bytes, u64::from(offset))?;
-            return Ok(bytes.into());
+            let mut bytes = vec![0; length];
+            file.read_exact_at(&mut bytes, from)?;
+            return Ok(Piece::Small(bytes));
         }
-        let skipped = offset as usize % PAGE_BYTES;
-        let mut pages = self.memory.take(skipped + length as usize);
-        let start = u64::from(offset) - skipped as u64;
-        let wanted = skipped + length as usize;
-        self.fill(file, &mut pages, start, wanted)?;
-        Ok(pages.freeze(skipped, length as usize))
+        let skipped = (from % PAGE_BYTES as u64) as usize;
+        let wanted = skipped + length;
+        let mut pages = self.memory.take(wanted);
+        self.fill(file, &mut pages, from - skipped as u64, wanted)?;
+        Ok(Piece::Pages { pages, skipped, wanted })
     }
 
     fn fill(&self, file: &File, pages: &mut Pages, start: u64, wanted: usize) -> io::Result<()> {
@@ -67,6 +82,23 @@ impl Reading {
             }
         }
         file.read_exact_at(&mut pages.bytes_mut()[..wanted], start)
+    }
+}
+
+impl Piece {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Small(bytes) => bytes,
+            Self::Pages { pages, skipped, wanted } => &mut pages.bytes_mut()[*skipped..*wanted],
+        }
+    }
+
+    /// Returns `length` bytes from `from`; nobody writes them any more.
+    pub(crate) fn freeze(self, from: usize, length: usize) -> Bytes {
+        match self {
+            Self::Small(bytes) => Bytes::from(bytes).slice(from..from + length),
+            Self::Pages { pages, skipped, .. } => pages.freeze(skipped + from, length),
+        }
     }
 }
 

@@ -50,6 +50,16 @@ pub enum ObjectTierError {
         /// What the store said.
         why: String,
     },
+    /// What is there was written with another key, or with one and without one.
+    #[error("the object tier at {url} cannot be used: {object} {why}")]
+    Unreadable {
+        /// The URL.
+        url: String,
+        /// The name of an object.
+        object: String,
+        /// What is in the way.
+        why: &'static str,
+    },
 }
 
 impl Default for ObjectOptions {

@@ -11,9 +11,11 @@ use object_store::{GetResult, ObjectStoreExt};
 use sanderling_protocol::order::Damage;
 use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
 
+use super::sealed::{End, OBJECT_BYTES_MAX};
 use super::trailer::Trailer;
 use super::{Fetched, Key, ObjectTier, failed};
 use crate::runs::{Runs, sums_of};
+use crate::seal::Forged;
 use crate::verify::ReadError;
 
 /// Bytes of blocks kept for the next read: small reads of one block follow each other, and each
@@ -160,16 +162,28 @@ impl ObjectTier {
         let store = Arc::clone(&self.store);
         let get = async move {
             let found: GetResult = store.get(&path).await?;
-            if Trailer::length_within(found.meta.size).is_err() {
+            if found.meta.size > OBJECT_BYTES_MAX {
                 // Not ours to load into memory.
                 return Ok(Bytes::new());
             }
             found.bytes().await
         };
         match self.operate(get).await? {
-            Ok(object) => verified(key, &object).map(Some),
+            Ok(object) => self.opened(key, object).map(Some),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(self.refusal(&error, 0)),
+        }
+    }
+
+    fn opened(&self, key: Key, object: Bytes) -> Result<Fetched, Refusal> {
+        self.check_end(key, End::of(&object))?;
+        let (block, epoch) = key;
+        match self.sealing.open(self.cluster()?, key, object) {
+            Ok(opened) => verified(key, &opened),
+            Err(Forged) => {
+                tracing::error!(%block, %epoch, "an encrypted object is damaged");
+                Err(Refusal::BlockDamaged { block })
+            }
         }
     }
 }

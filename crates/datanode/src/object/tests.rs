@@ -8,11 +8,20 @@ const KEY: Key = (BlockId(7), Epoch(3));
 
 async fn tier(bytes: u64) -> (tempfile::TempDir, Arc<ObjectTier>) {
     let directory = tempfile::tempdir().unwrap();
+    let tier = tier_at(&directory, bytes, None).await;
+    (directory, tier)
+}
+
+async fn tier_at(
+    directory: &tempfile::TempDir,
+    bytes: u64,
+    key: Option<EncryptionKey>,
+) -> Arc<ObjectTier> {
     let url = format!("file://{}", directory.path().display());
     let options = ObjectOptions { url, bytes, ..ObjectOptions::default() };
-    let tier = ObjectTier::open(options).await.unwrap();
+    let tier = ObjectTier::open(options, key).await.unwrap();
     tier.join(ClusterId(0xc1));
-    (directory, tier)
+    tier
 }
 
 async fn put(
@@ -52,9 +61,17 @@ async fn object_is_fetched_as_it_was_put_and_stays_when_its_node_forgets_it() {
 
 #[tokio::test]
 async fn damaged_object_is_refused_and_never_read() {
-    let (directory, tier) = tier(1 << 20).await;
+    let directory = tempfile::tempdir().unwrap();
+    for key in [None, Some(EncryptionKey::of([7; 32]))] {
+        assert_damage_is_found(&directory, key).await;
+    }
+}
+
+async fn assert_damage_is_found(directory: &tempfile::TempDir, key: Option<EncryptionKey>) {
+    let tier = tier_at(directory, 1 << 20, key).await;
     let held = put(&tier, KEY, b"some bytes").await.unwrap();
     let _other = put(&tier, (BlockId(8), Epoch(3)), b"other ones").await.unwrap();
+    let file = |directory: &&tempfile::TempDir, key| file(directory, key);
     let whole = std::fs::read(file(&directory, KEY)).unwrap();
     for at in 0..whole.len() {
         let mut damaged = whole.clone();
@@ -113,11 +130,11 @@ async fn full_tier_refuses_and_takes_what_is_there_already() {
 async fn store_that_cannot_be_used_is_told_at_the_start() {
     for url in ["ftp://host/place", "file://relative", "s3://", "/tmp"] {
         let options = ObjectOptions { url: url.to_owned(), ..ObjectOptions::default() };
-        let refused = ObjectTier::open(options).await.unwrap_err();
+        let refused = ObjectTier::open(options, None).await.unwrap_err();
         assert!(matches!(refused, ObjectTierError::UnknownUrl { .. }), "{url}: {refused}");
     }
     let url = "file:///does/not/exist".to_owned();
-    let refused = ObjectTier::open(ObjectOptions { url, ..ObjectOptions::default() }).await;
+    let refused = ObjectTier::open(ObjectOptions { url, ..ObjectOptions::default() }, None).await;
     assert!(matches!(refused, Err(ObjectTierError::Unusable { .. })));
     let options = ObjectOptions {
         url: "s3://bucket/prefix".to_owned(),
@@ -130,7 +147,7 @@ async fn store_that_cannot_be_used_is_told_at_the_start() {
         ..ObjectOptions::default()
     };
     assert!(!format!("{options:?}").contains("the secret"));
-    let refused = ObjectTier::open(options).await.unwrap_err();
+    let refused = ObjectTier::open(options, None).await.unwrap_err();
     assert!(matches!(refused, ObjectTierError::Unusable { .. }), "{refused}");
     assert!(!refused.to_string().contains("the secret"), "{refused}");
 }
@@ -143,4 +160,65 @@ async fn readers_of_one_block_share_one_fetch_and_the_next_one_needs_none() {
     assert_eq!(both.0.unwrap().bytes, both.1.unwrap().unwrap().bytes);
     std::fs::remove_file(file(&directory, KEY)).unwrap();
     assert_eq!(held.fetch().await.unwrap().bytes, "some bytes", "kept from the last fetch");
+}
+
+#[tokio::test]
+async fn encrypted_object_shows_nothing_of_its_block_and_is_read_with_the_same_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let key = EncryptionKey::of([7; 32]);
+    let tier = tier_at(&directory, 1 << 20, Some(key.clone())).await;
+    let held = put(&tier, KEY, b"some bytes").await.unwrap();
+    let first = std::fs::read(file(&directory, KEY)).unwrap();
+    assert!(!first.windows(5).any(|window| window == b"bytes"));
+    assert_eq!(held.fetch().await.unwrap().bytes, "some bytes");
+    assert_eq!(tier.length(KEY).await, Ok(Some(10)));
+    // Put again, it has another key: no nonce is used twice.
+    let _again = put(&tier, KEY, b"some bytes").await.unwrap();
+    assert_ne!(std::fs::read(file(&directory, KEY)).unwrap()[..10], first[..10]);
+    let other = tier_at(&directory, 1 << 20, Some(key)).await;
+    assert_eq!(other.fetch(KEY).await.unwrap().unwrap().bytes, "some bytes");
+    other.check_key(ClusterId(0xc1)).await.unwrap();
+    // What another block, epoch or cluster has is not taken for it, whole as it is.
+    for place in [(BlockId(8), Epoch(3)), (BlockId(7), Epoch(4))] {
+        std::fs::copy(file(&directory, KEY), file(&directory, place)).unwrap();
+        let refused = other.fetch(place).await;
+        assert!(matches!(refused, Err(Refusal::BlockDamaged { .. })), "{refused:?}");
+    }
+    let elsewhere = directory.path().join(ClusterId(0xc2).to_string());
+    std::fs::rename(directory.path().join(ClusterId(0xc1).to_string()), elsewhere).unwrap();
+    let tier = ObjectTier::open(other.options.clone(), Some(EncryptionKey::of([7; 32]))).await;
+    let tier = tier.unwrap();
+    tier.join(ClusterId(0xc2));
+    assert!(matches!(tier.fetch(KEY).await, Err(Refusal::BlockDamaged { .. })));
+}
+
+#[tokio::test]
+async fn object_of_another_key_is_neither_read_nor_taken_for_damaged() {
+    let keys = [None, Some(EncryptionKey::of([1; 32])), Some(EncryptionKey::of([2; 32]))];
+    for writer in &keys {
+        let directory = tempfile::tempdir().unwrap();
+        let tier = tier_at(&directory, 1 << 20, writer.clone()).await;
+        let _held = put(&tier, KEY, b"some bytes").await.unwrap();
+        for reader in keys.iter().filter(|key| *key != writer) {
+            let tier = tier_at(&directory, 1 << 20, reader.clone()).await;
+            let said = match (writer, reader) {
+                (_, None) => "this node has no key",
+                (None, _) => "is not encrypted",
+                _ => "encrypted with another key",
+            };
+            let refused = tier.check_key(ClusterId(0xc1)).await.unwrap_err();
+            assert!(refused.to_string().contains(said), "{refused}");
+            tier.check_key(ClusterId(0xc2)).await.unwrap();
+            let held = tier.adopted(KEY, 10);
+            let read = held.fetch().await.unwrap_err();
+            let ReadError::Refused(Refusal::TierFailed { why, .. }) = read else {
+                panic!("{read:?}");
+            };
+            assert!(why.contains(said), "{why}");
+            let length = tier.length(KEY).await;
+            assert!(matches!(length, Err(Refusal::TierFailed { .. })), "{length:?}");
+        }
+        assert!(file(&directory, KEY).exists());
+        assert_eq!(tier.fetch(KEY).await.unwrap().unwrap().bytes, "some bytes");
+    }
 }

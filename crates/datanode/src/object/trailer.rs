@@ -54,9 +54,15 @@ impl Trailer {
         is_whole.then_some((decoded, length))
     }
 
-    /// Returns the length of the block in an object of this size.
-    pub(crate) fn length_within(object_bytes: u64) -> Result<u32, String> {
-        let length = object_bytes.checked_sub(Self::BYTES as u64);
+    /// Tells whether these bytes end with a trailer, of whatever block.
+    pub(crate) fn is_at_end_of(object: &[u8]) -> bool {
+        let trailer = object.len().checked_sub(Self::BYTES).map(|at| &object[at..]);
+        trailer.is_some_and(|it| it[..8] == MAGIC && it[28..] == crc32c(&it[..28]).to_le_bytes())
+    }
+
+    /// Returns the length of the block in an object of this size, which is longer by `extra` bytes.
+    pub(crate) fn length_within(object_bytes: u64, extra: usize) -> Result<u32, String> {
+        let length = object_bytes.checked_sub(extra as u64);
         length
             .and_then(|length| u32::try_from(length).ok())
             .filter(|length| (1..=BLOCK_BYTES_MAX).contains(length))
@@ -75,15 +81,17 @@ mod tests {
         let mut object = b"bytes".to_vec();
         object.extend(trailer.encode());
         assert_eq!(Trailer::decode(&object), Some((trailer, 5)));
-        assert_eq!(Trailer::length_within(object.len() as u64), Ok(5));
+        assert!(Trailer::is_at_end_of(&object) && !Trailer::is_at_end_of(&object[..20]));
+        assert_eq!(Trailer::length_within(object.len() as u64, Trailer::BYTES), Ok(5));
         for at in 5..object.len() {
             let mut damaged = object.clone();
             damaged[at] ^= 1;
             assert_eq!(Trailer::decode(&damaged), None, "damaged at {at}");
+            assert!(!Trailer::is_at_end_of(&damaged), "damaged at {at}");
         }
         assert_eq!(Trailer::decode(&object[1..]), None);
         assert_eq!(Trailer::decode(&object[..20]), None);
-        assert!(Trailer::length_within(32).is_err());
-        assert!(Trailer::length_within(u64::MAX).is_err());
+        assert!(Trailer::length_within(32, Trailer::BYTES).is_err());
+        assert!(Trailer::length_within(u64::MAX, Trailer::BYTES).is_err());
     }
 }

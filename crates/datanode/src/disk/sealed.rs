@@ -1,0 +1,249 @@
+//! Files of encrypted blocks.
+//!
+//! A file is a sequence of units: 4 KiB of the block, the last unit may be short, each followed by
+//! its tag. The key is the process's own and never leaves its memory, and so is what tells which
+//! seal a unit must have: the file's number, the unit's, and the number of the append that wrote it.
+//! These are the nonce, so none is used twice: a file's number is given out once, and an append
+//! counts also when it fails. A unit that grows is sealed anew, by another append. So a unit from
+//! elsewhere, from another place, or from an earlier state of its own is not taken for it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use sanderling_protocol::BlockId;
+
+use super::read::Reading;
+use crate::runs::RUN_BYTES;
+use crate::seal::{Cipher, Forged, TAG_BYTES};
+
+/// Bytes of the block in a unit: what is read at least, and what has a checksum.
+const UNIT_BYTES: u32 = RUN_BYTES;
+
+/// A unit in the file.
+const SEALED_UNIT_BYTES: u64 = UNIT_BYTES as u64 + TAG_BYTES as u64;
+
+/// Files that one key is used for: the nonce has 6 bytes for them.
+const FILES_MAX: u64 = 1 << 48;
+
+/// Why sealed bytes cannot be had or written.
+#[derive(Debug)]
+pub(super) enum SealError {
+    /// What the system said.
+    Io(io::Error),
+    /// The file has other bytes than were written.
+    Forged,
+    /// There is no further nonce.
+    Exhausted,
+}
+
+/// A file, how it is read, and the key that it is sealed with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Medium<'a> {
+    pub(super) cipher: &'a Cipher,
+    pub(super) reading: &'a Reading,
+    pub(super) file: &'a File,
+}
+
+/// What tells which seals the units of one file have.
+#[derive(Debug)]
+pub(super) struct Seals {
+    file: u64,
+    block: BlockId,
+    state: RwLock<State>,
+}
+
+/// What is in the file. Only the last unit ever grows, so every earlier state of the block is a
+/// prefix of this one.
+#[derive(Debug, Default)]
+struct State {
+    /// Appends that were begun.
+    appends: u32,
+    /// Which append wrote the units from `first_unit` on, in their order.
+    written: Vec<Written>,
+    /// Bytes of the block that are sealed in the file.
+    length: u32,
+    /// The bytes of the block after those, when the unit that had them may be torn: an append that
+    /// was to make it longer failed.
+    kept: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Written {
+    first_unit: u32,
+    append: u32,
+}
+
+impl From<io::Error> for SealError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Forged> for SealError {
+    fn from(_: Forged) -> Self {
+        Self::Forged
+    }
+}
+
+impl Seals {
+    /// Begins a file that has a number of its own.
+    pub(super) fn new(file: u64, block: BlockId) -> Self {
+        Self { file, block, state: RwLock::default() }
+    }
+
+    /// Seals `bytes` after the first `at` bytes of the block.
+    ///
+    /// # Errors
+    /// [`SealError`]; the first `at` bytes can be read as before.
+    pub(super) fn append(
+        &self,
+        medium: Medium<'_>,
+        at: u32,
+        bytes: &[u8],
+    ) -> Result<(), SealError> {
+        let mut state = self.state.write();
+        let first_unit = at / UNIT_BYTES;
+        let start = first_unit * UNIT_BYTES;
+        let begun = self.read_at(&state, medium, start, at - start)?;
+        let append = state.appends.checked_add(1).ok_or(SealError::Exhausted)?;
+        if self.file >= FILES_MAX {
+            return Err(SealError::Exhausted);
+        }
+        state.appends = append;
+        let sealed = self.sealed(medium.cipher, append, first_unit, &begun, bytes);
+        state.written.retain(|written| written.first_unit < first_unit);
+        state.length = start;
+        let position = u64::from(first_unit) * SEALED_UNIT_BYTES;
+        let written = medium.file.write_all_at(&sealed, position);
+        if written.is_ok() {
+            state.written.push(Written { first_unit, append });
+            state.length = at + bytes.len() as u32;
+        }
+        state.kept = if written.is_ok() { Vec::new() } else { begun.to_vec() };
+        Ok(written?)
+    }
+
+    /// Returns units as they are to be in the file: `begun` and `bytes`, from the start of a unit.
+    fn sealed(
+        &self,
+        cipher: &Cipher,
+        append: u32,
+        first_unit: u32,
+        begun: &[u8],
+        bytes: &[u8],
+    ) -> Vec<u8> {
+        let length = (begun.len() + bytes.len()) as u32;
+        let mut sealed = Vec::with_capacity(file_bytes(length) as usize);
+        let room = UNIT_BYTES as usize - begun.len();
+        let (completing, further) = bytes.split_at(room.min(bytes.len()));
+        let further = further.chunks(UNIT_BYTES as usize).map(|piece| (&[][..], piece));
+        let pieces = [(begun, completing)].into_iter().chain(further);
+        for (unit, (head, piece)) in (first_unit..).zip(pieces) {
+            let from = sealed.len();
+            sealed.extend_from_slice(head);
+            sealed.extend_from_slice(piece);
+            let nonce = self.nonce(unit, append);
+            let tag = cipher.seal(nonce, &self.context(), &mut sealed[from..]);
+            sealed.extend_from_slice(tag.as_ref());
+        }
+        sealed
+    }
+
+    /// Reads `length` bytes of the block from `offset`, as they were sealed.
+    ///
+    /// # Errors
+    /// [`SealError`].
+    pub(super) fn read(
+        &self,
+        medium: Medium<'_>,
+        offset: u32,
+        length: u32,
+    ) -> Result<Bytes, SealError> {
+        self.read_at(&self.state.read(), medium, offset, length)
+    }
+
+    fn read_at(
+        &self,
+        state: &State,
+        medium: Medium<'_>,
+        offset: u32,
+        length: u32,
+    ) -> Result<Bytes, SealError> {
+        let end = offset + length;
+        let in_file = end.min(state.length).saturating_sub(offset);
+        let sealed = self.open(state, medium, offset, in_file)?;
+        if in_file == length {
+            return Ok(sealed);
+        }
+        let [from, to] = [offset + in_file, end].map(|at| at.saturating_sub(state.length) as usize);
+        let kept = state.kept.get(from..to).ok_or(io::ErrorKind::UnexpectedEof);
+        Ok([&sealed[..], kept.map_err(io::Error::from)?].concat().into())
+    }
+
+    /// Opens the units around a range of sealed bytes and returns the range.
+    fn open(
+        &self,
+        state: &State,
+        medium: Medium<'_>,
+        offset: u32,
+        length: u32,
+    ) -> Result<Bytes, SealError> {
+        if length == 0 {
+            return Ok(Bytes::new());
+        }
+        let first_unit = offset / UNIT_BYTES;
+        let start = first_unit * UNIT_BYTES;
+        let end = (offset + length).next_multiple_of(UNIT_BYTES).min(state.length);
+        let position = u64::from(first_unit) * SEALED_UNIT_BYTES;
+        let wanted = file_bytes(end - start) as usize;
+        let mut read = medium.reading.read_piece(medium.file, position, wanted)?;
+        let bytes = read.bytes_mut();
+        let units = (start..end).step_by(UNIT_BYTES as usize);
+        for (unit, begin) in (first_unit..).zip(units) {
+            let plain = UNIT_BYTES.min(end - begin) as usize;
+            let to = (begin - start) as usize;
+            // The tags of the units before it fall away.
+            let skipped = (unit - first_unit) as usize * TAG_BYTES;
+            let tag_at = to + skipped + plain;
+            let tag = bytes[tag_at..tag_at + TAG_BYTES].try_into().expect("a tag's length");
+            let nonce = self.nonce(unit, state.append_of(unit));
+            medium.cipher.open(nonce, &self.context(), tag, &mut bytes[to..tag_at], skipped)?;
+        }
+        Ok(read.freeze((offset - start) as usize, length as usize))
+    }
+
+    /// Returns how long the file must be for the first `length` bytes of the block.
+    pub(super) fn file_bytes(&self, length: u32) -> u64 {
+        file_bytes(length.min(self.state.read().length))
+    }
+
+    fn nonce(&self, unit: u32, append: u32) -> [u8; 12] {
+        let mut nonce = [0; 12];
+        nonce[..6].copy_from_slice(&self.file.to_le_bytes()[..6]);
+        nonce[6..8].copy_from_slice(&unit.to_le_bytes()[..2]);
+        nonce[8..].copy_from_slice(&append.to_le_bytes());
+        nonce
+    }
+
+    fn context(&self) -> [u8; 8] {
+        self.block.0.to_le_bytes()
+    }
+}
+
+impl State {
+    fn append_of(&self, unit: u32) -> u32 {
+        let after = self.written.partition_point(|written| written.first_unit <= unit);
+        after.checked_sub(1).map_or(0, |index| self.written[index].append)
+    }
+}
+
+/// Returns the bytes of a file that has so many bytes of a block.
+fn file_bytes(length: u32) -> u64 {
+    u64::from(length) + u64::from(length.div_ceil(UNIT_BYTES)) * TAG_BYTES as u64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! Encrypted objects.
+//!
+//! An object is sealed whole, because it is fetched whole: the block and its trailer, then the tag,
+//! then a seal of 60 bytes that says with which key. The key of an object is derived from the key of
+//! the tier and a salt that is drawn for it, and seals nothing else; cluster, block and epoch are
+//! bound to it. So any node with the same key can open an object, and takes none for another.
+
+use bytes::Bytes;
+use sanderling_protocol::ClusterId;
+use sanderling_protocol::checksum::crc32c;
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+
+use super::Key;
+use super::trailer::Trailer;
+use crate::seal::{Cipher, EncryptionKey, Forged, KEY_ID_BYTES, KeyId, Salt, TAG_BYTES, salt};
+
+/// Says that the bytes are an encrypted block of ours, and how the seal is laid out.
+const MAGIC: [u8; 8] = *b"sndrlnx1";
+
+/// What keys of objects are derived for.
+const PURPOSE: &str = "sanderling object 1";
+
+/// The one nonce of a key that seals one object.
+const NONCE: [u8; 12] = [0; 12];
+
+/// Bytes by which an object is longer than its block.
+const EXTRA_BYTES: usize = Trailer::BYTES + TAG_BYTES + Seal::BYTES;
+
+/// How many bytes of its end tell what an object is.
+pub(super) const END_BYTES: usize = Seal::BYTES;
+
+/// Most bytes of an object.
+pub(super) const OBJECT_BYTES_MAX: u64 = BLOCK_BYTES_MAX as u64 + EXTRA_BYTES as u64;
+
+/// The end of an encrypted object. Magic 8, id of the key 16, salt 32, CRC32C of the seal before
+/// it 4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seal {
+    key: KeyId,
+    salt: Salt,
+}
+
+/// What the end of an object shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Plain,
+    Sealed(Seal),
+    /// It is damaged, or nobody's.
+    Unknown,
+}
+
+/// How the objects of the tier are written and read.
+#[derive(Debug)]
+pub(super) struct Sealing {
+    key: Option<(EncryptionKey, KeyId)>,
+}
+
+/// An object that was written another way than this node's: with another key, or one of both
+/// without any. It is not damaged; another node may read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unreadable {
+    /// It is encrypted, and the node has no key.
+    NoKey,
+    /// It is encrypted with another key.
+    OtherKey,
+    /// It is not encrypted, and the node takes only what is.
+    Plain,
+}
+
+impl Unreadable {
+    /// Says what is in the way, of "an object".
+    pub(super) const fn why(self) -> &'static str {
+        match self {
+            Self::NoKey => {
+                "is encrypted and this node has no key: start it with --encrypt and the key of \
+                 the node that wrote it"
+            }
+            Self::OtherKey => {
+                "is encrypted with another key than this node's: start it with the key of the \
+                 node that wrote it"
+            }
+            Self::Plain => {
+                "is not encrypted and this node reads only what is: give nodes with --encrypt a \
+                 store of their own"
+            }
+        }
+    }
+}
+
+impl Seal {
+    const BYTES: usize = 60;
+
+    fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..8 + KEY_ID_BYTES].copy_from_slice(&self.key);
+        bytes[24..56].copy_from_slice(&self.salt);
+        let own = crc32c(&bytes[..56]);
+        bytes[56..].copy_from_slice(&own.to_le_bytes());
+        bytes
+    }
+
+    fn decode(seal: &[u8]) -> Option<Self> {
+        let is_seal = seal[..8] == MAGIC && seal[56..] == crc32c(&seal[..56]).to_le_bytes();
+        let key = seal[8..24].try_into().expect("an id's length");
+        let salt = seal[24..56].try_into().expect("a salt's length");
+        is_seal.then_some(Self { key, salt })
+    }
+}
+
+impl End {
+    /// Reads the end of an object.
+    pub(super) fn of(object: &[u8]) -> Self {
+        // A trailer comes first: what is before it was written by others.
+        if Trailer::is_at_end_of(object) {
+            return Self::Plain;
+        }
+        let seal = object.len().checked_sub(Seal::BYTES).map(|at| &object[at..]);
+        seal.and_then(Seal::decode).map_or(Self::Unknown, Self::Sealed)
+    }
+}
+
+impl Sealing {
+    pub(super) fn new(key: Option<EncryptionKey>) -> Self {
+        Self { key: key.map(|key| (key.clone(), key.id())) }
+    }
+
+    /// Returns by how many bytes the node's objects are longer than their blocks.
+    pub(super) const fn extra_bytes(&self) -> usize {
+        if self.key.is_some() { EXTRA_BYTES } else { Trailer::BYTES }
+    }
+
+    /// Returns what the node cannot read of an object that ends so.
+    ///
+    /// # Errors
+    /// [`Unreadable`].
+    pub(super) fn check(&self, end: End) -> Result<(), Unreadable> {
+        match (&self.key, end) {
+            (_, End::Unknown) | (None, End::Plain) => Ok(()),
+            (None, End::Sealed(_)) => Err(Unreadable::NoKey),
+            (Some(_), End::Plain) => Err(Unreadable::Plain),
+            (Some((_, id)), End::Sealed(seal)) if seal.key == *id => Ok(()),
+            (Some(_), End::Sealed(_)) => Err(Unreadable::OtherKey),
+        }
+    }
+
+    /// Returns an object's bytes as they are to be stored, in pieces.
+    pub(super) fn seal(
+        &self,
+        cluster: ClusterId,
+        key: Key,
+        bytes: Bytes,
+        trailer: &Trailer,
+    ) -> Vec<Bytes> {
+        let Some((tier_key, id)) = &self.key else {
+            return vec![bytes, Bytes::copy_from_slice(&trailer.encode())];
+        };
+        let salt = salt();
+        let mut sealed = Vec::with_capacity(bytes.len() + EXTRA_BYTES);
+        sealed.extend_from_slice(&bytes);
+        sealed.extend_from_slice(&trailer.encode());
+        let tag = derived(tier_key, &salt).seal(NONCE, &context(cluster, key), &mut sealed);
+        sealed.extend_from_slice(tag.as_ref());
+        sealed.extend_from_slice(&Seal { key: *id, salt }.encode());
+        vec![sealed.into()]
+    }
+
+    /// Returns a block and its trailer, of an object that [`Self::check`] lets pass.
+    ///
+    /// # Errors
+    /// [`Forged`]: the object is damaged.
+    pub(super) fn open(
+        &self,
+        cluster: ClusterId,
+        key: Key,
+        object: Bytes,
+    ) -> Result<Bytes, Forged> {
+        let Some((tier_key, _)) = &self.key else { return Ok(object) };
+        let End::Sealed(seal) = End::of(&object) else { return Err(Forged) };
+        let end = object.len().checked_sub(Seal::BYTES + TAG_BYTES).ok_or(Forged)?;
+        let mut bytes = Vec::from(object);
+        let tag = bytes[end..end + TAG_BYTES].try_into().expect("a tag's length");
+        bytes.truncate(end);
+        derived(tier_key, &seal.salt).open(NONCE, &context(cluster, key), tag, &mut bytes, 0)?;
+        Ok(bytes.into())
+    }
+}
+
+fn derived(key: &EncryptionKey, salt: &Salt) -> Cipher {
+    key.derive(salt, PURPOSE)
+}
+
+fn context(cluster: ClusterId, (block, epoch): Key) -> [u8; 20] {
+    let mut context = [0; 20];
+    context[..8].copy_from_slice(&cluster.0.to_le_bytes());
+    context[8..16].copy_from_slice(&block.0.to_le_bytes());
+    context[16..].copy_from_slice(&epoch.0.to_le_bytes());
+    context
+}
