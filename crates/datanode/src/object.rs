@@ -10,7 +10,7 @@ mod blocks;
 mod garbage;
 mod options;
 mod reader;
-mod sealed;
+pub(crate) mod sealed;
 pub(crate) mod trailer;
 
 use std::sync::{Arc, OnceLock};
@@ -46,6 +46,9 @@ const OPERATIONS_WAITING_MAX: usize = 1024;
 
 /// Objects that are looked at when a node starts: nodes of one store have one key.
 const LOOKED_AT_MAX: usize = 4;
+
+/// Entries of the store that are passed over on the way to them.
+const LISTED_MAX: usize = 1000;
 
 /// When a caller that was one too many may ask again.
 const BUSY_RETRY: Millis = Millis(100);
@@ -148,7 +151,8 @@ impl ObjectTier {
         self: &Arc<Self>,
         cluster: ClusterId,
     ) -> Result<(), ObjectTierError> {
-        let mut listed = self.store.list(Some(&self.directory_of(cluster)));
+        let listed = self.store.list(Some(&self.directory_of(cluster)));
+        let mut listed = listed.take(LISTED_MAX);
         let mut looked_at = 0;
         while looked_at < LOOKED_AT_MAX
             && let Ok(Some(Ok(meta))) = timeout(self.options.time_max, listed.next()).await

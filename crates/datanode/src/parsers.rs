@@ -4,6 +4,7 @@ use sanderling_protocol::{BlockId, Epoch, Header, Refusal};
 
 use crate::agent::parsers::read_everything;
 use crate::local::session::read_packet;
+use crate::object::sealed::End;
 use crate::object::trailer::Trailer;
 
 /// What the end of an object says of it.
@@ -25,6 +26,12 @@ pub fn object_end(object: &[u8]) -> Option<ObjectEnd> {
     let (Trailer { block, epoch, length, checksum }, bytes) = Trailer::decode(object)?;
     assert_eq!(length as usize, bytes, "the block is all before the trailer");
     Some(ObjectEnd { block, epoch, length, checksum })
+}
+
+/// Tells whether an object ends as one that is encrypted does.
+#[must_use]
+pub fn is_sealed(object: &[u8]) -> bool {
+    matches!(End::of(object), End::Sealed(_))
 }
 
 /// Writes the end of an object.

@@ -1,7 +1,7 @@
 //! Bytes of files and objects: the journal, snapshots, the object tier.
 
 use sanderling_core::catalog::{Catalog, Command};
-use sanderling_datanode::parsers::{object_end, write_object_end};
+use sanderling_datanode::parsers::{is_sealed, object_end, write_object_end};
 use sanderling_namenode::parsers::{read_segment, read_snapshot, seal_snapshot, write_segment};
 
 /// A command of the log.
@@ -64,6 +64,8 @@ pub fn snapshot(input: &[u8]) {
 /// # Panics
 /// As all targets.
 pub fn trailer(input: &[u8]) {
+    let is_sealed = is_sealed(input);
     let Some(end) = object_end(input) else { return };
+    assert!(!is_sealed, "an object is encrypted or not");
     assert_eq!(write_object_end(end), input[end.length as usize..]);
 }

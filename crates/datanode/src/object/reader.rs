@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use object_store::{GetResult, ObjectStoreExt};
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::order::Damage;
 use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
 
@@ -190,7 +191,9 @@ impl ObjectTier {
 
 fn verified(key: Key, object: &Bytes) -> Result<Fetched, Refusal> {
     let (block, epoch) = key;
-    let Some((trailer, length)) = Trailer::decode(object) else {
+    let decoded = Trailer::decode(object);
+    let is_block = |found: &(Trailer, usize)| (1..=BLOCK_BYTES_MAX).contains(&found.0.length);
+    let Some((trailer, length)) = decoded.filter(is_block) else {
         let bytes = object.len();
         tracing::error!(%block, %epoch, bytes, "an object is damaged");
         return Err(Refusal::BlockDamaged { block });

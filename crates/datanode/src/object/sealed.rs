@@ -35,14 +35,14 @@ pub(super) const OBJECT_BYTES_MAX: u64 = BLOCK_BYTES_MAX as u64 + EXTRA_BYTES as
 /// The end of an encrypted object. Magic 8, id of the key 16, salt 32, CRC32C of the seal before
 /// it 4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seal {
+pub(crate) struct Seal {
     key: KeyId,
     salt: Salt,
 }
 
 /// What the end of an object shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     Plain,
     Sealed(Seal),
     /// It is damaged, or nobody's.
@@ -110,7 +110,7 @@ impl Seal {
 
 impl End {
     /// Reads the end of an object.
-    pub(super) fn of(object: &[u8]) -> Self {
+    pub(crate) fn of(object: &[u8]) -> Self {
         // A trailer comes first: what is before it was written by others.
         if Trailer::is_at_end_of(object) {
             return Self::Plain;
