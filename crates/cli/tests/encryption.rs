@@ -43,7 +43,7 @@ fn shown(directory: &LocalPath) -> (usize, bool) {
 async fn put(client: &Client) {
     let class = "disk".parse().expect("a class");
     let options = PutOptions { class, ..PutOptions::default() };
-    client.put(&path("/secret"), pattern(), &options).await.expect("stored");
+    client.put(&path("/secret"), pattern().into(), &options).await.expect("stored");
 }
 
 async fn assert_readable(client: &Client) {
