@@ -126,3 +126,62 @@ fn file_that_is_no_key_or_open_to_others_is_refused() {
         assert!(text.is_empty() || !refused.stderr.contains(text), "{refused}");
     }
 }
+
+#[test]
+fn local_cluster_encrypts_its_disks() {
+    let place = tempfile::tempdir().expect("a directory");
+    key_file(place.path(), "key", &"0f".repeat(32), 0o600);
+    std::fs::write(place.path().join("pattern"), pattern()).expect("written");
+    let here = |words: &str| run(sanderling().current_dir(place.path()).args(words.split(' ')));
+    let start = "local start --dir local --port 0 --datanodes 1 --dram 8MiB";
+    let refused = here(&format!("{start} --encrypt key"));
+    assert_eq!(refused.code, 2, "there is nothing to encrypt: {refused}");
+    let started = here(&format!("{start} --disk 16MiB --encrypt key"));
+    let put = here(&format!(
+        "--namenode {} fs put pattern /secret --class disk:refuse",
+        started.stdout.trim()
+    ));
+    let (bytes, is_shown) = shown(&place.path().join("local").join("disk"));
+    let stopped = here("local stop --dir local");
+    assert_eq!((started.code, put.code, stopped.code), (0, 0, 0), "{started}{put}{stopped}");
+    assert!(bytes >= BYTES && !is_shown, "{bytes} bytes on disk");
+}
+
+#[test]
+fn blocks_of_a_node_with_another_key_are_served_again_once_it_is_decommissioned() {
+    let mut cluster = Cluster::start(Shape { datanodes: 1, dram: "64MiB", ..Shape::default() });
+    let place = cluster.path("");
+    let url = format!("file://{}", cluster.path("objects").display());
+    let [key, other] = [("key", "0f"), ("other", "f0")]
+        .map(|(name, byte)| key_file(&place, name, &byte.repeat(32), 0o600));
+    let store = |bytes, key| {
+        ["--object", &url, "--object-bytes", bytes, "--dram", "64KiB", "--encrypt", key]
+            .map(str::to_owned)
+    };
+    // The store is empty when both join. No block has room at the second.
+    for (name, bytes, key) in [("o0", "64MiB", &key), ("wrong", "64KiB", &other)] {
+        cluster.add(name, &store(bytes, key).each_ref().map(String::as_str));
+    }
+    block_on(async {
+        let config = ClientConfig { same_host: false, ..ClientConfig::default() };
+        let client = cluster.client_of(config).await;
+        let options = PutOptions::default();
+        client.put(&path("/secret"), pattern().into(), &options).await.expect("stored");
+        let node = NodeSelector("n0".to_owned());
+        client.notice(&node, 200_000, "test").await.expect("taken");
+        until_drained(&client, "n0").await;
+        for name in ["n0", "o0"] {
+            cluster.datanode(name).kill();
+            until_gone(&client, name).await;
+        }
+        let refused = cluster.cli(&["fs", "cat", "/secret", "--timeout", "3s"]);
+        assert_eq!(refused.code, 124, "{refused}");
+        let report = client.report().await.expect("the namenode answers");
+        assert_eq!((report.blocks, report.bytes), (0, 0), "{report:?}");
+        cluster.add("o1", &store("64MiB", &key).each_ref().map(String::as_str));
+        client.decommission(&NodeSelector("wrong".to_owned()), "test").await.expect("taken");
+        assert_readable(&client).await;
+        let report = client.report().await.expect("the namenode answers");
+        assert_eq!((report.blocks, report.bytes), (0, 0), "{report:?}");
+    });
+}

@@ -1,9 +1,9 @@
 //! The key of `--encrypt`, and what is derived from it: AES-256-GCM by ring, which rustls uses too.
 //!
-//! The key itself seals nothing. Every process derives a key of its own for its disk tier, and every
-//! object of the object tier has one (HKDF-SHA256, RFC 5869), each with a random salt of 32 bytes.
-//! So no two of them are the same, and a nonce is compared only with those of one disk tier or one
-//! object.
+//! The key itself seals nothing. Every process derives a key of its own for its disk tier, and
+//! every object of the object tier has one (HKDF-SHA256, RFC 5869), each with a random salt of 32
+//! bytes. So no two of them are the same, and a nonce is compared only with those of one disk tier
+//! or one object.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

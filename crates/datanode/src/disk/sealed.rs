@@ -2,7 +2,7 @@
 //!
 //! A file is a sequence of units: 4 KiB of the block, the last unit may be short, each followed by
 //! its tag. The key is the process's own and never leaves its memory, and so is what tells which
-//! seal a unit must have: the file's number, the unit's, and the number of the append that wrote it.
+//! seal a unit must have: the number of the file, of the unit, and of the append that wrote it.
 //! These are the nonce, so none is used twice: a file's number is given out once, and an append
 //! counts also when it fails. A unit that grows is sealed anew, by another append. So a unit from
 //! elsewhere, from another place, or from an earlier state of its own is not taken for it.
