@@ -2,8 +2,9 @@
 //!
 //! An object is sealed whole, because it is fetched whole: the block and its trailer, then the
 //! tag, then a seal of 60 bytes that says with which key. The key of an object is derived from the
-//! key of the tier and a salt that is drawn for it, and seals nothing else; cluster, block and epoch
-//! are bound to it. So any node with the same key can open an object, and takes none for another.
+//! key of the tier and a salt that is drawn for it, and seals nothing else; cluster, block and
+//! epoch are bound to it. So any node with the same key can open an object, and takes none for
+//! another.
 
 use bytes::Bytes;
 use sanderling_protocol::ClusterId;
