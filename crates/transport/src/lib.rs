@@ -51,4 +51,7 @@ pub use server::{Handled, MEMORY_MAX, Response, ServeOptions, Service, serve};
 pub use session::attend;
 pub use sites::refused_site;
 pub use stream::Stream;
-pub use tls::{ClientTls, ServerTls, TLS_NAME, TlsError, TlsStream};
+pub use tls::{
+    ClientTls, Expiries, Life, ServerTls, Shown, TLS_NAME, TlsError, TlsStream, Validity,
+    read_validities, worst,
+};

@@ -9,7 +9,7 @@ use sanderling_protocol::{ClusterId, Millis, Refusal, Token};
 use crate::error::CallError;
 use crate::revoked::Revocations;
 use crate::secret::{Pass, Secret, TokenSource};
-use crate::tls::{ClientTls, ServerTls};
+use crate::tls::{ClientTls, Expiries, ServerTls};
 
 /// What servers of the release before say of a token with claims that they do not know.
 const UNREAD: &str = "the token's claims cannot be read";
@@ -95,6 +95,12 @@ impl Security {
     pub fn credentials(&self, role: Role) -> Credentials {
         let token = self.secret.clone().map(|secret| TokenSource::Own(secret, role));
         Credentials { token, tls: self.peers.clone() }
+    }
+
+    /// Returns the certificates that the server shows and believes, to tell when they end.
+    #[must_use]
+    pub fn expiries(&self) -> Expiries {
+        Expiries::new(self.tls.clone(), self.peers.clone())
     }
 
     /// Returns what is missing for an address that other machines reach.

@@ -1,14 +1,16 @@
 //! TLS on the doors: certificates from files, and what is said when the two ends do not agree.
 
+mod expiry;
+mod shown;
 mod stream;
+mod validity;
+mod watched;
 
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use parking_lot::Mutex;
 use rustls::crypto::ring::{default_provider, sign::any_supported_type};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -19,10 +21,14 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::secret::{SecretError, read_private};
+use crate::secret::{SecretError, read_private, unix_seconds};
 use crate::stream::Stream;
+pub use expiry::Expiries;
+pub use shown::Shown;
 pub use stream::TlsStream;
 pub(crate) use stream::{TlsRead, TlsWrite};
+pub use validity::{Life, Validity, worst};
+use watched::Watched;
 
 /// The name that certificates of a cluster are made for. Machines that come and go have no names of
 /// their own that were known in advance.
@@ -30,6 +36,9 @@ pub const TLS_NAME: &str = "sanderling";
 
 /// The first byte of every TLS connection: a record of type handshake (RFC 8446, section 5.1).
 const HANDSHAKE: u8 = 22;
+
+/// Longest file of certificates: those of all public authorities together are a quarter of it.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Why certificates cannot be used.
 #[derive(Debug, Error)]
@@ -55,13 +64,24 @@ pub enum TlsError {
 
 /// What a server shows. Clones share it.
 #[derive(Clone)]
-pub struct ServerTls(Arc<ServerConfig>);
+pub struct ServerTls {
+    config: Arc<ServerConfig>,
+    certificates: Arc<Certificates>,
+}
 
 /// How servers' certificates are checked. Clones share it.
 #[derive(Clone)]
 pub struct ClientTls {
-    config: Arc<ClientConfig>,
+    file: PathBuf,
+    believed: Arc<Watched<Believed>>,
     name: ServerName<'static>,
+}
+
+/// The authorities of a file.
+struct Believed {
+    roots: Arc<RootCertStore>,
+    config: Arc<ClientConfig>,
+    validities: Vec<Validity>,
 }
 
 impl fmt::Debug for ServerTls {
@@ -83,9 +103,8 @@ impl ServerTls {
     /// # Errors
     /// [`TlsError`]: correct the files.
     pub fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
-        let files = Files { certificate: certificate.to_owned(), key: key.to_owned() };
-        let known = Known { changed: files.changed(), certified: Arc::new(files.read()?) };
-        let resolver = Arc::new(Certificates { files, known: Mutex::new(known) });
+        let certificates = Arc::new(Certificates::read(certificate, key)?);
+        let resolver = Arc::clone(&certificates) as Arc<dyn ResolvesServerCert>;
         let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .expect("the provider has what the versions need")
@@ -93,11 +112,20 @@ impl ServerTls {
             .with_cert_resolver(resolver);
         // Nobody comes back often enough for a ticket to save anything.
         config.send_tls13_tickets = 0;
-        Ok(Self(Arc::new(config)))
+        Ok(Self { config: Arc::new(config), certificates })
     }
 
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(Arc::clone(&self.0))
+        TlsAcceptor::from(Arc::clone(&self.config))
+    }
+
+    fn file(&self) -> String {
+        self.certificates.file.display().to_string()
+    }
+
+    /// Returns the dates of the certificates that it shows now.
+    fn validities(&self) -> Vec<Validity> {
+        self.certificates.shown.value().validities.clone()
     }
 
     /// Shakes hands with a caller, or says that he came to the wrong door.
@@ -136,30 +164,33 @@ pub(crate) async fn turn_away(mut stream: TcpStream, answer: &[u8]) {
 }
 
 impl ClientTls {
-    /// Reads the certificates of the authorities that are believed. A server must show one that is
-    /// made for `name`, whatever its address.
+    /// Reads the certificates of the authorities that are believed, any number of them. The file is
+    /// read again when it changes, for the connections that are made afterwards. A server must show
+    /// a certificate that is made for `name`, whatever its address.
     ///
     /// # Errors
     /// [`TlsError`]: correct the file or the name.
     pub fn read(authorities: &Path, name: &str) -> Result<Self, TlsError> {
-        let bad = |why: String| TlsError::File { path: authorities.to_owned(), why };
-        let mut roots = RootCertStore::empty();
-        for certificate in certificates(authorities)? {
-            roots.add(certificate).map_err(|error| bad(error.to_string()))?;
-        }
-        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("the provider has what the versions need")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let (paths, file) = (vec![authorities.to_owned()], authorities.to_owned());
+        let believed = Watched::read(paths, move |_| Believed::read(&file))?;
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| TlsError::Name { name: name.to_owned() })?;
-        Ok(Self { config: Arc::new(config), name })
+        Ok(Self { file: authorities.to_owned(), believed: Arc::new(believed), name })
+    }
+
+    fn file(&self) -> String {
+        self.file.display().to_string()
+    }
+
+    /// Returns the dates of the authorities that are believed now.
+    #[must_use]
+    pub fn validities(&self) -> Vec<Validity> {
+        self.believed.value().validities.clone()
     }
 
     /// Shakes hands with a server.
     pub(crate) async fn connect(&self, stream: TcpStream) -> io::Result<Stream> {
-        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let connector = TlsConnector::from(Arc::clone(&self.believed.value().config));
         let (tcp, tls) = connector.connect(self.name.clone(), stream).await?.into_inner();
         Ok(stream::joined(tcp, tls.into()))
     }
@@ -174,6 +205,11 @@ impl ClientTls {
                  --tls-key"
                     .to_owned()
             }
+            InvalidCertificate(why) if is_expired(why) => {
+                "its certificate has ended, by the clock of \
+                 this machine: renew it, or set the clock"
+                    .to_owned()
+            }
             InvalidCertificate(why) => format!(
                 "its certificate is not believed ({why}): it must be made for {:?} by an authority \
                  in --tls-ca",
@@ -185,76 +221,125 @@ impl ClientTls {
     }
 }
 
+fn is_expired(why: &rustls::CertificateError) -> bool {
+    use rustls::CertificateError::{Expired, ExpiredContext};
+    matches!(why, Expired | ExpiredContext { .. })
+}
+
+impl Believed {
+    fn read(path: &Path) -> Result<Self, TlsError> {
+        let bad = |why: String| TlsError::File { path: path.to_owned(), why };
+        let mut roots = RootCertStore::empty();
+        let found = certificates(path)?;
+        let validities = validities(path, &found)?;
+        for certificate in found {
+            roots.add(certificate).map_err(|error| bad(error.to_string()))?;
+        }
+        let roots = Arc::new(roots);
+        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the provider has what the versions need")
+            .with_root_certificates(Arc::clone(&roots))
+            .with_no_client_auth();
+        Ok(Self { roots, config: Arc::new(config), validities })
+    }
+}
+
+/// Reads all certificates of a file.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bad = |why: String| TlsError::File { path: path.to_owned(), why };
-    let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
-        .map_err(|error| bad(error.to_string()));
-    match found? {
+    let mut pem = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut pem))
+        .map_err(|error| bad(error.to_string()))?;
+    if pem.len() as u64 > FILE_BYTES_MAX {
+        return Err(bad(format!("it has more than {FILE_BYTES_MAX} bytes")));
+    }
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    match found.map_err(|error| bad(error.to_string()))? {
         found if found.is_empty() => Err(bad("there is no certificate in it".to_owned())),
         found => Ok(found),
     }
 }
 
-/// Where a server's certificate is.
-#[derive(Debug)]
-struct Files {
-    certificate: PathBuf,
-    key: PathBuf,
+fn validities(path: &Path, all: &[CertificateDer<'_>]) -> Result<Vec<Validity>, TlsError> {
+    let bad = || TlsError::File {
+        path: path.to_owned(),
+        why: "a certificate in it has no dates that can be read".to_owned(),
+    };
+    all.iter().map(|it| Validity::of(it).ok_or_else(bad)).collect()
 }
 
-impl Files {
-    /// Returns when the files changed last.
-    fn changed(&self) -> [Option<SystemTime>; 2] {
-        let at = |path: &Path| std::fs::metadata(path).and_then(|it| it.modified()).ok();
-        [at(&self.certificate), at(&self.key)]
-    }
+/// Reads the dates of all certificates in a file.
+///
+/// # Errors
+/// [`TlsError::File`]: correct the file.
+pub fn read_validities(path: &Path) -> Result<Vec<Validity>, TlsError> {
+    validities(path, &certificates(path)?)
+}
 
-    fn read(&self) -> Result<CertifiedKey, TlsError> {
-        let bad = |why: String| TlsError::File { path: self.key.clone(), why };
-        let chain = certificates(&self.certificate)?;
-        let pem = read_private(&self.key)?;
-        let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| bad(error.to_string()))?;
-        let key = any_supported_type(&key).map_err(|error| bad(error.to_string()))?;
-        let certified = CertifiedKey::new(chain, key);
+/// A server's certificate and key.
+#[derive(Debug)]
+struct OwnCertificate {
+    certified: Arc<CertifiedKey>,
+    /// Of the certificate and of those between it and its authority.
+    validities: Vec<Validity>,
+}
+
+impl OwnCertificate {
+    fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+        let bad = |why: String| TlsError::File { path: key.to_owned(), why };
+        let chain = certificates(certificate)?;
+        let validities = validities(certificate, &chain)?;
+        let pem = read_private(key)?;
+        let signer = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| bad(error.to_string()))?;
+        let signer = any_supported_type(&signer).map_err(|error| bad(error.to_string()))?;
+        let certified = CertifiedKey::new(chain, signer);
         match certified.keys_match() {
             Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
-                Err(bad(format!("it is not the key of {}", self.certificate.display())))
+                Err(bad(format!("it is not the key of {}", certificate.display())))
             }
-            _ => Ok(certified),
+            _ => Ok(Self { certified: Arc::new(certified), validities }),
         }
     }
-}
 
-/// The certificate as it was read last.
-#[derive(Debug)]
-struct Known {
-    changed: [Option<SystemTime>; 2],
-    certified: Arc<CertifiedKey>,
+    /// Refuses one that nobody would believe in place of one that is believed.
+    fn follows(self, path: &Path, before: Option<&Self>, now: u64) -> Result<Self, TlsError> {
+        let is_valid = |life: Life| life <= Life::Ending;
+        let Some(worst) = worst(&self.validities, now) else { return Ok(self) };
+        let before = before.and_then(|it| validity::worst(&it.validities, now));
+        let life = worst.life(now);
+        if is_valid(life) || !before.is_some_and(|before| is_valid(before.life(now))) {
+            return Ok(self);
+        }
+        let why = match life {
+            Life::Early => format!("it is not valid before {}", worst.begin_date()),
+            _ => format!("it ended at {}", worst.end_date()),
+        };
+        Err(TlsError::File { path: path.to_owned(), why })
+    }
 }
 
 /// A certificate that is read again when its files have changed.
 #[derive(Debug)]
 struct Certificates {
-    files: Files,
-    known: Mutex<Known>,
+    file: PathBuf,
+    shown: Watched<OwnCertificate>,
+}
+
+impl Certificates {
+    fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+        let (file, key) = (certificate.to_owned(), key.to_owned());
+        let paths = vec![file.clone(), key.clone()];
+        let read = move |before: Option<&OwnCertificate>| {
+            OwnCertificate::read(&file, &key)?.follows(&file, before, unix_seconds())
+        };
+        Ok(Self { file: certificate.to_owned(), shown: Watched::read(paths, read)? })
+    }
 }
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let mut known = self.known.lock();
-        let changed = self.files.changed();
-        if changed != known.changed {
-            // Files that are being written are looked at again when they change again.
-            known.changed = changed;
-            match self.files.read() {
-                Ok(certified) => {
-                    tracing::info!(certificate = %self.files.certificate.display(), "read again");
-                    known.certified = Arc::new(certified);
-                }
-                Err(error) => tracing::warn!(%error, "the certificate stays the one before"),
-            }
-        }
-        Some(Arc::clone(&known.certified))
+        Some(Arc::clone(&self.shown.value().certified))
     }
 }

@@ -1,0 +1,113 @@
+//! What is read from files again when they change, while nothing is taken that is damaged.
+
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::TlsError;
+
+/// How long files that could not be used are left alone while they stay the same: what refused them
+/// may pass without a change of theirs, such as a date that is still to come.
+const AGAIN_AFTER: Duration = Duration::from_secs(60);
+
+/// Device, inode, bytes, and the time of the last change in seconds and nanoseconds: of the file
+/// that a symbolic link leads to, however many links there are. `None` if there is none.
+type Identity = Option<(u64, u64, u64, i64, i64)>;
+
+/// A value that is made of files.
+pub(super) struct Watched<T> {
+    paths: Vec<PathBuf>,
+    /// Makes the value. It is given the one before, if there is one.
+    read: Box<Read<T>>,
+    state: Mutex<State<T>>,
+}
+
+type Read<T> = dyn Fn(Option<&T>) -> Result<T, TlsError> + Send + Sync;
+
+struct State<T> {
+    value: Arc<T>,
+    /// What the files were when the value was made of them.
+    taken: Vec<Identity>,
+    refused: Option<Refused>,
+}
+
+/// Files that were not taken.
+struct Refused {
+    found: Vec<Identity>,
+    at: Instant,
+}
+
+impl<T> fmt::Debug for Watched<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Watched({:?})", self.paths)
+    }
+}
+
+impl<T> Watched<T> {
+    /// Reads the files for the first time.
+    pub(super) fn read(
+        paths: Vec<PathBuf>,
+        read: impl Fn(Option<&T>) -> Result<T, TlsError> + Send + Sync + 'static,
+    ) -> Result<Self, TlsError> {
+        // Looked at before they are read: what changes meanwhile is read again.
+        let taken = identities(&paths);
+        let value = Arc::new(read(None)?);
+        let state = Mutex::new(State { value, taken, refused: None });
+        Ok(Self { paths, read: Box::new(read), state })
+    }
+
+    /// Returns what the files say, or said before they were damaged. A look costs a system call for
+    /// each file.
+    pub(super) fn value(&self) -> Arc<T> {
+        let mut state = self.state.lock();
+        let found = identities(&self.paths);
+        if found == state.taken {
+            state.refused = None;
+            return Arc::clone(&state.value);
+        }
+        let known = state.refused.as_ref().filter(|refused| refused.found == found);
+        if known.is_some_and(|refused| refused.at.elapsed() < AGAIN_AFTER) {
+            return Arc::clone(&state.value);
+        }
+        let is_known = known.is_some();
+        let file = || self.paths.first().map(|path| path.display().to_string());
+        match self.regular().and_then(|()| (self.read)(Some(&state.value))) {
+            Ok(value) => {
+                tracing::info!(file = file(), "certificates were read again");
+                *state = State { value: Arc::new(value), taken: found, refused: None };
+            }
+            Err(error) => {
+                if !is_known {
+                    tracing::warn!(%error, "certificates stay the ones before");
+                }
+                state.refused = Some(Refused { found, at: Instant::now() });
+            }
+        }
+        Arc::clone(&state.value)
+    }
+
+    /// Refuses what a running server must not open, such as a pipe: it would wait for a writer.
+    fn regular(&self) -> Result<(), TlsError> {
+        for path in &self.paths {
+            let why = match std::fs::metadata(path) {
+                Ok(found) if found.is_file() => continue,
+                Ok(_) => "it is not a regular file".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            return Err(TlsError::File { path: path.clone(), why });
+        }
+        Ok(())
+    }
+}
+
+fn identities(paths: &[PathBuf]) -> Vec<Identity> {
+    let identity = |path: &PathBuf| {
+        let it = std::fs::metadata(path).ok()?;
+        Some((it.dev(), it.ino(), it.size(), it.ctime(), it.ctime_nsec()))
+    };
+    paths.iter().map(identity).collect()
+}
