@@ -17,6 +17,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use sanderling_transport::Expiries;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -31,7 +32,7 @@ use state::{Failing, Mock};
 /// # Errors
 /// It cannot listen, or would do so beyond loopback.
 pub(crate) fn run(global: &Global, args: MockMetadata) -> Result<(), Failure> {
-    crate::serve::server(global, &args.process.clone(), serve(args))
+    crate::serve::server(global, &args.process.clone(), Expiries::default(), serve(args))
 }
 
 async fn serve(args: MockMetadata) -> Result<(), Failure> {

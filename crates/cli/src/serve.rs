@@ -15,6 +15,7 @@ use rustix::process::{
     Resource, Signal, geteuid, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
     setsid, umask,
 };
+use sanderling_transport::Expiries;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Global;
@@ -80,8 +81,13 @@ fn close_to_others(directory: &Path, ours: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prepares the process, then runs the server in it to its end.
-pub(crate) fn server<F>(global: &Global, process: &Process, server: F) -> Result<(), Failure>
+/// Prepares the process, then runs the server in it to its end, and watches its certificates.
+pub(crate) fn server<F>(
+    global: &Global,
+    process: &Process,
+    expiries: Expiries,
+    server: F,
+) -> Result<(), Failure>
 where
     F: Future<Output = Result<(), Failure>>,
 {
@@ -94,7 +100,12 @@ where
     if process.exit_with_parent {
         die_with_parent()?;
     }
-    block_on(server)
+    block_on(async {
+        tokio::select! {
+            result = server => result,
+            never = expiries.watch() => match never {},
+        }
+    })
 }
 
 fn die_with_parent() -> Result<(), Failure> {

@@ -82,6 +82,7 @@ pub(crate) struct Metrics {
     scrub_passes: Gauge64,
     scrub_last_pass: Gauge64,
     damaged_blocks: Gauge64,
+    certificates: Family<KindLabel, Gauge<i64>>,
 }
 
 /// What every program tells of its process, under the names that every program uses.
@@ -146,6 +147,7 @@ impl Metrics {
             scrub_passes: Gauge64::default(),
             scrub_last_pass: Gauge64::default(),
             damaged_blocks: Gauge64::default(),
+            certificates: Family::default(),
         };
         for number in 1..metrics.requests_by_op.len() {
             let op = u8::try_from(number).ok().and_then(Op::from_wire);
@@ -193,6 +195,8 @@ impl Metrics {
         registry.register("objects_deleted", help, self.objects_deleted.clone());
         let help = "Objects that may be of no use and of which the namenode was not asked yet";
         registry.register("objects_unwanted", help, self.objects_unwanted.clone());
+        let help = "When the first certificate of a kind ends, in Unix time";
+        registry.register("certificate_expiry_timestamp_seconds", help, self.certificates.clone());
         self.register_local();
         self.register_scrub();
     }
@@ -214,6 +218,13 @@ impl Metrics {
         self.scrub_passes.set(scrubbed.passes());
         self.scrub_last_pass.set(scrubbed.last_pass());
         self.damaged_blocks.set(damages.found());
+    }
+
+    /// Takes when the first certificate of each kind ends.
+    pub(crate) fn set_certificates(&self, ends: &[(&'static str, i64)]) {
+        for &(kind, ends) in ends {
+            self.certificates.get_or_create(&KindLabel { kind }).set(ends);
+        }
     }
 
     fn register_local(&mut self) {

@@ -214,6 +214,7 @@ impl Node {
 
     pub(crate) fn metrics_text(&self) -> String {
         let home_blocks = self.standing.borrow().home_blocks.unwrap_or_default();
+        self.metrics.set_certificates(&self.options.security.expiries().timestamps());
         self.metrics.set_scrubbed(&self.scrubbed, &self.store.damages);
         self.metrics.text(&self.store, &self.load(), home_blocks, self.local.as_ref())
     }

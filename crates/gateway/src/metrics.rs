@@ -21,6 +21,11 @@ struct AnswerLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DirectionLabel {
     direction: &'static str,
 }
@@ -41,6 +46,7 @@ pub(crate) struct Metrics {
     failed: Gauge64,
     cpu: Counter<f64, AtomicU64>,
     resident_bytes: Gauge64,
+    certificates: Family<KindLabel, Gauge>,
 }
 
 /// A request that is under way.
@@ -67,6 +73,7 @@ impl Metrics {
             failed: Gauge64::default(),
             cpu: Counter::default(),
             resident_bytes: Gauge64::default(),
+            certificates: Family::default(),
         };
         metrics.register();
         metrics
@@ -88,6 +95,8 @@ impl Metrics {
         all.register("cluster_retries", help, Gauge64::clone(&self.retries));
         let help = "Calls to the cluster that failed in the end";
         all.register("cluster_failures", help, Gauge64::clone(&self.failed));
+        let help = "When the first certificate of a kind ends, in Unix time";
+        all.register("certificate_expiry_timestamp_seconds", help, self.certificates.clone());
         let help = "CPU time in user and system mode";
         self.process.register("process_cpu_seconds", help, Counter::clone(&self.cpu));
         let help = "Memory that is mapped in, what datanodes share included";
@@ -118,6 +127,13 @@ impl Metrics {
 
     pub(crate) fn broken_off(&self) {
         self.broken_off.inc();
+    }
+
+    /// Takes when the first certificate of each kind ends.
+    pub(crate) fn set_certificates(&self, ends: &[(&'static str, i64)]) {
+        for &(kind, ends) in ends {
+            self.certificates.get_or_create(&KindLabel { kind }).set(ends);
+        }
     }
 
     /// Writes everything out as OpenMetrics.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sanderling_client::ClientConfig;
 use sanderling_protocol::Path;
-use sanderling_transport::ServerTls;
+use sanderling_transport::{Expiries, ServerTls};
 
 use crate::keys::Keys;
 
@@ -36,6 +36,14 @@ pub struct GatewayOptions {
     pub connections_max: usize,
     /// How long a client may send nothing, or take nothing, while it is its turn.
     pub silence_max: Duration,
+}
+
+impl GatewayOptions {
+    /// Returns the certificates that the gateway shows and believes, to tell when they end.
+    #[must_use]
+    pub fn expiries(&self) -> Expiries {
+        Expiries::new(self.tls.clone(), self.client.credentials.tls.clone())
+    }
 }
 
 impl Default for GatewayOptions {

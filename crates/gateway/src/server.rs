@@ -14,7 +14,9 @@ use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{HttpError, S3Error, S3ErrorCode};
 use sanderling_client::{Client, ClientError};
 use sanderling_protocol::ClusterId;
-use sanderling_transport::{HttpOptions, ListenError, Security, listen, refused_site, serve_http};
+use sanderling_transport::{
+    Expiries, HttpOptions, ListenError, Security, listen, refused_site, serve_http,
+};
 use thiserror::Error;
 use tokio::net::{TcpListener, lookup_host};
 use tokio::task::JoinSet;
@@ -108,13 +110,14 @@ impl GatewayServer {
             md5: Threads::start(cores.div_ceil(2)),
             cors: Rules::default(),
         };
+        let expiries = options.expiries();
         let address = address_of(&listener)?;
         let http_address = http.as_ref().map(address_of).transpose()?;
         let shutdown = CancellationToken::new();
         let mut served = JoinSet::new();
         served.spawn(serve(door, listener, options, shutdown.clone()));
         if let Some(http) = http {
-            served.spawn(serve_pages(client, metrics, http, shutdown.clone()));
+            served.spawn(serve_pages(client, metrics, expiries, http, shutdown.clone()));
         }
         Ok(Self { address, http_address, cluster, shutdown, served })
     }
@@ -339,12 +342,14 @@ pub(crate) fn s3_config() -> Arc<StaticConfigProvider> {
 async fn serve_pages(
     client: Client,
     metrics: Arc<Metrics>,
+    expiries: Expiries,
     listener: TcpListener,
     shutdown: CancellationToken,
 ) {
     let service = service_fn(move |request: Request<Incoming>| {
         let (client, metrics) = (client.clone(), Arc::clone(&metrics));
-        async move { Ok::<_, hyper::Error>(look_at(&client, &metrics, &request)) }
+        let expiries = expiries.clone();
+        async move { Ok::<_, hyper::Error>(look_at(&client, &metrics, &expiries, &request)) }
     });
     serve_http(listener, service, HttpOptions::default(), shutdown).await;
 }
@@ -352,6 +357,7 @@ async fn serve_pages(
 fn look_at(
     client: &Client,
     metrics: &Metrics,
+    expiries: &Expiries,
     request: &Request<Incoming>,
 ) -> Response<Full<Bytes>> {
     let (status, kind, text) = match (request.method(), request.uri().path()) {
@@ -362,6 +368,7 @@ fn look_at(
         }
         (&Method::GET | &Method::HEAD, "/metrics") => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            metrics.set_certificates(&expiries.timestamps());
             (StatusCode::OK, kind, metrics.text(client.metrics()))
         }
         (&Method::GET | &Method::HEAD, _) => {

@@ -127,6 +127,7 @@ async fn health(State(door): State<Door>) -> Response {
 
 async fn metrics(State(door): State<Door>) -> Response {
     let state = &door.requests.state;
+    state.metrics.set_certificates(&door.security.expiries().timestamps());
     let text = state.metrics.text(&state.namenode.read(), state.now());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], text).into_response()

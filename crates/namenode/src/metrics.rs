@@ -56,6 +56,7 @@ pub(crate) struct Metrics {
     pub(crate) orders_dropped: Counter,
     nodes: Labelled<State>,
     tier_bytes: Labelled<TierState>,
+    certificates: Labelled<Kind>,
     gauges: Gauges,
     journal_bytes: Gauge<i64>,
     unsynced_bytes: Gauge<i64>,
@@ -137,6 +138,7 @@ impl Default for Metrics {
             orders_dropped: Counter::default(),
             nodes: Family::default(),
             tier_bytes: Family::default(),
+            certificates: Family::default(),
             gauges: Gauges::default(),
             journal_bytes: Gauge::default(),
             unsynced_bytes: Gauge::default(),
@@ -175,6 +177,8 @@ impl Metrics {
         all.register("nodes", "Nodes by policy and availability", self.nodes.clone());
         let help = "Bytes of the nodes' tiers, by what they are";
         all.register_with_unit("tier", help, Unit::Bytes, self.tier_bytes.clone());
+        let help = "When the first certificate of a kind ends, in Unix time";
+        all.register("certificate_expiry_timestamp_seconds", help, self.certificates.clone());
         all.register("objects", "Objects in the catalog", gauges.objects.clone());
         all.register("blocks", "Blocks in the catalog", gauges.blocks.clone());
         let help = "Memory of the catalog by its own account";
@@ -256,6 +260,13 @@ impl Metrics {
     pub(crate) fn took(&self, is_read: bool, elapsed: std::time::Duration) {
         let histogram = if is_read { &self.read_seconds } else { &self.write_seconds };
         histogram.observe(elapsed.as_secs_f64());
+    }
+
+    /// Takes when the first certificate of each kind ends.
+    pub(crate) fn set_certificates(&self, ends: &[(&'static str, i64)]) {
+        for &(kind, ends) in ends {
+            self.certificates.get_or_create(&Kind { kind }).set(ends);
+        }
     }
 
     pub(crate) fn set_journal_bytes(&self, bytes: u64) {

@@ -21,7 +21,8 @@ use crate::{security, units};
 pub(crate) fn run(global: &Global, args: Datanode) -> Result<(), Failure> {
     super::keep_private();
     let options = options(global, &args)?;
-    super::server(global, &args.process.clone(), serve(options, args))
+    let expiries = options.security.expiries();
+    super::server(global, &args.process.clone(), expiries, serve(options, args))
 }
 
 fn options(global: &Global, args: &Datanode) -> Result<DatanodeOptions, Failure> {

@@ -18,7 +18,8 @@ pub(crate) fn run(global: &Global, command: Gateway) -> Result<(), Failure> {
     super::keep_private();
     let Gateway::S3(args) = command;
     let options = options(global, &args)?;
-    super::server(global, &args.process.clone(), serve(options, *args))
+    let expiries = options.expiries();
+    super::server(global, &args.process.clone(), expiries, serve(options, *args))
 }
 
 fn options(global: &Global, args: &S3) -> Result<GatewayOptions, Failure> {

@@ -2,7 +2,7 @@
 
 use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_protocol::message::Role;
-use sanderling_transport::Credentials;
+use sanderling_transport::{Credentials, Expiries};
 
 use super::Signals;
 use super::ready::Ready;
@@ -19,7 +19,8 @@ pub(crate) fn run(global: &Global, args: Manager) -> Result<(), Failure> {
     super::keep_private();
     let namenode = global.namenode.clone();
     let credentials = security::caller(global, &args.held, Role::Manager)?;
-    super::server(global, &args.process.clone(), serve(namenode, credentials, args))
+    let expiries = Expiries::new(None, credentials.tls.clone());
+    super::server(global, &args.process.clone(), expiries, serve(namenode, credentials, args))
 }
 
 async fn serve(namenode: String, credentials: Credentials, args: Manager) -> Result<(), Failure> {

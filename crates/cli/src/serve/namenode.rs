@@ -35,7 +35,8 @@ const UNSYNCED_MIN: Duration = Duration::from_millis(20);
 pub(crate) fn run(global: &Global, args: Namenode) -> Result<(), Failure> {
     super::keep_private();
     let security = security::guard(global, &args.guard)?;
-    super::server(global, &args.process.clone(), serve(args, security))
+    let expiries = security.expiries();
+    super::server(global, &args.process.clone(), expiries, serve(args, security))
 }
 
 async fn serve(args: Namenode, security: Security) -> Result<(), Failure> {
