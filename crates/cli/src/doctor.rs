@@ -1,5 +1,6 @@
 //! `sanderling doctor`: is this machine fit, and is the namenode there?
 
+mod certificates;
 mod cluster;
 mod machine;
 
@@ -30,16 +31,27 @@ struct Check {
     found: String,
     /// How to mend it.
     mend: Option<String>,
+    #[serde(flatten)]
+    dates: Option<Dates>,
+}
+
+/// When a certificate ends.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Dates {
+    /// Seconds since 1970.
+    ends_unix_seconds: i64,
+    /// Whole days, negative once it has ended.
+    days_left: i64,
 }
 
 impl Check {
     fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Ok, found: found.into(), mend: None }
+        Self { name, verdict: Verdict::Ok, found: found.into(), mend: None, dates: None }
     }
 
     fn warn(name: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
         let (found, mend) = (found.into(), Some(mend.into()));
-        Self { name, verdict: Verdict::Warn, found, mend }
+        Self { name, verdict: Verdict::Warn, found, mend, dates: None }
     }
 
     fn fail(name: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
@@ -59,6 +71,7 @@ pub(crate) async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
     checks.push(machine::disk(&directory));
     checks.extend(cluster::ports(&session.namenode).await);
     checks.push(cluster::namenode(&session).await);
+    checks.extend(certificates::all(&session, args.tls_cert.as_deref()).await);
     if args.cloud {
         checks.push(cluster::metadata_service().await);
     }

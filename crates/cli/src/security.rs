@@ -60,7 +60,8 @@ pub(crate) fn peers(global: &Global) -> Result<Option<ClientTls>, Failure> {
     global.shown.tls_ca.as_ref().map(read).transpose().map_err(|error| tls_failed(&error))
 }
 
-fn tls_failed(error: &TlsError) -> Failure {
+/// Says why certificates cannot be used.
+pub(crate) fn tls_failed(error: &TlsError) -> Failure {
     Failure::new(Exit::Failure, "BadCertificate", error).next(match error {
         TlsError::Key(SecretError::Open { path }) => format!("chmod 600 {}", path.display()),
         _ => "sanderling tls new --out DIR".to_owned(),

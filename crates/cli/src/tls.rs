@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
+    Issuer, KeyPair, KeyUsagePurpose, SigningKey, date_time_ymd,
 };
-use sanderling_transport::unix_seconds;
+use sanderling_transport::{ClientTls, read_private, read_validities, unix_seconds, worst};
 use serde_json::json;
 
 use crate::args::Global;
-use crate::args::security::{NewTls, Tls};
+use crate::args::security::{NewTls, RenewTls, Tls};
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
-use crate::security::write_private;
+use crate::security::{tls_failed, write_private};
 
 /// How long before now certificates hold: clocks of machines differ.
 const BEFORE: Duration = Duration::from_secs(24 * 3600);
@@ -28,7 +28,10 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// A file exists or cannot be written.
 pub(crate) fn run(global: &Global, command: Tls) -> Result<(), Failure> {
     let output = Output { is_json: global.json, is_quiet: global.quiet };
-    let Tls::New(NewTls { out, expires }) = command;
+    let NewTls { out, expires } = match command {
+        Tls::New(args) => args,
+        Tls::Renew(args) => return renew(output, &global.shown.tls_name, &args),
+    };
     make(&out, &global.shown.tls_name, expires.0)?;
     let file = |name: &str| out.join(name);
     output.note(format_args!("wrote ca.pem, ca.key, node.pem and node.key to {}", out.display()));
@@ -61,28 +64,71 @@ pub(crate) fn make(directory: &Path, name: &str, holds: Duration) -> Result<(), 
     Ok(())
 }
 
+/// Makes another certificate for servers by an authority that exists, and a key of its own.
+fn renew(output: Output, name: &str, args: &RenewTls) -> Result<(), Failure> {
+    let (ca, ca_key) = (args.authority.join("ca.pem"), args.authority.join("ca.key"));
+    let bad = |error: rcgen::Error| Failure::new(Exit::Failure, "BadCertificate", error);
+    let now = unix_seconds();
+    let dates = read_validities(&ca).map_err(|error| tls_failed(&error))?;
+    let left = worst(&dates, now).map_or(0, |it| it.ends.saturating_sub_unsigned(now));
+    let Ok(left @ 1..) = u64::try_from(left) else {
+        let cause = format!("the authority in {} has ended", ca.display());
+        return Err(Failure::new(Exit::Failure, "BadCertificate", cause)
+            .next("sanderling tls new --out DIR, and both authorities in --tls-ca for a while"));
+    };
+    let pem = std::fs::read_to_string(&ca).map_err(|error| Failure::file(&ca, &error))?;
+    let key = read_private(&ca_key).map_err(|error| tls_failed(&error.into()))?;
+    let key = KeyPair::from_pem(&String::from_utf8_lossy(&key)).map_err(bad)?;
+    let issuer = Issuer::from_ca_cert_pem(&pem, key).map_err(bad)?;
+    let holds = args.expires.0.min(Duration::from_secs(left));
+    let [node, node_key] = node(name, holds, &issuer).map_err(bad)?;
+    let file = |name: &str| args.out.join(name);
+    // A key that is not the authority's would make what nobody believes.
+    let tls = ClientTls::read(&ca, name).map_err(|error| tls_failed(&error))?;
+    tls.check(&file("node.pem"), node.as_bytes()).map_err(|error| tls_failed(&error))?;
+    std::fs::create_dir_all(&args.out).map_err(|error| Failure::file(&args.out, &error))?;
+    write_private(&file("node.key"), node_key.as_bytes())?;
+    std::fs::write(file("node.pem"), node).map_err(|error| Failure::file(&args.out, &error))?;
+    output.note(format_args!("wrote node.pem and node.key to {}", args.out.display()));
+    let document = json!({ "tls_cert": file("node.pem"), "tls_key": file("node.key") });
+    output.result(&document, |_| Ok(()))
+}
+
 /// Returns the authority's certificate and key, and the servers' certificate and key.
 fn certificates(name: &str, holds: Duration) -> Result<[String; 4], rcgen::Error> {
-    let params = |names: &[String], common: String| {
-        let mut params = CertificateParams::new(names)?;
-        let now = date_time_ymd(1970, 1, 1) + Duration::from_secs(unix_seconds());
-        params.not_before = now - BEFORE;
-        params.not_after = now + holds.min(LONGEST);
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, common);
-        Ok::<_, rcgen::Error>(params)
-    };
-    let mut authority = params(&[], format!("{name} authority"))?;
+    let mut authority = params(&[], format!("{name} authority"), holds)?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     let authority_key = KeyPair::generate()?;
     let certificate = authority.self_signed(&authority_key)?.pem();
-    let mut server = params(&[name.to_owned()], name.to_owned())?;
+    let [signed, key] = node(name, holds, &Issuer::from_params(&authority, &authority_key))?;
+    Ok([certificate, authority_key.serialize_pem(), signed, key])
+}
+
+/// Returns a certificate and key for servers.
+fn node<S: SigningKey>(
+    name: &str,
+    holds: Duration,
+    issuer: &Issuer<'_, S>,
+) -> Result<[String; 2], rcgen::Error> {
+    let mut server = params(&[name.to_owned()], name.to_owned(), holds)?;
     server.use_authority_key_identifier_extension = true;
     server.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let server_key = KeyPair::generate()?;
-    let issuer = Issuer::from_params(&authority, &authority_key);
-    let signed = server.signed_by(&server_key, &issuer)?.pem();
-    Ok([certificate, authority_key.serialize_pem(), signed, server_key.serialize_pem()])
+    let key = KeyPair::generate()?;
+    Ok([server.signed_by(&key, issuer)?.pem(), key.serialize_pem()])
+}
+
+fn params(
+    names: &[String],
+    common: String,
+    holds: Duration,
+) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(names)?;
+    let now = date_time_ymd(1970, 1, 1) + Duration::from_secs(unix_seconds());
+    params.not_before = now - BEFORE;
+    params.not_after = now + holds.min(LONGEST);
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common);
+    Ok(params)
 }

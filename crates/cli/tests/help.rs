@@ -59,6 +59,7 @@ const COMMANDS: &[&[&str]] = &[
     &["token", "mint"],
     &["tls"],
     &["tls", "new"],
+    &["tls", "renew"],
     &["doctor"],
     &["completions"],
 ];

@@ -178,7 +178,9 @@ impl ClientTls {
         Ok(Self { file: authorities.to_owned(), believed: Arc::new(believed), name })
     }
 
-    fn file(&self) -> String {
+    /// Returns the file of the authorities, for messages.
+    #[must_use]
+    pub fn file(&self) -> String {
         self.file.display().to_string()
     }
 
@@ -247,15 +249,20 @@ impl Believed {
 
 /// Reads all certificates of a file.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let bad = |why: String| TlsError::File { path: path.to_owned(), why };
+    let bad = |error: io::Error| TlsError::File { path: path.to_owned(), why: error.to_string() };
     let mut pem = Vec::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut pem))
-        .map_err(|error| bad(error.to_string()))?;
+        .map_err(bad)?;
+    parsed(path, &pem)
+}
+
+fn parsed(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let bad = |why: String| TlsError::File { path: path.to_owned(), why };
     if pem.len() as u64 > FILE_BYTES_MAX {
         return Err(bad(format!("it has more than {FILE_BYTES_MAX} bytes")));
     }
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found.map_err(|error| bad(error.to_string()))? {
         found if found.is_empty() => Err(bad("there is no certificate in it".to_owned())),
         found => Ok(found),

@@ -203,6 +203,8 @@ pub(crate) struct Mint {
 pub(crate) enum Tls {
     /// Make an authority and a certificate for the cluster's servers
     New(NewTls),
+    /// Make another certificate for the cluster's servers, by an authority of `tls new`
+    Renew(RenewTls),
 }
 
 /// `tls new`.
@@ -212,6 +214,20 @@ pub(crate) struct NewTls {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
     /// How long the certificates hold
+    #[arg(long, value_name = "DURATION", default_value = "365d")]
+    pub(crate) expires: Span,
+}
+
+/// `tls renew`.
+#[derive(Debug, Args)]
+pub(crate) struct RenewTls {
+    /// The directory with the authority's ca.pem and ca.key
+    #[arg(long, value_name = "DIR")]
+    pub(crate) authority: PathBuf,
+    /// The directory to write node.pem and node.key to
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// How long the certificate holds, at most as long as the authority
     #[arg(long, value_name = "DURATION", default_value = "365d")]
     pub(crate) expires: Span,
 }

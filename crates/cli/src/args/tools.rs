@@ -69,6 +69,9 @@ pub(crate) struct Doctor {
     /// Memory that datanodes on this machine are to have
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     pub(crate) dram: Size,
+    /// A server's certificate, to see when it ends and whether --tls-ca believes it
+    #[arg(long, value_name = "PEM", env = "SANDERLING_TLS_CERT", hide_env_values = true)]
+    pub(crate) tls_cert: Option<PathBuf>,
 }
 
 /// `sanderling completions`.

@@ -1,18 +1,19 @@
 //! The certificates that a server shows, looked at before it is decided whether they are believed.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{VerifierBuilderError, WebPkiServerVerifier};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::{ClientTls, Validity};
+use super::{ClientTls, TlsError, Validity, parsed};
 
 /// What a server showed in a handshake.
 #[derive(Debug)]
@@ -32,10 +33,7 @@ impl ClientTls {
     pub async fn shown_by(&self, address: &str) -> io::Result<Shown> {
         let stream = TcpStream::connect(address).await?;
         let provider = Arc::new(default_provider());
-        let roots = Arc::clone(&self.believed.value().roots);
-        let inner = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
-            .build()
-            .map_err(io::Error::other)?;
+        let inner = self.verifier().map_err(io::Error::other)?;
         let recorder = Arc::new(Recorder { inner, seen: Mutex::default() });
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -56,6 +54,26 @@ impl ClientTls {
             }
             Ok(_) => Ok(Shown { validities, distrust: None }),
         }
+    }
+
+    /// Checks that the certificates of a server in a file, read as `pem`, would be believed now.
+    ///
+    /// # Errors
+    /// [`TlsError::File`]: why not.
+    pub fn check(&self, file: &Path, pem: &[u8]) -> Result<(), TlsError> {
+        let bad = |why: String| TlsError::File { path: file.to_owned(), why };
+        let chain = parsed(file, pem)?;
+        let Some((end, between)) = chain.split_first() else { return Ok(()) };
+        let verifier = self.verifier().map_err(|error| bad(error.to_string()))?;
+        let checked = verifier.verify_server_cert(end, between, &self.name, &[], UnixTime::now());
+        let distrust = |error| self.distrust(&io::Error::other::<rustls::Error>(error));
+        checked.map(drop).map_err(|error| bad(distrust(error).unwrap_or_default()))
+    }
+
+    fn verifier(&self) -> Result<Arc<WebPkiServerVerifier>, VerifierBuilderError> {
+        let roots = Arc::clone(&self.believed.value().roots);
+        let provider = Arc::new(default_provider());
+        WebPkiServerVerifier::builder_with_provider(roots, provider).build()
     }
 }
 

@@ -1,0 +1,105 @@
+//! When certificates end: what the namenode shows, and the files that were given.
+
+use std::path::Path;
+use std::time::Duration;
+
+use sanderling_transport::{ClientTls, Life, Validity, read_validities, unix_seconds, worst};
+use tokio::time::timeout;
+
+use super::{Check, Dates, Verdict};
+use crate::session::Session;
+
+const NAME: &str = "cert";
+
+/// How long the handshake may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+const RENEW: &str = "sanderling tls renew --authority DIR --out DIR, then put its files in place";
+
+const RENEW_AUTHORITY: &str =
+    "sanderling tls new --out DIR, then step by step as SECURITY.md says in Certificates";
+
+/// Checks the certificates of a cluster with TLS. Without `--tls-ca` only the file of a server's
+/// certificate is looked at, if there is one.
+pub(super) async fn all(session: &Session, own: Option<&Path>) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let tls = session.credentials.tls.as_ref();
+    if let Some(tls) = tls {
+        checks.push(shown(tls, &session.namenode).await);
+        let what = format!("the first to end of the authorities in {}", tls.file());
+        checks.push(dated(what, &tls.validities(), RENEW_AUTHORITY));
+    }
+    checks.extend(own.map(|file| of_file(tls, file)));
+    checks
+}
+
+/// Looks at what a server shows in a handshake.
+async fn shown(tls: &ClientTls, address: &str) -> Check {
+    let what = format!("what {address} shows");
+    let seen = match timeout(ANSWER_WITHIN, tls.shown_by(address)).await {
+        Ok(Ok(seen)) => seen,
+        Ok(Err(error)) => {
+            return Check::warn(
+                NAME,
+                format!("{what} was not seen: {error}"),
+                "start the namenode",
+            );
+        }
+        Err(_) => return Check::warn(NAME, format!("{what} was not seen in time"), "its log"),
+    };
+    let check = dated(what, &seen.validities, RENEW);
+    match seen.distrust {
+        Some(why) if check.verdict != Verdict::Fail => {
+            let found = format!("{}: {why}", check.found);
+            Check { dates: check.dates, ..Check::fail(NAME, found, RENEW) }
+        }
+        _ => check,
+    }
+}
+
+/// Looks at the file of a server's certificate.
+fn of_file(tls: Option<&ClientTls>, file: &Path) -> Check {
+    let validities = match read_validities(file) {
+        Ok(validities) => validities,
+        Err(error) => return Check::fail(NAME, error.to_string(), RENEW),
+    };
+    let check = dated(file.display().to_string(), &validities, RENEW);
+    let believed = tls.map_or(Ok(()), |tls| {
+        let pem = std::fs::read(file).unwrap_or_default();
+        tls.check(file, &pem)
+    });
+    match believed {
+        Err(error) if check.verdict != Verdict::Fail => {
+            Check { dates: check.dates, ..Check::fail(NAME, error.to_string(), RENEW) }
+        }
+        _ => check,
+    }
+}
+
+fn dated(what: String, validities: &[Validity], renew: &str) -> Check {
+    let now = unix_seconds();
+    let Some(validity) = worst(validities, now) else {
+        return Check::fail(NAME, format!("{what}: no dates can be read"), renew);
+    };
+    let days_left = validity.days_left(now);
+    let check = match validity.life(now) {
+        Life::Good => {
+            let ends = validity.end_date();
+            Check::ok(NAME, format!("{what} ends {ends}, {days_left} days left"))
+        }
+        Life::Ending => {
+            let ends = validity.end_date();
+            let found = format!("{what} ends soon, {ends}, {days_left} days left");
+            Check::warn(NAME, found, renew)
+        }
+        Life::Early => {
+            let begins = validity.begin_date();
+            let found = format!("{what} is not valid before {begins}, by this machine's clock");
+            Check::fail(NAME, found, "set the clock, or wait")
+        }
+        Life::Ended => {
+            Check::fail(NAME, format!("{what} has ended: {}", validity.end_date()), renew)
+        }
+    };
+    Check { dates: Some(Dates { ends_unix_seconds: validity.ends, days_left }), ..check }
+}
