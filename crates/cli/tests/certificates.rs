@@ -246,7 +246,7 @@ fn damaged_files_are_not_taken_and_one_warning_says_so() {
     }
 }
 
-/// A namenode with certificates that hold for some time.
+/// A cluster with certificates that hold for some time, and without a secret.
 struct Ending {
     cluster: Cluster,
     place: TempDir,
@@ -254,6 +254,10 @@ struct Ending {
 
 impl Ending {
     fn start(expires: &str) -> Self {
+        Self::start_with(expires, 0)
+    }
+
+    fn start_with(expires: &str, datanodes: usize) -> Self {
         let place = TempDir::new().expect("a directory for the test");
         let out = text(place.path().join("tls"));
         tls(&["new", "--out", &out, "--expires", expires]);
@@ -261,9 +265,10 @@ impl Ending {
         for (flag, name) in
             [("--tls-ca", "ca.pem"), ("--tls-cert", "node.pem"), ("--tls-key", "node.key")]
         {
-            flags.extend([flag.to_owned(), kept(&format!("{out}/{name}")).to_owned()]);
+            flags.extend([flag, kept(&format!("{out}/{name}"))]);
         }
-        let shape = Shape { datanodes: 0, namenode: flags, ..Shape::default() };
+        let namenode = flags.iter().map(|word| (*word).to_owned()).collect();
+        let shape = Shape { datanodes, namenode, datanode: flags, ..Shape::default() };
         Self { cluster: Cluster::start(shape), place }
     }
 
@@ -343,6 +348,34 @@ fn certificate_that_has_ended_fails_the_doctor() {
 
 fn text_of(path: &Path) -> String {
     text(path.to_owned())
+}
+
+#[test]
+fn cluster_whose_certificates_have_ended_goes_on_once_they_are_renewed() {
+    let mut ended = Ending::start_with("15s", 2);
+    let tls_files = ended.place.path().join("tls");
+    let ca = tls_files.join("ca.pem");
+    let list = |ended: &Ending| {
+        let mut command = sanderling();
+        command.args(["--json", "node", "ls", "--namenode", &ended.cluster.namenode.address]);
+        run(command.arg("--tls-ca").arg(&ca))
+    };
+    assert_eq!(list(&ended).stdout.matches("\"active\"").count(), 2);
+    until("the end", || ended.told("a certificate has ended") == 2);
+    ended.cluster.restart_namenode();
+    let refused = list(&ended);
+    assert!(refused.code != 0 && refused.stderr.contains("has ended"), "{refused}");
+    let next = ended.place.path().join("next");
+    tls(&["new", "--out", &text_of(&next)]);
+    for name in ["ca.pem", "node.key", "node.pem"] {
+        put(bytes(&next.join(name)), &tls_files.join(name));
+    }
+    // The same processes join again: the namenode knows them by their numbers.
+    until("they joined again", || {
+        let registered = |server: &Server| server.log().contains("registered again");
+        ended.cluster.datanodes.iter().all(registered)
+    });
+    assert_eq!(list(&ended).stdout.matches("\"active\"").count(), 2);
 }
 
 #[test]

@@ -52,9 +52,13 @@ fn now() -> u64 {
 
 impl Authority {
     fn new() -> Self {
+        Self::until(now() + 1_000 * DAY)
+    }
+
+    fn until(ends: u64) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(now() + 1_000 * DAY);
+        params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(ends);
         params.not_before = params.not_after - Duration::from_secs(2_000 * DAY);
         let key = KeyPair::generate().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();
@@ -268,4 +272,19 @@ async fn certificate_that_has_ended_is_replaced_and_says_so() {
     put_pair(door.place.path(), &authority.sign(0, 253_402_300_799));
     assert!(door.is_believed(&tls).await);
     assert_eq!(door.ends(), 253_402_300_799);
+}
+
+#[tokio::test]
+async fn authority_that_has_ended_is_believed_until_it_is_taken_out() {
+    let ended = Authority::until(now() - 10 * DAY);
+    let door = Door::of(&ended.signed()).await;
+    let file = door.path("ca.pem");
+    put(&file, &ended.pem);
+    let tls = ClientTls::read(&file, TLS_NAME).unwrap();
+    assert!(door.is_believed(&tls).await);
+    let expiries = Expiries::new(None, Some(tls.clone()));
+    let [("authority", ends)] = expiries.timestamps()[..] else { panic!("it believes one") };
+    assert!(ends < now().try_into().unwrap());
+    put(&file, &Authority::new().pem);
+    assert!(!door.is_believed(&tls).await);
 }

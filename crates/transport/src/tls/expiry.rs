@@ -34,8 +34,8 @@ impl Expiries {
         all.filter_map(|(kind, _, all)| Some((kind, first(all)?))).collect()
     }
 
-    /// Reads files that have changed, and logs a warning of certificates that are about to end: when
-    /// it begins, then once a day, and when one has ended. It never returns.
+    /// Reads files that have changed, and logs a warning of certificates that end soon: when it
+    /// begins, then once a day, and when one has ended. It never returns.
     pub async fn watch(self) -> Infallible {
         let mut warnings = [Warnings::default(); 2];
         loop {
