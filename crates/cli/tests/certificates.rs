@@ -311,6 +311,13 @@ fn certificate_that_ends_soon_is_told_by_doctor_and_once_in_the_log() {
     // They are made to have begun a day ago: a fifth of the life is left.
     let soon = Ending::start("5h");
     until("warnings", || soon.told("a certificate ends soon") == 2);
+    let (ca, namenode) =
+        (text_of(&soon.place.path().join("tls/ca.pem")), &soon.cluster.namenode.address);
+    let words = ["manager", "--namenode", namenode, "--name", "second", "--tls-ca", &ca];
+    let manager = soon.cluster.serve("second", &words);
+    until("a manager warns, too", || {
+        manager.log().contains("a certificate ends soon kind=\"authority\"")
+    });
     let (checks, code, text) = soon.doctor();
     assert_eq!((checks.len(), code), (3, 0), "{text}");
     for check in &checks {
