@@ -1,10 +1,10 @@
 //! One connection of a server: the complete frames in the buffer are handled, and their answers go
 //! out together.
 
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream::FuturesUnordered;
@@ -32,12 +32,10 @@ const ALONE_MIN: u32 = 16;
 /// next one.
 const SHORT_BYTES_MAX: usize = 16 << 10;
 
-/// Work after which other connections get their turn, in bytes of requests and answers: a peer
-/// whose next request is always there already would keep a thread for itself.
-const TURN_BYTES: usize = 64 << 10;
-
-/// What a frame counts as at least: answers are short that take long to find.
-const FRAME_BYTES: usize = 4 << 10;
+/// Time after which other connections get their turn: a peer whose next request is always there
+/// already would keep a thread for itself. Leaving the thread and coming back takes some
+/// microseconds, so it costs such a peer less than a hundredth.
+const TURN: Duration = Duration::from_millis(1);
 
 /// How often a peer is looked at that sends a long body.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -85,9 +83,9 @@ pub(crate) async fn greeted<S: Service, P>(
         None => (service, None),
     };
     let (later, gather) = (FuturesUnordered::new(), Gather::default());
-    let (awake, alone, worked) = (Awake::default(), 0, 0);
+    let (awake, alone, turn_began) = (Awake::default(), 0, Instant::now());
     let mut session =
-        Session { service, options, reader, read, write, later, gather, awake, alone, worked };
+        Session { service, options, reader, read, write, later, gather, awake, alone, turn_began };
     session.answer(reply);
     match place {
         Some(place) => Some((session, place)),
@@ -140,8 +138,8 @@ pub(crate) struct Session<'a, S> {
     awake: Awake,
     /// Requests in a row that came alone, short ones with short answers.
     alone: u32,
-    /// Work since other connections had their turn.
-    worked: usize,
+    /// When other connections had their turn last, or this one waited for its peer.
+    turn_began: Instant,
 }
 
 /// What was done with the buffer.
@@ -182,17 +180,22 @@ impl<S: Service> Session<'_, S> {
             let handled = self.handle_buffered();
             // What was asked before something that is no frame is answered.
             self.send().await?;
-            if self.worked >= TURN_BYTES {
-                self.worked = 0;
+            if self.turn_began.elapsed() > TURN {
                 tokio::task::yield_now().await;
+                self.turn_began = Instant::now();
             }
             if handled? == Buffer::MoreToHandle {
                 continue;
             }
-            if !self.later.is_empty() {
-                self.fill_or_finish().await?;
+            let has_waited = if !self.later.is_empty() {
+                waits(self.fill_or_finish()).await?
             } else if !self.fill_awake()? {
-                self.fill().await?;
+                waits(self.fill()).await?
+            } else {
+                false
+            };
+            if has_waited {
+                self.turn_began = Instant::now();
             }
         }
     }
@@ -205,7 +208,6 @@ impl<S: Service> Session<'_, S> {
                 self.alone = 0;
                 return Ok(Buffer::MoreToHandle);
             }
-            let (before, answered) = (asked, self.gather.added());
             let land = |header: &Header| self.service.land(header);
             let handled = match self.reader.buffered(land)? {
                 None => break,
@@ -228,8 +230,6 @@ impl<S: Service> Session<'_, S> {
                 Handled::Now(response) => self.answer(response),
                 Handled::Later(future) => self.later.push(future),
             }
-            let bytes = asked - before + self.gather.added() - answered;
-            self.worked += bytes.max(FRAME_BYTES);
         }
         let is_alone = frames == 1 && asked.max(self.gather.added()) <= SHORT_BYTES_MAX;
         self.alone = if frames == 0 || is_alone { self.alone.saturating_add(frames) } else { 0 };
@@ -311,6 +311,19 @@ impl<S: Service> Session<'_, S> {
         let sent = self.gather.write_all(&self.write, self.options.write_within, || ()).await;
         sent.map_err(|_| None)
     }
+}
+
+/// Tells whether what succeeded had to be waited for: then others had their turn meanwhile.
+async fn waits<E>(done: impl Future<Output = Result<(), E>>) -> Result<bool, E> {
+    let mut done = pin!(done);
+    let mut has_waited = false;
+    let polled = poll_fn(|context| {
+        let polled = done.as_mut().poll(context);
+        has_waited |= polled.is_pending();
+        polled
+    });
+    polled.await?;
+    Ok(has_waited)
 }
 
 fn given_up() -> End {
