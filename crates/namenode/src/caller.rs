@@ -21,7 +21,12 @@ pub(crate) struct Caller {
     /// One long answer at a time is made for a connection, and the next one when the caller has
     /// taken it: a caller that does not read has no more than one made.
     pub(crate) long_answers: Arc<Semaphore>,
+    /// Frames that need a long answer and wait for it. Beyond it the caller is sent away.
+    pub(crate) long_waiting: Arc<Semaphore>,
 }
+
+/// Most frames of one connection that wait for long answers: an application's tasks share frames.
+const LONG_WAITING_MAX: usize = 16;
 
 impl Caller {
     /// Returns a new connection of the owner of a token, or of somebody who needs none.
@@ -32,6 +37,7 @@ impl Caller {
             Some(subject) => Tenant::Token(subject.into()),
             None => Tenant::Connection(CONNECTIONS.fetch_add(1, Ordering::Relaxed)),
         };
-        Self { tenant, long_answers: Arc::new(Semaphore::new(1)) }
+        let long_waiting = Arc::new(Semaphore::new(LONG_WAITING_MAX));
+        Self { tenant, long_answers: Arc::new(Semaphore::new(1)), long_waiting }
     }
 }

@@ -12,6 +12,7 @@ use sanderling_protocol::{Header, Millis, Op, Refusal, Reply, Request, version};
 use sanderling_transport::{
     Admitted, Handled, Memory, Pass, Reserved, Response, Security, Service,
 };
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::caller::Caller;
 use crate::requests::{Asked, Requests, check_count, stopping};
@@ -19,6 +20,11 @@ use crate::screen::{Screened, is_all_allowed};
 
 /// Answers up to this length are not counted: a connection has few of them under way.
 const SHORT_BYTES_MAX: usize = 64 << 10;
+
+/// What a frame that waits for a long answer is counted with: its requests take more memory than
+/// they have bytes.
+const WAITING_BYTES: usize = 16 << 10;
+const WAITING_PER_BYTE: usize = 4;
 
 /// Pause after which a caller tries again for whose answer there was no memory.
 const MEMORY_PAUSE: Millis = Millis(100);
@@ -111,6 +117,23 @@ impl MetaService {
         }
     }
 
+    /// Counts a frame that waits for a long answer, until both are dropped.
+    ///
+    /// # Errors
+    /// [`Refusal::RetryAfter`]: too many of this connection wait, or too much memory is used.
+    fn wait_long(&self, header: &Header) -> Result<(OwnedSemaphorePermit, Reserved), Refusal> {
+        let too_many = |what: &str| {
+            let why = format!("{what} for reads that take long: ask for less at once");
+            Refusal::RetryAfter { after: MEMORY_PAUSE, why }
+        };
+        let place = Arc::clone(&self.caller.long_waiting).try_acquire_owned();
+        let place = place.map_err(|_| too_many("this connection waits"))?;
+        let bytes = WAITING_BYTES + WAITING_PER_BYTE * header.body_bytes as usize;
+        let memory = self.memory.reserve(bytes);
+        let memory = memory.ok_or_else(|| too_many("the namenode's memory is used up"))?;
+        Ok((place, memory))
+    }
+
     /// Answers what was asked, now or later.
     fn reply(
         self: &Arc<Self>,
@@ -134,7 +157,12 @@ impl MetaService {
                 let (is_read, is_long) = (asked.is_read(), asked.is_long());
                 let is_wait = is_long || matches!(asked, Asked::Events { .. });
                 let service = Arc::clone(self);
+                let place = match is_long.then(|| self.wait_long(&header)).transpose() {
+                    Ok(place) => place,
+                    Err(refusal) => return Handled::Now(Response::refused(&header, &refusal)),
+                };
                 Handled::Later(Box::pin(async move {
+                    let _place = place;
                     let _turn = match is_long {
                         true => service.caller.long_answers.acquire().await.ok(),
                         false => None,
