@@ -51,7 +51,7 @@ pub(crate) enum HogKind {
     ListAttributes,
     /// Two clients that list the directory page by page
     List,
-    /// Facts of an object each: frames of 512, 16 in flight on each of 4 connections
+    /// Metadata of one object each: frames of 512, 16 in flight on each of 4 connections
     StatFrames,
     /// Values made: frames of 512, 16 in flight on each of 4 connections
     CreateFrames,
