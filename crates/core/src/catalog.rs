@@ -40,6 +40,7 @@ mod repeat;
 mod revocations;
 mod room;
 mod service_time;
+mod sums;
 mod tree;
 mod usage;
 mod view;
@@ -62,6 +63,7 @@ pub use inspect::BlockFacts;
 pub use journal_loss::JournalLoss;
 pub use limits::CatalogLimits;
 pub use log::{Action, Command, LoggedOnce, Placement};
+pub(crate) use memory::of_attributes as attributes_memory;
 pub use object::ROOT;
 pub(crate) use usage::UsageWalk;
 pub(crate) use view::Listing;
@@ -82,6 +84,7 @@ use revocations::Revocations;
 use room::Reserve;
 pub(crate) use service_time::AFTER_ABSENCE_MAX;
 use service_time::ServiceTime;
+use sums::Sum;
 
 /// Everything that the namenode must remember. A snapshot is this structure, serialised.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,6 +134,9 @@ pub struct Catalog {
     /// What jobs hold beside bytes; made anew likewise.
     #[serde(skip)]
     accounts: BTreeMap<JobId, Account>,
+    /// What the parts of multifiles and tables have together, where that is anything.
+    #[serde(skip)]
+    sums: BTreeMap<ObjectId, Sum>,
     /// What clients chose the length of: names, values and attributes.
     #[serde(skip)]
     text_bytes: u64,
@@ -196,6 +202,7 @@ impl Catalog {
             limits: CatalogLimits::default(),
             names: Names::new(cluster.0),
             accounts: BTreeMap::new(),
+            sums: BTreeMap::new(),
             text_bytes: 0,
         }
     }
@@ -224,6 +231,7 @@ impl Catalog {
             job_limits: self.job_limits.clone(),
             names: no_names(),
             accounts: BTreeMap::new(),
+            sums: BTreeMap::new(),
             ..*self
         }
     }
@@ -233,6 +241,7 @@ impl Catalog {
     pub fn restored(mut self) -> Self {
         self.names = Names::of(self.cluster.0, &self.objects, ROOT);
         self.accounts = self.derived_accounts();
+        self.sums = self.derived_sums();
         self.text_bytes = self.derived_text_bytes();
         self.nodes.find_again();
         self.nodes.look_at_fleet(self.reserve.departures);

@@ -118,6 +118,7 @@ impl Catalog {
         };
         let mut moved = 0;
         for part in parts {
+            self.sum_object(*part, false);
             let of_part = self.data_mut(*part);
             data.bytes += std::mem::take(&mut of_part.bytes);
             data.lost_bytes += std::mem::take(&mut of_part.lost_bytes);

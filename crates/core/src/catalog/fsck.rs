@@ -49,6 +49,9 @@ impl Catalog {
         for id in self.attributes.keys().filter(|id| !self.objects.contains_key(id)) {
             problems.push(format!("object {id} has attributes and does not exist"));
         }
+        if self.sums != self.derived_sums() {
+            problems.push("the sums of containers are not what their parts have".to_owned());
+        }
         if self.text_bytes != self.derived_text_bytes() {
             problems.push("the account of memory is not what the objects hold".to_owned());
         }

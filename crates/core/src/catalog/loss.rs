@@ -112,13 +112,14 @@ impl Catalog {
         ranges: Vec<ByteRange>,
         why: &str,
     ) -> u64 {
-        let bytes = ranges.iter().map(|range| range.bytes).sum();
+        let bytes: u64 = ranges.iter().map(|range| range.bytes).sum();
         let path = self.path_of(object);
         let Some(holder) = self.objects.get_mut(&object) else { return 0 };
         let job = holder.job;
         if let Some(data) = holder.data_mut() {
             data.lost_bytes += bytes;
         }
+        self.sum_bytes(object, 0, bytes.cast_signed());
         // An object whose directory went before its seal can never be read: nobody misses it.
         let Some(path) = path else { return 0 };
         if let Some(drain) = self.nodes.get_mut(node).and_then(|node| node.drain.as_mut()) {

@@ -58,6 +58,6 @@ pub(super) fn texts(object: &Object) -> u64 {
 }
 
 /// Returns what attributes take.
-pub(super) fn of_attributes(attributes: &Attributes) -> u64 {
+pub(crate) fn of_attributes(attributes: &Attributes) -> u64 {
     attributes.bytes() as u64 + attributes.iter().count() as u64 * ATTRIBUTE_BYTES
 }

@@ -66,6 +66,8 @@ impl Catalog {
     pub(super) fn unbind(&mut self, id: ObjectId) {
         let Some(object) = self.objects.get(&id).filter(|object| object.is_bound) else { return };
         self.names.unbind(&self.objects, id, object);
+        self.sum_object(id, false);
+        let object = &self.objects[&id];
         let (parent, now) = (object.parent, self.now);
         self.objects.get_mut(&id).expect("just found").is_bound = false;
         if let Some(parent) = self.objects.get_mut(&parent) {
@@ -83,6 +85,7 @@ impl Catalog {
         self.objects.get_mut(&parent).expect("the container was resolved").modified_at = now;
         self.names.bind(&self.objects, id, &self.objects[&id]);
         self.count_texts(name.len() as u64, before.as_bytes().len() as u64);
+        self.sum_object(id, true);
     }
 
     /// Removes an object with everything in it. Returns how many objects and how many published
@@ -96,6 +99,7 @@ impl Catalog {
                 self.names.forget(id, &object);
             }
             self.names.close(id);
+            self.sums.remove(&id);
             objects += 1;
             bytes += self.free(id, object, orders);
         }

@@ -17,12 +17,13 @@ use sanderling_protocol::{
 use super::Catalog;
 use super::block_map::BlockState;
 use super::members::Node;
+use super::memory::of_attributes;
 use super::object::{Body, Data, Object};
 use crate::exposure;
 
-/// Bytes of attributes after which a page of a listing ends: with the longest attributes a full
-/// page would have 32 MiB, twice what a frame may have. Chosen, not measured: some 500 bytes for
-/// each entry of a full page.
+/// Memory of attributes after which a page of a listing ends: with the longest attributes a full
+/// page would have 32 MiB, twice what a frame may have, and short ones take many times their bytes
+/// where they are decoded. Chosen, not measured: some 500 bytes for each entry of a full page.
 const ATTRIBUTES_PER_PAGE_MAX: usize = 2 << 20;
 
 /// One page of a listing, made in steps between which the catalog may change: each entry is as it
@@ -49,7 +50,8 @@ impl Listing {
     }
 
     fn add(&mut self, entry: Entry) {
-        self.attribute_bytes += entry.attributes.bytes();
+        self.attribute_bytes +=
+            usize::try_from(of_attributes(&entry.attributes)).unwrap_or(usize::MAX);
         self.entries.push(entry);
     }
 
@@ -110,11 +112,8 @@ impl Catalog {
             Body::Data(data) => (data.bytes, data.lost_bytes),
             Body::Container(container) if container.kind == ObjectKind::Directory => (0, 0),
             Body::Container(_) => {
-                let parts = self.names.children(id);
-                let parts = parts.filter_map(|part| self.objects.get(&part)?.data());
-                parts.fold((0, 0), |(bytes, lost), data| {
-                    (bytes + data.bytes, lost + data.lost_bytes)
-                })
+                let sum = self.sum_of(id);
+                (sum.bytes, sum.lost_bytes)
             }
         }
     }
@@ -213,9 +212,8 @@ impl Catalog {
         Ok(done.expect("no page has so many entries"))
     }
 
-    /// Goes on with a page by at most so many entries; takes from `entries` what it visited, the
-    /// parts of multifiles and tables among it. Returns the page when it is full or the container
-    /// has no more.
+    /// Goes on with a page by at most so many entries; takes from `entries` what it visited.
+    /// Returns the page when it is full or the container has no more.
     ///
     /// # Errors
     /// [`Refusal::NotFound`] and [`Refusal::NotADirectory`]: the container may go between two
@@ -237,11 +235,7 @@ impl Catalog {
             let Some(id) = page.next() else {
                 return Ok(Some(listing.page(false)));
             };
-            let parts = match self.objects[&id].kind() {
-                ObjectKind::Multifile | ObjectKind::Table => self.names.count(id),
-                _ => 0,
-            };
-            *entries = entries.saturating_sub(1 + parts);
+            *entries -= 1;
             listing.add(self.entry(id, listing.with_attributes));
             last = Some(id);
         }
@@ -280,13 +274,10 @@ impl Catalog {
         self.resolve(path).map_or(0, |id| self.entries_of(id))
     }
 
-    /// The same of an object: its blocks, or the parts of a multifile or table.
+    /// The same of an object: its blocks.
     pub(crate) fn entries_of(&self, id: ObjectId) -> usize {
-        self.objects.get(&id).map_or(0, |object| match &object.body {
-            Body::Data(data) => data.blocks.as_slice().len(),
-            Body::Container(container) if container.kind == ObjectKind::Directory => 0,
-            Body::Container(_) => self.names.count(id),
-        })
+        let data = self.objects.get(&id).and_then(Object::data);
+        data.map_or(0, |data| data.blocks.as_slice().len())
     }
 
     /// Returns what is kept beside an object's bytes.

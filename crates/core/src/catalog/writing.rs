@@ -229,6 +229,7 @@ impl Catalog {
         let before = data.inline.replace(Box::from(inline)).map_or(0, |before| before.len() as u64);
         data.is_sealed = true;
         self.count_texts(bytes, before);
+        self.sum_bytes(id, bytes.cast_signed() - before.cast_signed(), 0);
         // Its condition was looked at in this same step.
         self.bind_sealed(id, None, Some(path), orders)
     }
@@ -409,6 +410,7 @@ impl Catalog {
         data.bytes += added;
         let end = data.bytes;
         self.objects.get_mut(&id).expect("just used").modified_at = now;
+        self.sum_bytes(id, added.cast_signed(), 0);
         if let Some(node) = lost_on {
             // The writer got these bytes acknowledged by a node that died before it could say so.
             let range = ByteRange { offset: end - added, bytes: added };

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use sanderling_protocol::message::{ObjectKind, ObjectStat};
+use sanderling_protocol::message::ObjectStat;
 use sanderling_protocol::{Instant, Refusal, Reply, Request};
 
 use super::Namenode;
@@ -127,10 +127,7 @@ fn answer(
 
 /// Returns from how many entries an answer was made that was made in one step.
 fn visited(answer: &Result<Reply, Refusal>) -> usize {
-    let of_stat = |stat: &ObjectStat| match stat.kind {
-        ObjectKind::Multifile | ObjectKind::Table => stat.entries as usize,
-        _ => stat.blocks as usize,
-    };
+    let of_stat = |stat: &ObjectStat| stat.blocks as usize;
     match answer {
         Ok(Reply::Stat(stat)) => of_stat(stat),
         Ok(Reply::Layout(layout)) => of_stat(&layout.stat),

@@ -1,6 +1,9 @@
 //! The budget of list entries that the answers of one frame share.
 
+use sanderling_protocol::message::Entry;
 use sanderling_protocol::{Refusal, Reply};
+
+use crate::catalog::attributes_memory;
 
 /// Most entries of all lists in the answers of one frame, so that they fit into one: at a hundred
 /// bytes an entry, and few have more, that is 13 MB of the 16 MiB that a frame's body may have
@@ -45,7 +48,8 @@ impl Weight {
 pub(super) fn entries(answer: &Result<Reply, Refusal>) -> usize {
     match answer {
         Ok(Reply::Entries { entries, .. }) => {
-            let bytes: usize = entries.iter().map(|entry| entry.attributes.bytes()).sum();
+            let memory = |entry: &Entry| attributes_memory(&entry.attributes) as usize;
+            let bytes: usize = entries.iter().map(memory).sum();
             entries.len() + bytes / ENTRY_BYTES
         }
         Ok(Reply::Found(lookups)) => lookups.found.len() + lookups.blocks.len(),

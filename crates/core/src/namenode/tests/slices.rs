@@ -1,7 +1,7 @@
 //! Reads in slices: the same answers as at once, and no slice that visits more than it may.
 
-use sanderling_protocol::message::{Create, CreateKind, Entry, ObjectKind, Usage};
-use sanderling_protocol::{Reply, Request};
+use sanderling_protocol::message::{Attributes, Create, CreateKind, Entry, ObjectKind, Usage};
+use sanderling_protocol::{Refusal, Reply, Request};
 
 use super::{Rig, path};
 use crate::namenode::Reading;
@@ -118,11 +118,48 @@ fn only_reads_are_read() {
     assert!(reading.slice(rig.now, &rig.namenode, 1));
     assert!(reading.finish().1[0].is_err());
     assert!(rig.stat("/a/1").is_ok());
-    for (name, is_long) in [("/a/1", false), ("/a", false), ("/a/table", false)] {
-        assert_eq!(rig.namenode.is_long(&Request::Stat { path: path(name) }), is_long, "{name}");
+    for name in ["/a/1", "/a", "/a/table"] {
+        assert!(!rig.namenode.is_long(&Request::Stat { path: path(name) }), "{name}");
     }
-    for number in 100..130 {
-        rig.keep(&format!("/a/table/{number}"), CreateKind::KeyValue, true);
+    assert!(rig.namenode.is_long(&list("/a")));
+}
+
+#[test]
+fn facts_about_a_table_visit_no_part_and_are_their_sums() {
+    let mut rig = Rig::with_nodes(1);
+    rig.tree();
+    let bytes = |rig: &mut Rig| rig.stat("/a/table").unwrap().bytes;
+    assert_eq!(bytes(&mut rig), 400);
+    rig.ask(Request::Delete { path: path("/a/table/7"), recursive: false }).unwrap();
+    assert_eq!(bytes(&mut rig), 390);
+    let (from, to) = (path("/a/table"), path("/a/b/table"));
+    rig.ask(Request::Rename { from, to, replace: false }).unwrap();
+    assert_eq!(rig.stat("/a/b/table").unwrap().bytes, 390);
+    let again = Request::MakeDirectory {
+        path: path("/a/b/table"),
+        kind: ObjectKind::Table,
+        parents: true,
+        is_listed: true,
+    };
+    assert!(matches!(rig.ask(again), Ok(Reply::Stat(stat)) if stat.bytes == 390));
+    assert_eq!(rig.namenode.catalog().image().restored().fsck().problems, Vec::<String>::new());
+}
+
+#[test]
+fn page_of_a_listing_ends_before_its_attributes_are_too_much_to_decode() {
+    let mut rig = Rig::with_nodes(1);
+    rig.tree();
+    let letters = || (0..64_u8).map(|at| char::from(b'0' + at));
+    let names = letters().flat_map(|first| letters().map(move |last| format!("{first}{last}")));
+    let attributes: Attributes = names.map(|name| (name, "")).collect();
+    for number in 0..20 {
+        let (path, attributes) = (path(&format!("/a/table/{number}")), attributes.clone());
+        rig.ask(Request::SetAttributes { path, expected: None, attributes }).unwrap();
     }
-    assert!(rig.namenode.is_long(&Request::Stat { path: path("/a/table") }), "70 parts");
+    let page = rig.ask(list("/a/table")).unwrap();
+    let Reply::Entries { entries, is_more: true } = &page else { panic!("{page:?}") };
+    assert_eq!(entries.len(), 6, "of 400 KiB each");
+    let body = sanderling_protocol::frame::encode_body(&vec![Ok::<_, Refusal>(page)]);
+    type Answers = Vec<Result<Reply, Refusal>>;
+    assert!(sanderling_protocol::frame::decode_body::<Answers>(&body).is_ok());
 }
