@@ -310,6 +310,9 @@ impl Claims {
         if asked.subject.len() > SUBJECT_BYTES_MAX {
             return Err(bad(format!("a subject has at most {SUBJECT_BYTES_MAX} bytes")));
         }
+        if is_of_servers(&asked.subject) {
+            return Err(bad(format!("{:?} is what servers call themselves", asked.subject)));
+        }
         if rights == Rights::default() || asked.lifetime.0 == 0 {
             return Err(bad("a token has at least one right and some time".to_owned()));
         }

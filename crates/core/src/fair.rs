@@ -31,6 +31,9 @@ pub struct Size {
     pub cost: u64,
 }
 
+/// Units of virtual time for a unit of cost: what is shared among tenants is a part of it.
+const SCALE: u64 = 1 << 10;
+
 /// Tenants without work of which the queue forgets nothing.
 const ENDED_MIN: usize = 64;
 
@@ -119,7 +122,7 @@ impl<K: Ord + Clone, T> Fair<K, T> {
         tenant.bytes -= size.bytes;
         self.pieces -= 1;
         self.bytes -= size.bytes;
-        let end = start + size.cost.max(1);
+        let end = start.saturating_add(size.cost.max(1) * SCALE);
         if tenant.pieces.is_empty() {
             self.waiting.remove(&key);
             self.ended.insert(key.clone(), end);
@@ -129,7 +132,10 @@ impl<K: Ord + Clone, T> Fair<K, T> {
             self.turns.insert((end, self.given, key.clone()));
         }
         // Nobody waits: what was had so far gives nobody a later turn.
-        self.virtual_time = if self.turns.is_empty() { end } else { start };
+        // With it who comes for the first time again and again keeps out nobody who waits.
+        let share = size.cost.max(1) * SCALE / (self.waiting.len() as u64 + 1);
+        let passed = start.max(self.virtual_time.saturating_add(share));
+        self.virtual_time = if self.turns.is_empty() { end.max(passed) } else { passed };
         if self.ended.len() >= self.ended_max {
             let now = self.virtual_time;
             self.ended.retain(|_, end| *end > now);
@@ -239,6 +245,18 @@ mod tests {
             assert!(queue.pop().is_some());
             assert!(queue.ended.len() <= 3 * ENDED_MIN, "{} tenants", queue.ended.len());
         }
+    }
+
+    #[test]
+    fn tenants_that_come_for_the_first_time_again_and_again_keep_nobody_waiting_for_ever() {
+        let mut queue = Fair::new(MANY);
+        queue.push("early".to_owned(), of(512), 1).unwrap();
+        queue.push("early".to_owned(), of(512), 2).unwrap();
+        let taken = (0..).find(|number| {
+            queue.push(format!("fresh {number}"), of(512), 0).unwrap();
+            queue.pop().is_some_and(|(_, piece)| piece == 2)
+        });
+        assert!(taken.is_some_and(|number| number < 10), "{taken:?}");
     }
 
     #[test]

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sanderling_core::access::Claims;
+use sanderling_core::access::{Claims, Part};
 use tokio::sync::Semaphore;
 
 /// Whose share a request counts against: the owner of a token, whatever connections it has; where
 /// no token is asked, the connection.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tenant {
+    /// The token from which the caller's was minted, or its own: whoever mints tokens under many
+    /// names has one share, and nobody takes another's by its name.
     Token(Arc<str>),
     Connection(u64),
 }
@@ -25,19 +27,21 @@ pub(crate) struct Caller {
     pub(crate) long_waiting: Arc<Semaphore>,
 }
 
-/// Most frames of one connection that wait for long answers: an application's tasks share frames.
-const LONG_WAITING_MAX: usize = 16;
+/// Places for frames of one connection that wait for long answers. A short frame takes a sixteenth
+/// of them, one of 16 MiB all: an application's tasks share frames.
+pub(crate) const LONG_WAITING_PLACES: u32 = 64;
 
 impl Caller {
     /// Returns a new connection of the owner of a token, or of somebody who needs none.
     pub(crate) fn new(claims: Option<&Claims>) -> Self {
         static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
-        let subject = claims.map(|claims| claims.subject.as_str()).filter(|it| !it.is_empty());
-        let tenant = match subject {
-            Some(subject) => Tenant::Token(subject.into()),
+        // Servers and operators have tokens of one subject for many connections.
+        let claims = claims.filter(|claims| claims.part == Part::Client);
+        let tenant = match claims.and_then(Claims::root) {
+            Some(root) => Tenant::Token(root.to_string().into()),
             None => Tenant::Connection(CONNECTIONS.fetch_add(1, Ordering::Relaxed)),
         };
-        let long_waiting = Arc::new(Semaphore::new(LONG_WAITING_MAX));
+        let long_waiting = Arc::new(Semaphore::new(LONG_WAITING_PLACES as usize));
         Self { tenant, long_answers: Arc::new(Semaphore::new(1)), long_waiting }
     }
 }

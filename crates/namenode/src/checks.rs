@@ -27,11 +27,13 @@ impl Checks {
 
     /// Checks the catalog as it is once the checks before have ended.
     pub(crate) async fn check(&self, state: &Arc<State>) -> Result<Reply, Refusal> {
-        let Ok(turn) = Arc::clone(&self.one).acquire_owned().await else {
-            return Err(stopping());
-        };
-        let state = Arc::clone(state);
-        let checked = tokio::task::spawn_blocking(move || check(&state, turn));
+        let (one, state) = (Arc::clone(&self.one), Arc::clone(state));
+        // In a task of its own: the caller's is not polled while it sends, and would keep the turn.
+        let checked = tokio::spawn(async move {
+            let turn = one.acquire_owned().await.map_err(|_| stopping())?;
+            let checked = tokio::task::spawn_blocking(move || check(&state, turn));
+            checked.await.unwrap_or_else(|_| Err(stopping()))
+        });
         checked.await.unwrap_or_else(|_| Err(stopping()))
     }
 }

@@ -1,6 +1,5 @@
 //! Reads that take long, answered on a thread of their own, in slices and tenant by tenant.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use sanderling_core::namenode::Reading;
 use tokio::sync::oneshot;
 
 use crate::caller::Tenant;
+use crate::error::NamenodeFailure;
 use crate::state::State;
 use crate::work::Unqueued;
 
@@ -29,6 +29,9 @@ const LARGE_ENTRIES: usize = 16 << 10;
 /// so that the answers of all take 200 MiB at most, and some 4 MiB for each connection.
 const LARGE_MAX: usize = 4;
 
+/// Most large frames that wait aside: 64 MiB of answers.
+const PARKED: Bounds = Bounds { pieces_max: 16, bytes_max: u64::MAX, share: 4 };
+
 /// A quarter of them for each tenant.
 const SHARE: usize = 4;
 
@@ -45,7 +48,7 @@ struct Queue {
     /// Frames whose answers have become large, of which some go on.
     large: usize,
     /// The others.
-    parked: VecDeque<(Tenant, Waiting)>,
+    parked: Fair<Tenant, Waiting>,
     is_stopped: bool,
 }
 
@@ -62,7 +65,7 @@ impl Queue {
     fn go_on(&mut self, tenant: Tenant, mut waiting: Waiting) {
         if !waiting.is_large && waiting.reading.entries() > LARGE_ENTRIES {
             if self.large == LARGE_MAX {
-                self.parked.push_back((tenant, waiting));
+                self.park(tenant, waiting);
                 return;
             }
             self.large += 1;
@@ -71,14 +74,42 @@ impl Queue {
         self.frames.put_back(tenant, SLICE, waiting);
     }
 
+    /// Puts a frame aside. Where too many are, it is dropped, and its caller tries again.
+    fn park(&mut self, tenant: Tenant, waiting: Waiting) {
+        let mut still = Fair::new(PARKED);
+        while let Some((tenant, waiting)) = self.parked.pop() {
+            if !waiting.reply.is_closed() {
+                // There was room for it before.
+                let _ = still.push(tenant, SLICE, waiting);
+            }
+        }
+        self.parked = still;
+        let _ = self.parked.push(tenant, SLICE, waiting);
+    }
+
     /// Notes that a frame is done, or nobody waits for it.
     fn ended(&mut self, is_large: bool) {
         if !is_large {
             return;
         }
         self.large -= 1;
-        if let Some((tenant, waiting)) = self.parked.pop_front() {
-            self.go_on(tenant, waiting);
+        while self.large < LARGE_MAX
+            && let Some((tenant, waiting)) = self.parked.pop()
+        {
+            if !waiting.reply.is_closed() {
+                self.go_on(tenant, waiting);
+            }
+        }
+    }
+}
+
+/// Ends the namenode when the thread panics: else who asks for long reads would wait for nothing.
+struct Ended(Arc<State>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(NamenodeFailure::Ended { part: "long reads" });
         }
     }
 }
@@ -87,12 +118,13 @@ impl LongReads {
     /// Starts the thread. It ends with [`LongReads::stop`].
     pub(crate) fn start(state: &Arc<State>) -> std::io::Result<Arc<Self>> {
         let bounds = Bounds { pieces_max: FRAMES_MAX, bytes_max: u64::MAX, share: SHARE };
-        let (frames, parked) = (Fair::new(bounds), VecDeque::new());
+        let (frames, parked) = (Fair::new(bounds), Fair::new(PARKED));
         let queue = Mutex::new(Queue { frames, large: 0, parked, is_stopped: false });
         let long = Arc::new(Self { queue, came: Condvar::new() });
         let (reads, state) = (Arc::clone(&long), Arc::clone(state));
         let thread = std::thread::Builder::new().name("long-reads".to_owned());
         thread.spawn(move || {
+            let _ended = Ended(Arc::clone(&state));
             while let Some((tenant, waiting)) = reads.next() {
                 reads.slice(&state, tenant, waiting);
             }

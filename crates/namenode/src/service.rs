@@ -14,7 +14,7 @@ use sanderling_transport::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::caller::Caller;
+use crate::caller::{Caller, LONG_WAITING_PLACES};
 use crate::requests::{Asked, Requests, check_count, stopping};
 use crate::screen::{Screened, is_all_allowed};
 
@@ -25,6 +25,9 @@ const SHORT_BYTES_MAX: usize = 64 << 10;
 /// they have bytes.
 const WAITING_BYTES: usize = 16 << 10;
 const WAITING_PER_BYTE: usize = 4;
+
+/// Bytes of a waiting frame that take one place more.
+const LONG_WAITING_BYTES: u32 = 256 << 10;
 
 /// Pause after which a caller tries again for whose answer there was no memory.
 const MEMORY_PAUSE: Millis = Millis(100);
@@ -126,7 +129,9 @@ impl MetaService {
             let why = format!("{what} for reads that take long: ask for less at once");
             Refusal::RetryAfter { after: MEMORY_PAUSE, why }
         };
-        let place = Arc::clone(&self.caller.long_waiting).try_acquire_owned();
+        let long = header.body_bytes / LONG_WAITING_BYTES;
+        let places = (LONG_WAITING_PLACES / 16 + long).min(LONG_WAITING_PLACES);
+        let place = Arc::clone(&self.caller.long_waiting).try_acquire_many_owned(places);
         let place = place.map_err(|_| too_many("this connection waits"))?;
         let bytes = WAITING_BYTES + WAITING_PER_BYTE * header.body_bytes as usize;
         let memory = self.memory.reserve(bytes);
@@ -147,15 +152,16 @@ impl MetaService {
         match asked {
             Asked::Now(answers) => {
                 self.requests.state.metrics.took(true, began.elapsed());
-                Handled::Now(response(&memory, header, &merged(answers)))
+                Handled::Now(response(Some(&memory), header, &merged(answers)))
             }
             Asked::Made(answers) => {
                 self.requests.state.metrics.took(false, began.elapsed());
-                Handled::Now(response(&memory, header, &merged(answers)))
+                Handled::Now(response(None, header, &merged(answers)))
             }
             asked => {
                 let (is_read, is_long) = (asked.is_read(), asked.is_long());
-                let is_wait = is_long || matches!(asked, Asked::Events { .. });
+                // Of parts, each read was checked when it was made, and changes have been made.
+                let is_wait = is_read && (is_long || matches!(asked, Asked::Events { .. }));
                 let service = Arc::clone(self);
                 let place = match is_long.then(|| self.wait_long(&header)).transpose() {
                     Ok(place) => place,
@@ -176,10 +182,11 @@ impl MetaService {
                     if !is_read {
                         service.requests.state.metrics.took(false, began.elapsed());
                     }
+                    let memory = Some(memory).filter(|_| is_read);
                     if !is_long {
-                        return response(&memory, header, &merged(answers));
+                        return response(memory.as_ref(), header, &merged(answers));
                     }
-                    let encode = move || response(&memory, header, &merged(answers));
+                    let encode = move || response(memory.as_ref(), header, &merged(answers));
                     let encoded = tokio::task::spawn_blocking(encode).await;
                     encoded.unwrap_or_else(|_| Response::refused(&header, &stopping()))
                 }))
@@ -196,17 +203,18 @@ fn told(version: u8, answers: Answers) -> Answers {
     answers.into_iter().map(|answer| version::answer_for(version, answer)).collect()
 }
 
-/// Returns the answer to a frame. A long one is counted in `memory` until the caller has taken it.
-fn response(memory: &Memory, header: Header, answers: &Answers) -> Response {
+/// Returns the answer to a frame. A long one is counted in `memory` until the caller has taken it;
+/// one that tells of changes is sent whether there is room or not, since they have been made.
+fn response(memory: Option<&Memory>, header: Header, answers: &Answers) -> Response {
     let body = encode_onto(answers, Vec::with_capacity(likely_bytes(answers)));
     if body.len() > FRAME_BODY_BYTES_MAX as usize {
         let (value, limit) = (body.len() as u64, u64::from(FRAME_BODY_BYTES_MAX));
         let what = "the answer: ask for less at once".to_owned();
         return Response::refused(&header, &Refusal::TooLarge { what, value, limit });
     }
-    if body.len() <= SHORT_BYTES_MAX {
+    let Some(memory) = memory.filter(|_| body.len() > SHORT_BYTES_MAX) else {
         return Response { header: header.reply(), body: vec![body.into()] };
-    }
+    };
     let Some(reserved) = memory.reserve(body.capacity()) else {
         let why = "the namenode's memory for long answers is used up".to_owned();
         let refusal = Refusal::RetryAfter { after: MEMORY_PAUSE, why };

@@ -117,6 +117,14 @@ impl Claims {
         Ok(Lineage { id: Some(id), cluster: self.lineage.cluster, parents })
     }
 
+    /// Returns what names the token that an operator made and this one was minted from, or this
+    /// one; `None` of a token without number and subject.
+    #[must_use]
+    pub fn root(&self) -> Option<TokenSelector> {
+        // Parents are in the order in which they were made.
+        self.lineage.parents.first().cloned().or_else(|| self.own_names().next())
+    }
+
     fn own_names(&self) -> impl Iterator<Item = TokenSelector> {
         let subject = Some(&self.subject).filter(|subject| !subject.is_empty());
         let id = self.lineage.id.map(TokenSelector::Id);

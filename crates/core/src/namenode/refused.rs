@@ -21,11 +21,17 @@ const TEXT_BYTES_MAX: usize = 1024;
 /// Most clients of which something is remembered.
 const CLIENTS_MAX: usize = 16_384;
 
+/// Refusals between two looks at a full table: it is then looked at once for as many as it has
+/// clients.
+const LOOK_EVERY: usize = CLIENTS_MAX;
+
 /// What was refused, by client.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     clients: BTreeMap<u64, Client>,
     count: usize,
+    /// Refusals until a full table is looked at for what can be forgotten.
+    until_look: usize,
 }
 
 #[derive(Debug, Default)]
@@ -61,7 +67,12 @@ impl Refused {
     /// Remembers a refusal; tells whether there was room for it.
     pub(super) fn keep(&mut self, catalog: &Catalog, sent: &Sent, refusal: &Refusal) -> bool {
         if self.count >= ALL_MAX || self.clients.len() >= CLIENTS_MAX {
-            self.forget(catalog);
+            // To look at all of them each time would cost more than a record in the log.
+            self.until_look = self.until_look.saturating_sub(1);
+            if self.until_look == 0 {
+                self.forget(catalog);
+                self.until_look = LOOK_EVERY;
+            }
         }
         let number = sent.client.number;
         let is_full = self.count >= ALL_MAX
