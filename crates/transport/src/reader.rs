@@ -172,6 +172,14 @@ impl FrameReader {
         })
     }
 
+    /// Does not count time in which nobody read against the peer that sends a long body.
+    pub(crate) fn excuse(&mut self, time: Duration) {
+        if let Some(partial) = &mut self.partial {
+            partial.began += time;
+            partial.moved += time;
+        }
+    }
+
     /// Tells whether a long body has begun and is not complete.
     pub(crate) const fn is_amid_body(&self) -> bool {
         self.partial.is_some()

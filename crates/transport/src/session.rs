@@ -179,7 +179,12 @@ impl<S: Service> Session<'_, S> {
         loop {
             let handled = self.handle_buffered();
             // What was asked before something that is no frame is answered.
+            let began = self.reader.is_amid_body().then(Instant::now);
             self.send().await?;
+            if let Some(began) = began {
+                // Nobody read meanwhile: that is not the peer's time.
+                self.reader.excuse(began.elapsed());
+            }
             if self.turn_began.elapsed() > TURN {
                 tokio::task::yield_now().await;
                 self.turn_began = Instant::now();
