@@ -81,9 +81,17 @@ impl Watch {
         let id = self.node.id();
         let seen = self.on_the_clock(seen);
         let is_noticed = seen.notice.is_some();
-        let agent = &mut self.agent;
+        let (agent, source) = (&mut self.agent, self.options.source.to_string());
+        let (acts, is_left_to_others) = self.node.remember(|notices| {
+            let was_shown = notices.shows(&source);
+            let acts = agent.look(id, &seen, notices);
+            (acts, was_shown && !notices.shows(&source))
+        });
+        if is_left_to_others {
+            tracing::info!(node = %id, "another source still shows a notice");
+        }
         let mut is_done = true;
-        for act in self.node.remember(|notices| agent.look(id, &seen, notices)) {
+        for act in acts {
             is_done &= self.perform(id, act).await;
         }
         if is_noticed && is_done {

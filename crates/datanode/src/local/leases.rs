@@ -1,6 +1,6 @@
 //! What clients of the same machine hold of the arena.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -59,6 +59,8 @@ pub(crate) struct Held {
     leases: BTreeMap<u64, Lease>,
     /// By the address of the block's table.
     blocks: BTreeMap<usize, Kept>,
+    /// By when each was given: the client chooses the numbers.
+    by_age: BTreeSet<(Instant, u64)>,
     bytes: u64,
     age_max: Duration,
 }
@@ -86,8 +88,9 @@ impl Leases {
 }
 
 impl Held {
-    pub(crate) const fn new(all: Arc<Leases>) -> Self {
-        Self { all, leases: BTreeMap::new(), blocks: BTreeMap::new(), bytes: 0, age_max: AGE_MAX }
+    pub(crate) fn new(all: Arc<Leases>) -> Self {
+        let (leases, blocks, by_age) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { all, leases, blocks, by_age, bytes: 0, age_max: AGE_MAX }
     }
 
     /// Gives a lease of a range of the block; returns whether it did: not when too much is held, or
@@ -103,7 +106,9 @@ impl Held {
             self.all.refused.fetch_add(1, Ordering::Relaxed);
             return false;
         }
-        self.leases.insert(number, Lease { block, since: Instant::now() });
+        let since = Instant::now();
+        self.leases.insert(number, Lease { block, since });
+        self.by_age.insert((since, number));
         self.blocks.entry(key).or_insert(Kept { leases: 0, bytes }).leases += 1;
         self.bytes += bytes;
         self.all.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -115,6 +120,7 @@ impl Held {
     pub(crate) fn take_back(&mut self, numbers: &[u64]) {
         for number in numbers {
             let Some(lease) = self.leases.remove(number) else { continue };
+            self.by_age.remove(&(lease.since, *number));
             let key = Arc::as_ptr(&lease.block).addr();
             let kept = self.blocks.get_mut(&key).expect("a lease counts for its block");
             kept.leases -= 1;
@@ -130,13 +136,13 @@ impl Held {
 
     /// Returns how long the oldest is held; zero when there is none.
     pub(crate) fn oldest(&self) -> Duration {
-        self.leases.first_key_value().map_or(Duration::ZERO, |(_, lease)| lease.since.elapsed())
+        self.by_age.first().map_or(Duration::ZERO, |(since, _)| since.elapsed())
     }
 
     /// Keeps the leases until the node is no more: their holder may still look.
     pub(crate) fn park(&mut self) {
         let leases = std::mem::take(&mut self.leases);
-        (self.bytes, self.blocks) = (0, BTreeMap::new());
+        (self.bytes, self.blocks, self.by_age) = (0, BTreeMap::new(), BTreeSet::new());
         if !leases.is_empty() {
             self.all.parked.lock().push(leases);
         }
@@ -223,6 +229,13 @@ mod tests {
         assert!(held.give(2, block(&arena, 8192)), "a sixteenth is always given");
         assert!(!held.give(3, block(&arena, 4096)));
         held.take_back(&[1, 2]);
+        assert!(held.give(9, block(&arena, 8192)));
+        std::thread::sleep(Duration::from_millis(2));
+        // The client chooses the numbers: the newest may have the smallest.
+        assert!(held.give(8, block(&arena, 8192)));
+        assert!(held.oldest() >= Duration::from_millis(2));
+        assert!(!held.give(7, block(&arena, 4096)));
+        held.take_back(&[9, 8]);
         assert!(held.give(4, block(&arena, 32 << 10)));
     }
 }

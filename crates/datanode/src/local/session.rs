@@ -223,7 +223,8 @@ impl Session {
         let _in_flight = node.enter();
         let mut heads = Vec::with_capacity(request.ranges.len() * LeaseReply::BYTES);
         let mut tail = Vec::new();
-        for (number, range) in (header.request..).zip(&request.ranges) {
+        for (at, range) in (0..).zip(&request.ranges) {
+            let number = header.request.wrapping_add(at);
             let length = u64::from(range.length);
             let reply = match self.lease_one(number, range, &mut tail) {
                 Ok(reply) => {
