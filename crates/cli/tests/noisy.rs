@@ -117,7 +117,7 @@ fn hogs_may_be_another_tenant_with_a_subtree_of_its_own() {
     let cluster = Cluster::start(Shape { datanodes: 1, namenode, datanode, ..Shape::default() });
     for (subtree, out) in [("/polite", file("polite")), ("/noisy", file("noisy"))] {
         let words = ["token", "new", "--secret-file", &secret, "--subtree", subtree, "--out", &out];
-        let made = run(sanderling().args(words));
+        let made = run(sanderling().args(words).args(["--cluster", "any"]));
         assert_eq!(made.code, 0, "{made}");
     }
     let tokens = ["--token-file", &file("polite"), "--hog-token-file", &file("noisy")];
