@@ -149,6 +149,11 @@ impl LongReads {
         Ok(answers)
     }
 
+    /// Returns why a frame that was taken comes back without answers.
+    pub(crate) fn why_dropped(&self) -> Unqueued {
+        if self.queue.lock().is_stopped { Unqueued::Stopped } else { Unqueued::Full }
+    }
+
     /// Answers nothing more.
     pub(crate) fn stop(&self) {
         self.queue.lock().is_stopped = true;

@@ -212,7 +212,7 @@ impl Requests {
                 return match self.long_reads.push(caller.tenant.clone(), *reading) {
                     Ok(read) => match read.await {
                         Ok(reading) => self.read(reading),
-                        Err(_) => vec![Err(stopping()); count],
+                        Err(_) => vec![Err(unqueued(self.long_reads.why_dropped())); count],
                     },
                     Err(why) => vec![Err(unqueued(why)); count],
                 };
