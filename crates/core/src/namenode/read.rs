@@ -1,5 +1,6 @@
 //! Requests that change nothing: answered under a read lock.
 
+use sanderling_protocol::message::Repetition;
 use sanderling_protocol::{Instant, Refusal, Reply, Request};
 
 use super::Namenode;
@@ -17,27 +18,7 @@ impl Namenode {
     pub fn is_read(&self, request: &Request) -> bool {
         match request {
             Request::BlockReport { node, blocks } => !self.catalog.has_orphans(*node, blocks),
-            Request::Lookup { .. }
-            | Request::LookupObject { .. }
-            | Request::LookupMany { .. }
-            | Request::List { .. }
-            | Request::Stat { .. }
-            | Request::Usage { .. }
-            | Request::Jobs
-            | Request::Nodes { .. }
-            | Request::Drains { .. }
-            | Request::DrainBlocks { .. }
-            | Request::NodeBlocks { .. }
-            | Request::Events { .. }
-            | Request::Report
-            | Request::Fsck
-            | Request::MintToken(_)
-            | Request::ExpectedBlocks { .. }
-            | Request::Within { .. }
-            | Request::Revocations { .. }
-            | Request::JobAccount { .. }
-            | Request::Room => true,
-            _ => false,
+            request => request.repeat() == Repetition::Reads,
         }
     }
 
