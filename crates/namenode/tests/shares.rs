@@ -6,6 +6,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use sanderling_protocol::message::Attributes;
 use sanderling_protocol::{Refusal, Reply, Request};
 use sanderling_transport::{Pool, PoolOptions};
 use support::{Asker, directory, inline, list, names, options, path, start, stat};
@@ -107,5 +108,48 @@ async fn change_is_made_before_all_that_somebody_else_has_sent_before() {
         let answers = answers.unwrap();
         assert!(answers.iter().all(|answer| answer.is_ok() || is_full(answer)), "{answers:?}");
     }
+    asker.server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_reads_go_on_after_callers_that_left_and_those_that_were_sent_away() {
+    let place = tempfile::tempdir().unwrap();
+    let asker = Arc::new(start(options(place.path())).await);
+    asker.ask(directory("/d")).await.unwrap();
+    asker.ask(directory("/modest")).await.unwrap();
+    // Four of the longest attributes count as much as 16,384 entries.
+    let attributes: Attributes = (0..1600).map(|number| (format!("{number:04}"), "")).collect();
+    for number in 0..12 {
+        let name = format!("/d/{number}");
+        asker.ask(inline(&name, b"x")).await.unwrap();
+        let (path, attributes) = (path(&name), attributes.clone());
+        asker.ask(Request::SetAttributes { path, expected: None, attributes }).await.unwrap();
+    }
+    let page = || {
+        let (path, after, limit) = (path("/d"), String::new(), 4096);
+        Request::List { path, after, limit, with_attributes: true }
+    };
+    let greedy = |frames: usize| {
+        (0..frames).map(|_| {
+            let (asker, pool) = (Arc::clone(&asker), Pool::new(PoolOptions::default()));
+            tokio::spawn(async move {
+                let deadline = tokio::time::Instant::now() + support::WITHIN;
+                pool.meta(&asker.address, vec![page(); 6], deadline).await.unwrap()
+            })
+        })
+    };
+    let left: Vec<_> = greedy(30).collect();
+    be_modest(&asker, 0).await;
+    left.iter().for_each(JoinHandle::abort);
+    for asked in greedy(30).collect::<Vec<_>>() {
+        for answer in asked.await.unwrap() {
+            let is_sent_away = matches!(&answer,
+                Err(Refusal::RetryAfter { why, .. }) if why.contains("wait"));
+            let is_too_much = matches!(&answer, Err(Refusal::TooLarge { .. }));
+            assert!(answer.is_ok() || is_sent_away || is_too_much, "{answer:?}");
+        }
+    }
+    let answers = asker.all(vec![page(); 3]).await;
+    assert!(answers.iter().all(Result::is_ok), "places were given back");
     asker.server.stop().await;
 }

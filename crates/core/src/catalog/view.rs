@@ -26,6 +26,9 @@ use crate::exposure;
 /// where they are decoded. Chosen, not measured: some 500 bytes for each entry of a full page.
 const ATTRIBUTES_PER_PAGE_MAX: usize = 2 << 20;
 
+/// Memory of attributes that is as much work as one more entry. Chosen, not measured.
+const ATTRIBUTES_PER_ENTRY: u64 = 1 << 10;
+
 /// One page of a listing, made in steps between which the catalog may change: each entry is as it
 /// was in its step.
 #[derive(Debug)]
@@ -235,8 +238,11 @@ impl Catalog {
             let Some(id) = page.next() else {
                 return Ok(Some(listing.page(false)));
             };
-            *entries -= 1;
-            listing.add(self.entry(id, listing.with_attributes));
+            let entry = self.entry(id, listing.with_attributes);
+            let attributes = of_attributes(&entry.attributes) / ATTRIBUTES_PER_ENTRY;
+            *entries =
+                entries.saturating_sub(1 + usize::try_from(attributes).unwrap_or(usize::MAX));
+            listing.add(entry);
             last = Some(id);
         }
         if listing.is_full() {
