@@ -2,11 +2,14 @@
 //!
 //! Both see every view. Answers go to the one that asked: the background's calls have ids from
 //! [`Background::CALLS_FROM`] on, and it reads blocks by [`Output::Page`], the relocator by
-//! [`Output::Fetch`]. When a manager may act at all is decided by [`Leadership`].
+//! [`Output::Fetch`]. [`Leadership`] decides when a manager may act at all, and
+//! [`ViewSchedule`] when it requests a view.
 
 mod leadership;
+mod view_schedule;
 
 pub use leadership::{LeaderTerm, Leadership, LeaseAnswer, LeaseRequest};
+pub use view_schedule::{ViewRequest, ViewSchedule};
 
 use sanderling_protocol::Instant;
 

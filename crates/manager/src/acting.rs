@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sanderling_core::manager::{LeaderTerm, Leadership, Manager as Decisions};
+use sanderling_core::manager::{LeaderTerm, Leadership, Manager as Decisions, ViewSchedule};
 use sanderling_core::relocation::Input;
 use sanderling_core::{Machine, Mechanism};
-use sanderling_protocol::{self as protocol, Millis, NodeId};
+use sanderling_protocol::{self as protocol, Millis, NodeId, Refusal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -16,8 +16,8 @@ use crate::calls::{Caller, News};
 use crate::options::ManagerOptions;
 use crate::seed;
 
-/// Pause before the namenode is asked again for what it did not answer: views and events.
-const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// Pause before events are requested again from a namenode that did not answer.
+const EVENT_RETRY: Duration = Duration::from_secs(1);
 
 /// Time to give the lease back when the manager stops.
 const RELEASE_WITHIN: Duration = Duration::from_millis(300);
@@ -106,10 +106,7 @@ struct Acting<'a> {
     /// Calls under way. All of them end with this manager's term.
     calls: JoinSet<News>,
     drains: BTreeSet<NodeId>,
-    look_at: Instant,
-    is_looking: bool,
-    /// Something happened while a view was under way that it may not show.
-    look_again: bool,
+    views: ViewSchedule,
     event_last: u64,
     /// Whether copies that no node has room for were spoken of.
     has_said_unplaced: bool,
@@ -127,9 +124,7 @@ impl<'a> Acting<'a> {
             decisions: Decisions::new(options.relocator.clone(), options.background.clone()),
             calls: JoinSet::new(),
             drains: BTreeSet::new(),
-            look_at: Instant::now(),
-            is_looking: false,
-            look_again: false,
+            views: ViewSchedule::new(options.poll.into(), options.poll_idle.into()),
             event_last: 0,
             has_said_unplaced: false,
         };
@@ -141,7 +136,7 @@ impl<'a> Acting<'a> {
     async fn run(mut self) {
         while self.leadership.term(self.clock.now()) == Some(self.term) {
             let now = Instant::now();
-            self.start_due(now);
+            self.start_due();
             let due = self.next_due(now);
             let ended = tokio::select! {
                 Some(ended) = self.calls.join_next() => ended,
@@ -159,15 +154,15 @@ impl<'a> Acting<'a> {
     }
 
     /// Starts the calls that are due.
-    fn start_due(&mut self, now: Instant) {
+    fn start_due(&mut self) {
         let clock = self.clock.now();
         if let Some(request) = self.leadership.poll_request(clock) {
             let manage = self.caller.clone().manage();
             self.calls.spawn(async move { News::Lease(request, manage.await) });
         }
-        if self.look_at <= now && !self.is_looking {
-            self.is_looking = true;
-            self.calls.spawn(self.caller.clone().drains());
+        if let Some(request) = self.views.poll_request(clock) {
+            let drains = self.caller.clone().drains();
+            self.calls.spawn(async move { News::View(request, drains.await) });
         }
         if self.decisions.deadline().is_some_and(|due| due <= clock) {
             self.decisions.handle_deadline(clock);
@@ -183,8 +178,8 @@ impl<'a> Acting<'a> {
         let clock = self.clock.now();
         // Without a deadline the term is over, which the next round finds.
         let mut due = self.leadership.deadline(clock).map_or(now, |due| self.clock.moment(due));
-        if !self.is_looking {
-            due = due.min(self.look_at);
+        if let Some(deadline) = self.views.deadline() {
+            due = due.min(self.clock.moment(deadline));
         }
         if let Some(deadline) = self.decisions.deadline() {
             // A millisecond at least: what is overdue and waits for a call's end must not spin.
@@ -198,9 +193,17 @@ impl<'a> Acting<'a> {
     fn take(&mut self, news: News) {
         match news {
             News::Input(input) => self.input(input),
-            News::NoView => {
-                self.is_looking = false;
-                self.look_at = Instant::now() + self.options.poll.max(RETRY.0);
+            News::View(request, Ok(view)) => {
+                let has_drains =
+                    matches!(&view, Input::Drains { drains, .. } if !drains.is_empty());
+                self.views.answered(self.clock.now(), request, has_drains);
+                self.input(view);
+            }
+            News::View(request, Err(refusal)) => {
+                self.views.failed(self.clock.now(), request);
+                if let Some(Refusal::NotManager { remaining }) = refusal {
+                    self.leadership.refused(self.clock.now(), remaining);
+                }
             }
             News::Lease(request, answer) => {
                 self.leadership.answered(self.clock.now(), request, answer);
@@ -209,23 +212,17 @@ impl<'a> Acting<'a> {
             News::Event(Some((last, is_news))) => {
                 self.event_last = last;
                 if is_news {
-                    self.look_now();
+                    self.views.changed(self.clock.now());
                 }
                 self.watch(Duration::ZERO);
             }
-            News::Event(None) => self.watch(RETRY.1),
+            News::Event(None) => self.watch(EVENT_RETRY),
             News::Told => {}
         }
     }
 
     fn input(&mut self, input: Input) {
         if let Input::Drains { drains, .. } = &input {
-            self.is_looking = false;
-            let pause = if drains.is_empty() { self.options.poll_idle } else { self.options.poll };
-            self.look_at = Instant::now() + pause;
-            if std::mem::take(&mut self.look_again) {
-                self.look_at = Instant::now();
-            }
             let draining = drains.iter().map(|work| work.node).collect();
             self.say(&draining);
             self.say_unplaced();
@@ -233,11 +230,6 @@ impl<'a> Acting<'a> {
         }
         let now = self.clock.now();
         self.decisions.handle(now, input);
-    }
-
-    fn look_now(&mut self) {
-        self.look_at = Instant::now();
-        self.look_again = self.is_looking;
     }
 
     fn watch(&mut self, pause: Duration) {

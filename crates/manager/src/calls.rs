@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sanderling_core::manager::{LeaseAnswer, LeaseRequest};
+use sanderling_core::manager::{LeaseAnswer, LeaseRequest, ViewRequest};
 use sanderling_core::relocation::{Input, Output};
 use sanderling_protocol::message::MoveCandidate;
 use sanderling_protocol::{
@@ -19,8 +19,8 @@ use crate::options::ManagerOptions;
 pub(crate) enum News {
     /// Something for the decisions.
     Input(Input),
-    /// The view of the drains could not be read.
-    NoView,
+    /// What came of a request for a view of the drains.
+    View(ViewRequest, Result<Input, Option<Refusal>>),
     /// What came of a request for the leadership lease.
     Lease(LeaseRequest, LeaseAnswer),
     /// A call was refused because another manager acts, for this long at least.
@@ -78,12 +78,11 @@ impl Caller {
         }
     }
 
-    /// Reads the drains and the nodes.
-    pub(crate) async fn drains(self) -> News {
-        match self.ask(Request::Drains { holder: self.holder }).await {
-            Ok(Reply::Drains { drains, nodes }) => News::Input(Input::Drains { drains, nodes }),
-            Err(Some(Refusal::NotManager { remaining })) => News::NotManager(remaining),
-            _ => News::NoView,
+    /// Reads the drains and the nodes; the error is the refusal, or nothing without an answer.
+    pub(crate) async fn drains(self) -> Result<Input, Option<Refusal>> {
+        match self.ask(Request::Drains { holder: self.holder }).await? {
+            Reply::Drains { drains, nodes } => Ok(Input::Drains { drains, nodes }),
+            _ => Err(None),
         }
     }
 

@@ -14,14 +14,14 @@ use std::sync::atomic::AtomicU64;
 
 use sanderling_core::manager::{LeaderTerm, Leadership};
 use sanderling_core::relocation::Input;
-use sanderling_protocol::{Millis, NodeId, NodeInfo};
+use sanderling_protocol::{Millis, NodeId, NodeInfo, Refusal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use crate::acting::Clock;
-use crate::calls::{Caller, News};
+use crate::calls::Caller;
 use crate::options::ManagerOptions;
 use relocate::Relocation;
 
@@ -79,7 +79,7 @@ pub(crate) async fn act(
         }
         let now = Instant::now();
         match caller.clone().drains().await {
-            News::Input(Input::Drains { drains, nodes }) => {
+            Ok(Input::Drains { drains, nodes }) => {
                 sender.send_replace(View { nodes: Arc::new(nodes), asked_at: now });
                 noticed.retain(|node, _| drains.iter().any(|work| work.node == *node));
                 for work in drains {
@@ -91,7 +91,9 @@ pub(crate) async fn act(
                     }
                 }
             }
-            News::NotManager(remaining) => leadership.refused(clock.now(), remaining),
+            Err(Some(Refusal::NotManager { remaining })) => {
+                leadership.refused(clock.now(), remaining);
+            }
             _ => {}
         }
         sleep(options.poll).await;

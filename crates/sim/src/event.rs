@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use sanderling_core::catalog::DatanodeOrder;
 use sanderling_core::datanode::{Act, Asked, DamageReport};
-use sanderling_core::manager::LeaseRequest;
+use sanderling_core::manager::{LeaseRequest, ViewRequest};
 use sanderling_core::notices::Saying;
 use sanderling_core::read::Piece;
 use sanderling_core::relocation::CallId;
@@ -60,6 +60,8 @@ pub(crate) enum Timer {
     Lane(NodeId, bool),
     Poll,
     Relocate,
+    /// A manager's next view may be due.
+    View,
     Lead,
     Throttle,
     Look,
@@ -117,7 +119,7 @@ pub(crate) enum NamenodeCall {
 #[derive(Debug)]
 pub(crate) enum ManagerCall {
     Lease(LeaseRequest),
-    Drains,
+    Drains(ViewRequest),
     Fetch(NodeId),
     Reserve(CallId),
     Push(CallId),

@@ -2,7 +2,9 @@
 
 use sanderling_core::Machine;
 use sanderling_core::background::Background;
-use sanderling_core::manager::{LeaderTerm, Leadership, LeaseAnswer, Manager as Decisions};
+use sanderling_core::manager::{
+    LeaderTerm, Leadership, LeaseAnswer, Manager as Decisions, ViewRequest, ViewSchedule,
+};
 use sanderling_core::relocation::{Input, Output};
 use sanderling_protocol::message::MoveCandidate;
 use sanderling_protocol::{
@@ -25,6 +27,7 @@ pub(crate) struct Manager {
     term: Option<LeaderTerm>,
     lead_at: Option<u64>,
     decisions: Decisions,
+    views: ViewSchedule,
     under_way: UnderWay,
     wake_at: Option<u64>,
 }
@@ -32,8 +35,14 @@ pub(crate) struct Manager {
 /// How long the leadership lease lasts.
 pub(crate) const LEASE: Millis = Millis(1500);
 
-/// How often the drains are looked at.
-const POLL_MICROS: u64 = 200_000;
+/// Pause between two views of the drains, and between two ticks of the adversarial manager.
+const POLL: Millis = Millis(200);
+
+/// The same in microseconds.
+const POLL_MICROS: u64 = POLL.0 * 1000;
+
+/// One tick in this many brings the manager an event, so that its view is due at once.
+const EVENT_TICKS: u64 = 8;
 
 /// Time of one call to the namenode.
 const CALL_MILLIS: u64 = 1000;
@@ -50,6 +59,7 @@ impl Manager {
             term: None,
             lead_at: None,
             decisions: Decisions::new(plan.limits.relocator.clone(), background),
+            views: ViewSchedule::new(POLL, POLL),
             under_way: UnderWay::default(),
             wake_at: None,
         }
@@ -84,7 +94,11 @@ impl World {
             Timer::Poll => {
                 if self.manager_leads(number) {
                     let holder = self.manager_holder(number);
-                    self.manager_ask(number, Request::Drains { holder }, ManagerCall::Drains);
+                    if self.random.below(EVENT_TICKS) == 0 {
+                        let now = Instant(self.now);
+                        self.managers[usize::from(number)].views.changed(now);
+                    }
+                    self.manager_view(number);
                     self.eager_poll(number, holder);
                 }
                 self.set_timer(Place::Manager(number), POLL_MICROS, Timer::Poll);
@@ -93,6 +107,7 @@ impl World {
                 self.managers[usize::from(number)].lead_at = None;
                 self.manager_leads(number);
             }
+            Timer::View if self.manager_leads(number) => self.manager_view(number),
             Timer::Relocate => {
                 let is_leader = self.manager_leads(number);
                 let now = self.clock(Place::Manager(number));
@@ -106,6 +121,28 @@ impl World {
             }
             Timer::Late(late) => self.eager_late(number, late),
             _ => {}
+        }
+    }
+
+    /// Requests a view of the drains if one is due.
+    fn manager_view(&mut self, number: u8) {
+        let manager = &mut self.managers[usize::from(number)];
+        if let Some(request) = manager.views.poll_request(Instant(self.now)) {
+            let holder = manager.holder;
+            self.manager_ask(number, Request::Drains { holder }, ManagerCall::Drains(request));
+        }
+    }
+
+    /// Takes the end of a request for a view; the next one has a timer then.
+    fn manager_viewed(&mut self, number: u8, request: ViewRequest, has_drains: Option<bool>) {
+        let now = Instant(self.now);
+        let views = &mut self.managers[usize::from(number)].views;
+        match has_drains {
+            Some(has_drains) => views.answered(now, request, has_drains),
+            None => views.failed(now, request),
+        }
+        if let Some(due) = views.deadline() {
+            self.set_timer(Place::Manager(number), due.0.saturating_sub(now.0), Timer::View);
         }
     }
 
@@ -143,13 +180,14 @@ impl World {
     fn manager_take(&mut self, number: u8, call: ManagerCall, answer: Option<Answer>) {
         let input = match call {
             ManagerCall::Eager(_) | ManagerCall::Lease(_) => return,
-            ManagerCall::Drains => match meta(answer) {
+            ManagerCall::Drains(request) => match meta(answer) {
                 Some(Ok(Reply::Drains { drains, nodes })) => {
+                    self.manager_viewed(number, request, Some(!drains.is_empty()));
                     self.eagers[usize::from(number)].see(&nodes);
                     self.managers[usize::from(number)].under_way.see(&drains, &nodes);
                     Input::Drains { drains, nodes }
                 }
-                _ => return,
+                _ => return self.manager_viewed(number, request, None),
             },
             ManagerCall::Forecast => return,
             ManagerCall::Fetch(node) => Input::Candidates { node, page: page(answer) },
@@ -202,6 +240,9 @@ impl World {
             if before.is_some() {
                 self.manager_stop(number);
             }
+            if term.is_some() {
+                self.set_timer(Place::Manager(number), 0, Timer::View);
+            }
             let code = u64::from(number) << 1 | u64::from(term.is_some());
             self.log.event(self.now, 17, code, || format!("manager{number}: leads in {term:?}"));
         }
@@ -230,6 +271,7 @@ impl World {
         let manager = &mut self.managers[usize::from(number)];
         manager.leadership.dropped(now);
         manager.decisions = fresh.decisions;
+        manager.views = fresh.views;
         manager.under_way = fresh.under_way;
         manager.wake_at = None;
         self.forget_calls(|purpose| match purpose {

@@ -1,0 +1,162 @@
+//! When a manager requests its view: the drains and the nodes, as the namenode has them.
+//!
+//! A view is requested often while nodes drain, seldom while none does, and at once when an event
+//! says that something happened. One request is under way at a time. An event that arrives
+//! meanwhile may not be in that request's answer, so another request follows it.
+
+use sanderling_protocol::{Instant, Millis};
+
+/// Shortest pause after a request that got no answer, so that a namenode that is away is not
+/// flooded.
+const RETRY_MIN: Millis = Millis(50);
+
+/// One request for a view, so that its answer is told from answers to earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ViewRequest(u64);
+
+/// Decides when a manager requests its view.
+#[derive(Debug, Clone)]
+pub struct ViewSchedule {
+    /// Pause between two views while nodes drain.
+    poll: Millis,
+    /// Pause between two views while none does and no event comes.
+    poll_idle: Millis,
+    /// Requests so far. Only the last one can be under way.
+    requests: u64,
+    is_requested: bool,
+    /// An event came while a request was under way.
+    is_stale: bool,
+    request_at: Instant,
+}
+
+impl ViewSchedule {
+    /// Returns a schedule whose first request is due at once.
+    #[must_use]
+    pub const fn new(poll: Millis, poll_idle: Millis) -> Self {
+        Self {
+            poll,
+            poll_idle,
+            requests: 0,
+            is_requested: false,
+            is_stale: false,
+            request_at: Instant(0),
+        }
+    }
+
+    /// Returns the request to send now, if one is due. The shell ends it with
+    /// [`ViewSchedule::answered`] or [`ViewSchedule::failed`].
+    pub fn poll_request(&mut self, now: Instant) -> Option<ViewRequest> {
+        if self.is_requested || now < self.request_at {
+            return None;
+        }
+        self.requests += 1;
+        self.is_requested = true;
+        self.is_stale = false;
+        Some(ViewRequest(self.requests))
+    }
+
+    /// Takes that a view arrived, and whether nodes drain in it. Answers to requests that are not
+    /// under way change nothing.
+    pub fn answered(&mut self, now: Instant, request: ViewRequest, has_drains: bool) {
+        let pause = if has_drains { self.poll } else { self.poll_idle };
+        self.ended(now, request, pause);
+    }
+
+    /// Takes that a request got no view.
+    pub fn failed(&mut self, now: Instant, request: ViewRequest) {
+        self.ended(now, request, self.poll.max(RETRY_MIN));
+        // What the event reports is still to be seen, but not at the price of a busy loop.
+        self.request_at = self.request_at.max(now + RETRY_MIN);
+    }
+
+    fn ended(&mut self, now: Instant, request: ViewRequest, pause: Millis) {
+        if request.0 != self.requests || !std::mem::take(&mut self.is_requested) {
+            return;
+        }
+        let is_stale = std::mem::take(&mut self.is_stale);
+        self.request_at = if is_stale { now } else { now + pause };
+    }
+
+    /// Takes that an event reports a change that a view may show: the next request is due at once,
+    /// or as soon as the one under way has ended.
+    pub const fn changed(&mut self, now: Instant) {
+        self.is_stale = self.is_requested;
+        self.request_at = now;
+    }
+
+    /// Returns when the next request is due; `None` while one is under way.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        (!self.is_requested).then_some(self.request_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Instant = Instant(1_000_000);
+    const POLL: Millis = Millis(20);
+    const IDLE: Millis = Millis(1000);
+
+    fn requested() -> (ViewSchedule, ViewRequest) {
+        let mut schedule = ViewSchedule::new(POLL, IDLE);
+        let request = schedule.poll_request(NOW).expect("the first is due at once");
+        (schedule, request)
+    }
+
+    #[test]
+    fn view_is_requested_often_while_nodes_drain_and_seldom_otherwise() {
+        for (has_drains, pause) in [(true, POLL), (false, IDLE)] {
+            let (mut schedule, request) = requested();
+            assert_eq!(schedule.poll_request(NOW + IDLE), None, "one request at a time");
+            assert_eq!(schedule.deadline(), None);
+            schedule.answered(NOW, request, has_drains);
+            assert_eq!(schedule.deadline(), Some(NOW + pause));
+            assert!(schedule.poll_request(NOW + pause).is_some());
+        }
+    }
+
+    #[test]
+    fn event_makes_a_request_due_at_once() {
+        let (mut schedule, request) = requested();
+        schedule.answered(NOW, request, false);
+        schedule.changed(NOW + Millis(5));
+        assert!(schedule.poll_request(NOW + Millis(5)).is_some());
+    }
+
+    #[test]
+    fn event_during_a_request_makes_another_one_follow() {
+        let (mut schedule, request) = requested();
+        schedule.changed(NOW + Millis(1));
+        assert_eq!(schedule.poll_request(NOW + Millis(1)), None);
+        schedule.answered(NOW + Millis(2), request, false);
+        let next = schedule.poll_request(NOW + Millis(2)).expect("the view may lack the event");
+        schedule.answered(NOW + Millis(3), next, false);
+        assert_eq!(schedule.deadline(), Some(NOW + Millis(3) + IDLE), "it counts once");
+    }
+
+    #[test]
+    fn failed_requests_are_repeated_after_a_pause_even_if_events_came() {
+        for has_event in [false, true] {
+            let (mut schedule, request) = requested();
+            if has_event {
+                schedule.changed(NOW);
+            }
+            schedule.failed(NOW, request);
+            assert_eq!(schedule.deadline(), Some(NOW + RETRY_MIN));
+        }
+    }
+
+    #[test]
+    fn answer_to_an_earlier_request_changes_nothing() {
+        let (mut schedule, first) = requested();
+        schedule.failed(NOW, first);
+        let second = schedule.poll_request(NOW + RETRY_MIN).unwrap();
+        schedule.answered(NOW + RETRY_MIN, first, false);
+        assert_eq!(schedule.deadline(), None, "the second is under way");
+        schedule.answered(NOW + RETRY_MIN, second, false);
+        schedule.answered(NOW + IDLE, second, true);
+        assert_eq!(schedule.deadline(), Some(NOW + RETRY_MIN + IDLE), "an answer counts once");
+    }
+}
