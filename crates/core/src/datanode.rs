@@ -17,7 +17,7 @@ pub mod repeat;
 pub mod report;
 pub mod standing;
 
-pub use agent::{Act, Agent, Announced, Seen};
+pub use agent::{Act, Agent, Seen};
 pub use damages::{DamageReport, Damages};
 pub use drain_throttle::{DrainThrottle, HeldRead};
 pub use egress::Egress;

@@ -59,12 +59,30 @@ pub struct Notices {
     repeat_at: Instant,
 }
 
+/// The announced end of a datanode's machine. It is made once, where a source reports it, and
+/// carried unchanged until the request to the namenode is encoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// The source that shows it: `aws`, `gcp`, `azure`, a file, `webhook`, `sigterm`.
+    pub source: String,
+    /// When the machine is taken, by the datanode's clock, which does not step. The wire has the
+    /// time that is left instead, since machines' clocks differ.
+    pub deadline: Instant,
+    /// The source's words, for people.
+    pub reason: String,
+}
+
 /// A notice that a source shows.
 #[derive(Debug, Clone)]
 struct Shown {
-    deadline: Instant,
-    reason: String,
+    notice: Notice,
     heard: Heard,
+}
+
+impl Shown {
+    const fn deadline(&self) -> Instant {
+        self.notice.deadline
+    }
 }
 
 /// What the namenode made of something.
@@ -141,22 +159,26 @@ impl Notices {
     }
 
     /// Takes what a source shows. Returns whether it is news: another notice than before.
-    pub fn show(&mut self, source: &str, deadline: Instant, reason: &str) -> bool {
+    pub fn show(&mut self, notice: &Notice) -> bool {
+        let deadline = notice.deadline;
         let is_same = |before: &Shown| {
-            let is_later = deadline > before.deadline + EARLIER;
-            let is_earlier = deadline + EARLIER < before.deadline;
+            let is_later = deadline > before.deadline() + EARLIER;
+            let is_earlier = deadline + EARLIER < before.deadline();
             // Of a source that gives several the earliest counts, until it was taken back.
             let is_news = is_earlier || (is_later && before.heard == Heard::Over);
             !is_news
         };
-        if self.shown.get(source).is_some_and(is_same) {
+        if self.shown.get(&notice.source).is_some_and(is_same) {
             return false;
         }
-        let shown = Shown { deadline, reason: reason.to_owned(), heard: Heard::Not };
-        self.shown.insert(source.to_owned(), shown);
+        self.shown_as(notice.clone(), Heard::Not);
         self.give(deadline);
         self.repeat_at = Instant(0);
         true
+    }
+
+    fn shown_as(&mut self, notice: Notice, heard: Heard) {
+        self.shown.insert(notice.source.clone(), Shown { notice, heard });
     }
 
     /// Notes that a deadline comes from a source here.
@@ -199,15 +221,14 @@ impl Notices {
         let known = self.known.take().filter(|known| known.deadline > now);
         // What a source gave is said again for as long as the source shows it.
         if let Some(known) = known.filter(|known| !self.is_given(known.deadline)) {
-            let (deadline, reason) = (known.deadline, FROM_NAMENODE.to_owned());
-            let shown = Shown { deadline, reason, heard: Heard::Not };
+            let shown = Shown { notice: from_namenode(known.deadline), heard: Heard::Not };
             self.shown.entry(NAMENODE.to_owned()).or_insert(shown);
         }
-        self.shown.retain(|_, shown| shown.deadline > now && shown.heard != Heard::Over);
+        self.shown.retain(|_, shown| shown.deadline() > now && shown.heard != Heard::Over);
         for shown in self.shown.values_mut() {
             shown.heard = Heard::Not;
         }
-        let is_to_come = |it: &Shown| it.heard == Heard::Not && it.deadline > now;
+        let is_to_come = |it: &Shown| it.heard == Heard::Not && it.deadline() > now;
         debug_assert!(self.shown.values().all(is_to_come), "a new incarnation says all of it");
         debug_assert!(self.known.is_none(), "the namenode knows nothing of it");
         self.recommended.clear();
@@ -235,7 +256,7 @@ impl Notices {
         self.later = None;
         if policy == Policy::Active {
             let shown = self.shown.values().filter(|shown| shown.heard != Heard::Over);
-            self.given = shown.map(|shown| shown.deadline).collect();
+            self.given = shown.map(Shown::deadline).collect();
         }
         // A welcome names no deadline.
         let is_noticed = matches!(policy, Policy::Draining | Policy::Drained);
@@ -252,7 +273,7 @@ impl Notices {
             self.know(asked_at, deadline);
         }
         for shown in self.shown.values_mut() {
-            if shown.deadline + EARLIER >= deadline {
+            if shown.deadline() + EARLIER >= deadline {
                 shown.heard = Heard::Yes;
             }
         }
@@ -281,9 +302,8 @@ impl Notices {
         }
         // What is estimated from an answer errs to the later side.
         let mut mine = self.shown.values().filter(|shown| shown.heard != Heard::Over);
-        if mine.all(|shown| deadline + EARLIER < shown.deadline) {
-            let (reason, heard) = (FROM_NAMENODE.to_owned(), Heard::Yes);
-            self.shown.insert(NAMENODE.to_owned(), Shown { deadline, reason, heard });
+        if mine.all(|shown| deadline + EARLIER < shown.deadline()) {
+            self.shown_as(from_namenode(deadline), Heard::Yes);
         }
     }
 
@@ -309,7 +329,7 @@ impl Notices {
     /// machine ends whether or not the namenode knows.
     #[must_use]
     pub fn must_fence(&self, now: Instant) -> bool {
-        let is_unheard = |shown: &Shown| shown.heard == Heard::Not && shown.deadline > now;
+        let is_unheard = |shown: &Shown| shown.heard == Heard::Not && shown.deadline() > now;
         let is_lost = |known: &Known| known.deadline > now && !known.is_unfenced;
         self.shown.values().any(is_unheard) || self.known.as_ref().is_some_and(is_lost)
     }
@@ -334,14 +354,13 @@ impl Notices {
     }
 
     fn notice_to_say(&self, now: Instant) -> Option<Saying> {
-        let left = || self.shown.values().filter(|shown| shown.deadline > now);
+        let left = || self.shown.values().filter(|shown| shown.deadline() > now);
         let earliest = |heard: Heard| {
             let of_kind = left().filter(move |shown| shown.heard == heard);
-            of_kind.min_by_key(|shown| shown.deadline)
+            of_kind.min_by_key(|shown| shown.deadline())
         };
         if let Some(shown) = earliest(Heard::Not) {
-            let (deadline, reason) = (Some(shown.deadline), shown.reason.clone());
-            return Some(Saying { deadline, reason, known_at: None });
+            return Some(Saying::from(&shown.notice));
         }
         let soonest = match (self.policy, self.later) {
             (Policy::Active, _) => now,
@@ -351,7 +370,7 @@ impl Notices {
         };
         let known = self.known.filter(|known| known.deadline > soonest)?;
         let shown = earliest(Heard::Yes);
-        let reason = shown.map_or(FROM_NAMENODE, |shown| shown.reason.as_str()).to_owned();
+        let reason = shown.map_or(FROM_NAMENODE, |shown| shown.notice.reason.as_str()).to_owned();
         Some(Saying { deadline: Some(known.deadline), reason, known_at: Some(known.at) })
     }
 
@@ -393,7 +412,7 @@ impl Notices {
     /// back before the later one was given.
     fn earlier_is_over(&mut self, asked_at: Instant, later: Instant) {
         for shown in self.shown.values_mut() {
-            if shown.heard == Heard::Yes && shown.deadline + EARLIER < later {
+            if shown.heard == Heard::Yes && shown.deadline() + EARLIER < later {
                 shown.heard = Heard::Over;
             }
         }
@@ -410,9 +429,26 @@ impl Notices {
     }
 }
 
+/// Returns a notice of which only the namenode's deadline is known.
+fn from_namenode(deadline: Instant) -> Notice {
+    Notice { source: NAMENODE.to_owned(), deadline, reason: FROM_NAMENODE.to_owned() }
+}
+
+impl From<&Notice> for Saying {
+    /// Returns what is said of a notice that the namenode never knew.
+    fn from(notice: &Notice) -> Self {
+        let (deadline, reason) = (Some(notice.deadline), notice.reason.clone());
+        Self { deadline, reason, known_at: None }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn notice(source: &str, deadline: Instant, reason: &str) -> Notice {
+        Notice { source: source.to_owned(), deadline, reason: reason.to_owned() }
+    }
 
     const DEADLINE: Instant = Instant(60_000_000);
 
@@ -428,19 +464,19 @@ mod tests {
     /// Returns what is remembered of a notice that the namenode has.
     fn heard() -> Notices {
         let mut notices = Notices::default();
-        assert!(notices.show("aws", DEADLINE, "spot"));
+        assert!(notices.show(&notice("aws", DEADLINE, "spot")));
         let saying = notices.to_say(at(1)).unwrap();
         assert_eq!((saying.deadline, saying.known_at), (Some(DEADLINE), None));
         notices.said(at(1), &saying, stands(Policy::Draining));
         assert_eq!(notices.to_say(at(5)), None);
-        assert!(!notices.show("aws", DEADLINE + Millis(20), "spot"), "it is the same");
+        assert!(!notices.show(&notice("aws", DEADLINE + Millis(20), "spot")), "it is the same");
         notices
     }
 
     #[test]
     fn notice_that_nobody_heard_is_said_again_and_fences_meanwhile() {
         let mut notices = Notices::default();
-        notices.show("webhook", DEADLINE, "spot");
+        notices.show(&notice("webhook", DEADLINE, "spot"));
         let saying = notices.to_say(at(1)).unwrap();
         notices.said(at(1), &saying, Said::Unheard);
         notices.stands(at(1), Policy::Active, None);
@@ -481,17 +517,17 @@ mod tests {
         assert!(!notices.must_fence(at(10)), "the order lifted the fence");
         let saying = notices.to_say(at(10)).unwrap();
         notices.said(at(10), &saying, stands(Policy::Active));
-        assert!(!notices.show("aws", DEADLINE, "spot"));
+        assert!(!notices.show(&notice("aws", DEADLINE, "spot")));
         assert_eq!(notices.to_say(at(30)), None);
         assert!(!notices.must_fence(at(30)));
-        assert!(notices.show("aws", at(40), "sooner"));
+        assert!(notices.show(&notice("aws", at(40), "sooner")));
         assert_eq!(notices.to_say(at(30)).unwrap().known_at, None);
     }
 
     #[test]
     fn source_that_shows_nothing_leaves_what_another_shows() {
         let mut notices = heard();
-        notices.show("file", at(70), "mine");
+        notices.show(&notice("file", at(70), "mine"));
         let saying = notices.to_say(at(6)).unwrap();
         notices.said(at(6), &saying, stands(Policy::Draining));
         assert!(notices.hide("file"), "the cloud still says so");
@@ -504,7 +540,7 @@ mod tests {
     fn overtaken(sooner: Instant) -> Notices {
         let mut notices = Notices::default();
         notices.stands(at(1), Policy::Draining, Some(DEADLINE));
-        notices.show("aws", sooner, "spot");
+        notices.show(&notice("aws", sooner, "spot"));
         let saying = notices.to_say(at(2)).unwrap();
         let said =
             Said::Stands { policy: Policy::Draining, deadline: Some(sooner), is_at_risk: false };
@@ -562,20 +598,20 @@ mod tests {
         notices.stands(at(10), Policy::Active, None);
         let saying = notices.to_say(at(10)).unwrap();
         notices.said(at(10), &saying, stands(Policy::Active));
-        assert!(!notices.show("aws", DEADLINE + Millis(400), "spot"), "it is the same");
-        assert!(notices.show("aws", at(90), "again"));
+        assert!(!notices.show(&notice("aws", DEADLINE + Millis(400), "spot")), "it is the same");
+        assert!(notices.show(&notice("aws", at(90), "again")));
         assert!(notices.must_fence(at(11)));
         let saying = notices.to_say(at(11)).unwrap();
         assert_eq!((saying.deadline, saying.known_at), (Some(at(90)), None));
-        assert!(!notices.show("aws", at(99), "and again"), "the earlier one holds");
+        assert!(!notices.show(&notice("aws", at(99), "and again")), "the earlier one holds");
     }
 
     #[test]
     fn notice_of_a_source_that_shows_nothing_more_is_no_notice_of_an_operator() {
         let mut notices = Notices::default();
         let (first, second) = (at(20), at(40));
-        assert!(notices.show("file", first, "spot"));
-        assert!(notices.show("webhook", second, "spot"));
+        assert!(notices.show(&notice("file", first, "spot")));
+        assert!(notices.show(&notice("webhook", second, "spot")));
         notices.stands(at(0), Policy::Draining, Some(first));
         assert!(notices.hide("file"), "the other one still shows its notice");
         notices.stands(at(0), Policy::Draining, Some(first));
@@ -593,7 +629,7 @@ mod tests {
     #[test]
     fn deadline_by_the_clock_of_another_namenode_is_the_same_notice() {
         let mut notices = Notices::default();
-        assert!(notices.show("file", at(40), "spot"));
+        assert!(notices.show(&notice("file", at(40), "spot")));
         notices.stands(at(0), Policy::Draining, Some(at(40)));
         notices.registered();
         notices.stands(at(0), Policy::Draining, Some(at(33)));
@@ -650,7 +686,7 @@ mod tests {
     #[test]
     fn refused_notice_is_not_said_for_ever() {
         let mut notices = Notices::default();
-        notices.show("webhook", DEADLINE, "spot");
+        notices.show(&notice("webhook", DEADLINE, "spot"));
         let saying = notices.to_say(at(1)).unwrap();
         notices.said(at(1), &saying, Said::Refused);
         assert_eq!(notices.to_say(at(9)), None);

@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use sanderling_core::access::Page;
+use sanderling_core::notices::Notice;
 use sanderling_protocol::limits::TEXT_BYTES_MAX;
 use sanderling_protocol::{Millis, Refusal};
 use sanderling_transport::{CallError, refused_site};
@@ -101,10 +102,10 @@ async fn notice(
                     return Err(Refusal::DeadlinePassed { ago }.into());
                 }
             };
-            let deadline = Node::posted_deadline(left)?;
+            let deadline = node.posted_deadline(left)?;
             node.metrics.count_notice("webhook");
-            node.show("webhook", deadline, &reason);
-            node.say_notice(node.clock.at(deadline), &reason).await?
+            let source = "webhook".to_owned();
+            node.give_notice(&Notice { source, deadline, reason }).await?
         }
         Posted::Recommendation { reason } => node.say_recommendation("webhook", &reason).await?,
         Posted::Nothing { what } => return Ok(Json(json!({ "passed_over": what }))),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sanderling_core::datanode::repeat;
 pub(crate) use sanderling_core::datanode::repeat::is_final;
-use sanderling_core::notices::{Notices, Saying};
+use sanderling_core::notices::{Notice, Notices, Saying};
 use sanderling_protocol::{self as protocol, Millis, NodeInfo, NodeSelector, Refusal};
 use sanderling_protocol::{Reply, Request};
 use sanderling_transport::CallError;
@@ -21,6 +21,12 @@ pub(crate) struct Clock(Instant);
 impl Clock {
     pub(crate) fn start() -> Self {
         Self(Instant::now())
+    }
+
+    /// Returns the time that is `left` from now, the largest time if that is later than any.
+    pub(crate) fn after(self, left: Duration) -> protocol::Instant {
+        let left = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
+        protocol::Instant(self.now().0.saturating_add(left))
     }
 
     pub(crate) fn at(self, moment: Instant) -> protocol::Instant {
@@ -39,21 +45,15 @@ impl Clock {
 }
 
 impl Node {
-    /// Remembers a notice and fences the node: the machine dies whether or not the namenode hears
-    /// of it. Returns whether it is news.
-    pub(crate) fn show(&self, source: &str, deadline: Instant, reason: &str) -> bool {
-        let deadline = self.clock.at(deadline);
-        self.remember(|notices| notices.show(source, deadline, reason))
-    }
-
-    /// Tells the namenode of a notice that is remembered already.
-    pub(crate) async fn say_notice(
-        &self,
-        deadline: protocol::Instant,
-        reason: &str,
-    ) -> Result<NodeInfo, CallError> {
-        let (deadline, known_at) = (Some(deadline), None);
-        self.say(Saying { deadline, reason: reason.to_owned(), known_at }).await
+    /// Gives the node its notice: the only way in, for the agent, SIGTERM and HTTP alike. It fences
+    /// the node before it sends the notice to the namenode, because the machine ends whether or not
+    /// the namenode receives it. The datanode repeats a notice that failed here by itself.
+    ///
+    /// # Errors
+    /// The namenode rejected the notice ([`is_final`] says whether for good), or did not answer.
+    pub(crate) async fn give_notice(&self, notice: &Notice) -> Result<NodeInfo, CallError> {
+        self.remember(|notices| notices.show(notice));
+        self.say(Saying::from(notice)).await
     }
 
     /// Tells the namenode of a recommendation and remembers it.
@@ -115,13 +115,13 @@ impl Node {
 
     /// Returns until when a posted notice runs; refuses what the namenode would refuse anyway, so
     /// that the node is not fenced for it.
-    pub(crate) fn posted_deadline(left: Millis) -> Result<Instant, Refusal> {
+    pub(crate) fn posted_deadline(&self, left: Millis) -> Result<protocol::Instant, Refusal> {
         let limit = Millis::from_secs(NOTICE_SECONDS_MAX);
         if left > limit {
             let (what, value) = ("deadline in milliseconds".to_owned(), left.0);
             return Err(Refusal::TooLarge { what, value, limit: limit.0 });
         }
-        Ok(Instant::now() + Duration::from(left))
+        Ok(self.clock.now() + left)
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::service::TowerToHyperService;
+use sanderling_core::notices::Notice;
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{ClusterId, NodeId, Policy, Refusal};
 use sanderling_transport::{
@@ -161,9 +162,10 @@ impl DatanodeServer {
     /// home here or the deadline has passed. Reads are served all the while, and after.
     pub async fn drain(&self, deadline: Duration, reason: &str) -> DrainEnd {
         let until = Instant::now() + deadline;
-        self.node.show("sigterm", until, reason);
-        tracing::info!(node = %self.node.id(), ?deadline, reason, "drain starts");
-        let end = match timeout_at(until, self.notice(until, reason)).await {
+        let (source, reason) = ("sigterm".to_owned(), reason.to_owned());
+        let notice = Notice { source, deadline: self.node.clock.at(until), reason };
+        tracing::info!(node = %self.node.id(), ?deadline, reason = notice.reason, "drain starts");
+        let end = match timeout_at(until, self.notice(&notice)).await {
             Ok(true) => self.wait_until_drained(until).await,
             Ok(false) | Err(_) => DrainEnd::DeadlinePassed { home_blocks: None },
         };
@@ -172,9 +174,9 @@ impl DatanodeServer {
     }
 
     /// Tells the namenode; returns whether it heard.
-    async fn notice(&self, until: Instant, reason: &str) -> bool {
+    async fn notice(&self, notice: &Notice) -> bool {
         loop {
-            match self.node.say_notice(self.node.clock.at(until), reason).await {
+            match self.node.give_notice(notice).await {
                 Ok(_) => return true,
                 Err(CallError::Refused(refusal)) if !may_pass(&refusal) => {
                     tracing::warn!(node = %self.node.id(), %refusal, "the notice was refused");

@@ -8,24 +8,15 @@ use sanderling_protocol::{Instant, NodeId, NodeSelector, Policy, Refusal, Reques
 
 use super::CallFailure;
 use super::repeat::is_final;
-use crate::notices::{EARLIER, Notices};
+use crate::notices::{EARLIER, Notice, Notices};
 
 /// What a source shows at the moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The machine will be taken.
-    pub notice: Option<Announced>,
+    pub notice: Option<Notice>,
     /// The machine is likely to be taken soon: the source's words.
     pub recommendation: Option<String>,
-}
-
-/// An announced end of the machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Announced {
-    /// When it comes.
-    pub deadline: Instant,
-    /// The source's words.
-    pub reason: String,
 }
 
 /// Something to tell the namenode.
@@ -35,7 +26,7 @@ pub enum Act {
     /// already.
     Give {
         /// The notice.
-        announced: Announced,
+        notice: Notice,
         /// Whether this incarnation has been given none before.
         is_first: bool,
     },
@@ -91,7 +82,7 @@ impl Agent {
     pub fn look(&mut self, node: NodeId, seen: &Seen, notices: &mut Notices) -> Vec<Act> {
         match &seen.notice {
             // With a notice, what was recommended is of no consequence.
-            Some(announced) => Vec::from_iter(self.give(node, announced, notices)),
+            Some(notice) => Vec::from_iter(self.give(node, notice, notices)),
             None => {
                 let back = self.take_back(node, notices);
                 let risk = match &seen.recommendation {
@@ -104,16 +95,16 @@ impl Agent {
     }
 
     /// Gives a notice, unless this incarnation has it.
-    fn give(&mut self, node: NodeId, announced: &Announced, notices: &mut Notices) -> Option<Act> {
-        let is_told = |(of, deadline): (NodeId, Instant)| {
-            of == node && announced.deadline + EARLIER >= deadline
-        };
+    fn give(&mut self, node: NodeId, notice: &Notice, notices: &mut Notices) -> Option<Act> {
+        debug_assert_eq!(notice.source, self.source, "an agent has one source");
+        let is_told =
+            |(of, deadline): (NodeId, Instant)| of == node && notice.deadline + EARLIER >= deadline;
         if self.told.is_some_and(is_told) {
             return None;
         }
         let is_first = self.noticed.replace(node) != Some(node);
-        notices.show(&self.source, announced.deadline, &announced.reason);
-        Some(Act::Give { announced: announced.clone(), is_first })
+        notices.show(notice);
+        Some(Act::Give { notice: notice.clone(), is_first })
     }
 
     /// Takes back the notice that this source gave.
@@ -166,8 +157,8 @@ impl Agent {
         };
         let may_pass = refusal.is_some_and(|refusal: &Refusal| !is_final(refusal));
         match act {
-            Act::Give { announced, .. } if !may_pass => {
-                self.told = Some((node, announced.deadline));
+            Act::Give { notice, .. } if !may_pass => {
+                self.told = Some((node, notice.deadline));
             }
             Act::Cancel if !may_pass => {
                 notices.hide(&self.source);
@@ -217,8 +208,8 @@ mod tests {
     const DEADLINE: Instant = Instant(60_000_000);
 
     fn notice(deadline: Instant) -> Seen {
-        let reason = "spot".to_owned();
-        Seen { notice: Some(Announced { deadline, reason }), recommendation: None }
+        let (source, reason) = ("aws".to_owned(), "spot".to_owned());
+        Seen { notice: Some(Notice { source, deadline, reason }), recommendation: None }
     }
 
     fn risk() -> Seen {
@@ -287,7 +278,8 @@ mod tests {
     #[test]
     fn notice_that_another_source_still_shows_is_not_taken_back() {
         let (mut agent, mut notices) = told();
-        notices.show("file", DEADLINE, "test");
+        let (source, reason) = ("file".to_owned(), "test".to_owned());
+        notices.show(&Notice { source, deadline: DEADLINE, reason });
         assert_eq!(agent.look(NODE, &Seen::default(), &mut notices), []);
         assert!(!notices.shows("aws") && notices.shows("file"));
     }

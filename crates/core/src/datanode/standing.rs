@@ -195,6 +195,7 @@ fn relocation_retry(node: NodeId) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::notices::Notice;
 
     const NOW: Instant = Instant(5_000_000);
     const SOON: Instant = Instant(65_000_000);
@@ -206,6 +207,10 @@ mod tests {
 
     fn standing() -> Standing {
         Standing::new(Mechanism::Sanderling)
+    }
+
+    fn notice() -> Notice {
+        Notice { source: "aws".to_owned(), deadline: SOON, reason: "spot".to_owned() }
     }
 
     #[test]
@@ -250,7 +255,7 @@ mod tests {
     fn notice_that_the_namenode_does_not_know_keeps_the_fence_against_an_order() {
         let mut standing = standing();
         let asked = standing.asks(NOW);
-        assert!(standing.remember(NOW, |notices| notices.show("aws", SOON, "spot")));
+        assert!(standing.remember(NOW, |notices| notices.show(&notice())));
         assert!(standing.is_fenced());
         standing.answered(NOW, asked, &answer(Policy::Active));
         assert!(standing.is_fenced(), "the answer is older than the notice");
@@ -290,7 +295,7 @@ mod tests {
     #[test]
     fn baseline_lets_writers_wait_until_the_relocation_has_ended() {
         let mut standing = Standing::new(Mechanism::Seed);
-        standing.remember(NOW, |notices| notices.show("aws", SOON, "spot"));
+        standing.remember(NOW, |notices| notices.show(&notice()));
         assert!(!standing.is_fenced(), "its fence comes with a heartbeat");
         assert_eq!(standing.instead_of_moved(NodeId(1)), None);
         standing.fences_blocks();

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sanderling_core::datanode::agent as core;
-use sanderling_core::datanode::{Act, Agent};
+use sanderling_core::datanode::{Act, Agent, Seen};
 use sanderling_protocol::NodeId;
 use sanderling_transport::CallError;
 use tokio::time::sleep;
 
 use super::options::{Acknowledge, NoticeOptions};
-use super::source::{Announced, Seen, Source, SourceError};
+use super::source::{Source, SourceError};
 use crate::member::failure;
 use crate::node::Node;
 use crate::notices::is_final;
@@ -20,7 +19,7 @@ const TELL_EVERY: Duration = Duration::from_millis(100);
 
 /// Looks at a source for as long as the datanode lives.
 pub(crate) async fn watch(node: Arc<Node>, options: NoticeOptions) {
-    let source = match Source::new(&options) {
+    let source = match Source::new(&options, node.clock) {
         Ok(source) => source,
         Err(error) => {
             let source = &options.source;
@@ -79,7 +78,6 @@ impl Watch {
     /// Does what became necessary; tells whether all of it is done.
     async fn act(&mut self, seen: Seen) -> bool {
         let id = self.node.id();
-        let seen = self.on_the_clock(seen);
         let is_noticed = seen.notice.is_some();
         let (agent, source) = (&mut self.agent, self.options.source.to_string());
         let (acts, is_left_to_others) = self.node.remember(|notices| {
@@ -100,24 +98,16 @@ impl Watch {
         is_done
     }
 
-    fn on_the_clock(&self, seen: Seen) -> core::Seen {
-        let announced = |it: Announced| core::Announced {
-            deadline: self.node.clock.at(it.deadline),
-            reason: it.reason,
-        };
-        core::Seen { notice: seen.notice.map(announced), recommendation: seen.recommendation }
-    }
-
     async fn perform(&mut self, id: NodeId, act: Act) -> bool {
         let asked_at = self.node.clock.now();
         let source = &self.options.source;
         let outcome = match (&act, act.request(id)) {
-            (Act::Give { announced, is_first }, _) => {
+            (Act::Give { notice, is_first }, _) => {
                 if *is_first {
-                    tracing::info!(%source, reason = announced.reason, node = %id, "notice");
+                    tracing::info!(%source, reason = notice.reason, node = %id, "notice");
                     self.node.metrics.count_notice(&source.to_string());
                 }
-                self.node.say_notice(announced.deadline, &announced.reason).await.map(|_| ())
+                self.node.give_notice(notice).await.map(|_| ())
             }
             (_, Some(request)) => self.node.ask(request).await.map(|_| ()),
             (_, None) => Ok(()),

@@ -5,13 +5,14 @@
 use std::time::Duration;
 
 use hyper::Method;
+use sanderling_core::datanode::Seen;
 use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::fetch::{FetchError, Service};
 use super::moment;
 use super::options::NoticeOptions;
-use super::source::{Announced, Seen, SourceError, announced};
+use super::source::{NoticeMaker, SourceError};
 
 const TOKEN: &str = "/latest/api/token";
 const ACTION: &str = "/latest/meta-data/spot/instance-action";
@@ -25,6 +26,7 @@ const TOKEN_SECONDS: u64 = 300;
 pub(super) struct Aws {
     service: Service,
     token: Option<(String, Instant)>,
+    notices: NoticeMaker,
 }
 
 /// `{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`.
@@ -42,13 +44,15 @@ struct Rebalance {
 }
 
 impl Aws {
-    pub(super) fn new(options: &NoticeOptions) -> Result<Self, FetchError> {
-        Ok(Self { service: Service::new(options.url(), options.call_within)?, token: None })
+    pub(super) fn new(options: &NoticeOptions, notices: NoticeMaker) -> Result<Self, FetchError> {
+        let service = Service::new(options.url(), options.call_within)?;
+        Ok(Self { service, token: None, notices })
     }
 
     pub(super) async fn look(&mut self) -> Result<Seen, SourceError> {
         let action = self.page(ACTION).await?;
-        let notice = action.map(|body| notice(&body)).transpose()?;
+        let announced = action.map(|body| notice(&body)).transpose()?;
+        let notice = announced.map(|(left, reason)| self.notices.notice(left, reason));
         let rebalance = self.page(REBALANCE).await;
         let recommendation = match rebalance {
             Ok(body) => body.map(|body| recommendation(&body)).transpose()?,
@@ -100,7 +104,8 @@ impl Aws {
     }
 }
 
-pub(super) fn notice(body: &str) -> Result<Announced, SourceError> {
+/// Returns the time that the machine has left, and the reason.
+pub(super) fn notice(body: &str) -> Result<(Duration, String), SourceError> {
     let garbled = |why: String| SourceError::Garbled { path: ACTION, why };
     let action: InstanceAction =
         serde_json::from_str(body).map_err(|error| garbled(error.to_string()))?;
@@ -108,7 +113,7 @@ pub(super) fn notice(body: &str) -> Result<Announced, SourceError> {
         .ok_or_else(|| garbled(format!("{:?} is no time", action.time)))?;
     // Memory is gone by each of terminate, stop and hibernate.
     let reason = format!("AWS spot interruption: {} at {}", action.action, action.time);
-    Ok(announced(moment::until(moment), reason))
+    Ok((moment::until(moment), reason))
 }
 
 pub(super) fn recommendation(body: &str) -> Result<String, SourceError> {
@@ -123,8 +128,9 @@ mod tests {
 
     #[test]
     fn recorded_bodies_are_understood() {
-        let found = notice(r#"{"action": "terminate", "time": "2017-09-18T08:22:00Z"}"#).unwrap();
-        assert!(found.reason.contains("terminate"), "{}", found.reason);
+        let (_, reason) =
+            notice(r#"{"action": "terminate", "time": "2017-09-18T08:22:00Z"}"#).unwrap();
+        assert!(reason.contains("terminate"), "{reason}");
         assert!(notice(r#"{"action":"hibernate","time":"2099-09-18T08:22:00Z"}"#).is_ok());
         let words = recommendation(r#"{"noticeTime": "2020-10-27T08:22:00Z"}"#).unwrap();
         assert!(words.ends_with("2020-10-27T08:22:00Z"));

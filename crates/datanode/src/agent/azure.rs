@@ -5,13 +5,15 @@
 use std::time::Duration;
 
 use hyper::Method;
+use sanderling_core::datanode::Seen;
+use sanderling_core::notices::Notice;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::fetch::{FetchError, Service};
 use super::moment;
 use super::options::NoticeOptions;
-use super::source::{Seen, SourceError, announced};
+use super::source::{NoticeMaker, SourceError};
 
 const EVENTS: &str = "/metadata/scheduledevents?api-version=2020-07-01";
 const NAME: &str = "/metadata/instance/compute/name?api-version=2021-02-01&format=text";
@@ -23,9 +25,10 @@ pub(super) struct Azure {
     deadline: Duration,
     /// This machine's name, once known.
     name: Option<String>,
-    /// The event that takes this machine, and its announcement, counted from the first sight.
-    event: Option<(String, super::source::Announced)>,
+    /// The event that takes this machine, and its notice, counted from the first sight.
+    event: Option<(String, Notice)>,
     is_acknowledged: bool,
+    notices: NoticeMaker,
 }
 
 #[derive(Debug, Deserialize)]
@@ -49,13 +52,14 @@ pub(super) struct Event {
 }
 
 impl Azure {
-    pub(super) fn new(options: &NoticeOptions) -> Result<Self, FetchError> {
+    pub(super) fn new(options: &NoticeOptions, notices: NoticeMaker) -> Result<Self, FetchError> {
         Ok(Self {
             service: Service::new(options.url(), options.call_within)?,
             deadline: options.deadline,
             name: None,
             event: None,
             is_acknowledged: false,
+            notices,
         })
     }
 
@@ -76,14 +80,14 @@ impl Azure {
         match event {
             Some(event) if self.event.as_ref().is_none_or(|(id, _)| *id != event.id) => {
                 let reason = format!("Azure {} of {:?}", event.kind, event.not_before);
-                let announced = announced(self.left(event)?, reason);
-                self.event = Some((event.id.clone(), announced));
+                let notice = self.notices.notice(self.left(event)?, reason);
+                self.event = Some((event.id.clone(), notice));
                 self.is_acknowledged = false;
             }
             Some(_) => {}
             None => self.event = None,
         }
-        let notice = self.event.as_ref().map(|(_, announced)| announced.clone());
+        let notice = self.event.as_ref().map(|(_, notice)| notice.clone());
         Ok(Seen { notice, recommendation: None })
     }
 

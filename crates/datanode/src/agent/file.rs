@@ -8,10 +8,14 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use sanderling_core::datanode::Seen;
+use sanderling_core::notices::Notice;
 use serde::Deserialize;
 
 use super::moment;
-use super::source::{Announced, Seen, SourceError, announced};
+use super::options::NoticeSource;
+use super::source::{NoticeMaker, SourceError};
+use crate::notices::Clock;
 
 /// Longest file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -22,6 +26,7 @@ pub(super) struct File {
     path: PathBuf,
     deadline: Duration,
     seen: Option<(SystemTime, Seen)>,
+    notices: NoticeMaker,
 }
 
 #[derive(Debug, Deserialize)]
@@ -35,8 +40,8 @@ struct Content {
 }
 
 impl File {
-    pub(super) const fn new(path: PathBuf, deadline: Duration) -> Self {
-        Self { path, deadline, seen: None }
+    pub(super) const fn new(path: PathBuf, deadline: Duration, notices: NoticeMaker) -> Self {
+        Self { path, deadline, seen: None, notices }
     }
 
     pub(super) fn look(&mut self) -> Result<Seen, SourceError> {
@@ -98,31 +103,31 @@ impl File {
         Ok(Seen { notice, recommendation: content.recommendation })
     }
 
-    fn announce(&self, moment: SystemTime, reason: String) -> Announced {
-        announced(moment::until(moment), reason)
+    fn announce(&self, moment: SystemTime, reason: String) -> Notice {
+        self.notices.notice(moment::until(moment), reason)
     }
 }
 
 /// Tells whether a text is a notice, without a file.
 pub(super) fn understands(text: &str) -> bool {
-    let file = File::new(PathBuf::from("/notice"), Duration::from_secs(30));
-    file.read(text, SystemTime::now()).is_ok()
+    read(text).is_ok()
+}
+
+fn read(text: &str) -> Result<Seen, SourceError> {
+    let path = PathBuf::from("/notice");
+    let notices = NoticeMaker::new(&NoticeSource::File(path.clone()), Clock::start());
+    File::new(path, Duration::from_secs(30), notices).read(text, SystemTime::now())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Seen, SourceError> {
-        let file = File::new(PathBuf::from("/notice"), Duration::from_secs(30));
-        file.read(text, SystemTime::now())
-    }
-
     #[test]
     fn each_form_is_understood() {
         let left = |text: &str| {
             let notice = read(text).unwrap().notice.unwrap();
-            notice.deadline.duration_since(tokio::time::Instant::now()).as_secs()
+            notice.deadline.0 / 1_000_000
         };
         assert!((8..=9).contains(&left(r#"{"deadline_seconds": 9.5, "reason": "why"}"#)));
         assert!((28..=30).contains(&left("{}")));

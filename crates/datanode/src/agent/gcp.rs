@@ -3,9 +3,12 @@
 
 use std::time::Duration;
 
+use sanderling_core::datanode::Seen;
+use sanderling_core::notices::Notice;
+
 use super::fetch::{FetchError, Service};
 use super::options::NoticeOptions;
-use super::source::{Seen, SourceError, announced};
+use super::source::{NoticeMaker, SourceError};
 
 const PREEMPTED: &str = "/computeMetadata/v1/instance/preempted";
 
@@ -21,17 +24,19 @@ pub(super) struct Gcp {
     etag: Option<String>,
     has_waited: bool,
     /// Deadlines are counted from the first sight.
-    announced: Option<super::source::Announced>,
+    notice: Option<Notice>,
+    notices: NoticeMaker,
 }
 
 impl Gcp {
-    pub(super) fn new(options: &NoticeOptions) -> Result<Self, FetchError> {
+    pub(super) fn new(options: &NoticeOptions, notices: NoticeMaker) -> Result<Self, FetchError> {
         Ok(Self {
             service: Service::new(options.url(), options.call_within)?,
             deadline: options.deadline,
             etag: None,
             has_waited: false,
-            announced: None,
+            notice: None,
+            notices,
         })
     }
 
@@ -63,12 +68,12 @@ impl Gcp {
         self.etag = answer.etag.filter(is_plain);
         self.has_waited = was_waiting && self.etag.is_some();
         if is_preempted {
-            let new = || announced(self.deadline, "GCP preemption".to_owned());
-            self.announced = Some(self.announced.take().unwrap_or_else(new));
+            let new = || self.notices.notice(self.deadline, "GCP preemption".to_owned());
+            self.notice = Some(self.notice.take().unwrap_or_else(new));
         } else {
-            self.announced = None;
+            self.notice = None;
         }
-        Ok(Seen { notice: self.announced.clone(), recommendation: None })
+        Ok(Seen { notice: self.notice.clone(), recommendation: None })
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use sanderling_core::datanode::Seen;
+use sanderling_core::notices::Notice;
 use thiserror::Error;
-use tokio::time::Instant;
 
 use super::aws::Aws;
 use super::azure::Azure;
@@ -11,23 +12,24 @@ use super::fetch::FetchError;
 use super::file::File;
 use super::gcp::Gcp;
 use super::options::{NoticeOptions, NoticeSource};
+use crate::notices::Clock;
 
-/// What a source shows at the moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Seen {
-    /// The machine will be taken.
-    pub(super) notice: Option<Announced>,
-    /// The machine is likely to be taken soon: the source's words.
-    pub(super) recommendation: Option<String>,
+/// Makes the notices of one source, by the datanode's clock.
+#[derive(Debug, Clone)]
+pub(super) struct NoticeMaker {
+    clock: Clock,
+    source: String,
 }
 
-/// An announced end of the machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Announced {
-    /// When it comes.
-    pub(super) deadline: Instant,
-    /// The source's words.
-    pub(super) reason: String,
+impl NoticeMaker {
+    pub(super) fn new(source: &NoticeSource, clock: Clock) -> Self {
+        Self { clock, source: source.to_string() }
+    }
+
+    /// Returns the notice of a machine that is to be taken in `left`.
+    pub(super) fn notice(&self, left: Duration, reason: String) -> Notice {
+        Notice { source: self.source.clone(), deadline: self.clock.after(left), reason }
+    }
 }
 
 /// Why a look brought nothing.
@@ -67,12 +69,15 @@ pub(super) enum Source {
 }
 
 impl Source {
-    pub(super) fn new(options: &NoticeOptions) -> Result<Self, FetchError> {
+    pub(super) fn new(options: &NoticeOptions, clock: Clock) -> Result<Self, FetchError> {
+        let maker = NoticeMaker::new(&options.source, clock);
         Ok(match &options.source {
-            NoticeSource::Aws => Self::Aws(Aws::new(options)?),
-            NoticeSource::Gcp => Self::Gcp(Gcp::new(options)?),
-            NoticeSource::Azure => Self::Azure(Azure::new(options)?),
-            NoticeSource::File(path) => Self::File(File::new(path.clone(), options.deadline)),
+            NoticeSource::Aws => Self::Aws(Aws::new(options, maker)?),
+            NoticeSource::Gcp => Self::Gcp(Gcp::new(options, maker)?),
+            NoticeSource::Azure => Self::Azure(Azure::new(options, maker)?),
+            NoticeSource::File(path) => {
+                Self::File(File::new(path.clone(), options.deadline, maker))
+            }
         })
     }
 
@@ -99,9 +104,4 @@ impl Source {
             _ => Ok(()),
         }
     }
-}
-
-/// Returns the announced end of a machine that is to be taken in `left`.
-pub(super) fn announced(left: Duration, reason: String) -> Announced {
-    Announced { deadline: Instant::now() + left, reason }
 }

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use sanderling_core::datanode::{Act, Agent, Announced, CallFailure, Seen, repeat};
-use sanderling_core::notices::{Notices, Saying};
+use sanderling_core::datanode::{Act, Agent, CallFailure, Seen, repeat};
+use sanderling_core::notices::{Notice, Notices, Saying};
 use sanderling_protocol::{Instant, Millis, NodeId, Policy, Reply};
 
 use super::member::outcome;
@@ -16,6 +16,9 @@ use crate::world::World;
 /// Time in which a namenode that can be reached has heard of a notice: a few heartbeats, and a call
 /// that nobody answered.
 const HEARD_MICROS: u64 = 4_000_000;
+
+/// The name of the simulated source.
+const SOURCE: &str = "agent";
 
 /// Time between two looks of the agent.
 const LOOK_MICROS: u64 = 100_000;
@@ -36,7 +39,7 @@ pub(super) struct Source {
 
 impl Source {
     pub(super) fn new() -> Self {
-        let agent = Agent::new("agent".to_owned());
+        let agent = Agent::new(SOURCE.to_owned());
         let (seen, acts) = (Seen::default(), VecDeque::new());
         Self { seen, agent, acts, is_look_set: false, is_undone: false, is_kept: false }
     }
@@ -51,10 +54,11 @@ impl World {
             return;
         }
         let source = &mut datanode.source;
-        let announced = Announced { deadline, reason: "sigterm".to_owned() };
+        let (source_name, reason) = (SOURCE.to_owned(), "spot".to_owned());
+        let notice = Notice { source: source_name, deadline, reason };
         // Of several the cloud shows the one that comes first.
         if source.seen.notice.as_ref().is_none_or(|before| deadline < before.deadline) {
-            source.seen.notice = Some(announced);
+            source.seen.notice = Some(notice);
         }
         source.is_kept |= is_kept;
         self.datanode_look(slot);
@@ -117,12 +121,11 @@ impl World {
             return self.datanode_look_again(slot);
         };
         let mut saying = None;
-        if let Act::Give { announced, is_first } = &act {
+        if let Act::Give { notice, is_first } = &act {
             if *is_first {
                 datanode.noticed_at = Some(self.now);
             }
-            let Announced { deadline, reason } = announced.clone();
-            saying = Some(Saying { deadline: Some(deadline), reason, known_at: None });
+            saying = Some(Saying::from(notice));
         }
         let nonce = datanode.member.nonce();
         let said = saying.as_ref().map(|saying| repeat::request(saying, now, id, nonce));
