@@ -13,9 +13,9 @@ pub(crate) mod security;
 pub(crate) mod serve;
 pub(crate) mod tools;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
-use crate::units::Span;
+pub(crate) use crate::global::Global;
 
 /// Printed at the end of `sanderling --help`.
 const AFTER_HELP: &str = "\
@@ -55,43 +55,6 @@ pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-/// What every command understands.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Global options")]
-pub(crate) struct Global {
-    /// The namenode's address
-    #[arg(
-        long,
-        global = true,
-        value_name = "ADDRESS",
-        env = "SANDERLING_NAMENODE",
-        hide_env_values = true,
-        default_value = "127.0.0.1:7600"
-    )]
-    pub(crate) namenode: String,
-    /// Print results as JSON with stable keys
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-    /// Give the whole command up after this long, with exit code 124
-    #[arg(
-        long,
-        global = true,
-        value_name = "DURATION",
-        env = "SANDERLING_TIMEOUT",
-        hide_env_values = true
-    )]
-    pub(crate) timeout: Option<Span>,
-    /// Say nothing on stderr but errors
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
-    pub(crate) quiet: bool,
-    /// Log more to stderr; twice for every request
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    pub(crate) verbose: u8,
-    /// What is shown to the cluster.
-    #[command(flatten)]
-    pub(crate) shown: security::Shown,
 }
 
 /// The commands.

@@ -7,32 +7,28 @@ mod bench;
 mod demo;
 mod doctor;
 mod events;
-mod failure;
 mod fs;
 mod fsck;
 mod lab;
 mod local;
-mod logs;
 mod mock;
 mod node;
-mod output;
 #[cfg(test)]
 mod pages;
-mod printable;
-mod progress;
-mod refused;
 mod security;
 mod serve;
-mod session;
 mod sim;
 mod tls;
 mod token;
-mod units;
 
 use std::ffi::OsString;
 use std::io::Write;
 
 use clap::{CommandFactory, Parser};
+use sanderling_console::{
+    child, credentials, failure, global, output, policy, printable, process, progress, ready,
+    refused, server, session, units,
+};
 
 use crate::args::{Cli, Command, Global};
 use crate::failure::{Exit, Failure};

@@ -2,7 +2,6 @@
 
 mod keys;
 mod lock;
-pub(crate) mod process;
 mod record;
 mod start;
 mod status;

@@ -24,7 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::Global;
 use crate::args::serve::MockMetadata;
 use crate::failure::{Exit, Failure};
-use crate::serve::ready::Ready;
+use crate::ready::Ready;
 use state::{Failing, Mock};
 
 /// Serves until SIGINT or SIGTERM.
@@ -32,7 +32,7 @@ use state::{Failing, Mock};
 /// # Errors
 /// It cannot listen, or would do so beyond loopback.
 pub(crate) fn run(global: &Global, args: MockMetadata) -> Result<(), Failure> {
-    crate::serve::server(global, &args.process.clone(), Expiries::default(), serve(args))
+    crate::server::run(global, &args.process.clone(), Expiries::default(), serve(args))
 }
 
 async fn serve(args: MockMetadata) -> Result<(), Failure> {

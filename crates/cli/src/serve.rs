@@ -4,25 +4,15 @@ mod datanode;
 mod gateway;
 mod manager;
 mod namenode;
-pub(crate) mod ready;
 
-use std::future::Future;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::fs::Mode;
-use rustix::process::{
-    Resource, Signal, geteuid, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
-    setsid, umask,
-};
-use sanderling_transport::Expiries;
+use rustix::process::{geteuid, umask};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::Global;
-use crate::args::serve::Process;
 use crate::failure::{Exit, Failure};
-use crate::logs::{self, Speaker};
-use crate::session::block_on;
 
 pub(crate) use datanode::run as datanode;
 pub(crate) use gateway::run as gateway;
@@ -79,52 +69,6 @@ fn close_to_others(directory: &Path, ours: &[&str]) -> Result<(), Failure> {
     std::fs::set_permissions(directory, closed).map_err(failed)?;
     tracing::warn!(directory = %shown, "others could read this directory: its mode is 0700 now");
     Ok(())
-}
-
-/// Prepares the process, then runs the server in it to its end, and watches its certificates.
-pub(crate) fn server<F>(
-    global: &Global,
-    process: &Process,
-    expiries: Expiries,
-    server: F,
-) -> Result<(), Failure>
-where
-    F: Future<Output = Result<(), Failure>>,
-{
-    logs::start(global, Speaker::Server, process.log_format);
-    raise_open_files();
-    if process.detach {
-        // It fails only where the process leads its group already, and then it is detached enough.
-        let _ = setsid();
-    }
-    if process.exit_with_parent {
-        die_with_parent()?;
-    }
-    block_on(async {
-        tokio::select! {
-            result = server => result,
-            never = expiries.watch() => match never {},
-        }
-    })
-}
-
-fn die_with_parent() -> Result<(), Failure> {
-    let failed = |error| Failure::new(Exit::Failure, "Process", format_args!("prctl: {error}"));
-    let before = getppid();
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed)?;
-    // The parent may have died before the signal was asked for.
-    if before.is_none() || getppid() != before {
-        return Err(Failure::new(Exit::Failure, "Process", "the parent process has ended"));
-    }
-    Ok(())
-}
-
-/// Allows as many open files as the system lets the process have: each connection is one.
-fn raise_open_files() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // It works with fewer, too, and `doctor` says so.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// The signals that end a server.

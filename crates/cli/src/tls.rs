@@ -12,9 +12,10 @@ use serde_json::json;
 
 use crate::args::Global;
 use crate::args::security::{NewTls, RenewTls, Tls};
+use crate::credentials::tls_failed;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
-use crate::security::{tls_failed, write_private};
+use crate::security::write_private;
 
 /// How long before now certificates hold: clocks of machines differ.
 const BEFORE: Duration = Duration::from_secs(24 * 3600);

@@ -17,10 +17,11 @@ use serde_json::json;
 
 use crate::args::Global;
 use crate::args::security::{Cluster, Mint, New, NewSecret, Token};
+use crate::credentials::{peers, secret};
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::refused;
-use crate::security::{peers, replace_private, secret, write_private};
+use crate::security::{replace_private, write_private};
 use crate::session::{self, Session};
 
 /// Bytes of a new secret, before they are written as text.

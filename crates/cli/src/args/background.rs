@@ -1,12 +1,10 @@
 //! What the manager does without a notice: flags of `sanderling namenode` and `manager`.
 
-use std::str::FromStr;
-
 use clap::Args;
 use sanderling_core::background::{BackgroundConfig, PaceConfig};
 use sanderling_protocol::Millis;
 
-use crate::units::Span;
+use crate::units::{Percent, Span};
 
 /// What moves in the background.
 #[derive(Debug, Clone, Args)]
@@ -44,33 +42,5 @@ impl From<&Background> for BackgroundConfig {
         // Whoever shortens the one lives in shorter times altogether.
         config.rebalance.idle_min = config.rebalance.idle_min.min(args.ramp_up());
         config
-    }
-}
-
-/// A share from 1 to 100 percent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Percent(pub(crate) u64);
-
-impl FromStr for Percent {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = text.strip_suffix('%').unwrap_or(text).parse().ok();
-        let percent = number.filter(|percent| (1..=100).contains(percent));
-        percent.map(Self).ok_or_else(|| "give a share from 1% to 100%".to_owned())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_are_whole_percents() {
-        assert_eq!("20%".parse(), Ok(Percent(20)));
-        assert_eq!("100".parse(), Ok(Percent(100)));
-        for bad in ["0", "101%", "", "%", "2.5%", "-1"] {
-            assert!(bad.parse::<Percent>().is_err(), "{bad}");
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use sanderling_protocol::Path;
 
-use super::serve::Process;
+use crate::server::Process;
 use crate::units::Span;
 
 /// The doors for other tools.

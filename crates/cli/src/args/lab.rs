@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use sanderling_core::preemption::Spec;
 
-use crate::args::serve::PolicyName;
+use crate::policy::PolicyName;
 use crate::units::{Rate, Span};
 
 /// `sanderling lab`.

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::background::Percent;
 use super::bench::Bench;
 use super::noisy::Noisy;
+use crate::units::Percent;
 use crate::units::Span;
 
 /// `sanderling bench`: one type of operation against a cluster, or a tool of its own.

@@ -9,40 +9,6 @@ use sanderling_protocol::{ClusterId, TokenId};
 
 use crate::units::Span;
 
-/// What a command shows to the cluster.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Security options")]
-pub(crate) struct Shown {
-    /// A file with the token to show; or put the token itself into SANDERLING_TOKEN
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "SANDERLING_TOKEN_FILE",
-        hide_env_values = true
-    )]
-    pub(crate) token_file: Option<PathBuf>,
-    /// The authorities whose certificates are believed: speak TLS
-    #[arg(
-        long,
-        global = true,
-        value_name = "PEM",
-        env = "SANDERLING_TLS_CA",
-        hide_env_values = true
-    )]
-    pub(crate) tls_ca: Option<PathBuf>,
-    /// The name that the cluster's certificates are made for
-    #[arg(
-        long,
-        global = true,
-        value_name = "NAME",
-        env = "SANDERLING_TLS_NAME",
-        hide_env_values = true,
-        default_value = sanderling_transport::TLS_NAME
-    )]
-    pub(crate) tls_name: String,
-}
-
 /// What a server has.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Security options")]

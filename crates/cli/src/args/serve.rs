@@ -1,45 +1,17 @@
 //! The servers: `sanderling namenode`, `datanode`, `manager`.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use sanderling_core::Mechanism;
 use sanderling_core::preemption::Spec;
 use sanderling_datanode::NoticeSource;
-use serde::{Deserialize, Serialize};
 
 use super::background::Background;
 use super::security::{Guard, Held};
+use crate::policy::PolicyName;
+use crate::server::Process;
 use crate::units::{Rate, Size, Span, UnitError};
-
-/// What all servers understand.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Process options")]
-pub(crate) struct Process {
-    /// Write a JSON object with addresses and process id here when the server serves
-    #[arg(long, value_name = "FILE")]
-    pub(crate) ready_file: Option<PathBuf>,
-    /// Die with the process that started this one
-    #[arg(long)]
-    pub(crate) exit_with_parent: bool,
-    /// How log lines are written
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
-    pub(crate) log_format: LogFormat,
-    /// Leave the terminal's session
-    #[arg(long, hide = true)]
-    pub(crate) detach: bool,
-}
-
-/// How log lines are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum LogFormat {
-    /// For people
-    Text,
-    /// One JSON object a line
-    Json,
-}
 
 /// When a change of the catalog is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -48,36 +20,6 @@ pub(crate) enum SyncMode {
     Os,
     /// When the disk has it: survives a power cut
     Always,
-}
-
-/// How a cluster meets notices.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
-)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum PolicyName {
-    /// Fence at once, push many blocks straight to planned targets
-    Sanderling,
-    /// Baseline of experiments: one block at a time through the relocator, writes wait
-    Seed,
-}
-
-impl fmt::Display for PolicyName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Self::Sanderling => "sanderling",
-            Self::Seed => "seed",
-        })
-    }
-}
-
-impl From<PolicyName> for Mechanism {
-    fn from(name: PolicyName) -> Self {
-        match name {
-            PolicyName::Sanderling => Self::Sanderling,
-            PolicyName::Seed => Self::Seed,
-        }
-    }
 }
 
 /// `sanderling namenode`.

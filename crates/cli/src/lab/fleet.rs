@@ -2,7 +2,6 @@
 
 pub(crate) mod network;
 mod player;
-pub(crate) mod server;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,11 +12,11 @@ use tokio::time::Instant;
 
 use crate::failure::Failure;
 use crate::lab::record::{NodeRecord, PolicyName};
-use crate::local::process::program;
+use crate::process::program;
 use crate::refused;
 
+use crate::child::Server;
 use network::Network;
-use server::Server;
 
 pub(crate) use player::play;
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use crate::args::serve::PolicyName;
+pub(crate) use crate::policy::PolicyName;
 
 /// Everything that one call of `sanderling lab` measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

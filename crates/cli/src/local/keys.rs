@@ -8,8 +8,9 @@ use sanderling_core::access::{Claims, Lineage, Part, Rights};
 use sanderling_transport::{TLS_NAME, unix_seconds};
 use serde::{Deserialize, Serialize};
 
+use crate::credentials::secret;
 use crate::failure::Failure;
-use crate::security::{secret, write_private};
+use crate::security::write_private;
 use crate::{tls, token};
 
 /// How long the token and the certificates hold: longer than anybody tries a cluster out.

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::keys::Keys;
-use super::process::Known;
 use crate::failure::{Exit, Failure};
 use crate::output::SCHEMA;
+use crate::process::Known;
 
 const FILE: &str = "cluster.json";
 

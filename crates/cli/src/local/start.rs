@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use super::directory;
 use super::keys::Keys;
 use super::lock::Lock;
-use super::process::{Known, LOOK_EVERY, spawn};
 use super::record::{Record, Server};
 use super::stop::end;
 use crate::args::Global;
 use crate::args::local::Start;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
+use crate::process::{Known, LOOK_EVERY, spawn};
+use crate::ready::Ready;
 use crate::refused::shell_word;
-use crate::serve::ready::Ready;
 use crate::units;
 
 /// How long the servers may take to serve.

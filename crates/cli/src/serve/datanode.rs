@@ -7,12 +7,12 @@ use sanderling_datanode::{
     NoticeOptions, ObjectOptions,
 };
 
-use super::ready::Ready;
 use super::{Signals, Stop, not_started, somewhere};
 use crate::args::Global;
 use crate::args::serve::{AzureAcknowledge, Datanode, Source};
 use crate::failure::{Exit, Failure};
-use crate::{security, units};
+use crate::ready::Ready;
+use crate::{security, server, units};
 
 /// Serves blocks until SIGINT, or until SIGTERM and then until its data has left.
 ///
@@ -22,7 +22,7 @@ pub(crate) fn run(global: &Global, args: Datanode) -> Result<(), Failure> {
     super::keep_private();
     let options = options(global, &args)?;
     let expiries = options.security.expiries();
-    super::server(global, &args.process.clone(), expiries, serve(options, args))
+    server::run(global, &args.process.clone(), expiries, serve(options, args))
 }
 
 fn options(global: &Global, args: &Datanode) -> Result<DatanodeOptions, Failure> {

@@ -3,12 +3,12 @@
 use sanderling_client::ClientConfig;
 use sanderling_gateway::{GatewayOptions, GatewayServer, Keys, StartError};
 
-use super::ready::Ready;
 use super::{Signals, not_started, somewhere};
 use crate::args::Global;
 use crate::args::gateway::{Gateway, S3};
 use crate::failure::{Exit, Failure};
-use crate::security;
+use crate::ready::Ready;
+use crate::{credentials, security, server};
 
 /// Serves a door until SIGTERM or SIGINT.
 ///
@@ -19,7 +19,7 @@ pub(crate) fn run(global: &Global, command: Gateway) -> Result<(), Failure> {
     let Gateway::S3(args) = command;
     let options = options(global, &args)?;
     let expiries = options.expiries();
-    super::server(global, &args.process.clone(), expiries, serve(options, *args))
+    server::run(global, &args.process.clone(), expiries, serve(options, *args))
 }
 
 fn options(global: &Global, args: &S3) -> Result<GatewayOptions, Failure> {
@@ -29,7 +29,7 @@ fn options(global: &Global, args: &S3) -> Result<GatewayOptions, Failure> {
     if args.connections == 0 {
         return Err(Failure::usage("--connections is at least 1"));
     }
-    let credentials = security::shown(global)?;
+    let credentials = credentials::shown(global)?;
     let tls = security::server_tls(args.tls_cert.as_deref(), args.tls_key.as_deref())?;
     Ok(GatewayOptions {
         client: ClientConfig { credentials, ..ClientConfig::default() },

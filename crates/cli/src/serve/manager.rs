@@ -5,11 +5,11 @@ use sanderling_protocol::message::Role;
 use sanderling_transport::{Credentials, Expiries};
 
 use super::Signals;
-use super::ready::Ready;
 use crate::args::Global;
 use crate::args::serve::Manager;
 use crate::failure::Failure;
-use crate::security;
+use crate::ready::Ready;
+use crate::{security, server};
 
 /// Runs the manager on its own until SIGTERM or SIGINT. It waits while another one acts.
 ///
@@ -20,7 +20,7 @@ pub(crate) fn run(global: &Global, args: Manager) -> Result<(), Failure> {
     let namenode = global.namenode.clone();
     let credentials = security::caller(global, &args.held, Role::Manager)?;
     let expiries = Expiries::new(None, credentials.tls.clone());
-    super::server(global, &args.process.clone(), expiries, serve(namenode, credentials, args))
+    server::run(global, &args.process.clone(), expiries, serve(namenode, credentials, args))
 }
 
 async fn serve(namenode: String, credentials: Credentials, args: Manager) -> Result<(), Failure> {

@@ -12,12 +12,12 @@ use sanderling_protocol::Nonce;
 use sanderling_protocol::message::Role;
 use sanderling_transport::Security;
 
-use super::ready::Ready;
 use super::{Signals, not_started, somewhere};
 use crate::args::Global;
 use crate::args::serve::{MemoryMax, Namenode, SyncMode};
 use crate::failure::{Exit, Failure};
-use crate::{security, units};
+use crate::ready::Ready;
+use crate::{security, server, units};
 
 /// How long after a change its sync begins, if the disk may be that late.
 const SYNC_EVERY: Duration = Duration::from_millis(200);
@@ -36,7 +36,7 @@ pub(crate) fn run(global: &Global, args: Namenode) -> Result<(), Failure> {
     super::keep_private();
     let security = security::guard(global, &args.guard)?;
     let expiries = security.expiries();
-    super::server(global, &args.process.clone(), expiries, serve(args, security))
+    server::run(global, &args.process.clone(), expiries, serve(args, security))
 }
 
 async fn serve(args: Namenode, security: Security) -> Result<(), Failure> {

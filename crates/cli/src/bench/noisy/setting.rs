@@ -9,9 +9,9 @@ use sanderling_transport::Credentials;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::noisy::{HogKind, Noisy};
+use crate::credentials;
 use crate::failure::Failure;
 use crate::refused;
-use crate::security;
 use crate::session::Session;
 
 /// Longest call of a hog: more than the stalls that it makes.
@@ -51,7 +51,7 @@ impl Setting {
     pub(super) fn new(session: &Session, args: Noisy) -> Result<Self, Failure> {
         let credentials = session.credentials.clone();
         let hog_credentials = match &args.hog_token_file {
-            Some(file) => security::with_token_file(&credentials, file)?,
+            Some(file) => credentials::with_token_file(&credentials, file)?,
             None => credentials.clone(),
         };
         // Two runs at once, or one that was killed, must not meet in one directory.

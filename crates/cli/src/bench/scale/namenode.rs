@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::child::Server;
 use crate::failure::{Exit, Failure};
-use crate::lab::fleet::server::Server;
-use crate::local::process::program;
+use crate::process::program;
 
 use super::ask::failed;
 

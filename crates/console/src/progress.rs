@@ -13,7 +13,7 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub enum Unit {
     /// Bytes moved.
     Bytes,
     /// Operations, seeds, rounds.
@@ -22,7 +22,7 @@ pub(crate) enum Unit {
 
 /// The progress of one piece of work.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub struct Progress {
     unit: Unit,
     bar: Option<ProgressBar>,
     is_quiet: bool,
@@ -36,13 +36,13 @@ pub(crate) struct Progress {
 impl Progress {
     /// Starts to count bytes; `total` is `None` when nobody knows.
     #[must_use]
-    pub(crate) fn start(output: Output, label: &str, total: Option<u64>) -> Self {
+    pub fn start(output: Output, label: &str, total: Option<u64>) -> Self {
         Self::of(Unit::Bytes, output, label, total)
     }
 
     /// Starts to count steps; `total` is `None` when nobody knows.
     #[must_use]
-    pub(crate) fn steps(output: Output, label: &str, total: impl Into<Option<u64>>) -> Self {
+    pub fn steps(output: Output, label: &str, total: impl Into<Option<u64>>) -> Self {
         Self::of(Unit::Steps, output, label, total.into())
     }
 
@@ -61,7 +61,7 @@ impl Progress {
     }
 
     /// Says what is done now, or what is to be expected of it.
-    pub(crate) fn describe(&mut self, label: &str) {
+    pub fn describe(&mut self, label: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(label.to_owned());
         }
@@ -69,12 +69,12 @@ impl Progress {
     }
 
     /// Says that so much more is done.
-    pub(crate) fn add(&mut self, more: u64) {
+    pub fn add(&mut self, more: u64) {
         self.set(self.done + more);
     }
 
     /// Says how much is done in all.
-    pub(crate) fn set(&mut self, done: u64) {
+    pub fn set(&mut self, done: u64) {
         self.done = done;
         match &self.bar {
             Some(bar) => bar.set_position(done),
@@ -87,7 +87,7 @@ impl Progress {
     }
 
     /// Takes the bar away.
-    pub(crate) fn finish(&mut self) {
+    pub fn finish(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
@@ -95,7 +95,7 @@ impl Progress {
 
     /// Returns how long it took so far.
     #[must_use]
-    pub(crate) fn elapsed(&self) -> Duration {
+    pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 

@@ -10,7 +10,7 @@ const OURS: [&str; 3] = ["\u{1b}[31m", "\u{1b}[33m", "\u{1b}[0m"];
 /// Returns text for one line of a terminal: control characters, and those that turn the direction
 /// of writing, as Rust writes them (`\u{1b}`, `\n`).
 #[must_use]
-pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
     }
@@ -34,7 +34,7 @@ fn is_unsafe(character: char) -> bool {
 /// Passes text on, with control characters made printable: all but line ends, tabs and the colours
 /// of states. What is no UTF-8 passes as it is.
 #[derive(Debug)]
-pub(crate) struct Printable<W>(pub(crate) W);
+pub struct Printable<W>(pub W);
 
 impl<W: Write> Write for Printable<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -8,7 +8,7 @@ use crate::failure::{Exit, Failure};
 
 /// Returns the failure of a client's call.
 #[must_use]
-pub(crate) fn client(error: &ClientError, namenode: &str) -> Failure {
+pub fn client(error: &ClientError, namenode: &str) -> Failure {
     let exit = match error {
         ClientError::Refused(refusal) => return refusal_failure(refusal),
         ClientError::Call { cause, .. } => match call(cause).exit {
@@ -39,7 +39,7 @@ fn concerns(cause: &CallError, namenode: &str) -> bool {
 
 /// Returns the failure of a namenode that nobody answers for.
 #[must_use]
-pub(crate) fn unreachable(namenode: &str, cause: &CallError) -> Failure {
+pub fn unreachable(namenode: &str, cause: &CallError) -> Failure {
     Failure::new(Exit::Unavailable, "Unreachable", format_args!("no namenode answers: {cause}"))
         .tried(format_args!("{namenode}, from --namenode or SANDERLING_NAMENODE"))
         .next("sanderling local start, or sanderling doctor")
@@ -47,7 +47,7 @@ pub(crate) fn unreachable(namenode: &str, cause: &CallError) -> Failure {
 
 /// Returns the failure of a bare call to `address`.
 #[must_use]
-pub(crate) fn call(error: &CallError) -> Failure {
+pub fn call(error: &CallError) -> Failure {
     let exit = match error {
         CallError::Refused(refusal) => return refusal_failure(refusal),
         CallError::Unreachable { .. } | CallError::Closed { .. } | CallError::TooBusy { .. } => {
@@ -70,7 +70,7 @@ pub(crate) fn call(error: &CallError) -> Failure {
 
 /// Returns the failure of a refusal.
 #[must_use]
-pub(crate) fn refusal_failure(refusal: &Refusal) -> Failure {
+pub fn refusal_failure(refusal: &Refusal) -> Failure {
     let failure = Failure::new(exit(refusal), refusal.name(), refusal);
     match next(refusal) {
         Some(next) => failure.next(next),
@@ -80,7 +80,7 @@ pub(crate) fn refusal_failure(refusal: &Refusal) -> Failure {
 
 /// Returns the exit code of a refusal.
 #[must_use]
-pub(crate) const fn exit(refusal: &Refusal) -> Exit {
+pub const fn exit(refusal: &Refusal) -> Exit {
     match refusal {
         Refusal::NotFound { .. }
         | Refusal::ObjectGone { .. }
@@ -133,7 +133,7 @@ fn next(refusal: &Refusal) -> Option<String> {
 
 /// Quotes a word for a POSIX shell where it needs it.
 #[must_use]
-pub(crate) fn shell_word(word: &str) -> String {
+pub fn shell_word(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         word.to_owned()

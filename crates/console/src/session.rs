@@ -10,12 +10,11 @@ use sanderling_transport::{CallError, Connection, ConnectionOptions, Credentials
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::Global;
-use crate::args::serve::LogFormat;
 use crate::failure::{Exit, Failure};
-use crate::logs::{self, Speaker};
+use crate::global::Global;
+use crate::logs::{self, LogFormat, Speaker};
 use crate::output::Output;
-use crate::{refused, security};
+use crate::{credentials, refused};
 
 /// How long an interrupted command may take to clean up, such as giving an unfinished object up.
 const CLEAN_UP: Duration = Duration::from_secs(2);
@@ -25,15 +24,15 @@ const KNOCK: Duration = Duration::from_secs(3);
 
 /// One command's way to the cluster.
 #[derive(Debug, Clone)]
-pub(crate) struct Session {
+pub struct Session {
     /// Where the namenode is expected.
-    pub(crate) namenode: String,
+    pub namenode: String,
     /// What is shown to the cluster.
-    pub(crate) credentials: Credentials,
+    pub credentials: Credentials,
     /// Where results go.
-    pub(crate) output: Output,
+    pub output: Output,
     /// Cancelled when the command is to end early; its own long loops look at it.
-    pub(crate) ended: CancellationToken,
+    pub ended: CancellationToken,
     /// How long the whole command may take.
     limit: Option<Duration>,
 }
@@ -44,7 +43,7 @@ impl Session {
     ///
     /// # Errors
     /// Unavailable (4) when nobody answers there.
-    pub(crate) async fn client(&self) -> Result<Client, Failure> {
+    pub async fn client(&self) -> Result<Client, Failure> {
         self.client_of(ClientConfig::default()).await
     }
 
@@ -52,7 +51,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::client`].
-    pub(crate) async fn client_of(&self, config: ClientConfig) -> Result<Client, Failure> {
+    pub async fn client_of(&self, config: ClientConfig) -> Result<Client, Failure> {
         let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
         let deadline = tokio::time::Instant::now() + KNOCK;
         if let Err(error) = self.knock(hello, deadline).await {
@@ -74,7 +73,7 @@ impl Session {
     ///
     /// # Errors
     /// [`CallError`].
-    pub(crate) async fn knock(
+    pub async fn knock(
         &self,
         hello: Hello,
         deadline: tokio::time::Instant,
@@ -88,7 +87,7 @@ impl Session {
     ///
     /// # Errors
     /// The refusal with its exit code, or unavailable (4).
-    pub(crate) async fn ask(&self, client: &Client, request: Request) -> Result<Reply, Failure> {
+    pub async fn ask(&self, client: &Client, request: Request) -> Result<Reply, Failure> {
         client.request(request).await.map_err(|error| refused::client(&error, &self.namenode))
     }
 }
@@ -97,7 +96,7 @@ impl Session {
 ///
 /// # Errors
 /// The future's, or that the operating system gives no threads.
-pub(crate) fn block_on<F>(work: F) -> Result<(), Failure>
+pub fn block_on<F>(work: F) -> Result<(), Failure>
 where
     F: Future<Output = Result<(), Failure>>,
 {
@@ -115,7 +114,7 @@ where
 ///
 /// # Errors
 /// The command's; deadline (124); interrupted (130).
-pub(crate) fn run<F, W>(global: &Global, command: F) -> Result<(), Failure>
+pub fn run<F, W>(global: &Global, command: F) -> Result<(), Failure>
 where
     F: FnOnce(Session) -> W,
     W: Future<Output = Result<(), Failure>>,
@@ -123,7 +122,7 @@ where
     logs::start(global, Speaker::Tool, LogFormat::Text);
     let session = Session {
         namenode: global.namenode.clone(),
-        credentials: security::shown(global)?,
+        credentials: credentials::shown(global)?,
         output: Output { is_json: global.json, is_quiet: global.quiet },
         ended: CancellationToken::new(),
         limit: global.timeout.map(|span| span.0),
@@ -148,7 +147,7 @@ where
 ///
 /// # Errors
 /// The work's; interrupted (130).
-pub(crate) fn run_blocking(
+pub fn run_blocking(
     work: impl FnOnce() -> Result<(), Failure> + Send + 'static,
 ) -> Result<(), Failure> {
     block_on(async {

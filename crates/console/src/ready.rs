@@ -10,28 +10,24 @@ use crate::failure::Failure;
 
 /// The ready file's content, one JSON object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ready {
+pub struct Ready {
     /// Where it serves; empty for a manager.
-    pub(crate) address: String,
+    pub address: String,
     /// Where it serves HTTP, if it does.
-    pub(crate) http_address: Option<String>,
+    pub http_address: Option<String>,
     /// Its process.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// Its incarnation, if it is a datanode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) node: Option<NodeId>,
+    pub node: Option<NodeId>,
     /// The cluster's id in hexadecimal, where it is known.
-    pub(crate) cluster: Option<String>,
+    pub cluster: Option<String>,
 }
 
 impl Ready {
     /// Describes this process.
     #[must_use]
-    pub(crate) fn here(
-        address: String,
-        http_address: Option<String>,
-        cluster: Option<ClusterId>,
-    ) -> Self {
+    pub fn here(address: String, http_address: Option<String>, cluster: Option<ClusterId>) -> Self {
         let cluster = cluster.map(|cluster| format!("{:016x}", cluster.0));
         Self { address, http_address, pid: std::process::id(), node: None, cluster }
     }
@@ -40,7 +36,7 @@ impl Ready {
     ///
     /// # Errors
     /// The local file's.
-    pub(crate) fn write(&self, path: Option<&Path>) -> Result<(), Failure> {
+    pub fn write(&self, path: Option<&Path>) -> Result<(), Failure> {
         let Some(path) = path else { return Ok(()) };
         let text = serde_json::to_string(self).expect("plain fields");
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -53,7 +49,7 @@ impl Ready {
 
     /// Reads the file; `None` while it is not there.
     #[must_use]
-    pub(crate) fn read(path: &Path) -> Option<Self> {
+    pub fn read(path: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(path).ok()?).ok()
     }
 }

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 /// Why a text is no size or duration.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub(crate) enum UnitError {
+pub enum UnitError {
     /// The number in front cannot be read.
     #[error("{text:?} does not begin with a number")]
     NoNumber {
@@ -36,11 +36,11 @@ pub(crate) enum UnitError {
 ///
 /// `K M G T P` and `KiB MiB ...` are powers of 1024, `kB MB GB ...` powers of 1000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Size(pub(crate) u64);
+pub struct Size(pub u64);
 
 /// A span of time: `30s`, `2m`, `500ms`, `1.5h`; a bare number is seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Span(pub(crate) Duration);
+pub struct Span(pub Duration);
 
 impl FromStr for Size {
     type Err = UnitError;
@@ -120,7 +120,7 @@ fn split(text: &str) -> Result<(f64, &str), UnitError> {
 
 /// Bytes per second: `200Mbit` (powers of 1000, as networks count), `25MB` or `25MB/s`, `64MiB/s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Rate(pub(crate) u64);
+pub struct Rate(pub u64);
 
 impl FromStr for Rate {
     type Err = UnitError;
@@ -146,6 +146,20 @@ impl FromStr for Rate {
     }
 }
 
+/// A share from 1 to 100 percent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Percent(pub u64);
+
+impl FromStr for Percent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.strip_suffix('%').unwrap_or(text).parse().ok();
+        let percent = number.filter(|percent| (1..=100).contains(percent));
+        percent.map(Self).ok_or_else(|| "give a share from 1% to 100%".to_owned())
+    }
+}
+
 impl fmt::Display for Size {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(&bytes(self.0))
@@ -161,14 +175,14 @@ impl fmt::Display for Span {
 impl Span {
     /// Returns the span in whole milliseconds.
     #[must_use]
-    pub(crate) fn millis(self) -> Millis {
+    pub fn millis(self) -> Millis {
         self.0.into()
     }
 }
 
 /// Writes a number of bytes in IEC units with three figures: `17 B`, `1.50 MiB`, `128 GiB`.
 #[must_use]
-pub(crate) fn bytes(value: u64) -> String {
+pub fn bytes(value: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if value < 1024 {
         return format!("{value} B");
@@ -185,7 +199,7 @@ pub(crate) fn bytes(value: u64) -> String {
 
 /// Writes bytes per second in IEC units.
 #[must_use]
-pub(crate) fn rate(bytes_moved: u64, elapsed: Duration) -> String {
+pub fn rate(bytes_moved: u64, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64();
     if seconds <= 0.0 {
         return "-".to_owned();
@@ -197,7 +211,7 @@ pub(crate) fn rate(bytes_moved: u64, elapsed: Duration) -> String {
 
 /// Writes a span with the unit that suits it: `740 us`, `12.5 ms`, `4.20 s`, `3m20s`, `5h02m`.
 #[must_use]
-pub(crate) fn duration(span: Duration) -> String {
+pub fn duration(span: Duration) -> String {
     let seconds = span.as_secs_f64();
     if seconds < 1e-3 {
         format!("{} us", span.as_micros())
@@ -214,7 +228,7 @@ pub(crate) fn duration(span: Duration) -> String {
 
 /// Writes a span given in milliseconds.
 #[must_use]
-pub(crate) fn millis(span: Millis) -> String {
+pub fn millis(span: Millis) -> String {
     if span.0 == 0 { "0 s".to_owned() } else { duration(span.into()) }
 }
 
@@ -232,7 +246,7 @@ fn three_figures(value: f64) -> String {
 ///
 /// The calendar is Howard Hinnant's `civil_from_days`.
 #[must_use]
-pub(crate) fn instant(at: sanderling_protocol::Instant) -> String {
+pub fn instant(at: sanderling_protocol::Instant) -> String {
     let seconds = at.0 / 1_000_000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;
@@ -322,5 +336,14 @@ mod tests {
         assert_eq!(instant(Instant(0)), "1970-01-01T00:00:00.000Z");
         assert_eq!(instant(Instant(1_709_208_000_123_000)), "2024-02-29T12:00:00.123Z");
         assert_eq!(instant(Instant(1_798_761_599_999_000)), "2026-12-31T23:59:59.999Z");
+    }
+
+    #[test]
+    fn shares_are_whole_percents() {
+        assert_eq!("20%".parse(), Ok(Percent(20)));
+        assert_eq!("100".parse(), Ok(Percent(100)));
+        for bad in ["0", "101%", "", "%", "2.5%", "-1"] {
+            assert!(bad.parse::<Percent>().is_err(), "{bad}");
+        }
     }
 }

@@ -13,37 +13,37 @@ use crate::failure::{Exit, Failure};
 
 /// The environment variable that names the program to run again, with its first arguments,
 /// separated by the unit separator. Python sets it: there, `current_exe` is the interpreter.
-pub(crate) const PROGRAM: &str = "SANDERLING_EXE";
+pub const PROGRAM: &str = "SANDERLING_EXE";
 
 const SEPARATOR: u8 = 0x1f;
 
 /// How often a condition is looked at while it is waited for.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(10);
+pub const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// One process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Known {
+pub struct Known {
     /// Its id.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// When it started, in clock ticks since the machine did: field 22 of `/proc/PID/stat`.
-    pub(crate) start_time: u64,
+    pub start_time: u64,
 }
 
 impl Known {
     /// Returns the process of that id as it runs now.
     #[must_use]
-    pub(crate) fn of(pid: u32) -> Option<Self> {
+    pub fn of(pid: u32) -> Option<Self> {
         start_time(pid).map(|start_time| Self { pid, start_time })
     }
 
     /// Tells whether that very process still runs.
     #[must_use]
-    pub(crate) fn is_running(self) -> bool {
+    pub fn is_running(self) -> bool {
         start_time(self.pid) == Some(self.start_time)
     }
 
     /// Sends a signal, if that very process still runs.
-    pub(crate) fn signal(self, signal: Signal) {
+    pub fn signal(self, signal: Signal) {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid.filter(|_| self.is_running()) {
             // It may end between the look and the signal.
@@ -53,7 +53,7 @@ impl Known {
 
     /// Waits until it has ended; returns whether it has.
     #[must_use]
-    pub(crate) fn wait(self, limit: Duration) -> bool {
+    pub fn wait(self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         while self.is_running() {
             if Instant::now() >= until {
@@ -80,7 +80,7 @@ fn start_time(pid: u32) -> Option<u64> {
 ///
 /// # Errors
 /// The operating system does not know where it is.
-pub(crate) fn program() -> Result<Command, Failure> {
+pub fn program() -> Result<Command, Failure> {
     if let Some(words) = std::env::var_os(PROGRAM).filter(|words| !words.is_empty()) {
         let mut words = words.as_bytes().split(|byte| *byte == SEPARATOR);
         let first = words.next().unwrap_or_default().to_vec();
@@ -98,7 +98,7 @@ pub(crate) fn program() -> Result<Command, Failure> {
 ///
 /// # Errors
 /// The log file's or the operating system's.
-pub(crate) fn spawn(arguments: &[OsString], log: &Path) -> Result<Child, Failure> {
+pub fn spawn(arguments: &[OsString], log: &Path) -> Result<Child, Failure> {
     let failed = |error: std::io::Error| Failure::file(log, &error);
     let out = std::fs::File::create(log).map_err(failed)?;
     let err = out.try_clone().map_err(failed)?;

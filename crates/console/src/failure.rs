@@ -10,7 +10,7 @@ use crate::printable::printable;
 /// The exit codes, as `sanderling --help` lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// Done.
     Ok = 0,
     /// It failed, and trying again will not help.
@@ -32,48 +32,48 @@ pub(crate) enum Exit {
 impl Exit {
     /// Returns the number given to the shell.
     #[must_use]
-    pub(crate) const fn code(self) -> i32 {
+    pub const fn code(self) -> i32 {
         self as i32
     }
 }
 
 /// A command's failure. An error that its reader caused by leaving (a broken pipe) is silent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub struct Failure {
     /// The exit code.
-    pub(crate) exit: Exit,
+    pub exit: Exit,
     /// Its stable name for scripts, such as `NotFound`.
-    pub(crate) kind: String,
+    pub kind: String,
     /// The cause: lower case, the fact, then the values. Empty: nothing is said.
-    pub(crate) cause: String,
+    pub cause: String,
     /// What was tried.
-    pub(crate) tried: Option<String>,
+    pub tried: Option<String>,
     /// The next command to type.
-    pub(crate) next: Option<String>,
+    pub next: Option<String>,
 }
 
 impl Failure {
     /// Makes a failure from its cause.
     #[must_use]
-    pub(crate) fn new(exit: Exit, kind: &str, cause: impl fmt::Display) -> Self {
+    pub fn new(exit: Exit, kind: &str, cause: impl fmt::Display) -> Self {
         Self { exit, kind: kind.to_owned(), cause: cause.to_string(), tried: None, next: None }
     }
 
     /// Makes the failure of a wrong command line.
     #[must_use]
-    pub(crate) fn usage(cause: impl fmt::Display) -> Self {
+    pub fn usage(cause: impl fmt::Display) -> Self {
         Self::new(Exit::Usage, "Usage", cause)
     }
 
     /// Ends the command with a code and without a word: its output has said everything.
     #[must_use]
-    pub(crate) fn silent(exit: Exit) -> Self {
+    pub fn silent(exit: Exit) -> Self {
         Self::new(exit, "", "")
     }
 
     /// Makes the failure of something done to a local file.
     #[must_use]
-    pub(crate) fn file(path: &std::path::Path, error: &io::Error) -> Self {
+    pub fn file(path: &std::path::Path, error: &io::Error) -> Self {
         let exit = match error.kind() {
             io::ErrorKind::NotFound => Exit::NotFound,
             _ => Exit::Failure,
@@ -83,27 +83,27 @@ impl Failure {
 
     /// Adds what was tried.
     #[must_use]
-    pub(crate) fn tried(mut self, tried: impl fmt::Display) -> Self {
+    pub fn tried(mut self, tried: impl fmt::Display) -> Self {
         self.tried.get_or_insert_with(|| tried.to_string());
         self
     }
 
     /// Adds the next command to type. The first one given, nearest to the cause, stays.
     #[must_use]
-    pub(crate) fn next(mut self, next: impl fmt::Display) -> Self {
+    pub fn next(mut self, next: impl fmt::Display) -> Self {
         self.next.get_or_insert_with(|| next.to_string());
         self
     }
 
     /// Tells whether there is nothing to say.
     #[must_use]
-    pub(crate) fn is_silent(&self) -> bool {
+    pub fn is_silent(&self) -> bool {
         self.cause.is_empty()
     }
 
     /// Returns the failure as scripts read it.
     #[must_use]
-    pub(crate) fn json(&self) -> serde_json::Value {
+    pub fn json(&self) -> serde_json::Value {
         #[derive(Serialize)]
         struct View<'a> {
             kind: &'a str,

@@ -1,4 +1,4 @@
-//! One server process of the fleet.
+//! A server of this program that a command starts, and kills.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -7,15 +7,15 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::failure::{Exit, Failure};
-use crate::local::process::LOOK_EVERY;
-use crate::serve::ready::Ready;
+use crate::process::LOOK_EVERY;
+use crate::ready::Ready;
 
 /// How long a server may take to serve on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// A process of this program. Dropping it kills it.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     name: String,
     child: Child,
     ready_file: PathBuf,
@@ -27,11 +27,7 @@ impl Server {
     ///
     /// # Errors
     /// The log file's or the operating system's.
-    pub(crate) fn spawn(
-        mut command: Command,
-        directory: &Path,
-        name: &str,
-    ) -> Result<Self, Failure> {
+    pub fn spawn(mut command: Command, directory: &Path, name: &str) -> Result<Self, Failure> {
         let ready_file = directory.join(format!("{name}.ready"));
         let log = directory.join(format!("{name}.log"));
         let file = std::fs::File::create(&log).map_err(|error| Failure::file(&log, &error))?;
@@ -46,13 +42,13 @@ impl Server {
 
     /// Returns its name.
     #[must_use]
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns its process's id.
     #[must_use]
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
@@ -60,7 +56,7 @@ impl Server {
     ///
     /// # Errors
     /// Failure (1) with the end of its log when it has ended.
-    pub(crate) fn ready(&mut self) -> Result<Option<Ready>, Failure> {
+    pub fn ready(&mut self) -> Result<Option<Ready>, Failure> {
         if let Some(ready) = Ready::read(&self.ready_file) {
             return Ok(Some(ready));
         }
@@ -77,7 +73,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`Self::ready`]; deadline (124) when that takes too long.
-    pub(crate) async fn serves(&mut self) -> Result<Ready, Failure> {
+    pub async fn serves(&mut self) -> Result<Ready, Failure> {
         let limit = Instant::now() + READY_WITHIN;
         while Instant::now() < limit {
             if let Some(ready) = self.ready()? {
@@ -90,7 +86,7 @@ impl Server {
     }
 
     /// Ends it as the cloud does.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -2,13 +2,21 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use crate::args::Global;
-use crate::args::serve::LogFormat;
+use crate::global::Global;
 use crate::printable::printable;
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object a line
+    Json,
+}
 
 /// What is logged without `-v`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Speaker {
+pub enum Speaker {
     /// A server logs its life.
     Server,
     /// A tool logs what is wrong.
@@ -56,7 +64,7 @@ impl<W: Write> Write for Line<W> {
 }
 
 /// Sends logs to stderr. `SANDERLING_LOG` takes the filters of `tracing`'s `EnvFilter`.
-pub(crate) fn start(global: &Global, speaker: Speaker, format: LogFormat) {
+pub fn start(global: &Global, speaker: Speaker, format: LogFormat) {
     let level = match (global.quiet, global.verbose, speaker) {
         (true, _, _) => "error",
         (false, 0, Speaker::Tool) => "warn",

@@ -9,15 +9,15 @@ use crate::failure::Failure;
 use crate::printable::Printable;
 
 /// Version of the JSON documents. A key that is there stays and keeps its meaning.
-pub(crate) const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 1;
 
 /// Where and how results are printed.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Output {
+pub struct Output {
     /// Print JSON instead of text.
-    pub(crate) is_json: bool,
+    pub is_json: bool,
     /// Say nothing on stderr but errors.
-    pub(crate) is_quiet: bool,
+    pub is_quiet: bool,
 }
 
 impl Output {
@@ -25,7 +25,7 @@ impl Output {
     ///
     /// # Errors
     /// Silent with exit code 0 when the reader has gone; else the cause.
-    pub(crate) fn result<T: Serialize>(
+    pub fn result<T: Serialize>(
         self,
         value: &T,
         human: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -37,13 +37,13 @@ impl Output {
     ///
     /// # Errors
     /// As [`Output::result`].
-    pub(crate) fn document<T: Serialize>(self, value: &T) -> Result<(), Failure> {
+    pub fn document<T: Serialize>(self, value: &T) -> Result<(), Failure> {
         let document = with_schema(value);
         written(|stdout| writeln!(stdout, "{document}"))
     }
 
     /// Says something to the person at the terminal.
-    pub(crate) fn note(self, text: impl std::fmt::Display) {
+    pub fn note(self, text: impl std::fmt::Display) {
         if !self.is_quiet {
             // A terminal that has gone away is nobody's failure.
             let _ = writeln!(Printable(io::stderr()), "{text}");
@@ -51,7 +51,7 @@ impl Output {
     }
 
     /// Reports a failure on stderr, unless it is silent.
-    pub(crate) fn failure(self, failure: &Failure) {
+    pub fn failure(self, failure: &Failure) {
         if failure.is_silent() {
             return;
         }
@@ -84,13 +84,13 @@ fn with_schema<T: Serialize>(value: &T) -> Value {
 
 /// Tells whether stdout is a terminal that may be coloured.
 #[must_use]
-pub(crate) fn is_coloured() -> bool {
+pub fn is_coloured() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && io::stdout().is_terminal()
 }
 
 /// How a column lines up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Align {
+pub enum Align {
     /// For words.
     Left,
     /// For figures.
@@ -99,7 +99,7 @@ pub(crate) enum Align {
 
 /// A table for people: columns as wide as their widest cell.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
 }
@@ -107,12 +107,12 @@ pub(crate) struct Table {
 impl Table {
     /// Starts a table with these headings.
     #[must_use]
-    pub(crate) fn new(columns: &[(&'static str, Align)]) -> Self {
+    pub fn new(columns: &[(&'static str, Align)]) -> Self {
         Self { columns: columns.to_vec(), rows: Vec::new() }
     }
 
     /// Adds a row with one cell for each column.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         // A row is one line, whatever names are in it.
         self.rows.push(cells.into_iter().map(|cell| cell.replace('\n', "\\n")).collect());
     }
@@ -121,7 +121,7 @@ impl Table {
     ///
     /// # Errors
     /// The writer's.
-    pub(crate) fn write(&self, writer: &mut dyn Write) -> io::Result<()> {
+    pub fn write(&self, writer: &mut dyn Write) -> io::Result<()> {
         let widths: Vec<usize> = (0..self.columns.len()).map(|at| self.width(at)).collect();
         let headings = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
         for cells in std::iter::once(&headings).chain(&self.rows) {

@@ -1,0 +1,78 @@
+//! The options that every command understands.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::units::Span;
+
+/// What every command understands.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// The namenode's address
+    #[arg(
+        long,
+        global = true,
+        value_name = "ADDRESS",
+        env = "SANDERLING_NAMENODE",
+        hide_env_values = true,
+        default_value = "127.0.0.1:7600"
+    )]
+    pub namenode: String,
+    /// Print results as JSON with stable keys
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Give the whole command up after this long, with exit code 124
+    #[arg(
+        long,
+        global = true,
+        value_name = "DURATION",
+        env = "SANDERLING_TIMEOUT",
+        hide_env_values = true
+    )]
+    pub timeout: Option<Span>,
+    /// Say nothing on stderr but errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Log more to stderr; twice for every request
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// What is shown to the cluster.
+    #[command(flatten)]
+    pub shown: Shown,
+}
+
+/// What a command shows to the cluster.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Security options")]
+pub struct Shown {
+    /// A file with the token to show; or put the token itself into SANDERLING_TOKEN
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "SANDERLING_TOKEN_FILE",
+        hide_env_values = true
+    )]
+    pub token_file: Option<PathBuf>,
+    /// The authorities whose certificates are believed: speak TLS
+    #[arg(
+        long,
+        global = true,
+        value_name = "PEM",
+        env = "SANDERLING_TLS_CA",
+        hide_env_values = true
+    )]
+    pub tls_ca: Option<PathBuf>,
+    /// The name that the cluster's certificates are made for
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "SANDERLING_TLS_NAME",
+        hide_env_values = true,
+        default_value = sanderling_transport::TLS_NAME
+    )]
+    pub tls_name: String,
+}

@@ -1,0 +1,82 @@
+//! A server as a process: its flags, its logs, whom it dies with.
+
+use std::future::Future;
+use std::path::PathBuf;
+
+use clap::Args;
+use rustix::process::{
+    Resource, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
+};
+use sanderling_transport::Expiries;
+
+use crate::failure::{Exit, Failure};
+use crate::global::Global;
+use crate::logs::{self, LogFormat, Speaker};
+use crate::session::block_on;
+
+/// What all servers understand.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Process options")]
+pub struct Process {
+    /// Write a JSON object with addresses and process id here when the server serves
+    #[arg(long, value_name = "FILE")]
+    pub ready_file: Option<PathBuf>,
+    /// Die with the process that started this one
+    #[arg(long)]
+    pub exit_with_parent: bool,
+    /// How log lines are written
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+    /// Leave the terminal's session
+    #[arg(long, hide = true)]
+    pub detach: bool,
+}
+
+/// Prepares the process, then runs the server in it to its end, and watches its certificates.
+///
+/// # Errors
+/// The server's; or its parent has ended.
+pub fn run<F>(
+    global: &Global,
+    process: &Process,
+    expiries: Expiries,
+    server: F,
+) -> Result<(), Failure>
+where
+    F: Future<Output = Result<(), Failure>>,
+{
+    logs::start(global, Speaker::Server, process.log_format);
+    raise_open_files();
+    if process.detach {
+        // It fails only where the process leads its group already, and then it is detached enough.
+        let _ = setsid();
+    }
+    if process.exit_with_parent {
+        die_with_parent()?;
+    }
+    block_on(async {
+        tokio::select! {
+            result = server => result,
+            never = expiries.watch() => match never {},
+        }
+    })
+}
+
+fn die_with_parent() -> Result<(), Failure> {
+    let failed = |error| Failure::new(Exit::Failure, "Process", format_args!("prctl: {error}"));
+    let before = getppid();
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed)?;
+    // The parent may have died before the signal was asked for.
+    if before.is_none() || getppid() != before {
+        return Err(Failure::new(Exit::Failure, "Process", "the parent process has ended"));
+    }
+    Ok(())
+}
+
+/// Allows as many open files as the system lets the process have: each connection is one.
+fn raise_open_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // It works with fewer, too, and `doctor` says so.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
