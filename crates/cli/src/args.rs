@@ -1,14 +1,10 @@
 //! The command line: names, flags and help texts, one file per noun.
 
 pub(crate) mod background;
-pub(crate) mod bench;
 pub(crate) mod fs;
 pub(crate) mod gateway;
-pub(crate) mod lab;
 pub(crate) mod local;
 pub(crate) mod node;
-pub(crate) mod noisy;
-pub(crate) mod scale;
 pub(crate) mod security;
 pub(crate) mod serve;
 pub(crate) mod tools;
@@ -76,7 +72,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Gateway(gateway::Gateway),
     /// Serve the metadata services of three clouds, to rehearse notices
-    MockMetadata(serve::MockMetadata),
+    MockMetadata(sanderling_lab::mock::MockMetadata),
     /// Work with objects
     #[command(subcommand)]
     Fs(fs::Fs),
@@ -88,12 +84,12 @@ pub(crate) enum Command {
     /// Check the catalog, and say what is lost
     Fsck(tools::Fsck),
     /// Measure the store
-    Bench(scale::Benches),
+    Bench(sanderling_bench::Benches),
     /// Run the cluster's decisions in a simulated, faulty world
-    Sim(tools::Sim),
+    Sim(sanderling_lab::sim::Sim),
     /// Experiments: what preemptions cost, and the figures of the paper
     #[command(subcommand)]
-    Lab(lab::Lab),
+    Lab(sanderling_lab::Lab),
     /// Make secrets and tokens
     #[command(subcommand)]
     Token(security::Token),

@@ -3,21 +3,17 @@
 //! [`main`] is the whole program. The binary calls it, and so does the Python package's script.
 
 mod args;
-mod bench;
 mod demo;
 mod doctor;
 mod events;
 mod fs;
 mod fsck;
-mod lab;
 mod local;
-mod mock;
 mod node;
 #[cfg(test)]
 mod pages;
 mod security;
 mod serve;
-mod sim;
 mod tls;
 mod token;
 
@@ -26,8 +22,8 @@ use std::io::Write;
 
 use clap::{CommandFactory, Parser};
 use sanderling_console::{
-    child, credentials, failure, global, output, policy, printable, process, progress, ready,
-    refused, server, session, units,
+    credentials, failure, global, output, policy, printable, process, progress, ready, refused,
+    server, session, units,
 };
 
 use crate::args::{Cli, Command, Global};
@@ -68,7 +64,7 @@ fn ended(result: Result<(), Failure>, output: Output) -> i32 {
 
 /// Returns the names of the types that `sanderling bench` has.
 pub fn benchmarks() -> impl Iterator<Item = &'static str> {
-    bench::TYPES.iter().map(|kind| kind.name)
+    sanderling_bench::types()
 }
 
 fn run(global: &Global, command: Command) -> Result<(), Failure> {
@@ -77,19 +73,19 @@ fn run(global: &Global, command: Command) -> Result<(), Failure> {
         Command::Local(command) => local::run(global, command),
         Command::Namenode(args) => serve::namenode(global, args),
         Command::Datanode(args) => serve::datanode(global, *args),
-        Command::MockMetadata(args) => mock::run(global, args),
+        Command::MockMetadata(args) => sanderling_lab::mock::run(global, args),
         Command::Manager(args) => serve::manager(global, args),
         Command::Gateway(command) => serve::gateway(global, command),
         Command::Fs(command) => session::run(global, |session| fs::run(session, command)),
         Command::Node(command) => session::run(global, |session| node::run(session, command)),
         Command::Events(args) => session::run(global, |session| events::run(session, args)),
         Command::Fsck(args) => session::run(global, |session| fsck::run(session, args)),
-        Command::Bench(args) => bench::main(global, args),
+        Command::Bench(args) => sanderling_bench::main(global, args),
         Command::Sim(args) => {
             let global = global.clone();
-            session::run_blocking(move || sim::run(&global, args))
+            session::run_blocking(move || sanderling_lab::sim::run(&global, args))
         }
-        Command::Lab(command) => lab::run(global, command),
+        Command::Lab(command) => sanderling_lab::run(global, command),
         Command::Token(command) => token::run(global, command),
         Command::Tls(command) => tls::run(global, command),
         Command::Doctor(args) => session::run(global, |session| doctor::run(session, args)),

@@ -26,6 +26,8 @@ const ALL: &[&str] = &[
     "gateway",
     "sim",
 ];
+/// What measures the product sees of it: its clients' side, and the simulated world.
+const MEASURING: &[&str] = &["protocol", "core", "transport", "client", "sim", "console"];
 /// What the commands of the product stand on.
 const COMMANDS: &[&str] = &[
     "protocol",
@@ -36,8 +38,9 @@ const COMMANDS: &[&str] = &[
     "client",
     "manager",
     "gateway",
-    "sim",
     "console",
+    "lab",
+    "bench",
 ];
 
 /// The floors, the lowest first. A new crate gets its line here before it gets its first import.
@@ -54,6 +57,8 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "object-store-013", number: 4, imports: &["protocol", "core", "client"] },
     Floor { name: "sim", number: 4, imports: &["protocol", "core"] },
     Floor { name: "console", number: 5, imports: BASE_AND_CLIENT },
+    Floor { name: "lab", number: 6, imports: MEASURING },
+    Floor { name: "bench", number: 6, imports: MEASURING },
     Floor { name: "cli", number: 7, imports: COMMANDS },
     Floor { name: "tidy", number: 0, imports: &[] },
     Floor { name: "fuzz", number: 5, imports: ALL },

@@ -233,28 +233,6 @@ pub(crate) enum AzureAcknowledge {
     Never,
 }
 
-/// `sanderling mock-metadata`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Drive it with HTTP:
-  curl -X POST ADDRESS/mock/preempt -H 'content-type: application/json' -d '{\"in_seconds\": 30}'
-  curl -X POST ADDRESS/mock/rebalance      recommend to leave (aws)
-  curl -X POST ADDRESS/mock/cancel         show nothing any more
-  curl -X POST ADDRESS/mock/expire-tokens  end every token (aws)
-  curl -X POST ADDRESS/mock/fail -H 'content-type: application/json' \\
-       -d '{\"mode\": \"500|404|slow|garbage|hang|none\", \"count\": 3}'
-  curl ADDRESS/mock/state
-
-A datanode that asks it: sanderling datanode --notice-source aws --notice-url ADDRESS")]
-pub(crate) struct MockMetadata {
-    /// Where to serve, on loopback; port 0 takes any free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7680")]
-    pub(crate) listen: String,
-    /// The process.
-    #[command(flatten)]
-    pub(crate) process: Process,
-}
-
 /// `sanderling manager`.
 #[derive(Debug, Args)]
 pub(crate) struct Manager {

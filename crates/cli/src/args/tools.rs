@@ -41,21 +41,6 @@ pub(crate) struct Fsck {
     pub(crate) verify: bool,
 }
 
-/// `sanderling sim`.
-#[derive(Debug, Args)]
-#[command(after_help = "Exit code 1 when a checker finds a violation.")]
-pub(crate) struct Sim {
-    /// The first seed: the same seed gives the same run
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) seed: u64,
-    /// How many seeds to run, one after the other
-    #[arg(long, value_name = "K", default_value_t = 1)]
-    pub(crate) seeds: u64,
-    /// Break the machines on purpose to see a checker fail; `list` prints the ways
-    #[arg(long, value_name = "NAME")]
-    pub(crate) broken: Option<String>,
-}
-
 /// `sanderling doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit code 1 when a line says fail.")]

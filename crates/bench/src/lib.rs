@@ -1,0 +1,157 @@
+//! `sanderling bench`: one table of types, one way to run and to report them.
+
+mod args;
+mod cpu;
+mod error;
+mod integers;
+mod kinds;
+mod lanes;
+mod location;
+mod names;
+mod noisy;
+mod ping_pong;
+mod plan;
+mod report;
+mod scale;
+mod streams;
+mod threads;
+mod tree;
+mod values;
+mod work;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use sanderling_client::{Client, ClientError};
+use sanderling_console::{
+    child, credentials, failure, global, output, process, progress, refused, session, units,
+};
+use sanderling_protocol::message::ObjectKind;
+
+use crate::args::scale::Tool;
+use crate::failure::Failure;
+use crate::global::Global;
+use crate::progress::Progress;
+use crate::session::Session;
+use cpu::{Cpu, Servers};
+use error::BenchError;
+use kinds::{Kind, Run, TYPES, Way};
+use lanes::{Counter, Measured};
+use plan::Plan;
+use threads::{Source, Thread, Threads};
+
+pub use args::scale::Benches;
+
+/// Describes every type, for the help text.
+#[must_use]
+fn types_help() -> String {
+    let line = |kind: &Kind| format!("  {:<22} {}", kind.name, kind.about);
+    let lines: Vec<String> = TYPES.iter().map(line).collect();
+    format!("Types:\n{}", lines.join("\n"))
+}
+
+/// Returns the names of the types that it has.
+pub fn types() -> impl Iterator<Item = &'static str> {
+    TYPES.iter().map(|kind| kind.name)
+}
+
+/// Runs `sanderling bench`.
+///
+/// # Errors
+/// Usage (2) for a flag that the type has no use for; the first operation that failed.
+pub fn main(global: &Global, args: Benches) -> Result<(), Failure> {
+    let args = match (args.tool, args.types) {
+        (Some(Tool::Scale(args)), _) => {
+            return session::run(global, |session| scale::run(session, args));
+        }
+        (Some(Tool::Noisy(args)), _) => {
+            return session::run(global, |session| noisy::run(session, args));
+        }
+        (None, Some(args)) => args,
+        (None, None) => return Err(Failure::usage("name what to measure")),
+    };
+    let plan = Plan::new(args)?;
+    if let Some(cpu) = plan.args.pin {
+        pin(cpu)?;
+    }
+    session::run(global, |session| run(session, plan))
+}
+
+/// Keeps this thread, and those that it will start, on one core.
+fn pin(cpu: u16) -> Result<(), Failure> {
+    let mut set = CpuSet::new();
+    set.set(usize::from(cpu));
+    sched_setaffinity(None, &set).map_err(|error| {
+        Failure::usage(format_args!("--pin {cpu}: {error}")).next("nproc, or taskset -p $$")
+    })
+}
+
+async fn run(session: Session, plan: Plan) -> Result<(), Failure> {
+    let plan = Arc::new(plan);
+    let (measured, cpu) = match plan.kind.way {
+        Way::LocationClass => {
+            let client = session.client().await?;
+            return location::print(&session, plan.kind.name, &client).await;
+        }
+        Way::PingPong => tokio::select! {
+            measured = ping_pong::run(&plan) => measured,
+            () = session.ended.cancelled() => Err(BenchError::Stopped),
+        }
+        .map_err(|error| error.failure(&session.namenode))?,
+        Way::Cluster(way) => on_cluster(&session, &plan, way).await?,
+    };
+    report::print(session.output, &plan, &measured, &cpu)
+}
+
+/// Fills the store, measures, and deletes what was written.
+async fn on_cluster(
+    session: &Session,
+    plan: &Arc<Plan>,
+    way: fn(Thread) -> Run,
+) -> Result<(Vec<Measured>, Cpu), Failure> {
+    let client = session.client_of(threads::config(plan)).await?;
+    let failed = |error: ClientError| refused::client(&error, &session.namenode);
+    let kind = ObjectKind::Directory;
+    client.make_directory(&plan.own, kind, true, true).await.map_err(failed)?;
+    let found = Servers::find(&client, plan.args.namenode_http.as_deref()).await;
+    let servers = found.map_err(failed)?;
+    let source = match plan.args.share_client {
+        true => Source::Shared(client.clone()),
+        false => Source::Own(session.namenode.clone(), session.credentials.clone()),
+    };
+    let threads = Threads::start(plan, &source, way);
+    let mut threads = threads.map_err(|error| error.failure(&session.namenode))?;
+    let counters = threads.progress();
+    let measured = tokio::select! {
+        measured = threads.lead(&servers) => measured,
+        () = session.ended.cancelled() => Err(BenchError::Stopped),
+        () = tell(session, plan, &counters) => unreachable!("it tells for ever"),
+    };
+    threads.end().await;
+    if !plan.args.keep {
+        delete(session, plan, &client).await;
+    }
+    measured.map_err(|error| error.failure(&session.namenode))
+}
+
+async fn delete(session: &Session, plan: &Plan, client: &Client) {
+    if let Err(error) = client.delete(&plan.own, true).await
+        && error.name() != "NotFound"
+    {
+        session.output.note(format_args!("{} is left behind: {error}", plan.own));
+    }
+}
+
+/// Shows how many operations are done, until it is dropped.
+async fn tell(session: &Session, plan: &Plan, counters: &[Counter]) {
+    let total = match plan.args.duration {
+        Some(_) => None,
+        None => Some(u64::from(plan.args.threads) * plan.operations()),
+    };
+    let mut progress = Progress::steps(session.output, plan.kind.name, total);
+    loop {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        progress.set(threads::begun(counters));
+    }
+}

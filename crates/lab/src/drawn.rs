@@ -1,0 +1,70 @@
+//! `sanderling lab trace`: prints the trace that an experiment of the lab would play, for those who
+//! preempt something else by it.
+
+use serde::Serialize;
+
+use super::plan::{self, MODEL_SECONDS};
+use super::trace::{self, Preemption, Shape};
+use crate::args;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// A trace and its clock.
+#[derive(Debug, Serialize)]
+struct Drawn {
+    /// The model of lifetimes, as it was asked for.
+    model: String,
+    /// Seconds of the model that pass in one second of the trace.
+    time_scale: f64,
+    /// The preemptions, in order.
+    preemptions: Vec<Notice>,
+}
+
+/// One preemption.
+#[derive(Debug, Serialize)]
+struct Notice {
+    /// When the notice comes, from the start.
+    at_seconds: f64,
+    /// The place of the fleet.
+    slot: u32,
+}
+
+impl From<Preemption> for Notice {
+    fn from(one: Preemption) -> Self {
+        Self { at_seconds: one.at.as_secs_f64(), slot: one.slot }
+    }
+}
+
+/// Draws and prints a trace.
+///
+/// # Errors
+/// Usage (2) for a model that cannot be read or a scale that is no factor.
+pub(crate) fn print(output: Output, wanted: &args::Trace) -> Result<(), Failure> {
+    let work = wanted.work.0;
+    let time_scale = wanted.time_scale.unwrap_or(MODEL_SECONDS / work.as_secs_f64());
+    if !(time_scale.is_finite() && time_scale > 0.0) || work.is_zero() {
+        return Err(Failure::usage("a factor and a duration are positive numbers"));
+    }
+    let shape = Shape {
+        slots: wanted.nodes,
+        horizon: work,
+        notice: wanted.notice.0,
+        replace: wanted.replace_after.0,
+        overlap_max: wanted.overlap as usize,
+        notices_min: 1,
+        busy: work / 2,
+    };
+    let model = plan::load(&wanted.model)?.sped_up(time_scale);
+    let drawn = Drawn {
+        model: wanted.model.to_string(),
+        time_scale,
+        preemptions: trace::draw(&model, &shape, wanted.seed).into_iter().map(Into::into).collect(),
+    };
+    output.result(&drawn, |writer| {
+        writeln!(writer, "{:>9}  slot", "seconds")?;
+        for one in &drawn.preemptions {
+            writeln!(writer, "{:>9.3}  {:>4}", one.at_seconds, one.slot)?;
+        }
+        Ok(())
+    })
+}

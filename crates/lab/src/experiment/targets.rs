@@ -1,0 +1,150 @@
+//! What is to be reached, and whether it was.
+
+use crate::plan::CLOUD_NOTICE_SECONDS;
+use crate::record::{Kind, LabRecord, PolicyName, RunRecord, Spread, TargetRecord};
+
+/// What a writer may lose at a fence beside a round trip, in milliseconds.
+const STALL_MILLIS: f64 = 10.0;
+
+/// Drains of less than this part of a second's bytes are not measured by them: they take a few
+/// round trips, whatever they move.
+const DRAIN_LINK_PART: u64 = 10;
+
+/// One figure to reach.
+struct Target {
+    kind: Kind,
+    name: &'static str,
+    about: &'static str,
+    limit: f64,
+    measure: fn(&LabRecord, &RunRecord) -> Vec<f64>,
+}
+
+/// The targets of each experiment.
+const TARGETS: &[Target] = &[
+    Target {
+        kind: Kind::Read,
+        name: "slowdown",
+        about: "run time over the undisturbed one, less 1, without the capacity that was gone",
+        limit: 0.05,
+        measure: |lab, run| lab.corrected_slowdown(run).into_iter().collect(),
+    },
+    Target { kind: Kind::Read, limit: 0.05, ..SCALED_SLOWDOWN },
+    Target {
+        kind: Kind::Read,
+        name: "imbalance",
+        about: "largest over mean bytes of the nodes, scaled two minutes after the last change",
+        limit: 1.15,
+        measure: |_, run| run.imbalance.into_iter().collect(),
+    },
+    Target { kind: Kind::Read, ..DRAIN },
+    Target { kind: Kind::Read, ..LOST },
+    Target { kind: Kind::Read, ..RECOMPUTED },
+    Target { kind: Kind::Read, ..ERRORS },
+    Target {
+        kind: Kind::Write,
+        name: "slowdown",
+        about: "run time over the undisturbed one, less 1, without the capacity that was gone",
+        limit: 0.01,
+        measure: |lab, run| lab.corrected_slowdown(run).into_iter().collect(),
+    },
+    Target { kind: Kind::Write, limit: 0.01, ..SCALED_SLOWDOWN },
+    Target {
+        kind: Kind::Write,
+        name: "writer_stall",
+        about: "longest time from a refused write to its success, less a round trip, in ms",
+        limit: STALL_MILLIS,
+        measure: |lab, run| {
+            let round_trip = lab.baseline(run).map(|it| it.round_trips.p99_millis);
+            round_trip.map(|it| run.writer_stall_millis - it).into_iter().collect()
+        },
+    },
+    Target { kind: Kind::Write, ..DRAIN },
+    Target { kind: Kind::Write, ..LOST },
+    Target { kind: Kind::Write, ..ERRORS },
+    Target { kind: Kind::Notice, ..DRAIN },
+    Target { kind: Kind::Notice, ..LOST },
+    Target { kind: Kind::Notice, ..ERRORS },
+    Target { kind: Kind::Exposure, ..LOST },
+    Target { kind: Kind::Exposure, ..RECOMPUTED },
+    Target { kind: Kind::Exposure, ..ERRORS },
+];
+
+/// The slowdown where a notice takes no larger part of a run than in the cloud. A run is compressed
+/// more than a notice, and what a preemption costs belongs to the notice: moving the data, finding
+/// the new places, the first blocks on the replacement.
+const SCALED_SLOWDOWN: Target = Target {
+    kind: Kind::Read,
+    name: "scaled_slowdown",
+    about: "the same, with notices no larger a part of the run than in the cloud",
+    limit: 0.0,
+    measure: |lab, run| {
+        #[expect(clippy::cast_precision_loss)]
+        let notice = lab.setup.notice_millis as f64 / 1e3;
+        let part = CLOUD_NOTICE_SECONDS / notice / lab.setup.time_scale;
+        lab.corrected_slowdown(run).map(|it| it * part.min(1.0)).into_iter().collect()
+    },
+};
+
+const DRAIN: Target = Target {
+    kind: Kind::Read,
+    name: "drain",
+    about: "time from a notice to an empty node over (moved bytes / link rate), of drains that \
+            move what a link carries in a tenth of a second",
+    limit: 1.2,
+    measure: |lab, run| {
+        let bytes_min = lab.setup.link_bytes_per_second / DRAIN_LINK_PART;
+        let drains = run.drains.iter().filter(|drain| drain.moved_bytes >= bytes_min);
+        drains.filter_map(|drain| drain.over_link).collect()
+    },
+};
+
+const LOST: Target = Target {
+    kind: Kind::Read,
+    name: "lost_bytes",
+    about: "bytes declared lost",
+    limit: 0.0,
+    #[expect(clippy::cast_precision_loss)]
+    measure: |_, run| vec![run.lost_bytes as f64],
+};
+
+const RECOMPUTED: Target = Target {
+    kind: Kind::Read,
+    name: "recomputed",
+    about: "bytes written again for each lost byte",
+    limit: 1.1,
+    #[expect(clippy::cast_precision_loss)]
+    measure: |_, run| {
+        let lost = (run.lost_bytes > 0).then_some(run.lost_bytes as f64);
+        lost.map(|lost| run.recomputed_bytes as f64 / lost).into_iter().collect()
+    },
+};
+
+const ERRORS: Target = Target {
+    kind: Kind::Read,
+    name: "client_errors",
+    about: "calls that failed",
+    limit: 0.0,
+    #[expect(clippy::cast_precision_loss)]
+    measure: |_, run| vec![run.client_errors as f64],
+};
+
+/// Measures every target on the runs there are.
+#[must_use]
+pub(crate) fn targets(lab: &LabRecord, policies: &[PolicyName]) -> Vec<TargetRecord> {
+    let record = |target: &Target, policy: PolicyName| {
+        let runs = lab.runs_of(target.kind, policy, true);
+        let spread = Spread::of(runs.flat_map(|run| (target.measure)(lab, run)));
+        TargetRecord {
+            kind: target.kind,
+            policy,
+            name: target.name.to_owned(),
+            about: target.about.to_owned(),
+            limit: target.limit,
+            spread,
+            is_reached: spread.map(|spread| spread.median <= target.limit),
+        }
+    };
+    let has_runs = |target: &&Target| lab.runs.iter().any(|run| run.kind == target.kind);
+    let wanted = TARGETS.iter().filter(has_runs);
+    wanted.flat_map(|target| policies.iter().map(move |policy| record(target, *policy))).collect()
+}

@@ -1,0 +1,120 @@
+//! Plays a trace: a notice, SIGKILL at its deadline, a replacement after a delay.
+
+use std::time::Duration;
+
+use sanderling_client::Client;
+use sanderling_protocol::NodeSelector;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::Fleet;
+use crate::failure::{Exit, Failure};
+use crate::trace::Preemption;
+
+/// How often is looked at what is due: SIGKILL comes that late at most.
+const TICK: Duration = Duration::from_millis(5);
+
+/// How long a replacement may take to serve.
+const SERVE_WITHIN: Duration = Duration::from_secs(30);
+
+/// What is to be done next in a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Kill,
+    Start,
+    /// The replacement was started and has to serve by then.
+    Serve,
+}
+
+/// Plays the trace, which begins at `began`, until `ended`; what is under way then is played to its
+/// end. Returns when the last node that was taken has been replaced.
+///
+/// # Errors
+/// The first notice that was refused, or server that did not start.
+pub(crate) async fn play(
+    fleet: &mut Fleet<'_>,
+    client: &Client,
+    trace: &[Preemption],
+    began: Instant,
+    ended: &CancellationToken,
+) -> Result<(), Failure> {
+    let mut player = Player { due: Vec::new(), notices: JoinSet::new() };
+    let mut left = trace.iter().peekable();
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        ticks.tick().await;
+        let now = Instant::now();
+        while let Some(next) = left.next_if(|next| began + next.at <= now && !ended.is_cancelled())
+        {
+            player.notice(fleet, client, next.slot);
+        }
+        player.steps(fleet, now)?;
+        while let Some(told) = player.notices.try_join_next() {
+            told.map_err(|error| Failure::new(Exit::Failure, "Notice", error))??;
+        }
+        let is_over = ended.is_cancelled() || left.peek().is_none();
+        if is_over && player.due.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+struct Player {
+    due: Vec<(Instant, u32, Step)>,
+    notices: JoinSet<Result<(), Failure>>,
+}
+
+impl Player {
+    fn notice(&mut self, fleet: &mut Fleet<'_>, client: &Client, slot: u32) {
+        // A place whose replacement is late keeps its turn for the next notice.
+        if self.due.iter().any(|(_, busy, _)| *busy == slot) {
+            return;
+        }
+        let Some(name) = fleet.noticed(slot) else { return };
+        let notice = fleet.options.notice;
+        self.due.push((Instant::now() + notice, slot, Step::Kill));
+        let client = client.clone();
+        self.notices.spawn(async move {
+            let millis = i64::try_from(notice.as_millis()).unwrap_or(i64::MAX);
+            let told = client.notice(&NodeSelector(name.clone()), millis, "spot preemption").await;
+            told.map(|_| ()).map_err(|error| {
+                Failure::new(Exit::Failure, "Notice", format_args!("notice to {name}: {error}"))
+            })
+        });
+    }
+
+    /// Does what is due.
+    fn steps(&mut self, fleet: &mut Fleet<'_>, now: Instant) -> Result<(), Failure> {
+        let mut next = Vec::new();
+        for (at, slot, step) in std::mem::take(&mut self.due) {
+            if step == Step::Serve {
+                if fleet.look(slot)? {
+                    continue;
+                }
+                if now >= at {
+                    let cause = format!("the replacement in place {slot} does not serve in time");
+                    return Err(Failure::new(Exit::Deadline, "Deadline", cause));
+                }
+            }
+            if step == Step::Serve || now < at {
+                next.push((at, slot, step));
+                continue;
+            }
+            match step {
+                Step::Kill => {
+                    fleet.kill(slot);
+                    next.push((at + fleet.options.replace, slot, Step::Start));
+                }
+                Step::Start => {
+                    fleet.spawn(slot)?;
+                    next.push((now + SERVE_WITHIN, slot, Step::Serve));
+                }
+                Step::Serve => unreachable!("looked at above"),
+            }
+        }
+        self.due = next;
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! `sanderling lab`: real processes behind shaped links are preempted, and what that costs is
+//! measured. Beside it, what stands in for the world: [`sim`], the simulated one, and [`mock`], the
+//! clouds' metadata services.
+
+mod args;
+mod drawn;
+mod experiment;
+mod figures;
+mod fleet;
+mod measure;
+pub mod mock;
+mod page;
+mod plan;
+mod record;
+mod report;
+pub mod sim;
+mod trace;
+mod workload;
+
+use std::path::{Path, PathBuf};
+
+use sanderling_console::global::Global;
+use sanderling_console::{
+    child, failure, global, output, policy, process, progress, ready, refused, server, session,
+    units,
+};
+
+use crate::failure::{Exit, Failure};
+use crate::output::Output;
+use figures::{Figure, figure2, figure6, figure7};
+use page::run::Computed;
+use record::{Kind, LabRecord};
+
+pub use args::Lab;
+
+/// Runs one command of the lab.
+///
+/// # Errors
+/// A file cannot be read or written, or is not of its format.
+pub fn run(global: &Global, command: Lab) -> Result<(), Failure> {
+    let output = Output { is_json: global.json, is_quiet: global.quiet };
+    let measure = |kinds: &[Kind], options| {
+        session::run(global, |session| measure::run(session, kinds, options))
+    };
+    match command {
+        Lab::Read(options) => measure(&[Kind::Read], options),
+        Lab::Write(options) => measure(&[Kind::Write], options),
+        Lab::Notice(options) => measure(&[Kind::Notice], options),
+        Lab::Exposure(options) => measure(&[Kind::Exposure], options),
+        Lab::All(options) => measure(&[Kind::Read, Kind::Write, Kind::Notice], options),
+        Lab::Figure2(arguments) => {
+            let figure = figure2::compute(&arguments)?;
+            show(output, &figure, arguments.written.directory.as_deref())
+        }
+        Lab::Figure6(arguments) => {
+            let record = arguments.record.as_deref().map(read).transpose()?;
+            let figure = figure6::compute(&arguments, record.as_ref());
+            show(output, &figure, arguments.written.directory.as_deref())
+        }
+        Lab::Figure7(arguments) => {
+            let figure = figure7::compute(&arguments);
+            show(output, &figure, arguments.written.directory.as_deref())
+        }
+        Lab::Trace(arguments) => drawn::print(output, &arguments),
+        Lab::Page(arguments) => {
+            let lab = read(&arguments.directory.join("lab.json"))?;
+            let path = write_page(&lab, &arguments.directory, arguments.lifetimes.as_deref())?;
+            output.note(format_args!("wrote {}", path.display()));
+            Ok(())
+        }
+    }
+}
+
+/// Writes the page of a run and the figures that go with it; returns the page's path.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub(crate) fn write_page(
+    lab: &LabRecord,
+    directory: &Path,
+    lifetimes: Option<&Path>,
+) -> Result<PathBuf, Failure> {
+    let models = lab.setup.model.parse().ok().filter(figure2::can_load).into_iter().collect();
+    let lifetimes = lifetimes.map(Path::to_owned);
+    let figure2 = args::Figure2 { lifetimes, models, ..args::defaults() };
+    let computed = Computed {
+        figure2: figure2::compute(&figure2)?,
+        figure6: figure6::compute(&args::defaults(), Some(lab)),
+        figure7: figure7::compute(&args::defaults()),
+    };
+    page::run::save(lab, &computed, directory)
+}
+
+/// Prints a figure, and writes its files if there is a directory for them.
+fn show<F: Figure>(output: Output, figure: &F, directory: Option<&Path>) -> Result<(), Failure> {
+    output.result(figure, |writer| figure.write(writer))?;
+    let Some(directory) = directory else { return Ok(()) };
+    page::write_figure(figure, directory)?;
+    output.note(format_args!("wrote {}", directory.join(F::NAME).with_extension("html").display()));
+    Ok(())
+}
+
+/// Reads the records of a run.
+fn read(path: &Path) -> Result<LabRecord, Failure> {
+    let text = std::fs::read(path).map_err(|error| Failure::file(path, &error))?;
+    serde_json::from_slice(&text).map_err(|error| {
+        let cause = format!("{} holds no records of the lab: {error}", path.display());
+        Failure::new(Exit::Failure, "LabRecord", cause)
+    })
+}
