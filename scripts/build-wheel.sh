@@ -9,13 +9,20 @@ cd "$(dirname "$0")/.."
 # The wheel carries the licences of what it is linked with.
 python3 scripts/licences.py write sanderling-python bindings/python/THIRD-PARTY.txt
 
+# The crates that the wheel is linked with. What measures the product (lab, bench) is not among them,
+# and changing it builds no wheel.
+mapfile -t crates < <(
+    cargo tree --locked --package sanderling-python --edges normal,build --prefix none \
+        --format '{p}' | sed -n 's|^[^(]* (\(/[^)]*\)).*$|\1|p' | LC_ALL=C sort -u
+)
+
 profile=${PROFILE:-release}
 target=${CARGO_TARGET_DIR:-target}
 stamp=.venv/.sanderling-wheel
 wanted=$(
     {
         echo "$profile" "$(rustc --version)"
-        find Cargo.toml Cargo.lock crates bindings/python -type f \
+        find Cargo.toml Cargo.lock "${crates[@]#"$PWD"/}" -type f \
             -not -path '*/tests/*' -not -path '*/interop/*' -not -path '*/__pycache__/*' \
             -not -name '*.so' -not -name 'requirements-*' -print0 |
             LC_ALL=C sort -z | xargs -0 sha256sum

@@ -102,22 +102,18 @@ def problems(packages: list[dict], allowed: set[str]) -> list[str]:
 
 
 def linked(root: str) -> list[dict]:
-    """Returns the packages that a package is linked with, itself and our own ones left out."""
-    known = metadata("--filter-platform", PLATFORM)
-    packages = {package["id"]: package for package in known["packages"]}
-    nodes = {node["id"]: node for node in known["resolve"]["nodes"]}
-    start = next(key for key, package in packages.items() if package["name"] == root)
-    reached, waiting = set(), [start]
-    while waiting:
-        key = waiting.pop()
-        is_macro = any("proc-macro" in target["kind"] for target in packages[key]["targets"])
-        if key in reached or is_macro:
-            continue
-        reached.add(key)
-        for needed in nodes[key]["deps"]:
-            if any(kind["kind"] is None for kind in needed["dep_kinds"]):
-                waiting.append(needed["pkg"])
-    found = [packages[key] for key in reached if packages[key]["source"]]
+    """Returns the packages that a package is linked with, itself and our own ones left out.
+
+    `cargo metadata` would count what other members of the workspace need: features are theirs, too.
+    """
+    command = ["cargo", "tree", "--locked", "--package", root, "--target", PLATFORM, "--edges",
+               "normal,no-proc-macro", "--prefix", "none", "--format", "{p}"]
+    tree = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    # NAME vVERSION, and where it is from, if that is not the registry.
+    reached = {tuple(line.split()[:2]) for line in tree.splitlines()}
+    packages = metadata("--filter-platform", PLATFORM)["packages"]
+    found = [package for package in packages
+             if package["source"] and (package["name"], f"v{package['version']}") in reached]
     return sorted(found, key=lambda package: (package["name"], package["version"]))
 
 

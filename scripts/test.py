@@ -23,7 +23,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "target" / "logs"
+# The wheel's command, which has what the product needs, and the program with all commands.
 SANDERLING = ROOT / ".venv" / "bin" / "sanderling"
+PROGRAM = ROOT / "target" / "release" / "sanderling"
 # The members of the workspace that need no Python to link against.
 MEMBERS = ["--workspace", "--exclude", "sanderling-python"]
 TAIL_LINES = 60
@@ -368,6 +370,12 @@ def step_jvm(_options: argparse.Namespace) -> Counts:
     return counts
 
 
+def build_program() -> bool:
+    """Builds the program with all commands; most of it the wheel's build has left."""
+    return run("program", ["cargo", "build", "--locked", "--release", "--package",
+                           "sanderling-cli"]).is_fine
+
+
 def step_spark(_options: argparse.Namespace) -> Counts:
     """Runs Spark's own shuffle suites, and real applications of two Sparks, with our shuffle."""
     if not shutil.which("mvn"):
@@ -375,6 +383,8 @@ def step_spark(_options: argparse.Namespace) -> Counts:
     if not SANDERLING.exists() or not list(ROOT.glob("jvm/spark/target/sanderling-spark-*.jar")):
         print(f"{SANDERLING} or the jar in jvm/spark/target is not there: the steps python and jvm "
               "make them")
+        return Counts(failed=1)
+    if not build_program():
         return Counts(failed=1)
     counts = Counts()
     suites = run("spark-suites", [sys.executable, "scripts/spark_suites.py"], seconds=1800)
@@ -442,6 +452,8 @@ def step_docs(_options: argparse.Namespace) -> Counts:
 
 def step_bench(_options: argparse.Namespace) -> Counts:
     """Tests the comparison with other systems, and runs a row of it where iperf3 can be had."""
+    if not build_program():
+        return Counts(failed=1)
     result = run("bench", [sys.executable, "bench/test_compare.py"], seconds=1800)
     counts = Counts(passed=len(re.findall(r"\.\.\. ok$", result.log, re.MULTILINE)))
     counts.skipped = re.findall(r"\.\.\. skipped '(.*)'$", result.log, re.MULTILINE)
@@ -451,8 +463,7 @@ def step_bench(_options: argparse.Namespace) -> Counts:
 
 def step_simulation(options: argparse.Namespace) -> Counts:
     """Runs known seeds, drawn ones, then every broken variant, in which a checker must fail."""
-    if not SANDERLING.exists():
-        print(f"{SANDERLING} is not there: the step python makes it")
+    if not build_program():
         return Counts(failed=1)
     counts = run_seeds(options, "simulation", FIRST_SEED, options.sim_seeds)
     first, drawn = options.sim_first, options.sim_drawn
@@ -466,12 +477,12 @@ def step_simulation(options: argparse.Namespace) -> Counts:
         found = run_seeds(options, "simulation-drawn", first, drawn)
         counts.passed += found.passed
         counts.failed += found.failed
-    listed = run("variants", [str(SANDERLING), "--json", "sim", "--broken", "list"])
+    listed = run("variants", [str(PROGRAM), "--json", "sim", "--broken", "list"])
     names = [variant["name"] for variant in find(listed.log, "variants", [])]
     if not names:
         counts.failed += 1
     for name in names:
-        command = [str(SANDERLING), "-q", "sim", "--seeds", "4000", "--broken", name]
+        command = [str(PROGRAM), "-q", "sim", "--seeds", "4000", "--broken", name]
         broken = run(f"broken-{name}", command, seconds=900, passes=(1,))
         counts.passed += broken.is_fine
         counts.failed += not broken.is_fine
@@ -482,7 +493,7 @@ def run_seeds(options: argparse.Namespace, name: str, first: int, count: int) ->
     """Runs a range of seeds until a violation, or until the time is over."""
     limit = f"{options.sim_seconds:g}s"
     seeds = ["--seed", str(first), "--seeds", str(count)]
-    command = [str(SANDERLING), "-q", "--timeout", limit, "sim", *seeds]
+    command = [str(PROGRAM), "-q", "--timeout", limit, "sim", *seeds]
     result = run(name, command, options.sim_seconds + 120, passes=(0, DEADLINE))
     for line in re.findall(r"^\d+ seeds in .*$", result.log, re.MULTILINE):
         print(f"    {line}", flush=True)

@@ -10,13 +10,12 @@ from world import ROOT
 
 
 def sanderling() -> Path:
-    """Returns the program `sanderling`.
+    """Returns the program `sanderling` with all its commands, `lab` among them.
 
     Raises `Unavailable` with the command that builds it.
     """
     asked = os.environ.get("SANDERLING_BIN")
     tried = [Path(asked)] if asked else [
-        ROOT / ".venv" / "bin" / "sanderling",
         ROOT / "target" / "release" / "sanderling",
         ROOT / "target" / "debug" / "sanderling",
     ]

@@ -12,6 +12,7 @@ pub(crate) mod tools;
 use clap::{Parser, Subcommand};
 
 pub(crate) use crate::global::Global;
+use crate::measure::{self, Measure};
 
 /// Printed at the end of `sanderling --help`.
 const AFTER_HELP: &str = "\
@@ -39,7 +40,7 @@ Start here:
     name = "sanderling",
     bin_name = "sanderling",
     version,
-    after_help = AFTER_HELP,
+    after_help = format!("{AFTER_HELP}{}", measure::ABOUT),
     max_term_width = 100,
     disable_help_subcommand = true,
     arg_required_else_help = true
@@ -71,8 +72,6 @@ pub(crate) enum Command {
     /// Serve the doors of other tools: S3
     #[command(subcommand)]
     Gateway(gateway::Gateway),
-    /// Serve the metadata services of three clouds, to rehearse notices
-    MockMetadata(sanderling_lab::mock::MockMetadata),
     /// Work with objects
     #[command(subcommand)]
     Fs(fs::Fs),
@@ -83,13 +82,9 @@ pub(crate) enum Command {
     Events(tools::Events),
     /// Check the catalog, and say what is lost
     Fsck(tools::Fsck),
-    /// Measure the store
-    Bench(sanderling_bench::Benches),
-    /// Run the cluster's decisions in a simulated, faulty world
-    Sim(sanderling_lab::sim::Sim),
-    /// Experiments: what preemptions cost, and the figures of the paper
-    #[command(subcommand)]
-    Lab(sanderling_lab::Lab),
+    /// What measures the store, or stands in for the world around it.
+    #[command(flatten)]
+    Measure(Measure),
     /// Make secrets and tokens
     #[command(subcommand)]
     Token(security::Token),

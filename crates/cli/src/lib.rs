@@ -1,4 +1,5 @@
-//! The `sanderling` command: servers, tools, an embedded cluster and benchmarks in one program.
+//! The `sanderling` command: servers, tools and an embedded cluster in one program, and with the
+//! feature `measure` also benchmarks, experiments and the simulator.
 //!
 //! [`main`] is the whole program. The binary calls it, and so does the Python package's script.
 
@@ -9,6 +10,8 @@ mod events;
 mod fs;
 mod fsck;
 mod local;
+#[cfg_attr(not(feature = "measure"), path = "absent.rs")]
+mod measure;
 mod node;
 #[cfg(test)]
 mod pages;
@@ -62,34 +65,23 @@ fn ended(result: Result<(), Failure>, output: Output) -> i32 {
     }
 }
 
-/// Returns the names of the types that `sanderling bench` has.
-pub fn benchmarks() -> impl Iterator<Item = &'static str> {
-    sanderling_bench::types()
-}
-
 fn run(global: &Global, command: Command) -> Result<(), Failure> {
     match command {
         Command::Demo(args) => demo::run(args.arguments),
         Command::Local(command) => local::run(global, command),
         Command::Namenode(args) => serve::namenode(global, args),
         Command::Datanode(args) => serve::datanode(global, *args),
-        Command::MockMetadata(args) => sanderling_lab::mock::run(global, args),
         Command::Manager(args) => serve::manager(global, args),
         Command::Gateway(command) => serve::gateway(global, command),
         Command::Fs(command) => session::run(global, |session| fs::run(session, command)),
         Command::Node(command) => session::run(global, |session| node::run(session, command)),
         Command::Events(args) => session::run(global, |session| events::run(session, args)),
         Command::Fsck(args) => session::run(global, |session| fsck::run(session, args)),
-        Command::Bench(args) => sanderling_bench::main(global, args),
-        Command::Sim(args) => {
-            let global = global.clone();
-            session::run_blocking(move || sanderling_lab::sim::run(&global, args))
-        }
-        Command::Lab(command) => sanderling_lab::run(global, command),
         Command::Token(command) => token::run(global, command),
         Command::Tls(command) => tls::run(global, command),
         Command::Doctor(args) => session::run(global, |session| doctor::run(session, args)),
         Command::Completions(args) => completions(args.shell),
+        Command::Measure(command) => measure::run(global, command),
     }
 }
 

@@ -106,7 +106,7 @@ fn every_benchmark_runs_and_leaves_nothing_behind() {
         datanode: vec!["--http", "127.0.0.1:0"],
         ..Shape::default()
     });
-    for kind in sanderling_cli::benchmarks() {
+    for kind in sanderling_bench::types() {
         if kind == "print-locationclass" {
             continue;
         }

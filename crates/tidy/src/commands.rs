@@ -13,9 +13,10 @@ pub struct PageCommand {
     pub words: Vec<String>,
 }
 
-/// Returns the commands in the code blocks of all pages whose program is `program`: a line that
-/// starts with it, after a prompt or not. A `\` at the end of a line goes on in the next. A block
-/// of `text` shows what was printed, so that only a prompt makes a command there.
+/// Returns the commands in the code blocks of all pages whose program is `program`, in whatever
+/// directory: a line that starts with it, after a prompt or not. A `\` at the end of a line goes on
+/// in the next. A block of `text` shows what was printed, so that only a prompt makes a command
+/// there.
 #[must_use]
 pub fn of_pages(files: &[SourceFile], program: &str) -> Vec<PageCommand> {
     let pages = files.iter().filter(|file| file.language == Language::Markdown);
@@ -41,7 +42,7 @@ fn of_page(page: &SourceFile, program: &str) -> Vec<PageCommand> {
         if is_code && text.ends_with('\\') {
             pending = Some((start, text.trim_end_matches('\\').to_owned()));
         } else if is_code {
-            let found = cut(&text).into_iter().filter(|words| words[0] == program);
+            let found = cut(&text).into_iter().filter(|words| words[0].rsplit('/').next() == Some(program));
             commands.extend(found.map(|words| PageCommand {
                 path: page.path.clone(),
                 line: start + 1,
