@@ -9,8 +9,8 @@ cd "$(dirname "$0")/.."
 # The wheel carries the licences of what it is linked with.
 python3 scripts/licences.py write sanderling-python bindings/python/THIRD-PARTY.txt
 
-# The crates that the wheel is linked with. What measures the product (lab, bench) is not among them,
-# and changing it builds no wheel.
+# The crates that the wheel is linked with. What measures the product (lab, bench) is not among
+# them, and changing it builds no wheel.
 mapfile -t crates < <(
     cargo tree --locked --package sanderling-python --edges normal,build --prefix none \
         --format '{p}' | sed -n 's|^[^(]* (\(/[^)]*\)).*$|\1|p' | LC_ALL=C sort -u

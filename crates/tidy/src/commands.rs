@@ -42,7 +42,8 @@ fn of_page(page: &SourceFile, program: &str) -> Vec<PageCommand> {
         if is_code && text.ends_with('\\') {
             pending = Some((start, text.trim_end_matches('\\').to_owned()));
         } else if is_code {
-            let found = cut(&text).into_iter().filter(|words| words[0].rsplit('/').next() == Some(program));
+            let found =
+                cut(&text).into_iter().filter(|words| words[0].rsplit('/').next() == Some(program));
             commands.extend(found.map(|words| PageCommand {
                 path: page.path.clone(),
                 line: start + 1,

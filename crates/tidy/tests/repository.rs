@@ -2,7 +2,9 @@
 
 use sanderling_protocol::Refusal;
 use sanderling_tidy::tree::SourceFile;
-use sanderling_tidy::{Problem, floors, lengths, names, pages, tables, tree, versions, words};
+use sanderling_tidy::{
+    Problem, circles, floors, lengths, names, pages, tables, tree, versions, words,
+};
 
 fn files() -> Vec<SourceFile> {
     tree::read(&tree::root()).expect("the working tree can be read")
@@ -16,6 +18,11 @@ fn assert_none(problems: &[Problem]) {
 #[test]
 fn crates_import_only_lower_floors() {
     assert_none(&floors::check(&files()));
+}
+
+#[test]
+fn modules_import_each_other_in_small_circles_only() {
+    assert_none(&circles::check(&files(), circles::KNOWN));
 }
 
 #[test]
