@@ -51,7 +51,7 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "namenode", number: 3, imports: BASE },
     Floor { name: "datanode", number: 3, imports: BASE },
     Floor { name: "client", number: 3, imports: BASE },
-    Floor { name: "manager", number: 4, imports: BASE_AND_CLIENT },
+    Floor { name: "manager", number: 4, imports: BASE },
     Floor { name: "gateway", number: 4, imports: BASE_AND_CLIENT },
     Floor { name: "object-store", number: 4, imports: &["protocol", "core", "client"] },
     Floor { name: "object-store-013", number: 4, imports: &["protocol", "core", "client"] },

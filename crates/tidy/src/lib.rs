@@ -8,6 +8,7 @@ pub mod circles;
 pub mod code;
 pub mod commands;
 pub mod floors;
+pub mod glossary;
 pub mod lengths;
 pub mod names;
 pub mod pages;

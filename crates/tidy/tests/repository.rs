@@ -3,7 +3,7 @@
 use sanderling_protocol::Refusal;
 use sanderling_tidy::tree::SourceFile;
 use sanderling_tidy::{
-    Problem, circles, floors, lengths, names, pages, tables, tree, versions, words,
+    Problem, circles, floors, glossary, lengths, names, pages, tables, tree, versions, words,
 };
 
 fn files() -> Vec<SourceFile> {
@@ -43,6 +43,11 @@ fn words_are_ours_and_work_is_finished() {
 #[test]
 fn pages_can_be_reached_and_links_lead_somewhere() {
     assert_none(&pages::check(&files()));
+}
+
+#[test]
+fn every_term_is_in_the_glossary() {
+    assert_none(&glossary::check(&files()));
 }
 
 #[test]
