@@ -1,4 +1,5 @@
-//! The shape that every machine has.
+//! The shape of a machine that acts by itself: the manager, the relocator and the background.
+//! Machines that only answer, such as the catalog, have functions of their own.
 
 use sanderling_protocol::Instant;
 
