@@ -6,7 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
-use sanderling_core::access::{Claims, Lineage, Part, Rights, SUBJECT_BYTES_MAX, right_words};
+use sanderling_core::access::{
+    Claims, Lineage, Part, Rights, SUBJECT_BYTES_MAX, parts, right_words,
+};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::token::MintToken;
 use sanderling_protocol::{ClusterId, Millis, Refusal, TokenId};
@@ -81,7 +83,12 @@ fn new(global: &Global, output: Output, args: &New) -> Result<(), Failure> {
         None => Some(cluster(global, &secret)?),
     };
     let token = secret.sign(&claims);
-    let document = json!({
+    given(output, document(&claims), &token, args.out.as_deref())
+}
+
+/// Returns what a token says.
+fn document(claims: &Claims) -> serde_json::Value {
+    json!({
         "id": claims.lineage.id.map(|id| id.to_string()),
         "cluster": claims.lineage.cluster.map(|cluster| format!("{:016x}", cluster.0)),
         "subject": claims.subject,
@@ -89,8 +96,7 @@ fn new(global: &Global, output: Output, args: &New) -> Result<(), Failure> {
         "subtree": claims.subtree,
         "rights": claims.rights.words().collect::<Vec<_>>(),
         "expires_at_unix_seconds": claims.expires_at,
-    });
-    given(output, document, &token, args.out.as_deref())
+    })
 }
 
 /// Asks the namenode which cluster it serves, as one who has the secret.
@@ -129,10 +135,11 @@ async fn mint(session: Session, args: Mint) -> Result<(), Failure> {
     let lifetime = Millis::from(args.expires.0);
     let client = session.client().await?;
     let asked = MintToken { subject, subtree, rights, lifetime };
-    let document = json!({ "subtree": asked.subtree, "rights": asked.rights });
     let token = client.mint_token(asked).await;
     let token = token.map_err(|error| refused::client(&error, &session.namenode))?;
-    given(session.output, document, &token, args.out.as_deref())
+    let claims = parts(&token).and_then(|parts| parts.claims());
+    let claims = claims.map_err(|why| Failure::new(Exit::Failure, "BadReply", why))?;
+    given(session.output, document(&claims), &token, args.out.as_deref())
 }
 
 /// Writes a token where it was asked for.

@@ -210,6 +210,29 @@ fn subject_is_revoked_by_who_may_administrate_and_servers_are_not_locked_out() {
 }
 
 #[test]
+fn minted_token_shows_the_number_by_which_it_is_revoked() {
+    let guarded = Guarded::start(0);
+    let admin = guarded.token(&["--rights", "admin", "--subject", "operator"]);
+    let tenant = guarded.token(&["--subject", "tenant"]);
+    let words = ["token", "mint", "--subtree", "/job", "--rights", "read", "--expires", "1h"];
+    let minted = operate(&guarded, &tenant, &[&words[..], &["--json"]].concat());
+    let minted: serde_json::Value = serde_json::from_str(&minted).expect("JSON");
+    let word = |key: &str| minted[key].as_str().unwrap_or_else(|| panic!("no {key}: {minted}"));
+    assert_eq!((word("role"), word("subtree")), ("client", "/job"), "{minted}");
+    assert_eq!(minted["rights"], serde_json::json!(["read"]), "{minted}");
+    assert!(minted["expires_at_unix_seconds"].is_u64(), "{minted}");
+    assert_eq!(word("cluster").len(), 16, "{minted}");
+    let token = Token::new(word("token"));
+    operate(&guarded, &tenant, &["fs", "mkdir", "/job"]);
+    operate(&guarded, &token, &["fs", "ls", "/job"]);
+    operate(&guarded, &admin, &["token", "revoke", "--id", word("id")]);
+    let refused = guarded.cli(Some(&token), &["fs", "ls", "/job"]);
+    assert!(refused.code == 1 && refused.stderr.contains("was revoked"), "{refused}");
+    // It alone: not the one that it was minted from.
+    operate(&guarded, &tenant, &["fs", "ls", "/job"]);
+}
+
+#[test]
 fn datanode_that_does_not_hear_from_the_namenode_trusts_no_token_for_long() {
     let guarded = Guarded::start_with(1, false, &["--revocations-age-max", "3s"]);
     let token = guarded.token(&[]);

@@ -129,7 +129,7 @@ pub(crate) struct Revoke {
     /// All tokens of this subject, those that are still to be made among them
     #[arg(long, value_name = "NAME", group = "tokens")]
     pub(crate) subject: Option<String>,
-    /// The token with this number, which `token new --json` shows
+    /// The token with this number, which `token new --json` and `token mint --json` show
     #[arg(long, value_name = "ID", group = "tokens")]
     pub(crate) id: Option<TokenId>,
     /// The token in this file
