@@ -6,7 +6,8 @@ use std::sync::Arc;
 use jni::EnvUnowned;
 use jni::objects::{JByteArray, JClass, JObject};
 use parking_lot::Mutex;
-use sanderling_client::JobHandle;
+use sanderling_client::{Client, ClientError, JobHandle};
+use sanderling_protocol::message::{JobLimits, RegisterJob};
 
 use crate::error::{Throw, Trouble};
 use crate::facts::{Facts, Given};
@@ -28,9 +29,9 @@ extern "system" fn Java_io_sanderling_client_Native_beginJob<'local>(
     env.with_env(|env| -> Result<_, Trouble> {
         let client = shelf::client(client)?;
         let facts = all(env, &facts)?;
-        let request = crate::options::job(&mut Given::new(&facts))?;
+        let (request, limits) = crate::options::job(&mut Given::new(&facts))?;
         let (path, lease) = (request.path.clone(), request.lease);
-        let job = wait(client.run_job(request))?;
+        let job = wait(begin(&client, request, limits))?;
         let id = job.job();
         let handle = keep(Held::Job(Arc::new(Mutex::new(Some(job)))));
         Ok(Facts::told(|facts| {
@@ -39,6 +40,19 @@ extern "system" fn Java_io_sanderling_client_Native_beginJob<'local>(
         .array(env)?)
     })
     .resolve::<Throw>()
+}
+
+async fn begin(
+    client: &Client,
+    request: RegisterJob,
+    limits: JobLimits,
+) -> Result<JobHandle, ClientError> {
+    // A namenode of the release before knows jobs without limits alone.
+    if limits == JobLimits::default() {
+        return client.run_job(request).await;
+    }
+    let info = client.register_limited_job(request, limits).await?;
+    Ok(client.keep_job(info.job, info.lease))
 }
 
 #[unsafe(no_mangle)]

@@ -6,7 +6,7 @@ use sanderling_client::{Client, ClientError};
 use sanderling_protocol::message::{Layout, ObjectKind};
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::token::MintToken;
-use sanderling_protocol::{Millis, Refusal};
+use sanderling_protocol::{JobId, Millis, Refusal};
 
 use crate::error::Trouble;
 use crate::facts::{Facts, Given};
@@ -65,6 +65,7 @@ pub(crate) async fn call(
         14 => token(client, given).await,
         15 => Ok(metrics(client)),
         16 => places_of_all(client, given).await,
+        17 => job_account(client, given).await,
         _ => Err(Trouble::Facts),
     }
 }
@@ -91,6 +92,17 @@ async fn usage(client: &Client, given: &mut Given<'_>) -> Result<Facts, Trouble>
     let usage = client.usage(&given.path()?).await?;
     let numbers = [usage.files, usage.directories, usage.bytes, usage.lost_bytes];
     Ok(Facts::told(|facts| facts.numbers(&numbers)))
+}
+
+async fn job_account(client: &Client, given: &mut Given<'_>) -> Result<Facts, Trouble> {
+    let account = client.job_account(JobId(given.number()? as u64)).await?;
+    let limit = |limit: Option<u64>| limit.map_or(-1, |limit| limit as i64);
+    Ok(Facts::told(|facts| {
+        facts
+            .numbers(&[account.names, account.attribute_bytes])
+            .number(limit(account.limits.names))
+            .number(limit(account.limits.attribute_bytes))
+    }))
 }
 
 async fn nodes(client: &Client) -> Result<Facts, Trouble> {

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sanderling_client::{ClientConfig, ClientTls, Credentials, PutOptions, TLS_NAME, TokenSource};
-use sanderling_protocol::message::{Affinity, Condition, CreateMode, JobHints, RegisterJob};
+use sanderling_protocol::message::{
+    Affinity, Condition, CreateMode, JobHints, JobLimits, RegisterJob,
+};
 use sanderling_protocol::{Millis, ObjectId, Token};
 
 use crate::error::Trouble;
@@ -77,14 +79,15 @@ pub(crate) fn put(given: &mut Given<'_>) -> Result<PutOptions, Trouble> {
     })
 }
 
-/// Reads what job is wanted.
+/// Reads what job is wanted, and what it may hold.
 ///
 /// # Errors
 /// The refusal of a bad path.
-pub(crate) fn job(given: &mut Given<'_>) -> Result<RegisterJob, Trouble> {
+pub(crate) fn job(given: &mut Given<'_>) -> Result<(RegisterJob, JobLimits), Trouble> {
     let path = given.path()?;
     let lease = Millis(given.optional()?.unwrap_or_default());
     let quota_bytes = given.optional()?;
+    let limits = JobLimits { names: given.optional()?, attribute_bytes: given.optional()? };
     let hints = JobHints {
         expected_bytes: given.optional()?,
         throughput_bytes_per_second: given.optional()?,
@@ -94,5 +97,5 @@ pub(crate) fn job(given: &mut Given<'_>) -> Result<RegisterJob, Trouble> {
         delete_after_read: given.flag()?,
         keep_after_job: given.flag()?,
     };
-    Ok(RegisterJob { path, lease, quota_bytes, hints })
+    Ok((RegisterJob { path, lease, quota_bytes, hints }, limits))
 }

@@ -11,7 +11,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use sanderling_client::{Client, ClientConfig, ClientError, Reader};
-use sanderling_protocol::message::{JobHints, ObjectKind, ObjectStat, RegisterJob};
+use sanderling_protocol::message::{JobHints, JobLimits, ObjectKind, ObjectStat, RegisterJob};
 use sanderling_protocol::node::NodeSelector;
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::token::MintToken;
@@ -324,13 +324,15 @@ impl PyClient {
         self.caller.call(py, async move { client.usage(&name).await }, json_made)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "they are the hints of a job")]
+    #[expect(clippy::too_many_arguments, reason = "they are the limits and hints of a job")]
     fn register_job<'py>(
         &self,
         py: Python<'py>,
         name: &str,
         lease_millis: u64,
         quota_bytes: Option<u64>,
+        names_max: Option<u64>,
+        attribute_bytes_max: Option<u64>,
         expected_bytes: Option<u64>,
         throughput_bytes_per_second: Option<u64>,
         is_latency_sensitive: bool,
@@ -350,8 +352,21 @@ impl PyClient {
         };
         let request =
             RegisterJob { path: path(py, name)?, lease: Millis(lease_millis), quota_bytes, hints };
+        let limits = JobLimits { names: names_max, attribute_bytes: attribute_bytes_max };
         let client = self.client.clone();
-        self.caller.call(py, async move { client.register_job(request).await }, json_made)
+        let register = async move {
+            // A namenode of the release before knows jobs without limits alone.
+            if limits == JobLimits::default() {
+                return client.register_job(request).await;
+            }
+            client.register_limited_job(request, limits).await
+        };
+        self.caller.call(py, register, json_made)
+    }
+
+    fn job_account<'py>(&self, py: Python<'py>, job: u64) -> Returned<'py> {
+        let client = self.client.clone();
+        self.caller.call(py, async move { client.job_account(JobId(job)).await }, json_made)
     }
 
     /// Renews a job's lease until what is returned is dropped.

@@ -334,6 +334,18 @@ def test_parts_tables_and_jobs(run):
             assert await job.get("deep/a") == b"1" and job.is_alive
         assert not await remote.exists(f"{directory}/job")
 
+        async with remote.job(f"{directory}/job", names_max=2, attribute_bytes_max=8) as job:
+            await job.put("a", b"1", attributes={"kind": "text"})
+            with pytest.raises(sanderling.Full) as raised:
+                await job.put("b", b"1")
+            assert raised.value.kind == "JobLimitPassed"
+            assert await job.account() == sanderling.JobAccount(2, 8, 2, 8)
+        job = await remote.register_job(f"{directory}/job", names_max=1)
+        with pytest.raises(sanderling.Full):
+            await remote.put(f"{directory}/job/a", b"1")
+        assert (await remote.job_account(job)).names_max == 1
+        await remote.end_job(job)
+
     run(program)
 
 

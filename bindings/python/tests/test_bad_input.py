@@ -120,7 +120,16 @@ CALLS = {
     "usage": ([any_thing], {}),
     "multifile": ([any_thing], {"create": any_thing}),
     "table": ([any_thing], {"create": any_thing}),
-    "register_job": ([any_thing], {"lease": any_thing, "quota_bytes": any_thing}),
+    "register_job": (
+        [any_thing],
+        {
+            "lease": any_thing,
+            "quota_bytes": any_thing,
+            "names_max": any_thing,
+            "attribute_bytes_max": any_thing,
+        },
+    ),
+    "job_account": ([any_thing], {}),
     "renew_job": ([any_thing], {}),
     "end_job": ([any_thing], {}),
     "events": ([any_thing], {"limit": any_thing}),
@@ -261,7 +270,7 @@ def test_everything_after_close_is_refused(cluster, directory):
              "get_range": ["/a", 0, 1], "get_ranges": ["/a", []], "concat": [["/a"], "/b"],
              "set_ttl": ["/a", 1], "set_attributes": ["/a", {}], "notice": ["1", 1],
              "decommission": ["1"], "cancel": ["1"], "renew_job": [1], "end_job": [1],
-             "put": ["/a", b""], "get_into": ["/a", bytearray(1)]}
+             "job_account": [1], "put": ["/a", b""], "get_into": ["/a", bytearray(1)]}
     simple = ["get", "open", "stat", "exists", "list", "delete", "mkdir", "multifile", "table",
               "job", "register_job", "usage"]
     given |= {name: ["/a"] for name in simple}

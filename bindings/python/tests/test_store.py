@@ -151,6 +151,30 @@ def test_job_ends_with_its_subtree(store, directory):
     assert not store.exists(f"{directory}/job/o")
 
 
+def test_job_keeps_within_its_limits_of_names_and_attributes(store, directory):
+    root = f"{directory}/limited"
+    job = store.register_job(root, lease=600, names_max=3, attribute_bytes_max=20)
+    assert store.job_account(job) == sanderling.JobAccount(1, 0, 3, 20)
+    store.put(f"{root}/a", b"1", attributes={"kind": "x" * 8})
+    with pytest.raises(sanderling.Full) as raised:
+        store.put(f"{root}/b", b"1", attributes={"kind": "x" * 8})
+    assert raised.value.kind == "JobLimitPassed" and "12 of 20" in str(raised.value)
+    store.put(f"{root}/b", b"1")
+    with pytest.raises(sanderling.Full) as raised:
+        store.put(f"{root}/c", b"1")
+    assert raised.value.kind == "JobLimitPassed" and "3 of 3" in str(raised.value)
+    assert store.job_account(job.job) == sanderling.JobAccount(3, 12, 3, 20)
+    store.end_job(job)
+    with pytest.raises(sanderling.errors.BadRequest):
+        store.register_job(root, names_max=0)
+    with pytest.raises(ValueError, match="names_max"):
+        store.register_job(root, names_max=-1)
+    with store.job(root, names_max=1) as scope:
+        with pytest.raises(sanderling.Full):
+            scope.put("a", b"1")
+        assert scope.account() == sanderling.JobAccount(1, 0, 1, None)
+
+
 def test_threads_share_a_store_and_calls_release_the_lock(store, directory):
     data = pattern(BLOCKS)[:BLOCKS]
     store.put(f"{directory}/o", data)

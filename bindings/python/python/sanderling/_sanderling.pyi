@@ -126,6 +126,8 @@ class Client:
         name: str,
         lease_millis: int,
         quota_bytes: int | None,
+        names_max: int | None,
+        attribute_bytes_max: int | None,
         expected_bytes: int | None,
         throughput_bytes_per_second: int | None,
         is_latency_sensitive: bool,
@@ -134,6 +136,7 @@ class Client:
         recompute_millis_per_mib: int | None,
         expected_reads: int | None,
     ) -> str: ...
+    def job_account(self, job: int) -> str: ...
     def keep_job(self, job: int, lease_millis: int) -> Keeper: ...
     def token(
         self, subtree: str, rights: Sequence[str], lifetime_millis: int, subject: str

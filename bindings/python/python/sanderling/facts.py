@@ -318,3 +318,23 @@ class Job:
         """Makes it from the native half's words."""
         times = {name: raw[name] / 1000 for name in ("lease", "remaining")}
         return cls(**{**raw, **times, "created_at": _moment(raw["created_at"])})
+
+
+@dataclass(frozen=True, slots=True)
+class JobAccount:
+    """What a job holds beside bytes, and may hold."""
+
+    names: int
+    """Directories and objects, the root of the subtree among them."""
+    attribute_bytes: int
+    """Bytes of the attributes of all of them, names and texts."""
+    names_max: int | None
+    """`None` without a limit."""
+    attribute_bytes_max: int | None
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> JobAccount:
+        """Makes it from the native half's words."""
+        limits = raw["limits"]
+        used = (raw["names"], raw["attribute_bytes"])
+        return cls(*used, limits["names"], limits["attribute_bytes"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from sanderling.arguments import COUNT_MAX, PutOptions, millis, some_millis, some_whole, text, whole
 from sanderling.errors import BadRequest, Closed
-from sanderling.facts import Job, Stat, Usage
+from sanderling.facts import Job, JobAccount, Stat, Usage
 
 if TYPE_CHECKING:
     from sanderling import _sanderling
@@ -24,19 +24,23 @@ JobRequest = tuple[
     int | None,
     int | None,
     int | None,
+    int | None,
+    int | None,
     bool,
     bool,
     bool,
     int | None,
     int | None,
 ]
-"""What the native half registers: path, lease in milliseconds, quota and hints, in their order."""
+"""What the native half registers: path, lease in milliseconds, quota, limits and hints, in their order."""
 
 
 def request(
     path: str,
     lifetime: float,
     quota: int | None,
+    names_max: int | None,
+    attribute_bytes_max: int | None,
     expected_bytes: int | None,
     throughput: int | None,
     latency_sensitive: bool,
@@ -53,6 +57,8 @@ def request(
         text(path),
         lease,
         some_whole("quota", quota),
+        some_whole("names_max", names_max),
+        some_whole("attribute_bytes_max", attribute_bytes_max),
         some_whole("expected_bytes", expected_bytes),
         some_whole("throughput", throughput),
         bool(latency_sensitive),
@@ -114,6 +120,11 @@ class JobScope:
         """Sums up what the job holds."""
         self._check()
         return self._store.usage(self.path)
+
+    def account(self) -> JobAccount:
+        """Returns how many names and bytes of attributes the job holds, and may hold."""
+        self._check()
+        return self._store.job_account(self.id)
 
     def token(
         self,

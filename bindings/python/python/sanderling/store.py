@@ -30,6 +30,7 @@ from sanderling.facts import (
     Event,
     Fsck,
     Job,
+    JobAccount,
     LossReport,
     Node,
     Stat,
@@ -379,6 +380,8 @@ class Store:
         *,
         lifetime: float = LEASE_SECONDS,
         quota: int | None = None,
+        names_max: int | None = None,
+        attribute_bytes_max: int | None = None,
         expected_bytes: int | None = None,
         throughput: int | None = None,
         latency_sensitive: bool = False,
@@ -390,7 +393,9 @@ class Store:
         """Makes a job: a subtree that goes when the `with` block is left or the program dies.
 
         Its lease is renewed in the background; `lifetime` is how long, in seconds, the subtree
-        outlives a program that died. `quota` is in bytes: what passes it is refused with `Full`.
+        outlives a program that died. `quota` is in bytes: what passes it is refused with `Full`,
+        and so is what passes `names_max` directories and objects, the subtree's root among them,
+        or `attribute_bytes_max` bytes of attributes.
         `keep_after` keeps the subtree when the job ends; with `delete_after_read` each object goes
         with its first whole `get`. Hints: `expected_bytes` at the peak, `throughput` in bytes per
         second, `latency_sensitive`, and what leaves a dying node first: `recompute_per_mib`, the
@@ -400,6 +405,8 @@ class Store:
             path,
             lifetime,
             quota,
+            names_max,
+            attribute_bytes_max,
             expected_bytes,
             throughput,
             latency_sensitive,
@@ -417,17 +424,21 @@ class Store:
         *,
         lease: float = LEASE_SECONDS,
         quota_bytes: int | None = None,
+        names_max: int | None = None,
+        attribute_bytes_max: int | None = None,
         recompute_per_mib: float | None = None,
         expected_reads: int | None = None,
     ) -> Job:
         """Makes a job that the caller renews: it goes when its lease, in seconds, runs out.
 
-        `job` renews by itself, and knows all hints.
+        `job` renews by itself, and knows all hints. The limits are those of `job`.
         """
         request = job_request(
             path,
             lease,
             quota_bytes,
+            names_max,
+            attribute_bytes_max,
             None,
             None,
             False,
@@ -437,6 +448,10 @@ class Store:
             expected_reads,
         )
         return Job.of(json.loads(self._client.register_job(*request)))
+
+    def job_account(self, job: int | Job) -> JobAccount:
+        """Returns how many names and bytes of attributes a job holds, and may hold."""
+        return JobAccount.of(json.loads(self._client.job_account(job_id(job))))
 
     def renew_job(self, job: int | Job) -> None:
         """Renews a job's lease."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from sanderling.aio.calls import Entered
 from sanderling.arguments import PutOptions, text
 from sanderling.errors import BadRequest, Closed, NotFound
-from sanderling.facts import Deleted, Entry, Job, Stat, Usage
+from sanderling.facts import Deleted, Entry, Job, JobAccount, Stat, Usage
 from sanderling.multifiles import below
 from sanderling.tables import KEYS_AT_ONCE, missing
 
@@ -192,6 +192,11 @@ class AsyncJobScope:
         """Sums up what the job holds."""
         self._check()
         return await self._store.usage(self.path)
+
+    async def account(self) -> JobAccount:
+        """Returns how many names and bytes of attributes the job holds, and may hold."""
+        self._check()
+        return await self._store.job_account(self.id)
 
     async def token(
         self,

@@ -33,6 +33,7 @@ from sanderling.facts import (
     Event,
     Fsck,
     Job,
+    JobAccount,
     LossReport,
     Node,
     Stat,
@@ -362,6 +363,8 @@ class AsyncStore:
         *,
         lifetime: float = LEASE_SECONDS,
         quota: int | None = None,
+        names_max: int | None = None,
+        attribute_bytes_max: int | None = None,
         expected_bytes: int | None = None,
         throughput: int | None = None,
         latency_sensitive: bool = False,
@@ -378,6 +381,8 @@ class AsyncStore:
             path,
             lifetime,
             quota,
+            names_max,
+            attribute_bytes_max,
             expected_bytes,
             throughput,
             latency_sensitive,
@@ -394,6 +399,8 @@ class AsyncStore:
         *,
         lease: float = LEASE_SECONDS,
         quota_bytes: int | None = None,
+        names_max: int | None = None,
+        attribute_bytes_max: int | None = None,
         recompute_per_mib: float | None = None,
         expected_reads: int | None = None,
     ) -> Job:
@@ -402,6 +409,8 @@ class AsyncStore:
             path,
             lease,
             quota_bytes,
+            names_max,
+            attribute_bytes_max,
             None,
             None,
             False,
@@ -411,6 +420,11 @@ class AsyncStore:
             expected_reads,
         )
         return Job.of(json.loads(await self._calls.run(self._client.register_job, *request)))
+
+    async def job_account(self, job: int | Job) -> JobAccount:
+        """Returns how many names and bytes of attributes a job holds, and may hold."""
+        raw = await self._calls.run(self._client.job_account, job_id(job))
+        return JobAccount.of(json.loads(raw))
 
     async def renew_job(self, job: int | Job) -> None:
         """Renews a job's lease."""

@@ -45,6 +45,11 @@ public final class Job implements AutoCloseable {
         return handle == 0 || Native.hasEnded(this, handle);
     }
 
+    /** Returns how many names and bytes of attributes the job holds, and may hold. */
+    public JobAccount account() throws IOException {
+        return client.jobAccount(id);
+    }
+
     /**
      * Returns a token for the job's subtree alone, for a day or as long as the client's own holds.
      *

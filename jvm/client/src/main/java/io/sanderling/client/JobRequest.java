@@ -9,20 +9,20 @@ public final class JobRequest {
 
     private final String path;
     private final long leaseMillis;
-    private final long quotaBytes;
+    private final Limits limits;
     private final Hints hints;
 
-    private JobRequest(String path, long leaseMillis, long quotaBytes, Hints hints) {
+    private JobRequest(String path, long leaseMillis, Limits limits, Hints hints) {
         this.path = path;
         this.leaseMillis = leaseMillis;
-        this.quotaBytes = quotaBytes;
+        this.limits = limits;
         this.hints = hints;
     }
 
-    /** Returns the request for a job with that subtree, a lease of a minute and no quota. */
+    /** Returns the request for a job with that subtree, a lease of a minute and no limits. */
     public static JobRequest create(String path) {
         Objects.requireNonNull(path, "path");
-        return new JobRequest(path, LEASE_MILLIS, -1, new Hints());
+        return new JobRequest(path, LEASE_MILLIS, new Limits(-1, -1, -1), new Hints());
     }
 
     /**
@@ -34,61 +34,80 @@ public final class JobRequest {
         if (millis <= 0) {
             throw new IllegalArgumentException("leaseMillis is not positive: " + millis);
         }
-        return new JobRequest(path, millis, quotaBytes, hints);
+        return new JobRequest(path, millis, limits, hints);
     }
 
     /** Sets how many bytes the subtree may hold; -1 for as many as there is room. */
     public JobRequest withQuotaBytes(long bytes) {
-        return new JobRequest(path, leaseMillis, PutOptions.checked("quotaBytes", bytes), hints);
+        long quota = PutOptions.checked("quotaBytes", bytes);
+        return with(new Limits(quota, limits.names, limits.attributeBytes));
+    }
+
+    /**
+     * Sets how many directories and objects the subtree may hold, its root and objects that are
+     * being written among them; -1 for as many as there is room.
+     */
+    public JobRequest withNamesMax(long names) {
+        long most = PutOptions.checked("namesMax", names);
+        return with(new Limits(limits.quotaBytes, most, limits.attributeBytes));
+    }
+
+    /**
+     * Sets how many bytes the attributes of all objects together may have, names and texts; -1 for
+     * as many as there is room.
+     */
+    public JobRequest withAttributeBytesMax(long bytes) {
+        long most = PutOptions.checked("attributeBytesMax", bytes);
+        return with(new Limits(limits.quotaBytes, limits.names, most));
     }
 
     /** Hints how many bytes there will be at the peak; -1 when nobody knows. */
     public JobRequest withExpectedBytes(long bytes) {
         Hints other = hints.copy();
         other.expectedBytes = PutOptions.checked("expectedBytes", bytes);
-        return new JobRequest(path, leaseMillis, quotaBytes, other);
+        return new JobRequest(path, leaseMillis, limits, other);
     }
 
     /** Hints how many bytes per second there will be at the peak; -1 when nobody knows. */
     public JobRequest withThroughputBytesPerSecond(long bytes) {
         Hints other = hints.copy();
         other.throughputBytes = PutOptions.checked("throughputBytesPerSecond", bytes);
-        return new JobRequest(path, leaseMillis, quotaBytes, other);
+        return new JobRequest(path, leaseMillis, limits, other);
     }
 
     /** Hints how many milliseconds of work compute a MiB of the data again; orders relocation. */
     public JobRequest withRecomputeMillisPerMib(long millis) {
         Hints other = hints.copy();
         other.recomputeMillis = PutOptions.checked("recomputeMillisPerMib", millis);
-        return new JobRequest(path, leaseMillis, quotaBytes, other);
+        return new JobRequest(path, leaseMillis, limits, other);
     }
 
     /** Hints how often each byte will still be read; -1 when nobody knows. */
     public JobRequest withExpectedReads(int reads) {
         Hints other = hints.copy();
         other.expectedReads = (int) PutOptions.checked("expectedReads", reads);
-        return new JobRequest(path, leaseMillis, quotaBytes, other);
+        return new JobRequest(path, leaseMillis, limits, other);
     }
 
     /** Hints whether the application waits on single small reads. */
     public JobRequest withLatencySensitive(boolean latencySensitive) {
         Hints other = hints.copy();
         other.latencySensitive = latencySensitive;
-        return new JobRequest(path, leaseMillis, quotaBytes, other);
+        return new JobRequest(path, leaseMillis, limits, other);
     }
 
     /** Says whether the job's objects are deleted by their first whole read. */
     public JobRequest withDeleteAfterRead(boolean deleteAfterRead) {
         Hints other = hints.copy();
         other.deleteAfterRead = deleteAfterRead;
-        return new JobRequest(path, leaseMillis, quotaBytes, other);
+        return new JobRequest(path, leaseMillis, limits, other);
     }
 
     /** Says whether the subtree stays when the job ends. */
     public JobRequest withKeepAfterJob(boolean keepAfterJob) {
         Hints other = hints.copy();
         other.keepAfterJob = keepAfterJob;
-        return new JobRequest(path, leaseMillis, quotaBytes, other);
+        return new JobRequest(path, leaseMillis, limits, other);
     }
 
     /** Returns the root of the job's subtree. */
@@ -96,11 +115,17 @@ public final class JobRequest {
         return path;
     }
 
+    private JobRequest with(Limits other) {
+        return new JobRequest(path, leaseMillis, other, hints);
+    }
+
     byte[] facts() {
         return new FactsWriter()
                 .text("path", path)
                 .number(leaseMillis)
-                .number(quotaBytes)
+                .number(limits.quotaBytes)
+                .number(limits.names)
+                .number(limits.attributeBytes)
                 .number(hints.expectedBytes)
                 .number(hints.throughputBytes)
                 .number(hints.recomputeMillis)
@@ -109,6 +134,19 @@ public final class JobRequest {
                 .flag(hints.deleteAfterRead)
                 .flag(hints.keepAfterJob)
                 .facts();
+    }
+
+    /** What the subtree may hold at most; -1 for as much as there is room. */
+    private static final class Limits {
+        private final long quotaBytes;
+        private final long names;
+        private final long attributeBytes;
+
+        private Limits(long quotaBytes, long names, long attributeBytes) {
+            this.quotaBytes = quotaBytes;
+            this.names = names;
+            this.attributeBytes = attributeBytes;
+        }
     }
 
     private static final class Hints {

@@ -18,6 +18,7 @@ final class Operation {
     static final int TOKEN = 14;
     static final int METRICS = 15;
     static final int PLACES_OF_ALL = 16;
+    static final int JOB_ACCOUNT = 17;
 
     private Operation() {}
 }

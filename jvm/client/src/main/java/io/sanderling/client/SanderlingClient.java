@@ -126,6 +126,11 @@ public final class SanderlingClient implements AutoCloseable {
         return new Usage(call(Operation.USAGE, FactsWriter.ofText("path", path)));
     }
 
+    /** Returns what a job holds beside bytes, and may hold. */
+    public JobAccount jobAccount(long job) throws IOException {
+        return new JobAccount(call(Operation.JOB_ACCOUNT, new FactsWriter().number(job).facts()));
+    }
+
     /** Returns the datanodes that are not gone. */
     public List<NodeInfo> nodes() throws IOException {
         FactsReader facts = call(Operation.NODES, new byte[0]);

@@ -134,6 +134,10 @@ final class BadInputTest {
         assertThrows(IllegalArgumentException.class,
                 () -> JobRequest.create("/job").withLeaseMillis(0));
         assertThrows(IllegalArgumentException.class,
+                () -> JobRequest.create("/job").withNamesMax(-2));
+        assertThrows(IllegalArgumentException.class,
+                () -> JobRequest.create("/job").withAttributeBytesMax(-2));
+        assertThrows(IllegalArgumentException.class,
                 () -> ClientOptions.create().withTimeoutMillis(0));
         assertThrows(SanderlingException.class,
                 () -> client.put("/x", ByteBuffer.allocate(1), NEW.withAffinity("/a//b")));

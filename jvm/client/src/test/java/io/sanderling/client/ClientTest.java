@@ -395,6 +395,35 @@ final class ClientTest {
     }
 
     @Test
+    void jobKeepsWithinItsLimitsOfNamesAndAttributes() throws Exception {
+        String path = directory + "/limited";
+        JobRequest request = JobRequest.create(path).withNamesMax(3).withAttributeBytesMax(20);
+        PutOptions described = NEW.withAttributes(Collections.singletonMap("kind", "12345678"));
+        try (Job job = client.beginJob(request.withExpectedReads(1))) {
+            client.put(path + "/a", ByteBuffer.wrap(new byte[9]), described);
+            FullException attributes = assertThrows(FullException.class, () ->
+                    client.put(path + "/b", ByteBuffer.wrap(new byte[9]), described));
+            assertEquals("JobLimitPassed", attributes.name());
+            assertTrue(attributes.getMessage().contains("12 of 20"), attributes.getMessage());
+            client.put(path + "/b", ByteBuffer.wrap(new byte[9]), NEW);
+            FullException names = assertThrows(FullException.class, () ->
+                    client.put(path + "/c", ByteBuffer.wrap(new byte[9]), NEW));
+            assertTrue(names.getMessage().contains("3 of 3"), names.getMessage());
+            JobAccount account = job.account();
+            assertEquals(3, account.names());
+            assertEquals(12, account.attributeBytes());
+            assertEquals(3, account.namesMax());
+            assertEquals(20, account.attributeBytesMax());
+        }
+        try (Job job = client.beginJob(JobRequest.create(directory + "/free"))) {
+            assertEquals(-1, job.account().namesMax());
+            assertEquals(-1, client.jobAccount(job.id()).attributeBytesMax());
+        }
+        assertThrows(BadRequestException.class, () -> client.beginJob(request.withNamesMax(0)));
+        assertThrows(BadRequestException.class, () -> client.jobAccount(1L << 40));
+    }
+
+    @Test
     void jobOwnsItsSubtreeUntilItEnds() throws Exception {
         String path = directory + "/job";
         Job job = client.beginJob(JobRequest.create(path).withLeaseMillis(30_000)

@@ -1,0 +1,36 @@
+package io.sanderling.client;
+
+/** Says what a job holds beside bytes, and may hold. */
+public final class JobAccount {
+    private final long names;
+    private final long attributeBytes;
+    private final long namesMax;
+    private final long attributeBytesMax;
+
+    JobAccount(FactsReader facts) {
+        names = facts.number();
+        attributeBytes = facts.number();
+        namesMax = facts.number();
+        attributeBytesMax = facts.number();
+    }
+
+    /** Returns how many directories and objects there are, the subtree's root among them. */
+    public long names() {
+        return names;
+    }
+
+    /** Returns the bytes of the attributes of all of them, names and texts. */
+    public long attributeBytes() {
+        return attributeBytes;
+    }
+
+    /** Returns the limit of {@link #names()}; -1 without one. */
+    public long namesMax() {
+        return namesMax;
+    }
+
+    /** Returns the limit of {@link #attributeBytes()}; -1 without one. */
+    public long attributeBytesMax() {
+        return attributeBytesMax;
+    }
+}
