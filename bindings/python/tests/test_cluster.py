@@ -181,3 +181,43 @@ def test_command_line_runs_from_the_package(cluster):
     arguments = ["--namenode", cluster.address, "node", "ls", "--json"]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def on_disk(directory):
+    """Returns all bytes below a directory of disk tiers."""
+    return b"".join(path.read_bytes() for path in directory.glob("node-*/**/*") if path.is_file())
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_bytes_on_disk_are_plain_only_without_a_key(tmp_path, is_encrypted):
+    key = tmp_path / "blocks.key"
+    key.write_text(os.urandom(32).hex())
+    key.chmod(0o600)
+    pattern = b"nobody else may read this line\n"
+    data = pattern * ((2 << 20) // len(pattern))
+    home = tmp_path / "cluster"
+    with sanderling.Cluster.local(
+        1, 32 << 20, 64 << 20, home, encrypt=key if is_encrypted else None
+    ) as cluster:
+        store = cluster.store()
+        store.put("/o", data, storage_class="disk")
+        found = on_disk(home)
+        assert len(found) >= len(data)
+        assert (pattern in found) is not is_encrypted
+        # Of a node that is added, too.
+        cluster.kill(cluster.nodes()[0])
+        cluster.add()
+        until("the loss is known", lambda: store.report().bytes >= len(data))
+        store.put("/o", data, storage_class="disk")
+        assert (pattern in on_disk(home)) is not is_encrypted
+        assert store.get("/o") == data
+
+
+def test_key_that_others_can_read_and_one_for_nothing_are_refused(tmp_path):
+    key = tmp_path / "blocks.key"
+    key.write_text(os.urandom(32).hex())
+    key.chmod(0o644)
+    with pytest.raises(sanderling.ClusterError, match="chmod 600"):
+        sanderling.Cluster.local(1, 32 << 20, 64 << 20, encrypt=key)
+    with pytest.raises(ValueError, match="disk_bytes"):
+        sanderling.Cluster.local(1, encrypt=key)

@@ -91,11 +91,19 @@ class _Spawner:
 class Cluster:
     """One namenode and its datanodes, each a process of its own. Made by `Cluster.local`."""
 
-    def __init__(self, directory: Path, owns_directory: bool, dram: int, disk: int | None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        owns_directory: bool,
+        dram: int,
+        disk: int | None,
+        key_file: Path | None,
+    ) -> None:
         self.directory = directory
         self._owns_directory = owns_directory
         self._dram_bytes = dram
         self._disk_bytes = disk
+        self._key_file = key_file
         self._spawner = _Spawner()
         self._lock = threading.Lock()
         self._started = 0
@@ -110,17 +118,23 @@ class Cluster:
         dram_bytes: int = 256 << 20,
         disk_bytes: int | None = None,
         directory: str | os.PathLike[str] | None = None,
+        encrypt: str | os.PathLike[str] | None = None,
     ) -> Cluster:
         """Starts a namenode and datanodes on loopback and waits until all of them serve.
 
         Each datanode gets `dram_bytes` of memory and, if given, `disk_bytes` of disk below
         `directory`, which otherwise is a temporary one that goes with the cluster. The processes
-        die with this one, however it ends.
+        die with this one, however it ends. `encrypt` is a file that nobody else can read, with 32
+        random bytes in hexadecimal or base64: what datanodes write to their disks is encrypted
+        with them.
         """
+        if encrypt is not None and not disk_bytes:
+            raise ValueError("encrypt is for what is on disk: give disk_bytes, too")
+        key_file = None if encrypt is None else Path(encrypt).absolute()
         owns = directory is None
         home = Path(tempfile.mkdtemp(prefix="sanderling-") if directory is None else directory)
         home.mkdir(parents=True, exist_ok=True)
-        cluster = cls(home, owns, dram_bytes, disk_bytes)
+        cluster = cls(home, owns, dram_bytes, disk_bytes, key_file)
         try:
             cluster._start_namenode()
             cluster._add_many(datanodes)
@@ -241,6 +255,8 @@ class Cluster:
         arguments += ["--dram", str(dram_bytes or self._dram_bytes)]
         if self._disk_bytes:
             arguments += ["--disk", str(self._disk_bytes), "--disk-dir", str(self.directory / name)]
+        if self._key_file:
+            arguments += ["--encrypt", str(self._key_file)]
         return self._spawn("datanode", name, arguments)
 
     def _ready_datanode(self, server: _Server) -> int:
