@@ -12,6 +12,8 @@ import socket
 import subprocess
 import threading
 import unittest
+import urllib.error
+import urllib.request
 import xml.etree.ElementTree as xml
 from typing import Any
 
@@ -227,6 +229,52 @@ class Faults(unittest.TestCase):
         self.assertEqual(wrong[:2], ("SignatureDoesNotMatch", 403))
         unknown = refused(client(endpoint, "nobody", SECRET).list_buckets)
         self.assertEqual(unknown[:2], ("InvalidAccessKeyId", 403))
+        self.assertNotIn(SECRET, fleet.logs())
+
+    def test_keys_are_read_again_without_a_restart(self) -> None:
+        fleet = self.fleet(datanodes=1)
+        keys = fleet.directory / "keys.json"
+
+        def put(*access: str, mode: int = 0o600, text: str = "", **more: str) -> None:
+            listed = [{"access_key": each, "secret_key": SECRET} | more for each in access]
+            later = fleet.directory / "keys.next"
+            later.write_text(text or json.dumps({"keys": listed}))
+            later.chmod(mode)
+            later.rename(keys)
+
+        put("first")
+        words = ["gateway", "s3", "--listen", "127.0.0.1:0", "--http", "none", "--keys", str(keys)]
+        endpoint = f"http://{fleet.start('keyed', *words)['address']}"
+        first, second = client(endpoint, "first", SECRET), client(endpoint, "second", SECRET)
+        first.create_bucket(Bucket="one")
+        unknown = ("InvalidAccessKeyId", 403, 0)
+        self.assertEqual(refused(second.list_buckets), unknown)
+        url = first.generate_presigned_url("list_buckets")
+        put("first", "second", rights="read")
+        second.list_buckets()
+        self.assertEqual(refused(first.create_bucket, Bucket="two"), ("AccessDenied", 403, 0))
+        put("second")
+        # On the connection that is open, and by a URL that was signed before.
+        self.assertEqual(refused(first.list_buckets), unknown)
+        with self.assertRaises(urllib.error.HTTPError) as gone:
+            urllib.request.urlopen(url)
+        self.assertEqual(gone.exception.code, 403)
+        second.create_bucket(Bucket="two")
+        log = fleet.directory / "keyed.log"
+        for damage, count in [({"text": "{"}, 1), ({"text": '{"keys": []}'}, 2),
+                              ({"mode": 0o644}, 3)]:
+            put("first", **damage)
+            second.list_buckets()
+            self.assertEqual(refused(first.list_buckets), unknown)
+            said = [line for line in log.read_text().splitlines()
+                    if "access keys stay the ones before" in line]
+            self.assertEqual(len(said), count, damage)
+            self.assertTrue("ERROR" in said[-1] and "keys.json" in said[-1], said)
+        keys.unlink()
+        second.list_buckets()
+        put("first")
+        first.list_buckets()
+        self.assertEqual(refused(second.list_buckets), unknown)
         self.assertNotIn(SECRET, fleet.logs())
 
     def test_beyond_loopback_it_wants_keys_and_tls(self) -> None:

@@ -12,6 +12,7 @@ use hyper::{HeaderMap, Uri};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Error, S3ErrorCode, S3Result};
+use sanderling_transport::{Looked, Watched};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -116,14 +117,24 @@ impl Grant {
     }
 }
 
-/// The access keys of a gateway.
+/// The access keys of a gateway. Clones share them.
 #[derive(Clone)]
-pub struct Keys(Arc<HashMap<String, (SecretKey, Arc<Grant>)>>);
+pub struct Keys(Source);
+
+#[derive(Clone)]
+enum Source {
+    Given(Arc<Table>),
+    /// Read again when the file changes.
+    File(Arc<Watched<Table, KeysError>>),
+}
+
+/// The secret and the rights of each access key.
+struct Table(HashMap<String, (SecretKey, Arc<Grant>)>);
 
 impl fmt::Debug for Keys {
     /// Says how many there are and no more.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} keys", self.0.len())
+        write!(formatter, "{} keys", self.table().0.len())
     }
 }
 
@@ -133,14 +144,46 @@ impl Keys {
     pub fn local() -> Self {
         let secret = SecretKey::from(LOCAL_SECRET_KEY);
         let all = [(LOCAL_ACCESS_KEY.to_owned(), (secret, Arc::default()))];
-        Self(Arc::new(all.into()))
+        Self(Source::Given(Arc::new(Table(all.into()))))
     }
 
-    /// Reads a file of keys.
+    /// Reads a file of keys. It is read again when it changes, before the next request is checked;
+    /// a file that cannot be used changes nothing.
     ///
     /// # Errors
     /// [`KeysError`]: the caller corrects the file.
     pub fn read(path: &FilePath) -> Result<Self, KeysError> {
+        let paths = vec![path.to_owned()];
+        let path = path.to_owned();
+        let watched = Watched::read(paths, log, move |_| Table::read(&path))?;
+        Ok(Self(Source::File(Arc::new(watched))))
+    }
+
+    /// Reads the text of a file of keys.
+    ///
+    /// # Errors
+    /// What is wrong, without the text.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        Ok(Self(Source::Given(Arc::new(Table::parse(text)?))))
+    }
+
+    fn table(&self) -> Arc<Table> {
+        match &self.0 {
+            Source::Given(table) => Arc::clone(table),
+            Source::File(watched) => watched.value(),
+        }
+    }
+}
+
+fn log(looked: Looked<'_>) {
+    match looked {
+        Looked::Taken(file) => tracing::info!(file, "access keys were read again"),
+        Looked::Refused(error) => tracing::error!(error, "access keys stay the ones before"),
+    }
+}
+
+impl Table {
+    fn read(path: &FilePath) -> Result<Self, KeysError> {
         let file = path.display().to_string();
         let io = |cause| KeysError::Io { file: file.clone(), cause };
         let opened = File::open(path).map_err(io)?;
@@ -153,11 +196,7 @@ impl Keys {
         Self::parse(&text).map_err(|why| KeysError::Text { file, why })
     }
 
-    /// Reads the text of a file of keys.
-    ///
-    /// # Errors
-    /// What is wrong, without the text.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, String> {
         let read: Text = serde_json::from_str(text).map_err(|error| {
             // The error's own text could quote a secret of the wrong type.
             let (line, column) = (error.line(), error.column());
@@ -182,7 +221,7 @@ impl Keys {
                 return Err(format!("key {number}: its access key was there before"));
             }
         }
-        Ok(Self(Arc::new(all)))
+        Ok(Self(all))
     }
 }
 
@@ -204,8 +243,8 @@ impl Keys {
     }
 
     fn grant_of(&self, access_key: Option<&str>) -> S3Result<Arc<Grant>> {
-        match access_key.and_then(|it| self.0.get(it)) {
-            Some((_, grant)) => Ok(Arc::clone(grant)),
+        match access_key.and_then(|it| self.table().0.get(it).cloned()) {
+            Some((_, grant)) => Ok(grant),
             None => {
                 let message = "the request is not signed: give your client an access key";
                 Err(S3Error::with_message(S3ErrorCode::AccessDenied, message))
@@ -217,7 +256,7 @@ impl Keys {
 #[async_trait::async_trait]
 impl S3Auth for Keys {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        match self.0.get(access_key) {
+        match self.table().0.get(access_key) {
             Some((secret, _)) => Ok(secret.clone()),
             None => Err(S3ErrorCode::InvalidAccessKeyId.into()),
         }
@@ -269,7 +308,7 @@ mod tests {
     fn grant_bounds_bucket_prefix_and_rights() {
         let keys =
             Keys::parse(&text(r#", "buckets": ["b"], "prefix": "p/", "rights": "read""#)).unwrap();
-        let grant = &keys.0["a"].1;
+        let grant = &keys.table().0["a"].1;
         grant.check("b", "p/x", false).unwrap();
         assert!(grant.check("b", "p/x", true).is_err());
         assert!(grant.check("b", "q", false).is_err());

@@ -33,6 +33,7 @@ mod sites;
 mod strangers;
 mod stream;
 mod tls;
+mod watched;
 
 pub use buffers::{Buffers, Memory, Reserved};
 pub use calls::Patience;
@@ -55,3 +56,4 @@ pub use tls::{
     ClientTls, Expiries, Life, ServerTls, Shown, TLS_NAME, TlsError, TlsStream, Validity,
     read_validities, worst,
 };
+pub use watched::{Looked, Watched};

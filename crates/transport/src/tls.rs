@@ -4,7 +4,6 @@ mod expiry;
 mod shown;
 mod stream;
 mod validity;
-mod watched;
 
 use std::fmt;
 use std::io::{self, Read};
@@ -23,12 +22,12 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::secret::{SecretError, read_private, unix_seconds};
 use crate::stream::Stream;
+use crate::watched::{Looked, Watched};
 pub use expiry::Expiries;
 pub use shown::Shown;
 pub use stream::TlsStream;
 pub(crate) use stream::{TlsRead, TlsWrite};
 pub use validity::{Life, Validity, worst};
-use watched::Watched;
 
 /// The name that certificates of a cluster are made for. Machines that come and go have no names of
 /// their own that were known in advance.
@@ -73,8 +72,15 @@ pub struct ServerTls {
 #[derive(Clone)]
 pub struct ClientTls {
     file: PathBuf,
-    believed: Arc<Watched<Believed>>,
+    believed: Arc<Watched<Believed, TlsError>>,
     name: ServerName<'static>,
+}
+
+fn log(looked: Looked<'_>) {
+    match looked {
+        Looked::Taken(file) => tracing::info!(file, "certificates were read again"),
+        Looked::Refused(error) => tracing::warn!(error, "certificates stay the ones before"),
+    }
 }
 
 /// The authorities of a file.
@@ -172,7 +178,7 @@ impl ClientTls {
     /// [`TlsError`]: correct the file or the name.
     pub fn read(authorities: &Path, name: &str) -> Result<Self, TlsError> {
         let (paths, file) = (vec![authorities.to_owned()], authorities.to_owned());
-        let believed = Watched::read(paths, move |_| Believed::read(&file))?;
+        let believed = Watched::read(paths, log, move |_| Believed::read(&file))?;
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| TlsError::Name { name: name.to_owned() })?;
         Ok(Self { file: authorities.to_owned(), believed: Arc::new(believed), name })
@@ -331,7 +337,7 @@ impl OwnCertificate {
 #[derive(Debug)]
 struct Certificates {
     file: PathBuf,
-    shown: Watched<OwnCertificate>,
+    shown: Watched<OwnCertificate, TlsError>,
 }
 
 impl Certificates {
@@ -341,7 +347,7 @@ impl Certificates {
         let read = move |before: Option<&OwnCertificate>| {
             OwnCertificate::read(&file, &key)?.follows(&file, before, unix_seconds())
         };
-        Ok(Self { file: certificate.to_owned(), shown: Watched::read(paths, read)? })
+        Ok(Self { file: certificate.to_owned(), shown: Watched::read(paths, log, read)? })
     }
 }
 

@@ -35,7 +35,8 @@ pub(crate) struct S3 {
     /// Where to serve health and metrics; `none` for nowhere
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7671")]
     pub(crate) http: String,
-    /// Access keys and what they may do [default: a pair that everybody knows, on loopback alone]
+    /// Access keys and what they may do, read again when the file changes [default: a pair that
+    /// everybody knows, on loopback alone]
     #[arg(long, value_name = "FILE", env = "SANDERLING_S3_KEYS", hide_env_values = true)]
     pub(crate) keys: Option<PathBuf>,
     /// The directory whose directories are the buckets

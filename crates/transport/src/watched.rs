@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::TlsError;
-
 /// How long files that could not be used are left alone while they stay the same: what refused them
 /// may pass without a change of theirs, such as a date that is still to come.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
@@ -19,14 +17,24 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 type Identity = Option<(u64, u64, u64, i64, i64)>;
 
 /// A value that is made of files.
-pub(super) struct Watched<T> {
+pub struct Watched<T, E> {
     paths: Vec<PathBuf>,
     /// Makes the value. It is given the one before, if there is one.
-    read: Box<Read<T>>,
+    read: Box<Read<T, E>>,
+    log: fn(Looked<'_>),
     state: Mutex<State<T>>,
 }
 
-type Read<T> = dyn Fn(Option<&T>) -> Result<T, TlsError> + Send + Sync;
+/// What a look at changed files found, for the log.
+#[derive(Debug, Clone, Copy)]
+pub enum Looked<'a> {
+    /// The value was made anew; of this file, and others.
+    Taken(&'a str),
+    /// The value stays the one before, for this reason.
+    Refused(&'a str),
+}
+
+type Read<T, E> = dyn Fn(Option<&T>) -> Result<T, E> + Send + Sync;
 
 struct State<T> {
     value: Arc<T>,
@@ -41,28 +49,32 @@ struct Refused {
     at: Instant,
 }
 
-impl<T> fmt::Debug for Watched<T> {
+impl<T, E> fmt::Debug for Watched<T, E> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Watched({:?})", self.paths)
     }
 }
 
-impl<T> Watched<T> {
-    /// Reads the files for the first time.
-    pub(super) fn read(
+impl<T, E: fmt::Display> Watched<T, E> {
+    /// Reads the files for the first time. What later looks find goes to `log`.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn read(
         paths: Vec<PathBuf>,
-        read: impl Fn(Option<&T>) -> Result<T, TlsError> + Send + Sync + 'static,
-    ) -> Result<Self, TlsError> {
+        log: fn(Looked<'_>),
+        read: impl Fn(Option<&T>) -> Result<T, E> + Send + Sync + 'static,
+    ) -> Result<Self, E> {
         // Looked at before they are read: what changes meanwhile is read again.
         let taken = identities(&paths);
         let value = Arc::new(read(None)?);
         let state = Mutex::new(State { value, taken, refused: None });
-        Ok(Self { paths, read: Box::new(read), state })
+        Ok(Self { paths, read: Box::new(read), log, state })
     }
 
     /// Returns what the files say, or said before they were damaged. A look costs a system call for
     /// each file.
-    pub(super) fn value(&self) -> Arc<T> {
+    pub fn value(&self) -> Arc<T> {
         let mut state = self.state.lock();
         let found = identities(&self.paths);
         if found == state.taken {
@@ -74,15 +86,16 @@ impl<T> Watched<T> {
             return Arc::clone(&state.value);
         }
         let is_known = known.is_some();
-        let file = || self.paths.first().map(|path| path.display().to_string());
-        match self.regular().and_then(|()| (self.read)(Some(&state.value))) {
+        let read = || (self.read)(Some(&state.value)).map_err(|error| error.to_string());
+        match self.regular().and_then(|()| read()) {
             Ok(value) => {
-                tracing::info!(file = file(), "certificates were read again");
+                let file = self.paths.first().map(|path| path.display().to_string());
+                (self.log)(Looked::Taken(&file.unwrap_or_default()));
                 *state = State { value: Arc::new(value), taken: found, refused: None };
             }
             Err(error) => {
                 if !is_known {
-                    tracing::warn!(%error, "certificates stay the ones before");
+                    (self.log)(Looked::Refused(&error));
                 }
                 state.refused = Some(Refused { found, at: Instant::now() });
             }
@@ -91,14 +104,14 @@ impl<T> Watched<T> {
     }
 
     /// Refuses what a running server must not open, such as a pipe: it would wait for a writer.
-    fn regular(&self) -> Result<(), TlsError> {
+    fn regular(&self) -> Result<(), String> {
         for path in &self.paths {
             let why = match std::fs::metadata(path) {
                 Ok(found) if found.is_file() => continue,
                 Ok(_) => "it is not a regular file".to_owned(),
                 Err(error) => error.to_string(),
             };
-            return Err(TlsError::File { path: path.clone(), why });
+            return Err(format!("{}: {why}", path.display()));
         }
         Ok(())
     }
