@@ -3,13 +3,11 @@
 //! A bucket's rules are an object of it that no key leads to. They are S3's own (S3, "Elements of a
 //! CORS configuration"): the first one that allows origin, method and headers is the answer.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, StatusCode};
-use parking_lot::Mutex;
 use s3s::dto::{
     CORSRule, DeleteBucketCorsInput, DeleteBucketCorsOutput, GetBucketCorsInput,
     GetBucketCorsOutput, PutBucketCorsInput, PutBucketCorsOutput,
@@ -23,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::door::Door;
 use crate::name::RULES;
 use crate::refused::{Missing, custom, refused};
+use crate::rules_cache::{Known, RulesCache};
 
 /// Most rules of a bucket, most bytes of them, and longest id of one: as of S3.
 const RULES_MAX: usize = 100;
@@ -32,13 +31,9 @@ const ID_CHARS_MAX: usize = 255;
 /// The methods that a rule can allow.
 const METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "POST", "DELETE"];
 
-/// How long what a bucket says is believed, and of how many buckets: strangers may ask for any.
-const BELIEVED: Duration = Duration::from_secs(2);
-const BUCKETS_MAX: usize = 64;
-
 /// One rule, as it is kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Rule {
+pub(crate) struct Rule {
     id: Option<String>,
     origins: Vec<String>,
     methods: Vec<String>,
@@ -50,11 +45,7 @@ struct Rule {
 }
 
 /// The rules of buckets, for a moment.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Rules(Arc<Mutex<HashMap<String, Believed>>>);
-
-/// What a bucket said, and when.
-type Believed = (Instant, Arc<[Rule]>);
+pub(crate) type Rules = Arc<RulesCache<Arc<[Rule]>>>;
 
 /// What a page asks for.
 #[derive(Debug)]
@@ -189,16 +180,24 @@ impl Door {
         self.bucket(bucket)?.join(RULES).map_err(|_| S3ErrorCode::InvalidBucketName.into())
     }
 
-    /// Reads the rules of a bucket; none when it is not there.
+    /// Returns the rules of a bucket; none when it is not there, or when strangers have asked for
+    /// too many buckets.
     async fn rules(&self, bucket: &str) -> Result<Arc<[Rule]>, ClientError> {
-        let now = Instant::now();
-        if let Some((at, rules)) = self.cors.0.lock().get(bucket)
-            && now.duration_since(*at) < BELIEVED
-        {
-            return Ok(Arc::clone(rules));
-        }
         let Ok(path) = self.rules_path(bucket) else { return Ok(Arc::default()) };
-        let rules: Arc<[Rule]> = match self.client.open(&path).await {
+        match self.cors.find(bucket, Instant::now()) {
+            Known::Rules(rules) => Ok(rules.unwrap_or_default()),
+            Known::Stale => self.look_up_rules(bucket, &path).await,
+            Known::Refused => {
+                self.metrics.cors_look_up_refused();
+                Ok(Arc::default())
+            }
+        }
+    }
+
+    /// Reads the rules of a bucket, and keeps them for a moment.
+    async fn look_up_rules(&self, bucket: &str, path: &Path) -> Result<Arc<[Rule]>, ClientError> {
+        let now = Instant::now();
+        let rules: Arc<[Rule]> = match self.client.open(path).await {
             Ok(reader) => {
                 let bytes = reader.stat().bytes.min(RULES_BYTES_MAX);
                 let text = reader.read_range(0, bytes).await?;
@@ -215,13 +214,7 @@ impl Door {
             )) => Arc::default(),
             Err(error) => return Err(error),
         };
-        let mut all = self.cors.0.lock();
-        if all.len() >= BUCKETS_MAX {
-            all.retain(|_, (at, _)| now.duration_since(*at) < BELIEVED);
-        }
-        if all.len() < BUCKETS_MAX {
-            all.insert(bucket.to_owned(), (now, Arc::clone(&rules)));
-        }
+        self.cors.keep(bucket, (!rules.is_empty()).then(|| Arc::clone(&rules)), now);
         Ok(rules)
     }
 
@@ -274,8 +267,7 @@ impl Door {
     ) -> S3Result<S3Response<GetBucketCorsOutput>> {
         let bucket = request.input.bucket;
         self.check_bucket(&self.bucket(&bucket)?).await?;
-        self.cors.0.lock().remove(&bucket);
-        let rules = self.rules(&bucket).await;
+        let rules = self.look_up_rules(&bucket, &self.rules_path(&bucket)?).await;
         let rules = rules.map_err(|error| refused(&error, Missing::Bucket))?;
         if rules.is_empty() {
             return Err(S3ErrorCode::NoSuchCORSConfiguration.into());
@@ -306,7 +298,10 @@ impl Door {
         }
         let options = PutOptions { mode: CreateMode::Replace, ..PutOptions::default() };
         let put = self.client.put(&self.rules_path(&bucket)?, text.into(), &options).await;
-        self.cors.0.lock().remove(&bucket);
+        match &put {
+            Ok(_) => self.cors.keep(&bucket, Some(rules.into()), Instant::now()),
+            Err(_) => self.cors.forget(&bucket),
+        }
         put.map_err(|error| refused(&error, Missing::Bucket))?;
         Ok(S3Response::new(PutBucketCorsOutput::default()))
     }
@@ -327,10 +322,15 @@ impl Door {
     /// Those of a deletion.
     pub(crate) async fn forget_cors(&self, bucket: &str) -> S3Result<()> {
         let removed = self.client.delete(&self.rules_path(bucket)?, false).await;
-        self.cors.0.lock().remove(bucket);
         match removed {
-            Ok(_) | Err(ClientError::Refused(Refusal::NotFound { .. })) => Ok(()),
-            Err(error) => Err(refused(&error, Missing::Bucket)),
+            Ok(_) | Err(ClientError::Refused(Refusal::NotFound { .. })) => {
+                self.cors.keep(bucket, None, Instant::now());
+                Ok(())
+            }
+            Err(error) => {
+                self.cors.forget(bucket);
+                Err(refused(&error, Missing::Bucket))
+            }
         }
     }
 }

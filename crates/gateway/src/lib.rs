@@ -34,6 +34,7 @@ mod promises;
 mod ranges;
 mod refused;
 mod remove;
+mod rules_cache;
 mod server;
 mod signing;
 mod store;

@@ -47,6 +47,7 @@ pub(crate) struct Metrics {
     cpu: Counter<f64, AtomicU64>,
     resident_bytes: Gauge64,
     certificates: Family<KindLabel, Gauge>,
+    cors_refused: Counter,
 }
 
 /// A request that is under way.
@@ -74,6 +75,7 @@ impl Metrics {
             cpu: Counter::default(),
             resident_bytes: Gauge64::default(),
             certificates: Family::default(),
+            cors_refused: Counter::default(),
         };
         metrics.register();
         metrics
@@ -97,6 +99,9 @@ impl Metrics {
         all.register("cluster_failures", help, Gauge64::clone(&self.failed));
         let help = "When the first certificate of a kind ends, in Unix time";
         all.register("certificate_expiry_timestamp_seconds", help, self.certificates.clone());
+        let help =
+            "Requests of pages that got no CORS rules because strangers asked for many buckets";
+        all.register("cors_lookups_refused", help, Counter::clone(&self.cors_refused));
         let help = "CPU time in user and system mode";
         self.process.register("process_cpu_seconds", help, Counter::clone(&self.cpu));
         let help = "Memory that is mapped in, what datanodes share included";
@@ -127,6 +132,10 @@ impl Metrics {
 
     pub(crate) fn broken_off(&self) {
         self.broken_off.inc();
+    }
+
+    pub(crate) fn cors_look_up_refused(&self) {
+        self.cors_refused.inc();
     }
 
     /// Takes when the first certificate of each kind ends.
