@@ -8,7 +8,7 @@ use sanderling_core::datanode::{
     Step, Welcome,
 };
 use sanderling_protocol::message::{Heartbeat, HeartbeatReply, Join, Joined, Register};
-use sanderling_protocol::{Instant, LogPosition, Millis, Nonce, Reply, Request};
+use sanderling_protocol::{Instant, LogPosition, Millis, Nonce, Refusal, Reply, Request};
 use sanderling_transport::{CallError, Connection};
 use tokio::time::sleep_until;
 
@@ -139,9 +139,20 @@ impl Node {
             egress_bytes_per_second: options.egress_bytes_per_second.or(options.egress_limit),
         };
         let request = Request::Join(Box::new(Join { register, seen, wiped }));
+        if cluster.is_none() {
+            // Whom it greeted before may not be who registers it.
+            self.pool.set_cluster(None);
+        }
         let answer = match self.ask_also_for_revocations(request).await {
             Ok(Reply::Joined(joined)) => Ok(joined),
             Ok(other) => Err(self.bad_reply(&other)),
+            Err(CallError::Refused(refusal @ Refusal::WrongCluster { .. }))
+                if cluster.is_none() =>
+            {
+                // Another namenode took the place of the one that was greeted.
+                let (address, why) = (options.namenode.clone(), refusal.to_string());
+                Err(CallError::Closed { address, why })
+            }
             Err(error) => Err(error),
         };
         let registration = self.registered(asked, answer.as_deref());

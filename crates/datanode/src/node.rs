@@ -246,6 +246,7 @@ impl Node {
         let deadline = Instant::now() + self.options.call_time_max;
         let known = security.revocations.version();
         let requests = vec![request, Request::Revocations { known }];
+        self.pool.learn_cluster(&self.options.namenode, deadline).await?;
         let mut replies = self.pool.meta(&self.options.namenode, requests, deadline).await?;
         match replies.pop() {
             Some(Ok(Reply::Revocations { version, list })) => {

@@ -5,10 +5,11 @@ use std::time::Duration;
 use sanderling_core::manager::{LeaseAnswer, LeaseRequest, ViewRequest};
 use sanderling_core::relocation::{Input, Output};
 use sanderling_protocol::message::MoveCandidate;
+use sanderling_protocol::order::PushMove;
 use sanderling_protocol::{
     BlockId, Epoch, EventKind, Millis, NodeId, Nonce, Order, OrderReply, Refusal, Reply, Request,
 };
-use sanderling_transport::Pool;
+use sanderling_transport::{CallError, Pool};
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -133,10 +134,7 @@ impl Caller {
                 };
             }
             Output::Push { call, source, address, moves, within } => {
-                let deadline = Instant::now() + Duration::from(within);
-                let pushed =
-                    self.pool.order(source, &address, Order::Push { moves }, deadline).await;
-                let outcomes = match pushed {
+                let outcomes = match self.push(source, &address, moves, within).await {
                     Ok(OrderReply::Pushed(outcomes)) => Some(outcomes),
                     Ok(other) => {
                         debug!(%source, ?other, "a push brought another answer");
@@ -150,6 +148,18 @@ impl Caller {
                 Input::Pushed { call, outcomes }
             }
         })
+    }
+
+    async fn push(
+        &self,
+        source: NodeId,
+        address: &str,
+        moves: Vec<PushMove>,
+        within: Millis,
+    ) -> Result<OrderReply, CallError> {
+        let deadline = Instant::now() + Duration::from(within);
+        self.pool.learn_cluster(&self.namenode, deadline).await?;
+        self.pool.order(source, address, Order::Push { moves }, deadline).await
     }
 
     async fn page(
@@ -189,6 +199,24 @@ impl Caller {
         }))
     }
 
+    /// Asks the namenode with a token that names its cluster.
+    async fn meta(
+        &self,
+        requests: Vec<Request>,
+        deadline: Instant,
+    ) -> Result<Vec<Result<Reply, Refusal>>, CallError> {
+        self.pool.learn_cluster(&self.namenode, deadline).await?;
+        let answered = self.pool.meta(&self.namenode, requests, deadline).await;
+        if let Err(CallError::Refused(
+            Refusal::WrongCluster { .. } | Refusal::Unauthenticated { .. },
+        )) = &answered
+        {
+            // Another cluster's namenode may serve at the address now.
+            self.pool.set_cluster(None);
+        }
+        answered
+    }
+
     pub(crate) async fn ask(&self, request: Request) -> Result<Reply, Option<Refusal>> {
         self.ask_within(request, self.within).await
     }
@@ -200,7 +228,7 @@ impl Caller {
         within: Duration,
     ) -> Result<Reply, Option<Refusal>> {
         let deadline = Instant::now() + within;
-        match self.pool.meta(&self.namenode, vec![request], deadline).await {
+        match self.meta(vec![request], deadline).await {
             Ok(mut answers) => match answers.pop() {
                 Some(Ok(reply)) => Ok(reply),
                 Some(Err(refusal)) => {

@@ -72,6 +72,26 @@ impl Pool {
         Self { shared: Arc::new(Shared { options, cluster, slots, ready }) }
     }
 
+    /// Asks a namenode for its cluster, which is meant from then on, so that tokens that this
+    /// process makes name it. The greeting that asks shows one that names none. Does nothing when
+    /// the cluster is known, or when the process makes no tokens.
+    ///
+    /// # Errors
+    /// As [`Connection::connect`].
+    pub async fn learn_cluster(&self, namenode: &str, deadline: Instant) -> Result<(), CallError> {
+        if self.cluster().is_some() || !self.credentials().makes_tokens() {
+            return Ok(());
+        }
+        let role = self.shared.options.role;
+        let hello = Hello { role, cluster: None, node: None, token: None };
+        let options = &self.shared.options.connection;
+        let (_, reply) = Connection::connect_with(namenode, hello, deadline, options).await?;
+        if reply.role == Role::Namenode {
+            self.set_cluster(reply.cluster);
+        }
+        Ok(())
+    }
+
     /// Says which cluster is meant by connections made from now on.
     pub fn set_cluster(&self, cluster: Option<ClusterId>) {
         *self.shared.cluster.lock() = cluster;

@@ -28,6 +28,10 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 /// How long a server's own tokens hold. They are made anew with every connection.
 const OWN_TOKEN: Duration = Duration::from_secs(24 * 3600);
 
+/// The same of one that names no cluster, with which a server asks for its cluster. It is used at
+/// once; the time is for clocks that differ.
+const OWN_TOKEN_ANYWHERE: Duration = Duration::from_secs(3600);
+
 /// Why a secret or a token cannot be had. Never says what is in the file.
 #[derive(Debug, Error)]
 pub enum SecretError {
@@ -148,12 +152,13 @@ impl Secret {
     #[must_use]
     pub fn own(&self, role: Role, cluster: Option<ClusterId>) -> Token {
         let part = Part::from(role);
+        let lifetime = if cluster.is_some() { OWN_TOKEN } else { OWN_TOKEN_ANYWHERE };
         self.sign(&Claims {
             subject: part.word().to_owned(),
             part,
             subtree: sanderling_protocol::Path::root(),
             rights: Rights::ALL,
-            expires_at: unix_seconds() + OWN_TOKEN.as_secs(),
+            expires_at: unix_seconds() + lifetime.as_secs(),
             lineage: Lineage { cluster, ..Lineage::default() },
         })
     }

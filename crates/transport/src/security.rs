@@ -63,8 +63,13 @@ impl Credentials {
     /// Tells whether a server that cannot read the token is shown one without what is new: servers
     /// are upgraded one by one and make their tokens themselves.
     pub(crate) fn has_earlier(&self, refusal: &Refusal) -> bool {
-        let is_own = matches!(self.token, Some(TokenSource::Own(..)));
-        is_own && matches!(refusal, Refusal::Unauthenticated { why } if why == UNREAD)
+        self.makes_tokens() && matches!(refusal, Refusal::Unauthenticated { why } if why == UNREAD)
+    }
+
+    /// Tells whether the process has the secret and makes its tokens itself.
+    #[must_use]
+    pub const fn makes_tokens(&self) -> bool {
+        matches!(self.token, Some(TokenSource::Own(..)))
     }
 
     /// Tells whether a token that ended may be followed by another.
