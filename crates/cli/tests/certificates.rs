@@ -75,11 +75,16 @@ async fn page(address: &str, authority: &Path, target: &str, token: &Token) -> S
 /// Returns when certificates end by a page of metrics: the server's own, and the authorities.
 fn ends(page: &str, role: &str) -> [u64; 2] {
     ["own", "authority"].map(|kind| {
-        let name = format!("sanderling_{role}_certificate_expiry_timestamp_seconds");
-        let begin = format!("{name}{{kind=\"{kind}\"}} ");
-        let found = page.lines().find_map(|line| line.strip_prefix(&begin));
-        found.unwrap_or_else(|| panic!("{begin}: {page}")).parse().expect("seconds")
+        end(page, role, kind).unwrap_or_else(|| panic!("no {kind} of a {role}: {page}"))
     })
+}
+
+/// Returns when the first certificate of a kind ends by a page of metrics.
+fn end(page: &str, role: &str, kind: &str) -> Option<u64> {
+    let name = format!("sanderling_{role}_certificate_expiry_timestamp_seconds");
+    let begin = format!("{name}{{kind=\"{kind}\"}} ");
+    let found = page.lines().find_map(|line| line.strip_prefix(&begin));
+    found.map(|seconds| seconds.parse().expect("seconds"))
 }
 
 /// Whole days from now, to the nearest.
@@ -100,6 +105,8 @@ struct Rig {
     guarded: Guarded,
     admin: Token,
     gateway: Server,
+    /// On its own: it shows no certificate, and believes an authority.
+    manager: Server,
 }
 
 impl Rig {
@@ -115,7 +122,10 @@ impl Rig {
         let words = [&words[..], &["--tls-ca", &ca, "--tls-cert", &node, "--tls-key", &key]];
         let words = [&words.concat()[..], &["--token-file", &token]].concat();
         let gateway = guarded.cluster.serve("gateway", &words);
-        Self { guarded, admin, gateway }
+        let words = ["manager", "--namenode", &guarded.cluster.namenode.address, "--tls-ca", &ca];
+        let words = [&words[..], &["--secret-file", &guarded.secret]].concat();
+        let manager = guarded.cluster.serve("manager", &words);
+        Self { guarded, admin, gateway, manager }
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -142,6 +152,9 @@ impl Rig {
         for ends in self.ends(authority).await {
             assert_eq!(ends.map(days), expected);
         }
+        let page = cluster::http::page(&self.manager.http_address, "/metrics").await;
+        assert_eq!(end(&page, "manager", "authority").map(days), Some(expected[1]), "{page}");
+        assert_eq!(end(&page, "manager", "own"), None, "{page}");
     }
 
     /// Puts the certificate and key of a directory in place.

@@ -1,6 +1,8 @@
 //! The manager's life: wait for the leadership lease, act, lose it, wait again.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sanderling_core::manager::{LeaderTerm, Leadership, Manager as Decisions, ViewSchedule};
@@ -30,6 +32,8 @@ pub(crate) struct Manager {
     stop: CancellationToken,
     leadership: Leadership,
     clock: Clock,
+    /// Set while it acts, for the metrics.
+    is_acting: Arc<AtomicBool>,
 }
 
 /// Time for the decisions, by a clock that never steps.
@@ -49,9 +53,14 @@ impl Clock {
 }
 
 impl Manager {
-    pub(crate) fn new(options: ManagerOptions, caller: Caller, stop: CancellationToken) -> Self {
+    pub(crate) fn new(
+        options: ManagerOptions,
+        caller: Caller,
+        stop: CancellationToken,
+        is_acting: Arc<AtomicBool>,
+    ) -> Self {
         let leadership = Leadership::new(Millis::from(options.lease));
-        Self { options, caller, stop, leadership, clock: Clock(Instant::now()) }
+        Self { options, caller, stop, leadership, clock: Clock(Instant::now()), is_acting }
     }
 
     pub(crate) async fn run(mut self) {
@@ -82,6 +91,7 @@ impl Manager {
 
     async fn lead(&mut self, term: LeaderTerm) {
         info!(name = self.options.name, "this manager acts");
+        self.is_acting.store(true, Ordering::Relaxed);
         match self.options.mechanism {
             Mechanism::Sanderling => Acting::new(self, term).run().await,
             Mechanism::Seed => {
@@ -89,6 +99,7 @@ impl Manager {
                     .await;
             }
         }
+        self.is_acting.store(false, Ordering::Relaxed);
         // The calls of the term have ended with it.
         self.leadership.dropped(self.clock.now());
         warn!(name = self.options.name, "this manager acts no more");

@@ -6,6 +6,8 @@
 
 mod acting;
 mod calls;
+mod http;
+mod metrics;
 mod options;
 mod seed;
 mod server;

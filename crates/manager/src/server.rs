@@ -1,13 +1,19 @@
 //! The running manager.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use sanderling_protocol::Nonce;
 use sanderling_protocol::message::Role;
-use sanderling_transport::{ConnectionOptions, Pool, PoolOptions};
-use tokio::task::JoinHandle;
+use sanderling_transport::{ConnectionOptions, Expiries, Pool, PoolOptions};
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::acting::Manager;
 use crate::calls::Caller;
+use crate::http;
+use crate::metrics::Metrics;
 use crate::options::ManagerOptions;
 
 /// A manager that waits for the leadership lease, or acts.
@@ -17,6 +23,9 @@ use crate::options::ManagerOptions;
 pub struct ManagerServer {
     shutdown: CancellationToken,
     task: parking_lot::Mutex<Option<JoinHandle<()>>>,
+    is_acting: Arc<AtomicBool>,
+    /// Serves the pages; ends with this.
+    pages: JoinSet<()>,
 }
 
 impl ManagerServer {
@@ -30,9 +39,17 @@ impl ManagerServer {
         let pool = Pool::new(PoolOptions { role, connection, ..PoolOptions::default() });
         let holder = options.holder.unwrap_or_else(|| Nonce(rand::random()));
         let caller = Caller::new(pool, &options, holder);
-        let manager = Manager::new(options, caller, shutdown.clone());
+        let is_acting = Arc::new(AtomicBool::new(false));
+        let manager = Manager::new(options, caller, shutdown.clone(), Arc::clone(&is_acting));
         let task = parking_lot::Mutex::new(Some(tokio::spawn(manager.run())));
-        Self { shutdown, task }
+        Self { shutdown, task, is_acting, pages: JoinSet::new() }
+    }
+
+    /// Serves health and metrics, with the ends of these certificates, until the manager stops.
+    /// No token is asked: the listener is for this machine alone.
+    pub fn serve_pages(&mut self, listener: TcpListener, expiries: Expiries) {
+        let metrics = Arc::new(Metrics::new(Arc::clone(&self.is_acting)));
+        self.pages.spawn(http::serve(metrics, expiries, listener, self.shutdown.clone()));
     }
 
     /// Stops acting and gives the lease back. What is under way is left to the next manager.

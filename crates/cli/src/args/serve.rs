@@ -234,8 +234,11 @@ pub(crate) enum AzureAcknowledge {
 }
 
 /// `sanderling manager`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Manager {
+    /// Where to serve health and metrics, on loopback; `none` for nowhere
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub(crate) http: String,
     /// The manager's name, for the events [default: manager-PID]
     #[arg(long)]
     pub(crate) name: Option<String>,

@@ -2,9 +2,9 @@
 
 use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_protocol::message::Role;
-use sanderling_transport::{Credentials, Expiries};
+use sanderling_transport::{Credentials, Expiries, Security, listen};
 
-use super::Signals;
+use super::{Signals, not_started, somewhere};
 use crate::args::Global;
 use crate::args::serve::Manager;
 use crate::failure::Failure;
@@ -20,14 +20,30 @@ pub(crate) fn run(global: &Global, args: Manager) -> Result<(), Failure> {
     let namenode = global.namenode.clone();
     let credentials = security::caller(global, &args.held, Role::Manager)?;
     let expiries = Expiries::new(None, credentials.tls.clone());
-    server::run(global, &args.process.clone(), expiries, serve(namenode, credentials, args))
+    let server = serve(namenode, credentials, expiries.clone(), args.clone());
+    server::run(global, &args.process, expiries, server)
 }
 
-async fn serve(namenode: String, credentials: Credentials, args: Manager) -> Result<(), Failure> {
+async fn serve(
+    namenode: String,
+    credentials: Credentials,
+    expiries: Expiries,
+    args: Manager,
+) -> Result<(), Failure> {
+    // Nobody is asked for a token there, so it listens on loopback alone.
+    let pages = match somewhere(&args.http) {
+        Some(address) => {
+            let listener = listen(&address, &Security::default()).await;
+            let next = "the same with another --http, on loopback";
+            Some(listener.map_err(|error| not_started("manager", &error, next))?)
+        }
+        None => None,
+    };
+    let http = pages.as_ref().and_then(|listener| listener.local_addr().ok());
     let mut signals = Signals::listen()?;
     let name = args.name.unwrap_or_else(|| format!("manager-{}", std::process::id()));
     let mechanism = args.policy.into();
-    let server = ManagerServer::start(ManagerOptions {
+    let mut server = ManagerServer::start(ManagerOptions {
         namenode,
         name,
         credentials,
@@ -35,7 +51,11 @@ async fn serve(namenode: String, credentials: Credentials, args: Manager) -> Res
         background: (&args.background).into(),
         ..ManagerOptions::default()
     });
-    Ready::here(String::new(), None, None).write(args.process.ready_file.as_deref())?;
+    if let Some(listener) = pages {
+        server.serve_pages(listener, expiries);
+    }
+    let http = http.map(|address| address.to_string());
+    Ready::here(String::new(), http, None).write(args.process.ready_file.as_deref())?;
     signals.next().await;
     server.stop().await;
     Ok(())
