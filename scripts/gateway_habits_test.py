@@ -404,6 +404,64 @@ class Habits(unittest.TestCase):
         self.assertEqual(self.sent_presigned(self.url("put_object")).status, 200)
         self.assertEqual(self.s3.get_object(**where)["Body"].read(), b"by url")
 
+    def presigned(self, method: str, path: str, header: str = "") -> str:
+        """Returns a signed path with its query below the bucket, as it is given."""
+        request = AWSRequest(method=method, url=f"{self.fleet.endpoint}/{self.bucket}{path}",
+                             headers={header: "x"} if header else {})
+        S3SigV4QueryAuth(Credentials(KEY, KEY), "s3", "us-east-1").add_auth(request)
+        return str(request.url).removeprefix(self.fleet.endpoint)
+
+    def test_promise_that_is_a_field_of_a_signed_url_is_refused(self) -> None:
+        # Some clients move headers into the query before they sign it.
+        for name, value, answered in [
+            ("X-Amz-Server-Side-Encryption", "AES256", (501, "NotImplemented")),
+            ("x-amz-server-side-encryption-aws-kms-key-id", "key", (501, "NotImplemented")),
+            ("X%2DAmz-Object-Lock-Mode", "GOVERNANCE", (501, "NotImplemented")),
+            ("X-Amz-Object-Lock-Legal-Hold", "ON", (501, "NotImplemented")),
+            ("X-Amz-Expected-Bucket-Owner", "111122223333", (403, "AccessDenied")),
+            ("X-Amz-Expected-Bucket-Owner", KEY, (200, None)),
+            ("X-Amz-Meta-Lock", "x-amz-object-lock-mode", (200, None)),
+        ]:
+            answer = self.unsigned("PUT", self.presigned("PUT", f"/k?{name}={value}"), {}, b"x")
+            self.assertEqual((answer.status, answer.field("Code")), answered, name)
+            self.assertEqual(self.keys(), ["k"] if answer.status == 200 else [], name)
+            self.s3.delete_object(Bucket=self.bucket, Key="k")
+
+    def test_signature_without_the_host_is_refused(self) -> None:
+        self.put("k", b"body")
+
+        def signed(auth: Any, method: str, path: str) -> AWSRequest:
+            signer = auth(Credentials(KEY, KEY), "s3", "us-east-1")
+            every = signer.headers_to_sign
+
+            def without_host(request: AWSRequest) -> Any:
+                found = every(request)
+                del found["host"]
+                return found
+
+            signer.headers_to_sign = without_host
+            request = AWSRequest(method=method, url=f"{self.fleet.endpoint}/{self.bucket}{path}",
+                                 headers={"X-Amz-Meta-A": "b"})
+            signer.add_auth(request)
+            return request
+
+        for method in ["GET", "PUT"]:
+            request = signed(S3SigV4Auth, method, "/k")
+            headers = dict(request.headers.items())
+            self.assertIn("SignedHeaders=x-amz-", headers["Authorization"])
+            by_header = self.unsigned(method, f"/{self.bucket}/k", headers)
+            url = str(signed(S3SigV4QueryAuth, method, "/k").url)
+            self.assertIn("X-Amz-SignedHeaders=x-amz-meta-a&", url)
+            path = url.removeprefix(self.fleet.endpoint)
+            by_url = self.unsigned(method, path, {"X-Amz-Meta-A": "b"})
+            for answer in [by_header, by_url]:
+                self.assertEqual((answer.status, answer.field("Code")), (403, "AccessDenied"))
+                self.assertIn(b"does not cover the header host", answer.body)
+        # The signatures are right: with the host in them both are answered.
+        self.assertEqual(self.send("GET", "/k", {"X-Amz-Meta-A": "b"}).body, b"body")
+        path = self.presigned("GET", "/k", "X-Amz-Meta-A")
+        self.assertEqual(self.unsigned("GET", path, {"X-Amz-Meta-A": "x"}).body, b"body")
+
     def sent_presigned(self, url: str) -> Answer:
         """Puts to a URL, with the headers that it signs."""
         parts = urllib.parse.urlsplit(url)
