@@ -323,8 +323,9 @@ def step_s3(_options: argparse.Namespace) -> Counts:
     if not run("venv-s3", ["scripts/venv.sh", "s3"]).is_fine:
         return Counts(skipped=["moto, the S3 server, could not be installed: scripts/venv.sh s3"])
     counts = Counts()
-    for name in ["s3_test", "gateway_test", "gateway_habits_test", "gateway_secure_test",
-                 "gateway_clients_test", "gateway_faults_test", "gateway_page_test"]:
+    for name in ["s3_test", "gateway_test", "gateway_conformance_test", "gateway_habits_test",
+                 "gateway_secure_test", "gateway_clients_test", "gateway_faults_test",
+                 "gateway_page_test"]:
         add(counts, name, ".venv-s3")
     if run("venv-s3fs", ["scripts/venv.sh", "s3fs"]).is_fine:
         add(counts, "gateway_s3fs_test", ".venv-s3fs")
