@@ -73,6 +73,10 @@ impl Path {
     /// # Errors
     /// [`Refusal::BadPath`] when the name is not a valid component or the path becomes too deep.
     pub fn join(&self, name: &str) -> Result<Self, Refusal> {
+        if name.contains('/') {
+            let why = "a name has no slash".to_owned();
+            return Err(Refusal::BadPath { path: clipped(name), why });
+        }
         if self.is_root() { format!("/{name}").parse() } else { format!("{self}/{name}").parse() }
     }
 
@@ -185,6 +189,17 @@ mod tests {
         }
         assert!("/d".repeat(128).parse::<Path>().is_ok());
         assert!(format!("/{}", "x".repeat(255)).parse::<Path>().is_ok());
+    }
+
+    #[test]
+    fn what_is_joined_is_one_name() {
+        let directory: Path = "/a".parse().unwrap();
+        for name in ["", "b/c", "/b", "b/", "/", ".", "..", &"x".repeat(256)] {
+            let joined = directory.join(name);
+            assert!(matches!(joined, Err(Refusal::BadPath { .. })), "{name}");
+            assert!(matches!(Path::root().join(name), Err(Refusal::BadPath { .. })), "{name}");
+        }
+        assert_eq!(directory.join("b").unwrap().as_str(), "/a/b");
     }
 
     #[test]
