@@ -26,7 +26,7 @@ from fsspec.spec import AbstractFileSystem
 from fsspec.utils import isfilelike
 
 from sanderling import _sanderling
-from sanderling.errors import Exists, IsADirectory, NotADirectory, NotFound
+from sanderling.errors import Exists, IsADirectory, NotADirectory
 from sanderling.facts import CONTAINERS, Stat
 from sanderling.files import READ_BUFFER_BYTES, ObjectWriter, as_text
 from sanderling.fs_coroutines import Coroutines
@@ -133,10 +133,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
         return self._told(self.store.stat(self._strip_protocol(path)))
 
     def exists(self, path: str, **_: Any) -> bool:
-        try:
-            return self.store.exists(self._strip_protocol(path))
-        except (NotADirectory, NotFound):
-            return False
+        return self.store.exists(self._strip_protocol(path))
 
     def ls(
         self, path: str, detail: bool = True, refresh: bool = False, **_: Any

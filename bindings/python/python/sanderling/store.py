@@ -23,7 +23,7 @@ from sanderling.arguments import (
     whole,
 )
 from sanderling.credentials import shown
-from sanderling.errors import Closed, NotFound
+from sanderling.errors import Closed, NotADirectory, NotFound
 from sanderling.facts import (
     Deleted,
     Entry,
@@ -310,7 +310,7 @@ class Store:
         """Tells whether an object has this name."""
         try:
             self.stat(path)
-        except NotFound:
+        except (NotADirectory, NotFound):
             return False
         return True
 

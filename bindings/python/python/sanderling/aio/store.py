@@ -26,7 +26,7 @@ from sanderling.arguments import (
     whole,
 )
 from sanderling.credentials import shown
-from sanderling.errors import Closed, NotFound
+from sanderling.errors import Closed, NotADirectory, NotFound
 from sanderling.facts import (
     Deleted,
     Entry,
@@ -285,7 +285,7 @@ class AsyncStore:
         """Tells whether an object has this name."""
         try:
             await self.stat(path)
-        except NotFound:
+        except (NotADirectory, NotFound):
             return False
         return True
 
