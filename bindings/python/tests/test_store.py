@@ -113,8 +113,9 @@ def test_address_comes_from_the_environment(cluster, monkeypatch):
 def test_closed_store_refuses(cluster):
     store = cluster.store()
     store.close()
-    with pytest.raises(sanderling.errors.Closed):
+    with pytest.raises(sanderling.errors.Closed) as closed:
         store.list("/")
+    assert (closed.value.kind, closed.value.recovery) == ("Closed", sanderling.Recovery.FIX)
 
 
 def test_time_to_live_ends_an_object(store, directory):

@@ -29,6 +29,7 @@ class SanderlingError(Exception):
     """Base of all errors that the store raises."""
 
     kind: str = "SanderlingError"
+    """The error's name. Classes whose errors this package itself finds have their own here."""
     recovery: Recovery = Recovery.REPORT
     retry_after: float | None = None
     """Seconds to wait before the same is tried again; only with `Recovery.RETRY_AFTER`."""
@@ -42,6 +43,9 @@ class SanderlingError(Exception):
 class NotFound(SanderlingError, FileNotFoundError):
     """No object has this name."""
 
+    kind = "NotFound"
+    recovery = Recovery.FIX
+
 
 class NoSuchKey(NotFound, KeyError):
     """A table has no such key."""
@@ -53,6 +57,9 @@ class NoSuchKey(NotFound, KeyError):
 class Exists(SanderlingError, FileExistsError):
     """An object of this name exists."""
 
+    kind = "Exists"
+    recovery = Recovery.FIX
+
 
 class Changed(SanderlingError, FileExistsError):
     """Another object has the name than the one that was to be replaced or changed."""
@@ -61,9 +68,15 @@ class Changed(SanderlingError, FileExistsError):
 class NotADirectory(SanderlingError, NotADirectoryError):
     """The object holds no others."""
 
+    kind = "NotADirectory"
+    recovery = Recovery.FIX
+
 
 class IsADirectory(SanderlingError, IsADirectoryError):
     """The object is a directory where a file is wanted."""
+
+    kind = "IsADirectory"
+    recovery = Recovery.FIX
 
 
 class NotEmpty(SanderlingError, OSError):
@@ -113,6 +126,9 @@ class UnknownNode(SanderlingError, LookupError):
 
 class Closed(SanderlingError, ValueError):
     """The store or the file was closed before."""
+
+    kind = "Closed"
+    recovery = Recovery.FIX
 
 
 _CLASSES: dict[str, type[SanderlingError]] = {
