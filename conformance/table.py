@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +22,9 @@ ATTEMPTS = 200
 """How often an awaited step is tried, with a pause after each."""
 
 WRONG_CASES_MIN = 5
+
+RUN = 1 << 16
+"""Bytes of the pattern that are reckoned one by one."""
 
 Facts = dict[str, str]
 Got = bytes | list[str] | Facts | str | None
@@ -208,8 +212,19 @@ def pattern(word: str) -> bytes | None:
     found = re.fullmatch(r"@(\d+)(?:\[(\d+):(\d+)\])?", word)
     if not found:
         return None
-    whole = bytes((at * 31 + (at >> 8)) & 0xFF for at in range(int(found[1])))
+    whole = run_of(int(found[1]))
     return whole if found[2] is None else whole[int(found[2]) : int(found[3])]
+
+
+@lru_cache
+def run_of(count: int) -> bytes:
+    """Returns the pattern: at each place, `31 place + place / 256 + 13 (place / 65536)`."""
+    first = bytes((at * 31 + (at >> 8)) & 0xFF for at in range(min(count, RUN)))
+    runs = [first]
+    while len(runs) * RUN < count:
+        shift = 13 * len(runs)
+        runs.append(first.translate(bytes((byte + shift) & 0xFF for byte in range(256))))
+    return b"".join(runs)[:count]
 
 
 def seconds(text: str) -> float | None:

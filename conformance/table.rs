@@ -307,7 +307,8 @@ fn pattern(word: &str) -> Option<Vec<u8>> {
     let rest = word.strip_prefix('@')?;
     let (count, cut) = rest.split_once('[').unwrap_or((rest, ""));
     let count: usize = count.parse().unwrap();
-    let bytes: Vec<u8> = (0..count).map(|at| (at * 31 + (at >> 8)) as u8).collect();
+    let bytes: Vec<u8> =
+        (0..count).map(|at| (at * 31 + (at >> 8) + (at >> 16) * 13) as u8).collect();
     match cut.strip_suffix(']').and_then(|cut| cut.split_once(':')) {
         Some((from, to)) => Some(bytes[from.parse().unwrap()..to.parse().unwrap()].to_vec()),
         None => Some(bytes),

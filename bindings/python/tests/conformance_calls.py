@@ -206,8 +206,8 @@ class Calls:
 
     async def get_parts(self, step: Step) -> Got:
         bag = await waited(self.store.multifile(step.words[0], create=False))
-        if hasattr(bag, "__aiter__"):
-            return b"".join([bytes(data) async for _, data in bag])
+        if hasattr(bag, "stream"):
+            return b"".join([bytes(piece) async for piece in bag.stream()])
         return bytes(bag.open().read())
 
     # Jobs and nodes

@@ -8,8 +8,8 @@ use sanderling_core::read::{Filling, check_inside};
 use sanderling_core::write::{Want, WriteMachine};
 use sanderling_protocol::limits::INLINE_BYTES_MAX;
 use sanderling_protocol::message::{
-    Attributes, Concat, Condition, Create, CreateKind, CreateMode, Grant, Heartbeat, JobHints,
-    JobLimits, Layout, ObjectKind, ObjectStat, Register, RegisterJob, RegisterLimitedJob,
+    Attributes, Concat, Condition, Create, CreateKind, CreateMode, Entry, Grant, Heartbeat,
+    JobHints, JobLimits, Layout, ObjectKind, ObjectStat, Register, RegisterJob, RegisterLimitedJob,
 };
 use sanderling_protocol::node::{Load, NodeSelector, TierCapacity};
 use sanderling_protocol::refusal::ByteRange;
@@ -221,11 +221,11 @@ impl Machines {
         Ok(filling.into_parts().into_iter().map(joined).collect())
     }
 
-    fn names(&mut self, path: &Path) -> Result<Vec<String>, Refusal> {
+    fn entries(&mut self, path: &Path) -> Result<Vec<Entry>, Refusal> {
         let (path, after) = (path.clone(), String::new());
         let request = Request::List { path, after, limit: u32::MAX, with_attributes: false };
         match self.ask(request)? {
-            Reply::Entries { entries, .. } => Ok(entries.into_iter().map(|it| it.name).collect()),
+            Reply::Entries { entries, .. } => Ok(entries),
             other => panic!("no entries: {other:?}"),
         }
     }
@@ -357,7 +357,10 @@ impl Machines {
                 Err(Refusal::NotFound { .. } | Refusal::NotADirectory { .. }) => "no".to_owned(),
                 Err(refusal) => return Err(refusal),
             })),
-            "list" => self.names(&path).map(Got::Names),
+            "list" => {
+                let entries = self.entries(&path)?;
+                Ok(Got::Names(entries.into_iter().map(|entry| entry.name).collect()))
+            }
             "mkdir" => {
                 let (kind, parents) = (step.kind(), step.is("parents"));
                 self.stat(Request::MakeDirectory { path, kind, parents, is_listed: true })
@@ -464,8 +467,9 @@ impl Machines {
             }
             "get-value" => self.get(&path.join(step.word(1))?).map(Got::Bytes),
             "get-parts" => {
-                let names = self.names(&path)?;
-                let parts = names.iter().map(|name| self.get(&path.join(name)?));
+                let mut entries = self.entries(&path)?;
+                entries.retain(|entry| !entry.kind.is_container());
+                let parts = entries.iter().map(|entry| self.get(&path.join(&entry.name)?));
                 Ok(Got::Bytes(parts.collect::<Result<Vec<_>, _>>()?.concat()))
             }
             "get" if step.words.len() == 1 => self.get(&path).map(Got::Bytes),

@@ -289,7 +289,7 @@ final class ConformanceTable {
         }
         byte[] bytes = new byte[Integer.parseInt(found.group(1))];
         for (int at = 0; at < bytes.length; at++) {
-            bytes[at] = (byte) (at * 31 + (at >> 8));
+            bytes[at] = (byte) (at * 31 + (at >> 8) + (at >> 16) * 13);
         }
         return found.group(2) == null
                 ? bytes
