@@ -8,6 +8,10 @@ use crate::tree::{Language, SourceFile};
 /// Pages from which a reader finds all others.
 const ENTRANCES: [&str; 2] = ["README.md", "docs/ARCHITECTURE.md"];
 
+/// What every page of a mechanism has.
+const SECTIONS: [&str; 4] =
+    ["## Problem", "## Decision", "## Failure by failure", "## Alternatives considered"];
+
 /// Checks the links of every page.
 #[must_use]
 pub fn check(files: &[SourceFile]) -> Vec<Problem> {
@@ -26,7 +30,18 @@ pub fn check(files: &[SourceFile]) -> Vec<Problem> {
         }
     }
     problems.extend(unreached(files, &reached));
+    problems.extend(files.iter().flat_map(missing_sections));
     problems
+}
+
+fn missing_sections(page: &SourceFile) -> impl Iterator<Item = Problem> + '_ {
+    let is_mechanism =
+        page.path.starts_with("docs/mechanisms/") && page.language == Language::Markdown;
+    let missing =
+        SECTIONS.into_iter().filter(|section| !page.text.lines().any(|it| it == *section));
+    missing
+        .filter(move |_| is_mechanism)
+        .map(|section| Problem::new(&page.path, 0, format!("the page has no section {section:?}")))
 }
 
 fn unreached<'a>(
@@ -129,6 +144,17 @@ mod tests {
         assert_eq!(site("[a](docs/A.md)", "[r](../README.md) [x](README.md)").len(), 1);
         assert_eq!(site("[a](docs/A.md#what-it-is)", "## What, it is?").len(), 0);
         assert_eq!(site("[a](docs/A.md#what-it-was)", "## What it is").len(), 1);
+    }
+
+    #[test]
+    fn mechanism_without_its_alternatives_is_a_problem() {
+        let readme = SourceFile::new("README.md", "[a](docs/mechanisms/a.md)");
+        let mut text = "## Problem\n## Decision\n## Failure by failure\n".to_owned();
+        let files = [readme.clone(), SourceFile::new("docs/mechanisms/a.md", &text)];
+        assert_eq!(check(&files).len(), 1);
+        text.push_str("## Alternatives considered\n");
+        let files = [readme, SourceFile::new("docs/mechanisms/a.md", &text)];
+        assert_eq!(check(&files), []);
     }
 
     #[test]
