@@ -32,7 +32,7 @@ JobRequest = tuple[
     int | None,
     int | None,
 ]
-"""What the native half registers: path, lease in milliseconds, quota, limits and hints, in their order."""
+"""The native arguments, in order: path, lease in milliseconds, quota, limits and hints."""
 
 
 def request(
