@@ -371,6 +371,7 @@ pub fn node_facts(node: &NodeInfo) -> Got {
     facts([
         ("policy", node.policy.name().to_owned()),
         ("deadline", yes(node.deadline_in.is_some())),
+        ("risk", yes(node.is_at_risk)),
         ("reason", node.reason.clone()),
     ])
 }

@@ -95,8 +95,10 @@ class Calls:
         names += [entry["Prefix"][:-1] for entry in page.get("CommonPrefixes", [])]
         return sorted(name.removeprefix(prefix) for name in names)
 
-    def delete(self, _step: Step, where: dict[str, str]) -> Got:
-        self.s3.delete_object(**where)
+    def delete(self, step: Step, where: dict[str, str]) -> Got:
+        wanted = step.options.get("if")
+        given = {} if wanted is None else {"IfMatch": self.tags[wanted]}
+        self.s3.delete_object(**where, **given)
 
 
 class Conformance(unittest.TestCase):

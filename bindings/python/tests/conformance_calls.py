@@ -214,8 +214,9 @@ class Calls:
 
     async def job(self, step: Step) -> Got:
         lease, quota = step.seconds("lease") or 60.0, step.number("quota")
-        if step.has("keep"):
-            job = self.store.job(step.words[0], lifetime=lease, quota=quota, keep_after=True)
+        if step.has("keep") or step.has("once"):
+            hints = {"keep_after": step.has("keep"), "delete_after_read": step.has("once")}
+            job = self.store.job(step.words[0], lifetime=lease, quota=quota, **hints)
         else:
             job = self.store.register_job(step.words[0], lease=lease, quota_bytes=quota)
         self.jobs[step.options.get("as", "")] = await waited(job)
@@ -247,7 +248,27 @@ class Calls:
         nodes = await waited(self.store.nodes())
         selected = selected_node(step.words[0], [node.name for node in nodes])
         node = await waited(change(selected, *more))
-        return facts(policy=node.policy, deadline=node.deadline_in is not None, reason=node.reason)
+        return facts(
+            policy=node.policy,
+            deadline=node.deadline_in is not None,
+            reason=node.reason,
+            risk=node.is_at_risk,
+        )
+
+
+class ManyCalls(Calls):
+    """The same with the calls that take many objects: other requests carry them."""
+
+    async def put(self, step: Step) -> Got:
+        options = self.options(step) | {"replace": step.has("replace")}
+        [stat] = self.store.put_many({step.words[0]: step.data()}, **options)
+        self.objects[step.options.get("as", "")] = stat.object
+        return stat_facts(stat)
+
+    async def get(self, step: Step) -> Got:
+        if len(step.words) == 1:
+            return bytes(self.store.get_many([step.words[0]])[0])
+        return await super().get(step)
 
 
 def selected_node(word: str, names: list[str]) -> str:
@@ -273,7 +294,8 @@ class Files:
 
     async def call(self, step: Step) -> Got:
         try:
-            got: Got = getattr(self, step.verb.replace("-", "_"))(*step.words[:1], step)
+            answer = getattr(self, step.verb.replace("-", "_"))(*step.words[:1], step)
+            got: Got = await waited(answer)
         except (SanderlingError, ValueError, TypeError) as error:
             raise named(error) from error
         return got
@@ -283,13 +305,13 @@ class Files:
         del given["parents"]
         return given if step.has("replace") or "if_object" in given else given | {"if_absent": True}
 
-    def put(self, path: str, step: Step) -> Got:
+    def put(self, path: str, step: Step) -> Any:
         self.fs.pipe_file(path, step.data(), **self.options(step))
-        found = self.stat(path, step)
-        self.objects[step.options.get("as", "")] = self.fs.info(path)["object"]
-        return found
+        info = self.fs.info(path)
+        self.objects[step.options.get("as", "")] = info["object"]
+        return self.facts_of(info)
 
-    def get(self, path: str, step: Step) -> Got:
+    def get(self, path: str, step: Step) -> Any:
         if len(step.words) == 1:
             return self.fs.cat_file(path)
         offset, length = step.ranges()[0]
@@ -301,15 +323,18 @@ class Files:
         found = self.fs.cat_ranges([path] * len(wanted), starts, ends, on_error="raise")
         return b"|".join(found)
 
-    def stat(self, path: str, _step: Step) -> Got:
-        info = self.fs.info(path)
+    def stat(self, path: str, _step: Step) -> Any:
+        return self.facts_of(self.fs.info(path))
+
+    @staticmethod
+    def facts_of(info: dict[str, Any]) -> Facts:
         attributes = {f"attr.{name}": text for name, text in info["attributes"].items()}
         count = len(attributes)
         return attributes | facts(
             kind=info["kind"], bytes=info["size"], sealed=info["is_sealed"], attributes=count
         )
 
-    def exists(self, path: str, _step: Step) -> Got:
+    def exists(self, path: str, _step: Step) -> Any:
         return word_of(self.fs.exists(path))
 
     def list(self, path: str, _step: Step) -> Got:
@@ -348,6 +373,28 @@ class Files:
         self.writers.pop(name).abort()
 
 
+class AsyncFiles(Files):
+    """The same with the coroutines that have code of their own."""
+
+    async def put(self, path: str, step: Step) -> Got:
+        await self.fs._pipe_file(path, step.data(), **self.options(step))
+        info = await self.fs._info(path)
+        self.objects[step.options.get("as", "")] = info["object"]
+        return self.facts_of(info)
+
+    async def get(self, path: str, step: Step) -> Got:
+        if len(step.words) == 1:
+            return bytes(await self.fs._cat_file(path))
+        offset, length = step.ranges()[0]
+        return bytes(await self.fs._cat_file(path, offset, offset + length))
+
+    async def stat(self, path: str, _step: Step) -> Got:
+        return self.facts_of(await self.fs._info(path))
+
+    async def exists(self, path: str, _step: Step) -> Got:
+        return word_of(await self.fs._exists(path))
+
+
 class Http:
     """The namenode's HTTP interface, which has nodes and no data."""
 
@@ -374,8 +421,12 @@ class Http:
             if step.verb == "notice":
                 body["deadline_seconds"] = seconds(step.words[1])
             node = self.ask(f"{path}/{step.verb}", json.dumps(body).encode() if body else b"")
-        has_deadline = node["deadline_in"] is not None
-        return facts(policy=node["policy"], deadline=has_deadline, reason=node["reason"])
+        return facts(
+            policy=node["policy"],
+            deadline=node["deadline_in"] is not None,
+            reason=node["reason"],
+            risk=node["is_at_risk"],
+        )
 
     def ask(self, path: str, body: bytes | None = None) -> Any:
         """Asks, with a body by POST; raises an error by the name in the answer."""

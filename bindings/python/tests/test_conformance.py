@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-from conformance_calls import Calls, Files, Http
+from conformance_calls import AsyncFiles, Calls, Files, Http, ManyCalls
 from table import SEMANTICS, WRONG, run
 
 import sanderling
@@ -43,6 +43,11 @@ def test_store_answers_as_the_table_says(nodes, both):
         asyncio.run(both("python", Calls(store)))
 
 
+def test_calls_of_many_objects_answer_as_the_table_says(nodes, both):
+    with nodes.store() as store:
+        asyncio.run(both("many", ManyCalls(store)))
+
+
 def test_store_for_asyncio_answers_as_the_table_says(nodes, both):
     async def main() -> None:
         async with sanderling.aio.connect(nodes.address) as store:
@@ -53,6 +58,14 @@ def test_store_for_asyncio_answers_as_the_table_says(nodes, both):
 
 def test_filesystem_answers_as_the_table_says(nodes, both):
     asyncio.run(both("fsspec", Files(SanderlingFileSystem(address=nodes.address))))
+
+
+def test_coroutines_of_the_filesystem_answer_as_the_table_says(nodes, both):
+    async def main() -> None:
+        fs = SanderlingFileSystem(address=nodes.address, asynchronous=True)
+        await both("fsspec_async", AsyncFiles(fs))
+
+    asyncio.run(main())
 
 
 def test_http_answers_as_the_table_says(nodes, both):

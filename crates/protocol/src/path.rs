@@ -73,8 +73,8 @@ impl Path {
     /// # Errors
     /// [`Refusal::BadPath`] when the name is not a valid component or the path becomes too deep.
     pub fn join(&self, name: &str) -> Result<Self, Refusal> {
-        if name.contains('/') {
-            let why = "a name has no slash".to_owned();
+        if name.is_empty() || name.contains('/') {
+            let why = "a name is not empty and has no slash".to_owned();
             return Err(Refusal::BadPath { path: clipped(name), why });
         }
         if self.is_root() { format!("/{name}").parse() } else { format!("{self}/{name}").parse() }

@@ -149,7 +149,11 @@ impl Calls {
     }
 
     async fn register_job(&self, step: &Step, path: Path) -> Result<JobId, ClientError> {
-        let hints = JobHints { keep_after_job: step.is("keep"), ..JobHints::default() };
+        let hints = JobHints {
+            keep_after_job: step.is("keep"),
+            delete_after_read: step.is("once"),
+            ..JobHints::default()
+        };
         let lease = step.time("lease").unwrap_or(Millis(60_000));
         let job = RegisterJob { path, lease, quota_bytes: step.number("quota"), hints };
         let (names, attribute_bytes) = (step.number("names"), step.number("attribute_bytes"));

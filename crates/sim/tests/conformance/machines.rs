@@ -317,7 +317,11 @@ impl Machines {
 
 impl Machines {
     fn register_job(&mut self, step: &Step, path: Path) -> Result<Got, Refusal> {
-        let hints = JobHints { keep_after_job: step.is("keep"), ..JobHints::default() };
+        let hints = JobHints {
+            keep_after_job: step.is("keep"),
+            delete_after_read: step.is("once"),
+            ..JobHints::default()
+        };
         let lease = step.time("lease").unwrap_or(Millis(60_000));
         let quota_bytes = step.number("quota");
         let job = RegisterJob { path, lease, quota_bytes, hints };
@@ -408,6 +412,7 @@ impl Machines {
                 Request::Notice { node, deadline_millis, reason }
             }
             "decommission" => Request::Decommission { node, reason },
+            "recommend" => Request::Recommend { node, reason, is_withdrawn: false },
             _ => Request::Cancel { node },
         };
         match self.ask(request)? {
@@ -438,7 +443,9 @@ impl Machines {
     fn step(&mut self, step: &Step) -> Result<Got, Refusal> {
         match step.verb.as_str() {
             "write" | "flush" | "close" | "abort" => return self.writer_step(step),
-            "nodes" | "node" | "notice" | "decommission" | "cancel" => return self.node_step(step),
+            "nodes" | "notice" | "decommission" | "recommend" | "cancel" => {
+                return self.node_step(step);
+            }
             "renew-job" | "end-job" => {
                 let job = self.jobs[step.word(0)];
                 let is_renewal = step.verb == "renew-job";

@@ -176,7 +176,9 @@ final class ConformanceTest {
         }
 
         private JobRequest request(ConformanceTable.Step step, String path) {
-            JobRequest request = JobRequest.create(path).withKeepAfterJob(step.has("keep"));
+            JobRequest request = JobRequest.create(path)
+                    .withKeepAfterJob(step.has("keep"))
+                    .withDeleteAfterRead(step.has("once"));
             if (step.options.containsKey("lease")) {
                 long lease = ConformanceTable.millis(step.options.get("lease"));
                 request = request.withLeaseMillis(lease);
