@@ -5,8 +5,8 @@ use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
 
-use crate::args::Global;
 use crate::failure::{Exit, Failure};
+use crate::global::Global;
 
 /// What `sanderling --help` says of them.
 pub(crate) const ABOUT: &str = "\n

@@ -1,18 +1,23 @@
-//! The command line: names, flags and help texts, one file per noun.
-
-pub(crate) mod background;
-pub(crate) mod fs;
-pub(crate) mod gateway;
-pub(crate) mod local;
-pub(crate) mod node;
-pub(crate) mod security;
-pub(crate) mod serve;
-pub(crate) mod tools;
+//! The command line: what all commands have in common. The flags of each are beside it.
 
 use clap::{Parser, Subcommand};
 
-pub(crate) use crate::global::Global;
+use crate::completions::Completions;
+use crate::demo::Demo;
+use crate::doctor::Doctor;
+use crate::events::Events;
+use crate::fs::Fs;
+use crate::fsck::Fsck;
+use crate::global::Global;
+use crate::local::Local;
 use crate::measure::{self, Measure};
+use crate::node::Node;
+use crate::serve::datanode::Datanode;
+use crate::serve::gateway::Gateway;
+use crate::serve::manager::Manager;
+use crate::serve::namenode::Namenode;
+use crate::tls::Tls;
+use crate::token::Token;
 
 /// Printed at the end of `sanderling --help`.
 const AFTER_HELP: &str = "\
@@ -59,40 +64,40 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the demonstration: real queries on real data while nodes are preempted
     #[command(disable_help_flag = true)]
-    Demo(tools::Demo),
+    Demo(Demo),
     /// Start, stop and look at a cluster on this machine
     #[command(subcommand)]
-    Local(local::Local),
+    Local(Local),
     /// Serve the catalog, with the manager inside
-    Namenode(serve::Namenode),
+    Namenode(Namenode),
     /// Serve blocks
-    Datanode(Box<serve::Datanode>),
+    Datanode(Box<Datanode>),
     /// Run the manager on its own
-    Manager(serve::Manager),
+    Manager(Manager),
     /// Serve the doors of other tools: S3
     #[command(subcommand)]
-    Gateway(gateway::Gateway),
+    Gateway(Gateway),
     /// Work with objects
     #[command(subcommand)]
-    Fs(fs::Fs),
+    Fs(Fs),
     /// Look at nodes, give notices, decommission
     #[command(subcommand)]
-    Node(node::Node),
+    Node(Node),
     /// Show what happened to the cluster
-    Events(tools::Events),
+    Events(Events),
     /// Check the catalog, and say what is lost
-    Fsck(tools::Fsck),
+    Fsck(Fsck),
     /// What measures the store, or stands in for the world around it.
     #[command(flatten)]
     Measure(Measure),
     /// Make secrets and tokens
     #[command(subcommand)]
-    Token(security::Token),
+    Token(Token),
     /// Make certificates
     #[command(subcommand)]
-    Tls(security::Tls),
+    Tls(Tls),
     /// Check this machine and the way to the namenode
-    Doctor(tools::Doctor),
+    Doctor(Doctor),
     /// Write the completions of a shell
-    Completions(tools::Completions),
+    Completions(Completions),
 }

@@ -4,7 +4,17 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use clap::Args;
+
 use crate::failure::{Exit, Failure};
+
+/// `sanderling demo`.
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Passed to the demonstration; --help lists its options
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+    pub(crate) arguments: Vec<OsString>,
+}
 
 /// Replaces this process by the demonstration.
 ///

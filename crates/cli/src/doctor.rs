@@ -5,12 +5,32 @@ mod cluster;
 mod machine;
 
 use std::io::Write;
+use std::path::PathBuf;
 
+use clap::Args;
 use serde::Serialize;
 
-use crate::args::tools::Doctor;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
+use crate::units::Size;
+
+/// `sanderling doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit code 1 when a line says fail.")]
+pub(crate) struct Doctor {
+    /// Also connect to the cloud's metadata service, from which notices come
+    #[arg(long)]
+    pub(crate) cloud: bool,
+    /// The directory whose disk is measured [default: that of `local`]
+    #[arg(long = "dir", value_name = "D")]
+    pub(crate) directory: Option<PathBuf>,
+    /// Memory that datanodes on this machine are to have
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    pub(crate) dram: Size,
+    /// A server's certificate, to see when it ends and whether --tls-ca believes it
+    #[arg(long, value_name = "PEM", env = "SANDERLING_TLS_CERT", hide_env_values = true)]
+    pub(crate) tls_cert: Option<PathBuf>,
+}
 
 /// What a check found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -64,7 +84,7 @@ impl Check {
 /// # Errors
 /// Failure (1) when a check fails.
 pub(crate) async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
-    let place = crate::args::local::Place { directory: args.directory.clone() };
+    let place = crate::local::Place { directory: args.directory.clone() };
     let directory = crate::local::directory(&place)?;
     let mut checks = vec![machine::open_files(), machine::memory(args.dram.0), machine::memfd()];
     checks.push(machine::clock());

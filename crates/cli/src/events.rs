@@ -1,13 +1,24 @@
 //! `sanderling events`.
 
+use clap::Args;
 use sanderling_protocol::event::{Event, EventKind};
 use sanderling_protocol::{Millis, Reply, Request};
 
-use crate::args::tools::Events;
 use crate::failure::{Exit, Failure};
 use crate::printable::printable;
 use crate::session::Session;
 use crate::units;
+
+/// `sanderling events`.
+#[derive(Debug, Args)]
+pub(crate) struct Events {
+    /// Go on and wait for more
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Start after this event
+    #[arg(long, value_name = "SEQUENCE", default_value_t = 0)]
+    pub(crate) after: u64,
+}
 
 /// Most events in one answer.
 const PAGE: u32 = 1000;

@@ -3,30 +3,124 @@
 mod attributes;
 mod get;
 mod list;
+mod lookup;
 mod put;
 mod remove;
 mod usage;
 
 use std::io::Write;
 
-use sanderling_client::{Client, PutOptions};
+use clap::{Args, Subcommand};
+use sanderling_client::PutOptions;
 use sanderling_protocol::message::{CreateMode, ObjectKind, ObjectStat};
 use sanderling_protocol::{Path, Reply, Request};
 
-use crate::args::fs::{Concat, ContainerKind, Fs, Mkdir, Mv, Paths};
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::node::unexpected;
 use crate::printable::printable;
 use crate::refused;
 use crate::session::Session;
 use crate::units;
+use attributes::Attr;
+use get::{Cat, Get};
+use list::{Ls, Tree};
+use lookup::{existing, into_directory};
+use put::Put;
+use remove::Rm;
+use usage::Du;
 
-/// Files transferred at once by a recursive put or get: enough to hide a round trip to the
-/// namenode, few enough to keep memory small.
-const FILES_AT_ONCE_MAX: usize = 8;
+/// Work with objects.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Fs {
+    /// List a directory, multifile or table
+    Ls(Ls),
+    /// Store a local file, a directory (-r) or stdin (-)
+    Put(Put),
+    /// Fetch an object into a local file or to stdout (-)
+    Get(Get),
+    /// Write objects to stdout, one after the other
+    Cat(Cat),
+    /// Delete objects
+    Rm(Rm),
+    /// Make a directory, multifile or table
+    Mkdir(Mkdir),
+    /// Rename an object, or a directory with everything in it, at once
+    Mv(Mv),
+    /// Show the facts about an object
+    Stat(Paths),
+    /// Show or change what is kept beside an object's bytes
+    Attr(Attr),
+    /// Make one file of others, which are gone then, without moving a byte
+    Concat(Concat),
+    /// Sum up what subtrees hold
+    Du(Du),
+    /// Show the room left on the nodes
+    Df,
+    /// Draw a subtree
+    Tree(Tree),
+}
 
-/// Bytes read from or written to a local file at once.
-const PIECE_BYTES: usize = 1 << 20;
+/// `fs mkdir`.
+#[derive(Debug, Args)]
+pub(crate) struct Mkdir {
+    /// The directories
+    #[arg(required = true)]
+    pub(crate) paths: Vec<Path>,
+    /// Make missing directories above, and accept that it exists
+    #[arg(short, long)]
+    pub(crate) parents: bool,
+    /// What to make
+    #[arg(long, value_enum, default_value_t = ContainerKind::Directory)]
+    pub(crate) kind: ContainerKind,
+}
+
+/// What `fs mkdir` makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ContainerKind {
+    /// Holds objects of any kind
+    Directory,
+    /// Holds parts, read as one stream
+    Multifile,
+    /// Holds key-values
+    Table,
+}
+
+/// `fs mv`.
+#[derive(Debug, Args)]
+pub(crate) struct Mv {
+    /// The old name
+    pub(crate) from: Path,
+    /// The new name; into it when it is a directory
+    pub(crate) to: Path,
+    /// Replace a file of that name
+    #[arg(short, long)]
+    pub(crate) force: bool,
+}
+
+/// `fs concat`.
+#[derive(Debug, Args)]
+pub(crate) struct Concat {
+    /// The parts, in their order: sealed files longer than 512 bytes, but for the first
+    #[arg(required = true, value_name = "PART")]
+    pub(crate) parts: Vec<Path>,
+    /// The new file
+    #[arg(value_name = "PATH")]
+    pub(crate) to: Path,
+    /// Replace what has the name
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Make missing directories above it
+    #[arg(short, long)]
+    pub(crate) parents: bool,
+}
+
+/// Some objects.
+#[derive(Debug, Args)]
+pub(crate) struct Paths {
+    /// The objects
+    #[arg(required = true)]
+    pub(crate) paths: Vec<Path>,
+}
 
 /// Runs `sanderling fs ...`.
 ///
@@ -83,45 +177,6 @@ async fn concat(session: &Session, args: Concat) -> Result<(), Failure> {
     let made = client.concat(&args.parts, &args.to, &options).await;
     let stat = made.map_err(|error| refused::client(&error, &session.namenode))?;
     session.output.result(&serde_json::json!({ "object": stat }), |_| Ok(()))
-}
-
-/// Returns `to/name` when `to` is a directory, else `to`.
-async fn into_directory(
-    session: &Session,
-    client: &Client,
-    to: &Path,
-    name: Option<&str>,
-) -> Result<Path, Failure> {
-    let kind = stat_of(session, client, to).await?.map(|stat| stat.kind);
-    match (kind, name) {
-        (Some(kind), Some(name)) if kind.is_container() => joined(to, name),
-        _ => Ok(to.clone()),
-    }
-}
-
-fn joined(directory: &Path, name: &str) -> Result<Path, Failure> {
-    directory.join(name).map_err(|refusal| refused::refusal_failure(&refusal))
-}
-
-/// Returns the facts about an object; `None` when it does not exist.
-async fn stat_of(
-    session: &Session,
-    client: &Client,
-    path: &Path,
-) -> Result<Option<ObjectStat>, Failure> {
-    match session.ask(client, Request::Stat { path: path.clone() }).await {
-        Ok(Reply::Stat(stat)) => Ok(Some(stat)),
-        Ok(reply) => Err(unexpected(&reply)),
-        Err(failure) if failure.exit == Exit::NotFound => Ok(None),
-        Err(failure) => Err(failure),
-    }
-}
-
-async fn existing(session: &Session, client: &Client, path: &Path) -> Result<ObjectStat, Failure> {
-    match session.ask(client, Request::Stat { path: path.clone() }).await? {
-        Reply::Stat(stat) => Ok(stat),
-        reply => Err(unexpected(&reply)),
-    }
 }
 
 async fn stat(session: &Session, args: Paths) -> Result<(), Failure> {

@@ -4,18 +4,32 @@ mod deep;
 
 use std::io::{self, Write};
 
+use clap::Args;
 use sanderling_protocol::event::LossReport;
 use sanderling_protocol::message::FsckReport;
 use sanderling_protocol::{Reply, Request};
 use serde::Serialize;
 
 use self::deep::Deep;
-use crate::args::tools::Fsck;
 use crate::failure::{Exit, Failure};
 use crate::node::unexpected;
 use crate::printable::printable;
 use crate::session::Session;
 use crate::units;
+
+/// `sanderling fsck`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit code 5 when data is lost, damaged or missing, 1 when the catalog contradicts itself or two
+nodes each other, else 0.")]
+pub(crate) struct Fsck {
+    /// Compare with the blocks that each datanode holds, too
+    #[arg(long)]
+    pub(crate) deep: bool,
+    /// Have each datanode compare its blocks in memory and on disk with their checksums, too
+    #[arg(long, requires = "deep")]
+    pub(crate) verify: bool,
+}
 
 #[derive(Serialize)]
 struct Outcome {

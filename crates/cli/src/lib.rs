@@ -4,6 +4,7 @@
 //! [`main`] is the whole program. The binary calls it, and so does the Python package's script.
 
 mod args;
+mod completions;
 mod demo;
 mod doctor;
 mod events;
@@ -21,16 +22,16 @@ mod tls;
 mod token;
 
 use std::ffi::OsString;
-use std::io::Write;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use sanderling_console::{
     credentials, failure, global, output, policy, printable, process, progress, ready, refused,
     server, session, units,
 };
 
-use crate::args::{Cli, Command, Global};
+use crate::args::{Cli, Command};
 use crate::failure::{Exit, Failure};
+use crate::global::Global;
 use crate::output::Output;
 
 /// Runs the program with its name and arguments; returns its exit code.
@@ -80,20 +81,15 @@ fn run(global: &Global, command: Command) -> Result<(), Failure> {
         Command::Token(command) => token::run(global, command),
         Command::Tls(command) => tls::run(global, command),
         Command::Doctor(args) => session::run(global, |session| doctor::run(session, args)),
-        Command::Completions(args) => completions(args.shell),
+        Command::Completions(args) => completions::run(args.shell),
         Command::Measure(command) => measure::run(global, command),
     }
 }
 
-fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "sanderling", &mut script);
-    std::io::stdout().write_all(&script)?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]

@@ -9,10 +9,32 @@ mod stop;
 
 use std::path::PathBuf;
 
-use crate::args::Global;
-use crate::args::local::{Local, Place};
+use clap::{Args, Subcommand};
+
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::output::Output;
+use start::Start;
+
+/// Start, stop and look at a cluster on this machine.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Local {
+    /// Start a namenode and datanodes in the background and print the namenode's address
+    Start(Start),
+    /// Stop the cluster; its data goes with it
+    Stop(Place),
+    /// Show the cluster's processes; exit code 4 when one is down
+    Status(Place),
+}
+
+/// Where the cluster lives.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Place {
+    /// The cluster's directory: catalog, logs and process list [default: sanderling/local in
+    /// $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long = "dir", value_name = "D", env = "SANDERLING_LOCAL_DIR", hide_env_values = true)]
+    pub(crate) directory: Option<PathBuf>,
+}
 
 /// Runs `sanderling local ...`.
 ///

@@ -7,8 +7,8 @@ use sanderling_lab::Lab;
 use sanderling_lab::mock::{self, MockMetadata};
 use sanderling_lab::sim::{self, Sim};
 
-use crate::args::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::session;
 
 /// What a build with all commands says of the others.

@@ -3,15 +3,56 @@
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::path::PathBuf;
 
+use clap::Args;
 use sanderling_datanode::{EncryptionKey, KeyError};
 use sanderling_protocol::message::Role;
 use sanderling_transport::{Credentials, SecretError, Security, ServerTls};
 
-use crate::args::Global;
-use crate::args::security::{Guard, Held};
 use crate::credentials::{peers, secret, tls_failed};
 use crate::failure::{Exit, Failure};
+use crate::global::Global;
+
+/// What a server has.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Security options")]
+pub(crate) struct Held {
+    /// A file with the cluster's secret, that nobody else can read: callers need a token
+    /// [default: nobody is asked who they are]
+    #[arg(long, value_name = "FILE", env = "SANDERLING_SECRET_FILE", hide_env_values = true)]
+    pub(crate) secret_file: Option<PathBuf>,
+}
+
+/// What a server has that listens.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Security options")]
+pub(crate) struct Guard {
+    /// What it has.
+    #[command(flatten)]
+    pub(crate) held: Held,
+    /// The server's certificate, with those between it and its authority: serve TLS
+    #[arg(
+        long,
+        value_name = "PEM",
+        env = "SANDERLING_TLS_CERT",
+        hide_env_values = true,
+        requires_all = ["tls_key", "tls_ca"]
+    )]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key, in a file that nobody else can read
+    #[arg(
+        long,
+        value_name = "PEM",
+        env = "SANDERLING_TLS_KEY",
+        hide_env_values = true,
+        requires = "tls_cert"
+    )]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Listen beyond loopback although nobody is asked who they are, or everybody can listen in
+    #[arg(long)]
+    pub(crate) allow_unauthenticated: bool,
+}
 
 /// How a key is made.
 const MAKE_A_KEY: &str = "(umask 077; head -c 32 /dev/urandom | base64 > KEYFILE)";

@@ -1,106 +1,13 @@
 //! The servers as processes: logs, ready file, signals, exit codes.
 
-mod datanode;
-mod gateway;
-mod manager;
-mod namenode;
-
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
-
-use rustix::fs::Mode;
-use rustix::process::{geteuid, umask};
-use tokio::signal::unix::{SignalKind, signal};
-
-use crate::failure::{Exit, Failure};
+pub(crate) mod background;
+pub(crate) mod datanode;
+pub(crate) mod gateway;
+pub(crate) mod manager;
+pub(crate) mod namenode;
+mod process;
 
 pub(crate) use datanode::run as datanode;
 pub(crate) use gateway::run as gateway;
 pub(crate) use manager::run as manager;
 pub(crate) use namenode::run as namenode;
-
-/// What ends a server from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stop {
-    /// SIGTERM: leave in order.
-    Term,
-    /// SIGINT: leave at once.
-    Interrupt,
-}
-
-/// Keeps what this process makes from other users of the machine: from here on its files are for
-/// its user alone. It must be called before the process has threads.
-fn keep_private() {
-    let _ = umask(Mode::RWXG | Mode::RWXO);
-}
-
-/// Closes a directory with the store's bytes to other users, if it is there and open to them: an
-/// older release made it, or somebody with `mkdir`. One that is neither empty nor has a file whose
-/// name begins with one of `ours` is left as it is: the server will not use it. So is one of
-/// another user, as a volume that is shared with a group; files in it are the server's alone.
-///
-/// # Errors
-/// It cannot be read.
-fn close_to_others(directory: &Path, ours: &[&str]) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::file(directory, &error);
-    let found = match std::fs::metadata(directory) {
-        Ok(found) => found,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed(error)),
-    };
-    let mode = found.permissions().mode();
-    if mode & 0o077 == 0 {
-        return Ok(());
-    }
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(failed)? {
-        names.push(entry.map_err(failed)?.file_name().to_string_lossy().into_owned());
-    }
-    let is_ours = |name: &String| ours.iter().any(|start| name.starts_with(start));
-    if !names.is_empty() && !names.iter().any(is_ours) {
-        return Ok(());
-    }
-    let shown = directory.display();
-    if found.uid() != geteuid().as_raw() {
-        tracing::info!(directory = %shown, "this directory of another user is left as it is");
-        return Ok(());
-    }
-    let closed = std::fs::Permissions::from_mode(mode & 0o700);
-    std::fs::set_permissions(directory, closed).map_err(failed)?;
-    tracing::warn!(directory = %shown, "others could read this directory: its mode is 0700 now");
-    Ok(())
-}
-
-/// The signals that end a server.
-struct Signals {
-    term: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    fn listen() -> Result<Self, Failure> {
-        let failed = |error| Failure::new(Exit::Failure, "Process", error);
-        Ok(Self {
-            term: signal(SignalKind::terminate()).map_err(failed)?,
-            interrupt: signal(SignalKind::interrupt()).map_err(failed)?,
-        })
-    }
-
-    async fn next(&mut self) -> Stop {
-        tokio::select! {
-            _ = self.term.recv() => Stop::Term,
-            _ = self.interrupt.recv() => Stop::Interrupt,
-        }
-    }
-}
-
-/// Says why a server does not start.
-fn not_started(role: &str, error: impl std::fmt::Display, next: &str) -> Failure {
-    Failure::new(Exit::Failure, "NotStarted", format_args!("the {role} does not start: {error}"))
-        .next(next)
-}
-
-/// Reads `none` as nowhere.
-fn somewhere(address: &str) -> Option<String> {
-    (address != "none").then(|| address.to_owned())
-}

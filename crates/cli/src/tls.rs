@@ -1,8 +1,10 @@
 //! `sanderling tls`: certificates.
 
 use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::{Args, Subcommand};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, SigningKey, date_time_ymd,
@@ -10,12 +12,46 @@ use rcgen::{
 use sanderling_transport::{ClientTls, read_private, read_validities, unix_seconds, worst};
 use serde_json::json;
 
-use crate::args::Global;
-use crate::args::security::{NewTls, RenewTls, Tls};
 use crate::credentials::tls_failed;
 use crate::failure::{Exit, Failure};
+use crate::global::Global;
 use crate::output::Output;
 use crate::security::write_private;
+use crate::units::Span;
+
+/// Make certificates.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Tls {
+    /// Make an authority and a certificate for the cluster's servers
+    New(NewTls),
+    /// Make another certificate for the cluster's servers, by an authority of `tls new`
+    Renew(RenewTls),
+}
+
+/// `tls new`.
+#[derive(Debug, Args)]
+pub(crate) struct NewTls {
+    /// The directory to write ca.pem, ca.key, node.pem and node.key to
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// How long the certificates hold
+    #[arg(long, value_name = "DURATION", default_value = "365d")]
+    pub(crate) expires: Span,
+}
+
+/// `tls renew`.
+#[derive(Debug, Args)]
+pub(crate) struct RenewTls {
+    /// The directory with the authority's ca.pem and ca.key
+    #[arg(long, value_name = "DIR")]
+    pub(crate) authority: PathBuf,
+    /// The directory to write node.pem and node.key to
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// How long the certificate holds, at most as long as the authority
+    #[arg(long, value_name = "DURATION", default_value = "365d")]
+    pub(crate) expires: Span,
+}
 
 /// How long before now certificates hold: clocks of machines differ.
 const BEFORE: Duration = Duration::from_secs(24 * 3600);

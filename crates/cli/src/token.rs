@@ -3,28 +3,126 @@
 mod revoke;
 
 use std::path::Path;
+use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
+use clap::{Args, Subcommand};
 use ring::rand::{SecureRandom, SystemRandom};
 use sanderling_core::access::{
     Claims, Lineage, Part, Rights, SUBJECT_BYTES_MAX, parts, right_words,
 };
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::token::MintToken;
+use sanderling_protocol::token::read_hex;
 use sanderling_protocol::{ClusterId, Millis, Refusal, TokenId};
 use sanderling_transport::{
     CallError, Connection, ConnectionOptions, Credentials, Secret, TokenSource, unix_seconds,
 };
 use serde_json::json;
 
-use crate::args::Global;
-use crate::args::security::{Cluster, Mint, New, NewSecret, Token};
 use crate::credentials::{peers, secret};
 use crate::failure::{Exit, Failure};
+use crate::global::Global;
 use crate::output::Output;
 use crate::refused;
 use crate::security::{replace_private, write_private};
 use crate::session::{self, Session};
+use crate::units::Span;
+use revoke::Revoke;
+
+/// Make secrets and tokens.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Token {
+    /// Make a cluster's secret
+    Secret(NewSecret),
+    /// Make a token with the cluster's secret
+    New(New),
+    /// Ask the namenode for a token that allows less than one's own
+    Mint(Mint),
+    /// Take tokens back before they end, with all that were minted from them
+    Revoke(Revoke),
+    /// List the tokens that were taken back
+    Revoked,
+}
+
+/// `token secret`.
+#[derive(Debug, Args)]
+pub(crate) struct NewSecret {
+    /// Where to; nobody else will be able to read it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+}
+
+/// `token new`.
+#[derive(Debug, Args)]
+pub(crate) struct New {
+    /// The file with the cluster's secret
+    #[arg(long, value_name = "FILE", env = "SANDERLING_SECRET_FILE", hide_env_values = true)]
+    pub(crate) secret_file: PathBuf,
+    /// What its owner is: admin may do everything, client what --rights say
+    #[arg(long, value_name = "ROLE", default_value = "client",
+          value_parser = ["admin", "datanode", "manager", "client"])]
+    pub(crate) role: String,
+    /// Where its rights hold
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    pub(crate) subtree: String,
+    /// What it allows there, of read, write, admin, metrics
+    #[arg(long, value_name = "RIGHTS", value_delimiter = ',', default_value = "read,write")]
+    pub(crate) rights: Vec<String>,
+    /// How long it holds, at most 365d
+    #[arg(long, value_name = "DURATION", default_value = "12h")]
+    pub(crate) expires: Span,
+    /// A name for the logs, and for `sanderling token revoke`
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub(crate) subject: String,
+    /// The cluster in which it holds, 16 hexadecimal digits; or any: in all that have the secret
+    /// [default: that of the namenode, which is asked]
+    #[arg(long, value_name = "ID")]
+    pub(crate) cluster: Option<Cluster>,
+    /// Where to; nobody else will be able to read it [default: stdout]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// Where a token holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Cluster {
+    /// In every cluster with its secret.
+    Any,
+    /// In this one.
+    One(ClusterId),
+}
+
+impl FromStr for Cluster {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let read = || read_hex(text).map(|id| Self::One(ClusterId(id)));
+        let any = (text == "any").then_some(Self::Any);
+        any.or_else(read).ok_or("16 hexadecimal digits, as /healthz of a server shows, or any")
+    }
+}
+
+/// `token mint`.
+#[derive(Debug, Args)]
+pub(crate) struct Mint {
+    /// Where its rights hold: one's own subtree or one in it, such as a job's
+    #[arg(long, value_name = "PATH")]
+    pub(crate) subtree: String,
+    /// What it allows there, of read, write, admin, metrics
+    #[arg(long, value_name = "RIGHTS", value_delimiter = ',', default_value = "read")]
+    pub(crate) rights: Vec<String>,
+    /// How long it holds, at most as long as one's own
+    #[arg(long, value_name = "DURATION", default_value = "1h")]
+    pub(crate) expires: Span,
+    /// A name for the logs
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub(crate) subject: String,
+    /// Where to; nobody else will be able to read it [default: stdout]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
 
 /// Bytes of a new secret, before they are written as text.
 const SECRET_BYTES: usize = 32;

@@ -24,7 +24,6 @@ pub struct Known {
 pub const KNOWN: &[Known] = &[
     Known { directory: "bindings/python", sizes: &[6] },
     Known { directory: "crates/bench", sizes: &[18, 9] },
-    Known { directory: "crates/cli", sizes: &[6, 5] },
     Known { directory: "crates/core", sizes: &[21] },
     Known { directory: "crates/datanode", sizes: &[30, 5] },
     Known { directory: "crates/gateway", sizes: &[10] },

@@ -2,14 +2,36 @@
 
 use std::io::Write;
 
+use clap::Args;
+use sanderling_protocol::Path;
 use sanderling_protocol::message::Attributes;
 
-use super::existing;
-use crate::args::fs::Attr;
+use super::lookup::existing;
 use crate::failure::Failure;
 use crate::printable::printable;
 use crate::refused;
 use crate::session::Session;
+
+/// `fs attr`.
+#[derive(Debug, Args)]
+pub(crate) struct Attr {
+    /// The object
+    pub(crate) path: Path,
+    /// Texts to set; without any, and without --remove, they are shown
+    #[arg(value_name = "NAME=TEXT", value_parser = attribute)]
+    pub(crate) set: Vec<(String, String)>,
+    /// Take the text of this name out; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) remove: Vec<String>,
+}
+
+/// Reads `name=text`.
+pub(super) fn attribute(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, text)) if !name.is_empty() => Ok((name.to_owned(), text.to_owned())),
+        _ => Err("an attribute is written NAME=TEXT".to_owned()),
+    }
+}
 
 pub(super) async fn run(session: &Session, args: Attr) -> Result<(), Failure> {
     let client = session.client().await?;

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path as LocalPath, PathBuf};
 
 use bytes::Bytes;
+use clap::Args;
 use sanderling_client::Client;
 use sanderling_protocol::message::{ObjectKind, ObjectStat};
 use sanderling_protocol::{Path, Refusal};
@@ -12,13 +13,41 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::list::{each_page, everything};
+use super::lookup::{FILES_AT_ONCE_MAX, existing};
 use super::put::{Transferred, panicked};
-use super::{FILES_AT_ONCE_MAX, existing};
-use crate::args::fs::{Cat, Get};
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::refused;
 use crate::session::Session;
+
+/// `fs get`.
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// The object
+    pub(crate) path: Path,
+    /// The local file or directory; - for stdout; by default the object's name here
+    pub(crate) to: Option<PathBuf>,
+    /// Fetch directories with what is in them
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// Overwrite local files
+    #[arg(short, long)]
+    pub(crate) force: bool,
+}
+
+/// `fs cat`.
+#[derive(Debug, Args)]
+pub(crate) struct Cat {
+    /// The objects; a multifile is read as one stream
+    #[arg(required = true)]
+    pub(crate) paths: Vec<Path>,
+    /// Start at this byte
+    #[arg(long, default_value_t = 0)]
+    pub(crate) offset: u64,
+    /// Write at most this many bytes of each
+    #[arg(long)]
+    pub(crate) bytes: Option<u64>,
+}
 
 /// Bytes of one object fetched at once.
 const READ_AHEAD_BYTES: u64 = 4 << 20;

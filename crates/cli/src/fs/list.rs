@@ -4,19 +4,44 @@ use std::future::Future;
 use std::io::{self, Write};
 use std::pin::Pin;
 
+use clap::Args;
 use sanderling_client::Client;
 use sanderling_protocol::limits::LIST_PAGE_MAX;
 use sanderling_protocol::message::{Entry, ObjectKind, ObjectStat};
 use sanderling_protocol::{Path, Reply, Request};
 use serde::Serialize;
 
-use super::{existing, joined};
-use crate::args::fs::{Ls, Tree};
+use super::lookup::{existing, joined};
 use crate::failure::Failure;
 use crate::node::unexpected;
 use crate::printable::printable;
 use crate::session::Session;
 use crate::units;
+
+/// `fs ls`.
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    /// What to list
+    #[arg(default_value = "/")]
+    pub(crate) path: Path,
+    /// Show kind, size and time
+    #[arg(short)]
+    pub(crate) long: bool,
+    /// List what is inside, too, at any depth
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+}
+
+/// `fs tree`.
+#[derive(Debug, Args)]
+pub(crate) struct Tree {
+    /// The subtree
+    #[arg(default_value = "/")]
+    pub(crate) path: Path,
+    /// Go at most this deep
+    #[arg(long, short = 'L', value_name = "LEVELS")]
+    pub(crate) depth: Option<usize>,
+}
 
 /// An entry with its whole path.
 #[derive(Debug, Clone, Serialize)]

@@ -3,21 +3,60 @@
 use std::path::{Path as LocalPath, PathBuf};
 
 use bytes::BytesMut;
+use clap::Args;
 use sanderling_client::{Client, PutOptions, Writer};
 use sanderling_protocol::message::{CreateKind, CreateMode, ObjectKind};
-use sanderling_protocol::{Path, Request};
+use sanderling_protocol::{Path, Request, StorageClass};
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::{FILES_AT_ONCE_MAX, PIECE_BYTES, into_directory, joined, stat_of};
-use crate::args::fs::Put;
+use super::attributes::attribute;
+use super::lookup::{FILES_AT_ONCE_MAX, PIECE_BYTES, into_directory, joined, stat_of};
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::refused;
 use crate::session::Session;
 use crate::units;
+use crate::units::Span;
+
+/// How objects are stored.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Storing {
+    /// Replace what has the name; readers see the old object until the new one is complete
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Make missing directories above it
+    #[arg(short, long)]
+    pub(crate) parents: bool,
+    /// The storage class: dram or disk, then :fall-through, :wait or :refuse
+    #[arg(long, value_name = "CLASS", default_value = "dram")]
+    pub(crate) class: StorageClass,
+    /// Delete it after this long
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) ttl: Option<Span>,
+}
+
+/// `fs put`.
+#[derive(Debug, Args)]
+pub(crate) struct Put {
+    /// A local file or directory; - for stdin
+    #[arg(required = true, value_name = "LOCAL")]
+    pub(crate) sources: Vec<PathBuf>,
+    /// The object; with several sources, or when it is a directory, they go into it
+    #[arg(value_name = "PATH")]
+    pub(crate) to: Path,
+    /// Store directories with what is in them
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// Keep this text beside the bytes of each; may be repeated
+    #[arg(long, value_name = "NAME=TEXT", value_parser = attribute)]
+    pub(crate) attribute: Vec<(String, String)>,
+    /// How to store them.
+    #[command(flatten)]
+    pub(crate) storing: Storing,
+}
 
 /// One local file and the object that it becomes.
 #[derive(Debug, Clone)]

@@ -1,15 +1,35 @@
 //! `fs rm`.
 
+use clap::Args;
 use sanderling_protocol::{Path, Reply, Request};
 use serde::Serialize;
 
-use super::existing;
-use crate::args::fs::Rm;
+use super::lookup::existing;
 use crate::failure::{Exit, Failure};
 use crate::node::unexpected;
 use crate::refused::shell_word;
 use crate::session::Session;
 use crate::units;
+
+/// `fs rm`.
+#[derive(Debug, Args)]
+pub(crate) struct Rm {
+    /// The objects
+    #[arg(required = true)]
+    pub(crate) paths: Vec<Path>,
+    /// Delete directories with what is in them
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// Accept that an object does not exist
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Say what would be deleted and delete nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Agree to delete everything: needed for /
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
 
 #[derive(Debug, Default, Serialize)]
 struct Removed {

@@ -1,15 +1,23 @@
 //! `fs du` and `fs df`.
 
+use clap::Args;
 use sanderling_protocol::message::Usage;
 use sanderling_protocol::{Path, Policy, Reply, Request, Tier};
 use serde::Serialize;
 
-use crate::args::fs::Du;
 use crate::failure::Failure;
 use crate::node::{nodes, unexpected};
 use crate::output::{Align, Table};
 use crate::session::Session;
 use crate::units;
+
+/// `fs du`.
+#[derive(Debug, Args)]
+pub(crate) struct Du {
+    /// The subtrees
+    #[arg(default_value = "/")]
+    pub(crate) paths: Vec<Path>,
+}
 
 #[derive(Serialize)]
 struct Subtree {

@@ -6,19 +6,51 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use super::directory;
+use clap::Args;
+
 use super::keys::Keys;
 use super::lock::Lock;
 use super::record::{Record, Server};
 use super::stop::end;
-use crate::args::Global;
-use crate::args::local::Start;
+use super::{Place, directory};
 use crate::failure::{Exit, Failure};
+use crate::global::Global;
 use crate::output::Output;
 use crate::process::{Known, LOOK_EVERY, spawn};
 use crate::ready::Ready;
 use crate::refused::shell_word;
 use crate::units;
+use crate::units::Size;
+
+/// `local start`.
+#[derive(Debug, Args)]
+pub(crate) struct Start {
+    /// Where it lives.
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// How many datanodes
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) datanodes: u16,
+    /// Memory of each datanode
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub(crate) dram: Size,
+    /// Disk of each datanode; none by default
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) disk: Option<Size>,
+    /// Encrypt the disks with the key in this file, as `sanderling datanode --encrypt`
+    #[arg(long, value_name = "KEYFILE", requires = "disk")]
+    pub(crate) encrypt: Option<PathBuf>,
+    /// The namenode's port; 0 for any free one
+    #[arg(long, default_value_t = 7600)]
+    pub(crate) port: u16,
+    /// The port of the namenode's HTTP; 0 for any free one [default: the namenode's port + 1]
+    #[arg(long)]
+    pub(crate) http_port: Option<u16>,
+    /// Make a secret, certificates and an admin's token, and ask everybody for a token over TLS
+    #[arg(long)]
+    pub(crate) secure: bool,
+}
 
 /// How long the servers may take to serve.
 const READY_WITHIN: Duration = Duration::from_secs(30);

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
+use super::Place;
 use super::directory;
 use super::record::{Record, Server};
-use crate::args::local::Place;
 use crate::failure::{Exit, Failure};
 use crate::output::{Align, Output, Table};
 

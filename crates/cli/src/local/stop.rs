@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use super::Place;
 use super::directory;
 use super::lock::Lock;
 use super::record::Record;
-use crate::args::Global;
-use crate::args::local::Place;
 use crate::failure::{Exit, Failure};
+use crate::global::Global;
 use crate::output::Output;
 
 /// How long the servers may take to end by themselves.

@@ -2,17 +2,28 @@
 
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use sanderling_client::Client;
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{NodeSelector, Refusal, Reply, Request};
 
 use super::{forecast, nodes, plan, title, unexpected};
-use crate::args::node::Following;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::refused;
 use crate::session::Session;
 use crate::units;
+
+/// What to do beside the request itself.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Following {
+    /// Say what would move, to where and how long it would take, and move nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Wait until the node is empty or gone; exit code 5 when data was lost
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
 
 /// How often `--wait` looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -2,17 +2,25 @@
 
 use std::io::{self, Write};
 
+use clap::Args;
 use sanderling_protocol::message::Room;
 use sanderling_protocol::node::{Availability, DrainProgress, NodeInfo};
 use sanderling_protocol::{Millis, Policy, Tier};
 use serde::Serialize;
 
-use crate::args::node::Ls;
 use crate::failure::Failure;
 use crate::output::{Align, Table, is_coloured};
 use crate::printable::printable;
 use crate::session::Session;
 use crate::units;
+
+/// `node ls`.
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    /// Also list nodes that are gone
+    #[arg(short, long)]
+    pub(crate) all: bool,
+}
 
 #[derive(Serialize)]
 struct Fleet {

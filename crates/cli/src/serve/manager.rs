@@ -1,22 +1,49 @@
 //! `sanderling manager`.
 
+use clap::Args;
 use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_protocol::message::Role;
 use sanderling_transport::{Credentials, Expiries, Security, listen};
 
-use super::{Signals, not_started, somewhere};
-use crate::args::Global;
-use crate::args::serve::Manager;
+use super::background::Background;
+use super::process::{Signals, keep_private, not_started, somewhere};
 use crate::failure::Failure;
+use crate::global::Global;
+use crate::policy::PolicyName;
 use crate::ready::Ready;
+use crate::security::Held;
+use crate::server::Process;
 use crate::{security, server};
+
+/// `sanderling manager`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Manager {
+    /// Where to serve health and metrics, on loopback; `none` for nowhere
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub(crate) http: String,
+    /// The manager's name, for the events [default: manager-PID]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// How notices are met: the same for all servers of a cluster
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyName::Sanderling)]
+    pub(crate) policy: PolicyName,
+    /// What it does without a notice.
+    #[command(flatten)]
+    pub(crate) background: Background,
+    /// What it has.
+    #[command(flatten)]
+    pub(crate) held: Held,
+    /// The process.
+    #[command(flatten)]
+    pub(crate) process: Process,
+}
 
 /// Runs the manager on its own until SIGTERM or SIGINT. It waits while another one acts.
 ///
 /// # Errors
 /// The ready file cannot be written.
 pub(crate) fn run(global: &Global, args: Manager) -> Result<(), Failure> {
-    super::keep_private();
+    keep_private();
     let namenode = global.namenode.clone();
     let credentials = security::caller(global, &args.held, Role::Manager)?;
     let expiries = Expiries::new(None, credentials.tls.clone());

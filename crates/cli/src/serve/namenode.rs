@@ -1,8 +1,11 @@
 //! `sanderling namenode`.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
+use clap::Args;
 use sanderling_core::Mechanism;
 use sanderling_core::preemption::{Model, Spec};
 use sanderling_core::reserve::Departures;
@@ -12,12 +15,92 @@ use sanderling_protocol::Nonce;
 use sanderling_protocol::message::Role;
 use sanderling_transport::Security;
 
-use super::{Signals, not_started, somewhere};
-use crate::args::Global;
-use crate::args::serve::{MemoryMax, Namenode, SyncMode};
+use super::background::Background;
+use super::process::{Signals, close_to_others, keep_private, not_started, somewhere};
 use crate::failure::{Exit, Failure};
+use crate::global::Global;
+use crate::policy::PolicyName;
 use crate::ready::Ready;
+use crate::security::Guard;
+use crate::server::Process;
+use crate::units::{Size, Span, UnitError};
 use crate::{security, server, units};
+
+/// When a change of the catalog is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum SyncMode {
+    /// When the kernel has the journal record: survives kill -9 of the namenode
+    Os,
+    /// When the disk has it: survives a power cut
+    Always,
+}
+
+/// `sanderling namenode`.
+#[derive(Debug, Args)]
+pub(crate) struct Namenode {
+    /// Where to serve; port 0 takes any free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7600")]
+    pub(crate) listen: String,
+    /// Where to serve health, metrics and the HTTP interface; `none` for nowhere
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7601")]
+    pub(crate) http: String,
+    /// The catalog's directory: journal and snapshots
+    #[arg(long = "dir", value_name = "D", env = "SANDERLING_NAMENODE_DIR", hide_env_values = true)]
+    pub(crate) directory: PathBuf,
+    /// When a change is acknowledged
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = SyncMode::Os)]
+    pub(crate) sync: SyncMode,
+    /// With `--sync os`, longest time that an acknowledged change waits for the disk: when the disk
+    /// takes longer, changes are refused until it has caught up
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    pub(crate) unsynced_max: Span,
+    /// Start without what lies behind this damage of the journal; it is lost. The refusal of the
+    /// start names the damage
+    #[arg(long, value_name = "FILE:OFFSET")]
+    pub(crate) accept_journal_loss: Option<String>,
+    /// Most memory that it takes, or `none`: beyond it, what would make the catalog larger is
+    /// refused [default: three quarters of the machine's or the control group's]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory_max: Option<MemoryMax>,
+    /// Run no manager inside: one runs on its own
+    #[arg(long)]
+    pub(crate) no_manager: bool,
+    /// How notices are met: the same for all servers of a cluster
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyName::Sanderling)]
+    pub(crate) policy: PolicyName,
+    /// How long machines live: bathtub:n1-highcpu-16, bathtub:a=,tau1=,tau2=,b=,
+    /// exponential:mean=12h, lifetimes:FILE or trace:FILE [default: unknown]
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) preemption_model: Option<Spec>,
+    /// Nodes that must be able to leave at once without a loss: the room for what they hold stays
+    /// free, 0 keeps none [default: 1 from three nodes on]
+    #[arg(long, value_name = "N")]
+    pub(crate) departures: Option<u32>,
+    /// Whom it lets in.
+    #[command(flatten)]
+    pub(crate) guard: Guard,
+    /// What the manager inside does without a notice.
+    #[command(flatten)]
+    pub(crate) background: Background,
+    /// The process.
+    #[command(flatten)]
+    pub(crate) process: Process,
+}
+
+/// How much memory a server takes; `None` for as much as there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MemoryMax(pub(crate) Option<u64>);
+
+impl FromStr for MemoryMax {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        match text {
+            "none" => Ok(Self(None)),
+            _ => text.parse::<Size>().map(|size| Self(Some(size.0))),
+        }
+    }
+}
 
 /// How long after a change its sync begins, if the disk may be that late.
 const SYNC_EVERY: Duration = Duration::from_millis(200);
@@ -33,7 +116,7 @@ const UNSYNCED_MIN: Duration = Duration::from_millis(20);
 /// # Errors
 /// It cannot start, or its journal has failed.
 pub(crate) fn run(global: &Global, args: Namenode) -> Result<(), Failure> {
-    super::keep_private();
+    keep_private();
     let security = security::guard(global, &args.guard)?;
     let expiries = security.expiries();
     server::run(global, &args.process.clone(), expiries, serve(args, security))
@@ -41,7 +124,7 @@ pub(crate) fn run(global: &Global, args: Namenode) -> Result<(), Failure> {
 
 async fn serve(args: Namenode, security: Security) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
-    super::close_to_others(&args.directory, &["journal-", "snapshot-"])?;
+    close_to_others(&args.directory, &["journal-", "snapshot-"])?;
     if args.unsynced_max.0 < UNSYNCED_MIN {
         let cause = format!("--unsynced-max is less than {} ms", UNSYNCED_MIN.as_millis());
         return Err(Failure::new(Exit::Usage, "BadOption", cause)

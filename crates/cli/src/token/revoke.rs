@@ -1,19 +1,44 @@
 //! `sanderling token revoke` and `sanderling token revoked`.
 
 use std::path::Path;
+use std::path::PathBuf;
 
+use clap::Args;
 use sanderling_core::access::{Claims, parts};
+use sanderling_protocol::TokenId;
 use sanderling_protocol::token::Revocation;
 use sanderling_protocol::{Token, TokenSelector};
 use sanderling_transport::unix_seconds;
 use serde_json::json;
 
 use super::LONGEST;
-use crate::args::security::Revoke;
 use crate::failure::{Exit, Failure};
 use crate::refused;
 use crate::session::Session;
 use crate::units;
+use crate::units::Span;
+
+/// `token revoke`.
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("tokens").required(true)))]
+pub(crate) struct Revoke {
+    /// All tokens of this subject, those that are still to be made among them
+    #[arg(long, value_name = "NAME", group = "tokens")]
+    pub(crate) subject: Option<String>,
+    /// The token with this number, which `token new --json` and `token mint --json` show
+    #[arg(long, value_name = "ID", group = "tokens")]
+    pub(crate) id: Option<TokenId>,
+    /// The token in this file
+    #[arg(long, value_name = "FILE", group = "tokens")]
+    pub(crate) file: Option<PathBuf>,
+    /// How long such tokens may still hold: the revocation is kept for a day more
+    /// [default: 365d, as long as any token holds; with --file until the token ends]
+    #[arg(long, value_name = "DURATION", conflicts_with = "undo")]
+    pub(crate) expires: Option<Span>,
+    /// Let them hold again
+    #[arg(long)]
+    pub(crate) undo: bool,
+}
 
 /// Takes tokens back, or lets them hold again.
 pub(super) async fn revoke(session: Session, args: Revoke) -> Result<(), Failure> {
