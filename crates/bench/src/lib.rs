@@ -1,6 +1,5 @@
 //! `sanderling bench`: one table of types, one way to run and to report them.
 
-mod args;
 mod cpu;
 mod error;
 mod integers;
@@ -22,6 +21,7 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::{Args, Subcommand};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use sanderling_client::{Client, ClientError};
 use sanderling_console::{
@@ -29,26 +29,38 @@ use sanderling_console::{
 };
 use sanderling_protocol::message::ObjectKind;
 
-use crate::args::scale::Tool;
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::progress::Progress;
 use crate::session::Session;
 use cpu::{Cpu, Servers};
 use error::BenchError;
-use kinds::{Kind, Run, TYPES, Way};
+use kinds::{Run, TYPES, Way};
 use lanes::{Counter, Measured};
-use plan::Plan;
+use noisy::Noisy;
+use plan::{Bench, Plan};
+use scale::Scale;
 use threads::{Source, Thread, Threads};
 
-pub use args::scale::Benches;
+/// `sanderling bench`: one type of operation against a cluster, or a tool of its own.
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Benches {
+    /// A tool of its own.
+    #[command(subcommand)]
+    pub(crate) tool: Option<Tool>,
+    /// One type of operation.
+    #[command(flatten)]
+    pub(crate) types: Option<Bench>,
+}
 
-/// Describes every type, for the help text.
-#[must_use]
-fn types_help() -> String {
-    let line = |kind: &Kind| format!("  {:<22} {}", kind.name, kind.about);
-    let lines: Vec<String> = TYPES.iter().map(line).collect();
-    format!("Types:\n{}", lines.join("\n"))
+/// Tools that measure something else than one type of operation.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum Tool {
+    /// Measure what one namenode carries: objects, nodes, and the cost of one of each
+    Scale(Scale),
+    /// Measure what a tenant's small operations take while another one takes all it can get
+    Noisy(Noisy),
 }
 
 /// Returns the names of the types that it has.

@@ -10,6 +10,7 @@ mod hogs;
 mod report;
 mod sample;
 mod setting;
+mod stage;
 mod tenant;
 
 use std::sync::Arc;
@@ -17,14 +18,16 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::args::noisy::{HogKind, Noisy};
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
 
-use hogs::{Hog, NotRun};
+use hogs::Hog;
 use report::{Beside, Report};
 use sample::Sample;
-use setting::Setting;
+use setting::{HogKind, Setting};
+use stage::NotRun;
+
+pub(crate) use setting::Noisy;
 use tenant::Tenant;
 
 /// Time in which a hog prepares what it needs, and in which it deletes what it made.

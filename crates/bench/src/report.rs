@@ -10,8 +10,7 @@ use serde::Serialize;
 
 use super::cpu::{Cpu, ServerCpu};
 use super::lanes::Measured;
-use super::plan::Plan;
-use crate::args::bench::Switch;
+use super::plan::{Plan, Switch};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::units;

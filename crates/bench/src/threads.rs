@@ -12,9 +12,8 @@ use super::cpu::{Cpu, Servers, Usage};
 use super::error::BenchError;
 use super::kinds::Run;
 use super::lanes::{Budget, Counter, Measured, Scenario, run};
-use super::plan::Plan;
+use super::plan::{Plan, Switch};
 use super::work::Work;
-use crate::args::bench::Switch;
 
 /// How long threads may take to end when one of them failed.
 const END_WITHIN: Duration = Duration::from_secs(2);

@@ -1,13 +1,46 @@
 //! `sanderling lab trace`: prints the trace that an experiment of the lab would play, for those who
 //! preempt something else by it.
 
+use clap::Args;
+use sanderling_core::preemption::Spec;
 use serde::Serialize;
 
 use super::plan::{self, MODEL_SECONDS};
 use super::trace::{self, Preemption, Shape};
-use crate::args;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::units::Span;
+
+/// `sanderling lab trace`.
+#[derive(Debug, Args)]
+pub struct Trace {
+    /// Machines of the fleet, all new at the beginning
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub(crate) nodes: u32,
+    /// No notice comes later; the model's two hours pass in this time
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    pub(crate) work: Span,
+    /// Seconds of the model that pass in one second here [default: two hours in --work]
+    #[arg(long, value_name = "FACTOR")]
+    pub(crate) time_scale: Option<f64>,
+    /// Time from a notice to the end of the machine
+    #[arg(long, value_name = "DURATION", default_value = "4s")]
+    pub(crate) notice: Span,
+    /// Time from there to the start of its replacement
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    pub(crate) replace_after: Span,
+    /// Machines that may leave at a time; one more waits
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) overlap: u32,
+    /// How long the machines live, as of --preemption-model of the namenode
+    #[arg(long, value_name = "MODEL", default_value = "bathtub:n1-highcpu-16")]
+    pub(crate) model: Spec,
+    /// The first draw, from this seed's on, with a notice in the first half of --work is taken
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
 
 /// A trace and its clock.
 #[derive(Debug, Serialize)]
@@ -39,7 +72,7 @@ impl From<Preemption> for Notice {
 ///
 /// # Errors
 /// Usage (2) for a model that cannot be read or a scale that is no factor.
-pub(crate) fn print(output: Output, wanted: &args::Trace) -> Result<(), Failure> {
+pub(crate) fn print(output: Output, wanted: &Trace) -> Result<(), Failure> {
     let work = wanted.work.0;
     let time_scale = wanted.time_scale.unwrap_or(MODEL_SECONDS / work.as_secs_f64());
     if !(time_scale.is_finite() && time_scale > 0.0) || work.is_zero() {

@@ -2,7 +2,6 @@
 //! measured. Beside it, what stands in for the world: [`sim`], the simulated one, and [`mock`], the
 //! clouds' metadata services.
 
-mod args;
 mod drawn;
 mod experiment;
 mod figures;
@@ -19,6 +18,7 @@ mod workload;
 
 use std::path::{Path, PathBuf};
 
+use clap::{Args, Subcommand};
 use sanderling_console::global::Global;
 use sanderling_console::{
     child, failure, global, output, policy, process, progress, ready, refused, server, session,
@@ -27,11 +27,47 @@ use sanderling_console::{
 
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
-use figures::{Figure, figure2, figure6, figure7};
+use drawn::Trace;
+use figures::{Figure, defaults, figure2, figure6, figure7};
 use page::run::Computed;
+use plan::Options;
 use record::{Kind, LabRecord};
 
-pub use args::Lab;
+/// `sanderling lab`.
+#[derive(Debug, Subcommand)]
+pub enum Lab {
+    /// Read long-lived data at random, with and without preemptions (figures 3 and 4)
+    Read(Options),
+    /// Write short-lived data, with and without preemptions (figures 3 and 4)
+    Write(Options),
+    /// Read around one notice to one of two nodes, and watch the bandwidth (figure 5)
+    Notice(Options),
+    /// Give random notices to nodes that hold three times what a notice lets them move
+    Exposure(Options),
+    /// Read, write and notice, with all figures on one page
+    All(Options),
+    /// How long spot machines live: preemption models, and the data they were fitted to
+    Figure2(figure2::Arguments),
+    /// What a fleet costs on demand and on spot machines
+    Figure6(figure6::Arguments),
+    /// Which instance sizes fit which notice, with and without the exposure bound
+    Figure7(figure7::Arguments),
+    /// When which machine is taken, for experiments that are run by others
+    Trace(Trace),
+    /// Write the page of an earlier run anew from its records
+    Page(Page),
+}
+
+/// `sanderling lab page`.
+#[derive(Debug, Args)]
+pub struct Page {
+    /// The directory of the run, with its lab.json
+    #[arg(value_name = "D")]
+    pub(crate) directory: PathBuf,
+    /// Recorded lifetimes to show beside the models, as for figure2
+    #[arg(long, value_name = "FILE")]
+    pub(crate) lifetimes: Option<PathBuf>,
+}
 
 /// Runs one command of the lab.
 ///
@@ -82,11 +118,11 @@ pub(crate) fn write_page(
 ) -> Result<PathBuf, Failure> {
     let models = lab.setup.model.parse().ok().filter(figure2::can_load).into_iter().collect();
     let lifetimes = lifetimes.map(Path::to_owned);
-    let figure2 = args::Figure2 { lifetimes, models, ..args::defaults() };
+    let figure2 = figure2::Arguments { lifetimes, models, ..defaults() };
     let computed = Computed {
         figure2: figure2::compute(&figure2)?,
-        figure6: figure6::compute(&args::defaults(), Some(lab)),
-        figure7: figure7::compute(&args::defaults()),
+        figure6: figure6::compute(&defaults(), Some(lab)),
+        figure7: figure7::compute(&defaults()),
     };
     page::run::save(lab, &computed, directory)
 }

@@ -2,13 +2,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::args::Options;
 use crate::failure::Failure;
 use crate::session::Session;
 
 use super::experiment::{Which, run as run_one, targets::targets};
 use super::fleet::network::Network;
-use super::plan::Plan;
+use super::plan::{Options, Plan};
 use super::record::{Kind, LabRecord, PolicyName, Setup};
 use super::report;
 

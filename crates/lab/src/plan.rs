@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
 use sanderling_core::preemption::{Model, Spec};
 
 use super::record::{Kind, PolicyName};
-use crate::args::Options;
 use crate::failure::{Exit, Failure};
+use crate::units::{Rate, Span};
 
 /// Seconds of Brodmann et al.'s experiments (section 4.1): about two hours each.
 pub(super) const MODEL_SECONDS: f64 = 7200.0;
@@ -44,6 +45,60 @@ pub(crate) const CLOUD_NOTICE_SECONDS: f64 = 30.0;
 
 /// When loads have to be even again after the last change, in the cloud's seconds.
 const EVEN_WITHIN_SECONDS: f64 = 120.0;
+
+/// What all experiments understand.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Lab options")]
+pub struct Options {
+    /// Measure this mechanism alone [default: both, in turn]
+    #[arg(long, value_enum, value_name = "POLICY")]
+    pub(crate) policy: Option<PolicyName>,
+    /// Rounds; each runs every policy on the same trace [default: 5; 1 with --quick and for
+    /// `exposure`]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) repeat: Option<u32>,
+    /// Datanodes [default: 8; 4 with --quick and for `exposure`]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
+    pub(crate) nodes: Option<u32>,
+    /// What each node may send, and may receive [default: 200Mbit; 80Mbit with --quick;
+    /// 40Mbit for `exposure`]
+    #[arg(long, value_name = "RATE")]
+    pub(crate) link: Option<Rate>,
+    /// Time from a notice to SIGKILL [default: 4s; 3s with --quick; 2s for `exposure`]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) notice: Option<Span>,
+    /// Time from SIGKILL to the start of the replacement
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    pub(crate) replace_after: Span,
+    /// Work that the fleet's links carry in this time [default: 60s; 6s with --quick]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) work: Option<Span>,
+    /// Data of each node: the part of what its link carries within a notice, in percent [default:
+    /// 5; 40 for `notice`, 300 for `exposure`]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) fill: Option<u32>,
+    /// How long the machines live, as of --preemption-model of the namenode
+    #[arg(long, value_name = "MODEL", default_value = "bathtub:n1-highcpu-16")]
+    pub(crate) model: Spec,
+    /// Seconds of the model that pass in one second here [default: two hours in --work]
+    #[arg(long, value_name = "FACTOR")]
+    pub(crate) time_scale: Option<f64>,
+    /// The first round's trace; each round takes the next
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Notices of `exposure`, one after the other [default: 100; 3 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) notices: Option<u32>,
+    /// A small run of about a minute that shows that everything works
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Run on loopback although namespaces are allowed
+    #[arg(long)]
+    pub(crate) loopback: bool,
+    /// Where results and logs go
+    #[arg(long, value_name = "DIR", default_value = "lab")]
+    pub(crate) out: PathBuf,
+}
 
 /// What is to be run.
 #[derive(Debug, Clone)]

@@ -10,8 +10,8 @@ use sanderling_protocol::{Header, Nonce, Op, Path, Refusal, Reply, Request};
 use sanderling_transport::{CallError, Connection, ConnectionOptions, Credentials};
 use tokio::time::{Duration, Instant, sleep};
 
-use super::hogs::NotRun;
 use super::setting::Setting;
+use super::stage::NotRun;
 
 /// Requests of one frame while a directory is filled.
 const BATCH: u64 = 256;

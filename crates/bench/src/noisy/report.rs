@@ -4,11 +4,10 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::hogs::Tally;
 use super::sample::{Latency, Operation, Sample};
-use super::setting::Setting;
+use super::setting::{HogKind, Setting};
+use super::stage::Tally;
 use super::tenant::PAUSE;
-use crate::args::noisy::HogKind;
 use crate::failure::Failure;
 use crate::output::{Align, Output, Table};
 

@@ -7,7 +7,7 @@ use sanderling_protocol::message::Role;
 use sanderling_protocol::{NodeId, NodeSelector, Policy, Reply, Request};
 use tokio::time::sleep;
 
-use crate::args::scale::Scale;
+use super::Scale;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
 

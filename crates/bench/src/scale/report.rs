@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::args::scale::Scale;
+use super::Scale;
 use crate::failure::Failure;
 use crate::output::{Align, Table};
 use crate::session::Session;

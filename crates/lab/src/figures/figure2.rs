@@ -5,14 +5,15 @@
 
 use std::io::{self, Write};
 use std::path::Path;
+use std::path::PathBuf;
 
+use clap::Args;
 use sanderling_core::preemption::{Filter, Lifetimes, Model, ModelError, Shape, Spec};
 use sanderling_protocol::Millis;
 use serde::Serialize;
 
-use crate::args::Figure2 as Arguments;
 use crate::failure::Failure;
-use crate::figures::Figure;
+use crate::figures::{Figure, Written};
 use crate::output::{Align, Table};
 use crate::page::csv::{Csv, optional};
 use crate::page::{self, Section};
@@ -31,6 +32,22 @@ const POINTS: u32 = 240;
 const HOURS: (f64, f64) = (26.0, 48.0);
 
 const MILLIS_PER_HOUR: f64 = 3_600_000.0;
+
+/// `sanderling lab figure2`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Recorded lifetimes: CSV with the columns machine_type, zone and lifetime_seconds. Without it
+    /// only models are shown
+    #[arg(long, value_name = "FILE")]
+    pub(crate) lifetimes: Option<PathBuf>,
+    /// Show this model too: bathtub:NAME, bathtub:a=,tau1=,tau2=,b=, exponential:mean=12h,
+    /// lifetimes:FILE or trace:FILE. May be given several times
+    #[arg(long = "model", value_name = "MODEL")]
+    pub(crate) models: Vec<Spec>,
+    /// Where it goes.
+    #[command(flatten)]
+    pub(crate) written: Written,
+}
 
 /// The whole figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -223,7 +240,7 @@ fn millis(hours: f64) -> Millis {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::defaults;
+    use crate::figures::defaults;
 
     fn figure(lifetimes: Option<&Path>) -> Figure2 {
         let lifetimes = lifetimes.map(Path::to_owned);

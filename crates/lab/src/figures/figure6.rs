@@ -5,19 +5,44 @@
 //! demand, for the namenode, for the longer time that it takes there.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
+use clap::Args;
 use serde::Serialize;
 
-use crate::args::Figure6 as Arguments;
-use crate::figures::Figure;
+use crate::figures::{Figure, Written};
 use crate::output::{Align, Table};
 use crate::page::csv::{Csv, optional};
 use crate::page::{self, Section};
 use crate::record::{Kind, LabRecord, PolicyName, Spread};
+use crate::units::Span;
 
 /// Slowdowns that Brodmann et al. measured with their mechanism (sections 1 and 4.2): their
 /// workload, the slowdown.
 const PAPER: [(&str, f64); 2] = [("TPC-DS, paper", 0.021), ("read-only, paper", 0.46)];
+
+/// `sanderling lab figure6`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Dollars per hour of a machine on demand
+    #[arg(long, value_name = "DOLLARS", default_value_t = 0.776944)]
+    pub(crate) on_demand: f64,
+    /// Dollars per hour of a spot machine
+    #[arg(long, value_name = "DOLLARS", default_value_t = 0.188320)]
+    pub(crate) spot: f64,
+    /// Machines of the fleet; one of them is on demand in either deployment, for the namenode
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) machines: u32,
+    /// How long the work takes undisturbed
+    #[arg(long, value_name = "DURATION", default_value = "2h")]
+    pub(crate) work: Span,
+    /// Take the slowdown from these records of a lab run: its lab.json
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Where it goes.
+    #[command(flatten)]
+    pub(crate) written: Written,
+}
 
 /// The whole figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -179,7 +204,7 @@ impl Figure for Figure6 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::defaults;
+    use crate::figures::defaults;
 
     #[test]
     fn prices_of_the_paper_save_sixty_percent() {

@@ -8,15 +8,16 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use clap::Args;
 use sanderling_core::exposure::budget_bytes;
 use sanderling_protocol::Millis;
 use serde::Serialize;
 
-use crate::args::{Family, Figure7 as Arguments};
-use crate::figures::Figure;
+use crate::figures::{Figure, Written};
 use crate::output::{Align, Table};
 use crate::page::csv::Csv;
 use crate::page::{self, Section};
+use crate::units::{Rate, Span};
 use crate::units::{bytes, duration};
 
 /// A machine type: its name, virtual processors, GiB of memory, Mbit/s of egress.
@@ -51,6 +52,43 @@ const M6I: [Size; 9] = [
     ("m6i.24xlarge", 96, 384, 37_500),
     ("m6i.32xlarge", 128, 512, 50_000),
 ];
+
+/// A family of machine types whose memory and egress are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+pub(crate) enum Family {
+    /// Google Cloud: egress at most, as in the paper
+    #[serde(rename = "n2-standard")]
+    N2Standard,
+    /// Amazon EC2: the baseline bandwidth
+    #[serde(rename = "m6i")]
+    M6i,
+}
+
+/// `sanderling lab figure7`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Which machine types
+    #[arg(long, value_enum, value_name = "FAMILY", default_value_t = Family::N2Standard)]
+    pub(crate) family: Family,
+    /// Lengths of a notice to compare with
+    #[arg(
+        long = "notice",
+        value_name = "DURATION",
+        value_delimiter = ',',
+        default_value = "15s,30s,2m"
+    )]
+    pub(crate) notices: Vec<Span>,
+    /// Part of the link, in percent, that background copies may take
+    #[arg(long, value_name = "PERCENT", default_value_t = 20,
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) background: u32,
+    /// Every machine sends no faster than this [default: its egress limit]
+    #[arg(long, value_name = "RATE")]
+    pub(crate) egress: Option<Rate>,
+    /// Where it goes.
+    #[command(flatten)]
+    pub(crate) written: Written,
+}
 
 /// The whole figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]

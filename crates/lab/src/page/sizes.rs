@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::plot::{Axis, Plot, legend};
 use super::{Section, paragraph, rerun, table};
-use crate::args::Family;
-use crate::figures::figure7::{Figure7, SizeRow};
+use crate::figures::figure7::{Family, Figure7, SizeRow};
 use crate::units::{bytes, duration};
 
 /// Numbers on the axis of seconds.

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::{NotRun, Stage};
+use crate::noisy::stage::{NotRun, Stage};
 
 /// Connections, if this process may have as many.
 const CONNECTIONS: u64 = 10_000;

@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::{NotRun, Stage};
 use crate::noisy::setting;
+use crate::noisy::stage::{NotRun, Stage};
 
 /// Connections.
 const CONNECTIONS: usize = 64;

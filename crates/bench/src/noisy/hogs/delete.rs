@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sanderling_protocol::message::Attributes;
 use tokio::task::JoinSet;
 
-use super::{NotRun, Stage};
+use crate::noisy::stage::{NotRun, Stage};
 use crate::noisy::{fill, setting};
 
 /// Names, for each entry of the directory that other hogs list.

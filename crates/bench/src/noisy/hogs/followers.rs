@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::{NotRun, Stage};
+use crate::noisy::stage::{NotRun, Stage};
 
 /// Followers.
 const FOLLOWERS: usize = 1500;

@@ -14,7 +14,7 @@ use sanderling_transport::Connection;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::{NotRun, Stage};
+use crate::noisy::stage::{NotRun, Stage};
 use crate::noisy::{fill, setting};
 
 /// Requests of one frame.

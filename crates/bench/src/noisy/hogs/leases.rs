@@ -11,8 +11,8 @@ use sanderling_protocol::local::COPIED_BYTES_MAX;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep};
 
-use super::{NotRun, Stage};
 use crate::noisy::setting;
+use crate::noisy::stage::{NotRun, Stage};
 
 /// Bytes of each range: the fewest for which there is a lease, as shorter ones are copied.
 const RANGE_BYTES: u64 = COPIED_BYTES_MAX as u64 + 1;

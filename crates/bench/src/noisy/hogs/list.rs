@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sanderling_protocol::limits::LIST_PAGE_MAX;
 use tokio::task::JoinSet;
 
-use super::{NotRun, Stage};
+use crate::noisy::stage::{NotRun, Stage};
 
 /// Clients that list.
 const CLIENTS: usize = 2;

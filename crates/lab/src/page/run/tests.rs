@@ -1,6 +1,5 @@
 use super::*;
-use crate::args::defaults;
-use crate::figures::{figure2, figure6, figure7};
+use crate::figures::{defaults, figure2, figure6, figure7};
 
 const MIB: u64 = 1 << 20;
 
