@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use cluster::guarded::{Guarded, Line, kept, text};
 use cluster::{Cluster, SOON, Shape, block_on, bytes_of, http, path, run, sanderling};
 use sanderling_client::{Client, PutOptions};
+use sanderling_core::access::join;
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::BlockLocation;
 use sanderling_protocol::{Header, Millis, Op, Refusal, Reply, Request, Token};
+use sanderling_transport::CallError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// How soon a datanode knows of a revocation that the namenode reaches: it asks every half second.
@@ -230,6 +232,46 @@ fn minted_token_shows_the_number_by_which_it_is_revoked() {
     assert!(refused.code == 1 && refused.stderr.contains("was revoked"), "{refused}");
     // It alone: not the one that it was minted from.
     operate(&guarded, &tenant, &["fs", "ls", "/job"]);
+}
+
+/// Signs a token of a release to come, which says more than this one knows.
+fn token_to_come(guarded: &Guarded) -> Token {
+    let known = guarded.token(&["--role", "admin"]);
+    let (header, _) = known.reveal().split_once('.').expect("three texts");
+    let year = 365 * 24 * 3600;
+    let payload = serde_json::json!({
+        "sub": "a", "role": "admin", "path": "/", "rights": ["read", "write"],
+        "exp": sanderling_transport::unix_seconds() + year, "more": 1,
+    });
+    // The second text is written as the third is.
+    let signed = join(header, payload.to_string().as_bytes());
+    let secret = std::fs::read_to_string(&guarded.secret).expect("written");
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret.trim().as_bytes());
+    join(signed.reveal(), ring::hmac::sign(&key, signed.reveal().as_bytes()).as_ref())
+}
+
+/// A server treats it as those of the release before treat tokens of this one.
+#[test]
+fn token_of_a_newer_release_is_refused_as_one_that_cannot_be_read() {
+    let guarded = Guarded::start(1);
+    let token = token_to_come(&guarded);
+    let refused = guarded.cli(Some(&token), &["fs", "ls", "/"]);
+    let why = "the token's claims cannot be read";
+    assert!(refused.code == 1 && refused.stderr.contains(why), "{refused}");
+    block_on(async {
+        for server in [&guarded.cluster.namenode, &guarded.cluster.datanodes[0]] {
+            let Err(CallError::Refused(refusal)) =
+                Line::to(&guarded, &server.address, &token).await
+            else {
+                panic!("it is let in")
+            };
+            let is_told = matches!(&refusal, Refusal::Unauthenticated { why: told } if told == why);
+            assert!(is_told && refusal.code() == 160, "{refusal}");
+            let shown = Some(token.reveal());
+            let answer = http::shown(&server.http_address, "GET", "/metrics", shown).await;
+            assert!(answer.starts_with("HTTP/1.1 401") && answer.contains(why), "{answer}");
+        }
+    });
 }
 
 #[test]
