@@ -9,6 +9,7 @@ use crate::events::Events;
 use crate::fs::Fs;
 use crate::fsck::Fsck;
 use crate::global::Global;
+use crate::job::Job;
 use crate::local::Local;
 use crate::measure::{self, Measure};
 use crate::node::Node;
@@ -83,6 +84,9 @@ pub(crate) enum Command {
     /// Look at nodes, give notices, decommission
     #[command(subcommand)]
     Node(Node),
+    /// Look at jobs, make and end them
+    #[command(subcommand)]
+    Job(Job),
     /// Show what happened to the cluster
     Events(Events),
     /// Check the catalog, and say what is lost

@@ -10,6 +10,7 @@ mod doctor;
 mod events;
 mod fs;
 mod fsck;
+mod job;
 mod local;
 #[cfg_attr(not(feature = "measure"), path = "absent.rs")]
 mod measure;
@@ -76,6 +77,7 @@ fn run(global: &Global, command: Command) -> Result<(), Failure> {
         Command::Gateway(command) => serve::gateway(global, command),
         Command::Fs(command) => session::run(global, |session| fs::run(session, command)),
         Command::Node(command) => session::run(global, |session| node::run(session, command)),
+        Command::Job(command) => session::run(global, |session| job::run(session, command)),
         Command::Events(args) => session::run(global, |session| events::run(session, args)),
         Command::Fsck(args) => session::run(global, |session| fsck::run(session, args)),
         Command::Token(command) => token::run(global, command),

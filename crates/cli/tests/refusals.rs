@@ -263,6 +263,35 @@ fn limits_of_names_and_attributes_are_kept_also_after_a_restart() {
 }
 
 #[test]
+fn command_line_makes_a_job_with_limits_and_shows_what_it_holds() {
+    let cluster = Cluster::of(1);
+    let limits = ["--names", "2", "--attribute-bytes", "10", "--quota", "4MiB", "--lease", "10m"];
+    let made = cluster.json(&[&["job", "new", "/job"], &limits[..]].concat());
+    let id = made["job"].to_string();
+    assert_eq!(cluster.cli(&["fs", "mkdir", "/job/a"]).code, 0);
+    assert_refused(&cluster.cli(&["fs", "mkdir", "/job/b"]), 1, &["limit of names", "2 of 2"]);
+    let listed = cluster.json(&["job", "ls"]);
+    let job = &listed["jobs"][0];
+    for (key, value) in
+        [("names", 2), ("names_max", 2), ("attribute_bytes", 0), ("attribute_bytes_max", 10)]
+    {
+        assert_eq!(job[key], value, "{key}: {listed}");
+    }
+    assert_eq!((&job["path"], &job["quota_bytes"]), (&"/job".into(), &(4 << 20).into()));
+    let shown = cluster.cli(&["job", "ls"]);
+    assert!(shown.stdout.contains("2 of 2") && shown.stdout.contains("/job"), "{shown}");
+    assert_eq!(cluster.cli(&["job", "renew", &id]).code, 0);
+    assert_eq!(cluster.cli(&["job", "renew", "/job/a"]).code, 3);
+    assert_eq!(cluster.cli(&["job", "end", "/job"]).code, 0);
+    assert_eq!(cluster.cli(&["fs", "stat", "/job/a"]).code, 3);
+    assert_refused(&cluster.cli(&["job", "renew", &id]), 3, &["has ended"]);
+    // Without limits it is the job that every release knows.
+    let free = cluster.cli(&["job", "new", "/free"]);
+    assert!(free.code == 0 && free.stdout.trim().parse::<u64>().is_ok(), "{free}");
+    assert_eq!(cluster.json(&["job", "ls"])["jobs"][0]["names_max"], serde_json::Value::Null);
+}
+
+#[test]
 fn second_writer_is_refused_and_the_first_goes_on() {
     let cluster = Cluster::of(1);
     block_on(async {
