@@ -29,8 +29,12 @@ test: ## Installs what the tests need and runs all of them.
 	@python3 scripts/test.py $(ARGS)
 
 .PHONY: build
-build: ## Builds the binary target/release/sanderling.
+build: ## Builds the binary target/release/sanderling, with all commands.
 	cargo build --locked --release --package sanderling-cli
+
+.PHONY: product
+product: ## Builds target/release/sanderling without the commands that measure it, for images.
+	cargo build --locked --release --package sanderling-cli --no-default-features
 
 .PHONY: wheel
 wheel: ## Builds the Python package into target/wheels and installs it into .venv.
