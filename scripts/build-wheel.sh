@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the wheel with maturin and installs it into .venv; does nothing when nothing has changed.
-# The wheel lands in target/wheels. PROFILE=dev builds without optimization.
+# The wheel lands in target/wheels. PROFILE=dev builds without optimization, PROFILE=release larger.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,7 +16,7 @@ mapfile -t crates < <(
         --format '{p}' | sed -n 's|^[^(]* (\(/[^)]*\)).*$|\1|p' | LC_ALL=C sort -u
 )
 
-profile=${PROFILE:-release}
+profile=${PROFILE:-wheel}
 target=${CARGO_TARGET_DIR:-target}
 stamp=.venv/.sanderling-wheel
 wanted=$(
@@ -43,7 +43,8 @@ fi
 # manylinux that has all of them: that of the machine it is built on, or earlier.
 echo "building the Python wheel (profile $profile)" >&2
 rm -f "$target"/wheels/sanderling-*.whl
-.venv/bin/maturin build --quiet --profile "$profile" --manifest-path bindings/python/Cargo.toml \
+.venv/bin/maturin build --quiet --profile "$profile" --compression-level 9 \
+    --manifest-path bindings/python/Cargo.toml \
     "${features[@]}" --interpreter .venv/bin/python --out "$target/wheels"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall \
     "$target"/wheels/sanderling-*.whl
