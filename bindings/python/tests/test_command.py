@@ -20,7 +20,7 @@ def sanderling(*words: str) -> subprocess.CompletedProcess[str]:
     [
         ["bench", "write", "--size", "1MiB"],
         ["bench", "--help"],
-        ["lab", "all", "--quick", "--out", "lab"],
+        ["lab", "figure6", "--spot", "0.5"],
         ["sim", "--seed", "7"],
         ["mock-metadata"],
     ],
