@@ -140,7 +140,8 @@ impl Client {
         reply_of!(reply, "rename", Reply::Done => ())
     }
 
-    /// Deletes an object. Returns how many objects went and how many bytes they had.
+    /// Deletes an object. Returns how many objects went and how many bytes they had; of a directory
+    /// with more than some hundred entries what was freed at once, the rest is freed afterwards.
     ///
     /// # Errors
     /// [`Refusal::NotEmpty`] for a directory that holds something, unless `recursive`.

@@ -35,6 +35,7 @@ mod name;
 mod names;
 mod namespace;
 mod object;
+mod reap;
 mod refuses;
 mod repeat;
 mod revocations;
@@ -80,6 +81,7 @@ use members::Nodes;
 use name::Name;
 use names::Names;
 use object::{Body, Container, Object};
+use reap::Reaping;
 use revocations::Revocations;
 use room::Reserve;
 pub(crate) use service_time::AFTER_ABSENCE_MAX;
@@ -125,6 +127,8 @@ pub struct Catalog {
     revocations: Revocations,
     /// Of the jobs that have any.
     job_limits: BTreeMap<JobId, JobLimits>,
+    /// What is deleted and not freed.
+    reaping: Reaping,
     /// Configured, not remembered.
     #[serde(skip)]
     limits: CatalogLimits,
@@ -199,6 +203,7 @@ impl Catalog {
             journal_loss: JournalLoss::default(),
             revocations: Revocations::default(),
             job_limits: BTreeMap::new(),
+            reaping: Reaping::default(),
             limits: CatalogLimits::default(),
             names: Names::new(cluster.0),
             accounts: BTreeMap::new(),
@@ -229,6 +234,7 @@ impl Catalog {
             cancelled: self.cancelled.clone(),
             revocations: self.revocations.clone(),
             job_limits: self.job_limits.clone(),
+            reaping: self.reaping.clone(),
             names: no_names(),
             accounts: BTreeMap::new(),
             sums: BTreeMap::new(),

@@ -179,6 +179,15 @@ impl Namenode {
         (self.catalog.departures() != departures).then_some(Command { at: now, action })
     }
 
+    /// Returns the command that makes this program's rules those of the log, if they are not yet:
+    /// what an earlier program wrote goes on to be applied as that program did.
+    fn rules(&self, now: Instant) -> Option<Command> {
+        let slice = self.config.limits.freed_per_slice_max;
+        let action = Action::Rules { rules: Catalog::RULES, slice };
+        let is_known = self.catalog.rules() == (Catalog::RULES, slice);
+        (!is_known).then_some(Command { at: now, action })
+    }
+
     /// Returns the catalog, for snapshots and for those who look.
     #[must_use]
     pub const fn catalog(&self) -> &Catalog {
@@ -219,10 +228,8 @@ impl Namenode {
     /// Returns when [`Namenode::tick`] or [`Namenode::to_probe`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        match (self.catalog.deadline(), self.membership.deadline()) {
-            (Some(first), Some(second)) => Some(first.min(second)),
-            (first, second) => first.or(second),
-        }
+        let (due, silent) = (self.catalog.deadline(), self.membership.deadline());
+        [due, silent, self.catalog.reaps_at()].into_iter().flatten().min()
     }
 
     /// Returns the commands with which a process begins to serve: it has read `commands` and cut
@@ -244,7 +251,7 @@ impl Namenode {
         let actions =
             [Action::BeginTerm { term, absence, skip }, Action::Started { commands, cut_bytes }];
         let actions = actions.into_iter().map(|action| Command { at: now, action });
-        actions.chain(self.configure(now)).collect()
+        actions.chain(self.configure(now)).chain(self.rules(now)).collect()
     }
 
     /// Notes that a commit has ended. The time of a short one, however slow the disk, is no
@@ -300,6 +307,9 @@ impl Namenode {
         // deadline.
         if self.catalog.deadline().is_some_and(|at| at <= now) {
             commands.push(Command { at: now, action: Action::Tick });
+        }
+        if self.catalog.reaps_at().is_some_and(|at| at <= now) {
+            commands.push(Command { at: now, action: Action::Reap });
         }
         for node in self.membership.dead(now) {
             let why = "it sent no heartbeat".to_owned();

@@ -97,6 +97,7 @@ impl Process {
 #[derive(Debug, Default)]
 struct Gauges {
     objects: Gauge<i64>,
+    deleted_subtrees: Gauge<i64>,
     catalog_bytes: Gauge<i64>,
     catalog_bytes_max: Gauge<i64>,
     blocks: Gauge<i64>,
@@ -180,6 +181,8 @@ impl Metrics {
         let help = "When the first certificate of a kind ends, in Unix time";
         all.register("certificate_expiry_timestamp_seconds", help, self.certificates.clone());
         all.register("objects", "Objects in the catalog", gauges.objects.clone());
+        let help = "Deleted subtrees of which something is not freed yet";
+        all.register("deleted_subtrees", help, gauges.deleted_subtrees.clone());
         all.register("blocks", "Blocks in the catalog", gauges.blocks.clone());
         let help = "Memory of the catalog by its own account";
         all.register_with_unit("catalog", help, Unit::Bytes, gauges.catalog_bytes.clone());
@@ -296,6 +299,7 @@ impl Metrics {
     fn look(&self, namenode: &Namenode, now: Instant) {
         let (catalog, gauges) = (namenode.catalog(), &self.gauges);
         gauges.objects.set(signed(catalog.object_count() as u64));
+        gauges.deleted_subtrees.set(signed(catalog.reaping_count() as u64));
         gauges.blocks.set(signed(catalog.block_count() as u64));
         gauges.catalog_bytes.set(signed(catalog.memory_bytes()));
         gauges.catalog_bytes_max.set(signed(namenode.config().memory_max));

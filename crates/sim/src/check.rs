@@ -120,6 +120,7 @@ impl World {
     /// Looks at what a command did.
     pub(crate) fn check_applied(&mut self, command: &Command, applied: &Applied) {
         self.statistics.checks += 1;
+        self.statistics.reaped_slices += u64::from(command.action == Action::Reap);
         self.checks.names.served_millis = self.served_millis();
         let reply = applied.result.as_ref().ok();
         let catalog = self.namenode.machine.catalog();

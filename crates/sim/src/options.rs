@@ -76,6 +76,8 @@ pub struct Statistics {
     pub histories_unjudged: u64,
     /// Frames with several requests.
     pub frames: u64,
+    /// Slices in which more of what was deleted was freed.
+    pub reaped_slices: u64,
 }
 
 impl Statistics {
@@ -101,6 +103,7 @@ impl Statistics {
         self.histories += other.histories;
         self.histories_unjudged += other.histories_unjudged;
         self.frames += other.frames;
+        self.reaped_slices += other.reaped_slices;
     }
 }
 

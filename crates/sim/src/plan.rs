@@ -307,7 +307,8 @@ impl Plan {
             background: Background::draw(&mut Random::new(seed, 9)),
             departures: draw_departures(&mut Random::new(seed, 12)),
             preemption: schedule::model(seed, scene),
-            limits: Limits::draw(&mut Random::new(seed, 31)),
+            limits: Limits::draw(&mut Random::new(seed, 31))
+                .with_slices(&mut Random::new(seed, 46)),
             has_large_jobs: Random::new(seed, 32).permille(100),
             faults: Vec::new(),
             calm_at: random.between(4, 14) * 1_000_000,

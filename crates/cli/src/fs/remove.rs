@@ -78,9 +78,24 @@ async fn delete(
     if path.is_root() {
         return empty_root(session, client, recursive).await;
     }
-    let request = Request::Delete { path: path.clone(), recursive };
-    match session.ask(client, request).await? {
-        Reply::Deleted { objects, freed_bytes } => Ok((objects, freed_bytes)),
+    delete_counted(session, client, path.clone(), recursive).await
+}
+
+/// Deletes, and counts what that was. Of a large subtree the reply has only what was freed at once,
+/// so it is counted before.
+async fn delete_counted(
+    session: &Session,
+    client: &sanderling_client::Client,
+    path: Path,
+    recursive: bool,
+) -> Result<(u64, u64), Failure> {
+    let usage = Request::Usage { path: path.clone() };
+    let (mut most, mut bytes) = (0, 0);
+    if recursive && let Ok(Reply::Usage(usage)) = session.ask(client, usage).await {
+        (most, bytes) = (usage.files + usage.directories, usage.bytes);
+    }
+    match session.ask(client, Request::Delete { path, recursive }).await? {
+        Reply::Deleted { objects, freed_bytes } => Ok((objects.max(most), freed_bytes.max(bytes))),
         reply => Err(unexpected(&reply)),
     }
 }
@@ -99,10 +114,8 @@ async fn empty_root(
     .await?;
     let mut sum = (0, 0);
     for path in inside {
-        let request = Request::Delete { path, recursive };
-        if let Reply::Deleted { objects, freed_bytes } = session.ask(client, request).await? {
-            sum = (sum.0 + objects, sum.1 + freed_bytes);
-        }
+        let (objects, freed_bytes) = delete_counted(session, client, path, recursive).await?;
+        sum = (sum.0 + objects, sum.1 + freed_bytes);
     }
     Ok(sum)
 }

@@ -108,13 +108,7 @@ impl Catalog {
             Action::RegisterJob(request) => self.register_job(request.clone()),
             Action::RegisterLimitedJob(request) => self.register_limited_job(request),
             Action::RenewJob { job } => self.renew_job(*job),
-            Action::EndJob { job } => {
-                if !self.jobs.contains_key(job) {
-                    return Err(Refusal::UnknownJob { job: *job });
-                }
-                self.end_job(*job, false, orders);
-                Ok(Reply::Done)
-            }
+            Action::EndJob { job } => self.close_job(*job, orders),
             Action::Manage { holder, name, lease } => self.manage(*holder, name.clone(), *lease),
             Action::Reserve { holder, moves } => self.reserve_all(*holder, moves, orders),
             Action::Commit { holder, moves } => self.commit_all(*holder, moves, orders),
@@ -132,7 +126,9 @@ impl Catalog {
             | Action::Absent { .. }
             | Action::Departures { .. }
             | Action::JournalCut { .. }
-            | Action::SnapshotSkipped { .. } => {
+            | Action::SnapshotSkipped { .. }
+            | Action::Rules { .. }
+            | Action::Reap => {
                 self.act_for_namenode(action, orders);
                 Ok(Reply::Done)
             }
@@ -169,6 +165,8 @@ impl Catalog {
                 self.emit(EventKind::NamenodeStarted { commands, cut_bytes });
             }
             Action::Tick => self.tick(orders),
+            Action::Rules { rules, slice } => self.set_rules(*rules, *slice),
+            Action::Reap => self.reap(orders),
             Action::Departures { departures } => self.set_departures(*departures),
             Action::JournalCut { .. } | Action::SnapshotSkipped { .. } => {
                 self.journal_found(action);

@@ -46,7 +46,7 @@ impl Catalog {
         self.check_limits(job, 0, before, attribute_bytes(&request.attributes))?;
         let id = self.insert_joined(request, &parts, parent, name);
         for part in parts {
-            self.remove_tree(part, orders);
+            self.delete_tree(part, orders);
         }
         self.bind_sealed(id, None, Some(&request.to), orders)
     }

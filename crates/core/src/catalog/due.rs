@@ -59,10 +59,10 @@ impl Catalog {
     }
 
     fn expire_object(&mut self, id: ObjectId, orders: &mut Orders) {
-        let Some(object) = self.objects.get(&id) else { return };
+        let Some(object) = self.objects.get(&id).filter(|_| !self.is_deleted(id)) else { return };
         match object.expires_at {
             Some(at) if at <= self.served() => {
-                self.remove_tree(id, orders);
+                self.delete_tree(id, orders);
             }
             // A snapshot of an earlier version has such entries by the log's time.
             Some(at) => self.schedule_served(at, Due::Object(id)),
@@ -71,7 +71,7 @@ impl Catalog {
     }
 
     fn expire_job(&mut self, id: JobId, orders: &mut Orders) {
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(job) = self.job(id) else { return };
         let until = self.lease_end(job.until, job.lease);
         if until <= self.served() {
             self.end_job(id, true, orders);

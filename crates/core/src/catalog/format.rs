@@ -13,6 +13,7 @@ use sanderling_protocol::{Instant, JobId, NodeId, ObjectId};
 use super::Catalog;
 use super::clients::Clients;
 use super::history::History;
+use super::reap::Reaping;
 use super::revocations::Revocations;
 use super::room::Reserve;
 use super::service_time::ServiceTime;
@@ -48,6 +49,7 @@ impl Catalog {
                     journal_loss,
                     revocations,
                     job_limits,
+                    Reaping::default(),
                 )))
             }
             _ => None,
@@ -66,6 +68,7 @@ impl Catalog {
             (image.appended_from, image.cancelled) = (BTreeMap::new(), BTreeMap::new());
             image.journal_loss = super::JournalLoss::default();
             (image.revocations, image.job_limits) = (Revocations::default(), BTreeMap::new());
+            image.reaping = Reaping::default();
         }
         let mut bytes = encode_body(&image);
         bytes.truncate(bytes.len() - lacks.len());

@@ -58,6 +58,7 @@ impl Catalog {
         if self.accounts != self.derived_accounts() {
             problems.push("the accounts of jobs are not what their objects hold".to_owned());
         }
+        self.check_reaping(&mut problems);
         self.check_blocks(&mut problems);
         self.check_accounts(&mut problems);
         problems.truncate(PROBLEMS_MAX);

@@ -49,7 +49,8 @@ impl Catalog {
 
     /// Returns what a job holds beside bytes.
     pub(crate) fn job_account(&self, job: JobId) -> Result<JobAccount, Refusal> {
-        let account = self.accounts.get(&job).ok_or(Refusal::UnknownJob { job })?;
+        let account = self.job(job).and_then(|_| self.accounts.get(&job));
+        let account = account.ok_or(Refusal::UnknownJob { job })?;
         let Account { names, attribute_bytes } = *account;
         let limits = self.job_limits.get(&job).copied().unwrap_or_default();
         Ok(JobAccount { limits, names, attribute_bytes })
@@ -79,7 +80,8 @@ impl Catalog {
                 && used.saturating_add(asked) > limit
             {
                 let what = what.to_owned();
-                return Err(Refusal::JobLimitPassed { job, what, limit, used, asked });
+                let refusal = Refusal::JobLimitPassed { job, what, limit, used, asked };
+                return Err(self.unless_freed(job, refusal));
             }
         }
         Ok(())

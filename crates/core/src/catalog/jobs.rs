@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Catalog;
 use super::block_map::Orders;
 use super::due::Due;
+use super::reap::EndedJob;
 
 /// One job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,10 +63,26 @@ impl Catalog {
         Ok(Reply::Job(self.job_info(id, self.now).expect("just made")))
     }
 
+    /// Returns a job whose subtree is there.
+    pub(super) fn job(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id).filter(|job| !self.is_deleted(job.root))
+    }
+
     pub(super) fn renew_job(&mut self, id: JobId) -> Result<Reply, Refusal> {
         let served = self.served();
-        let job = self.jobs.get_mut(&id).ok_or(Refusal::UnknownJob { job: id })?;
+        let is_there = self.job(id).is_some();
+        let job = self.jobs.get_mut(&id).filter(|_| is_there);
+        let job = job.ok_or(Refusal::UnknownJob { job: id })?;
         job.until = served + job.lease;
+        Ok(Reply::Done)
+    }
+
+    /// Ends a job whose owner says that it is over.
+    pub(super) fn close_job(&mut self, id: JobId, orders: &mut Orders) -> Result<Reply, Refusal> {
+        if self.job(id).is_none() {
+            return Err(Refusal::UnknownJob { job: id });
+        }
+        self.end_job(id, false, orders);
         Ok(Reply::Done)
     }
 
@@ -78,12 +95,12 @@ impl Catalog {
             self.disown(root);
             0
         } else {
-            // Removing the root ends the job, so that `rm -r` of it does the same.
-            self.remove_tree(root, orders).1
+            // Freeing the root ends the job, so that `rm -r` of it does the same.
+            self.delete_tree(root, orders).bytes
         };
         self.jobs.remove(&id);
         self.close_account(id);
-        self.emit(EventKind::JobEnded { job: id, path, is_expired, freed_bytes });
+        self.tell_job_ended(root, freed_bytes, EndedJob { job: id, path, is_expired });
     }
 
     /// Takes a subtree out of its job.
@@ -122,7 +139,8 @@ impl Catalog {
         };
         match job.quota_bytes {
             Some(quota) if job.used_bytes.saturating_add(asked) > quota => {
-                Err(Refusal::QuotaPassed { job: id, quota, used: job.used_bytes, asked })
+                let used = job.used_bytes;
+                Err(self.unless_freed(id, Refusal::QuotaPassed { job: id, quota, used, asked }))
             }
             _ => Ok(()),
         }

@@ -14,6 +14,9 @@ pub struct CatalogLimits {
     pub promoted_per_turn_max: usize,
     /// Answers that are kept for one client: more than it can have under way.
     pub answers_per_client_max: usize,
+    /// Most entries (objects and blocks) of what is deleted that are freed in one slice. It goes
+    /// into the log with [`Action::Rules`](super::Action::Rules).
+    pub freed_per_slice_max: u32,
 }
 
 impl CatalogLimits {
@@ -22,6 +25,8 @@ impl CatalogLimits {
         due_per_tick_max: 1000,
         promoted_per_turn_max: 2000,
         answers_per_client_max: 32_768,
+        // Some half a millisecond: 100,000 names take 0.1 s.
+        freed_per_slice_max: 512,
     };
 }
 

@@ -276,6 +276,14 @@ pub enum Action {
         until: Option<u64>,
     },
     RegisterLimitedJob(Box<RegisterLimitedJob>),
+    /// From here on commands are applied by these rules, see [`super::Catalog::RULES`], and so many
+    /// entries of what is deleted are freed in a slice.
+    Rules {
+        rules: u32,
+        slice: u32,
+    },
+    /// More of what is deleted is freed.
+    Reap,
 }
 
 impl Action {

@@ -63,13 +63,17 @@ impl Catalog {
                 by_object.entry(object).or_default().push(*block);
             }
         }
-        let (mut lost_blocks, mut lost_bytes) = (0, 0);
-        let objects = by_object.len() as u64;
-        let jobs: BTreeSet<JobId> =
-            by_object.keys().filter_map(|id| self.objects[id].job).collect();
+        let (mut lost_blocks, mut lost_bytes, mut objects) = (0, 0, 0);
+        let mut jobs: BTreeSet<JobId> = BTreeSet::new();
         for (object, blocks) in by_object {
-            lost_blocks += blocks.len() as u64;
-            lost_bytes += self.record_loss(node, object, &blocks, why);
+            let bytes = self.record_loss(node, object, &blocks, why);
+            // What is deleted and not freed is nobody's loss.
+            if !self.is_deleted(object) {
+                lost_blocks += blocks.len() as u64;
+                lost_bytes += bytes;
+                objects += 1;
+                jobs.extend(self.objects[&object].job);
+            }
         }
         if lost_blocks > 0 {
             let (blocks, bytes, jobs) = (lost_blocks, lost_bytes, jobs.into_iter().collect());

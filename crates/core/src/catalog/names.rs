@@ -148,6 +148,12 @@ impl Names {
         children.flat_map(|it| it.listed.iter().chain(it.unlisted.iter()))
     }
 
+    /// Returns something that a container holds: what costs least to take out of it.
+    pub(crate) fn last_child(&self, container: ObjectId) -> Option<ObjectId> {
+        let children = self.lists.get(&container)?;
+        children.unlisted.last().or_else(|| children.listed.last())
+    }
+
     /// Returns what a container lists after a name, in the order of the names.
     pub(crate) fn listed_after(
         &self,
@@ -206,6 +212,10 @@ impl Sorted {
         self.runs.iter().flatten().copied()
     }
 
+    fn last(&self) -> Option<ObjectId> {
+        self.runs.last().and_then(|run| run.last()).copied()
+    }
+
     /// Returns the run and the place in it before which names are smaller than, or up to, `name`.
     fn place(&self, objects: &Objects, name: &[u8], and_equal: bool) -> (usize, usize) {
         let is_before = |id: &ObjectId| {
@@ -258,12 +268,21 @@ impl Sorted {
     }
 
     fn remove(&mut self, objects: &Objects, id: ObjectId) {
+        if self.last() == Some(id) {
+            self.take(self.runs.len() - 1, self.runs.last().map_or(0, |run| run.len() - 1), id);
+            return;
+        }
         let (run, at) = self.place(objects, objects[&id].name.as_bytes(), false);
         // At the border of two runs the place is behind the first, not in front of the second.
         let (run, at) = match self.runs.get(run) {
             Some(ids) if at == ids.len() => (run + 1, 0),
             _ => (run, at),
         };
+        self.take(run, at, id);
+    }
+
+    /// Removes an id from its place, if it is there.
+    fn take(&mut self, run: usize, at: usize, id: ObjectId) {
         let Some(ids) = self.runs.get_mut(run).filter(|ids| ids.get(at) == Some(&id)) else {
             return;
         };

@@ -346,7 +346,7 @@ impl Catalog {
             if !replace || !both_data {
                 return Err(Refusal::Exists { path: to.clone() });
             }
-            self.remove_tree(existing, orders);
+            self.delete_tree(existing, orders);
         }
         self.unbind(id);
         self.bind(id, parent, name);
@@ -383,8 +383,8 @@ impl Catalog {
         if self.names.count(id) > 0 && !recursive {
             return Err(Refusal::NotEmpty { path: path.clone() });
         }
-        let (objects, freed_bytes) = self.remove_tree(id, orders);
-        Ok(Reply::Deleted { objects, freed_bytes })
+        let freed = self.delete_tree(id, orders);
+        Ok(Reply::Deleted { objects: freed.objects, freed_bytes: freed.bytes })
     }
 
     /// Deletes an object if it still has that name.

@@ -43,7 +43,7 @@ impl Catalog {
                 self.refuses_lease(*object, *lease).err()
             }
             Action::RenewJob { job } | Action::EndJob { job } => {
-                (!self.jobs.contains_key(job)).then_some(Refusal::UnknownJob { job: *job })
+                self.job(*job).is_none().then_some(Refusal::UnknownJob { job: *job })
             }
             _ => None,
         }
@@ -144,7 +144,8 @@ impl Catalog {
     }
 
     fn refuses_lease(&self, id: ObjectId, lease: LeaseId) -> Result<(), Refusal> {
-        let object = self.objects.get(&id).ok_or(Refusal::ObjectGone { object: id })?;
+        let object = self.objects.get(&id).filter(|_| !self.is_deleted(id));
+        let object = object.ok_or(Refusal::ObjectGone { object: id })?;
         let data = object.data().ok_or(Refusal::LeaseEnded { object: id })?;
         match &data.lease {
             Some(held) if held.id == lease && !held.is_recovering => Ok(()),

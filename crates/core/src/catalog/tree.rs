@@ -88,8 +88,8 @@ impl Catalog {
         self.sum_object(id, true);
     }
 
-    /// Removes an object with everything in it. Returns how many objects and how many published
-    /// bytes went.
+    /// Removes an object with everything in it at once, as logs without rules want it. Returns how
+    /// many objects and how many published bytes went.
     pub(super) fn remove_tree(&mut self, root: ObjectId, orders: &mut Orders) -> (u64, u64) {
         self.unbind(root);
         let (mut objects, mut bytes) = (0, 0);
@@ -107,7 +107,7 @@ impl Catalog {
     }
 
     /// Frees what an object, already taken out of the map, holds. Returns its published bytes.
-    fn free(&mut self, id: ObjectId, object: Object, orders: &mut Orders) -> u64 {
+    pub(super) fn free(&mut self, id: ObjectId, object: Object, orders: &mut Orders) -> u64 {
         self.appended_from.remove(&id);
         if let Some(job) = object.job
             && self.jobs.get(&job).is_some_and(|job| job.root == id)

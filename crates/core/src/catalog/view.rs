@@ -465,7 +465,7 @@ impl Catalog {
     /// Returns the class of an object and, for the next blocks, the node of its last one.
     #[must_use]
     pub fn class_of(&self, id: ObjectId) -> Option<StorageClass> {
-        self.objects.get(&id)?.data().map(|data| data.class)
+        self.objects.get(&id).filter(|_| !self.is_deleted(id))?.data().map(|data| data.class)
     }
 
     /// Returns the class of a file by its name.

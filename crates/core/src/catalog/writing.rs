@@ -125,6 +125,7 @@ impl Catalog {
         let data = self.objects.get(&id).and_then(|object| object.data());
         let held = data.and_then(|data| data.lease.as_ref());
         held.is_some_and(|held| held.id == lease && !held.is_recovering)
+            && !self.is_deleted(id)
             && self.check_lengths(id, ended).is_ok()
             && ended.iter().any(|it| self.unused_bytes(it) > 0)
     }
@@ -178,7 +179,8 @@ impl Catalog {
         attributes: &Attributes,
         orders: &mut Orders,
     ) -> Result<Reply, Refusal> {
-        let data = self.objects.get(&id).and_then(|object| object.data());
+        let object = self.objects.get(&id).filter(|_| !self.is_deleted(id));
+        let data = object.and_then(|object| object.data());
         if data.is_some_and(|data| data.is_sealed && data.sealed_by == lease) {
             // The same seal again, unless the lease ended first and bytes of it were left out.
             if !lengths.iter().all(|told| self.has_length(id, *told)) {
@@ -248,27 +250,27 @@ impl Catalog {
             return Ok(Reply::Stat(self.stat_at(id, path)?));
         }
         let (parent, name, kind) = (object.parent, object.name.clone(), object.kind());
-        if !self.objects.contains_key(&parent) {
-            self.remove_tree(id, orders);
+        if !self.has_container(parent) {
+            self.delete_tree(id, orders);
             return Err(Refusal::ObjectGone { object: id });
         }
         if let Err(refusal) = self.check_condition(condition, parent, name.as_str()) {
-            self.remove_tree(id, orders);
+            self.delete_tree(id, orders);
             return Err(refusal);
         }
         match self.container_child(parent, name.as_str()) {
             Some(existing) if self.objects[&existing].container().is_some() => {
                 let path = self.path_or_root(id);
-                self.remove_tree(id, orders);
+                self.delete_tree(id, orders);
                 return Err(Refusal::IsADirectory { path });
             }
             Some(existing) if kind == ObjectKind::KeyValue && existing > id => {
                 let stat = self.stat_at(id, path);
-                self.remove_tree(id, orders);
+                self.delete_tree(id, orders);
                 return stat.map(Reply::Stat);
             }
             Some(existing) => {
-                self.remove_tree(existing, orders);
+                self.delete_tree(existing, orders);
             }
             None => {}
         }
@@ -283,7 +285,7 @@ impl Catalog {
         lease: LeaseId,
         orders: &mut Orders,
     ) -> Result<Reply, Refusal> {
-        if !self.objects.contains_key(&id) {
+        if !self.objects.contains_key(&id) || self.is_deleted(id) {
             return Ok(Reply::Done);
         }
         self.check_lease(id, lease)?;
@@ -296,7 +298,7 @@ impl Catalog {
     fn give_up(&mut self, id: ObjectId, orders: &mut Orders) {
         let data = self.objects[&id].data().expect("only data has a lease");
         if data.sealed_by == LeaseId(0) && data.inline.is_none() {
-            self.remove_tree(id, orders);
+            self.delete_tree(id, orders);
         } else {
             self.close(id, orders);
         }
@@ -306,7 +308,7 @@ impl Catalog {
     pub(super) fn has_lease(&self, id: ObjectId, lease: LeaseId) -> bool {
         let data = self.objects.get(&id).and_then(|object| object.data());
         let held = data.and_then(|data| data.lease.as_deref());
-        held.is_some_and(|held| held.id == lease && !held.is_recovering)
+        held.is_some_and(|held| held.id == lease && !held.is_recovering) && !self.is_deleted(id)
     }
 
     pub(super) fn renew_leases(&mut self, leases: &[(ObjectId, LeaseId)]) -> Reply {
@@ -322,7 +324,9 @@ impl Catalog {
     /// Refuses who does not hold the lease, and renews it for who does.
     fn check_lease(&mut self, id: ObjectId, lease: LeaseId) -> Result<(), Refusal> {
         let until = self.served() + self.lease;
-        let object = self.objects.get_mut(&id).ok_or(Refusal::ObjectGone { object: id })?;
+        let is_deleted = self.is_deleted(id);
+        let object = self.objects.get_mut(&id).filter(|_| !is_deleted);
+        let object = object.ok_or(Refusal::ObjectGone { object: id })?;
         let data = object.data_mut().ok_or(Refusal::LeaseEnded { object: id })?;
         match &mut data.lease {
             Some(held) if held.id == lease && !held.is_recovering => held.until = until,
@@ -438,7 +442,7 @@ impl Catalog {
     /// Fences a writer that no longer renews its lease, then closes the object with what it
     /// published.
     pub(super) fn expire_lease(&mut self, id: ObjectId, orders: &mut Orders) {
-        let Some(object) = self.objects.get(&id) else { return };
+        let Some(object) = self.objects.get(&id).filter(|_| !self.is_deleted(id)) else { return };
         let Some(lease) = object.data().and_then(|data| data.lease.as_deref().copied()) else {
             return;
         };
@@ -447,7 +451,7 @@ impl Catalog {
             return;
         }
         if !object.is_bound {
-            self.remove_tree(id, orders);
+            self.delete_tree(id, orders);
             return;
         }
         if let Some(lease) = &mut self.data_mut(id).lease {

@@ -237,7 +237,8 @@ impl Namenode {
         let Some(most) = (least..=sizes.len()).rev().find(|it| !has_nodes || keeps_reserve(it))
         else {
             let asked = allocated(&sizes[..least]);
-            return Err(reserve_kept(class, asked, &self.catalog.room()).into());
+            let refusal = reserve_kept(class, asked, &self.catalog.room());
+            return Err(self.catalog.unless_reaping(refusal).into());
         };
         let (candidates, catalog) = (&self.candidates.nodes, &self.catalog);
         let room = |node, tier| match tier {
@@ -253,7 +254,7 @@ impl Namenode {
                 InTheWay::default()
             };
             if way.is_empty() {
-                refusal.into()
+                self.catalog.unless_reaping(refusal).into()
             } else {
                 let InTheWay { copies, moves } = way;
                 Answered::First(Box::new(Action::MakeRoom { copies, moves }))

@@ -13,6 +13,7 @@ mod jobs;
 mod lookups;
 mod names;
 mod once;
+mod reaping;
 mod slices;
 mod writing;
 

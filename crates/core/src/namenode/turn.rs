@@ -276,8 +276,9 @@ impl Turns {
     pub fn refuse(&mut self, turn: &mut Turn, now: Instant, why: &Unwritten) {
         // Only timers wait: else an absence or a request that is refused again and again would
         // keep nodes from being dialled.
-        let is_due =
-            |command: &Command| matches!(command.action, Action::Tick | Action::NodeDead { .. });
+        let is_due = |command: &Command| {
+            matches!(command.action, Action::Tick | Action::Reap | Action::NodeDead { .. })
+        };
         if turn.commands.iter().any(|(command, _)| is_due(command)) {
             self.tick_at = now + Self::TICK_PAUSE;
         }

@@ -18,6 +18,11 @@ impl World {
             let text = format!("{} blocks are still open", report.open_blocks);
             return Some(("convergence", text));
         }
+        let reaping = self.namenode.catalog().reaping_count();
+        if reaping > 0 {
+            let text = format!("{reaping} deleted subtrees are not freed");
+            return Some(("convergence", text));
+        }
         self.check_accounts_end().and_then(|()| self.check_orphans()).err()
     }
 

@@ -42,4 +42,13 @@ impl Limits {
         relocator.page_blocks_max = page_blocks_max as u32;
         limits
     }
+
+    /// Draws how much of what is deleted is freed at once: in half of the seeds so little that
+    /// deletions of the small trees here take several slices.
+    pub(crate) fn with_slices(mut self, random: &mut Random) -> Self {
+        if random.permille(500) {
+            self.catalog.freed_per_slice_max = random.pick(&[1, 2, 5]);
+        }
+        self
+    }
 }

@@ -16,7 +16,7 @@ impl Rig {
         self.ask(Request::Rename { from: path(from), to: path(to), replace })
     }
 
-    fn delete(&mut self, name: &str, recursive: bool) -> Result<Reply, Refusal> {
+    pub(super) fn delete(&mut self, name: &str, recursive: bool) -> Result<Reply, Refusal> {
         self.ask(Request::Delete { path: path(name), recursive })
     }
 

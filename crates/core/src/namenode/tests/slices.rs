@@ -8,7 +8,7 @@ use crate::namenode::Reading;
 
 impl Rig {
     /// Makes a tree with directories, files and a table, some of them unlisted.
-    fn tree(&mut self) {
+    pub(super) fn tree(&mut self) {
         for directory in ["/a", "/a/b", "/a/b/c", "/empty"] {
             self.make(directory, ObjectKind::Directory, true);
         }
@@ -22,7 +22,7 @@ impl Rig {
         }
     }
 
-    fn make(&mut self, name: &str, kind: ObjectKind, is_listed: bool) {
+    pub(super) fn make(&mut self, name: &str, kind: ObjectKind, is_listed: bool) {
         let path = path(name);
         self.ask(Request::MakeDirectory { path, kind, parents: false, is_listed }).unwrap();
     }

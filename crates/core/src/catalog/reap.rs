@@ -1,0 +1,267 @@
+//! Freeing deleted subtrees slice by slice.
+//!
+//! A deletion takes the subtree's root out of its container at once: from then on no name leads to
+//! anything in it, and no lease below it holds. What the subtree takes (objects, blocks, room,
+//! quota) is given back entry by entry, at most so many in a millisecond of the log's time.
+//! Until an entry is freed it counts in every account, so the accounts are what the objects hold at
+//! any moment.
+
+use std::collections::VecDeque;
+
+use sanderling_protocol::{EventKind, Instant, JobId, Millis, ObjectId, Path, Refusal};
+use serde::{Deserialize, Serialize};
+
+use super::Catalog;
+use super::block_map::Orders;
+use super::object::ROOT;
+
+/// The container of a deleted root: no object has this id.
+const NOWHERE: ObjectId = ObjectId(0);
+
+/// Time in which at most one slice is freed.
+const PACE: Millis = Millis(1);
+
+/// Pause after which a change is tried again for which room is being freed.
+const ROOM_COMES: Millis = Millis(20);
+
+/// By which rules the log's commands are applied, and what is deleted and not freed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Reaping {
+    /// 0 in a log that has no [`Action::Rules`](super::Action::Rules): deletions free everything
+    /// at once.
+    rules: u32,
+    /// Entries that are freed in [`PACE`].
+    slice: u32,
+    /// Of these, what may still be freed before `slice_ends`.
+    left: u32,
+    slice_ends: Instant,
+    /// Each gets a slice in its turn.
+    subtrees: VecDeque<Subtree>,
+}
+
+/// A deleted subtree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Subtree {
+    root: ObjectId,
+    /// Published bytes that were freed.
+    freed_bytes: u64,
+    /// The job that ended with it, of which the log tells when everything is freed.
+    job: Option<EndedJob>,
+}
+
+/// What is told of a job that has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct EndedJob {
+    pub(super) job: JobId,
+    pub(super) path: Path,
+    pub(super) is_expired: bool,
+}
+
+/// What came of a deletion: objects and published bytes that were freed so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Freed {
+    pub(super) objects: u64,
+    pub(super) bytes: u64,
+}
+
+impl Catalog {
+    /// The rules of this program: with each number, commands do something else than before.
+    ///
+    /// 1: deletions are freed slice by slice.
+    pub const RULES: u32 = 1;
+
+    /// Tells by which rules commands are applied, and how many entries are freed in a slice.
+    #[must_use]
+    pub const fn rules(&self) -> (u32, u32) {
+        (self.reaping.rules, self.reaping.slice)
+    }
+
+    pub(super) fn set_rules(&mut self, rules: u32, slice: u32) {
+        self.reaping.rules = self.reaping.rules.max(rules);
+        self.reaping.slice = slice.max(1);
+    }
+
+    pub(super) const fn frees_in_slices(&self) -> bool {
+        self.reaping.rules >= 1
+    }
+
+    /// Returns when more of what is deleted is to be freed; `None` if everything is.
+    #[must_use]
+    pub fn reaps_at(&self) -> Option<Instant> {
+        (!self.reaping.subtrees.is_empty()).then_some(self.reaping.slice_ends)
+    }
+
+    /// Returns how many deleted subtrees are not freed yet.
+    #[must_use]
+    pub fn reaping_count(&self) -> usize {
+        self.reaping.subtrees.len()
+    }
+
+    /// Tells whether an object is in a deleted subtree. One that is to get its name at its seal is
+    /// not, whatever has become of its directory. Cost: its depth, while anything is being freed.
+    pub(super) fn is_deleted(&self, id: ObjectId) -> bool {
+        if self.reaping.subtrees.is_empty() {
+            return false;
+        }
+        let mut at = id;
+        while at != ROOT {
+            let Some(object) = self.objects.get(&at) else { return false };
+            if !object.is_bound {
+                return object.parent == NOWHERE;
+            }
+            at = object.parent;
+        }
+        false
+    }
+
+    /// Tells whether a container is there, and named.
+    pub(super) fn has_container(&self, id: ObjectId) -> bool {
+        self.objects.contains_key(&id) && !self.is_deleted(id)
+    }
+
+    /// Says that a job's limit is passed by what is deleted already: it is freed soon.
+    pub(super) fn unless_freed(&self, job: JobId, refusal: Refusal) -> Refusal {
+        let is_of_job =
+            |it: &Subtree| self.objects.get(&it.root).is_some_and(|root| root.job == Some(job));
+        if !self.reaping.subtrees.iter().any(is_of_job) {
+            return refusal;
+        }
+        let why = format!("what the job has deleted is being freed: {refusal}");
+        Refusal::RetryAfter { after: ROOM_COMES, why }
+    }
+
+    /// Says of a refusal for want of room that room is being freed.
+    pub(crate) fn unless_reaping(&self, refusal: Refusal) -> Refusal {
+        let is_full = matches!(refusal, Refusal::Full { .. } | Refusal::ReserveKept { .. });
+        if !is_full || self.reaping.subtrees.is_empty() {
+            return refusal;
+        }
+        let why = format!("what was deleted is being freed: {refusal}");
+        Refusal::RetryAfter { after: ROOM_COMES, why }
+    }
+
+    /// Deletes an object with everything in it: takes it out of its container, frees what the slice
+    /// still allows, and leaves the rest to [`Catalog::reap`].
+    pub(super) fn delete_tree(&mut self, root: ObjectId, orders: &mut Orders) -> Freed {
+        if !self.frees_in_slices() {
+            let (objects, bytes) = self.remove_tree(root, orders);
+            return Freed { objects, bytes };
+        }
+        if self.is_deleted(root) {
+            return Freed::default();
+        }
+        let data = self.objects.get(&root).and_then(|object| object.data());
+        let whole = data.map(|data| Freed { objects: 1, bytes: data.bytes });
+        self.unbind(root);
+        let Some(object) = self.objects.get_mut(&root) else { return Freed::default() };
+        (object.parent, object.is_bound) = (NOWHERE, false);
+        self.begin_slice();
+        let freed = self.free_some(root, orders);
+        if self.objects.contains_key(&root) {
+            let freed_bytes = freed.bytes;
+            self.reaping.subtrees.push_back(Subtree { root, freed_bytes, job: None });
+        }
+        // Of a single object it is known what it had.
+        whole.unwrap_or(freed)
+    }
+
+    /// Tells of a job that has ended, now or once the subtree that it ended with is freed.
+    pub(super) fn tell_job_ended(&mut self, root: ObjectId, freed_bytes: u64, ended: EndedJob) {
+        let last = self.reaping.subtrees.back_mut().filter(|last| last.root == root);
+        match last {
+            Some(subtree) => subtree.job = Some(ended),
+            None => {
+                let EndedJob { job, path, is_expired } = ended;
+                self.emit(EventKind::JobEnded { job, path, is_expired, freed_bytes });
+            }
+        }
+    }
+
+    /// Frees the next slice of what is deleted, if it is time.
+    pub(super) fn reap(&mut self, orders: &mut Orders) {
+        self.begin_slice();
+        while self.reaping.left > 0 {
+            let Some(mut subtree) = self.reaping.subtrees.pop_front() else { return };
+            subtree.freed_bytes += self.free_some(subtree.root, orders).bytes;
+            if self.objects.contains_key(&subtree.root) {
+                self.reaping.subtrees.push_back(subtree);
+            } else if let Some(EndedJob { job, path, is_expired }) = subtree.job {
+                let freed_bytes = subtree.freed_bytes;
+                self.emit(EventKind::JobEnded { job, path, is_expired, freed_bytes });
+            }
+        }
+    }
+
+    /// Allows another slice if the last one is over.
+    fn begin_slice(&mut self) {
+        if self.now >= self.reaping.slice_ends {
+            self.reaping.left = self.reaping.slice;
+            self.reaping.slice_ends = self.now + PACE;
+        }
+    }
+
+    /// Frees entries of a deleted subtree, each container after what it holds, until everything is
+    /// freed or the slice is used up. Blocks are entries, too.
+    fn free_some(&mut self, root: ObjectId, orders: &mut Orders) -> Freed {
+        let mut freed = Freed::default();
+        let mut way = vec![root];
+        while self.reaping.left > 0
+            && let Some(at) = way.last().copied()
+        {
+            if let Some(child) = self.names.last_child(at) {
+                way.push(child);
+                continue;
+            }
+            freed.bytes += self.shed_blocks(at, orders);
+            if self.reaping.left == 0 {
+                break;
+            }
+            self.reaping.left -= 1;
+            way.pop();
+            self.unbind(at);
+            let Some(object) = self.objects.remove(&at) else { continue };
+            self.names.close(at);
+            self.sums.remove(&at);
+            freed.objects += 1;
+            freed.bytes += self.free(at, object, orders);
+        }
+        freed
+    }
+
+    /// Frees the last blocks of an object, as many as the slice allows. Returns the published bytes
+    /// that they had.
+    fn shed_blocks(&mut self, id: ObjectId, orders: &mut Orders) -> u64 {
+        let mut freed = 0;
+        while self.reaping.left > 0 {
+            let data = self.objects.get_mut(&id).and_then(|object| object.data_mut());
+            let Some(data) = data else { break };
+            let Some(last) = data.blocks.as_slice().last().copied() else { break };
+            data.blocks.remove(last);
+            let block = &self.blocks[&last];
+            let bytes = u64::from(block.length);
+            let lost_bytes = if block.is_lost() { bytes } else { 0 };
+            data.bytes -= bytes;
+            data.lost_bytes -= lost_bytes;
+            self.sum_bytes(id, -bytes.cast_signed(), -lost_bytes.cast_signed());
+            self.remove_block(last, orders);
+            self.reaping.left -= 1;
+            freed += bytes;
+        }
+        freed
+    }
+
+    /// Adds what is wrong with the deleted subtrees.
+    pub(super) fn check_reaping(&self, problems: &mut Vec<String>) {
+        for Subtree { root, .. } in &self.reaping.subtrees {
+            let object = self.objects.get(root);
+            if object.is_none_or(|object| object.is_bound || object.parent != NOWHERE) {
+                problems.push(format!("object {root} is to be freed and is not deleted"));
+            }
+        }
+        let deleted = self.objects.values().filter(|object| object.parent == NOWHERE).count();
+        if deleted != self.reaping.subtrees.len() {
+            let known = self.reaping.subtrees.len();
+            problems.push(format!("{deleted} subtrees are deleted, {known} are to be freed"));
+        }
+    }
+}

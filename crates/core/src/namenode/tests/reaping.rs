@@ -1,0 +1,244 @@
+//! Deletions that are freed slice by slice: names go at once, everything else in its turn.
+
+use sanderling_protocol::frame::{decode_body, encode_body};
+use sanderling_protocol::message::{Create, CreateMode, ObjectKind};
+use sanderling_protocol::{EventKind, Millis, Refusal, Reply, Request};
+
+use super::{MIB, Rig, length, path};
+use crate::catalog::{Action, Catalog, Command};
+
+impl Rig {
+    /// A rig whose log frees so many entries of what is deleted in a slice.
+    fn with_slices(nodes: u32, slice: u32) -> Self {
+        let mut rig = Self::with_nodes(nodes);
+        let action = Action::Rules { rules: Catalog::RULES, slice };
+        rig.log_and_apply(Command { at: rig.now, action }).unwrap();
+        rig
+    }
+
+    /// Frees everything that is deleted. Returns in how many slices.
+    fn reap_all(&mut self) -> usize {
+        let mut slices = 0;
+        while let Some(at) = self.namenode.catalog().reaps_at() {
+            let before = self.entries();
+            assert!(self.namenode.deadline().is_some_and(|due| due <= at), "nothing wakes it");
+            self.pass(Millis(1));
+            let freed = before - self.entries();
+            assert!((1..=self.namenode.catalog().rules().1 as usize).contains(&freed));
+            slices += 1;
+        }
+        slices
+    }
+
+    fn entries(&self) -> usize {
+        self.namenode.catalog().object_count() + self.namenode.catalog().block_count()
+    }
+
+    fn is_gone(&mut self, name: &str) {
+        let found = self.stat(name);
+        assert!(matches!(found, Err(Refusal::NotFound { .. })), "{found:?}");
+    }
+}
+
+#[test]
+fn names_go_at_once_and_the_rest_in_slices() {
+    let mut rig = Rig::with_slices(2, 7);
+    rig.tree();
+    for number in 0..20 {
+        rig.put(&format!("/a/b/block{number}"), 1000);
+    }
+    let (before, used) = (rig.entries(), rig.used_bytes());
+    let Reply::Deleted { objects, .. } = rig.delete("/a", true).unwrap() else { panic!() };
+    assert_eq!((objects, before - rig.entries()), (7, 7), "what a slice frees is told");
+    rig.is_gone("/a");
+    rig.is_gone("/a/b/c/0");
+    assert_eq!(rig.names("/"), ["empty"]);
+    assert!(rig.used_bytes() <= used);
+    // The name is free, and what is new there is not freed.
+    rig.put("/a", 10);
+    let slices = rig.reap_all();
+    assert_eq!(slices, (before - 3 - 7_usize).div_ceil(7));
+    assert_eq!(rig.names("/"), ["a", "empty"]);
+    assert_eq!((rig.used_bytes(), rig.namenode.catalog().object_count()), (4096, 3));
+}
+
+#[test]
+fn no_lease_holds_below_what_is_deleted() {
+    let mut rig = Rig::with_slices(1, 1);
+    rig.make("/d", ObjectKind::Directory, true);
+    rig.put("/d/old", 10);
+    let open = rig.create("/d/open").unwrap();
+    let request = Create { mode: CreateMode::Replace, ..rig.file("/d/old") };
+    let pending = rig.create_with(request).unwrap();
+    let job = rig.job("/d/job", None).unwrap();
+    rig.put("/d/job/file", 10);
+    rig.delete("/d", true).unwrap();
+    let (object, lease) = (open.object, open.lease);
+    let gone = Refusal::ObjectGone { object };
+    let lengths = vec![length(open.blocks[0].block, 5)];
+    let publish = Request::Publish { object, lease, lengths: lengths.clone() };
+    assert_eq!(rig.ask(publish), Err(gone.clone()));
+    let more = Request::AddBlocks { object, lease, ended: lengths, count: 1, avoid: vec![] };
+    assert_eq!(rig.ask(more), Err(gone.clone()));
+    assert_eq!(rig.seal(&open, &[5]), Err(gone.clone()));
+    let read = Request::LookupObject { object, offset: 0, bytes: 1 };
+    assert_eq!(rig.ask(read), Err(gone));
+    let renewed = rig.ask(Request::RenewLeases { leases: vec![(object, lease)] });
+    assert_eq!(renewed, Ok(Reply::Renewed { ended: vec![object] }));
+    assert_eq!(rig.ask(Request::Abort { object, lease }), Ok(Reply::Done));
+    // Its directory is there no longer, whether it is freed or not.
+    let object = pending.object;
+    assert_eq!(rig.seal(&pending, &[5]), Err(Refusal::ObjectGone { object }));
+    let unknown = Err(Refusal::UnknownJob { job: job.job });
+    assert_eq!(rig.ask(Request::RenewJob { job: job.job }), unknown);
+    assert_eq!(rig.ask(Request::EndJob { job: job.job }), unknown);
+    assert_eq!(rig.ask(Request::Jobs), Ok(Reply::Jobs(vec![])));
+    // Leases end and jobs expire meanwhile.
+    assert!(rig.namenode.catalog().reaps_at().is_some());
+    rig.pass(Millis(60_000));
+    rig.reap_all();
+    assert_eq!((rig.used_bytes(), rig.namenode.catalog().object_count()), (0, 1));
+    let ended = |kind: &EventKind| matches!(kind, EventKind::JobEnded { .. });
+    assert!(!rig.namenode.events_after(0, 100).iter().any(|event| ended(&event.kind)));
+}
+
+#[test]
+fn snapshot_goes_on_freeing_where_the_catalog_was() {
+    let mut rig = Rig::with_slices(2, 5);
+    rig.tree();
+    rig.put("/a/b/file", 1000);
+    rig.delete("/a", true).unwrap();
+    rig.pass(Millis(1));
+    let image = encode_body(&rig.namenode.catalog().image());
+    let read: Catalog = decode_body(&image).unwrap();
+    let mut again = read.restored();
+    assert_eq!(again, *rig.namenode.catalog());
+    let from = rig.log.len();
+    rig.reap_all();
+    for command in &rig.log[from..] {
+        again.apply(command, Millis(500)).result.unwrap();
+    }
+    assert!(again == *rig.namenode.catalog());
+    assert_eq!(again.fsck().problems, Vec::<String>::new());
+}
+
+#[test]
+fn everything_that_one_millisecond_deletes_shares_its_slice() {
+    let mut rig = Rig::with_slices(1, 10);
+    for number in 0..50 {
+        let inline = Some(vec![7; 10]);
+        let request = Create { inline, parents: true, ..rig.file(&format!("/{number}/file")) };
+        rig.ask(Request::Create(request)).unwrap();
+    }
+    let before = rig.entries();
+    for number in 0..50 {
+        // A file is counted whole although it waits.
+        let deleted = rig.delete(&format!("/{number}/file"), false);
+        assert_eq!(deleted, Ok(Reply::Deleted { objects: 1, freed_bytes: 10 }));
+        rig.delete(&format!("/{number}"), true).unwrap();
+    }
+    assert_eq!(before - rig.entries(), 10);
+    rig.reap_all();
+    assert_eq!(rig.entries(), 1);
+}
+
+#[test]
+fn file_of_many_blocks_is_freed_in_slices() {
+    let mut rig = Rig::with_slices(4, 3);
+    let grant = rig.create("/file").unwrap();
+    let (object, lease) = (grant.object, grant.lease);
+    let mut last = grant.blocks[0].block;
+    for _ in 0..9 {
+        let ended = vec![length(last, MIB)];
+        let more = Request::AddBlocks { object, lease, ended, count: 1, avoid: vec![] };
+        let Ok(Reply::Grant(more)) = rig.ask(more) else { panic!("not granted") };
+        last = more.blocks[0].block;
+    }
+    let (lengths, attributes) = (vec![length(last, MIB)], Default::default());
+    rig.ask(Request::Seal { object, lease, lengths, attributes }).unwrap();
+    let freed_bytes = 10 * u64::from(MIB);
+    assert_eq!(rig.delete("/file", false), Ok(Reply::Deleted { objects: 1, freed_bytes }));
+    assert_eq!(rig.used_bytes(), 7 * u64::from(MIB));
+    assert_eq!(rig.reap_all(), 3);
+    assert_eq!((rig.used_bytes(), rig.entries()), (0, 1));
+}
+
+#[test]
+fn job_has_ended_at_once_and_is_told_of_when_it_is_freed() {
+    let mut rig = Rig::with_slices(2, 2);
+    let job = rig.job("/job", None).unwrap();
+    for number in 0..10 {
+        rig.put(&format!("/job/{number}"), 100);
+    }
+    rig.ask(Request::EndJob { job: job.job }).unwrap();
+    rig.is_gone("/job");
+    assert_eq!(rig.ask(Request::Jobs), Ok(Reply::Jobs(vec![])));
+    let count = |rig: &Rig| {
+        let ended = |kind: EventKind| match kind {
+            EventKind::JobEnded { freed_bytes, .. } => Some(freed_bytes),
+            _ => None,
+        };
+        let events = rig.namenode.events_after(0, 100).into_iter();
+        events.filter_map(|event| ended(event.kind)).collect::<Vec<u64>>()
+    };
+    assert_eq!(count(&rig), Vec::<u64>::new());
+    // The same name is another job's meanwhile.
+    rig.job("/job", None).unwrap();
+    rig.reap_all();
+    assert_eq!(count(&rig), [1000]);
+    assert!(rig.stat("/job").is_ok());
+}
+
+#[test]
+fn quota_of_what_is_being_freed_is_waited_for() {
+    let mut rig = Rig::with_slices(2, 1);
+    rig.job("/job", Some(2 * u64::from(MIB))).unwrap();
+    rig.put("/job/d/a", MIB);
+    rig.put("/job/d/b", MIB);
+    rig.make("/job/d/last", ObjectKind::Directory, true);
+    assert!(matches!(rig.create("/job/new"), Err(Refusal::QuotaPassed { .. })));
+    rig.delete("/job/d", true).unwrap();
+    let refused = rig.create("/job/new");
+    assert!(matches!(refused, Err(Refusal::RetryAfter { .. })), "{refused:?}");
+    rig.reap_all();
+    rig.create("/job/new").unwrap();
+}
+
+#[test]
+fn loss_of_what_is_deleted_is_nobodys() {
+    let mut rig = Rig::with_slices(1, 1);
+    for number in 0..5 {
+        rig.put(&format!("/d/{number}"), 100);
+    }
+    rig.put("/kept", 100);
+    rig.delete("/d", true).unwrap();
+    let node = rig.namenode.catalog().node_ids(false)[0];
+    let action = Action::NodeDead { node, why: "it is gone".to_owned() };
+    rig.log_and_apply(Command { at: rig.now, action }).unwrap();
+    let report = rig.namenode.catalog().report().clone();
+    assert_eq!((report.blocks, report.bytes, report.objects), (1, 100, 1));
+    let lost = |kind: EventKind| match kind {
+        EventKind::BlocksLost { blocks, bytes, objects, .. } => Some((blocks, bytes, objects)),
+        _ => None,
+    };
+    let events = rig.namenode.events_after(0, 100).into_iter();
+    assert_eq!(events.filter_map(|event| lost(event.kind)).collect::<Vec<_>>(), [(1, 100, 1)]);
+    rig.reap_all();
+    assert_eq!(rig.stat("/kept").unwrap().lost_bytes, 100);
+}
+
+#[test]
+fn expired_directories_share_a_slice() {
+    let mut rig = Rig::with_slices(1, 4);
+    for number in 0..10 {
+        let name = format!("/{number}");
+        rig.make(&name, ObjectKind::Directory, true);
+        rig.make(&format!("{name}/d"), ObjectKind::Directory, true);
+        let ttl = Some(Millis(1000));
+        rig.ask(Request::SetTtl { path: path(&name), ttl }).unwrap();
+    }
+    rig.pass(Millis(1000));
+    assert_eq!(rig.names("/"), Vec::<String>::new());
+    assert_eq!(rig.entries(), 1 + 20 - 4);
+    assert_eq!(rig.reap_all(), 4);
+}

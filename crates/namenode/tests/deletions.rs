@@ -1,0 +1,200 @@
+//! A deletion of very many names is made at once, and freed between the requests of others.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::{Path as FilePath, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use sanderling_namenode::NamenodeOptions;
+use sanderling_protocol::{Refusal, Reply, Request};
+use sanderling_transport::{Pool, PoolOptions};
+use support::{directory, inline, options, path, start, stat};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+/// Names that are deleted together.
+const NAMES: usize = 20_000;
+
+/// Entries of a slice: so few that a deletion takes a second at least.
+const SLICE: u32 = 16;
+
+/// Set in the process that is killed: its directory.
+const SERVES: &str = "SANDERLING_TEST_SERVES";
+
+/// Somebody who asks a namenode, wherever it runs.
+struct Client {
+    address: String,
+    http: String,
+    pool: Pool,
+}
+
+/// What the metrics tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Counted {
+    objects: usize,
+    deleted_subtrees: usize,
+}
+
+fn sliced(place: &FilePath) -> NamenodeOptions {
+    let mut options = options(place);
+    options.core.limits.freed_per_slice_max = SLICE;
+    options
+}
+
+impl Client {
+    fn new(address: &str, http: &str) -> Self {
+        let pool = Pool::new(PoolOptions::default());
+        Self { address: address.to_owned(), http: http.to_owned(), pool }
+    }
+
+    async fn all(&self, requests: Vec<Request>) -> support::Answers {
+        let deadline = Instant::now() + support::WITHIN;
+        self.pool.meta(&self.address, requests, deadline).await.unwrap()
+    }
+
+    async fn ask(&self, request: Request) -> Result<Reply, Refusal> {
+        self.all(vec![request]).await.pop().unwrap()
+    }
+
+    async fn make_tree(&self) {
+        self.ask(directory("/d")).await.unwrap();
+        for first in (0..NAMES).step_by(500) {
+            let frame = (first..first + 500).map(|number| inline(&format!("/d/{number}"), b"x"));
+            assert!(self.all(frame.collect()).await.iter().all(Result::is_ok));
+        }
+    }
+
+    async fn delete(&self) {
+        let delete = Request::Delete { path: path("/d"), recursive: true };
+        assert!(matches!(self.ask(delete).await, Ok(Reply::Deleted { .. })));
+        let gone = self.ask(stat("/d/1")).await;
+        assert!(matches!(gone, Err(Refusal::NotFound { .. })), "{gone:?}");
+    }
+
+    async fn counted(&self) -> Counted {
+        let mut stream = TcpStream::connect(&self.http).await.unwrap();
+        let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap_or_else(|| panic!("no {name} in {text}")).trim().parse().unwrap()
+        };
+        let objects = value("sanderling_namenode_objects ");
+        let deleted_subtrees = value("sanderling_namenode_deleted_subtrees ");
+        Counted { objects, deleted_subtrees }
+    }
+
+    /// Waits until everything that is deleted is freed.
+    async fn rest(&self) -> Counted {
+        let deadline = Instant::now() + support::WITHIN;
+        loop {
+            let counted = self.counted().await;
+            if counted.deleted_subtrees == 0 {
+                return counted;
+            }
+            assert!(Instant::now() < deadline, "{counted:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn check(&self) {
+        let Ok(Reply::Fsck(report)) = self.ask(Request::Fsck).await else { panic!("no check") };
+        assert_eq!(report.problems, Vec::<String>::new());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_are_answered_between_the_slices_of_a_deletion() {
+    let place = tempfile::tempdir().unwrap();
+    let asker = start(sliced(place.path())).await;
+    let http = asker.server.http_address().unwrap().to_string();
+    let client = Client::new(&asker.address, &http);
+    client.make_tree().await;
+    let before = client.counted().await;
+    assert_eq!(before, Counted { objects: NAMES + 2, deleted_subtrees: 0 });
+    client.delete().await;
+    // The name is free at once.
+    client.ask(directory("/d")).await.unwrap();
+    let other = Client::new(&asker.address, &http);
+    let mut counts = BTreeSet::new();
+    loop {
+        let counted = other.counted().await;
+        if counted.deleted_subtrees == 0 {
+            break;
+        }
+        counts.insert(counted.objects);
+        // A read, and a change: both are answered before much more is freed.
+        other.ask(stat("/d")).await.unwrap();
+        other.ask(inline("/d/new", b"y")).await.unwrap();
+        other.ask(Request::Delete { path: path("/d/new"), recursive: false }).await.unwrap();
+    }
+    assert!(counts.len() >= 20, "answered between {} slices only", counts.len());
+    assert_eq!(other.counted().await.objects, 2);
+    other.check().await;
+    asker.server.stop().await;
+}
+
+/// Starts this test's program once more, as a namenode that is killed without a word.
+fn serve(place: &FilePath) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "serves_until_it_is_killed", "--nocapture"])
+        .env(SERVES, place)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// No test: what [`serve`] runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn serves_until_it_is_killed() {
+    let Some(place) = std::env::var_os(SERVES).map(PathBuf::from) else { return };
+    let asker = start(sliced(&place)).await;
+    let http = asker.server.http_address().unwrap();
+    std::fs::write(place.join("starts"), format!("{} {http}", asker.address)).unwrap();
+    std::fs::rename(place.join("starts"), place.join("serves")).unwrap();
+    std::future::pending::<()>().await;
+}
+
+async fn connect(place: &FilePath) -> Client {
+    let deadline = Instant::now() + support::WITHIN;
+    loop {
+        if let Ok(text) = std::fs::read_to_string(place.join("serves")) {
+            let (address, http) = text.split_once(' ').unwrap();
+            return Client::new(address, http);
+        }
+        assert!(Instant::now() < deadline, "the namenode does not serve");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_namenode_frees_the_rest_when_it_starts_again() {
+    let place = tempfile::tempdir().unwrap();
+    let mut process = serve(place.path());
+    let client = connect(place.path()).await;
+    client.make_tree().await;
+    client.delete().await;
+    let counted = client.counted().await;
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert_eq!(counted.deleted_subtrees, 1, "killed in the middle");
+    std::fs::remove_file(place.path().join("serves")).unwrap();
+
+    let asker = start(sliced(place.path())).await;
+    let http = asker.server.http_address().unwrap().to_string();
+    let client = Client::new(&asker.address, &http);
+    let gone = client.ask(stat("/d")).await;
+    assert!(matches!(gone, Err(Refusal::NotFound { .. })), "{gone:?}");
+    let found = client.counted().await;
+    assert!(found.objects > 1 && found.deleted_subtrees == 1, "{found:?} after {counted:?}");
+    client.check().await;
+    assert_eq!(client.rest().await, Counted { objects: 1, deleted_subtrees: 0 });
+    client.check().await;
+    asker.server.stop().await;
+}
