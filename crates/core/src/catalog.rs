@@ -43,6 +43,7 @@ mod room;
 mod service_time;
 mod sums;
 mod tree;
+mod unnamed;
 mod usage;
 mod view;
 mod whose;
@@ -141,6 +142,9 @@ pub struct Catalog {
     /// What the parts of multifiles and tables have together, where that is anything.
     #[serde(skip)]
     sums: BTreeMap<ObjectId, Sum>,
+    /// By container: objects that will be named there by their seal.
+    #[serde(skip)]
+    unnamed: BTreeMap<ObjectId, u64>,
     /// What clients chose the length of: names, values and attributes.
     #[serde(skip)]
     text_bytes: u64,
@@ -208,6 +212,7 @@ impl Catalog {
             names: Names::new(cluster.0),
             accounts: BTreeMap::new(),
             sums: BTreeMap::new(),
+            unnamed: BTreeMap::new(),
             text_bytes: 0,
         }
     }
@@ -238,6 +243,7 @@ impl Catalog {
             names: no_names(),
             accounts: BTreeMap::new(),
             sums: BTreeMap::new(),
+            unnamed: BTreeMap::new(),
             ..*self
         }
     }
@@ -248,6 +254,7 @@ impl Catalog {
         self.names = Names::of(self.cluster.0, &self.objects, ROOT);
         self.accounts = self.derived_accounts();
         self.sums = self.derived_sums();
+        self.unnamed = self.derived_unnamed();
         self.text_bytes = self.derived_text_bytes();
         self.nodes.find_again();
         self.nodes.look_at_fleet(self.reserve.departures);

@@ -9,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use sanderling_namenode::NamenodeOptions;
-use sanderling_protocol::{Refusal, Reply, Request};
+use sanderling_protocol::message::{Attributes, BlockLength, Create, CreateMode};
+use sanderling_protocol::{Nonce, Refusal, Reply, Request};
 use sanderling_transport::{Pool, PoolOptions};
 use support::{directory, inline, options, path, start, stat};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -196,5 +197,37 @@ async fn killed_namenode_frees_the_rest_when_it_starts_again() {
     client.check().await;
     assert_eq!(client.rest().await, Counted { objects: 1, deleted_subtrees: 0 });
     client.check().await;
+    asker.server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writer_keeps_its_directory_from_everybody_who_prunes() {
+    let place = tempfile::tempdir().unwrap();
+    let asker = start(options(place.path())).await;
+    let (_socket, node) = support::silent();
+    asker.datanode(1, &node).await;
+    let http = asker.server.http_address().unwrap().to_string();
+    let (writer, other) = (Client::new(&asker.address, &http), Client::new(&asker.address, &http));
+    writer.ask(directory("/d")).await.unwrap();
+    // It gets its name by its seal: no listing has it before.
+    let mode = CreateMode::Replace;
+    let create = Create { mode, ..Create::new(path("/d/new"), Nonce(3)) };
+    let Ok(Reply::Grant(grant)) = writer.ask(Request::Create(create)).await else { panic!() };
+    let Ok(Reply::Stat(found)) = other.ask(stat("/d")).await else { panic!() };
+    assert_eq!(found.entries, 0);
+    let (object, recursive) = (found.object, false);
+    for delete in [
+        Request::Delete { path: path("/d"), recursive },
+        Request::DeleteObject { path: path("/d"), object, recursive },
+    ] {
+        let refused = other.ask(delete).await;
+        assert!(matches!(refused, Err(Refusal::NotEmpty { .. })), "{refused:?}");
+    }
+    let lengths = vec![BlockLength { block: grant.blocks[0].block, length: 3 }];
+    let (object, lease, attributes) = (grant.object, grant.lease, Attributes::none());
+    let sealed = writer.ask(Request::Seal { object, lease, lengths, attributes }).await;
+    assert!(matches!(sealed, Ok(Reply::Stat(ref stat)) if stat.bytes == 3), "{sealed:?}");
+    other.ask(Request::Delete { path: path("/d/new"), recursive }).await.unwrap();
+    other.ask(Request::Delete { path: path("/d"), recursive }).await.unwrap();
     asker.server.stop().await;
 }

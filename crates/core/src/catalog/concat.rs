@@ -48,6 +48,7 @@ impl Catalog {
         for part in parts {
             self.delete_tree(part, orders);
         }
+        self.awaits_name(parent);
         self.bind_sealed(id, None, Some(&request.to), orders)
     }
 

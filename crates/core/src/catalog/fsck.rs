@@ -52,6 +52,9 @@ impl Catalog {
         if self.sums != self.derived_sums() {
             problems.push("the sums of containers are not what their parts have".to_owned());
         }
+        if self.unnamed != self.derived_unnamed() {
+            problems.push("the counts of objects without a name are not what there is".to_owned());
+        }
         if self.text_bytes != self.derived_text_bytes() {
             problems.push("the account of memory is not what the objects hold".to_owned());
         }

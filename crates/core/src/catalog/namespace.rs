@@ -79,6 +79,8 @@ impl Catalog {
         let id = self.insert_data(request, kind, parent, name);
         if is_bound_now {
             self.bind(id, parent, name);
+        } else {
+            self.awaits_name(parent);
         }
         if let Some(inline) = &request.inline {
             return self.seal_inline(id, inline, &request.path, orders);
@@ -380,7 +382,7 @@ impl Catalog {
             let why = "the root directory cannot be deleted".to_owned();
             return Err(Refusal::BadPath { path: path.to_string(), why });
         }
-        if self.names.count(id) > 0 && !recursive {
+        if !recursive && !self.is_empty_container(id) {
             return Err(Refusal::NotEmpty { path: path.clone() });
         }
         let freed = self.delete_tree(id, orders);

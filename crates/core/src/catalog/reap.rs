@@ -16,7 +16,7 @@ use super::block_map::Orders;
 use super::object::ROOT;
 
 /// The container of a deleted root: no object has this id.
-const NOWHERE: ObjectId = ObjectId(0);
+pub(super) const NOWHERE: ObjectId = ObjectId(0);
 
 /// Time in which at most one slice is freed.
 const PACE: Millis = Millis(1);
@@ -67,8 +67,9 @@ pub(super) struct Freed {
 impl Catalog {
     /// The rules of this program: with each number, commands do something else than before.
     ///
-    /// 1: deletions are freed slice by slice.
-    pub const RULES: u32 = 1;
+    /// 1: deletions are freed slice by slice. 2: a directory in which an object is written is not
+    /// empty, also if the object gets its name by its seal.
+    pub const RULES: u32 = 2;
 
     /// Tells by which rules commands are applied, and how many entries are freed in a slice.
     #[must_use]
@@ -83,6 +84,10 @@ impl Catalog {
 
     pub(super) const fn frees_in_slices(&self) -> bool {
         self.reaping.rules >= 1
+    }
+
+    pub(super) const fn keeps_open_directories(&self) -> bool {
+        self.reaping.rules >= 2
     }
 
     /// Returns when more of what is deleted is to be freed; `None` if everything is.
@@ -152,6 +157,7 @@ impl Catalog {
         }
         let data = self.objects.get(&root).and_then(|object| object.data());
         let whole = data.map(|data| Freed { objects: 1, bytes: data.bytes });
+        self.awaits_no_name(root);
         self.unbind(root);
         let Some(object) = self.objects.get_mut(&root) else { return Freed::default() };
         (object.parent, object.is_bound) = (NOWHERE, false);

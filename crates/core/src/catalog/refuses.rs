@@ -137,7 +137,7 @@ impl Catalog {
 
     fn refuses_delete(&self, path: &Path, recursive: bool) -> Result<(), Refusal> {
         let id = self.resolve(path)?;
-        if id != ROOT && self.names.count(id) > 0 && !recursive {
+        if id != ROOT && !recursive && !self.is_empty_container(id) {
             return Err(Refusal::NotEmpty { path: path.clone() });
         }
         Ok(())

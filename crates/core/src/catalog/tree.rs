@@ -91,6 +91,7 @@ impl Catalog {
     /// Removes an object with everything in it at once, as logs without rules want it. Returns how
     /// many objects and how many published bytes went.
     pub(super) fn remove_tree(&mut self, root: ObjectId, orders: &mut Orders) -> (u64, u64) {
+        self.awaits_no_name(root);
         self.unbind(root);
         let (mut objects, mut bytes) = (0, 0);
         for id in self.subtree(root) {

@@ -275,6 +275,7 @@ impl Catalog {
             None => {}
         }
         self.move_to_job(id, self.objects[&parent].job);
+        self.awaits_no_name(id);
         self.bind(id, parent, name.as_str());
         Ok(Reply::Stat(self.stat_at(id, path)?))
     }

@@ -174,9 +174,9 @@ impl Names {
                 Ok(())
             }
             Action::Rename { from, to, replace } => self.rename(from, to, *replace, result),
-            Action::Delete { path, recursive } => self.delete(path, *recursive, result),
+            Action::Delete { path, recursive } => self.delete(path, *recursive, result, catalog),
             Action::DeleteObject { path, object, recursive } => {
-                self.delete_object(path, *object, *recursive, result)
+                self.delete_object(path, *object, *recursive, result, catalog)
             }
             Action::SetTtl { path, ttl } => self.set_ttl(path, *ttl, result),
             Action::SetAttributes { path, expected, attributes } => {
@@ -550,9 +550,26 @@ impl Names {
         Ok(())
     }
 
-    fn delete(&mut self, path: &Path, recursive: bool, result: &Result<Reply, Refusal>) -> Found {
+    /// Tells whether an object is written that will be named in a container by its seal.
+    fn is_written_in(&self, path: &str, catalog: &Catalog) -> bool {
+        let Some(container) = self.entries.get(path).map(|entry| entry.object) else {
+            return false;
+        };
+        // The model does not know whose lease has ended.
+        let is_there = |object: &ObjectId| catalog.class_of(*object).is_some();
+        self.pending.iter().any(|(id, it)| it.container == container && is_there(id))
+    }
+
+    fn delete(
+        &mut self,
+        path: &Path,
+        recursive: bool,
+        result: &Result<Reply, Refusal>,
+        catalog: &Catalog,
+    ) -> Found {
         let path = path.as_str();
-        let is_full = self.entries.keys().any(|other| other != path && is_below(other, path));
+        let is_full = self.entries.keys().any(|other| other != path && is_below(other, path))
+            || self.is_written_in(path, catalog);
         let is_good = self.entries.contains_key(path) && (recursive || !is_full);
         if is_good != result.is_ok() {
             return differs(&format!("delete {path}"), is_good, result);
@@ -569,10 +586,11 @@ impl Names {
         expected: ObjectId,
         recursive: bool,
         result: &Result<Reply, Refusal>,
+        catalog: &Catalog,
     ) -> Found {
         let found = self.entries.get(path.as_str()).map(|entry| entry.object);
         match (found == Some(expected), result) {
-            (true, result) => self.delete(path, recursive, result),
+            (true, result) => self.delete(path, recursive, result, catalog),
             (false, Err(_)) => Ok(()),
             (false, result) => differs(&format!("delete {expected}"), found, result),
         }

@@ -242,3 +242,59 @@ fn expired_directories_share_a_slice() {
     assert_eq!(rig.entries(), 1 + 20 - 4);
     assert_eq!(rig.reap_all(), 4);
 }
+
+#[test]
+fn object_that_is_written_keeps_its_directory() {
+    let mut rig = Rig::with_slices(2, 100);
+    let not_empty = |rig: &mut Rig, name: &str| {
+        let refused = rig.delete(name, false);
+        assert!(matches!(refused, Err(Refusal::NotEmpty { .. })), "{refused:?}");
+        let object = rig.stat(name).unwrap().object;
+        let refused = rig.ask(Request::DeleteObject { path: path(name), object, recursive: false });
+        assert!(matches!(refused, Err(Refusal::NotEmpty { .. })), "{refused:?}");
+    };
+    rig.make("/d", ObjectKind::Directory, true);
+    let replace = |rig: &mut Rig, name: &str| {
+        let request = Create { mode: CreateMode::Replace, ..rig.file(name) };
+        rig.create_with(request).unwrap()
+    };
+    // Sealed: it is there by its name.
+    let grant = replace(&mut rig, "/d/file");
+    assert_eq!(rig.names("/d"), Vec::<String>::new());
+    not_empty(&mut rig, "/d");
+    rig.seal(&grant, &[10]).unwrap();
+    not_empty(&mut rig, "/d");
+    rig.delete("/d/file", false).unwrap();
+    // Given up.
+    let grant = replace(&mut rig, "/d/file");
+    let (object, lease) = (grant.object, grant.lease);
+    not_empty(&mut rig, "/d");
+    rig.ask(Request::Abort { object, lease }).unwrap();
+    // Its lease ends.
+    let first = replace(&mut rig, "/d/file");
+    replace(&mut rig, "/d/file");
+    rig.ask(Request::Abort { object: first.object, lease: first.lease }).unwrap();
+    not_empty(&mut rig, "/d");
+    let image = encode_body(&rig.namenode.catalog().image());
+    let read: Catalog = decode_body(&image).unwrap();
+    assert_eq!(read.restored(), *rig.namenode.catalog());
+    rig.pass(Millis(10_001));
+    rig.delete("/d", false).unwrap();
+    // Who deletes with everything below means that as well.
+    rig.make("/d", ObjectKind::Directory, true);
+    let grant = replace(&mut rig, "/d/file");
+    rig.delete("/d", true).unwrap();
+    let object = grant.object;
+    assert_eq!(rig.seal(&grant, &[10]), Err(Refusal::ObjectGone { object }));
+}
+
+#[test]
+fn log_without_the_rule_deletes_as_it_did() {
+    let mut rig = Rig::with_nodes(2);
+    rig.make("/d", ObjectKind::Directory, true);
+    let request = Create { mode: CreateMode::Replace, ..rig.file("/d/file") };
+    let grant = rig.create_with(request).unwrap();
+    rig.delete("/d", false).unwrap();
+    let object = grant.object;
+    assert_eq!(rig.seal(&grant, &[10]), Err(Refusal::ObjectGone { object }));
+}
