@@ -255,6 +255,12 @@ impl Catalog {
         self.accounts = self.derived_accounts();
         self.sums = self.derived_sums();
         self.unnamed = self.derived_unnamed();
+        for (id, blanks) in self.derived_blanks() {
+            let data = self.objects.get_mut(&id).and_then(Object::data_mut);
+            if let Some(lease) = data.and_then(|data| data.lease.as_mut()) {
+                lease.blank_blocks = blanks;
+            }
+        }
         self.text_bytes = self.derived_text_bytes();
         self.nodes.find_again();
         self.nodes.look_at_fleet(self.reserve.departures);

@@ -140,7 +140,9 @@ impl Catalog {
         self.next_block += 1;
         let holder = self.objects.get_mut(&object).expect("blocks are added to a present object");
         let job = holder.job;
-        holder.data_mut().expect("only data has blocks").blocks.push(id);
+        let data = holder.data_mut().expect("only data has blocks");
+        data.blocks.push(id);
+        data.count_blank(true);
         let reserved = allocated_bytes(placement.bytes_max);
         let block = Block {
             object,

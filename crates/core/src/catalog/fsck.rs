@@ -104,6 +104,12 @@ impl Catalog {
                 "object {id} has {have} bytes, {have_lost} lost; its blocks {bytes}, {lost} lost"
             ));
         }
+        let with_bytes = data.blocks.iter().filter_map(|block| self.blocks.get(block));
+        let with_bytes = with_bytes.filter(|block| block.length > 0).count();
+        if u32::try_from(with_bytes) != Ok(data.blocks_with_bytes()) {
+            let have = data.blocks_with_bytes();
+            problems.push(format!("object {id} counts {have} blocks with bytes, has {with_bytes}"));
+        }
         if data.is_sealed == data.lease.is_some() {
             problems.push(format!("object {id} is sealed and leased, or neither"));
         }

@@ -74,6 +74,9 @@ pub(crate) struct Lease {
     pub(crate) is_recovering: bool,
     /// What must be under the object's name when its seal binds it.
     pub(crate) condition: Option<Condition>,
+    /// Blocks without published bytes: what is sealed has none. Made anew when a snapshot is read.
+    #[serde(skip)]
+    pub(crate) blank_blocks: u32,
 }
 
 impl Data {
@@ -91,6 +94,23 @@ impl Data {
             created_by,
             lease: None,
             sealed_by: LeaseId(0),
+        }
+    }
+}
+
+impl Data {
+    /// Returns how many blocks have published bytes.
+    pub(crate) fn blocks_with_bytes(&self) -> u32 {
+        let blocks = u32::try_from(self.blocks.as_slice().len()).unwrap_or(u32::MAX);
+        blocks - self.lease.as_ref().map_or(0, |lease| lease.blank_blocks)
+    }
+
+    /// Notes that a block without published bytes came, or that it gets some or goes.
+    pub(crate) fn count_blank(&mut self, comes: bool) {
+        let Some(lease) = &mut self.lease else { return };
+        match comes {
+            true => lease.blank_blocks += 1,
+            false => lease.blank_blocks -= 1,
         }
     }
 }

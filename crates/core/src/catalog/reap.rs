@@ -245,6 +245,9 @@ impl Catalog {
             data.blocks.remove(last);
             let block = &self.blocks[&last];
             let bytes = u64::from(block.length);
+            if bytes == 0 {
+                data.count_blank(false);
+            }
             let lost_bytes = if block.is_lost() { bytes } else { 0 };
             data.bytes -= bytes;
             data.lost_bytes -= lost_bytes;

@@ -85,10 +85,6 @@ impl Catalog {
     fn stat_named(&self, id: ObjectId, object: &Object, path: Path, now: Instant) -> ObjectStat {
         let (bytes, lost_bytes) = self.bytes_of(id, object);
         let data = object.data();
-        let with_bytes = |data: &Data| {
-            let blocks = data.blocks.iter().filter(|block| self.blocks[block].length > 0);
-            u32::try_from(blocks.count()).unwrap_or(u32::MAX)
-        };
         ObjectStat {
             path,
             object: id,
@@ -102,7 +98,7 @@ impl Catalog {
             created_at: object.created_at,
             modified_at: object.modified_at,
             expires_in: object.expires_at.map(|at| self.served_at(now).until(at)),
-            blocks: data.map_or(0, with_bytes),
+            blocks: data.map_or(0, Data::blocks_with_bytes),
             entries: self.names.count(id) as u64,
             job: object.job,
             attributes: self.attributes_of(id),
@@ -274,8 +270,20 @@ impl Catalog {
         self.names.len()
     }
 
-    /// Returns how many entries facts about what is at a path are summed up from; 0 where there is
-    /// nothing.
+    /// Returns how many blocks without published bytes each object has that is written, as it
+    /// follows from the blocks.
+    pub(super) fn derived_blanks(&self) -> Vec<(ObjectId, u32)> {
+        let blank = |data: &Data| {
+            let blanks = data.blocks.iter().filter(|block| self.blocks[block].length == 0);
+            u32::try_from(blanks.count()).unwrap_or(u32::MAX)
+        };
+        let written =
+            |object: &Object| object.data().filter(|data| data.lease.is_some()).map(blank);
+        self.objects.iter().filter_map(|(id, object)| Some((id, written(object)?))).collect()
+    }
+
+    /// Returns how many entries a search for the bytes of what is at a path may visit; 0 where
+    /// nothing is.
     pub(crate) fn entries_at(&self, path: &Path) -> usize {
         self.resolve(path).map_or(0, |id| self.entries_of(id))
     }

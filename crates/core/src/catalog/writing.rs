@@ -37,7 +37,8 @@ impl Catalog {
         let until = self.served() + self.lease;
         let data = self.data_mut(id);
         let is_recovering = false;
-        let lease = Lease { id: lease, writer, until, is_recovering, condition };
+        let blank_blocks = 0;
+        let lease = Lease { id: lease, writer, until, is_recovering, condition, blank_blocks };
         data.lease = Some(Box::new(lease));
         data.is_sealed = false;
         self.schedule_served(until, Due::Lease(id));
@@ -388,7 +389,9 @@ impl Catalog {
         let Some(block) = self.blocks.get_mut(&block_id) else { return };
         let length = block.length;
         if length == 0 {
-            self.data_mut(id).blocks.remove(block_id);
+            let data = self.data_mut(id);
+            data.blocks.remove(block_id);
+            data.count_blank(false);
             self.remove_block(block_id, orders);
             return;
         }
@@ -407,11 +410,15 @@ impl Catalog {
         }
         let added = u64::from(length - block.length);
         let lost_on = block.is_lost().then_some(block.lost_on);
+        let was_blank = block.length == 0;
         block.length = length;
         if let Some(home) = block.home {
             self.nodes.published(home, added);
         }
         let data = self.data_mut(id);
+        if was_blank {
+            data.count_blank(false);
+        }
         data.bytes += added;
         let end = data.bytes;
         self.objects.get_mut(&id).expect("just used").modified_at = now;

@@ -37,9 +37,7 @@ impl Namenode {
             | Request::Report
             | Request::Fsck => true,
             Request::LookupMany { paths } => paths.len() > SHORT_ENTRIES_MAX,
-            Request::Stat { path } | Request::Lookup { path, .. } => {
-                self.catalog.entries_at(path) > SHORT_ENTRIES_MAX
-            }
+            Request::Lookup { path, .. } => self.catalog.entries_at(path) > SHORT_ENTRIES_MAX,
             Request::LookupObject { object, .. } => {
                 self.catalog.entries_of(*object) > SHORT_ENTRIES_MAX
             }

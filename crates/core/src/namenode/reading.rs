@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use sanderling_protocol::message::ObjectStat;
 use sanderling_protocol::{Instant, Refusal, Reply, Request};
 
 use super::Namenode;
@@ -127,10 +126,10 @@ fn answer(
 
 /// Returns from how many entries an answer was made that was made in one step.
 fn visited(answer: &Result<Reply, Refusal>) -> usize {
-    let of_stat = |stat: &ObjectStat| stat.blocks as usize;
     match answer {
-        Ok(Reply::Stat(stat)) => of_stat(stat),
-        Ok(Reply::Layout(layout)) => of_stat(&layout.stat),
+        Ok(Reply::Stat(_)) => 0,
+        // The blocks before those that were asked for are passed one by one.
+        Ok(Reply::Layout(layout)) => layout.stat.blocks as usize,
         other => entries(other),
     }
 }

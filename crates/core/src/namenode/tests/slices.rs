@@ -163,3 +163,36 @@ fn page_of_a_listing_ends_before_its_attributes_are_too_much_to_decode() {
     type Answers = Vec<Result<Reply, Refusal>>;
     assert!(sanderling_protocol::frame::decode_body::<Answers>(&body).is_ok());
 }
+
+#[test]
+fn facts_about_a_file_visit_none_of_its_blocks_and_count_those_with_bytes() {
+    const BLOCKS: usize = 100;
+    let mut rig = Rig::with_nodes(4);
+    let grant = rig.create("/file").unwrap();
+    let (object, lease) = (grant.object, grant.lease);
+    let mut blocks = vec![grant.blocks[0].block];
+    for _ in 1..BLOCKS {
+        let (count, avoid) = (1, vec![]);
+        let more = Request::AddBlocks { object, lease, ended: vec![], count, avoid };
+        let Ok(Reply::Grant(more)) = rig.ask(more) else { panic!("not granted") };
+        blocks.push(more.blocks[0].block);
+    }
+    let blocks_of = |rig: &mut Rig| rig.stat("/file").unwrap().blocks as usize;
+    assert_eq!(blocks_of(&mut rig), 0, "none has bytes");
+    let lengths = blocks.iter().step_by(2).map(|block| super::length(*block, 10)).collect();
+    rig.ask(Request::Publish { object, lease, lengths }).unwrap();
+    assert_eq!(blocks_of(&mut rig), BLOCKS / 2);
+    let again = rig.namenode.catalog().image().restored();
+    assert_eq!(again, *rig.namenode.catalog());
+    assert_eq!(again.fsck().problems, Vec::<String>::new());
+    let (lengths, attributes) = (vec![], Attributes::none());
+    rig.ask(Request::Seal { object, lease, lengths, attributes }).unwrap();
+    assert_eq!(blocks_of(&mut rig), BLOCKS / 2, "what has no bytes is given back");
+    let facts = Request::Stat { path: path("/file") };
+    assert!(!rig.namenode.is_long(&facts));
+    let (slices, _) = rig.in_slices(vec![facts; 8], 8);
+    assert_eq!(slices, 1, "each visits one entry");
+    let places = Request::Lookup { path: path("/file"), offset: 0, bytes: u64::MAX };
+    let (slices, _) = rig.in_slices(vec![places; 8], 8);
+    assert_eq!(slices, 8);
+}
