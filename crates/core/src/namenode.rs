@@ -10,9 +10,11 @@ mod frame;
 mod once;
 mod prepare;
 mod read;
+mod read_queue;
 mod reading;
 mod refused;
 mod round;
+mod route;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -24,7 +26,9 @@ use sanderling_protocol::{
 };
 
 pub use clock::start_time;
+pub use read_queue::{ReadLimits, ReadQueue, Waiter, Waiting};
 pub use reading::Reading;
+pub use route::{Route, is_made_at_once};
 pub use turn::{Answers, Decides, Origin, Turn, Turns, Unwritten, Work};
 pub use weight::Weight;
 

@@ -4,36 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use sanderling_core::fair::{Bounds, Fair, Size};
-use sanderling_core::namenode::Reading;
+use sanderling_core::namenode::{ReadLimits, ReadQueue, Reading, Waiter, Waiting};
 use tokio::sync::oneshot;
 
 use crate::caller::Tenant;
 use crate::error::NamenodeFailure;
 use crate::state::State;
 use crate::work::Unqueued;
-
-/// Entries that are visited while the writer and others wait: some 50 us.
-const SLICE_ENTRIES: usize = 256;
-
-/// Every slice is as much work as any other.
-const SLICE: Size = Size { bytes: 0, cost: 1 };
-
-/// Most frames with long reads that wait. Each connection has one.
-const FRAMES_MAX: usize = 4096;
-
-/// Entries from which the answers of a frame are large: some 4 MiB.
-const LARGE_ENTRIES: usize = 16 << 10;
-
-/// Most frames with large answers that are being answered. Others wait until one of them is done,
-/// so that the answers of all take 200 MiB at most, and some 4 MiB for each connection.
-const LARGE_MAX: usize = 4;
-
-/// Most large frames that wait aside: 64 MiB of answers.
-const PARKED: Bounds = Bounds { pieces_max: 16, bytes_max: u64::MAX, share: 4 };
-
-/// A quarter of them for each tenant.
-const SHARE: usize = 4;
 
 /// Frames of reads, and the thread that answers them.
 #[derive(Debug)]
@@ -44,62 +21,17 @@ pub(crate) struct LongReads {
 
 #[derive(Debug)]
 struct Queue {
-    frames: Fair<Tenant, Waiting>,
-    /// Frames whose answers have become large, of which some go on.
-    large: usize,
-    /// The others.
-    parked: Fair<Tenant, Waiting>,
+    frames: ReadQueue<Tenant, Reply>,
     is_stopped: bool,
 }
 
+/// Who waits for the answers of a frame.
 #[derive(Debug)]
-struct Waiting {
-    reading: Reading,
-    reply: oneshot::Sender<Reading>,
-    /// Whether it is counted among the large ones.
-    is_large: bool,
-}
+struct Reply(oneshot::Sender<Reading>);
 
-impl Queue {
-    /// Puts a frame back that is not answered, or aside if too many large ones are being answered.
-    fn go_on(&mut self, tenant: Tenant, mut waiting: Waiting) {
-        if !waiting.is_large && waiting.reading.entries() > LARGE_ENTRIES {
-            if self.large == LARGE_MAX {
-                self.park(tenant, waiting);
-                return;
-            }
-            self.large += 1;
-            waiting.is_large = true;
-        }
-        self.frames.put_back(tenant, SLICE, waiting);
-    }
-
-    /// Puts a frame aside. Where too many are, it is dropped, and its caller tries again.
-    fn park(&mut self, tenant: Tenant, waiting: Waiting) {
-        let mut still = Fair::new(PARKED);
-        while let Some((tenant, waiting)) = self.parked.pop() {
-            if !waiting.reply.is_closed() {
-                // There was room for it before.
-                let _ = still.push(tenant, SLICE, waiting);
-            }
-        }
-        self.parked = still;
-        let _ = self.parked.push(tenant, SLICE, waiting);
-    }
-
-    /// Notes that a frame is done, or nobody waits for it.
-    fn ended(&mut self, is_large: bool) {
-        if !is_large {
-            return;
-        }
-        self.large -= 1;
-        while self.large < LARGE_MAX
-            && let Some((tenant, waiting)) = self.parked.pop()
-        {
-            if !waiting.reply.is_closed() {
-                self.go_on(tenant, waiting);
-            }
-        }
+impl Waiter for Reply {
+    fn is_gone(&self) -> bool {
+        self.0.is_closed()
     }
 }
 
@@ -117,9 +49,8 @@ impl Drop for Ended {
 impl LongReads {
     /// Starts the thread. It ends with [`LongReads::stop`].
     pub(crate) fn start(state: &Arc<State>) -> std::io::Result<Arc<Self>> {
-        let bounds = Bounds { pieces_max: FRAMES_MAX, bytes_max: u64::MAX, share: SHARE };
-        let (frames, parked) = (Fair::new(bounds), Fair::new(PARKED));
-        let queue = Mutex::new(Queue { frames, large: 0, parked, is_stopped: false });
+        let frames = ReadQueue::new(ReadLimits::default());
+        let queue = Mutex::new(Queue { frames, is_stopped: false });
         let long = Arc::new(Self { queue, came: Condvar::new() });
         let (reads, state) = (Arc::clone(&long), Arc::clone(state));
         let thread = std::thread::Builder::new().name("long-reads".to_owned());
@@ -143,8 +74,7 @@ impl LongReads {
         if queue.is_stopped {
             return Err(Unqueued::Stopped);
         }
-        let waiting = Waiting { reading, reply, is_large: false };
-        queue.frames.push(tenant, SLICE, waiting).map_err(|_| Unqueued::Full)?;
+        queue.frames.push(tenant, reading, Reply(reply)).map_err(|_| Unqueued::Full)?;
         self.came.notify_one();
         Ok(answers)
     }
@@ -160,7 +90,7 @@ impl LongReads {
         self.came.notify_one();
     }
 
-    fn next(&self) -> Option<(Tenant, Waiting)> {
+    fn next(&self) -> Option<(Tenant, Waiting<Reply>)> {
         let mut queue = self.queue.lock();
         loop {
             if queue.is_stopped {
@@ -175,21 +105,17 @@ impl LongReads {
 
     /// Goes on with a frame's answers, sends them if they are whole, and leaves the processor to
     /// others for as long as that took if there are any.
-    fn slice(&self, state: &State, tenant: Tenant, waiting: Waiting) {
-        let Waiting { mut reading, reply, is_large } = waiting;
-        if reply.is_closed() {
-            self.queue.lock().ended(is_large);
-            return;
-        }
+    fn slice(&self, state: &State, tenant: Tenant, mut waiting: Waiting<Reply>) {
         let began = Instant::now();
         let frames = state.frames();
-        let is_done = reading.slice(state.now(), &state.namenode.read(), SLICE_ENTRIES);
+        let entries = Reading::SLICE_ENTRIES;
+        let is_done = waiting.reading.slice(state.now(), &state.namenode.read(), entries);
         if is_done {
+            self.queue.lock().frames.end(&waiting);
             // A caller that is gone does not want them.
-            let _ = reply.send(reading);
-            self.queue.lock().ended(is_large);
+            let _ = waiting.waiter.0.send(waiting.reading);
         } else {
-            self.queue.lock().go_on(tenant, Waiting { reading, reply, is_large });
+            self.queue.lock().frames.go_on(tenant, waiting);
         }
         if state.frames() != frames {
             std::thread::sleep(began.elapsed().min(Duration::from_millis(10)));

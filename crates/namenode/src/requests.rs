@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_core::access::Claims;
-use sanderling_core::namenode::{Answers, Reading};
+use sanderling_core::namenode::{Answers, Reading, Route, is_made_at_once};
 use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
 use sanderling_protocol::{Millis, Refusal, Reply, Request};
 use tokio::sync::oneshot;
@@ -59,26 +59,9 @@ impl Asked {
     }
 }
 
-/// What came of reading at once.
-enum Read {
-    Answered(Answers),
-    /// It takes longer.
-    Begun(Box<Reading>),
-    /// Some of the requests are no reads.
-    Changes(Vec<Request>),
-}
-
 impl Requests {
     /// Longest wait for an event: callers ask again.
     const WAIT_MAX: Duration = Duration::from_secs(30);
-
-    /// Most small changes that are made by whoever brings them: together they take as long as a few
-    /// wake-ups.
-    const MADE_AT_ONCE_MAX: usize = 256;
-
-    /// Most entries that are visited by whoever asks: as many as a frame may have requests, which
-    /// takes some 100 us.
-    const READ_AT_ONCE_MAX: usize = REQUESTS_PER_FRAME_MAX;
 
     pub(crate) fn new(
         state: Arc<State>,
@@ -102,25 +85,30 @@ impl Requests {
         claims: Option<&Arc<Claims>>,
     ) -> Asked {
         self.state.count_frame();
-        match requests.as_slice() {
-            [Request::Events { after, limit, wait }] if wait.0 > 0 => {
-                let wait = Duration::from(*wait).min(Self::WAIT_MAX);
-                return Asked::Events { after: *after, limit: *limit, wait };
-            }
-            [Request::Fsck] => return Asked::Check,
-            _ => {}
-        }
-        if requests.iter().any(|request| matches!(request, Request::Fsck)) {
-            let parts = parts(requests, |request| matches!(request, Request::Fsck));
-            return Asked::Parts { parts, bytes, claims: claims.cloned() };
-        }
         // Nothing is closed to who may go everywhere, whatever has become of names meanwhile. For a
         // change that waits the token may be taken back until its turn comes.
         let bound = claims.filter(|claims| !claims.is_everywhere());
-        match self.read_all(requests, bound) {
-            Read::Answered(answers) => Asked::Now(answers),
-            Read::Begun(reading) => Asked::Long(reading),
-            Read::Changes(requests) => self.change(requests, bytes, caller, claims),
+        let now = self.state.now();
+        let namenode = self.state.namenode.read();
+        match namenode.route(requests) {
+            Route::Events { after, limit, wait } => {
+                let wait = Duration::from(wait).min(Self::WAIT_MAX);
+                Asked::Events { after, limit, wait }
+            }
+            Route::Check => Asked::Check,
+            Route::Parts(parts) => Asked::Parts { parts, bytes, claims: claims.cloned() },
+            Route::Reads(requests) => {
+                let mut reading = Reading::new(requests, bound.cloned());
+                if !reading.slice(now, &namenode, Reading::AT_ONCE_ENTRIES) {
+                    return Asked::Long(Box::new(reading));
+                }
+                drop(namenode);
+                Asked::Now(self.read(reading))
+            }
+            Route::Changes(requests) => {
+                drop(namenode);
+                self.change(requests, bytes, caller, claims)
+            }
         }
     }
 
@@ -133,13 +121,6 @@ impl Requests {
         claims: Option<&Arc<Claims>>,
     ) -> Asked {
         let claims = claims.cloned();
-        if requests.len() > 1 {
-            let namenode = self.state.namenode.read();
-            let is_long = |request: &Request| namenode.is_long(request);
-            if requests.iter().any(is_long) {
-                return Asked::Parts { parts: parts(requests, is_long), bytes, claims };
-            }
-        }
         let kinds: Vec<Counted> = requests.iter().map(counted).collect();
         let requests = match self.make(requests, claims.clone()) {
             Ok(answers) => {
@@ -164,7 +145,7 @@ impl Requests {
         requests: Vec<Request>,
         claims: Option<Arc<Claims>>,
     ) -> Result<Answers, Vec<Request>> {
-        if requests.len() > Self::MADE_AT_ONCE_MAX || !requests.iter().all(is_small) {
+        if !is_made_at_once(&requests) {
             return Err(requests);
         }
         let Some(desk) = self.desk.upgrade() else { return Err(requests) };
@@ -174,21 +155,6 @@ impl Requests {
         }
         let count = requests.len();
         Ok(writer.change(requests, claims).unwrap_or_else(|| vec![Err(stopping()); count]))
-    }
-
-    /// Answers requests that change nothing, or begins to.
-    fn read_all(&self, requests: Vec<Request>, claims: Option<&Arc<Claims>>) -> Read {
-        let now = self.state.now();
-        let namenode = self.state.namenode.read();
-        if !requests.iter().all(|request| namenode.is_read(request)) {
-            return Read::Changes(requests);
-        }
-        let mut reading = Reading::new(requests, claims.cloned());
-        if !reading.slice(now, &namenode, Self::READ_AT_ONCE_MAX) {
-            return Read::Begun(Box::new(reading));
-        }
-        drop(namenode);
-        Read::Answered(self.read(reading))
     }
 
     /// Counts reads that were answered.
@@ -250,44 +216,8 @@ impl Requests {
     }
 }
 
-/// Splits requests into parts in which all or none are of a kind, in their order.
-fn parts(requests: Vec<Request>, is_apart: impl Fn(&Request) -> bool) -> Vec<Vec<Request>> {
-    let mut parts: Vec<(bool, Vec<Request>)> = Vec::new();
-    for request in requests {
-        let apart = is_apart(&request);
-        match parts.last_mut() {
-            // A check has a part of its own.
-            Some((last, part)) if *last == apart && !matches!(request, Request::Fsck) => {
-                part.push(request);
-            }
-            _ => parts.push((apart, vec![request])),
-        }
-    }
-    parts.into_iter().map(|(_, part)| part).collect()
-}
-
 const fn counted(request: &Request) -> Counted {
     (request.kind(), request.count())
-}
-
-/// Tells whether a request takes the same short time whatever the catalog holds.
-const fn is_small(request: &Request) -> bool {
-    matches!(
-        request.inner(),
-        Request::Create(_)
-            | Request::Append { .. }
-            | Request::AddBlocks { .. }
-            | Request::Publish { .. }
-            | Request::Seal { .. }
-            | Request::RenewLeases { .. }
-            | Request::RenewJob { .. }
-            | Request::OpenClient { .. }
-            | Request::Heartbeat(_)
-            | Request::Beat(_)
-            | Request::Lookup { .. }
-            | Request::LookupObject { .. }
-            | Request::Stat { .. }
-    )
 }
 
 /// Refuses a list of requests that is too long.

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
 use sanderling_protocol::{Instant, Refusal, Reply, Request};
 
 use super::Namenode;
@@ -35,6 +36,13 @@ enum Walk {
 }
 
 impl Reading {
+    /// Most entries that are visited by whoever asks: as many as a frame may have requests, which
+    /// takes some 100 us.
+    pub const AT_ONCE_ENTRIES: usize = REQUESTS_PER_FRAME_MAX;
+
+    /// Entries of a later slice, which are visited while the writer and others wait: some 50 us.
+    pub const SLICE_ENTRIES: usize = 256;
+
     /// Returns the reads of a frame, of which nothing is answered.
     #[must_use]
     pub fn new(requests: Vec<Request>, claims: Option<Arc<Claims>>) -> Self {
