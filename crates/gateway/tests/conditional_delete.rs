@@ -11,8 +11,9 @@ mod proxy;
 use cluster::{Cluster, path};
 use proxy::Proxy;
 use ring::{digest, hmac};
-use sanderling_client::{Client, PutOptions};
+use sanderling_client::{Client, ClientError, PutOptions};
 use sanderling_gateway::{GatewayOptions, GatewayServer, LOCAL_ACCESS_KEY, LOCAL_SECRET_KEY};
+use sanderling_protocol::Refusal;
 use sanderling_protocol::message::ObjectKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -145,5 +146,30 @@ async fn object_put_while_its_predecessor_is_deleted_among_many_stays() {
     assert_eq!(status, 200, "{body}");
     assert!(body.contains("<Code>PreconditionFailed</Code>"), "{body}");
     assert_eq!(client.get(&path("/bucket/key")).await.unwrap(), "second");
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn directory_stays_in_which_somebody_writes_at_another_door() {
+    let (_cluster, _proxy, gateway, client) = start().await;
+    let address = gateway.address().to_string();
+    let old = path("/bucket/d/e/old");
+    client.put(&old, "old".into(), &PutOptions::replacing()).await.unwrap();
+    // It gets its name when it is closed: until then no listing has it.
+    let new = path("/bucket/d/e/new");
+    let mut writer = client.create(&new, &PutOptions::replacing()).await.unwrap();
+    writer.write(b"new").await.unwrap();
+    let (status, body) = send(&address, "DELETE", ("/bucket/d/e/old", ""), "", "").await;
+    assert_eq!(status, 204, "{body}");
+    assert!(!client.exists(&old).await.unwrap());
+    let refused = client.delete(&path("/bucket/d/e"), false).await;
+    let is_refused = matches!(refused, Err(ClientError::Refused(Refusal::NotEmpty { .. })));
+    assert!(is_refused, "{refused:?}");
+    writer.close().await.unwrap();
+    assert_eq!(client.get(&new).await.unwrap(), "new");
+    // The last key takes the directories with it.
+    let (status, body) = send(&address, "DELETE", ("/bucket/d/e/new", ""), "", "").await;
+    assert_eq!(status, 204, "{body}");
+    assert!(!client.exists(&path("/bucket/d")).await.unwrap());
     gateway.stop().await;
 }
