@@ -39,6 +39,19 @@ pub enum StartError {
         /// Bytes available now.
         available: u64,
     },
+    /// It may take less memory than it needs.
+    #[error(
+        "it may take {max} bytes of memory: its memory tier takes {dram}, and with what is kept \
+         beside that it needs {min}"
+    )]
+    MemoryMax {
+        /// Bytes that it may take.
+        max: u64,
+        /// The least that it needs.
+        min: u64,
+        /// Bytes of the memory tier.
+        dram: u64,
+    },
     /// The memory cannot be mapped.
     #[error("cannot map {bytes} bytes of memory: {cause}")]
     Memory {

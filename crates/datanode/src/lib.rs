@@ -9,6 +9,7 @@ mod agent;
 mod allocator;
 mod arena;
 mod blocking;
+mod budget;
 mod capacity;
 mod damage;
 mod disk;

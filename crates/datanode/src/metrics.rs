@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use sanderling_protocol::node::Load;
 use sanderling_protocol::{Op, Refusal, Tier};
-use sanderling_transport::process;
+use sanderling_transport::{Memory, process};
 
 use crate::damage::Damages;
 use crate::local::Local;
@@ -83,6 +83,9 @@ pub(crate) struct Metrics {
     scrub_last_pass: Gauge64,
     damaged_blocks: Gauge64,
     certificates: Family<KindLabel, Gauge<i64>>,
+    index_bytes: Gauge64,
+    index_bytes_max: Gauge64,
+    request_bytes: Gauge64,
 }
 
 /// What every program tells of its process, under the names that every program uses.
@@ -148,6 +151,9 @@ impl Metrics {
             scrub_last_pass: Gauge64::default(),
             damaged_blocks: Gauge64::default(),
             certificates: Family::default(),
+            index_bytes: Gauge64::default(),
+            index_bytes_max: Gauge64::default(),
+            request_bytes: Gauge64::default(),
         };
         for number in 1..metrics.requests_by_op.len() {
             let op = u8::try_from(number).ok().and_then(Op::from_wire);
@@ -199,6 +205,24 @@ impl Metrics {
         registry.register("certificate_expiry_timestamp_seconds", help, self.certificates.clone());
         self.register_local();
         self.register_scrub();
+        self.register_memory();
+    }
+
+    fn register_memory(&mut self) {
+        let registry = &mut self.registry;
+        let help = "Memory of the index of blocks by its own account";
+        registry.register("index_bytes", help, self.index_bytes.clone());
+        let help = "Memory from which on no block begins or grows; 0 for no bound";
+        registry.register("index_max_bytes", help, self.index_bytes_max.clone());
+        let help = "Memory that long requests take";
+        registry.register("long_request_bytes", help, self.request_bytes.clone());
+    }
+
+    pub(crate) fn set_memory(&self, store: &BlockStore, requests: &Memory) {
+        let max = store.index_bytes_max();
+        self.index_bytes.set(store.index_bytes());
+        self.index_bytes_max.set(if max == u64::MAX { 0 } else { max });
+        self.request_bytes.set(requests.used() as u64);
     }
 
     fn register_scrub(&mut self) {

@@ -12,7 +12,7 @@ use sanderling_protocol::node::Load;
 use sanderling_protocol::{
     self as protocol, ClusterId, NodeId, Nonce, Op, Policy, Refusal, Reply, Request,
 };
-use sanderling_transport::{CallError, Connection, Pool, Revocations};
+use sanderling_transport::{CallError, Connection, MEMORY_MAX, Memory, Pool, Revocations};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
@@ -39,6 +39,8 @@ pub(crate) struct Node {
     pub(crate) pushes: Semaphore,
     pub(crate) egress: Egress,
     pub(crate) disk_room: DiskRoom,
+    /// Memory for long requests, of all incarnations.
+    pub(crate) memory: Memory,
     pub(crate) leaving: Leaving,
     pub(crate) push_rate: PushRate,
     pub(crate) address: String,
@@ -93,6 +95,7 @@ impl Node {
             pushes: Semaphore::new(options.pushes_in_flight_max),
             egress: Egress::new(options.egress_limit, clock),
             disk_room: DiskRoom::default(),
+            memory: Memory::new(MEMORY_MAX),
             leaving: Leaving::new(clock),
             push_rate: PushRate::new(clock),
             options,
@@ -216,6 +219,7 @@ impl Node {
         let home_blocks = self.standing.borrow().home_blocks.unwrap_or_default();
         self.metrics.set_certificates(&self.options.security.expiries().timestamps());
         self.metrics.set_scrubbed(&self.scrubbed, &self.store.damages);
+        self.metrics.set_memory(&self.store, &self.memory);
         self.metrics.text(&self.store, &self.load(), home_blocks, self.local.as_ref())
     }
 

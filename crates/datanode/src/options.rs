@@ -8,6 +8,7 @@ use sanderling_core::Mechanism;
 use sanderling_transport::Security;
 
 use crate::agent::NoticeOptions;
+use crate::budget;
 use crate::local::LocalOptions;
 use crate::object::ObjectOptions;
 use crate::seal::EncryptionKey;
@@ -39,6 +40,9 @@ pub struct DatanodeOptions {
     pub host: String,
     /// Size of the memory tier in bytes, taken from the machine for as long as the node runs.
     pub dram_bytes: u64,
+    /// Most bytes of memory that the process takes, those of the memory tier among them; `None` to
+    /// keep an index of any size.
+    pub memory_max: Option<u64>,
     /// The disk tier, if there is to be one.
     pub disk: Option<DiskOptions>,
     /// What the disk tier and the object tier are encrypted with; `None` for not at all.
@@ -96,6 +100,8 @@ impl Default for DatanodeOptions {
             host: String::new(),
             // Enough to try it out, small enough for several on a laptop.
             dram_bytes: 256 << 20,
+            // Who embeds it knows the process.
+            memory_max: None,
             disk: None,
             encryption: None,
             notices: Vec::new(),
@@ -131,5 +137,13 @@ impl Default for DatanodeOptions {
             // at once would be given blocks to lose. Clouds are late by seconds.
             rejoin_after_notice: Duration::from_secs(60),
         }
+    }
+}
+
+impl DatanodeOptions {
+    /// Returns the least [`Self::memory_max`] that a datanode starts with.
+    #[must_use]
+    pub fn memory_min(&self) -> u64 {
+        budget::memory_min(self)
     }
 }

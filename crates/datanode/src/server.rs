@@ -9,8 +9,8 @@ use sanderling_core::notices::Notice;
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{ClusterId, NodeId, Policy, Refusal};
 use sanderling_transport::{
-    CallError, Connection, ConnectionOptions, HttpOptions, ListenError, Pool, PoolOptions,
-    Security, ServeOptions, listen, serve, serve_http,
+    Buffers, CallError, Connection, ConnectionOptions, HttpOptions, ListenError, Memory, Pool,
+    PoolOptions, Security, ServeOptions, listen, serve, serve_http,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -21,6 +21,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::agent::{NoticeOptions, watch};
 use crate::allocator::UNIT_BYTES;
 use crate::arena::Arena;
+use crate::budget::Budget;
 use crate::damage::report_damage;
 use crate::disk::DiskTier;
 use crate::error::{DatanodeFailure, DrainEnd, StartError};
@@ -34,6 +35,10 @@ use crate::object::{ObjectTier, collect};
 use crate::options::DatanodeOptions;
 use crate::scrub::scrub;
 use crate::store::BlockStore;
+
+/// Buffers for long requests that are kept while nobody uses them: most bodies go straight into the
+/// arena.
+const BUFFERS_KEPT_BYTES_MAX: usize = 8 << 20;
 
 /// A running datanode. It stops when it is dropped, without waiting; [`Self::stop`] waits.
 #[derive(Debug)]
@@ -52,6 +57,7 @@ impl DatanodeServer {
     /// # Errors
     /// [`StartError`]: nothing runs and nothing was taken.
     pub async fn start(options: DatanodeOptions) -> Result<Self, StartError> {
+        let budget = Budget::of(&options)?;
         let arena = Arc::new(arena(options.dram_bytes)?);
         let listener = bind(options.listen, &options.security).await?;
         let http = match options.http_listen {
@@ -74,7 +80,7 @@ impl DatanodeServer {
             Some(object) => Some(ObjectTier::open(object, options.encryption.clone()).await?),
             None => None,
         };
-        let store = BlockStore::new(Arc::clone(&arena), disk, objects);
+        let store = BlockStore::new(Arc::clone(&arena), disk, objects, budget.index);
         let credentials = options.security.credentials(Role::Datanode);
         let connection = ConnectionOptions { credentials, ..ConnectionOptions::default() };
         let role = Role::Datanode;
@@ -82,7 +88,7 @@ impl DatanodeServer {
         let local = Local::open(&options, &arena)?;
         let options = with_host(options);
         let mut node = Node::new(options, store, pool, advertised, http_advertised);
-        node.local = local;
+        (node.local, node.memory) = (local, Memory::new(budget.requests));
         let node = Arc::new(node);
         // Before it joins: a node that cannot read the store must not be given blocks in it.
         let is_checked = check_key(&node, greeted(&node).await).await?;
@@ -275,7 +281,8 @@ async fn serve_incarnation(
     connections: CancellationToken,
 ) -> Result<(), DatanodeFailure> {
     let tls = node.options.security.tls.clone();
-    let options = ServeOptions { tls, ..ServeOptions::default() };
+    let buffers = Buffers::within(BUFFERS_KEPT_BYTES_MAX, node.memory.clone());
+    let options = ServeOptions { tls, buffers, ..ServeOptions::default() };
     let front = Arc::new(Front::open(Arc::clone(node)));
     let serving = serve(listener, front, options, connections.clone());
     tokio::pin!(serving);

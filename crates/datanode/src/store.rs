@@ -14,6 +14,7 @@ use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
 
 use crate::arena::Arena;
+use crate::budget;
 use crate::damage::Damages;
 use crate::disk::{DiskBytes, DiskTier};
 use crate::dram::DramBytes;
@@ -80,6 +81,7 @@ pub(crate) struct BlockStore {
     pub(crate) turns: Arc<Turns>,
     pub(crate) traffic: Traffic,
     pub(crate) damages: Damages,
+    index_bytes_max: u64,
 }
 
 impl BlockStore {
@@ -87,10 +89,61 @@ impl BlockStore {
         arena: Arc<Arena>,
         disk: Option<Arc<DiskTier>>,
         objects: Option<Arc<ObjectTier>>,
+        index_bytes_max: u64,
     ) -> Self {
         let table = RwLock::new(BlockTable::default());
         let (turns, traffic, damages) = (Arc::default(), Traffic::default(), Damages::default());
-        Self { table, arena, disk, objects, turns, traffic, damages }
+        Self { table, arena, disk, objects, turns, traffic, damages, index_bytes_max }
+    }
+
+    /// Returns the memory that is kept of blocks beside their bytes.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        self.index_bytes_of(self.table.read().blocks())
+    }
+
+    fn index_bytes_of(&self, blocks: u64) -> u64 {
+        let disk = self.disk.as_ref().map_or(0, |disk| disk.used_bytes());
+        budget::index_bytes(blocks, self.arena.mapped_bytes(), disk)
+    }
+
+    pub(crate) const fn index_bytes_max(&self) -> u64 {
+        self.index_bytes_max
+    }
+
+    /// Refuses a block that the index has no memory for.
+    ///
+    /// # Errors
+    /// [`Refusal::TierFailed`].
+    pub(crate) fn check_index(&self, blocks: u64, tier: Tier) -> Result<(), Refusal> {
+        if self.index_bytes_of(blocks) <= self.index_bytes_max {
+            return Ok(());
+        }
+        Err(budget::index_is_full(tier, self.index_bytes_max))
+    }
+
+    /// Admits a write; what would make the index too large is refused.
+    ///
+    /// # Errors
+    /// The table's refusals, and those of [`Self::check_index`].
+    pub(crate) fn admit_write(
+        &self,
+        request: &WriteRequest,
+    ) -> Result<WriteAdmission<BlockBytes>, Refusal> {
+        let mut table = self.table.write();
+        let admission = table.admit_write(request)?;
+        // What repeats a write is answered as the write was.
+        let WriteAdmission::Append { ticket, bytes } = admission else { return Ok(admission) };
+        let tier = ticket.tier();
+        // The memory tier's part of the index is counted as if the tier were full.
+        let is_counted = bytes.is_none() || tier == Tier::Disk;
+        let checked = is_counted.then(|| self.check_index(table.blocks(), tier));
+        match checked.unwrap_or(Ok(())) {
+            Ok(()) => Ok(WriteAdmission::Append { ticket, bytes }),
+            Err(refusal) => {
+                table.abandon_write(ticket);
+                Err(refusal)
+            }
+        }
     }
 
     pub(crate) const fn arena(&self) -> &Arc<Arena> {
@@ -226,7 +279,7 @@ impl BlockStore {
     ) -> Result<WriteStep, Refusal> {
         let sums = body.sums(request.offset);
         check(request.block, sums.whole, checksum)?;
-        let admission = self.table.write().admit_write(&request)?;
+        let admission = self.admit_write(&request)?;
         match admission {
             WriteAdmission::Append { ticket, bytes: before } => {
                 let is_disk = ticket.tier() == Tier::Disk;
@@ -336,7 +389,7 @@ impl BlockStore {
     ) -> Result<(), Refusal> {
         let sums = body.sums(0);
         check(request.block, sums.whole, checksum)?;
-        let admission = self.table.read().admit_store(request)?;
+        let admission = self.admit_store(request)?;
         if let StoreAdmission::AlreadyThere { bytes: held } = admission {
             let same = held.has(0, &body.into_bytes());
             let same = same.map_err(|error| self.refusal_of(request.block, &held, error))?;
@@ -350,6 +403,22 @@ impl BlockStore {
         self.table.write().stored(request, grown)?;
         self.traffic.stored_bytes.fetch_add(u64::from(request.bytes), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Admits a whole block as [`Self::admit_write`] does a write.
+    ///
+    /// # Errors
+    /// As [`Self::admit_write`].
+    pub(crate) fn admit_store(
+        &self,
+        request: &StoreRequest,
+    ) -> Result<StoreAdmission<BlockBytes>, Refusal> {
+        let table = self.table.read();
+        let admission = table.admit_store(request)?;
+        if matches!(admission, StoreAdmission::Copy) {
+            self.check_index(table.blocks() + 1, request.tier)?;
+        }
+        Ok(admission)
     }
 
     fn grown(

@@ -10,7 +10,10 @@ use sanderling_datanode::{
     NoticeOptions, NoticeSource, ObjectOptions,
 };
 
-use super::process::{Signals, Stop, close_to_others, keep_private, not_started, somewhere};
+use super::namenode::MemoryMax;
+use super::process::{
+    Signals, Stop, close_to_others, keep_private, machine_bytes, not_started, somewhere,
+};
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
 use crate::policy::PolicyName;
@@ -41,6 +44,15 @@ pub(crate) struct Datanode {
     /// Memory for blocks
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     pub(crate) dram: Size,
+    /// Most memory that it takes, that for blocks and for long requests among it, or `none`: beyond
+    /// it no block begins here [default: the machine's or the control group's, if that is enough]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        env = "SANDERLING_DATANODE_MEMORY_MAX",
+        hide_env_values = true
+    )]
+    pub(crate) memory_max: Option<MemoryMax>,
     /// Disk for blocks, in --disk-dir
     #[arg(long, value_name = "SIZE", requires = "disk_dir")]
     pub(crate) disk: Option<Size>,
@@ -184,7 +196,7 @@ fn options(global: &Global, args: &Datanode) -> Result<DatanodeOptions, Failure>
         _ => None,
     };
     let http_listen = somewhere(&args.http).as_deref().map(address).transpose()?;
-    Ok(DatanodeOptions {
+    let mut options = DatanodeOptions {
         namenode: global.namenode.clone(),
         listen: address(&args.listen)?,
         http_listen,
@@ -207,7 +219,33 @@ fn options(global: &Global, args: &Datanode) -> Result<DatanodeOptions, Failure>
         scrub_bytes_per_second: args.scrub_rate.0,
         report_every: args.report_every.0,
         ..DatanodeOptions::default()
-    })
+    };
+    bound_memory(&mut options, args.memory_max)?;
+    Ok(options)
+}
+
+/// Takes the memory that the process may take. What it needs at least is not taken for too much
+/// unless somebody said so.
+fn bound_memory(
+    options: &mut DatanodeOptions,
+    memory_max: Option<MemoryMax>,
+) -> Result<(), Failure> {
+    let min = options.memory_min();
+    options.memory_max = match memory_max {
+        Some(MemoryMax(max)) => max,
+        None => machine_bytes().map(|bytes| bytes.max(min)),
+    };
+    if let Some(max) = options.memory_max.filter(|max| *max < min) {
+        let [max, dram, beside] = [max, options.dram_bytes, min - options.dram_bytes];
+        let [max, dram, beside] = [max, dram, beside].map(units::bytes);
+        let cause = format!(
+            "--memory-max is {max}: the memory tier takes {dram} of it, and what \
+            is kept beside that {beside} at least"
+        );
+        let next = format!("sanderling datanode --memory-max {}MiB", min.div_ceil(1 << 20));
+        return Err(Failure::new(Exit::Usage, "BadOption", cause).next(next));
+    }
+    Ok(())
 }
 
 fn local(args: &Datanode) -> Option<LocalOptions> {

@@ -16,7 +16,9 @@ use sanderling_protocol::message::Role;
 use sanderling_transport::Security;
 
 use super::background::Background;
-use super::process::{Signals, close_to_others, keep_private, not_started, somewhere};
+use super::process::{
+    Signals, close_to_others, keep_private, machine_bytes, not_started, somewhere,
+};
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
 use crate::policy::PolicyName;
@@ -216,18 +218,6 @@ fn bound_memory(
         "memory is bounded"
     );
     Ok(())
-}
-
-/// Returns the memory of the machine, or of the control group if that has less.
-fn machine_bytes() -> Option<u64> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    let number = |path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let second = number("/sys/fs/cgroup/memory.max");
-    let first = number("/sys/fs/cgroup/memory/memory.limit_in_bytes");
-    let group = second.or(first).unwrap_or(u64::MAX);
-    Some((kibibytes * 1024).min(group))
 }
 
 /// Reads the preemption model and the files that it names.

@@ -90,6 +90,18 @@ pub(super) fn not_started(role: &str, error: impl std::fmt::Display, next: &str)
         .next(next)
 }
 
+/// Returns the memory of the machine, or of the control group if that has less.
+pub(super) fn machine_bytes() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    let number = |path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let second = number("/sys/fs/cgroup/memory.max");
+    let first = number("/sys/fs/cgroup/memory/memory.limit_in_bytes");
+    let group = second.or(first).unwrap_or(u64::MAX);
+    Some((kibibytes * 1024).min(group))
+}
+
 /// Reads `none` as nowhere.
 pub(super) fn somewhere(address: &str) -> Option<String> {
     (address != "none").then(|| address.to_owned())

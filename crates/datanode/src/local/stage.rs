@@ -82,7 +82,7 @@ impl BlockStore {
             let why = format!("blocks of tier {} are written over TCP", request.tier);
             return Err(Refusal::BadRequest { why });
         }
-        let admission = self.table.write().admit_write(&request)?;
+        let admission = self.admit_write(&request)?;
         match admission {
             WriteAdmission::Append { ticket, bytes: before } => {
                 let grown = match ahead {

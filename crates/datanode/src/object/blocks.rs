@@ -32,7 +32,7 @@ impl BlockStore {
         check(request.block, crc32c(&bytes), checksum)?;
         let objects = self.objects.as_ref();
         let objects = objects.ok_or_else(|| failed("this node has no object tier"))?;
-        let admission = self.table.read().admit_store(&request)?;
+        let admission = self.admit_store(&request)?;
         if let StoreAdmission::AlreadyThere { bytes: held } = admission {
             return self.compare_object(&request, held, checksum).await;
         }
@@ -144,6 +144,7 @@ impl BlockStore {
         let (block, epoch) = key;
         let request = StoreRequest { block, epoch, tier: Tier::Object, bytes: length };
         let held = BlockBytes::Object(Arc::new(objects.adopted(key, length)));
+        self.check_index(self.table.read().blocks() + 1, Tier::Object)?;
         let before = self.table.write().adopt(&request, held)?;
         drop(before);
         tracing::debug!(%block, %epoch, "adopted from the object tier");

@@ -1,0 +1,135 @@
+//! How the memory that the process may take is shared out.
+
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+use sanderling_protocol::{Refusal, Tier};
+use sanderling_transport::MEMORY_MAX;
+
+use crate::error::StartError;
+use crate::options::DatanodeOptions;
+
+/// What the process takes for itself: code, threads, short requests, buffers that are kept, the
+/// last dropped blocks. An idle one has 15 MiB, connections add 8 KiB each at least.
+const OWN_BYTES: u64 = 48 << 20;
+
+/// Reads of the disk tier and the object tier that are under way, and the buffers kept for them.
+const READS_BYTES: u64 = 64 << 20;
+
+/// The least for long requests: two of the longest, each in a buffer of a power of two.
+const REQUESTS_BYTES_MIN: u64 = 64 << 20;
+
+/// The least for the index, beside what the blocks of a full memory tier need.
+const INDEX_BYTES_MIN: u64 = 4 << 20;
+
+/// Memory that the index takes for a block: its entry, handles and checksums. Measured with blocks
+/// of one byte, 512; `crates/cli/tests/memory.rs` holds it.
+const BLOCK_BYTES: u64 = 640;
+
+/// Bytes of the smallest extent, of the run of a checksum and of an encrypted unit.
+const UNIT_BYTES: u64 = 4096;
+
+/// Memory that the index takes for a unit of the memory tier: a checksum, and an extent if the
+/// block was written in pieces of this size.
+const DRAM_UNIT_BYTES: u64 = 100;
+
+/// The same for the disk tier: a checksum, and which append wrote it if it is encrypted.
+const DISK_UNIT_BYTES: u64 = 24;
+
+/// Bytes of memory for what a datanode keeps beside the arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Budget {
+    /// Long requests that are received.
+    pub(crate) requests: usize,
+    /// What is kept of each block that is not its bytes.
+    pub(crate) index: u64,
+}
+
+impl Budget {
+    /// Shares out what the options allow.
+    ///
+    /// # Errors
+    /// [`StartError::MemoryMax`]: that is less than the memory tier and the rest need.
+    pub(crate) fn of(options: &DatanodeOptions) -> Result<Self, StartError> {
+        let Some(max) = options.memory_max else {
+            return Ok(Self { requests: MEMORY_MAX, index: u64::MAX });
+        };
+        let min = memory_min(options);
+        let Some(left) = max.checked_sub(min) else {
+            return Err(StartError::MemoryMax { max, min, dram: options.dram_bytes });
+        };
+        // The index gets most: requests that find no memory are sent again, blocks go elsewhere.
+        let more = (left / 4).min(MEMORY_MAX as u64 - REQUESTS_BYTES_MIN);
+        let requests = usize::try_from(REQUESTS_BYTES_MIN + more).unwrap_or(usize::MAX);
+        Ok(Self { requests, index: index_min(options.dram_bytes) + left - more })
+    }
+}
+
+/// Returns the least memory that a datanode with these options needs.
+pub(crate) fn memory_min(options: &DatanodeOptions) -> u64 {
+    let reads = if options.disk.is_some() || options.object.is_some() { READS_BYTES } else { 0 };
+    let staging = options.local.as_ref().map_or(0, |local| local.staging_bytes_max);
+    [options.dram_bytes, index_min(options.dram_bytes), OWN_BYTES, REQUESTS_BYTES_MIN]
+        .into_iter()
+        .chain([reads, staging])
+        .fold(0, u64::saturating_add)
+}
+
+/// Returns what the index needs when the memory tier is full of whole blocks.
+fn index_min(dram_bytes: u64) -> u64 {
+    let blocks = dram_bytes / u64::from(BLOCK_BYTES_MAX);
+    INDEX_BYTES_MIN + index_bytes(blocks, dram_bytes, 0)
+}
+
+/// Returns the memory that the index takes for so many blocks: for a memory tier of so many bytes,
+/// full or not, and so many bytes on disk.
+pub(crate) const fn index_bytes(blocks: u64, dram_bytes: u64, disk_bytes: u64) -> u64 {
+    blocks * BLOCK_BYTES
+        + dram_bytes / UNIT_BYTES * DRAM_UNIT_BYTES
+        + disk_bytes / UNIT_BYTES * DISK_UNIT_BYTES
+}
+
+/// Says why a block cannot begin or grow although its tier has room.
+pub(crate) fn index_is_full(tier: Tier, max: u64) -> Refusal {
+    let why = format!(
+        "the index of this node's blocks has reached its {max} bytes: write to another node, \
+         delete files, or raise the datanode's --memory-max"
+    );
+    Refusal::TierFailed { tier: tier.to_string(), why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(dram_bytes: u64, memory_max: Option<u64>) -> DatanodeOptions {
+        DatanodeOptions { dram_bytes, memory_max, local: None, ..DatanodeOptions::default() }
+    }
+
+    #[test]
+    fn parts_never_add_up_to_more_than_the_whole() {
+        for dram in [4096, 64 << 20, 1 << 30, 300 << 30] {
+            let min = memory_min(&options(dram, None));
+            for max in [min, min + 1, min + (100 << 20), 2 * min, 1 << 40] {
+                let Budget { requests, index } = Budget::of(&options(dram, Some(max))).unwrap();
+                assert!(dram + index + requests as u64 + OWN_BYTES <= max);
+                assert!((64 << 20..=512 << 20).contains(&requests), "{requests}");
+                // A tier full of whole blocks has its index.
+                assert!(index_bytes(dram >> 20, dram, 0) <= index, "{dram} {index}");
+            }
+        }
+    }
+
+    #[test]
+    fn less_than_is_needed_is_refused_with_how_much_is() {
+        let refused = Budget::of(&options(1 << 30, Some(1 << 30))).unwrap_err();
+        let StartError::MemoryMax { max, min, dram } = refused else { panic!("{refused}") };
+        assert_eq!((max, dram), (1 << 30, 1 << 30));
+        assert!(Budget::of(&options(dram, Some(min))).is_ok());
+        assert!(Budget::of(&options(dram, Some(min - 1))).is_err());
+    }
+
+    #[test]
+    fn without_a_bound_the_index_has_none() {
+        let unbounded = Budget { requests: MEMORY_MAX, index: u64::MAX };
+        assert_eq!(Budget::of(&options(1 << 30, None)).unwrap(), unbounded);
+    }
+}
