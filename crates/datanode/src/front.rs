@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sanderling_core::access::{Claims, Rights};
+use sanderling_core::access::{Claims, Part, Rights};
 use sanderling_protocol::frame::{RangeReply, RangeRequest, decode_body, encode_body};
 use sanderling_protocol::limits::RANGES_MAX;
 use sanderling_protocol::message::{Hello, HelloReply};
@@ -62,6 +62,13 @@ impl Service for Front {
         let caller = self.caller.as_ref();
         let caller = caller.map(|it| Caller { pass: it.pass.clone(), own: Mutex::default() });
         Arc::new(Self { node: Arc::clone(&self.node), caller, version })
+    }
+
+    fn tenant(&self) -> Option<String> {
+        // Servers and operators have tokens of one subject for many connections.
+        let claims = self.caller.as_ref()?.pass.claims().ok()?;
+        let root = (claims.part == Part::Client).then(|| claims.root())?;
+        root.map(|root| root.to_string())
     }
 
     fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {

@@ -14,7 +14,7 @@ use sanderling_transport::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::caller::{Caller, LONG_WAITING_PLACES};
+use crate::caller::{Caller, LONG_WAITING_PLACES, Tenant};
 use crate::requests::{Asked, Requests, check_count, stopping};
 use crate::screen::{Screened, is_all_allowed};
 
@@ -68,6 +68,17 @@ impl Service for MetaService {
             return Arc::clone(self);
         }
         Arc::new(Self { version, ..self.shared() })
+    }
+
+    fn tenant(&self) -> Option<String> {
+        match &self.caller.tenant {
+            Tenant::Token(name) => Some(name.to_string()),
+            Tenant::Connection(_) => None,
+        }
+    }
+
+    fn counting_in(self: &Arc<Self>, memory: &Memory) -> Arc<Self> {
+        Arc::new(Self { memory: memory.clone(), ..self.shared() })
     }
 
     fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {

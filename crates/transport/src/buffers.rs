@@ -2,10 +2,11 @@
 //! memory costs many times a copy.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+
+use crate::memory::{Memory, Reserved};
 
 /// Smallest buffer. Shorter bodies have memory of their own, which the allocator keeps at hand.
 const BUFFER_BYTES_MIN: usize = 32 << 10;
@@ -18,68 +19,6 @@ const KEPT_BYTES_MAX: usize = 32 << 20;
 pub struct Buffers {
     shared: Arc<Shared>,
     memory: Memory,
-}
-
-/// Memory for long bodies that are received, and for long answers that wait to be taken: a bound
-/// that all connections share. Clones share it.
-#[derive(Debug, Clone)]
-pub struct Memory {
-    account: Arc<Account>,
-}
-
-#[derive(Debug)]
-struct Account {
-    max: usize,
-    used: AtomicUsize,
-}
-
-/// Memory that is counted as used until this is dropped.
-#[derive(Debug)]
-pub struct Reserved {
-    bytes: usize,
-    account: Arc<Account>,
-}
-
-impl Memory {
-    /// Returns an account of which at most `max` bytes are used.
-    #[must_use]
-    pub fn new(max: usize) -> Self {
-        Self { account: Arc::new(Account { max, used: AtomicUsize::new(0) }) }
-    }
-
-    /// Returns an account without a bound.
-    #[must_use]
-    pub fn unbounded() -> Self {
-        Self::new(usize::MAX)
-    }
-
-    /// Counts bytes as used; `None` if that were more than may be.
-    #[must_use]
-    pub fn reserve(&self, bytes: usize) -> Option<Reserved> {
-        let Account { max, used } = &*self.account;
-        let add = |used: usize| used.checked_add(bytes).filter(|sum| sum <= max);
-        used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
-        Some(Reserved { bytes, account: Arc::clone(&self.account) })
-    }
-
-    /// Tells whether more than half of the memory is used: then peers that keep theirs without
-    /// moving on are given up earlier.
-    #[must_use]
-    pub fn is_scarce(&self) -> bool {
-        self.used() > self.account.max / 2
-    }
-
-    /// Returns the bytes that are used.
-    #[must_use]
-    pub fn used(&self) -> usize {
-        self.account.used.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        self.account.used.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
 }
 
 #[derive(Debug)]
@@ -120,14 +59,20 @@ impl Buffers {
         &self.memory
     }
 
-    /// Takes a buffer for `bytes` bytes; `None` if too much memory is in use. It goes back when the
-    /// last reader of them is gone.
+    /// Returns the same buffers, used by another connection, of a tenant if that is known.
+    pub(crate) fn of_connection(&self, tenant: Option<&str>) -> Self {
+        let memory = self.memory.of_connection(tenant);
+        Self { shared: Arc::clone(&self.shared), memory }
+    }
+
+    /// Takes a buffer for a body of `bytes` bytes; `None` if too much memory is in use. It goes
+    /// back when the last reader of them is gone.
     pub(crate) fn take(&self, bytes: usize) -> Option<Buffer> {
         let class = class(bytes);
-        let reserved = self.memory.reserve(BUFFER_BYTES_MIN << class)?;
+        let reserved = self.memory.receive(BUFFER_BYTES_MIN << class)?;
         let memory = self.shared.free.lock().take(class);
         let memory = memory.unwrap_or_else(|| vec![0; BUFFER_BYTES_MIN << class]);
-        Some(Buffer { memory, bytes, shared: Arc::clone(&self.shared), _reserved: reserved })
+        Some(Buffer { memory, bytes, shared: Arc::clone(&self.shared), reserved })
     }
 }
 
@@ -163,7 +108,7 @@ pub(crate) struct Buffer {
     memory: Vec<u8>,
     bytes: usize,
     shared: Arc<Shared>,
-    _reserved: Reserved,
+    reserved: Reserved,
 }
 
 impl Buffer {
@@ -171,8 +116,14 @@ impl Buffer {
         &mut self.memory[..self.bytes]
     }
 
+    /// Notes how many of the bytes have come.
+    pub(crate) fn came(&self, bytes: usize) {
+        self.reserved.came(bytes);
+    }
+
     /// Returns the bytes to read; nobody writes them any more.
-    pub(crate) fn freeze(self) -> Bytes {
+    pub(crate) fn freeze(mut self) -> Bytes {
+        self.reserved.arrived();
         Bytes::from_owner(self)
     }
 }

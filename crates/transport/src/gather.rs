@@ -1,13 +1,15 @@
 //! Frames on their way into a socket: many of them in one system call.
 
 use std::io::{self, IoSlice};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use sanderling_protocol::Header;
 use sanderling_protocol::frame::HEADER_BYTES;
 use tokio::time::timeout;
 
+use crate::memory::Memory;
+use crate::pace::Pace;
 use crate::stream::WriteHalf;
 
 /// Shorter bodies are copied beside their headers: a slice of its own costs the kernel and the
@@ -21,9 +23,8 @@ const SLICES_MAX: usize = 128;
 /// Bytes of headers after which the memory for them is given back once they are written.
 const COPIED_BYTES_KEPT_MAX: usize = 256 << 10;
 
-/// Bytes that a peer takes at least in a second, on average and after some grace. Chosen, not
-/// measured: half a megabit, far less than any network in a cluster.
-const RATE_MIN: usize = 64 << 10;
+/// How often a peer is looked at that takes nothing.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 enum Part {
@@ -139,18 +140,23 @@ impl Gather {
 
     /// Writes everything. Fails when the peer takes nothing for `within`, or beyond that time less
     /// than 64 KiB a second on average: it would keep the answers' memory by a byte now and then.
+    /// A connection that keeps some of `memory` while that is scarce has the times of [`Pace`].
     pub(crate) async fn write_all(
         &mut self,
         socket: &WriteHalf,
         within: Duration,
+        memory: Option<&Memory>,
         mut progress: impl FnMut(),
     ) -> io::Result<()> {
-        let (mut began, mut written) = (None, 0);
+        let (mut pace, mut written) = (None::<Pace>, 0);
         loop {
             if !self.is_empty() {
                 let taken = self.write_now(socket)?;
                 if taken > 0 {
                     written += taken;
+                    if let Some(pace) = &mut pace {
+                        pace.moved();
+                    }
                     progress();
                     continue;
                 }
@@ -160,13 +166,20 @@ impl Gather {
                 // Encrypted bytes leave after they were taken.
                 progress();
             }
-            let waited = began.get_or_insert_with(Instant::now).elapsed();
-            if waited > within + Duration::from_secs((written / RATE_MIN) as u64) {
+            let pace = pace.get_or_insert_with(Pace::begin);
+            let kept = memory.filter(|memory| memory.is_scarce()).map(Memory::own);
+            if pace.is_late(written, within, kept.filter(|kept| *kept > 0)) {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            timeout(within, socket.writable())
-                .await
-                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+            let look = timeout(LOOK_EVERY.min(within), socket.writable());
+            let looked = match memory {
+                None => look.await,
+                Some(memory) => tokio::select! {
+                    looked = look => looked,
+                    () = memory.evicted().cancelled() => return Err(io::ErrorKind::TimedOut.into()),
+                },
+            };
+            looked.unwrap_or(Ok(()))?;
         }
     }
 }
@@ -211,8 +224,10 @@ mod tests {
             }
             let mut got = vec![0; expected.len()];
             let within = Duration::from_secs(20);
-            let (written, read) =
-                tokio::join!(gather.write_all(&write, within, || ()), theirs.read_exact(&mut got));
+            let (written, read) = tokio::join!(
+                gather.write_all(&write, within, None, || ()),
+                theirs.read_exact(&mut got)
+            );
             written.unwrap();
             read.unwrap();
             assert!(got == expected);
@@ -228,7 +243,7 @@ mod tests {
         let mut gather = Gather::default();
         let (header, body, _) = frame(1, 8 << 20);
         gather.push(&header, body);
-        let stuck = gather.write_all(&write, Duration::from_millis(50), || ()).await;
+        let stuck = gather.write_all(&write, Duration::from_millis(50), None, || ()).await;
         assert_eq!(stuck.unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(theirs);
     }

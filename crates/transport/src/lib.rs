@@ -17,7 +17,9 @@ mod keyring;
 mod landing;
 mod listen;
 pub mod local;
+mod memory;
 mod outgoing;
+mod pace;
 #[doc(hidden)]
 pub mod parsers;
 mod pool;
@@ -35,13 +37,14 @@ mod stream;
 mod tls;
 mod watched;
 
-pub use buffers::{Buffers, Memory, Reserved};
+pub use buffers::Buffers;
 pub use calls::Patience;
 pub use connection::{Connection, ConnectionOptions};
 pub use error::CallError;
 pub use http::{HttpConnection, HttpOptions, serve_http};
 pub use landing::Landing;
 pub use listen::{ListenError, listen};
+pub use memory::{Memory, Reserved};
 pub use pool::{Pool, PoolOptions};
 pub use revoked::Revocations;
 pub use secret::{

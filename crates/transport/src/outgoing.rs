@@ -97,7 +97,7 @@ impl Outgoing {
                 tokio::task::yield_now().await;
             }
             while self.next_batch(&mut gather) {
-                if let Err(error) = gather.write_all(&self.socket, within, &progress).await {
+                if let Err(error) = gather.write_all(&self.socket, within, None, &progress).await {
                     return error;
                 }
             }

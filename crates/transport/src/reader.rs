@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use sanderling_protocol::frame::HEADER_BYTES;
@@ -13,8 +13,10 @@ use sanderling_protocol::{Frame, FrameError, Header, Op};
 use thiserror::Error;
 use tokio::io::{AsyncRead, ReadBuf};
 
-use crate::buffers::{Buffer, Buffers, Memory};
+use crate::buffers::{Buffer, Buffers};
 use crate::landing::Landing;
+use crate::memory::Memory;
+use crate::pace::Pace;
 use crate::stream::ReadHalf;
 
 /// First size of the buffer for headers and short bodies: little memory per idle connection.
@@ -28,11 +30,6 @@ const PEEK_BYTES: usize = 4 << 10;
 
 /// Longer bodies are received in place, others copied out of the buffer.
 const COPIED_BYTES_MAX: usize = 16 << 10;
-
-/// Bytes of a long body that come at least in a second, on average and after some grace: its memory
-/// is not kept for a peer that sends a byte now and then. Chosen, not measured: half a megabit, far
-/// less than any network in a cluster.
-const BODY_RATE_MIN: usize = 64 << 10;
 
 /// Why no more frames come.
 #[derive(Debug, Error)]
@@ -72,9 +69,7 @@ struct Partial {
     header: Header,
     target: Target,
     filled: usize,
-    began: Instant,
-    /// When its last bytes came.
-    moved: Instant,
+    pace: Pace,
 }
 
 /// Collects bytes until a whole frame is there.
@@ -139,8 +134,7 @@ impl FrameReader {
                 None => Target::Nowhere(Box::new([0; COPIED_BYTES_MAX])),
             },
         };
-        let now = Instant::now();
-        let mut partial = Partial { header, target, filled: 0, began: now, moved: now };
+        let mut partial = Partial { header, target, filled: 0, pace: Pace::begin() };
         self.start += HEADER_BYTES;
         let end = self.end.min(self.start + bytes);
         while self.start < end {
@@ -163,21 +157,26 @@ impl FrameReader {
         })
     }
 
-    /// Tells whether a long body has begun whose peer is too slow: it sent nothing for `grace`, or
-    /// less than 64 KiB a second beyond that time.
-    pub(crate) fn is_late(&self, grace: Duration) -> bool {
+    /// Tells whether a long body has begun whose peer is too slow: see [`Pace`].
+    pub(crate) fn is_late(&self, within: Duration) -> bool {
         self.partial.as_ref().is_some_and(|partial| {
-            let allowed = Duration::from_secs((partial.filled / BODY_RATE_MIN) as u64);
-            partial.moved.elapsed() > grace || partial.began.elapsed() > grace + allowed
+            let is_scarce = self.memory().is_scarce();
+            let bytes = partial.header.body_bytes as usize;
+            partial.pace.is_late(partial.filled, within, is_scarce.then_some(bytes))
         })
     }
 
     /// Does not count time in which nobody read against the peer that sends a long body.
     pub(crate) fn excuse(&mut self, time: Duration) {
         if let Some(partial) = &mut self.partial {
-            partial.began += time;
-            partial.moved += time;
+            partial.pace.excuse(time);
         }
+    }
+
+    /// Counts the memory of long bodies from now on for a connection of its own, of a tenant if
+    /// that is known.
+    pub(crate) fn count_for(&mut self, tenant: Option<&str>) {
+        self.buffers = self.buffers.of_connection(tenant);
     }
 
     /// Tells whether a long body has begun and is not complete.
@@ -243,7 +242,7 @@ impl FrameReader {
         match &mut self.partial {
             _ if read == 0 => return Err(ReadError::Closed),
             Some(partial) => {
-                partial.moved = Instant::now();
+                partial.pace.moved();
                 partial.advance(read);
             }
             None => self.end += read,
@@ -337,8 +336,10 @@ impl Partial {
 
     fn advance(&mut self, bytes: usize) {
         self.filled += bytes;
-        if let Target::Landing(landing) = &mut self.target {
-            landing.advance(bytes);
+        match &mut self.target {
+            Target::Landing(landing) => landing.advance(bytes),
+            Target::Buffer(buffer) => buffer.came(self.filled),
+            Target::Nowhere(_) => {}
         }
     }
 }

@@ -14,8 +14,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::buffers::{Buffers, Memory};
+use crate::buffers::Buffers;
 use crate::landing::Landing;
+use crate::memory::Memory;
 use crate::room::{Room, Waiting};
 use crate::security::Admitted;
 use crate::session::{greeted, refuse_connection};
@@ -74,6 +75,17 @@ pub trait Service: Send + Sync + Sized + 'static {
 
     /// Says who serves a connection whose caller speaks this version of the messages.
     fn speaking(self: &Arc<Self>, _version: u8) -> Arc<Self> {
+        Arc::clone(self)
+    }
+
+    /// Returns whose share of the server's memory the connection's counts against; `None` if the
+    /// caller is not known, and the connection has one of its own.
+    fn tenant(&self) -> Option<String> {
+        None
+    }
+
+    /// Says who serves a connection whose long answers are to be counted in `memory`.
+    fn counting_in(self: &Arc<Self>, _memory: &Memory) -> Arc<Self> {
         Arc::clone(self)
     }
 

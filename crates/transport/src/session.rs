@@ -13,6 +13,7 @@ use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::message::Hello;
 use sanderling_protocol::{Frame, FrameError, Header, Millis, Op, Refusal, version};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use crate::awake::Awake;
 use crate::gather::{Gather, length};
@@ -39,10 +40,6 @@ const TURN: Duration = Duration::from_millis(1);
 
 /// How often a peer is looked at that sends a long body.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// How long a peer may keep the memory of a long body without sending any of it while memory is
-/// scarce. Lost packets are sent again after 1 s at most, as a rule.
-const SCARCE_GRACE: Duration = Duration::from_secs(2);
 
 /// Pause after which a caller tries again for whose request there was no memory.
 const MEMORY_PAUSE: Millis = Millis(100);
@@ -79,13 +76,28 @@ pub(crate) async fn greeted<S: Service, P>(
         Ok(frame) => greet(&service, &frame, place),
     };
     let (service, place) = match welcome {
-        Some((service, place)) => (service, Some(place)),
+        Some((service, place)) => {
+            reader.count_for(service.tenant().as_deref());
+            (service.counting_in(reader.memory()), Some(place))
+        }
         None => (service, None),
     };
     let (later, gather) = (FuturesUnordered::new(), Gather::default());
     let (awake, alone, turn_began) = (Awake::default(), 0, Instant::now());
-    let mut session =
-        Session { service, options, reader, read, write, later, gather, awake, alone, turn_began };
+    let evicted = reader.memory().evicted().clone();
+    let mut session = Session {
+        evicted,
+        service,
+        options,
+        reader,
+        read,
+        write,
+        later,
+        gather,
+        awake,
+        alone,
+        turn_began,
+    };
     session.answer(reply);
     match place {
         Some(place) => Some((session, place)),
@@ -129,6 +141,8 @@ pub(crate) fn refuse_connection(refusal: &Refusal) -> Response {
 /// A connection whose caller has been admitted.
 pub(crate) struct Session<'a, S> {
     service: Arc<S>,
+    /// Cancelled when others need the memory that this connection keeps.
+    evicted: CancellationToken,
     options: &'a ServeOptions,
     reader: FrameReader,
     read: ReadHalf,
@@ -253,12 +267,7 @@ impl<S: Service> Session<'_, S> {
 
     async fn fill(&mut self) -> Result<(), End> {
         if self.reader.is_amid_body() {
-            let look = self.look_every();
-            return match timeout(look, self.reader.fill(&mut self.read)).await {
-                Ok(filled) => Ok(filled?),
-                Err(_) => Ok(()),
-            }
-            .and_then(|()| self.check_pace());
+            return self.fill_body().await;
         }
         let is_amid_frame = self.reader.is_amid_frame();
         let filling = self.reader.fill(&mut self.read);
@@ -271,6 +280,22 @@ impl<S: Service> Session<'_, S> {
         }
     }
 
+    /// Reads more of a long body, unless the peer is too slow or others need its memory.
+    async fn fill_body(&mut self) -> Result<(), End> {
+        let (look, keeps) = (self.look_every(), self.keeps_memory());
+        tokio::select! {
+            filled = self.reader.fill(&mut self.read) => filled?,
+            () = self.evicted.cancelled(), if keeps => return Err(given_up()),
+            () = tokio::time::sleep(look) => {}
+        }
+        self.check_pace()
+    }
+
+    /// Tells whether memory that others may need is kept for a long body.
+    fn keeps_memory(&self) -> bool {
+        self.reader.is_amid_body() && self.reader.memory().own() > 0
+    }
+
     /// Returns how often a peer is looked at that sends a long body.
     fn look_every(&self) -> Duration {
         LOOK_EVERY.min(self.options.read_within)
@@ -279,24 +304,23 @@ impl<S: Service> Session<'_, S> {
     /// Gives up a peer that keeps the memory of a long body without sending it; earlier while
     /// memory is scarce.
     fn check_pace(&self) -> Result<(), End> {
-        let is_scarce = self.reader.memory().is_scarce();
-        let within = self.options.read_within;
-        let grace = if is_scarce { within.min(SCARCE_GRACE) } else { within };
-        if self.reader.is_late(grace) { Err(given_up()) } else { Ok(()) }
+        if self.reader.is_late(self.options.read_within) { Err(given_up()) } else { Ok(()) }
     }
 
     /// Reads, unless as many frames are under way as may be, or takes the answers that are ready.
     async fn fill_or_finish(&mut self) -> Result<(), End> {
         let may_read = self.later.len() < self.options.in_flight_max;
         let look = self.look_every();
-        let is_amid_body = may_read && self.reader.is_amid_body();
+        let is_amid_body = self.reader.is_amid_body();
+        let keeps = self.keeps_memory();
         let response = tokio::select! {
             filled = self.reader.fill(&mut self.read), if may_read => {
                 filled?;
                 return self.check_pace();
             }
             Some(response) = self.later.next() => response,
-            () = tokio::time::sleep(look), if is_amid_body => return self.check_pace(),
+            () = tokio::time::sleep(look), if may_read && is_amid_body => return self.check_pace(),
+            () = self.evicted.cancelled(), if keeps => return Err(given_up()),
         };
         self.answer(response);
         while let Some(Some(response)) = self.later.next().now_or_never() {
@@ -313,7 +337,8 @@ impl<S: Service> Session<'_, S> {
     }
 
     async fn send(&mut self) -> Result<(), End> {
-        let sent = self.gather.write_all(&self.write, self.options.write_within, || ()).await;
+        let (within, memory) = (self.options.write_within, Some(self.reader.memory()));
+        let sent = self.gather.write_all(&self.write, within, memory, || ()).await;
         sent.map_err(|_| None)
     }
 }

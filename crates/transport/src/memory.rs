@@ -1,0 +1,399 @@
+//! Memory for long requests and long answers: a bound that all connections share, and who keeps how
+//! much of it from others.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+/// Part of the memory that one tenant may have, as a divisor, while more than half of all is used:
+/// then a half is left to others, however many connections it has.
+const SHARE: usize = 8;
+
+/// How long a body may take that keeps memory which another request needs: 16 MiB at 32 Mbit/s.
+/// Chosen, not measured: slower than a network within a cluster, fast enough that others wait for
+/// seconds.
+const BODY_WITHIN: Duration = Duration::from_secs(4);
+
+/// How long a body is left alone that has just begun: its bytes may be on their way.
+const KEPT_MIN: Duration = Duration::from_millis(100);
+
+/// How long it is not looked again for bodies that could make room when there were not enough: many
+/// thousands may be under way, and requests for which there is no memory come at any rate.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// Memory for long bodies that are received, and for long answers that wait to be taken: a bound
+/// that all connections share, as one of them sees it. Clones share it, and are the same
+/// connection.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    account: Arc<Account>,
+    holder: Arc<Holder>,
+}
+
+#[derive(Debug)]
+struct Account {
+    max: usize,
+    /// Changes with `held`; read without its lock.
+    used: AtomicUsize,
+    held: Mutex<Held>,
+}
+
+/// One connection.
+#[derive(Debug)]
+struct Holder {
+    tenant: Tenant,
+    used: AtomicUsize,
+    evicted: CancellationToken,
+}
+
+/// Whose share memory counts against.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Tenant {
+    /// Of as many connections as there are with a token of this owner.
+    Named(Arc<str>),
+    /// A connection of nobody who is known.
+    Connection(u64),
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    by_tenant: BTreeMap<Tenant, usize>,
+    /// Bodies that are not complete.
+    arriving: BTreeMap<u64, Arriving>,
+    next: u64,
+    /// When there were not enough slow ones among them last.
+    looked: Option<Instant>,
+}
+
+/// A body that is being received.
+#[derive(Debug)]
+struct Arriving {
+    holder: Arc<Holder>,
+    bytes: usize,
+    since: Instant,
+    came: Arc<AtomicUsize>,
+}
+
+/// Memory that is counted as used until this is dropped.
+#[derive(Debug)]
+pub struct Reserved {
+    bytes: usize,
+    account: Arc<Account>,
+    holder: Arc<Holder>,
+    /// The number among the bodies that are not complete, and how much of it has come.
+    arriving: Option<(u64, Arc<AtomicUsize>)>,
+}
+
+impl Memory {
+    /// Returns an account of which at most `max` bytes are used.
+    #[must_use]
+    pub fn new(max: usize) -> Self {
+        let (used, held) = (AtomicUsize::new(0), Mutex::default());
+        let account = Arc::new(Account { max, used, held });
+        Self { account, holder: Holder::new(Tenant::Connection(0)) }
+    }
+
+    /// Returns an account without a bound.
+    #[must_use]
+    pub fn unbounded() -> Self {
+        Self::new(usize::MAX)
+    }
+
+    /// Returns the same account for another connection, of a tenant if that is known.
+    #[must_use]
+    pub(crate) fn of_connection(&self, tenant: Option<&str>) -> Self {
+        let tenant = match tenant {
+            Some(name) => Tenant::Named(name.into()),
+            None => {
+                let mut held = self.account.held.lock();
+                held.next += 1;
+                Tenant::Connection(held.next)
+            }
+        };
+        Self { account: Arc::clone(&self.account), holder: Holder::new(tenant) }
+    }
+
+    /// Counts bytes as used; `None` if that were more than may be, or more than the tenant's share
+    /// while others use theirs.
+    #[must_use]
+    pub fn reserve(&self, bytes: usize) -> Option<Reserved> {
+        self.take(bytes, false)
+    }
+
+    /// The same for a body that is to be received. While it is not complete, and comes too slowly,
+    /// it makes room for others.
+    pub(crate) fn receive(&self, bytes: usize) -> Option<Reserved> {
+        self.take(bytes, true)
+    }
+
+    fn take(&self, bytes: usize, is_arriving: bool) -> Option<Reserved> {
+        if self.account.is_unbounded() {
+            self.account.used.fetch_add(bytes, Ordering::Relaxed);
+            let (account, holder) = (Arc::clone(&self.account), Arc::clone(&self.holder));
+            return Some(Reserved { bytes, account, holder, arriving: None });
+        }
+        let mut held = self.account.held.lock();
+        if !self.make_room(&mut held, bytes) {
+            return None;
+        }
+        self.account.count(&mut held, &self.holder, bytes);
+        let arriving = is_arriving.then(|| held.arrives(&self.holder, bytes));
+        let (account, holder) = (Arc::clone(&self.account), Arc::clone(&self.holder));
+        Some(Reserved { bytes, account, holder, arriving })
+    }
+
+    /// Tells whether so many bytes may be taken; bodies that come too slowly leave for them.
+    fn make_room(&self, held: &mut Held, bytes: usize) -> bool {
+        let Account { max, .. } = *self.account;
+        let own = held.by_tenant.get(&self.holder.tenant).copied().unwrap_or_default();
+        let wanted = self.used().saturating_add(bytes);
+        let is_beyond_share = own > 0 && own.saturating_add(bytes) > max / SHARE;
+        if wanted > max / 2 && is_beyond_share {
+            return false;
+        }
+        let (now, may_look) = (Instant::now(), wanted > max && bytes <= max);
+        let slow = if may_look { held.slow(now) } else { Vec::new() };
+        let mut missing = wanted.saturating_sub(max);
+        let mut leaving = Vec::new();
+        for (number, slow_bytes) in slow {
+            if missing == 0 {
+                break;
+            }
+            leaving.push(number);
+            missing = missing.saturating_sub(slow_bytes);
+        }
+        // Nobody is given up in vain.
+        if missing > 0 {
+            held.looked = may_look.then_some(now).or(held.looked);
+            return false;
+        }
+        for number in leaving {
+            let Some(body) = held.arriving.remove(&number) else { continue };
+            // Its memory is free as soon as its connection's task has run.
+            self.account.discount(held, &body.holder, body.bytes);
+            body.holder.evicted.cancel();
+        }
+        true
+    }
+
+    /// Returns what is cancelled when the connection is to be closed: its memory has been given to
+    /// others.
+    pub(crate) fn evicted(&self) -> &CancellationToken {
+        &self.holder.evicted
+    }
+
+    /// Tells whether more than half of the memory is used: then peers that keep theirs without
+    /// moving on are given up earlier.
+    #[must_use]
+    pub fn is_scarce(&self) -> bool {
+        self.used() > self.account.max / 2
+    }
+
+    /// Returns the bytes that are used.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.account.used.load(Ordering::Relaxed)
+    }
+
+    /// Returns those of this connection.
+    pub(crate) fn own(&self) -> usize {
+        self.holder.used.load(Ordering::Relaxed)
+    }
+}
+
+impl Holder {
+    fn new(tenant: Tenant) -> Arc<Self> {
+        let (used, evicted) = (AtomicUsize::new(0), CancellationToken::new());
+        Arc::new(Self { tenant, used, evicted })
+    }
+}
+
+impl Account {
+    /// Tells whether nothing but the sum is counted, without a lock.
+    const fn is_unbounded(&self) -> bool {
+        self.max == usize::MAX
+    }
+
+    fn count(&self, held: &mut Held, holder: &Holder, bytes: usize) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        holder.used.fetch_add(bytes, Ordering::Relaxed);
+        *held.by_tenant.entry(holder.tenant.clone()).or_default() += bytes;
+    }
+
+    fn discount(&self, held: &mut Held, holder: &Holder, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        holder.used.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(tenant) = held.by_tenant.get_mut(&holder.tenant) {
+            *tenant -= bytes;
+            if *tenant == 0 {
+                held.by_tenant.remove(&holder.tenant);
+            }
+        }
+    }
+}
+
+impl Held {
+    fn arrives(&mut self, holder: &Arc<Holder>, bytes: usize) -> (u64, Arc<AtomicUsize>) {
+        self.next += 1;
+        let came = Arc::new(AtomicUsize::new(0));
+        let (holder, since) = (Arc::clone(holder), Instant::now());
+        let body = Arriving { holder, bytes, since, came: Arc::clone(&came) };
+        self.arriving.insert(self.next, body);
+        (self.next, came)
+    }
+
+    /// Returns the bodies that come too slowly, with their bytes: those of the tenant that has most
+    /// first, of one tenant the slowest.
+    fn slow(&self, now: Instant) -> Vec<(u64, usize)> {
+        let looked = |at: Instant| now.saturating_duration_since(at) < LOOK_AGAIN_AFTER;
+        if self.looked.is_some_and(looked) {
+            return Vec::new();
+        }
+        let rated = self.arriving.iter().filter_map(|(number, body)| {
+            let age = now.saturating_duration_since(body.since);
+            // In millionths of what it would be if the body came in time.
+            let due = body.bytes as u128 * age.as_micros() / BODY_WITHIN.as_micros();
+            let came = body.came.load(Ordering::Relaxed) as u128;
+            let rate = came * 1_000_000 / due.max(1);
+            let is_slow = age >= KEPT_MIN && came < due;
+            let tenant = self.by_tenant.get(&body.holder.tenant).copied().unwrap_or_default();
+            is_slow.then_some((Reverse(tenant), rate, *number, body.bytes))
+        });
+        let mut rated: Vec<_> = rated.collect();
+        rated.sort_unstable();
+        rated.into_iter().map(|(_, _, number, bytes)| (number, bytes)).collect()
+    }
+}
+
+impl Reserved {
+    /// Notes that more of the body has come.
+    pub(crate) fn came(&self, bytes: usize) {
+        if let Some((_, came)) = &self.arriving {
+            came.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the body is complete: it does not make room for others any more.
+    pub(crate) fn arrived(&mut self) {
+        let Some((number, _)) = self.arriving.take() else { return };
+        if self.account.held.lock().arriving.remove(&number).is_none() {
+            // Others have its memory by the account; it comes too late to be given up.
+            self.bytes = 0;
+        }
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if self.account.is_unbounded() {
+            self.account.used.fetch_sub(self.bytes, Ordering::Relaxed);
+            return;
+        }
+        let mut held = self.account.held.lock();
+        let is_evicted = match &self.arriving {
+            Some((number, _)) => held.arriving.remove(number).is_none(),
+            None => false,
+        };
+        if !is_evicted && self.bytes > 0 {
+            self.account.discount(&mut held, &self.holder, self.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn aged(memory: &Memory, age: Duration) {
+        for body in memory.account.held.lock().arriving.values_mut() {
+            body.since = body.since.checked_sub(age).unwrap();
+        }
+    }
+
+    fn others(memory: &Memory, count: usize) -> Vec<Memory> {
+        (0..count).map(|_| memory.of_connection(None)).collect()
+    }
+
+    #[test]
+    fn tenant_has_no_more_than_its_share_while_half_is_used_whatever_connections_it_has() {
+        let memory = Memory::new(64 * MIB);
+        let greedy: Vec<Memory> = (0..64).map(|_| memory.of_connection(Some("greedy"))).collect();
+        let kept: Vec<_> = greedy.iter().filter_map(|one| one.receive(4 * MIB)).collect();
+        assert_eq!(kept.len(), 8, "half of it");
+        let other = memory.of_connection(Some("other"));
+        let first = other.reserve(4 * MIB);
+        assert!(first.is_some() && other.reserve(4 * MIB).is_some(), "its share");
+        let large = memory.of_connection(Some("large")).reserve(16 * MIB);
+        assert!(large.is_some(), "one request may be as long as there is room for");
+        drop(kept);
+        assert!(greedy[0].reserve(4 * MIB).is_some());
+    }
+
+    #[test]
+    fn bodies_that_come_too_slowly_make_room_and_others_stay() {
+        let memory = Memory::new(64 * MIB);
+        let connections = others(&memory, 5);
+        let bodies: Vec<_> =
+            connections[..4].iter().map(|one| one.receive(16 * MIB).unwrap()).collect();
+        assert!(connections[4].receive(MIB).is_none(), "all have just begun");
+        aged(&memory, BODY_WITHIN / 2);
+        assert!(connections[4].receive(MIB).is_none(), "it was looked a moment ago");
+        memory.account.held.lock().looked = None;
+        for (body, came) in bodies.iter().zip([16 * MIB - 1, 2 * MIB, MIB, 9 * MIB]) {
+            body.came(came);
+        }
+        let small = connections[4].receive(MIB);
+        assert!(small.is_some());
+        let evicted: Vec<_> =
+            connections.iter().map(|one| one.holder.evicted.is_cancelled()).collect();
+        assert_eq!(evicted, [false, false, true, false, false], "the slowest");
+        assert_eq!(memory.used(), 49 * MIB);
+        drop(bodies);
+        drop(small);
+        assert_eq!(memory.used(), 0);
+        assert!(memory.account.held.lock().by_tenant.is_empty());
+    }
+
+    #[test]
+    fn nobody_is_given_up_in_vain() {
+        let memory = Memory::new(64 * MIB);
+        let connections = others(&memory, 3);
+        let slow = connections[0].receive(16 * MIB).unwrap();
+        let answer = connections[1].reserve(32 * MIB).unwrap();
+        aged(&memory, BODY_WITHIN);
+        assert!(connections[2].receive(33 * MIB).is_none());
+        assert!(!connections[0].holder.evicted.is_cancelled());
+        memory.account.held.lock().looked = None;
+        assert!(connections[2].receive(32 * MIB).is_some());
+        assert!(connections[0].holder.evicted.is_cancelled());
+        drop((slow, answer));
+        assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn body_that_is_complete_or_given_up_is_counted_once() {
+        let memory = Memory::new(4 * MIB);
+        let connections = others(&memory, 2);
+        let mut body = connections[0].receive(4 * MIB).unwrap();
+        body.arrived();
+        aged(&memory, BODY_WITHIN);
+        assert!(connections[1].receive(MIB).is_none(), "it is complete");
+        drop(body);
+        memory.account.held.lock().looked = None;
+        let mut late = connections[0].receive(4 * MIB).unwrap();
+        aged(&memory, BODY_WITHIN);
+        let next = connections[1].receive(MIB).unwrap();
+        late.arrived();
+        drop(late);
+        assert_eq!((memory.used(), connections[0].own(), connections[1].own()), (MIB, 0, MIB));
+        drop(next);
+        assert_eq!(memory.used(), 0);
+    }
+}
