@@ -147,6 +147,67 @@ fn silent_http_connections_hide_no_page() {
     drop((silent, of_s3));
 }
 
+/// Begins requests whose bodies do not come.
+fn bodiless(door: &str, page: &str, count: usize) -> Vec<TcpStream> {
+    let mut all = strangers(door, count);
+    let head = format!("POST {page} HTTP/1.1\r\nhost: x\r\ncontent-length: 40\r\n\r\n{{");
+    // Of these, too, the first make room for the last.
+    all.iter_mut().for_each(|stream| drop(stream.write_all(head.as_bytes())));
+    all
+}
+
+#[test]
+fn bodies_that_do_not_come_hide_no_page_and_stop_no_notice() {
+    let cluster = Cluster::of(1);
+    let namenode = cluster.namenode.http_address.as_str();
+    let datanode = cluster.datanodes[0].http_address.as_str();
+    let doors = [(namenode, "/v1/nodes/n0/notice"), (datanode, "/v1/notice")];
+    let slow = doors.map(|(door, page)| bodiless(door, page, SILENT_HTTP));
+    block_on(async {
+        for (door, page) in doors {
+            health(door).await;
+            let notice = r#"{"deadline_seconds": 300, "reason": "test"}"#;
+            let answer = timeout(PROMPT, http::post(door, page, notice)).await;
+            let answer = answer.expect("the notice is taken");
+            assert!(answer.contains(" 200 "), "{answer}");
+        }
+    });
+    // Those that have a place do not keep it.
+    for mut last in slow.into_iter().filter_map(|mut slow| slow.pop()) {
+        last.set_read_timeout(Some(SOON)).expect("not zero");
+        let mut answer = String::new();
+        let _ = last.read_to_string(&mut answer);
+        assert!(!answer.contains(" 200 "), "{answer}");
+    }
+}
+
+/// Returns which timer runs for a connection at its server's end (`proc_net_tcp`: 2 for probes).
+fn timer(stream: &TcpStream) -> String {
+    let end = |address: std::net::SocketAddr| format!("0100007F:{:04X}", address.port());
+    let ours = end(stream.local_addr().expect("it is connected"));
+    let theirs = end(stream.peer_addr().expect("it is connected"));
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux has it");
+    let rows = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    let mut rows = rows.filter(|row| row[1] == theirs && row[2] == ours);
+    rows.next().expect("the server has it open")[5][..2].to_owned()
+}
+
+#[test]
+fn servers_ask_whether_a_silent_peer_is_still_there() {
+    let cluster = Cluster::of(1);
+    let words = ["gateway", "s3", "--namenode", &cluster.namenode.address];
+    let here = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    let gateway = cluster.serve("gateway", &[&words[..], &here].concat());
+    let http = [&cluster.namenode, &cluster.datanodes[0], &gateway].map(|it| &it.http_address);
+    let (mut follower, _) = follow(http[0]);
+    follower.write_all(b"").expect("it is open");
+    assert_eq!(timer(&follower), "02", "a follower of events");
+    for door in http.into_iter().chain([&gateway.address]) {
+        let silent = TcpStream::connect(door).expect("the door is open");
+        until("probes are sent", SOON, || (timer(&silent) == "02").then_some(()));
+    }
+}
+
 /// Follows the events; returns the connection and the answer's status.
 fn follow(door: &str) -> (TcpStream, String) {
     let mut stream = TcpStream::connect(door).expect("the door is open");

@@ -10,7 +10,7 @@ use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{ClusterId, NodeId, Policy, Refusal};
 use sanderling_transport::{
     Buffers, CallError, Connection, ConnectionOptions, HttpOptions, ListenError, Memory, Pool,
-    PoolOptions, Security, ServeOptions, listen, serve, serve_http,
+    PoolOptions, Security, ServeOptions, listen, serve, serve_pages,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -126,7 +126,7 @@ impl DatanodeServer {
             let pages = TowerToHyperService::new(router(Arc::clone(&node)));
             let tls = node.options.security.tls.clone();
             let options = HttpOptions { tls, ..HttpOptions::default() };
-            let served = serve_http(http, pages, options, stop.clone());
+            let served = serve_pages(http, pages, options, stop.clone());
             tasks.push(tokio::spawn(served));
         }
         Self { node, address, http_address, tasks, failure, stop: stop.drop_guard() }

@@ -15,7 +15,7 @@ use axum::routing::{get, post};
 use hyper_util::service::TowerToHyperService;
 use sanderling_core::access::Page;
 use sanderling_protocol::{NodeInfo, NodeSelector, Refusal, Reply, Request};
-use sanderling_transport::{HttpOptions, Security, refused_site, serve_http};
+use sanderling_transport::{HttpOptions, Security, refused_site, serve_pages};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -46,7 +46,7 @@ pub(crate) async fn serve(
 ) {
     let options = HttpOptions { tls: security.tls.clone(), ..HttpOptions::default() };
     let router = router(Door { requests, security, stop: stop.clone() });
-    serve_http(listener, TowerToHyperService::new(router), options, stop).await;
+    serve_pages(listener, TowerToHyperService::new(router), options, stop).await;
 }
 
 fn router(door: Door) -> Router {

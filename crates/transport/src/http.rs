@@ -3,6 +3,7 @@
 
 mod connection;
 mod places;
+mod received;
 
 use std::error::Error;
 use std::io::{self, IoSlice};
@@ -23,9 +24,11 @@ use tokio::time::{Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::connection::{Answer, Hall, Place};
+use crate::stream::prepare;
 use crate::tls::{ServerTls, begins_tls, turn_away};
 
 pub use self::connection::HttpConnection;
+pub use self::received::RequestBody;
 
 /// What a caller hears who does not speak TLS.
 const PLAIN_ANSWER: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n\
@@ -123,6 +126,8 @@ pub async fn serve_http<S, B>(
                 continue;
             }
         };
+        // A peer whose machine is gone says nothing: probes find out.
+        prepare(&stream);
         let (service, options) = (service.clone(), Arc::clone(&options));
         let shutdown = shutdown.clone();
         connections.spawn(async move {
@@ -137,6 +142,40 @@ pub async fn serve_http<S, B>(
         tracing::info!("HTTP answers were cut at the end");
     }
     connections.shutdown().await;
+}
+
+/// The same for requests whose bodies are short: one that does not come within 10 s is given up, and
+/// a connection makes room for others until it is there.
+pub async fn serve_pages<S, B>(
+    listener: TcpListener,
+    service: S,
+    options: HttpOptions,
+    shutdown: CancellationToken,
+) where
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<Failed>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Failed>,
+{
+    let pages = ShortBodies(service);
+    serve_http(listener, pages, options, shutdown).await;
+}
+
+/// A service that sees bodies as [`RequestBody`].
+#[derive(Clone)]
+struct ShortBodies<S>(S);
+
+impl<S: Service<Request<RequestBody>>> Service<Request<Incoming>> for ShortBodies<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn call(&self, request: Request<Incoming>) -> S::Future {
+        let connection = request.extensions().get::<HttpConnection>().cloned();
+        self.0.call(request.map(|body| RequestBody::new(body, connection)))
+    }
 }
 
 /// Shakes hands where the door has TLS, and attends the connection.

@@ -41,7 +41,7 @@ pub use buffers::Buffers;
 pub use calls::Patience;
 pub use connection::{Connection, ConnectionOptions};
 pub use error::CallError;
-pub use http::{HttpConnection, HttpOptions, serve_http};
+pub use http::{HttpConnection, HttpOptions, RequestBody, serve_http, serve_pages};
 pub use landing::Landing;
 pub use listen::{ListenError, listen};
 pub use memory::{Memory, Reserved};

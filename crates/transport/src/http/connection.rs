@@ -126,6 +126,20 @@ impl HttpConnection {
         has_place.then(|| UnderWay(self.clone()))
     }
 
+    /// Notes that the body of the request under way is still to come: until it has, the connection
+    /// makes room for others.
+    pub(super) fn receives(&self) {
+        let Known { hall, number, .. } = &*self.0;
+        hall.places.lock().receive(*number, Instant::now());
+        hall.changed.notify_one();
+    }
+
+    /// Notes that it has come, or that nobody waits for it.
+    pub(super) fn received(&self) {
+        let Known { hall, number, .. } = &*self.0;
+        hall.places.lock().received(*number);
+    }
+
     /// Notes that everything that was to be sent has been.
     pub(super) fn flushed(&self) {
         let Known { hall, number, is_answered } = &*self.0;

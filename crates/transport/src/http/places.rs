@@ -8,8 +8,9 @@ use crate::strangers::{KEPT_MIN, Origin, Stranger, Strangers};
 
 /// The connections of one server. `T` is what a connection is closed by.
 ///
-/// A connection without a request under way gives its place to a new one. One whose answer has no
-/// end is a follower, and followers have places of their own.
+/// A connection without a request under way gives its place to a new one, and so does one whose
+/// request's body is not there, if it was said to. One whose answer has no end is a follower, and
+/// followers have places of their own.
 #[derive(Debug)]
 pub(crate) struct Places<T> {
     connections_max: usize,
@@ -38,6 +39,8 @@ struct Connection<T> {
 enum Standing {
     /// Its next request's head is not there.
     Idle(Stranger),
+    /// The head of a request is there, and its body is not.
+    Receiving(Stranger),
     /// A request is under way.
     Busy,
     /// A request is under way whose answer has no end.
@@ -94,6 +97,24 @@ impl<T> Places<T> {
         true
     }
 
+    /// Notes that the body of the request that is under way is still to come.
+    pub(crate) fn receive(&mut self, number: u64, now: Instant) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        if connection.standing == Standing::Busy {
+            let stranger = self.idle.add(connection.origin, Idle { number, since: now });
+            connection.standing = Standing::Receiving(stranger);
+        }
+    }
+
+    /// Notes that the body is there, or that nobody waits for it.
+    pub(crate) fn received(&mut self, number: u64) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        if let Standing::Receiving(stranger) = connection.standing {
+            self.idle.remove(stranger);
+            connection.standing = Standing::Busy;
+        }
+    }
+
     /// Makes the connection a follower. Returns whether there is a place for one.
     pub(crate) fn follow(&mut self, number: u64) -> bool {
         let Some(connection) = self.connections.get_mut(&number) else { return false };
@@ -104,12 +125,13 @@ impl<T> Places<T> {
                 self.followers += 1;
                 true
             }
-            Standing::Busy | Standing::Idle(_) => false,
+            Standing::Busy | Standing::Idle(_) | Standing::Receiving(_) => false,
         }
     }
 
     /// Notes that the answer has been sent.
     pub(crate) fn rest(&mut self, number: u64, now: Instant) {
+        self.received(number);
         let Some(connection) = self.connections.get_mut(&number) else { return };
         if connection.standing == Standing::Following {
             self.followers -= 1;
@@ -124,7 +146,7 @@ impl<T> Places<T> {
     pub(crate) fn leave(&mut self, number: u64) {
         let Some(connection) = self.connections.remove(&number) else { return };
         match connection.standing {
-            Standing::Idle(stranger) => {
+            Standing::Idle(stranger) | Standing::Receiving(stranger) => {
                 self.idle.remove(stranger);
             }
             Standing::Following => self.followers -= 1,
@@ -183,6 +205,28 @@ mod tests {
         assert!(places.enter(origin(4), "fifth", now()) == Err(None), "all are busy");
         places.rest(first, now());
         assert_eq!(places.enter(origin(4), "fifth", now()).unwrap().1, Some("first"));
+    }
+
+    #[test]
+    fn connection_whose_body_does_not_come_gives_its_place_to_a_new_one() {
+        let mut places = Places::new(2, 1);
+        let (slow, _) = places.enter(origin(1), "slow", now()).unwrap();
+        let (prompt, _) = places.enter(origin(2), "prompt", now()).unwrap();
+        for number in [slow, prompt] {
+            assert!(places.begin(number));
+            places.receive(number, now());
+        }
+        places.received(prompt);
+        let (third, evicted) = places.enter(origin(3), "third", now()).unwrap();
+        assert_eq!(evicted, Some("slow"));
+        places.leave(slow);
+        assert!(places.begin(third) && places.enter(origin(4), "fourth", now()) == Err(None));
+        // Answered before its body was there, it is idle once, not twice.
+        places.receive(third, now());
+        places.rest(third, now());
+        places.received(third);
+        assert_eq!(places.enter(origin(4), "fourth", now()).unwrap().1, Some("third"));
+        assert_eq!(places.enter(origin(4), "fifth", now()).unwrap().1, Some("fourth"));
     }
 
     #[test]
