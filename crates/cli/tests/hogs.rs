@@ -1,5 +1,5 @@
-//! Callers that begin long requests and send them as slowly as they may, with as many connections
-//! as they like, do not keep the memory of running servers from others.
+//! Callers that begin long requests and send them as slowly as they may, or that do not read their
+//! answers, do not keep the memory of running servers from others.
 
 mod cluster;
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use cluster::{Cluster, SOON, Shape, block_on_within, path, until};
 use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_protocol::checksum::crc32c;
-use sanderling_protocol::frame::{HEADER_BYTES, decode_body, encode_body};
+use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{BlockId, Epoch, Header, Op, Refusal, Tier};
 
@@ -157,4 +157,51 @@ fn datanode_has_memory_for_others_while_hogs_trickle() {
         println!("a long write took {:?}", began.elapsed());
     }
     hogs.made_room();
+}
+
+/// Longer than a peer may take nothing, with what a busy machine adds.
+const GIVEN_UP_WITHIN: Duration = Duration::from_secs(90);
+
+/// Asks for a block of 1 MiB twelve times at once.
+fn ask_for_much(stream: &mut TcpStream, block: u64) {
+    let range = RangeRequest {
+        block: BlockId(1 << 40 | block),
+        epoch: Epoch(1),
+        offset: 0,
+        length: 1 << 20,
+    };
+    let mut body = Vec::new();
+    (0..12).for_each(|_| range.encode(&mut body));
+    let mut header = Header::new(Op::ReadMany, 4);
+    header.body_bytes = body.len() as u32;
+    stream.write_all(&[&header.encode()[..], &body].concat()).expect("it is taken");
+}
+
+#[test]
+fn peer_that_does_not_read_long_answers_is_given_up() {
+    let cluster = Cluster::of(1);
+    let address = &cluster.datanodes[0].address;
+    let (mut silent, mut reader) = (greeted(address), greeted(address));
+    append(&mut reader, 1, 0, &vec![7; 1 << 20]).expect("there is room");
+    ask_for_much(&mut silent, 1);
+    until("the peer is given up", GIVEN_UP_WITHIN, || {
+        // Others are served meanwhile.
+        ask_for_much(&mut reader, 1);
+        answer(&mut reader).expect("read");
+        std::thread::sleep(Duration::from_millis(100));
+        (!is_open(&silent)).then_some(())
+    });
+    let mut rest = Vec::new();
+    let _ = silent.read_to_end(&mut rest);
+    assert!(rest.len() < 12 << 20, "{} bytes were sent", rest.len());
+}
+
+/// Tells whether a connection's server has it open (`proc_net_tcp`: 1 for an established one).
+fn is_open(stream: &TcpStream) -> bool {
+    let end = |address: std::net::SocketAddr| format!("0100007F:{:04X}", address.port());
+    let ours = end(stream.local_addr().expect("it is connected"));
+    let Ok(theirs) = stream.peer_addr().map(end) else { return false };
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux has it");
+    let mut rows = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    rows.any(|row| (row[1], row[2], row[3]) == (&theirs, &ours, "01"))
 }

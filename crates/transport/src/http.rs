@@ -144,8 +144,8 @@ pub async fn serve_http<S, B>(
     connections.shutdown().await;
 }
 
-/// The same for requests whose bodies are short: one that does not come within 10 s is given up, and
-/// a connection makes room for others until it is there.
+/// The same for requests whose bodies are short: one that does not come within 10 s is given up,
+/// and a connection makes room for others until it is there.
 pub async fn serve_pages<S, B>(
     listener: TcpListener,
     service: S,

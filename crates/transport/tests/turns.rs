@@ -1,0 +1,104 @@
+//! A connection that sends without a pause leaves the thread to others after its turn.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use sanderling_protocol::frame::{HEADER_BYTES, encode_body};
+use sanderling_protocol::message::{Hello, HelloReply, Role};
+use sanderling_protocol::{Header, Op, Refusal};
+use sanderling_transport::{Handled, Response, ServeOptions, Service, serve};
+use tokio_util::sync::CancellationToken;
+
+/// What a request takes of the server's thread.
+const WORK: Duration = Duration::from_micros(100);
+
+/// Requests that one connection sends at once: two seconds of work.
+const BATCH: usize = 20_000;
+
+/// Requests of another connection meanwhile.
+const PROBES: usize = 9;
+
+/// Counts the requests of the batch, and tells others how many there were before theirs.
+struct Busy {
+    handled: Arc<AtomicU64>,
+}
+
+impl Service for Busy {
+    fn hello(&self, _: &Hello) -> Result<HelloReply, Refusal> {
+        Ok(HelloReply { role: Role::Namenode, cluster: None, node: None })
+    }
+
+    fn handle(self: &Arc<Self>, header: Header, _: Bytes) -> Handled {
+        let mut reply = header.reply();
+        if header.op == Op::Meta {
+            reply.offset = self.handled.load(Ordering::Relaxed);
+        } else {
+            let began = Instant::now();
+            while began.elapsed() < WORK {
+                std::hint::spin_loop();
+            }
+            self.handled.fetch_add(1, Ordering::Relaxed);
+        }
+        Handled::Now(Response { header: reply, body: Vec::new() })
+    }
+}
+
+fn greeted(address: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
+    let greeting = encode_body(&hello);
+    let mut header = Header::new(Op::Hello, 1);
+    header.body_bytes = greeting.len() as u32;
+    stream.write_all(&[&header.encode()[..], &greeting].concat()).unwrap();
+    let bytes = answer(&mut stream).body_bytes;
+    stream.read_exact(&mut vec![0; bytes as usize]).unwrap();
+    stream
+}
+
+fn answer(stream: &mut TcpStream) -> Header {
+    let mut head = [0; HEADER_BYTES];
+    stream.read_exact(&mut head).unwrap();
+    Header::decode(&head).unwrap()
+}
+
+#[test]
+fn batch_of_one_connection_does_not_hold_the_thread_for_long() {
+    let handled = Arc::new(AtomicU64::new(0));
+    let service = Arc::new(Busy { handled: Arc::clone(&handled) });
+    let stop = CancellationToken::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let serving = serve(listener, service, ServeOptions::default(), stop.clone());
+    let server = std::thread::spawn(move || runtime.block_on(serving));
+    let (mut greedy, mut other) = (greeted(&address), greeted(&address));
+    let mut sender = greedy.try_clone().unwrap();
+    let batch = Header::new(Op::Read, 2).encode().repeat(BATCH);
+    let sending = std::thread::spawn(move || sender.write_all(&batch).unwrap());
+    let reading = std::thread::spawn(move || (0..BATCH).for_each(|_| drop(answer(&mut greedy))));
+    let mut between = Vec::new();
+    for _ in 0..PROBES {
+        let next = handled.load(Ordering::Relaxed) + 500;
+        let next = next.min(BATCH as u64);
+        while handled.load(Ordering::Relaxed) < next {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let before = handled.load(Ordering::Relaxed);
+        other.write_all(&Header::new(Op::Meta, 3).encode()).unwrap();
+        between.push(answer(&mut other).offset - before);
+    }
+    sending.join().unwrap();
+    reading.join().unwrap();
+    stop.cancel();
+    server.join().unwrap();
+    between.sort_unstable();
+    println!("{between:?} requests of the batch were handled before each of the others");
+    // A turn is sixteen of them, or so few more as come until the clock is read.
+    assert!(between[PROBES / 2] < 100, "{between:?}");
+}
