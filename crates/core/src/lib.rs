@@ -17,6 +17,7 @@ pub mod machine;
 pub mod manager;
 pub mod mechanism;
 pub mod membership;
+mod moves;
 pub mod namenode;
 pub mod notices;
 pub mod placement;

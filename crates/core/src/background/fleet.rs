@@ -6,10 +6,10 @@ use sanderling_protocol::message::MovePurpose;
 use sanderling_protocol::node::{Availability, TierUsage};
 use sanderling_protocol::{Instant, NodeId, NodeInfo, Tier};
 
-use super::batch::Batch;
 use super::bucket::Bucket;
 use super::config::{BackgroundConfig, PaceConfig};
 use crate::exposure::plan::percent;
+use crate::moves::{Batch, Choice};
 
 /// How much hurry a source's bytes are in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -160,7 +160,7 @@ impl Fleet {
         &mut self,
         now: Instant,
         nodes: Vec<NodeInfo>,
-        unseen: &BTreeMap<(NodeId, Tier), u64>,
+        unseen: &BTreeMap<Choice, u64>,
     ) {
         self.avoided.retain(|_, until| *until > now);
         let mut before = std::mem::take(&mut self.members);
@@ -182,7 +182,8 @@ impl Fleet {
                     Tier::Object => 0,
                 };
                 usage.used_bytes = usage.used_bytes.max(held);
-                usage.used_bytes += unseen.get(&(id, usage.tier)).copied().unwrap_or(0);
+                let choice = Choice { node: id, tier: usage.tier };
+                usage.used_bytes += unseen.get(&choice).copied().unwrap_or(0);
             }
             self.members.insert(id, member);
         }
@@ -231,24 +232,30 @@ impl Fleet {
     }
 
     /// Notes that a tier has no room until the next view.
-    pub(super) fn fill(&mut self, node: NodeId, tier: Tier) {
+    pub(super) fn fill(&mut self, Choice { node, tier }: Choice) {
         let tiers = self.members.get_mut(&node).map(|member| &mut member.info.tiers);
         for usage in tiers.into_iter().flatten().filter(|usage| usage.tier == tier) {
             usage.used_bytes = usage.used_bytes.max(usage.capacity_bytes);
         }
     }
 
-    /// Counts a batch that starts: what it sends and takes.
-    pub(super) fn started(&mut self, batch: &Batch) {
+    /// Takes what a batch sends from the rates of its source and its target.
+    pub(super) fn sends(&mut self, batch: &Batch) {
         let bytes = batch.bytes();
         if let Some(member) = self.members.get_mut(&batch.source) {
             member.sent.take(bytes);
         }
-        if let Some(member) = self.members.get_mut(&batch.target) {
+        if let Some(member) = self.members.get_mut(&batch.choice.node) {
             member.stored.take(bytes);
             if batch.purpose == MovePurpose::Rebalance {
                 member.settled.take(bytes);
             }
+        }
+    }
+
+    /// Counts a batch that began.
+    pub(super) fn begun(&mut self, target: NodeId) {
+        if let Some(member) = self.members.get_mut(&target) {
             member.pushes += 1;
         }
     }

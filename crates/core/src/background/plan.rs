@@ -7,12 +7,11 @@ use sanderling_protocol::message::MovePurpose;
 use sanderling_protocol::{BlockId, Instant, NodeId, Tier};
 
 use super::Background;
-use super::batch::{Batch, Move, Step};
 use super::fleet::{Answer, Hurry};
 use super::scan::Scan;
 use crate::exposure::plan::{Coldness, copy_tiers};
+use crate::moves::{self, Batch, Choice, Move, Output};
 use crate::rebalance::MoveRank;
-use crate::relocation::Output;
 
 /// What is wished for of a source's blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,14 +71,12 @@ impl Background {
             if batch.moves.is_empty() {
                 continue;
             }
-            self.fleet.started(&batch);
-            let busy = self.busy.entry(source).or_default();
-            *busy += 1;
+            self.fleet.sends(&batch);
+            moves::begin(self, now, batch);
             debug_assert!(
-                *busy <= self.config.source_batches_max,
+                self.busy[&source] <= self.config.source_batches_max,
                 "a source's batches are bounded"
             );
-            self.go_on(now, batch);
         }
     }
 
@@ -212,6 +209,7 @@ impl Background {
         let scan = self.scans.get_mut(&source).expect("the caller has it");
         let wish = self.wishes.get_mut(&source).expect("the caller has it");
         let bytes_max = bytes_max.min(wish.copy_bytes);
+        let purpose = MovePurpose::Precopy;
         let mut moves: Vec<Move> = Vec::new();
         let mut bytes = 0;
         while moves.len() < self.config.batch_blocks_max {
@@ -220,7 +218,6 @@ impl Background {
                 first.candidate.tier == head.tier && bytes + u64::from(head.length) <= bytes_max
             });
             let reserve = u64::from(head.reserve_bytes);
-            let purpose = MovePurpose::Precopy;
             if !fits || !self.fleet.take(purpose, target, tier, reserve, &self.config) {
                 break;
             }
@@ -235,7 +232,7 @@ impl Background {
         let is_alone = |one: &Move| one.candidate.copy.is_none() && !one.candidate.is_open;
         debug_assert!(moves.iter().all(is_alone), "only an ended block without a copy gets one");
         wish.copy_bytes = wish.copy_bytes.saturating_sub(bytes);
-        batch(MovePurpose::Precopy, source, (target, tier), moves)
+        Next::Batch(Batch::new(purpose, source, Choice { node: target, tier }, moves))
     }
 
     /// Takes the next block to move and those that follow it into the same batch.
@@ -251,6 +248,7 @@ impl Background {
         let lack = self.lack.get(&(target, tier)).copied().unwrap_or(u64::MAX);
         let bytes_max = bytes_max.min(*left).min(lack);
         let first_max = (*left).min(lack).saturating_mul(2);
+        let purpose = MovePurpose::Rebalance;
         let mut moves: Vec<Move> = Vec::new();
         let mut bytes = 0;
         // Copies on the target, and what the source may hold alone without them.
@@ -275,7 +273,6 @@ impl Background {
             }
             debug_assert!(bytes == 0 || bytes + u64::from(head.length) <= bytes_max);
             let reserve = u64::from(head.reserve_bytes);
-            let purpose = MovePurpose::Rebalance;
             if !self.fleet.take(purpose, target, tier, reserve, &self.config) {
                 break;
             }
@@ -295,7 +292,7 @@ impl Background {
         if moves.is_empty() && !has_given_up {
             return Next::Nothing;
         }
-        batch(MovePurpose::Rebalance, source, (target, tier), moves)
+        Next::Batch(Batch::new(purpose, source, Choice { node: target, tier }, moves))
     }
 
     /// Uses a complete reading: drops the copies that are in the way. Tells whether it brought
@@ -341,18 +338,9 @@ impl Background {
         if let Some(member) = self.fleet.get_mut(node) {
             member.info.exposure_bytes += bytes;
         }
-        let call = self.call();
+        let call = self.moves.call();
         self.drops.insert(call, blocks.len() as u64);
-        self.outputs.push_back(Output::DropCopies { call, blocks });
+        self.moves.emit(Output::DropCopies { call, blocks });
         true
     }
-}
-
-fn batch(
-    purpose: MovePurpose,
-    source: NodeId,
-    (target, tier): (NodeId, Tier),
-    moves: Vec<Move>,
-) -> Next {
-    Next::Batch(Batch { purpose, source, target, tier, moves, step: Step::Reserve, tries: 0 })
 }

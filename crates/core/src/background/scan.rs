@@ -1,6 +1,6 @@
 //! The reading of one node's blocks, page by page, and what was found worth moving.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::message::MoveCandidate;
 use sanderling_protocol::{BlockId, Instant, Millis, NodeId, Tier};
@@ -77,10 +77,12 @@ impl Scan {
         self.after
     }
 
-    /// Takes a page. Returns after which block the next one begins; `None` at the end.
+    /// Takes a page, but for blocks that are `moving`. Returns after which block the next one
+    /// begins; `None` at the end.
     pub(super) fn page(
         &mut self,
         page: Option<(Vec<MoveCandidate>, bool)>,
+        moving: &BTreeSet<BlockId>,
         config: &BackgroundConfig,
     ) -> Option<BlockId> {
         let Some((candidates, is_more)) = page else {
@@ -89,7 +91,7 @@ impl Scan {
         };
         self.after = candidates.last().map_or(self.after, |candidate| candidate.block);
         let has_any = !candidates.is_empty();
-        for candidate in candidates {
+        for candidate in candidates.into_iter().filter(|one| !moving.contains(&one.block)) {
             self.insert(candidate, config);
         }
         if is_more && has_any {

@@ -1,5 +1,6 @@
 use sanderling_protocol::message::{DrainWork, MovePurpose};
 use sanderling_protocol::node::Availability;
+use sanderling_protocol::order::Pushed;
 use sanderling_protocol::{BlockId, Millis, NodeId, Policy, Tier};
 
 use self::world::{BLOCK, World};
@@ -444,6 +445,88 @@ fn refusing_target_is_left_alone_and_its_reservations_are_given_back() {
     assert!(refused > 0 && refused < 64, "{refused} pushes were refused");
     assert_eq!(world.abandoned.len(), refused);
     assert!(world.reserved.is_empty());
+}
+
+#[test]
+fn commit_without_an_answer_is_asked_about_longer_than_a_reservation_is_given_back() {
+    let mut world = exposed(90);
+    world.is_lost = |output| matches!(output, Output::Commit { .. } | Output::Abandon { .. });
+    world.refusing.insert(NodeId(1));
+    let count = |world: &World, of: fn(&Output) -> Option<BlockId>| {
+        let blocks: Vec<BlockId> = world.lost.iter().filter_map(of).collect();
+        blocks.iter().filter(|block| **block == blocks[0]).count()
+    };
+    world.run(Millis(3_050));
+    let abandoned = |output: &Output| match output {
+        Output::Abandon { blocks, .. } => Some(blocks[0]),
+        _ => None,
+    };
+    assert_eq!(count(&world, abandoned), 5);
+    world.run(MINUTE);
+    let committed = |output: &Output| match output {
+        Output::Commit { moves, .. } => Some(moves[0].block),
+        _ => None,
+    };
+    assert_eq!(count(&world, committed), 20);
+    assert!(world.reserved.is_empty(), "each call was done");
+}
+
+#[test]
+fn block_whose_reservation_is_under_way_is_not_planned_again() {
+    let mut world = exposed(90);
+    world.config(|config| {
+        config.rebalance.is_on = false;
+        // The first batch takes all that is known: the second one is read for.
+        config.known_blocks_max = 10;
+    });
+    let mut reserved = Vec::new();
+    for _ in 0..3 {
+        let (drains, nodes) = (Vec::new(), world.view());
+        world.machine.handle(world.now, Input::Drains { drains, nodes });
+        while let Some(output) = world.machine.poll_output() {
+            match output {
+                // The namenode has not seen it yet: its pages show the block as it was.
+                Output::Reserve { moves, .. } => reserved.extend(moves.iter().map(|it| it.block)),
+                output => {
+                    let input = world.answer(output);
+                    world.machine.handle(world.now, input);
+                }
+            }
+        }
+        world.now = world.now + Millis(1000);
+    }
+    let distinct: std::collections::BTreeSet<BlockId> = reserved.iter().copied().collect();
+    assert_eq!((distinct.len(), reserved.len()), (20, 20), "{reserved:?}");
+}
+
+#[test]
+fn push_to_a_node_that_gets_its_notice_is_given_up_at_once() {
+    let mut world = exposed(90);
+    let (drains, nodes) = (Vec::new(), world.view());
+    world.machine.handle(world.now, Input::Drains { drains, nodes });
+    let mut pushes = Vec::new();
+    while let Some(output) = world.machine.poll_output() {
+        if let Output::Push { call, moves, .. } = output {
+            pushes.push((call, moves));
+        } else {
+            let input = world.answer(output);
+            world.machine.handle(world.now, input);
+        }
+    }
+    let (call, moves) = pushes.pop().expect("a push");
+    let noticed = world.nodes.iter_mut().find(|info| info.id == moves[0].to).unwrap();
+    noticed.policy = Policy::Draining;
+    let (drains, nodes) = (Vec::new(), world.view());
+    world.machine.handle(world.now, Input::Drains { drains, nodes });
+    assert_eq!(world.machine.counts().failed_moves, moves.len() as u64);
+    let outcomes = Some(vec![Ok(Pushed { length: BLOCK }); moves.len()]);
+    world.machine.handle(world.now, Input::Pushed { call, outcomes });
+    while let Some(output) = world.machine.poll_output() {
+        assert!(
+            !matches!(output, Output::Commit { .. }),
+            "its reservation is given up: {output:?}"
+        );
+    }
 }
 
 #[test]

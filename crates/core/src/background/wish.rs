@@ -9,6 +9,7 @@ use sanderling_protocol::{NodeId, NodeInfo, Tier};
 use super::Background;
 use super::fleet::Hurry;
 use crate::exposure::plan::Need;
+use crate::moves::{Batch, Step};
 use crate::rebalance;
 
 /// What is to be done with a node's blocks, in bytes.
@@ -51,9 +52,9 @@ impl Background {
     /// Returns what is under way from each node for a purpose, in bytes of its blocks.
     fn under_way(&self, purpose: MovePurpose, tier: Option<Tier>) -> BTreeMap<NodeId, u64> {
         let mut bytes = BTreeMap::new();
-        let all = self.batches.values().chain(self.waiting.values());
-        for batch in all.filter(|batch| batch.purpose == purpose) {
-            if tier.is_none_or(|tier| batch.tier == tier) {
+        let is_meant = |batch: &&Batch| batch.purpose == purpose && batch.step != Step::Abandon;
+        for batch in self.moves.batches().filter(is_meant) {
+            if tier.is_none_or(|tier| batch.choice.tier == tier) {
                 *bytes.entry(batch.source).or_default() += batch.bytes();
             }
         }

@@ -1,14 +1,14 @@
 //! Departures: which blocks of a drain leave next, to where, and how many at once.
 
-use sanderling_protocol::message::MoveCandidate;
+use sanderling_protocol::message::{MoveCandidate, MovePurpose};
 use sanderling_protocol::{Instant, Millis, NodeId};
 
-use super::batch::{Batch, Move, Step};
+use super::config::RelocatorConfig;
 use super::drain::Drain;
-use super::interface::RelocatorConfig;
 use super::pace::Force;
-use super::queue;
-use super::targets::{Answer, Choice, Targets, Wish};
+use super::queue::{self, Queued};
+use super::targets::{Answer, Targets, Wish};
+use crate::moves::{Batch, Choice, Move, Step};
 
 /// What is under way from one source.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +38,7 @@ impl UnderWay {
     pub(super) fn add(&mut self, batch: &Batch) {
         self.batches += 1;
         if matches!(batch.step, Step::Reserve | Step::Push) {
-            self.bytes += batch.push_bytes();
+            self.bytes += push_bytes(batch);
         }
         if batch.step != Step::Abandon {
             self.placed_bytes += batch.bytes();
@@ -54,6 +54,11 @@ struct Size {
     bytes: u64,
     /// Bytes that are done in time: no block is longer.
     bytes_max: u64,
+}
+
+/// Returns the bytes that the push of a batch may have to send.
+fn push_bytes(batch: &Batch) -> u64 {
+    batch.moves.iter().map(|one| u64::from(queue::bytes(&one.candidate))).sum()
 }
 
 /// Blocks without room that are passed over in one round before the drain pauses.
@@ -94,8 +99,8 @@ pub(super) fn depart(
     if moves.is_empty() {
         return None;
     }
-    let batch = Batch::new(now, source, choice, moves);
-    drain.departs(now, batch.push_bytes(), force);
+    let batch = Batch::new(MovePurpose::Relocate, source, choice, moves);
+    drain.departs(now, push_bytes(&batch), force);
     Some(batch)
 }
 
@@ -153,7 +158,8 @@ fn take(drain: &mut Drain, targets: &mut Targets, choice: Choice, size: Size) ->
         }
         let bytes_max = size.bytes_max.saturating_sub(bytes);
         bytes += length;
-        moves.push(Move::new(drain.queue.pop(bytes_max).expect("it was peeked at")));
+        let Queued { candidate, attempts } = drain.queue.pop(bytes_max).expect("it was peeked at");
+        moves.push(Move { attempts, ..Move::from(candidate) });
     }
     moves
 }
@@ -162,7 +168,7 @@ fn take(drain: &mut Drain, targets: &mut Targets, choice: Choice, size: Size) ->
 /// like them.
 fn may_join(moves: &[Move], candidate: &MoveCandidate) -> bool {
     moves.first().is_some_and(|first| {
-        let first = &first.queued.candidate;
+        let first = &first.candidate;
         first.tier == candidate.tier && first.reserved_to == candidate.reserved_to
     })
 }

@@ -10,6 +10,7 @@ use super::pace::{Force, Pace};
 use super::queue::{Queue, Queued};
 use super::rate::Rate;
 use super::scan::Scan;
+use crate::moves;
 
 /// One node that is being emptied.
 #[derive(Debug, Clone)]
@@ -154,8 +155,8 @@ impl Drain {
     pub(super) fn retry(&mut self, now: Instant, mut queued: Queued, wait: Millis) {
         queued.attempts += 1;
         queued.candidate.reserved_to = None;
-        let doublings = queued.attempts.min(4) - 1;
-        self.queue.park(queued, now + Millis(wait.0 << doublings));
+        let until = now + moves::backoff(wait, queued.attempts);
+        self.queue.park(queued, until);
     }
 
     /// Takes a block back whose target is none any more: another one is chosen at once.

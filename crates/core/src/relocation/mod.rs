@@ -10,39 +10,39 @@
 //! over.
 //!
 //! Where to look: `queue` says which block leaves next, `targets` where to, `pace` how much at once
-//! and whether clients go first, `departure` puts the three together into a `batch`, and `steps`
-//! leads it through its calls. `drain` is what is known of one node, from its `scan`; `forecast`
-//! says what is to be expected, by the `rate` so far; `clients` reads the heartbeats; `plan` plans
-//! without moving anything.
+//! and whether clients go first, and `departure` puts the three together into a batch. The batch
+//! goes through `moves`; `owner` knows what becomes of its blocks. `drain` is what is known of one
+//! node, from its `scan`; `forecast` says what is to be expected, by the `rate` so far; `clients`
+//! reads the heartbeats; `plan` plans without moving anything.
 
-mod batch;
 mod clients;
+mod config;
 mod departure;
 mod drain;
 mod forecast;
-mod interface;
+mod owner;
 mod pace;
 mod plan;
 mod queue;
 mod rate;
 mod scan;
-mod steps;
 mod targets;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
-pub use interface::{CallId, Input, Output, RelocatorConfig};
+pub use config::RelocatorConfig;
 pub use plan::{Plan, PlannedTarget, Planner};
 use sanderling_protocol::message::DrainWork;
 use sanderling_protocol::{Instant, NodeId, NodeInfo};
 
 use crate::Machine;
-use batch::{Batch, Step};
+use crate::moves::{self, Pipeline};
+pub use crate::moves::{CallId, Input, Output};
 use clients::Clients;
 use departure::UnderWay;
 use drain::Drain;
 use forecast::Facts;
-use targets::{Choice, Targets};
+use targets::Targets;
 
 /// Counts of what a relocator did, for logs and metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -62,12 +62,7 @@ pub struct Relocator {
     drains: BTreeMap<NodeId, Drain>,
     targets: Targets,
     clients: Clients,
-    /// Batches with a call under way.
-    batches: BTreeMap<CallId, Batch>,
-    /// Batches that call again at a time.
-    waiting: BTreeMap<(Instant, CallId), Batch>,
-    next_call: u64,
-    outputs: VecDeque<Output>,
+    moves: Pipeline,
     counts: RelocatorCounts,
 }
 
@@ -75,15 +70,13 @@ impl Relocator {
     /// Returns a relocator that knows of no drain.
     #[must_use]
     pub fn new(config: RelocatorConfig) -> Self {
+        let moves = Pipeline::new(CallId(0), config.retry_wait, config.tries_max);
         Self {
             config,
             drains: BTreeMap::new(),
             targets: Targets::default(),
             clients: Clients::default(),
-            batches: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            next_call: 0,
-            outputs: VecDeque::new(),
+            moves,
             counts: RelocatorCounts::default(),
         }
     }
@@ -97,7 +90,7 @@ impl Relocator {
     /// Tells whether any drain is under way.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.drains.is_empty() && self.batches.is_empty() && self.waiting.is_empty()
+        self.drains.is_empty() && self.moves.is_idle()
     }
 
     fn on_drains(&mut self, now: Instant, drains: &[DrainWork], nodes: &[NodeInfo]) {
@@ -112,52 +105,17 @@ impl Relocator {
             let drain = self.drains.entry(node).or_insert_with(|| Drain::new(now, work, egress()));
             drain.update(now, work, clients);
         }
-        self.leave_unfit(nodes);
-        let mut unseen: BTreeMap<Choice, u64> = BTreeMap::new();
         let mut pushes: BTreeMap<NodeId, usize> = BTreeMap::new();
-        for batch in self.under_way() {
-            if batch.step == Step::Reserve {
-                *unseen.entry(batch.choice).or_default() += batch.reserve_bytes();
-            }
+        for batch in self.moves.batches() {
             *pushes.entry(batch.choice.node).or_default() += 1;
         }
-        self.targets.replace(now, nodes, &self.clients, &unseen, &pushes);
-    }
-
-    /// Plans the moves again whose target is gone or got a notice itself, without waiting for their
-    /// pushes to fail. The namenode has given their reservations up already.
-    fn leave_unfit(&mut self, nodes: &[NodeInfo]) {
-        let fit: BTreeSet<NodeId> =
-            nodes.iter().filter(|node| node.policy.takes_blocks()).map(|node| node.id).collect();
-        let is_unfit =
-            |batch: &Batch| batch.step == Step::Push && !fit.contains(&batch.choice.node);
-        let mut unfit: Vec<Batch> = self
-            .batches
-            .extract_if(.., |_, batch| is_unfit(batch))
-            .map(|(_, batch)| batch)
-            .collect();
-        unfit.extend(
-            self.waiting.extract_if(.., |_, batch| is_unfit(batch)).map(|(_, batch)| batch),
-        );
-        for batch in unfit {
-            self.replan(batch);
-        }
-    }
-
-    const fn call(&mut self) -> CallId {
-        self.next_call += 1;
-        CallId(self.next_call)
+        self.targets.replace(now, nodes, &self.clients, &self.moves.unseen(), &pushes);
+        moves::leave_unfit(self, now, nodes);
     }
 
     /// Does everything that can be done now.
     fn pump(&mut self, now: Instant) {
-        while let Some(entry) = self.waiting.first_entry() {
-            if entry.key().0 > now {
-                break;
-            }
-            let batch = entry.remove();
-            self.go_on(now, batch);
-        }
+        moves::wake(self, now);
         // The nearest deadline chooses first where targets are scarce.
         let mut order: Vec<(Option<Instant>, NodeId)> =
             self.drains.iter().map(|(node, drain)| (drain.deadline, *node)).collect();
@@ -167,7 +125,7 @@ impl Relocator {
         let none = UnderWay::none(order.len(), open, &self.config);
         let mut under_way: BTreeMap<NodeId, UnderWay> =
             order.iter().map(|node| (*node, none)).collect();
-        for batch in self.under_way() {
+        for batch in self.moves.batches() {
             if let Some(under_way) = under_way.get_mut(&batch.source) {
                 under_way.add(batch);
             }
@@ -197,7 +155,7 @@ impl Relocator {
             }
             let forecast = Facts { unplaced_bytes, ..drain.facts(now, open) }.forecast();
             if drain.said.say(now, forecast) {
-                self.outputs.push_back(Output::Forecast { node: *node, forecast });
+                self.moves.emit(Output::Forecast { node: *node, forecast });
             }
         }
     }
@@ -210,7 +168,7 @@ impl Relocator {
         }
         if let Some(after) = drain.next_page(now, known_max) {
             let limit = self.config.page_blocks_max;
-            self.outputs.push_back(Output::Fetch { node, after, limit });
+            self.moves.emit(Output::Fetch { node, after, limit });
         }
         loop {
             let drain = self.drains.get_mut(&node).expect("it was there just now");
@@ -219,11 +177,8 @@ impl Relocator {
             else {
                 return;
             };
-            debug_assert!(batch.step == Step::Reserve, "a move begins with its reservation");
-            debug_assert!(!batch.moves.is_empty(), "a batch moves something");
             under_way.add(&batch);
-            self.targets.push_started(batch.choice.node);
-            self.go_on(now, batch);
+            moves::begin(self, now, batch);
         }
     }
 
@@ -234,13 +189,8 @@ impl Relocator {
         let has_deadline =
             |node: &NodeId| self.drains.get(node).is_some_and(|drain| drain.deadline.is_some());
         let sources = self.drains.keys().copied().filter(|node| has_deadline(node));
-        let moving = self.under_way().filter(|batch| has_deadline(&batch.source));
+        let moving = self.moves.batches().filter(|batch| has_deadline(&batch.source));
         sources.chain(moving.map(|batch| batch.choice.node)).collect()
-    }
-
-    /// Returns the batches with a call under way or about to be made again.
-    fn under_way(&self) -> impl Iterator<Item = &Batch> {
-        self.batches.values().chain(self.waiting.values())
     }
 }
 
@@ -257,23 +207,7 @@ impl Machine for Relocator {
                     drain.page(now, page, retry);
                 }
             }
-            Input::Reserved { call, epochs } => {
-                self.answer(now, call, Step::Reserve, epochs, Self::on_reserved);
-            }
-            Input::Pushed { call, outcomes } => {
-                self.answer(now, call, Step::Push, outcomes, Self::on_pushed);
-            }
-            Input::Committed { call, epochs } => {
-                self.answer(now, call, Step::Commit, epochs, Self::on_committed);
-            }
-            Input::Abandoned { call, is_done } => {
-                let done = is_done.then(Vec::<()>::new);
-                self.answer(now, call, Step::Abandon, done, |this, now, batch, _| {
-                    this.end(now, batch);
-                });
-            }
-            // The background's, beside the relocator in one manager.
-            Input::Page { .. } | Input::Dropped { .. } => {}
+            answer => moves::handle(self, now, answer),
         }
         self.pump(now);
     }
@@ -281,8 +215,7 @@ impl Machine for Relocator {
     fn deadline(&self) -> Option<Instant> {
         let known_max = self.config.known_blocks_max;
         let drains = self.drains.values().filter_map(|drain| drain.due(known_max));
-        let waiting = self.waiting.first_key_value().map(|((until, _), _)| *until);
-        drains.chain(waiting).min()
+        drains.chain(self.moves.deadline()).min()
     }
 
     fn handle_deadline(&mut self, now: Instant) {
@@ -290,31 +223,7 @@ impl Machine for Relocator {
     }
 
     fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
-    }
-}
-
-impl Relocator {
-    /// Takes the answer of a call: a list of another length than asked for counts as no answer.
-    fn answer<T>(
-        &mut self,
-        now: Instant,
-        call: CallId,
-        step: Step,
-        results: Option<Vec<T>>,
-        then: impl FnOnce(&mut Self, Instant, Batch, Vec<T>),
-    ) {
-        if self.batches.get(&call).is_none_or(|batch| batch.step != step) {
-            return;
-        }
-        let batch = self.batches.remove(&call).expect("it was there just now");
-        let wanted = batch.moves.len();
-        match results {
-            Some(results) if step == Step::Abandon || results.len() == wanted => {
-                then(self, now, batch, results);
-            }
-            _ => self.on_failed(now, batch),
-        }
+        self.moves.poll_output()
     }
 }
 

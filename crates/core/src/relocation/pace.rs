@@ -4,6 +4,7 @@
 use sanderling_protocol::{Instant, Millis};
 
 use super::forecast::{time_for, within};
+use crate::moves::Mark;
 
 /// What one drain's link carries, learnt from the pushes that came back, and how much of it is
 /// taken.
@@ -33,10 +34,6 @@ pub(super) enum Force {
     /// So many bytes per second: there is time, and clients use the link.
     Yielding(u64),
 }
-
-/// A push that begins, as its sample will need it.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Mark(u64);
 
 impl Pace {
     /// Most bytes per second assumed before anything was measured: a slow network card's. The first

@@ -8,8 +8,9 @@ use sanderling_protocol::{Instant, Millis, NodeId, NodeInfo, Tier};
 use super::clients::Clients;
 use super::forecast::Facts;
 use super::queue::{self, Seen};
-use super::targets::{Answer, Choice, Targets, Wish};
+use super::targets::{Answer, Targets, Wish};
 use crate::exposure;
+use crate::moves::Choice;
 
 /// What a drain of one node would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use sanderling_protocol::{Instant, Millis, NodeId, NodeInfo, Tier};
 
 use super::clients::Clients;
 use super::pace::{Pace, smooth};
+use crate::moves::Choice;
 
 /// The nodes that may take blocks, as the last view showed them, less what was planned since.
 #[derive(Debug, Clone, Default)]
@@ -38,13 +39,6 @@ struct Target {
     expected_life: Option<Millis>,
     is_at_risk: bool,
     pushes: usize,
-}
-
-/// A chosen target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Choice {
-    pub(super) node: NodeId,
-    pub(super) tier: Tier,
 }
 
 /// What the search for a target found.

@@ -53,6 +53,9 @@ pub(super) struct World {
     pub(super) refusing: BTreeSet<NodeId>,
     /// Calls that fail before one succeeds.
     pub(super) failing: u32,
+    /// Calls whose answers are lost, and those that were made.
+    pub(super) is_lost: fn(&Output) -> bool,
+    pub(super) lost: Vec<Output>,
     /// Every answer is given twice.
     pub(super) is_double: bool,
     pub(super) calls: u32,
@@ -82,6 +85,8 @@ impl World {
             reserved: BTreeMap::new(),
             refusing: BTreeSet::new(),
             failing: 0,
+            is_lost: |_| false,
+            lost: Vec::new(),
             is_double: false,
             calls: 0,
         }
@@ -192,8 +197,10 @@ impl World {
     }
 
     pub(super) fn answer(&mut self, output: Output) -> Input {
-        let fails = self.failing > 0;
+        let is_lost = (self.is_lost)(&output);
+        let fails = self.failing > 0 || is_lost;
         self.failing = self.failing.saturating_sub(1);
+        self.lost.extend(is_lost.then(|| output.clone()));
         match output {
             Output::Page { call, .. } if fails => Input::Page { call, page: None },
             Output::Page { call, node, after, limit } => {

@@ -129,6 +129,11 @@ fn commit_refused_because_its_target_drains_is_planned_again_at_once() {
     let (block, from) = (moves[0].block, moves[0].from_epoch);
     let void = Refusal::MoveVoid { block, from, why: "the move was given up".to_owned() };
     world.relocator.handle(world.now, Input::Committed { call, epochs: Some(vec![Err(void)]) });
+    let output = world.poll().unwrap();
+    let is_elsewhere = matches!(&output, Output::Reserve { moves, .. } if moves[0].to == NodeId(2));
+    assert!(is_elsewhere, "the namenode gave the move up, nothing is left to abandon: {output:?}");
+    let answer = world.answer(output);
+    world.relocator.handle(world.now, answer);
     world.run(10);
     assert_eq!(world.moved[&BlockId(1)], NodeId(2));
 }

@@ -13,8 +13,9 @@ use sanderling_protocol::{
 };
 
 use super::super::clients::Clients;
-use super::super::targets::{Answer, Choice, Targets, Wish};
+use super::super::targets::{Answer, Targets, Wish};
 use crate::catalog::{Action, Catalog, Command};
+use crate::moves::Choice;
 use crate::namenode::{Namenode, NamenodeConfig, Prepared};
 use crate::reserve::Departures;
 

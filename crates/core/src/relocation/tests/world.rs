@@ -80,7 +80,7 @@ impl World {
             while let Some(output) = self.poll() {
                 answers.push(self.answer(output));
             }
-            self.widest = self.widest.max(self.relocator.batches.len());
+            self.widest = self.widest.max(self.relocator.moves.batches().count());
             if answers.is_empty() {
                 let due = self.relocator.deadline().unwrap_or(end);
                 self.now = due.max(self.now + Millis(1)).min(self.now + Millis(50));
