@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 use serde_json::Value;
+use unicode_width::UnicodeWidthStr;
 
 use crate::failure::Failure;
 use crate::printable::Printable;
@@ -127,7 +128,7 @@ impl Table {
         for cells in std::iter::once(&headings).chain(&self.rows) {
             let mut line = String::new();
             for ((cell, (_, align)), width) in cells.iter().zip(&self.columns).zip(&widths) {
-                let gap = " ".repeat(width.saturating_sub(cell.chars().count()));
+                let gap = " ".repeat(width.saturating_sub(cell.width()));
                 match align {
                     Align::Left => line.extend([cell, gap.as_str(), "  "]),
                     Align::Right => line.extend([gap.as_str(), cell, "  "]),
@@ -140,7 +141,7 @@ impl Table {
 
     fn width(&self, column: usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.get(column).map(String::as_str));
-        cells.chain([self.columns[column].0]).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        cells.chain([self.columns[column].0]).map(UnicodeWidthStr::width).max().unwrap_or(0)
     }
 }
 
@@ -159,6 +160,18 @@ mod tests {
             String::from_utf8(text).unwrap(),
             "name      bytes\na             1\nlonger  1000000\n"
         );
+    }
+
+    #[test]
+    fn wide_letters_and_marks_take_the_columns_they_are_shown_in() {
+        let mut table = Table::new(&[("name", Align::Left), ("n", Align::Right)]);
+        for name in ["日本", "e\u{301}", "abcd"] {
+            table.row([name.to_owned(), "1".to_owned()]);
+        }
+        let mut text = Vec::new();
+        table.write(&mut text).unwrap();
+        let shown = "name  n\n日本  1\ne\u{301}     1\nabcd  1\n";
+        assert_eq!(String::from_utf8(text).unwrap(), shown);
     }
 
     #[test]

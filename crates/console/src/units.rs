@@ -1,11 +1,17 @@
 //! Sizes and durations as people write and read them.
+//!
+//! The parsers are our own: the usual crates take other texts than the documented `64M` (a power of
+//! 1024), `1e9` and a bare number of seconds.
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use sanderling_protocol::Millis;
 use thiserror::Error;
+
+/// The last instant with a year of four digits: humantime writes no later one.
+const INSTANT_MAX_MICROS: u64 = 253_402_300_799_999_999;
 
 /// Why a text is no size or duration.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -60,7 +66,6 @@ impl FromStr for Size {
         if !(0.0..1.8e19).contains(&bytes) {
             return Err(UnitError::OutOfRange { text: text.to_owned() });
         }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         Ok(Self(bytes as u64))
     }
 }
@@ -141,7 +146,6 @@ impl FromStr for Rate {
         if !(0.0..1.8e19).contains(&bytes) {
             return Err(UnitError::OutOfRange { text: text.to_owned() });
         }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         Ok(Self(bytes as u64))
     }
 }
@@ -187,7 +191,6 @@ pub fn bytes(value: u64) -> String {
     if value < 1024 {
         return format!("{value} B");
     }
-    #[expect(clippy::cast_precision_loss)]
     let mut scaled = value as f64 / 1024.0;
     let mut unit = 0;
     while scaled >= 999.5 && unit + 1 < UNITS.len() {
@@ -204,7 +207,6 @@ pub fn rate(bytes_moved: u64, elapsed: Duration) -> String {
     if seconds <= 0.0 {
         return "-".to_owned();
     }
-    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let per_second = (bytes_moved as f64 / seconds) as u64;
     format!("{}/s", bytes(per_second))
 }
@@ -242,30 +244,12 @@ fn three_figures(value: f64) -> String {
     }
 }
 
-/// Writes an instant of the wall clock as `2026-01-31T12:34:56.789Z`.
-///
-/// The calendar is Howard Hinnant's `civil_from_days`.
+/// Writes an instant of the wall clock as `2026-01-31T12:34:56.789Z`; one after the year 9999 as
+/// the last millisecond of that year.
 #[must_use]
 pub fn instant(at: sanderling_protocol::Instant) -> String {
-    let seconds = at.0 / 1_000_000;
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let shifted = days + 719_468;
-    let era = shifted / 146_097;
-    let day_of_era = shifted % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
-        second / 3600,
-        second / 60 % 60,
-        second % 60,
-        at.0 / 1000 % 1000
-    )
+    let at = SystemTime::UNIX_EPOCH + Duration::from_micros(at.0.min(INSTANT_MAX_MICROS));
+    humantime::format_rfc3339_millis(at).to_string()
 }
 
 #[cfg(test)]
@@ -336,6 +320,7 @@ mod tests {
         assert_eq!(instant(Instant(0)), "1970-01-01T00:00:00.000Z");
         assert_eq!(instant(Instant(1_709_208_000_123_000)), "2024-02-29T12:00:00.123Z");
         assert_eq!(instant(Instant(1_798_761_599_999_000)), "2026-12-31T23:59:59.999Z");
+        assert_eq!(instant(Instant(u64::MAX)), "9999-12-31T23:59:59.999Z");
     }
 
     #[test]
