@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use data_encoding::HEXLOWER;
 use ring::rand::{SecureRandom, SystemRandom};
 use sanderling_core::access::{
     Claims, Lineage, Part, Rights, SUBJECT_BYTES_MAX, parts, right_words,
@@ -161,7 +162,7 @@ fn new_secret(output: Output, args: &NewSecret) -> Result<(), Failure> {
 /// The system gives no random numbers.
 pub(crate) fn random_text() -> Result<String, Failure> {
     let bytes: [u8; SECRET_BYTES] = random_bytes()?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n")
+    Ok(HEXLOWER.encode(&bytes) + "\n")
 }
 
 fn random_bytes<const N: usize>() -> Result<[u8; N], Failure> {

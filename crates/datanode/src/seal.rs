@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER_PERMISSIVE;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use ring::hkdf;
 use ring::rand::{SystemRandom, generate};
@@ -154,12 +155,7 @@ impl hkdf::KeyType for IdLength {
 
 fn decoded(text: &[u8]) -> Option<[u8; KEY_BYTES]> {
     if text.len() == 2 * KEY_BYTES {
-        let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-        let mut key = [0; KEY_BYTES];
-        for (byte, pair) in key.iter_mut().zip(text.chunks_exact(2)) {
-            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-        }
-        return Some(key);
+        return HEXLOWER_PERMISSIVE.decode(text).ok()?.try_into().ok();
     }
     base64_simd::forgiving_decode_to_vec(text).ok()?.try_into().ok()
 }
@@ -180,7 +176,7 @@ mod tests {
             EncryptionKey::read(&path).map_err(|error| error.to_string())
         };
         let key = EncryptionKey::of(std::array::from_fn(|index| index as u8 * 8));
-        let digits: String = key.0.iter().map(|byte| format!("{byte:02X}")).collect();
+        let digits = data_encoding::HEXUPPER.encode(&key.0[..]);
         let base64 = base64_simd::STANDARD.encode_to_string(&key.0[..]);
         let bare = base64_simd::STANDARD_NO_PAD.encode_to_string(&key.0[..]);
         for text in [&digits, &base64, &bare, &format!("{base64}\n")] {

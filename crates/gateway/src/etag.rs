@@ -2,11 +2,12 @@
 //! parts' MD5s and how many there were.
 
 use ::md5::{Digest, Md5};
+use data_encoding::HEXLOWER_PERMISSIVE;
 use sanderling_protocol::ObjectId;
 
 /// Returns the tag of bytes with that MD5.
 pub(crate) fn of_digest(digest: [u8; 16]) -> String {
-    hex(&digest)
+    HEXLOWER_PERMISSIVE.encode(&digest)
 }
 
 /// Returns the tag of an upload whose parts have these MD5s.
@@ -15,7 +16,7 @@ pub(crate) fn of_parts(digests: &[[u8; 16]]) -> String {
     for digest in digests {
         all.update(digest);
     }
-    format!("{}-{}", hex(&all.finalize()), digests.len())
+    format!("{}-{}", HEXLOWER_PERMISSIVE.encode(&all.finalize()), digests.len())
 }
 
 /// Returns the tag of an object that was not written through this door: it changes with the bytes
@@ -26,26 +27,7 @@ pub(crate) fn of_object(object: ObjectId, bytes: u64) -> String {
 
 /// Returns the MD5 that a tag is; `None` when it is none.
 pub(crate) fn digest_of(tag: &str) -> Option<[u8; 16]> {
-    let tag = tag.as_bytes();
-    if tag.len() != 32 {
-        return None;
-    }
-    let mut digest = [0; 16];
-    for (byte, pair) in digest.iter_mut().zip(tag.chunks(2)) {
-        let digit = |at: usize| char::from(pair[at]).to_digit(16);
-        *byte = u8::try_from(digit(0)? * 16 + digit(1)?).ok()?;
-    }
-    Some(digest)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-    text
+    HEXLOWER_PERMISSIVE.decode(tag.as_bytes()).ok()?.try_into().ok()
 }
 
 #[cfg(test)]
@@ -59,7 +41,7 @@ mod tests {
         assert_eq!(digest_of(&of_digest(empty)), Some(empty));
         // By `printf '' | md5sum | xxd -r -p | md5sum`, with the digest twice.
         let twice: Vec<u8> = [empty, empty].concat();
-        let expected = format!("{}-2", hex(&Md5::digest(twice)));
+        let expected = format!("{}-2", HEXLOWER_PERMISSIVE.encode(&Md5::digest(twice)));
         assert_eq!(of_parts(&[empty, empty]), expected);
     }
 
@@ -67,6 +49,9 @@ mod tests {
     fn foreign_tag_is_no_md5() {
         assert_eq!(of_object(ObjectId(7), 3), "0000000000000007-3");
         assert_eq!(digest_of(&of_object(ObjectId(7), 1 << 40)), None);
-        assert_eq!(digest_of("zz1d8cd98f00b204e9800998ecf8427e"), None);
+        for tag in ["zz1d8cd98f00b204e9800998ecf8427e", "", "d41d8cd98f00b204", "d41d8cd98f00b20"] {
+            assert_eq!(digest_of(tag), None, "{tag}");
+        }
+        assert!(digest_of("D41D8CD98F00B204E9800998ECF8427E").is_some());
     }
 }
