@@ -13,7 +13,7 @@ use crate::facts::{listed_tag_of, quoted};
 use crate::keys::Grant;
 use crate::listing::{Item, Page, Query, page, start_behind};
 use crate::object::VERSION;
-use crate::percent::encode;
+use crate::percent::{PATH, encode};
 use crate::refused::{Missing, refused};
 use crate::token;
 
@@ -42,7 +42,7 @@ impl Words {
     }
 
     fn say(&self, text: &str) -> String {
-        if self.is_encoded { encode(text, b"/") } else { text.to_owned() }
+        if self.is_encoded { encode(text, PATH) } else { text.to_owned() }
     }
 
     fn say_some(&self, text: Option<&String>) -> Option<String> {

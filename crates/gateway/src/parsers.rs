@@ -103,7 +103,7 @@ impl Requests {
 /// # Panics
 /// When something does not come back as it was written.
 pub fn texts(text: &str) {
-    assert_eq!(percent::decode(&percent::encode(text, b"")).as_deref(), Some(text));
+    assert_eq!(percent::decode(&percent::encode(text, percent::COMPONENT)).as_deref(), Some(text));
     let _ = percent::decode(text);
     if let Ok(Some(tags)) = tagging::checked(Some(text)) {
         let again = tagging::checked(Some(&tags)).expect("tags that are kept are tags");

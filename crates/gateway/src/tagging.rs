@@ -11,7 +11,7 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use crate::door::Door;
 use crate::facts;
 use crate::object::check_version;
-use crate::percent::{decode, encode};
+use crate::percent::{COMPONENT, decode, encode};
 use crate::refused::{Missing, custom, refused};
 
 /// Most tags of one object, longest name and longest value in characters: as of S3.
@@ -58,8 +58,9 @@ fn written(tags: &[(String, String)]) -> S3Result<String> {
             return invalid("a name has 1 to 128 characters, a value 256 at most");
         }
     }
-    let pairs =
-        tags.iter().map(|(name, value)| format!("{}={}", encode(name, b""), encode(value, b"")));
+    let pairs = tags
+        .iter()
+        .map(|(name, value)| format!("{}={}", encode(name, COMPONENT), encode(value, COMPONENT)));
     Ok(pairs.collect::<Vec<_>>().join("&"))
 }
 

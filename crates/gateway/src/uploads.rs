@@ -12,7 +12,7 @@ use sanderling_protocol::{Path, Refusal};
 use crate::door::{Door, grant_of, owner, timestamp};
 use crate::facts::{checksum_of, listed_tag_of, quoted};
 use crate::name::UPLOADS;
-use crate::percent::encode;
+use crate::percent::{PATH, encode};
 use crate::refused::{Missing, refused};
 use crate::upload::{FIRST_WORDS, key_of};
 
@@ -110,7 +110,7 @@ impl Door {
         open.retain(is_behind);
         let is_encoded =
             input.encoding_type.as_ref().is_some_and(|it| it.as_str() == EncodingType::URL);
-        let say = |text: &str| if is_encoded { encode(text, b"/") } else { text.to_owned() };
+        let say = |text: &str| if is_encoded { encode(text, PATH) } else { text.to_owned() };
         let delimiter = input.delimiter.as_deref().filter(|it| !it.is_empty());
         let Told { uploads, prefixes, last, is_truncated } =
             told(open, &prefix, delimiter, most, say);
