@@ -247,12 +247,9 @@ impl Plan {
     /// part of it than of two hours: the share is larger by as much.
     #[must_use]
     pub(crate) fn background_share(&self, kind: Kind) -> u32 {
-        #[expect(clippy::cast_precision_loss)]
         let move_seconds = self.data_bytes(kind) as f64 / self.link_bytes_per_second as f64;
         let share = BACKGROUND_SHARE * self.time_scale * move_seconds / MEMORY_SECONDS;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let share = share.clamp(BACKGROUND_SHARE, BACKGROUND_SHARE_MAX) as u32;
-        share
+        share.clamp(BACKGROUND_SHARE, BACKGROUND_SHARE_MAX) as u32
     }
 
     /// Returns how many machines may leave at a time.

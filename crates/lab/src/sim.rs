@@ -108,7 +108,6 @@ fn all(output: Output, args: &Sim, options: &Options, limit: Option<Instant>) ->
     });
     progress.finish();
     let seconds = began.elapsed().as_secs_f64();
-    #[expect(clippy::cast_precision_loss)]
     let seeds_per_minute = seeds as f64 / seconds.max(1e-9) * 60.0;
     Summary {
         seed: args.seed,

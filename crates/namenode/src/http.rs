@@ -183,7 +183,6 @@ impl Notice {
         match (self.deadline_seconds, self.deadline_millis) {
             (Some(seconds), None) if seconds.is_finite() => {
                 // Saturates: what is too far off is refused as such.
-                #[allow(clippy::cast_possible_truncation)]
                 Ok((seconds * 1000.0).round() as i64)
             }
             (None, Some(millis)) => Ok(millis),

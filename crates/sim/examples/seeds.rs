@@ -1,5 +1,5 @@
 //! Runs a range of seeds: `seeds FIRST COUNT [BROKEN]`.
-#![allow(clippy::print_stdout, missing_docs)]
+#![allow(clippy::print_stdout, missing_docs, reason = "a program whose result is text")]
 
 use sanderling_sim::{Options, Statistics, run, run_many};
 

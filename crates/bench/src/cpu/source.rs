@@ -69,7 +69,6 @@ fn of_metrics(page: &str) -> Option<Figures> {
         pairs.find(|(key, _)| *key == name)?.1.trim().parse::<f64>().ok()
     };
     let cpu = Duration::try_from_secs_f64(value("process_cpu_seconds_total")?).ok()?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let resident_bytes = value("process_resident_memory_bytes").map(|bytes| bytes as u64);
     Some(Figures { source: "metrics", cpu, resident_bytes })
 }

@@ -113,7 +113,6 @@ impl Meter {
     fn end(self, namenode: &Namenode, count: u64) -> Result<Cost, Failure> {
         let seconds = self.began.elapsed().as_secs_f64();
         let cpu = namenode.cpu()?.since(self.cpu).as_secs_f64();
-        #[expect(clippy::cast_precision_loss)]
         let units = count.max(1) as f64;
         let own = (cpu - self.base * seconds).max(0.0);
         let per_second = units / seconds;
@@ -262,7 +261,6 @@ fn calls(probed: &Probed) -> Calls {
     Calls { lookup_micros: lookups.into(), change_micros: changes.into() }
 }
 
-#[expect(clippy::cast_precision_loss)]
 fn each(sum: u64, count: u64) -> f64 {
     sum as f64 / count.max(1) as f64
 }

@@ -112,7 +112,6 @@ pub(super) async fn each_page(
 ) -> Result<(), Failure> {
     let mut after = String::new();
     loop {
-        #[expect(clippy::cast_possible_truncation)]
         let limit = LIST_PAGE_MAX as u32;
         let request =
             Request::List { path: directory.clone(), after, limit, with_attributes: false };

@@ -186,7 +186,6 @@ async fn homes(
     let mut all: Vec<MoveCandidate> = Vec::new();
     loop {
         let after = all.last().map_or(BlockId(0), |home| home.block);
-        #[expect(clippy::cast_possible_truncation)]
         let limit = BLOCKS_PER_PAGE_MAX as u32;
         let node = NodeSelector::from(node.id);
         let request = Request::NodeBlocks { node, after, limit };
@@ -212,7 +211,6 @@ async fn on_node(
     let mut held: BTreeMap<BlockId, HeldBlock> = BTreeMap::new();
     loop {
         let after = held.last_key_value().map_or(BlockId(0), |(block, _)| *block);
-        #[expect(clippy::cast_possible_truncation)]
         let limit = BLOCKS_PER_PAGE_MAX as u32;
         match client.order(node.id, &node.address, Order::ListBlocks { after, limit }).await {
             Ok(OrderReply::Blocks(page)) if page.is_empty() => break,
@@ -223,7 +221,6 @@ async fn on_node(
     }
     let (mut after, mut found) = (BlockId(0), Vec::new());
     loop {
-        #[expect(clippy::cast_possible_truncation)]
         let limit = VERIFIED_PER_ORDER_MAX as u32;
         let order = Order::Verify { after, limit, with_checksums };
         let page = match client.order(node.id, &node.address, order).await {

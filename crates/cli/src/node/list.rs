@@ -187,7 +187,6 @@ pub(super) fn drain_line(node: &NodeInfo, drain: &DrainProgress) -> String {
 }
 
 /// Returns what the fullest active node holds over the mean, 1 when all hold the same.
-#[expect(clippy::cast_precision_loss)]
 fn imbalance(nodes: &[NodeInfo]) -> f64 {
     let active = || nodes.iter().filter(|node| node.policy == Policy::Active);
     let homes = || active().map(|node| node.home_bytes);

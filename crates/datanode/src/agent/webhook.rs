@@ -61,7 +61,6 @@ pub(crate) fn read(body: &[u8]) -> Result<Posted, Refusal> {
     let own: Own = serde_json::from_slice(body).map_err(|error| bad(error.to_string()))?;
     let left_millis = match (own.deadline_seconds, own.deadline_millis) {
         // Saturates: what is too far off is refused by the namenode as such.
-        #[expect(clippy::cast_possible_truncation)]
         (Some(seconds), None) if seconds.is_finite() => Some((seconds * 1000.0).round() as i64),
         (None, Some(millis)) => Some(millis),
         (None, None) if own.recommendation.is_some() => None,

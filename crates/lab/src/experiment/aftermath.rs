@@ -67,7 +67,6 @@ impl Aftermath {
 }
 
 /// Returns largest over mean bytes of the nodes that take blocks; `None` where there is no data.
-#[expect(clippy::cast_precision_loss)]
 fn unevenness(nodes: &[NodeInfo]) -> Option<f64> {
     let active = nodes.iter().filter(|node| node.policy == Policy::Active);
     let bytes: Vec<u64> = active.map(|node| node.home_bytes).collect();
@@ -125,7 +124,6 @@ fn drains(events: &[Event], link_bytes_per_second: u64) -> Vec<DrainRecord> {
     order.dedup();
     let mut drains: Vec<DrainRecord> = order.iter().filter_map(|node| all.remove(node)).collect();
     for drain in &mut drains {
-        #[expect(clippy::cast_precision_loss)]
         let on_link = drain.moved_bytes as f64 / link_bytes_per_second as f64;
         drain.over_link = drain.seconds.filter(|_| on_link > 0.0).map(|seconds| seconds / on_link);
     }
@@ -145,7 +143,6 @@ const fn empty(name: String, bytes: u64) -> DrainRecord {
     }
 }
 
-#[expect(clippy::cast_precision_loss)]
 fn to_seconds(span: Millis) -> f64 {
     span.0 as f64 / 1e3
 }

@@ -78,7 +78,6 @@ const SCALED_SLOWDOWN: Target = Target {
     about: "the same, with notices no larger a part of the run than in the cloud",
     limit: 0.0,
     measure: |lab, run| {
-        #[expect(clippy::cast_precision_loss)]
         let notice = lab.setup.notice_millis as f64 / 1e3;
         let part = CLOUD_NOTICE_SECONDS / notice / lab.setup.time_scale;
         lab.corrected_slowdown(run).map(|it| it * part.min(1.0)).into_iter().collect()
@@ -103,7 +102,6 @@ const LOST: Target = Target {
     name: "lost_bytes",
     about: "bytes declared lost",
     limit: 0.0,
-    #[expect(clippy::cast_precision_loss)]
     measure: |_, run| vec![run.lost_bytes as f64],
 };
 
@@ -112,7 +110,6 @@ const RECOMPUTED: Target = Target {
     name: "recomputed",
     about: "bytes written again for each lost byte",
     limit: 1.1,
-    #[expect(clippy::cast_precision_loss)]
     measure: |_, run| {
         let lost = (run.lost_bytes > 0).then_some(run.lost_bytes as f64);
         lost.map(|lost| run.recomputed_bytes as f64 / lost).into_iter().collect()
@@ -124,7 +121,6 @@ const ERRORS: Target = Target {
     name: "client_errors",
     about: "calls that failed",
     limit: 0.0,
-    #[expect(clippy::cast_precision_loss)]
     measure: |_, run| vec![run.client_errors as f64],
 };
 

@@ -149,8 +149,6 @@ impl Network {
 
     fn shape(&self, namespace: &str, device: &str, queue: &str) -> Result<(), Failure> {
         let rate = self.link_bytes_per_second;
-        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
-        #[expect(clippy::cast_sign_loss)]
         let burst = ((rate as f64 * BURST_SECONDS) as u64).max(BURST_BYTES_MIN);
         let bits = rate * 8;
         run(&format!(

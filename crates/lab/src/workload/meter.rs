@@ -97,7 +97,6 @@ impl Meter {
     #[must_use]
     pub(crate) fn latency(&self) -> Latency {
         let all = self.micros.lock().expect("nobody panics while holding it");
-        #[expect(clippy::cast_precision_loss)]
         let millis = |micros: u64| micros as f64 / 1e3;
         Latency {
             count: all.len(),
