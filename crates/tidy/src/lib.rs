@@ -4,12 +4,14 @@
 //! Every check is a function from texts to [`Problem`]s, so that its own tests can hand it a broken
 //! text and see it fail. `tests/repository.rs` runs all of them on the working tree.
 
+pub mod asserts;
 pub mod circles;
 pub mod code;
 pub mod commands;
 pub mod floors;
 pub mod glossary;
 pub mod lengths;
+pub mod lints;
 pub mod names;
 pub mod pages;
 pub mod tables;

@@ -27,6 +27,9 @@ const UNFINISHED: &[(&str, &str)] = &[
     ("feature = \"sim\"", "production code knows no simulation"),
 ];
 
+/// Marks of unfinished work, as whole words of a comment.
+const MARKS: [&str; 3] = ["TODO", "FIXME", "XXX"];
+
 /// Directories of one machine. Written in two parts, so that this file passes its own check.
 const MACHINE: &[&str] =
     &[concat!("/wo", "rk/"), concat!("/tm", "p/"), concat!("/ho", "me/"), concat!("/roo", "t/")];
@@ -59,6 +62,11 @@ fn check_file(file: &SourceFile) -> Vec<Problem> {
     }
     for (index, line) in parts.comments.lines().enumerate() {
         problems.extend(check_terms(file, index, line));
+        let mut letters = line.split(|letter: char| !letter.is_alphanumeric());
+        if let Some(mark) = letters.find(|word| MARKS.contains(word)) {
+            let what = format!("no {mark} here: finish it, or say what is and why");
+            problems.push(Problem::new(&file.path, index + 1, what));
+        }
         if let Some(number) = issue_number(line) {
             let what = format!("{number} says nothing to a reader: state the reason itself");
             problems.push(Problem::new(&file.path, index + 1, what));
@@ -124,6 +132,12 @@ mod tests {
         assert_eq!(count("a.rs", "fn a() { todo!() }"), 1);
         assert_eq!(count("a.rs", "#[cfg(sim)]\nfn a() {}"), 1);
         assert_eq!(count("a.rs", "// todo! is a macro"), 0);
+        for mark in MARKS {
+            assert_eq!(count("a.rs", &format!("/// {mark}(name): later\n")), 1, "{mark}");
+            assert_eq!(count("a.sh", &format!("a # {mark}\n")), 1, "{mark}");
+            assert_eq!(count("a.toml", &format!("# {mark}\n")), 0, "not looked at");
+            assert_eq!(count("a.rs", &format!("let a = \"{mark}\"; // {mark}S\n")), 0, "{mark}");
+        }
     }
 
     #[test]

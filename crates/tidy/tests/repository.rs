@@ -3,7 +3,8 @@
 use sanderling_protocol::Refusal;
 use sanderling_tidy::tree::SourceFile;
 use sanderling_tidy::{
-    Problem, circles, floors, glossary, lengths, names, pages, tables, tree, versions, words,
+    Problem, asserts, circles, floors, glossary, lengths, lints, names, pages, tables, tree,
+    versions, words,
 };
 
 fn files() -> Vec<SourceFile> {
@@ -28,6 +29,16 @@ fn modules_import_each_other_in_small_circles_only() {
 #[test]
 fn files_functions_and_lines_are_short() {
     assert_none(&lengths::check(&files()));
+}
+
+#[test]
+fn decisions_assert_what_they_take_for_granted() {
+    assert_none(&asserts::check(&files()));
+}
+
+#[test]
+fn lints_are_on_in_every_crate() {
+    assert_none(&lints::check(&files()));
 }
 
 #[test]
