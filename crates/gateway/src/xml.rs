@@ -64,6 +64,7 @@ fn reference(text: &[u8]) -> Option<(char, usize)> {
     is_refused.then_some((char, end + 1))
 }
 
+/// Escapes bytes, which may be no UTF-8: quick-xml escapes only text.
 fn push_escaped(text: &mut Vec<u8>, raw: &[u8]) {
     for byte in raw {
         match byte {

@@ -145,6 +145,7 @@ impl Words {
 const UNITS: [(&str, f64); 5] =
     [("ms", 1.0 / 3_600_000.0), ("s", 1.0 / 3600.0), ("m", 1.0 / 60.0), ("h", 1.0), ("d", 24.0)];
 
+/// Reads a span in hours. humantime would make its other spellings part of this format.
 fn hours(text: &str) -> Result<f64, String> {
     let why = || format!("`{text}` is no span of time such as 12h, 90m, 45s or 500ms");
     let cut = text.find(|letter: char| letter.is_ascii_alphabetic()).ok_or_else(why)?;

@@ -1,4 +1,4 @@
-//! Rows of comma-separated values (RFC 4180).
+//! Rows of comma-separated values (RFC 4180). They are only written, which needs no further crate.
 
 use std::fmt::{self, Write};
 

@@ -286,7 +286,7 @@ pub(super) fn picture(height: f64, about: &str, body: &str) -> String {
     )
 }
 
-/// Returns a text that HTML reads as it is.
+/// Returns a text that HTML reads as it is. Nothing that the lab links escapes HTML.
 pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
