@@ -17,13 +17,22 @@ async fn datanode(served: &Served, directory: &Path) -> DatanodeServer {
 }
 
 async fn with_store(served: &Served, directory: &Path, bytes: u64) -> DatanodeServer {
+    with_search(served, directory, bytes, Duration::from_millis(50)).await
+}
+
+async fn with_search(
+    served: &Served,
+    directory: &Path,
+    bytes: u64,
+    sweep_every: Duration,
+) -> DatanodeServer {
     let url = format!("file://{}", directory.display());
     let mut options = served.options();
     options.object = Some(ObjectOptions {
         url,
         bytes,
         time_max: Duration::from_secs(2),
-        sweep_every: Duration::from_millis(50),
+        sweep_every,
         sweep_age_min: Duration::ZERO,
         ..ObjectOptions::default()
     });
@@ -161,7 +170,9 @@ async fn orders_to_adopt_fence_and_push_find_what_another_node_put_there() {
 async fn object_goes_only_when_the_namenode_says_that_nobody_wants_it() {
     let directory = tempfile::tempdir().unwrap();
     let served = Served::start().await;
-    let server = datanode(&served, directory.path()).await;
+    // The order says what to ask about: no search finds it in this time.
+    let hour = Duration::from_secs(3600);
+    let server = with_search(&served, directory.path(), 8 << 20, hour).await;
     let caller = Caller::new(&server);
     for block in [1, 2] {
         store(&caller, block, 2, &bytes(5000, 3)).await.unwrap();

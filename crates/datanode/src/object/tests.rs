@@ -1,8 +1,11 @@
 use std::path::PathBuf;
 
+use sanderling_core::fence::StoreRequest;
 use sanderling_protocol::checksum::crc32c;
 
 use super::*;
+use crate::arena::Arena;
+use crate::store::BlockStore;
 
 const KEY: Key = (BlockId(7), Epoch(3));
 
@@ -221,4 +224,20 @@ async fn object_of_another_key_is_neither_read_nor_taken_for_damaged() {
         assert!(file(&directory, KEY).exists());
         assert_eq!(tier.fetch(KEY).await.unwrap().unwrap().bytes, "some bytes");
     }
+}
+
+#[tokio::test]
+async fn namenode_is_asked_about_the_object_of_a_dropped_block() {
+    let (_directory, tier) = tier(1 << 20).await;
+    let arena = Arc::new(Arena::new(4096).unwrap());
+    let store = BlockStore::new(arena, None, Some(Arc::clone(&tier)));
+    let bytes = Bytes::from_static(b"some bytes");
+    for (block, epoch) in [KEY, (BlockId(8), Epoch(3))] {
+        let request = StoreRequest { block, epoch, tier: Tier::Object, bytes: 10 };
+        store.store_object(request, bytes.clone(), crc32c(&bytes)).await.unwrap();
+    }
+    store.drop_blocks(&[KEY]);
+    assert_eq!(tier.garbage.len(), 1);
+    store.drop_held(&store.list(BlockId(0), 10));
+    assert_eq!(tier.garbage.len(), 2);
 }
