@@ -34,6 +34,17 @@ fn header_has_golden_bytes() {
 }
 
 #[test]
+fn every_operation_is_read_back_by_its_number() {
+    let all: Vec<Op> = (0..=u8::MAX).filter_map(Op::from_wire).collect();
+    let numbers: Vec<u8> = all.iter().map(|op| *op as u8).collect();
+    assert_eq!(numbers, (1..=12).collect::<Vec<u8>>());
+    for op in all {
+        let sent = Header { op, ..header() };
+        assert_eq!(Header::decode(&sent.encode()).unwrap(), sent);
+    }
+}
+
+#[test]
 fn what_is_not_a_frame_is_refused_before_its_body_is_read() {
     let change = |at: usize, value: u8| {
         let mut bytes = header().encode();
