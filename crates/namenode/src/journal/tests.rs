@@ -243,6 +243,32 @@ fn records_within_a_value_are_none() {
 }
 
 #[test]
+fn last_byte_of_a_whole_record_is_not_searched() {
+    // Without its first byte, this record claims to be longer than the file: it seems cut off.
+    let encoded = |command: &Command| {
+        let mut bytes = Vec::new();
+        Layout::Plain.encode(command, 0, 0, &mut bytes).unwrap();
+        bytes
+    };
+    let is_cut_off = |bytes: &Vec<u8>| (1..=3).contains(&bytes[4]);
+    let second = (2..).map(|at| encoded(&command(at))).find(is_cut_off).unwrap();
+    // The record before ends with the byte that is missing.
+    let action = Action::Started { commands: 1, cut_bytes: u64::from(second[0]) };
+    let first = Command { at: Instant(1), action };
+    let place = tempfile::tempdir().unwrap();
+    let (directory, mut journal) = journal_of(place.path(), settings(PLAIN_VERSION, 1 << 20));
+    journal.append([&first]).unwrap();
+    let path = directory.file(Kind::Journal, 0);
+    let whole = fs::read(&path).unwrap();
+    assert_eq!(whole.last(), second.first());
+    fs::write(&path, [&whole, &second[1..]].concat()).unwrap();
+    let (commands, segment) = read(&directory);
+    let tail = segment.tail.unwrap();
+    assert_eq!(commands, [first]);
+    assert_eq!((tail.is_damage, tail.records), (false, 0), "{tail:?}");
+}
+
+#[test]
 fn damaged_header_is_refused() {
     for version in VERSIONS {
         let place = tempfile::tempdir().unwrap();
