@@ -305,6 +305,37 @@ fn torn_tail_is_cut_and_counted() {
 }
 
 #[test]
+fn changes_that_a_crash_took_are_said_where_they_were_acknowledged_before_the_disk_had_them() {
+    for sync in [Sync::Always, Sync::Os] {
+        let place = tempfile::tempdir().unwrap();
+        let options = NamenodeOptions { sync, ..options(place.path()) };
+        let start = || {
+            let directory = Arc::new(Directory::open(place.path()).unwrap());
+            recover(&directory, &options).map(|recovered| (directory, recovered))
+        };
+        // Written without a sync in between.
+        let writing = Settings { sync: Sync::Os, ..Settings::from(&options) };
+        let directory = Arc::new(Directory::open(place.path()).unwrap());
+        let mut first = recover_with(&directory, &options, writing).unwrap();
+        for at in 1..200 {
+            write(&mut first, &command(at));
+        }
+        let path = directory.file(Kind::Journal, 0);
+        drop((directory, first));
+        // The second sector of the segment never reached the disk, the later ones did.
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[512..1024].fill(0);
+        fs::write(&path, bytes).unwrap();
+        let (directory, second) = start().unwrap();
+        let loss = second.namenode.catalog().journal_loss();
+        let is_said = loss.cuts == 1 && loss.records > 100;
+        assert_eq!(is_said, sync == Sync::Os, "{sync:?}: {loss:?}");
+        drop((directory, second));
+        assert_eq!(start().unwrap().1.namenode.catalog().journal_loss(), loss);
+    }
+}
+
+#[test]
 fn segment_of_another_cluster_or_place_is_refused() {
     let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for place in [&ours, &theirs] {
