@@ -111,6 +111,22 @@ fn sectors_that_the_disk_did_not_get_are_no_damage() {
 }
 
 #[test]
+fn records_behind_one_that_lost_a_sector_are_missed_though_the_last_is_torn() {
+    let place = tempfile::tempdir().unwrap();
+    let (directory, mut journal) = journal_of(place.path(), settings(PLAIN_VERSION, 1 << 20));
+    journal.append(&[command(1), chosen(2, vec![0x11; 1500]), command(3), command(4)]).unwrap();
+    let path = directory.file(Kind::Journal, 0);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[512..1024].fill(0);
+    bytes.pop();
+    fs::write(&path, &bytes).unwrap();
+    let (commands, segment) = read(&directory);
+    let tail = segment.tail.unwrap();
+    assert_eq!(commands, [command(1)]);
+    assert_eq!((tail.is_damage, tail.records), (true, 1), "{tail:?}");
+}
+
+#[test]
 fn record_with_any_bit_changed_is_damage() {
     for version in VERSIONS {
         let place = tempfile::tempdir().unwrap();
@@ -468,6 +484,17 @@ fn disk_that_is_too_far_behind_refuses_changes_until_it_has_caught_up() {
         }
         lag.close();
         thread.join().unwrap();
+    }
+}
+
+#[test]
+fn disk_that_may_not_be_behind_takes_a_change_when_it_has_all_before() {
+    let limits = Limits { every: Duration::ZERO, age_max: Duration::ZERO, bytes_max: u64::MAX };
+    let settings = Settings { sync: Sync::Os, limits, ..settings(TIED_VERSION, 1 << 20) };
+    let (_directory, mut journal) = on_disk(&Disk::default(), settings);
+    for at in 1..4 {
+        journal.append(&[command(at)]).unwrap();
+        journal.sync().unwrap();
     }
 }
 
