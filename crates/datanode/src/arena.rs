@@ -350,6 +350,20 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_the_kernel_did_not_give_is_never_taken() {
+        let given = FAULT_BYTES as u32;
+        let mut arena = Arena::new(40 << 20).unwrap();
+        // The seals of this file make the kernel refuse whatever lies behind its end.
+        arena.file = Arena::new(given.into()).unwrap().file;
+        let arena = Arc::new(arena);
+        arena.fault().unwrap_err();
+        assert_eq!((arena.bytes(), arena.used_bytes()), (given.into(), 0));
+        let all = arena.take(given, None).unwrap();
+        assert!(arena.take(1, None).is_none());
+        assert_eq!((all.len(), arena.used_bytes()), (1, given.into()));
+    }
+
+    #[test]
     fn faulting_reaches_the_end_and_changes_nothing() {
         let arena = Arc::new(Arena::new(40 << 20).unwrap());
         let extent = arena.take(UNIT_BYTES, None).unwrap().remove(0);
