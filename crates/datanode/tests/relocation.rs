@@ -112,6 +112,13 @@ async fn pushed_blocks_are_whole_at_the_target_and_readable_at_both() {
     assert!(matches!(pushed[41], Err(Refusal::StaleEpoch { .. })), "{:?}", pushed[41]);
     assert!(matches!(pushed[42], Err(Refusal::WrongState { .. })), "{:?}", pushed[42]);
     assert_eq!(to.held().await.len(), 40);
+    let total = (1..=40).map(|block| 5000 * block + 3).sum::<u64>();
+    for server in [&source, &target] {
+        served.namenode.next_beat(server.node()).await;
+    }
+    let load = |server: &DatanodeServer| served.namenode.state.lock().heartbeats[&server.node()].1;
+    assert_eq!((load(&source).pushed_bytes_total, load(&source).stored_bytes_total), (total, 0));
+    assert_eq!((load(&target).pushed_bytes_total, load(&target).stored_bytes_total), (0, total));
     assert!(matches!(from.write(1, 5003, b"x").await, Err(Refusal::Moved { length: 5003, .. })));
     let stale = to.read(1, 1, 0, 1).await;
     assert!(matches!(stale, Err(Refusal::StaleEpoch { .. })), "{stale:?}");
