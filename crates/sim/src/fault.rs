@@ -24,7 +24,7 @@ const STUCK_MICROS: u64 = 30_000_000;
 
 /// Longest time until bytes are where they belong: what is moved in the background may take a
 /// fifth of the slowest links only.
-const BACKGROUND_MICROS_MAX: u64 = 300_000_000;
+const BACKGROUND_MICROS_MAX: u64 = 600_000_000;
 
 impl World {
     pub(crate) fn fault(&mut self, index: usize) {

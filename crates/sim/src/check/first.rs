@@ -76,6 +76,10 @@ impl World {
         if self.is_repeat(request) {
             return;
         }
+        // While no node is heard of, no room would be of use.
+        if !self.namenode.has_candidates() {
+            return;
+        }
         let found = self.find_spare(request.inner(), *bytes);
         self.expect(found);
     }
