@@ -198,13 +198,6 @@ impl Namenode {
         &self.catalog
     }
 
-    /// Tells whether any node was a candidate for new blocks when that was looked at last: wanted,
-    /// present and not suspected.
-    #[must_use]
-    pub const fn has_candidates(&self) -> bool {
-        !self.candidates.nodes.is_empty()
-    }
-
     /// Returns the configuration.
     #[must_use]
     pub const fn config(&self) -> &NamenodeConfig {

@@ -52,7 +52,9 @@ impl Decides for Decider<'_> {
     }
 
     fn refuses(&mut self, command: &Command) -> Option<Refusal> {
-        self.0.namenode.machine.refuses(command)
+        let refusal = self.0.namenode.machine.refuses(command)?;
+        self.0.note_not_logged(command);
+        Some(refusal)
     }
 
     fn allows(&self, claims: &Claims, request: &Request) -> Result<(), Refusal> {

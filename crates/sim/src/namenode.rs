@@ -133,11 +133,6 @@ impl NamenodeHost {
         self.machine.catalog()
     }
 
-    /// Tells whether any node could get a block at the last placement.
-    pub(crate) const fn has_candidates(&self) -> bool {
-        self.machine.has_candidates()
-    }
-
     pub(crate) const fn commands(&self) -> u64 {
         self.journal.len() as u64
     }

@@ -73,11 +73,8 @@ impl World {
     pub(crate) fn check_full(&mut self, request: &Request, answer: &Result<Reply, Refusal>) {
         let Err(Refusal::Full { bytes, .. }) = answer else { return };
         // A repeat is answered as it was, though there may be room by now.
-        if self.is_repeat(request) {
-            return;
-        }
-        // While no node is heard of, no room would be of use.
-        if !self.namenode.has_candidates() {
+        let was_refused = self.note_refused(request);
+        if was_refused || self.is_repeat(request) {
             return;
         }
         let found = self.find_spare(request.inner(), *bytes);

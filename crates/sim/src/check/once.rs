@@ -1,6 +1,6 @@
 //! A change is made once, however often it arrives, and answered alike.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_core::catalog::{Action, Command};
 use sanderling_protocol::frame::encode_body;
@@ -15,6 +15,9 @@ use crate::world::World;
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     first: BTreeMap<(u64, u64), Result<Reply, Refusal>>,
+    /// Changes that were refused without a command in the log, for want of room among them: the
+    /// namenode repeats the refusal from its memory.
+    refused: BTreeSet<(u64, u64)>,
 }
 
 /// A command that is about to be applied: which change it is, and the catalog if that was made
@@ -69,6 +72,18 @@ impl World {
     /// Tells whether a change was answered before.
     pub(crate) fn is_repeat(&self, request: &Request) -> bool {
         key_of(request).is_some_and(|key| self.checks.made.first.contains_key(&key))
+    }
+
+    /// Notes that a change was refused for want of room; tells whether it was before.
+    pub(crate) fn note_refused(&mut self, request: &Request) -> bool {
+        key_of(request).is_some_and(|key| !self.checks.made.refused.insert(key))
+    }
+
+    /// Notes that a change was refused when it was to be logged.
+    pub(crate) fn note_not_logged(&mut self, command: &Command) {
+        if let Action::Once(once) = &command.action {
+            self.checks.made.refused.insert((once.client.number, once.sequence));
+        }
     }
 
     /// Looks at an answer that was given without the log.
