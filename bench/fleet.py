@@ -25,7 +25,7 @@ class Fleet:
         self.address = address
         self.namenode_http = ""
         self.datanodes: list[Server] = []
-        self.doors: list[str] = []
+        self.http_addresses: list[str] = []
 
     def bench(self, kind: str, *flags: str, core: int | None = None) -> dict[str, Any]:
         """Runs one benchmark and returns its JSON; with `core` on that core alone."""
@@ -60,7 +60,7 @@ def fleet(
     namenode_core: int | None = None,
     datanode_flags: tuple[str, ...] = (),
     datanode_prefix: tuple[str, ...] = (),
-    has_door: bool = False,
+    has_local_endpoint: bool = False,
     namenode_flags: tuple[str, ...] = (),
     datanode_http: str = "none",
     namenode_http: str = "none",
@@ -68,8 +68,8 @@ def fleet(
     """Starts a cluster and ends it; with `core` the datanodes run on that core alone.
 
     With `namenode_core` the namenode does. `datanode_http` is where each serves its metrics, whose
-    addresses are in `doors`; `namenode_http` is where the namenode does. Without a door clients on
-    this machine use TCP.
+    addresses are in `http_addresses`; `namenode_http` is where the namenode does. Without a
+    local endpoint clients on this machine use TCP.
     """
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=world.work)))
@@ -79,7 +79,7 @@ def fleet(
         namenode, ready = start(world, stack, directory, "namenode", words, namenode_core)
         made = Fleet(world, directory, namenode, ready["address"])
         made.namenode_http = ready.get("http_address") or ""
-        if not has_door:
+        if not has_local_endpoint:
             datanode_flags = ("--local-socket", "none", *datanode_flags)
         for at in range(datanodes):
             name = f"n{at}"
@@ -88,7 +88,7 @@ def fleet(
             words += [flag.format(name=name) for flag in datanode_flags]
             server, ready = start(world, stack, directory, name, words, core, datanode_prefix)
             made.datanodes.append(server)
-            made.doors.append(ready.get("http_address") or "")
+            made.http_addresses.append(ready.get("http_address") or "")
         made.wait_for_arenas()
         yield made
 

@@ -29,7 +29,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="sanderling-noisy-") as work:
         program = options.program.resolve()
         world = World(sanderling=program, peer=program, python=program, work=Path(work))
-        with fleet(world, datanodes=options.datanodes, has_door=True,
+        with fleet(world, datanodes=options.datanodes, has_local_endpoint=True,
                    namenode_http="127.0.0.1:0") as made:
             command = [str(program), "--namenode", made.address, "bench", "noisy",
                        "--namenode-http", made.namenode_http, *flags]

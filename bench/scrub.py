@@ -102,7 +102,7 @@ def cpu(side: Fleet) -> float:
 
 def scrubbed_bytes(side: Fleet) -> int:
     """Returns what a cluster's datanode has compared so far."""
-    url = f"http://{side.doors[0]}/metrics"
+    url = f"http://{side.http_addresses[0]}/metrics"
     with urllib.request.urlopen(url, timeout=10) as answer:
         text = answer.read().decode()
     found = re.search(r"^sanderling_\w*scrubbed_bytes(?:{.*})? (\d+)", text, re.MULTILINE)

@@ -41,7 +41,7 @@ class Line:
     kind: str
     flags: list[str]
     figure: list[str]
-    has_door: bool = False
+    has_local_endpoint: bool = False
     is_pinned: bool = False
 
     @property
@@ -62,8 +62,8 @@ LINES = [
          [*PAGES[:-4], "--count", "1000000", "--working-set", "1MiB"], PER_OPERATION),
     Line("6", "read 1 MiB, server CPU", "read-sequential-async",
          [*LARGE, "--working-set", "256MiB"], PER_GIB),
-    Line("7", "get 1 MiB, same host", "get-key", OBJECTS, P50, has_door=True),
-    Line("8", "put 1 MiB, same host", "put-key", OBJECTS, P50, has_door=True),
+    Line("7", "get 1 MiB, same host", "get-key", OBJECTS, P50, has_local_endpoint=True),
+    Line("8", "put 1 MiB, same host", "put-key", OBJECTS, P50, has_local_endpoint=True),
     Line("9", "look-ups, batch 128, namenode's CPU", "lookup-many",
          ["--paths", "200000", "--batch", "128", "--keep", "--depth", "4", "--count", "40000",
           "--warmup", "50"], PER_OPERATION),
@@ -107,7 +107,7 @@ def measure(line: Line, options: argparse.Namespace) -> None:
                 world = World(sanderling=program.resolve(), peer=program, python=program,
                               work=place)
                 both = fleet(world, dram="1GiB", core=core, namenode_core=core,
-                             has_door=line.has_door)
+                             has_local_endpoint=line.has_local_endpoint)
                 sides.append(stack.enter_context(both))
             pairs = [in_turn(sides, round_, line, flags) for round_ in range(options.rounds)]
     ratios = sorted(after / before for before, after in pairs)

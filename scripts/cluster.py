@@ -1,4 +1,4 @@
-"""Runs a cluster as real processes for the tests of its doors. They end with the test."""
+"""Runs a cluster as real processes for the tests of its endpoints. They end with the test."""
 
 import json
 import os

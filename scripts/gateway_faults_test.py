@@ -143,8 +143,8 @@ class Faults(unittest.TestCase):
         return peer
 
     def signed(self, fleet: Fleet, what: str, key: str, length: int = 0) -> bytes:
-        """Returns the head of a request for a key of the bucket `door`."""
-        url = self.s3.generate_presigned_url(what, {"Bucket": "door", "Key": key})
+        """Returns the head of a request for a key of the bucket `faults`."""
+        url = self.s3.generate_presigned_url(what, {"Bucket": "faults", "Key": key})
         method = {"put_object": "PUT", "get_object": "GET"}[what]
         path = url.removeprefix(fleet.endpoint)
         return (f"{method} {path} HTTP/1.1\r\nhost: {fleet.address}\r\n"
@@ -152,9 +152,9 @@ class Faults(unittest.TestCase):
 
     def test_slow_and_vanishing_clients_leave_nothing_behind(self) -> None:
         fleet = self.fleet(datanodes=1, flags=("--silence", "1s", "--connections", "4"))
-        self.s3.create_bucket(Bucket="door")
+        self.s3.create_bucket(Bucket="faults")
         old = some_bytes(5 * MIB)
-        self.s3.put_object(Bucket="door", Key="k", Body=old)
+        self.s3.put_object(Bucket="faults", Key="k", Body=old)
         with self.connect(fleet) as gone:
             gone.sendall(self.signed(fleet, "put_object", "k", 8 * MIB) + bytes(4 * MIB))
         with self.connect(fleet) as gone:
@@ -174,8 +174,8 @@ class Faults(unittest.TestCase):
         self.assertIn(b"400 Bad Request", answer)
         self.assertIn(b"RequestTimeout", answer)
         patient = client(fleet.endpoint, attempts=5)
-        self.assertEqual(patient.get_object(Bucket="door", Key="k")["Body"].read(), old)
-        self.assertEqual(patient.list_objects_v2(Bucket="door")["KeyCount"], 1)
+        self.assertEqual(patient.get_object(Bucket="faults", Key="k")["Body"].read(), old)
+        self.assertEqual(patient.list_objects_v2(Bucket="faults")["KeyCount"], 1)
         # The blocks of what was given up are free again.
         def is_free() -> bool:
             fsck = json.loads(fleet.cli("fsck", "--json"))
@@ -300,7 +300,7 @@ class Garbage(unittest.TestCase):
     def setUpClass(cls) -> None:
         cls.fleet = Fleet(datanodes=1, flags=("--silence", "2s"))
         cls.s3 = client(cls.fleet.endpoint)
-        cls.s3.create_bucket(Bucket="door")
+        cls.s3.create_bucket(Bucket="faults")
 
     @classmethod
     def tearDownClass(cls) -> None:
@@ -352,13 +352,13 @@ class Garbage(unittest.TestCase):
     )
     def test_requests(self, method: str, path: str, headers: list[tuple[str, str]], body: bytes,
                       is_signed: bool) -> None:
-        target = f"/door/{path}"
+        target = f"/faults/{path}"
         if is_signed:
             # What is not signed goes no further than the check of its signature.
             verb = {"GET": "get_object", "PUT": "put_object", "DELETE": "delete_object"}
             what = verb.get(method, "head_object")
             method = method if method in verb else "HEAD"
-            url = self.s3.generate_presigned_url(what, {"Bucket": "door", "Key": path or "k"})
+            url = self.s3.generate_presigned_url(what, {"Bucket": "faults", "Key": path or "k"})
             target = url.removeprefix(self.fleet.endpoint)
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
         head = (f"{method} {target} HTTP/1.1\r\nhost: {self.fleet.address}\r\n{lines}"
@@ -374,9 +374,9 @@ class Garbage(unittest.TestCase):
     def test_bodies_of_xml(self, query: str, body: bytes) -> None:
         def call() -> None:
             try:
-                where = {"Bucket": "door", "Key": "k"}
+                where = {"Bucket": "faults", "Key": "k"}
                 if query == "delete":
-                    self.s3.delete_objects(Bucket="door", Delete={"Objects": [{"Key": "k"}]})
+                    self.s3.delete_objects(Bucket="faults", Delete={"Objects": [{"Key": "k"}]})
                 elif query == "tagging":
                     self.s3.put_object_tagging(Tagging={"TagSet": []}, **where)
                 else:
@@ -399,8 +399,8 @@ class Garbage(unittest.TestCase):
 
     def tearDown(self) -> None:
         self.assertIsNone(self.fleet.processes["gateway"].poll(), "the gateway has ended")
-        self.s3.put_object(Bucket="door", Key="still", Body=b"here")
-        self.assertEqual(self.s3.get_object(Bucket="door", Key="still")["Body"].read(), b"here")
+        self.s3.put_object(Bucket="faults", Key="still", Body=b"here")
+        self.assertEqual(self.s3.get_object(Bucket="faults", Key="still")["Body"].read(), b"here")
         self.assertNotIn("panicked", self.fleet.logs())
 
 

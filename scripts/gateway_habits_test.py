@@ -224,7 +224,7 @@ class Habits(unittest.TestCase):
             self.assertNotIn("Errors", answer, key)
         self.assertEqual(self.keys(), ["dir/key"])
         self.assertIn("inside", self.fleet.cli("fs", "ls", f"/{self.bucket}/empty"))
-        # One that no other door made goes with its last key, as before.
+        # One that no other interface made goes with its last key, as before.
         self.s3.delete_object(Bucket=self.bucket, Key="dir/key")
         self.assertNotIn("dir", self.fleet.cli("fs", "ls", f"/{self.bucket}"))
 
@@ -379,7 +379,7 @@ class Habits(unittest.TestCase):
                              name)
         for name in ["abc", "a" * 63, "1a2", "a.b-c.d", "192.168.5.4.5"]:
             self.s3.create_bucket(Bucket=name)
-        # A directory with another name is a bucket that another door made.
+        # A directory with another name is a bucket that another interface made.
         self.fleet.cli("fs", "mkdir", "/Made_Elsewhere")
         listed = [bucket["Name"] for bucket in self.s3.list_buckets()["Buckets"]]
         self.assertIn("Made_Elsewhere", listed)

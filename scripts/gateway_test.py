@@ -46,7 +46,7 @@ def some_bytes(count: int) -> bytes:
     return random.Random(count).randbytes(count)
 
 
-class Door(unittest.TestCase):
+class GatewayTest(unittest.TestCase):
     """One cluster for all tests, a bucket for each."""
 
     @classmethod
@@ -121,7 +121,7 @@ class Door(unittest.TestCase):
         changed = self.s3.get_object(Bucket=self.bucket, Key="deep/1", ResponseContentType="a/b")
         self.assertEqual(changed["ContentType"], "a/b")
 
-    def test_every_door_sees_the_same(self) -> None:
+    def test_every_interface_sees_the_same(self) -> None:
         self.put("dir/from-s3", b"from s3")
         path = f"/{self.bucket}/dir/from-s3"
         self.assertEqual(self.fleet.cli("fs", "cat", path), "from s3")

@@ -14,7 +14,7 @@ CALLS = 400
 
 def sides(world: World) -> tuple[Objects, Objects]:
     """Starts both sides once."""
-    cluster = world.keep("fleet", lambda: fleet(world, dram="512MiB", has_door=True))
+    cluster = world.keep("fleet", lambda: fleet(world, dram="512MiB", has_local_endpoint=True))
     words = ("sanderling", cluster.address)
     ours = world.keep("ours", lambda: objects(world, str(world.python), *words))
     peer = world.keep("ray", lambda: objects(world, packages.ray_python(), "ray"))

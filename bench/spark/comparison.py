@@ -175,7 +175,7 @@ class Comparison:
         world = World(self.sanderling, Path(), Path(sys.executable), directory)
         options = self.options
         made = self._stack.enter_context(
-            fleet.fleet(world, options.datanodes, options.dram, has_door=True))
+            fleet.fleet(world, options.datanodes, options.dram, has_local_endpoint=True))
 
         def start(name: str) -> Any:
             words = ["--namenode", made.address, "datanode", "--name", name]

@@ -9,63 +9,63 @@ use sanderling_client::{ClientError, Reader};
 use sanderling_protocol::Refusal;
 use tokio::sync::Notify;
 
-use crate::error::Trouble;
-use crate::facts::Facts;
+use crate::encoding::Encoder;
+use crate::error::NativeError;
+use crate::handles::{Handle, insert, release};
 use crate::memory::{copy_to, view};
 use crate::runtime::{handle, wait};
-use crate::shelf::{Held, keep, release};
 
 /// Bytes up to which a range is copied into Java's heap: a view of its own, and a lease to give
 /// back, cost more than the copy.
 const COPIED_BYTES: usize = 4 << 10;
 
 /// What became of each of many.
-type Each<T> = Vec<Result<T, ClientError>>;
+type Results<T> = Vec<Result<T, ClientError>>;
 
-/// Tells which objects are open, and why the others are not.
-pub(crate) fn opened(each: Each<Reader>) -> Facts {
-    let mut facts = Facts::default();
-    facts.count(each.len());
+/// Encodes which objects are open, and why the others are not.
+pub(crate) fn opened(each: Results<Reader>) -> Encoder {
+    let mut encoder = Encoder::default();
+    encoder.count(each.len());
     for one in each {
-        facts.flag(one.is_ok());
+        encoder.flag(one.is_ok());
         match one {
-            Ok(reader) => tell_reader(&mut facts, reader),
-            Err(error) => Trouble::Client(error).tell(&mut facts),
+            Ok(reader) => encode_reader(&mut encoder, reader),
+            Err(error) => NativeError::Client(error).encode(&mut encoder),
         }
     }
-    facts
+    encoder
 }
 
-/// Keeps a reader and tells its handle and facts.
-pub(crate) fn tell_reader(facts: &mut Facts, reader: Reader) {
+/// Inserts a reader and encodes its handle and metadata.
+pub(crate) fn encode_reader(encoder: &mut Encoder, reader: Reader) {
     let stat = reader.stat();
-    facts.number(keep(Held::Reader(reader))).stat(&stat);
+    encoder.number(insert(Handle::Reader(reader))).stat(&stat);
 }
 
 /// Returns the parts of an answer: facts, with few bytes among them, then a view of each range of
 /// many bytes.
 pub(crate) fn fetched<'local>(
     env: &mut Env<'local>,
-    each: Each<Vec<Bytes>>,
-) -> Result<JObjectArray<'local>, Trouble> {
-    let mut facts = Facts::default();
+    each: Results<Vec<Bytes>>,
+) -> Result<JObjectArray<'local>, NativeError> {
+    let mut encoder = Encoder::default();
     let mut views = Vec::new();
-    facts.count(each.len());
+    encoder.count(each.len());
     for one in each {
         let one = one.and_then(fits);
-        facts.flag(one.is_ok());
+        encoder.flag(one.is_ok());
         match one {
             Ok(ranges) => {
-                facts.count(ranges.len());
+                encoder.count(ranges.len());
                 for range in ranges {
-                    tell_range(&mut facts, &mut views, range);
+                    encode_range(&mut encoder, &mut views, range);
                 }
             }
-            Err(error) => Trouble::Client(error).tell(&mut facts),
+            Err(error) => NativeError::Client(error).encode(&mut encoder),
         }
     }
     let handles: Vec<i64> = views.iter().map(|(handle, _)| *handle).collect();
-    parts(env, &facts, views).inspect_err(|_| handles.into_iter().for_each(release))
+    parts(env, &encoder, views).inspect_err(|_| handles.into_iter().for_each(release))
 }
 
 /// Refuses ranges of which one is longer than a buffer of Java's can be.
@@ -80,24 +80,24 @@ fn fits(ranges: Vec<Bytes>) -> Result<Vec<Bytes>, ClientError> {
     }
 }
 
-fn tell_range(facts: &mut Facts, views: &mut Vec<(i64, Bytes)>, range: Bytes) {
+fn encode_range(encoder: &mut Encoder, views: &mut Vec<(i64, Bytes)>, range: Bytes) {
     if range.len() <= COPIED_BYTES {
-        facts.number(0).count(range.len()).all(&range);
+        encoder.number(0).count(range.len()).all(&range);
     } else {
-        let handle = keep(Held::Bytes(range.clone()));
-        facts.number(handle);
+        let handle = insert(Handle::Bytes(range.clone()));
+        encoder.number(handle);
         views.push((handle, range));
     }
 }
 
 fn parts<'local>(
     env: &mut Env<'local>,
-    facts: &Facts,
+    encoder: &Encoder,
     views: Vec<(i64, Bytes)>,
-) -> Result<JObjectArray<'local>, Trouble> {
+) -> Result<JObjectArray<'local>, NativeError> {
     let parts = JObjectArray::<JObject<'_>>::new(env, views.len() + 1, JObject::null())?;
-    let told = facts.array(env)?;
-    parts.set_element(env, 0, &told)?;
+    let array = encoder.array(env)?;
+    parts.set_element(env, 0, &array)?;
     for (at, (_, bytes)) in views.into_iter().enumerate() {
         let buffer = view(env, &bytes)?;
         parts.set_element(env, at + 1, &buffer)?;
@@ -106,95 +106,95 @@ fn parts<'local>(
     Ok(parts)
 }
 
-/// An answer that nobody waits for.
-pub(crate) enum Answer {
-    Opened(Each<Reader>),
-    Fetched(Each<Vec<Bytes>>),
+/// The result of an asynchronous call.
+pub(crate) enum CompletedCall {
+    Opened(Results<Reader>),
+    Fetched(Results<Vec<Bytes>>),
     /// The call ended without one.
     None,
 }
 
-/// Calls that nobody waits for, and their answers.
-struct Mailbox {
-    state: Mutex<Mail>,
+/// Asynchronous calls in flight, and their results.
+struct CompletionQueue {
+    state: Mutex<QueueState>,
     /// Wakes Java's thread when the first call begins.
     begun: Condvar,
     /// Wakes it when the first answer is there.
     answered: Notify,
 }
 
-struct Mail {
+struct QueueState {
     under_way: usize,
-    answers: Vec<(i64, Answer)>,
+    completed: Vec<(i64, CompletedCall)>,
 }
 
-static MAILBOX: Mailbox = Mailbox {
-    state: Mutex::new(Mail { under_way: 0, answers: Vec::new() }),
+static COMPLETIONS: CompletionQueue = CompletionQueue {
+    state: Mutex::new(QueueState { under_way: 0, completed: Vec::new() }),
     begun: Condvar::new(),
     answered: Notify::const_new(),
 };
 
 /// A call that is answered whatever becomes of it.
-struct Answering(i64, Answer);
+struct Answering(i64, CompletedCall);
 
 impl Answering {
-    fn is(mut self, answer: Answer) {
+    fn is(mut self, answer: CompletedCall) {
         self.1 = answer;
     }
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        let answer = std::mem::replace(&mut self.1, Answer::None);
-        let mut mail = MAILBOX.state.lock();
-        mail.under_way -= 1;
-        mail.answers.push((self.0, answer));
-        drop(mail);
-        MAILBOX.answered.notify_one();
+        let answer = std::mem::replace(&mut self.1, CompletedCall::None);
+        let mut queue = COMPLETIONS.state.lock();
+        queue.under_way -= 1;
+        queue.completed.push((self.0, answer));
+        drop(queue);
+        COMPLETIONS.answered.notify_one();
     }
 }
 
-/// Begins a call whose answer Java's thread takes under that ticket.
-pub(crate) fn begin(ticket: i64, call: impl Future<Output = Answer> + Send + 'static) {
-    MAILBOX.state.lock().under_way += 1;
-    let answering = Answering(ticket, Answer::None);
+/// Begins a call whose answer Java's thread takes under that call id.
+pub(crate) fn begin(call_id: i64, call: impl Future<Output = CompletedCall> + Send + 'static) {
+    COMPLETIONS.state.lock().under_way += 1;
+    let answering = Answering(call_id, CompletedCall::None);
     handle().spawn(async move { answering.is(call.await) });
-    MAILBOX.begun.notify_one();
+    COMPLETIONS.begun.notify_one();
 }
 
-/// Waits for answers and returns them with their tickets. Meanwhile it runs the calls, if nobody
+/// Waits for answers and returns them with their call ids. Meanwhile it runs the calls, if nobody
 /// else does.
-pub(crate) fn take() -> Vec<(i64, Answer)> {
+pub(crate) fn take() -> Vec<(i64, CompletedCall)> {
     loop {
-        let mut mail = MAILBOX.state.lock();
-        if !mail.answers.is_empty() {
-            return std::mem::take(&mut mail.answers);
+        let mut queue = COMPLETIONS.state.lock();
+        if !queue.completed.is_empty() {
+            return std::mem::take(&mut queue.completed);
         }
-        if mail.under_way == 0 {
-            MAILBOX.begun.wait(&mut mail);
+        if queue.under_way == 0 {
+            COMPLETIONS.begun.wait(&mut queue);
             continue;
         }
-        drop(mail);
-        wait(MAILBOX.answered.notified());
+        drop(queue);
+        wait(COMPLETIONS.answered.notified());
     }
 }
 
 /// Returns the parts of an answer, or the facts of why there is none.
 pub(crate) fn made<'local>(
     env: &mut Env<'local>,
-    answer: Answer,
-) -> Result<JObject<'local>, Trouble> {
+    answer: CompletedCall,
+) -> Result<JObject<'local>, NativeError> {
     match answer {
-        Answer::Opened(each) => {
-            let facts = opened(each);
-            Ok(parts(env, &facts, Vec::new())?.into())
+        CompletedCall::Opened(each) => {
+            let encoder = opened(each);
+            Ok(parts(env, &encoder, Vec::new())?.into())
         }
-        Answer::Fetched(each) => Ok(fetched(env, each)?.into()),
-        Answer::None => {
-            let mut facts = Facts::default();
-            Trouble::Closed("the call").tell(&mut facts);
-            let array = env.new_byte_array(facts.bytes().len())?;
-            copy_to(env, &array, 0, facts.bytes())?;
+        CompletedCall::Fetched(each) => Ok(fetched(env, each)?.into()),
+        CompletedCall::None => {
+            let mut encoder = Encoder::default();
+            NativeError::Closed("the call").encode(&mut encoder);
+            let array = env.new_byte_array(encoder.bytes().len())?;
+            copy_to(env, &array, 0, encoder.bytes())?;
             Ok(array.into())
         }
     }

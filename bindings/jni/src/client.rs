@@ -12,12 +12,12 @@ use parking_lot::Mutex;
 use sanderling_client::{Client, Reader};
 use sanderling_protocol::refusal::ByteRange;
 
-use crate::answers::{Answer, begin, fetched, made, opened, take, tell_reader};
-use crate::error::{Throw, Trouble, remember};
-use crate::facts::{Facts, Given};
-use crate::memory::{Part, all, copied, integers, lent, let_go, longs};
+use crate::answers::{CompletedCall, begin, encode_reader, fetched, made, opened, take};
+use crate::encoding::{Decoder, Encoder};
+use crate::error::{NativeError, Throw, remember};
+use crate::handles::{self, Handle, insert};
+use crate::memory::{BufferRange, all, borrow, copied, integers, longs, release_pending};
 use crate::runtime::wait;
-use crate::shelf::{self, Held, keep};
 use crate::{namespace, options};
 
 #[unsafe(no_mangle)]
@@ -26,7 +26,7 @@ extern "system" fn Java_io_sanderling_client_Native_initialize<'local>(
     _class: JClass<'local>,
     failure: JClass<'local>,
 ) -> JString<'local> {
-    env.with_env(|env| -> Result<_, Trouble> {
+    env.with_env(|env| -> Result<_, NativeError> {
         remember(env.new_global_ref(&failure)?);
         Ok(JString::from_str(env, env!("CARGO_PKG_VERSION"))?)
     })
@@ -37,13 +37,13 @@ extern "system" fn Java_io_sanderling_client_Native_initialize<'local>(
 extern "system" fn Java_io_sanderling_client_Native_connect<'local>(
     mut env: EnvUnowned<'local>,
     _class: JClass<'local>,
-    facts: JByteArray<'local>,
+    encoder: JByteArray<'local>,
 ) -> i64 {
-    env.with_env(|env| -> Result<_, Trouble> {
-        let facts = all(env, &facts)?;
-        let (address, config) = options::connection(&mut Given::new(&facts))?;
+    env.with_env(|env| -> Result<_, NativeError> {
+        let encoder = all(env, &encoder)?;
+        let (address, config) = options::connection(&mut Decoder::new(&encoder))?;
         let client = wait(Client::connect(&address, config))?;
-        Ok(keep(Held::Client(client)))
+        Ok(insert(Handle::Client(client)))
     })
     .resolve::<Throw>()
 }
@@ -55,8 +55,8 @@ extern "system" fn Java_io_sanderling_client_Native_cluster<'local>(
     _owner: JObject<'local>,
     client: i64,
 ) -> JString<'local> {
-    env.with_env(|env| -> Result<_, Trouble> {
-        let cluster = shelf::client(client)?.cluster();
+    env.with_env(|env| -> Result<_, NativeError> {
+        let cluster = handles::client(client)?.cluster();
         Ok(JString::from_str(env, format!("{:016x}", cluster.0))?)
     })
     .resolve::<Throw>()
@@ -68,8 +68,8 @@ extern "system" fn Java_io_sanderling_client_Native_release<'local>(
     _class: JClass<'local>,
     handle: i64,
 ) {
-    env.with_env(|_| -> Result<_, Trouble> {
-        shelf::release(handle);
+    env.with_env(|_| -> Result<_, NativeError> {
+        handles::release(handle);
         Ok(())
     })
     .resolve::<Throw>()
@@ -82,14 +82,14 @@ extern "system" fn Java_io_sanderling_client_Native_call<'local>(
     _owner: JObject<'local>,
     client: i64,
     operation: i32,
-    facts: JByteArray<'local>,
+    encoder: JByteArray<'local>,
 ) -> JByteArray<'local> {
-    env.with_env(|env| -> Result<_, Trouble> {
-        let client = shelf::client(client)?;
-        let facts = all(env, &facts)?;
-        let mut given = Given::new(&facts);
-        let told = wait(namespace::call(&client, operation, &mut given))?;
-        Ok(told.array(env)?)
+    env.with_env(|env| -> Result<_, NativeError> {
+        let client = handles::client(client)?;
+        let encoder = all(env, &encoder)?;
+        let mut decoder = Decoder::new(&encoder);
+        let array = wait(namespace::call(&client, operation, &mut decoder))?;
+        Ok(array.array(env)?)
     })
     .resolve::<Throw>()
 }
@@ -100,15 +100,15 @@ extern "system" fn Java_io_sanderling_client_Native_put<'local>(
     _class: JClass<'local>,
     _owner: JObject<'local>,
     client: i64,
-    facts: JByteArray<'local>,
+    encoder: JByteArray<'local>,
     bytes: JByteBuffer<'local>,
     at: i32,
     length: i32,
 ) -> JByteArray<'local> {
     env.with_env(|env| {
-        let bytes = lent(env, &bytes, Part { at, length })?;
-        let stat = put(env, client, &facts, bytes);
-        let_go();
+        let bytes = borrow(env, &bytes, BufferRange { at, length })?;
+        let stat = put(env, client, &encoder, bytes);
+        release_pending();
         stat
     })
     .resolve::<Throw>()
@@ -120,14 +120,14 @@ extern "system" fn Java_io_sanderling_client_Native_putArray<'local>(
     _class: JClass<'local>,
     _owner: JObject<'local>,
     client: i64,
-    facts: JByteArray<'local>,
+    encoder: JByteArray<'local>,
     bytes: JByteArray<'local>,
     at: i32,
     length: i32,
 ) -> JByteArray<'local> {
     env.with_env(|env| {
-        let bytes = copied(env, &bytes, Part { at, length })?.into();
-        put(env, client, &facts, bytes)
+        let bytes = copied(env, &bytes, BufferRange { at, length })?.into();
+        put(env, client, &encoder, bytes)
     })
     .resolve::<Throw>()
 }
@@ -135,15 +135,15 @@ extern "system" fn Java_io_sanderling_client_Native_putArray<'local>(
 fn put<'local>(
     env: &mut Env<'local>,
     client: i64,
-    facts: &JByteArray<'_>,
+    encoder: &JByteArray<'_>,
     bytes: Bytes,
-) -> Result<JByteArray<'local>, Trouble> {
-    let client = shelf::client(client)?;
-    let facts = all(env, facts)?;
-    let mut given = Given::new(&facts);
-    let (path, options) = (given.path()?, options::put(&mut given)?);
+) -> Result<JByteArray<'local>, NativeError> {
+    let client = handles::client(client)?;
+    let encoder = all(env, encoder)?;
+    let mut decoder = Decoder::new(&encoder);
+    let (path, options) = (decoder.path()?, options::put(&mut decoder)?);
     let stat = wait(client.put(&path, bytes, &options))?;
-    Ok(Facts::told(|facts| facts.stat(&stat)).array(env)?)
+    Ok(Encoder::build(|encoder| encoder.stat(&stat)).array(env)?)
 }
 
 #[unsafe(no_mangle)]
@@ -154,9 +154,9 @@ extern "system" fn Java_io_sanderling_client_Native_get<'local>(
     client: i64,
     path: JByteArray<'local>,
 ) -> JObjectArray<'local> {
-    env.with_env(|env| -> Result<_, Trouble> {
-        let client = shelf::client(client)?;
-        let path = Given::new(&all(env, &path)?).path()?;
+    env.with_env(|env| -> Result<_, NativeError> {
+        let client = handles::client(client)?;
+        let path = Decoder::new(&all(env, &path)?).path()?;
         let bytes = wait(client.get(&path))?;
         fetched(env, vec![Ok(vec![bytes])])
     })
@@ -171,12 +171,12 @@ extern "system" fn Java_io_sanderling_client_Native_open<'local>(
     client: i64,
     path: JByteArray<'local>,
 ) -> JByteArray<'local> {
-    env.with_env(|env| -> Result<_, Trouble> {
-        let client = shelf::client(client)?;
-        let path = Given::new(&all(env, &path)?).path()?;
-        let mut facts = Facts::default();
-        tell_reader(&mut facts, wait(client.open(&path))?);
-        Ok(facts.array(env)?)
+    env.with_env(|env| -> Result<_, NativeError> {
+        let client = handles::client(client)?;
+        let path = Decoder::new(&all(env, &path)?).path()?;
+        let mut encoder = Encoder::default();
+        encode_reader(&mut encoder, wait(client.open(&path))?);
+        Ok(encoder.array(env)?)
     })
     .resolve::<Throw>()
 }
@@ -189,11 +189,11 @@ extern "system" fn Java_io_sanderling_client_Native_openMany<'local>(
     client: i64,
     paths: JByteArray<'local>,
 ) -> JByteArray<'local> {
-    env.with_env(|env| -> Result<_, Trouble> {
-        let client = shelf::client(client)?;
-        let paths = Given::new(&all(env, &paths)?).paths()?;
-        let facts = opened(wait(client.open_many(&paths)));
-        Ok(facts.array(env)?)
+    env.with_env(|env| -> Result<_, NativeError> {
+        let client = handles::client(client)?;
+        let paths = Decoder::new(&all(env, &paths)?).paths()?;
+        let encoder = opened(wait(client.open_many(&paths)));
+        Ok(encoder.array(env)?)
     })
     .resolve::<Throw>()
 }
@@ -205,12 +205,12 @@ extern "system" fn Java_io_sanderling_client_Native_openManyAsync<'local>(
     _owner: JObject<'local>,
     client: i64,
     paths: JByteArray<'local>,
-    ticket: i64,
+    call_id: i64,
 ) {
-    env.with_env(|env| -> Result<_, Trouble> {
-        let client = shelf::client(client)?;
-        let paths = Given::new(&all(env, &paths)?).paths()?;
-        begin(ticket, async move { Answer::Opened(client.open_many(&paths).await) });
+    env.with_env(|env| -> Result<_, NativeError> {
+        let client = handles::client(client)?;
+        let paths = Decoder::new(&all(env, &paths)?).paths()?;
+        begin(call_id, async move { CompletedCall::Opened(client.open_many(&paths).await) });
         Ok(())
     })
     .resolve::<Throw>()
@@ -227,8 +227,8 @@ extern "system" fn Java_io_sanderling_client_Native_readMany<'local>(
     offsets: JLongArray<'local>,
     lengths: JLongArray<'local>,
 ) -> JObjectArray<'local> {
-    env.with_env(|env| -> Result<_, Trouble> {
-        let client = shelf::client(client)?;
+    env.with_env(|env| -> Result<_, NativeError> {
+        let client = handles::client(client)?;
         let wanted = wanted(env, &readers, &counts, &offsets, &lengths)?;
         let each = wait(client.read_many(&wanted));
         fetched(env, each)
@@ -246,12 +246,12 @@ extern "system" fn Java_io_sanderling_client_Native_readManyAsync<'local>(
     counts: JIntArray<'local>,
     offsets: JLongArray<'local>,
     lengths: JLongArray<'local>,
-    ticket: i64,
+    call_id: i64,
 ) {
-    env.with_env(|env| -> Result<_, Trouble> {
-        let client = shelf::client(client)?;
+    env.with_env(|env| -> Result<_, NativeError> {
+        let client = handles::client(client)?;
         let wanted = wanted(env, &readers, &counts, &offsets, &lengths)?;
-        begin(ticket, async move { Answer::Fetched(client.read_many(&wanted).await) });
+        begin(call_id, async move { CompletedCall::Fetched(client.read_many(&wanted).await) });
         Ok(())
     })
     .resolve::<Throw>()
@@ -266,35 +266,35 @@ fn wanted(
     counts: &JIntArray<'_>,
     offsets: &JLongArray<'_>,
     lengths: &JLongArray<'_>,
-) -> Result<Vec<RangesOf>, Trouble> {
+) -> Result<Vec<RangesOf>, NativeError> {
     let (readers, counts) = (longs(env, readers)?, integers(env, counts)?);
     let (offsets, lengths) = (longs(env, offsets)?, longs(env, lengths)?);
     if readers.len() != counts.len() || offsets.len() != lengths.len() {
-        return Err(Trouble::Facts);
+        return Err(NativeError::Malformed);
     }
-    let unsigned = |number: i64| u64::try_from(number).map_err(|_| Trouble::Facts);
+    let unsigned = |number: i64| u64::try_from(number).map_err(|_| NativeError::Malformed);
     let mut ranges = offsets.into_iter().zip(lengths).map(|(offset, bytes)| {
         Ok(ByteRange { offset: unsigned(offset)?, bytes: unsigned(bytes)? })
     });
     let mut wanted = Vec::with_capacity(readers.len());
     for (reader, count) in readers.into_iter().zip(counts) {
-        let count = usize::try_from(count).map_err(|_| Trouble::Facts)?;
-        let ranges: Result<Vec<_>, Trouble> = ranges.by_ref().take(count).collect();
-        wanted.push((shelf::reader(reader)?, ranges?));
+        let count = usize::try_from(count).map_err(|_| NativeError::Malformed)?;
+        let ranges: Result<Vec<_>, NativeError> = ranges.by_ref().take(count).collect();
+        wanted.push((handles::reader(reader)?, ranges?));
     }
     Ok(wanted)
 }
 
-/// Waits for answers of calls that nobody waits for: their tickets, then the answer to each.
+/// Waits for answers of calls that nobody waits for: their call ids, then the answer to each.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_sanderling_client_Native_answers<'local>(
     mut env: EnvUnowned<'local>,
     _class: JClass<'local>,
 ) -> JObjectArray<'local> {
-    env.with_env(|env| -> Result<_, Trouble> {
+    env.with_env(|env| -> Result<_, NativeError> {
         let answers = take();
         let all = JObjectArray::<JObject<'_>>::new(env, answers.len() + 1, JObject::null())?;
-        let tickets: Vec<i64> = answers.iter().map(|(ticket, _)| *ticket).collect();
+        let tickets: Vec<i64> = answers.iter().map(|(call_id, _)| *call_id).collect();
         let array = JLongArray::new(env, tickets.len())?;
         array.set_region(env, 0, &tickets)?;
         all.set_element(env, 0, &array)?;
@@ -314,13 +314,13 @@ extern "system" fn Java_io_sanderling_client_Native_create<'local>(
     _class: JClass<'local>,
     _owner: JObject<'local>,
     client: i64,
-    facts: JByteArray<'local>,
+    encoder: JByteArray<'local>,
 ) -> JByteArray<'local> {
-    env.with_env(|env| -> Result<_, Trouble> {
-        let client = shelf::client(client)?;
-        let facts = all(env, &facts)?;
-        let mut given = Given::new(&facts);
-        let (path, options) = (given.path()?, options::put(&mut given)?);
+    env.with_env(|env| -> Result<_, NativeError> {
+        let client = handles::client(client)?;
+        let encoder = all(env, &encoder)?;
+        let mut decoder = Decoder::new(&encoder);
+        let (path, options) = (decoder.path()?, options::put(&mut decoder)?);
         let writer = wait(client.create(&path, &options))?;
         tell_writer(env, writer)
     })
@@ -335,9 +335,9 @@ extern "system" fn Java_io_sanderling_client_Native_append<'local>(
     client: i64,
     path: JByteArray<'local>,
 ) -> JByteArray<'local> {
-    env.with_env(|env| -> Result<_, Trouble> {
-        let client = shelf::client(client)?;
-        let path = Given::new(&all(env, &path)?).path()?;
+    env.with_env(|env| -> Result<_, NativeError> {
+        let client = handles::client(client)?;
+        let path = Decoder::new(&all(env, &path)?).path()?;
         let writer = wait(client.append(&path))?;
         tell_writer(env, writer)
     })
@@ -348,8 +348,8 @@ extern "system" fn Java_io_sanderling_client_Native_append<'local>(
 fn tell_writer<'local>(
     env: &mut Env<'local>,
     writer: sanderling_client::Writer,
-) -> Result<JByteArray<'local>, Trouble> {
+) -> Result<JByteArray<'local>, NativeError> {
     let position = writer.position();
-    let handle = keep(Held::Writer(Arc::new(Mutex::new(Some(writer)))));
-    Ok(Facts::told(|facts| facts.number(handle).number(position as i64)).array(env)?)
+    let handle = insert(Handle::Writer(Arc::new(Mutex::new(Some(writer)))));
+    Ok(Encoder::build(|encoder| encoder.number(handle).number(position as i64)).array(env)?)
 }

@@ -11,13 +11,13 @@ use sanderling_client::ClientError;
 use sanderling_protocol::Refusal;
 use sanderling_protocol::refusal::{ByteRange, Recovery};
 
-use crate::facts::Facts;
+use crate::encoding::Encoder;
 
 /// Java's class `Failure`, by whose loader the native half was loaded.
 static FAILURE: RwLock<Option<Global<JClass<'static>>>> = RwLock::new(None);
 
 /// Why a call of Java's ends without a result.
-pub(crate) enum Trouble {
+pub(crate) enum NativeError {
     /// The call's own error.
     Client(ClientError),
     /// Its handle was given back before.
@@ -25,24 +25,24 @@ pub(crate) enum Trouble {
     /// What is to be shown to the cluster cannot be read.
     Credentials(String),
     /// The facts that came along are not in the order that both sides know.
-    Facts,
+    Malformed,
     /// Java threw something, or has no memory left.
     Java(Error),
 }
 
-impl From<ClientError> for Trouble {
+impl From<ClientError> for NativeError {
     fn from(error: ClientError) -> Self {
         Self::Client(error)
     }
 }
 
-impl From<Refusal> for Trouble {
+impl From<Refusal> for NativeError {
     fn from(refusal: Refusal) -> Self {
         Self::Client(ClientError::Refused(refusal))
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for NativeError {
     fn from(error: Error) -> Self {
         Self::Java(error)
     }
@@ -53,23 +53,23 @@ pub(crate) fn remember(class: Global<JClass<'static>>) {
     *FAILURE.write() = Some(class);
 }
 
-impl Trouble {
+impl NativeError {
     /// Appends the error's facts: name, text, recovery, when to try again, path, object, ranges.
-    pub(crate) fn tell(&self, facts: &mut Facts) {
+    pub(crate) fn encode(&self, encoder: &mut Encoder) {
         match self {
-            Self::Client(error) => tell_client(error, facts),
+            Self::Client(error) => encode_client(error, encoder),
             Self::Closed(what) => {
                 let text = format!("{what} was closed before, or is in use by another thread");
-                told(facts, "Closed", &text, Recovery::Fix);
+                encode_plain(encoder, "Closed", &text, Recovery::Fix);
             }
-            Self::Credentials(why) => told(facts, "Credentials", why, Recovery::Fix),
-            Self::Facts => {
+            Self::Credentials(why) => encode_plain(encoder, "Credentials", why, Recovery::Fix),
+            Self::Malformed => {
                 let text = "the jar and its native library disagree: use those of one build";
-                told(facts, "NativeLibrary", text, Recovery::Report);
+                encode_plain(encoder, "NativeLibrary", text, Recovery::Report);
             }
             Self::Java(error) => {
                 let text = format!("the JVM refused a call of the native client: {error}");
-                told(facts, "NativeLibrary", &text, Recovery::Report);
+                encode_plain(encoder, "NativeLibrary", &text, Recovery::Report);
             }
         }
     }
@@ -78,18 +78,18 @@ impl Trouble {
         if env.exception_check() {
             return;
         }
-        let mut facts = Facts::default();
-        self.tell(&mut facts);
-        throw(env, &facts);
+        let mut encoder = Encoder::default();
+        self.encode(&mut encoder);
+        throw(env, &encoder);
     }
 }
 
-fn told(facts: &mut Facts, name: &str, text: &str, recovery: Recovery) {
-    head(facts, name, text, recovery, "");
-    facts.number(0).count(0);
+fn encode_plain(encoder: &mut Encoder, name: &str, text: &str, recovery: Recovery) {
+    encode_head(encoder, name, text, recovery, "");
+    encoder.number(0).count(0);
 }
 
-fn head(facts: &mut Facts, name: &str, text: &str, recovery: Recovery, path: &str) {
+fn encode_head(encoder: &mut Encoder, name: &str, text: &str, recovery: Recovery, path: &str) {
     let (small, after) = match recovery {
         Recovery::Refresh => (0, -1),
         Recovery::RetryAfter(after) => (1, i64::try_from(after.0).unwrap_or(i64::MAX)),
@@ -97,35 +97,35 @@ fn head(facts: &mut Facts, name: &str, text: &str, recovery: Recovery, path: &st
         Recovery::Report => (3, -1),
         Recovery::Fix => (4, -1),
     };
-    facts.text(name).text(text).small(small).number(after).text(path);
+    encoder.text(name).text(text).small(small).number(after).text(path);
 }
 
-fn tell_client(error: &ClientError, facts: &mut Facts) {
-    let lost = |facts: &mut Facts, object: u64, ranges: &[ByteRange]| {
-        facts.number(object as i64).count(ranges.len());
+fn encode_client(error: &ClientError, encoder: &mut Encoder) {
+    let lost = |encoder: &mut Encoder, object: u64, ranges: &[ByteRange]| {
+        encoder.number(object as i64).count(ranges.len());
         for range in ranges {
-            facts.number(range.offset as i64).number(range.bytes as i64);
+            encoder.number(range.offset as i64).number(range.bytes as i64);
         }
     };
     let path = error.path().unwrap_or_default();
-    head(facts, error.name(), &error.to_string(), error.recovery(), path);
+    encode_head(encoder, error.name(), &error.to_string(), error.recovery(), path);
     match error {
         ClientError::DataUnavailable { object, ranges, .. }
         | ClientError::Refused(Refusal::DataUnavailable { object, ranges, .. }) => {
-            lost(facts, object.0, ranges);
+            lost(encoder, object.0, ranges);
         }
-        _ => lost(facts, 0, &[]),
+        _ => lost(encoder, 0, &[]),
     }
 }
 
 /// Throws the exception of an error's facts.
-fn throw(env: &mut Env<'_>, facts: &Facts) {
+fn throw(env: &mut Env<'_>, encoder: &Encoder) {
     // What fails here leaves an exception of Java's own.
-    let _ = try_throw(env, facts);
+    let _ = try_throw(env, encoder);
 }
 
-fn try_throw(env: &mut Env<'_>, facts: &Facts) -> Result<(), Error> {
-    let facts = facts.array(env)?;
+fn try_throw(env: &mut Env<'_>, encoder: &Encoder) -> Result<(), Error> {
+    let encoder = encoder.array(env)?;
     let class = FAILURE.read();
     let Some(class) = class.as_ref() else {
         return env.throw_new(
@@ -137,7 +137,7 @@ fn try_throw(env: &mut Env<'_>, facts: &Facts) -> Result<(), Error> {
         class,
         jni_str!("thrown"),
         jni_sig!("([B)Ljava/lang/Throwable;"),
-        &[JValue::Object(&facts)],
+        &[JValue::Object(&encoder)],
     )?;
     let made = env.cast_local::<JThrowable<'_>>(made.l()?)?;
     env.throw(made)
@@ -146,15 +146,15 @@ fn try_throw(env: &mut Env<'_>, facts: &Facts) -> Result<(), Error> {
 /// Throws what a native method ends with, and returns Java's zero.
 pub(crate) struct Throw;
 
-impl<T: Default> ErrorPolicy<T, Trouble> for Throw {
+impl<T: Default> ErrorPolicy<T, NativeError> for Throw {
     type Captures<'frame: 'method, 'method> = ();
 
     fn on_error<'frame: 'method, 'method>(
         env: &mut Env<'frame>,
         (): &mut (),
-        trouble: Trouble,
+        error: NativeError,
     ) -> Result<T, Error> {
-        trouble.throw(env);
+        error.throw(env);
         Ok(T::default())
     }
 
@@ -168,10 +168,10 @@ impl<T: Default> ErrorPolicy<T, Trouble> for Throw {
             (None, Some(text)) => text.clone(),
             (None, None) => "no reason given".to_owned(),
         };
-        let mut facts = Facts::default();
+        let mut encoder = Encoder::default();
         let text = format!("the native client failed, which is a bug: report it: {why}");
-        told(&mut facts, "Panicked", &text, Recovery::Report);
-        throw(env, &facts);
+        encode_plain(&mut encoder, "Panicked", &text, Recovery::Report);
+        throw(env, &encoder);
         Ok(T::default())
     }
 }

@@ -6,11 +6,11 @@ use jni::objects::{JByteArray, JByteBuffer, JClass, JObject};
 use sanderling_client::{ClientError, Writer};
 use sanderling_protocol::Millis;
 
-use crate::error::{Throw, Trouble};
-use crate::facts::{Facts, Given};
-use crate::memory::{Part, all, copied, copy_to, source, target};
+use crate::encoding::{Decoder, Encoder};
+use crate::error::{NativeError, Throw};
+use crate::handles::{self, Handle};
+use crate::memory::{BufferRange, all, copied, copy_to, source, target};
 use crate::runtime::{enter, wait};
-use crate::shelf::{self, Held};
 
 /// Bytes that are read or written for an array at once: what is under way for it in native memory.
 const PIECE_BYTES: usize = 4 << 20;
@@ -26,10 +26,10 @@ extern "system" fn Java_io_sanderling_client_Native_read<'local>(
     at: i32,
     length: i32,
 ) -> i32 {
-    env.with_env(|env| -> Result<_, Trouble> {
-        let reader = shelf::reader(reader)?;
-        let offset = u64::try_from(offset).map_err(|_| Trouble::Facts)?;
-        let into = target(env, &mut into, Part { at, length })?;
+    env.with_env(|env| -> Result<_, NativeError> {
+        let reader = handles::reader(reader)?;
+        let offset = u64::try_from(offset).map_err(|_| NativeError::Malformed)?;
+        let into = target(env, &mut into, BufferRange { at, length })?;
         let read = wait(reader.read_into(offset, into))?;
         Ok(count(read, length))
     })
@@ -47,9 +47,9 @@ extern "system" fn Java_io_sanderling_client_Native_readArray<'local>(
     at: i32,
     length: i32,
 ) -> i32 {
-    env.with_env(|env| -> Result<_, Trouble> {
-        let reader = shelf::reader(reader)?;
-        let offset = u64::try_from(offset).map_err(|_| Trouble::Facts)?;
+    env.with_env(|env| -> Result<_, NativeError> {
+        let reader = handles::reader(reader)?;
+        let offset = u64::try_from(offset).map_err(|_| NativeError::Malformed)?;
         let (at, wanted) = (at as usize, length.max(0) as u64);
         let left = reader.bytes().saturating_sub(offset).min(wanted);
         let mut read = 0;
@@ -76,10 +76,10 @@ extern "system" fn Java_io_sanderling_client_Native_refresh<'local>(
     _owner: JObject<'local>,
     reader: i64,
 ) -> JByteArray<'local> {
-    env.with_env(|env| -> Result<_, Trouble> {
-        let reader = shelf::reader(reader)?;
+    env.with_env(|env| -> Result<_, NativeError> {
+        let reader = handles::reader(reader)?;
         wait(reader.refresh())?;
-        Ok(Facts::told(|facts| facts.stat(&reader.stat())).array(env)?)
+        Ok(Encoder::build(|encoder| encoder.stat(&reader.stat())).array(env)?)
     })
     .resolve::<Throw>()
 }
@@ -87,14 +87,14 @@ extern "system" fn Java_io_sanderling_client_Native_refresh<'local>(
 /// Takes the writer for a call. While it is taken, another thread finds it closed.
 fn with<T>(
     writer: i64,
-    call: impl FnOnce(&mut Writer) -> Result<T, Trouble>,
-) -> Result<T, Trouble> {
+    call: impl FnOnce(&mut Writer) -> Result<T, NativeError>,
+) -> Result<T, NativeError> {
     // A writer that was given back meanwhile is dropped here, which leaves its clean-up to a task.
     let _context = enter();
-    let held = shelf::writer(writer)?;
-    let mut taken = held.lock().take().ok_or(Trouble::Closed("the writer"))?;
+    let entry = handles::writer(writer)?;
+    let mut taken = entry.lock().take().ok_or(NativeError::Closed("the writer"))?;
     let result = call(&mut taken);
-    *held.lock() = Some(taken);
+    *entry.lock() = Some(taken);
     result
 }
 
@@ -109,7 +109,7 @@ extern "system" fn Java_io_sanderling_client_Native_write<'local>(
     length: i32,
 ) {
     env.with_env(|env| {
-        let bytes = source(env, &bytes, Part { at, length })?;
+        let bytes = source(env, &bytes, BufferRange { at, length })?;
         with(writer, |writer| Ok(wait(writer.write(bytes))?))
     })
     .resolve::<Throw>()
@@ -130,7 +130,7 @@ extern "system" fn Java_io_sanderling_client_Native_writeArray<'local>(
             let mut done = 0;
             while done < length {
                 let now = (length - done).min(PIECE_BYTES as i32);
-                let piece = copied(env, &bytes, Part { at: at + done, length: now })?;
+                let piece = copied(env, &bytes, BufferRange { at: at + done, length: now })?;
                 wait(writer.write_bytes(piece.into()))?;
                 done += now;
             }
@@ -156,12 +156,12 @@ extern "system" fn Java_io_sanderling_client_Native_setAttribute<'local>(
     _class: JClass<'local>,
     _owner: JObject<'local>,
     writer: i64,
-    facts: JByteArray<'local>,
+    encoder: JByteArray<'local>,
 ) {
     env.with_env(|env| {
-        let facts = all(env, &facts)?;
-        let mut given = Given::new(&facts);
-        let (name, text) = (given.text()?, given.text()?);
+        let encoder = all(env, &encoder)?;
+        let mut decoder = Decoder::new(&encoder);
+        let (name, text) = (decoder.text()?, decoder.text()?);
         with(writer, |writer| {
             writer.set_attribute(name, text);
             Ok(())
@@ -179,7 +179,7 @@ extern "system" fn Java_io_sanderling_client_Native_setRecompute<'local>(
     millis: i64,
 ) {
     env.with_env(|_| {
-        let time = Millis(u64::try_from(millis).map_err(|_| Trouble::Facts)?);
+        let time = Millis(u64::try_from(millis).map_err(|_| NativeError::Malformed)?);
         with(writer, |writer| {
             writer.set_recompute(time);
             Ok(())
@@ -190,8 +190,8 @@ extern "system" fn Java_io_sanderling_client_Native_setRecompute<'local>(
 
 /// Takes the writer away for good.
 fn last(writer: i64) -> Option<Writer> {
-    match shelf::take(writer) {
-        Some(Held::Writer(held)) => held.lock().take(),
+    match handles::remove(writer) {
+        Some(Handle::Writer(entry)) => entry.lock().take(),
         _ => None,
     }
 }
@@ -203,10 +203,10 @@ extern "system" fn Java_io_sanderling_client_Native_commit<'local>(
     _owner: JObject<'local>,
     writer: i64,
 ) -> JByteArray<'local> {
-    env.with_env(|env| -> Result<_, Trouble> {
-        let writer = last(writer).ok_or(Trouble::Closed("the writer"))?;
+    env.with_env(|env| -> Result<_, NativeError> {
+        let writer = last(writer).ok_or(NativeError::Closed("the writer"))?;
         let stat = wait(writer.close())?;
-        Ok(Facts::told(|facts| facts.stat(&stat)).array(env)?)
+        Ok(Encoder::build(|encoder| encoder.stat(&stat)).array(env)?)
     })
     .resolve::<Throw>()
 }
@@ -218,7 +218,7 @@ extern "system" fn Java_io_sanderling_client_Native_abort<'local>(
     _owner: JObject<'local>,
     writer: i64,
 ) {
-    env.with_env(|_| -> Result<_, Trouble> {
+    env.with_env(|_| -> Result<_, NativeError> {
         let aborted: Result<(), ClientError> = match last(writer) {
             Some(writer) => wait(writer.abort()),
             None => Ok(()),

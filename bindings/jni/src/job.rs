@@ -9,14 +9,14 @@ use parking_lot::Mutex;
 use sanderling_client::{Client, ClientError, JobHandle};
 use sanderling_protocol::message::{JobLimits, RegisterJob};
 
-use crate::error::{Throw, Trouble};
-use crate::facts::{Facts, Given};
+use crate::encoding::{Decoder, Encoder};
+use crate::error::{NativeError, Throw};
+use crate::handles::{self, Handle, insert};
 use crate::memory::all;
 use crate::runtime::wait;
-use crate::shelf::{self, Held, keep};
 
 /// A job; empty when it was ended here.
-pub(crate) type HeldJob = Arc<Mutex<Option<JobHandle>>>;
+pub(crate) type SharedJob = Arc<Mutex<Option<JobHandle>>>;
 
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_sanderling_client_Native_beginJob<'local>(
@@ -24,18 +24,18 @@ extern "system" fn Java_io_sanderling_client_Native_beginJob<'local>(
     _class: JClass<'local>,
     _owner: JObject<'local>,
     client: i64,
-    facts: JByteArray<'local>,
+    encoder: JByteArray<'local>,
 ) -> JByteArray<'local> {
-    env.with_env(|env| -> Result<_, Trouble> {
-        let client = shelf::client(client)?;
-        let facts = all(env, &facts)?;
-        let (request, limits) = crate::options::job(&mut Given::new(&facts))?;
+    env.with_env(|env| -> Result<_, NativeError> {
+        let client = handles::client(client)?;
+        let encoder = all(env, &encoder)?;
+        let (request, limits) = crate::options::job(&mut Decoder::new(&encoder))?;
         let (path, lease) = (request.path.clone(), request.lease);
         let job = wait(begin(&client, request, limits))?;
         let id = job.job();
-        let handle = keep(Held::Job(Arc::new(Mutex::new(Some(job)))));
-        Ok(Facts::told(|facts| {
-            facts.number(handle).number(id.0 as i64).text(path.as_str()).number(lease.0 as i64)
+        let handle = insert(Handle::Job(Arc::new(Mutex::new(Some(job)))));
+        Ok(Encoder::build(|encoder| {
+            encoder.number(handle).number(id.0 as i64).text(path.as_str()).number(lease.0 as i64)
         })
         .array(env)?)
     })
@@ -62,8 +62,8 @@ extern "system" fn Java_io_sanderling_client_Native_hasEnded<'local>(
     _owner: JObject<'local>,
     job: i64,
 ) -> bool {
-    env.with_env(|_| -> Result<_, Trouble> {
-        let job = shelf::job(job);
+    env.with_env(|_| -> Result<_, NativeError> {
+        let job = handles::job(job);
         Ok(job.is_none_or(|job| job.lock().as_ref().is_none_or(JobHandle::has_ended)))
     })
     .resolve::<Throw>()
@@ -76,12 +76,12 @@ extern "system" fn Java_io_sanderling_client_Native_endJob<'local>(
     _owner: JObject<'local>,
     job: i64,
 ) {
-    env.with_env(|_| -> Result<_, Trouble> {
-        let held = shelf::job(job);
-        shelf::take(job);
-        match held.and_then(|job| job.lock().take()) {
+    env.with_env(|_| -> Result<_, NativeError> {
+        let entry = handles::job(job);
+        handles::remove(job);
+        match entry.and_then(|job| job.lock().take()) {
             Some(job) => Ok(wait(job.end())?),
-            None => Err(Trouble::Closed("the job")),
+            None => Err(NativeError::Closed("the job")),
         }
     })
     .resolve::<Throw>()

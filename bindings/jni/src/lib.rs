@@ -7,12 +7,12 @@
 
 mod answers;
 mod client;
+mod encoding;
 mod error;
-mod facts;
 mod files;
+mod handles;
 mod job;
 mod memory;
 mod namespace;
 mod options;
 mod runtime;
-mod shelf;

@@ -11,23 +11,23 @@ use jni::objects::{JByteArray, JByteBuffer, JIntArray, JLongArray, JObject};
 use jni::refs::Global;
 use parking_lot::Mutex;
 
-use crate::error::Trouble;
+use crate::error::NativeError;
 
 /// Direct buffers of Java's that nobody reads any more. A thread of this side must not call Java,
-/// so the next call of Java's lets them go.
-static DONE: Mutex<Vec<Global<JObject<'static>>>> = Mutex::new(Vec::new());
+/// so the next call of Java's releases them.
+static RELEASED: Mutex<Vec<Global<JObject<'static>>>> = Mutex::new(Vec::new());
 
-/// A direct buffer of Java's, lent until it is dropped.
-struct Lender {
+/// A direct buffer of Java's, borrowed until it is dropped.
+struct BorrowedBuffer {
     start: *const u8,
     length: usize,
     buffer: Option<Global<JObject<'static>>>,
 }
 
 // SAFETY: the memory does not move and is only read.
-unsafe impl Send for Lender {}
+unsafe impl Send for BorrowedBuffer {}
 
-impl AsRef<[u8]> for Lender {
+impl AsRef<[u8]> for BorrowedBuffer {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the global reference keeps the memory in place until `self` is dropped. A program
         // that writes to it meanwhile races with itself, as with a channel's `write`.
@@ -35,32 +35,32 @@ impl AsRef<[u8]> for Lender {
     }
 }
 
-impl Drop for Lender {
+impl Drop for BorrowedBuffer {
     fn drop(&mut self) {
-        DONE.lock().extend(self.buffer.take());
+        RELEASED.lock().extend(self.buffer.take());
     }
 }
 
-/// Closes the buffers that were lent and are not used any more.
-pub(crate) fn let_go() {
-    let done = std::mem::take(&mut *DONE.lock());
+/// Releases the borrowed buffers that are no longer in use.
+pub(crate) fn release_pending() {
+    let done = std::mem::take(&mut *RELEASED.lock());
     drop(done);
 }
 
 /// A part of an array or buffer, as Java gives it.
 #[derive(Clone, Copy)]
-pub(crate) struct Part {
+pub(crate) struct BufferRange {
     pub(crate) at: i32,
     pub(crate) length: i32,
 }
 
-impl Part {
+impl BufferRange {
     /// Returns where it starts and how long it is, if it is inside so many bytes.
-    fn within(self, size: usize) -> Result<(usize, usize), Trouble> {
-        let at = usize::try_from(self.at).map_err(|_| Trouble::Facts)?;
-        let length = usize::try_from(self.length).map_err(|_| Trouble::Facts)?;
+    fn within(self, size: usize) -> Result<(usize, usize), NativeError> {
+        let at = usize::try_from(self.at).map_err(|_| NativeError::Malformed)?;
+        let length = usize::try_from(self.length).map_err(|_| NativeError::Malformed)?;
         let is_inside = at.checked_add(length).is_some_and(|end| end <= size);
-        if is_inside { Ok((at, length)) } else { Err(Trouble::Facts) }
+        if is_inside { Ok((at, length)) } else { Err(NativeError::Malformed) }
     }
 }
 
@@ -68,8 +68,8 @@ impl Part {
 fn direct(
     env: &Env<'_>,
     buffer: &JByteBuffer<'_>,
-    part: Part,
-) -> Result<(*mut u8, usize), Trouble> {
+    part: BufferRange,
+) -> Result<(*mut u8, usize), NativeError> {
     let (at, length) = part.within(env.get_direct_buffer_capacity(buffer)?)?;
     if length == 0 {
         return Ok((std::ptr::NonNull::dangling().as_ptr(), 0));
@@ -83,10 +83,11 @@ fn direct(
 pub(crate) fn source<'call>(
     env: &Env<'_>,
     buffer: &'call JByteBuffer<'_>,
-    part: Part,
-) -> Result<&'call [u8], Trouble> {
+    part: BufferRange,
+) -> Result<&'call [u8], NativeError> {
     let (start, length) = direct(env, buffer, part)?;
-    // SAFETY: as in `Lender::as_ref`; the argument's local reference lives as long as the call.
+    // SAFETY: as in `BorrowedBuffer::as_ref`; the argument's local reference lives as long as the
+    // call.
     Ok(unsafe { slice::from_raw_parts(start, length) })
 }
 
@@ -94,18 +95,22 @@ pub(crate) fn source<'call>(
 pub(crate) fn target<'call>(
     env: &Env<'_>,
     buffer: &'call mut JByteBuffer<'_>,
-    part: Part,
-) -> Result<&'call mut [u8], Trouble> {
+    part: BufferRange,
+) -> Result<&'call mut [u8], NativeError> {
     let (start, length) = direct(env, buffer, part)?;
     // SAFETY: as in `source`. A program that uses the part meanwhile races with itself.
     Ok(unsafe { slice::from_raw_parts_mut(start, length) })
 }
 
-/// Lends a part of a direct buffer until its last use has ended, which may be after the call.
-pub(crate) fn lent(env: &Env<'_>, buffer: &JByteBuffer<'_>, part: Part) -> Result<Bytes, Trouble> {
+/// Borrows a part of a direct buffer until its last use has ended, which may be after the call.
+pub(crate) fn borrow(
+    env: &Env<'_>,
+    buffer: &JByteBuffer<'_>,
+    part: BufferRange,
+) -> Result<Bytes, NativeError> {
     let (start, length) = direct(env, buffer, part)?;
     let global: Global<JObject<'static>> = env.new_global_ref::<&JObject<'_>>(buffer.as_ref())?;
-    Ok(Bytes::from_owner(Lender { start, length, buffer: Some(global) }))
+    Ok(Bytes::from_owner(BorrowedBuffer { start, length, buffer: Some(global) }))
 }
 
 /// Returns bytes as the JVM names them, which has no unsigned ones.
@@ -118,8 +123,8 @@ const fn signed(bytes: &[u8]) -> &[i8] {
 pub(crate) fn copied(
     env: &Env<'_>,
     array: &JByteArray<'_>,
-    part: Part,
-) -> Result<Vec<u8>, Trouble> {
+    part: BufferRange,
+) -> Result<Vec<u8>, NativeError> {
     let (_, length) = part.within(array.len(env)?)?;
     let mut copy = vec![0_u8; length];
     // SAFETY: as in `signed`.
@@ -129,7 +134,7 @@ pub(crate) fn copied(
 }
 
 /// Copies a whole array.
-pub(crate) fn all(env: &Env<'_>, array: &JByteArray<'_>) -> Result<Vec<u8>, Trouble> {
+pub(crate) fn all(env: &Env<'_>, array: &JByteArray<'_>) -> Result<Vec<u8>, NativeError> {
     Ok(env.convert_byte_array(array)?)
 }
 
@@ -139,20 +144,20 @@ pub(crate) fn copy_to(
     array: &JByteArray<'_>,
     at: usize,
     bytes: &[u8],
-) -> Result<(), Trouble> {
-    let at = i32::try_from(at).map_err(|_| Trouble::Facts)?;
+) -> Result<(), NativeError> {
+    let at = i32::try_from(at).map_err(|_| NativeError::Malformed)?;
     Ok(array.set_region(env, at, signed(bytes))?)
 }
 
 /// Copies a whole array of longs.
-pub(crate) fn longs(env: &Env<'_>, array: &JLongArray<'_>) -> Result<Vec<i64>, Trouble> {
+pub(crate) fn longs(env: &Env<'_>, array: &JLongArray<'_>) -> Result<Vec<i64>, NativeError> {
     let mut copy = vec![0; array.len(env)?];
     array.get_region(env, 0, &mut copy)?;
     Ok(copy)
 }
 
 /// Copies a whole array of integers.
-pub(crate) fn integers(env: &Env<'_>, array: &JIntArray<'_>) -> Result<Vec<i32>, Trouble> {
+pub(crate) fn integers(env: &Env<'_>, array: &JIntArray<'_>) -> Result<Vec<i32>, NativeError> {
     let mut copy = vec![0; array.len(env)?];
     array.get_region(env, 0, &mut copy)?;
     Ok(copy)
@@ -162,12 +167,13 @@ pub(crate) fn integers(env: &Env<'_>, array: &JIntArray<'_>) -> Result<Vec<i32>,
 pub(crate) fn view<'local>(
     env: &mut Env<'local>,
     bytes: &Bytes,
-) -> Result<JByteBuffer<'local>, Trouble> {
+) -> Result<JByteBuffer<'local>, NativeError> {
     if i32::try_from(bytes.len()).is_err() {
         return Err(Error::JniCall(JniError::InvalidArguments).into());
     }
-    // SAFETY: the bytes are on the shelf under a handle that Java gives back when no view of them
-    // can be reached, or when it was told that none will be used. Java shows read-only views alone.
+    // SAFETY: the bytes are in the handle table under a handle that Java gives back when no view of
+    // them can be reached, or when it was told that none will be used. Java shows read-only views
+    // alone.
     let view = unsafe { env.new_direct_byte_buffer(bytes.as_ptr().cast_mut(), bytes.len()) };
     Ok(view?)
 }

@@ -9,32 +9,32 @@ use sanderling_protocol::message::{
 };
 use sanderling_protocol::{Millis, ObjectId, Token};
 
-use crate::error::Trouble;
-use crate::facts::Given;
+use crate::encoding::Decoder;
+use crate::error::NativeError;
 
 /// Reads the address to connect to, and how.
 ///
 /// # Errors
-/// [`Trouble::Credentials`] when a file cannot be read or is none.
-pub(crate) fn connection(given: &mut Given<'_>) -> Result<(String, ClientConfig), Trouble> {
-    let address = given.text()?.to_owned();
-    let call_deadline = Duration::from_millis(given.optional()?.unwrap_or_default());
-    let (token, token_file) = (given.text()?, given.text()?);
-    let (ca_file, tls_name) = (given.text()?, given.text()?);
+/// [`NativeError::Credentials`] when a file cannot be read or is none.
+pub(crate) fn connection(decoder: &mut Decoder<'_>) -> Result<(String, ClientConfig), NativeError> {
+    let address = decoder.text()?.to_owned();
+    let call_deadline = Duration::from_millis(decoder.optional()?.unwrap_or_default());
+    let (token, token_file) = (decoder.text()?, decoder.text()?);
+    let (ca_file, tls_name) = (decoder.text()?, decoder.text()?);
     let token = match (token, token_file) {
         ("", "") => None,
         ("", file) => Some(TokenSource::File(PathBuf::from(file))),
         (text, _) => Some(TokenSource::Given(Token::new(text))),
     };
     if let Some(token) = &token {
-        token.token(None).map_err(|error| Trouble::Credentials(error.to_string()))?;
+        token.token(None).map_err(|error| NativeError::Credentials(error.to_string()))?;
     }
     let name = if tls_name.is_empty() { TLS_NAME } else { tls_name };
     let read = |file: &str| ClientTls::read(file.as_ref(), name);
     let tls = (!ca_file.is_empty()).then(|| read(ca_file)).transpose();
-    let tls = tls.map_err(|error| Trouble::Credentials(error.to_string()))?;
+    let tls = tls.map_err(|error| NativeError::Credentials(error.to_string()))?;
     let credentials = Credentials { token, tls };
-    let same_host = given.flag()?;
+    let same_host = decoder.flag()?;
     Ok((address, ClientConfig { call_deadline, credentials, same_host, ..ClientConfig::default() }))
 }
 
@@ -42,22 +42,22 @@ pub(crate) fn connection(given: &mut Given<'_>) -> Result<(String, ClientConfig)
 ///
 /// # Errors
 /// The refusal of an unknown storage class or a bad path of affinity.
-pub(crate) fn put(given: &mut Given<'_>) -> Result<PutOptions, Trouble> {
-    let (is_replaced, parents) = (given.flag()?, given.flag()?);
-    let (is_listed, is_inline_allowed) = (given.flag()?, given.flag()?);
-    let delete_after_read = given.flag()?;
-    let (ttl, expected_bytes) = (given.optional()?.map(Millis), given.optional()?);
-    let recompute = given.optional()?.map(Millis);
-    let condition = match given.number()? {
+pub(crate) fn put(decoder: &mut Decoder<'_>) -> Result<PutOptions, NativeError> {
+    let (is_replaced, parents) = (decoder.flag()?, decoder.flag()?);
+    let (is_listed, is_inline_allowed) = (decoder.flag()?, decoder.flag()?);
+    let delete_after_read = decoder.flag()?;
+    let (ttl, expected_bytes) = (decoder.optional()?.map(Millis), decoder.optional()?);
+    let recompute = decoder.optional()?.map(Millis);
+    let condition = match decoder.number()? {
         -1 => None,
         0 => Some(Condition::Absent),
         object => Some(Condition::Is(ObjectId(object as u64))),
     };
-    let class = match given.text()? {
+    let class = match decoder.text()? {
         "" => PutOptions::default().class,
         text => text.parse()?,
     };
-    let affinity = match given.text()? {
+    let affinity = match decoder.text()? {
         "" => None,
         text if text.starts_with('/') => Some(Affinity::Object(text.parse()?)),
         host => Some(Affinity::Host(host.to_owned())),
@@ -72,7 +72,7 @@ pub(crate) fn put(given: &mut Given<'_>) -> Result<PutOptions, Trouble> {
         ttl,
         delete_after_read,
         expected_bytes,
-        attributes: given.attributes()?,
+        attributes: decoder.attributes()?,
         is_inline_allowed,
         recompute,
         ..PutOptions::default()
@@ -83,19 +83,19 @@ pub(crate) fn put(given: &mut Given<'_>) -> Result<PutOptions, Trouble> {
 ///
 /// # Errors
 /// The refusal of a bad path.
-pub(crate) fn job(given: &mut Given<'_>) -> Result<(RegisterJob, JobLimits), Trouble> {
-    let path = given.path()?;
-    let lease = Millis(given.optional()?.unwrap_or_default());
-    let quota_bytes = given.optional()?;
-    let limits = JobLimits { names: given.optional()?, attribute_bytes: given.optional()? };
+pub(crate) fn job(decoder: &mut Decoder<'_>) -> Result<(RegisterJob, JobLimits), NativeError> {
+    let path = decoder.path()?;
+    let lease = Millis(decoder.optional()?.unwrap_or_default());
+    let quota_bytes = decoder.optional()?;
+    let limits = JobLimits { names: decoder.optional()?, attribute_bytes: decoder.optional()? };
     let hints = JobHints {
-        expected_bytes: given.optional()?,
-        throughput_bytes_per_second: given.optional()?,
-        recompute_millis_per_mib: given.optional()?,
-        expected_reads: given.optional()?.map(|reads| u32::try_from(reads).unwrap_or(u32::MAX)),
-        is_latency_sensitive: given.flag()?,
-        delete_after_read: given.flag()?,
-        keep_after_job: given.flag()?,
+        expected_bytes: decoder.optional()?,
+        throughput_bytes_per_second: decoder.optional()?,
+        recompute_millis_per_mib: decoder.optional()?,
+        expected_reads: decoder.optional()?.map(|reads| u32::try_from(reads).unwrap_or(u32::MAX)),
+        is_latency_sensitive: decoder.flag()?,
+        delete_after_read: decoder.flag()?,
+        keep_after_job: decoder.flag()?,
     };
     Ok((RegisterJob { path, lease, quota_bytes, hints }, limits))
 }

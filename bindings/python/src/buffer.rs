@@ -11,15 +11,15 @@ use pyo3::prelude::*;
 
 /// Buffers that nobody reads any more. A thread of the client must not wait for Python's lock, so
 /// the next call that holds it lets them go.
-static DONE: Mutex<Vec<PyUntypedBuffer>> = Mutex::new(Vec::new());
+static RELEASED: Mutex<Vec<PyUntypedBuffer>> = Mutex::new(Vec::new());
 
 /// A buffer held open for reading.
-pub(crate) struct Source(PyUntypedBuffer);
+pub(crate) struct ReadBuffer(PyUntypedBuffer);
 
-/// A [`Source`] that is let go by whichever call comes next, not by whoever drops it.
-struct Lender(Option<Source>);
+/// A [`ReadBuffer`] that is let go by whichever call comes next, not by whoever drops it.
+struct BorrowedBuffer(Option<ReadBuffer>);
 
-impl Source {
+impl ReadBuffer {
     /// Opens any object with a contiguous buffer.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Source {
     /// Returns its bytes without copying them: the buffer stays open until the last use of them
     /// has ended and [`let_go`] was called after that.
     pub(crate) fn into_bytes(self) -> Bytes {
-        Bytes::from_owner(Lender(Some(self)))
+        Bytes::from_owner(BorrowedBuffer(Some(self)))
     }
 
     /// Closes it.
@@ -52,29 +52,29 @@ impl Source {
     }
 }
 
-impl AsRef<[u8]> for Lender {
+impl AsRef<[u8]> for BorrowedBuffer {
     fn as_ref(&self) -> &[u8] {
-        self.0.as_ref().map_or(&[], Source::bytes)
+        self.0.as_ref().map_or(&[], ReadBuffer::bytes)
     }
 }
 
-impl Drop for Lender {
+impl Drop for BorrowedBuffer {
     fn drop(&mut self) {
-        DONE.lock().extend(self.0.take().map(|source| source.0));
+        RELEASED.lock().extend(self.0.take().map(|source| source.0));
     }
 }
 
-/// Closes the buffers that were lent and are not used any more.
-pub(crate) fn let_go(py: Python<'_>) {
+/// Releases the borrowed buffers that are no longer in use.
+pub(crate) fn release_pending(py: Python<'_>) {
     // Closing one may run Python code, which may come back here.
-    let done = std::mem::take(&mut *DONE.lock());
+    let done = std::mem::take(&mut *RELEASED.lock());
     done.into_iter().for_each(|buffer| buffer.release(py));
 }
 
 /// A buffer held open for writing. It is let go by whichever call comes next, too.
-pub(crate) struct Target(Option<PyUntypedBuffer>);
+pub(crate) struct WriteBuffer(Option<PyUntypedBuffer>);
 
-impl Target {
+impl WriteBuffer {
     /// Opens any object with a contiguous, writable buffer.
     ///
     /// # Errors
@@ -100,9 +100,9 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for WriteBuffer {
     fn drop(&mut self) {
-        DONE.lock().extend(self.0.take());
+        RELEASED.lock().extend(self.0.take());
     }
 }
 

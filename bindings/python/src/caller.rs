@@ -10,13 +10,13 @@ use pyo3::prelude::*;
 use sanderling_client::ClientError;
 use tokio::runtime::Handle;
 
-use crate::buffer::let_go;
-use crate::mailbox::Mailbox;
+use crate::buffer::release_pending;
+use crate::completions::CompletionQueue;
 use crate::runtime::{runtime, wait};
 
 /// How a client's calls are made. Its readers and writers make theirs the same way.
 #[derive(Clone)]
-pub(crate) struct Caller {
+pub(crate) struct CallRunner {
     /// The process that connected: one that it forks shares its sockets, and must not use them.
     process: u32,
     how: How,
@@ -25,20 +25,20 @@ pub(crate) struct Caller {
 #[derive(Clone)]
 enum How {
     /// The calling thread waits, and the call's result is returned.
-    Waits,
-    /// A ticket is returned, under which the mailbox has the result later.
-    Mails(Arc<Mailbox>),
+    Blocking,
+    /// A call id is returned, under which the completion queue has the result later.
+    Queued(Arc<CompletionQueue>),
 }
 
-impl Caller {
+impl CallRunner {
     /// Returns the caller of threads that wait.
-    pub(crate) fn waits() -> Self {
-        Self { process: process::id(), how: How::Waits }
+    pub(crate) fn blocking() -> Self {
+        Self { process: process::id(), how: How::Blocking }
     }
 
     /// Returns the caller of a loop that has its answers later.
-    pub(crate) fn mails(mailbox: Arc<Mailbox>) -> Self {
-        Self { process: process::id(), how: How::Mails(mailbox) }
+    pub(crate) fn queued(queue: Arc<CompletionQueue>) -> Self {
+        Self { process: process::id(), how: How::Queued(queue) }
     }
 
     /// Makes a call, and makes Python's result of what it returns.
@@ -57,12 +57,12 @@ impl Caller {
             return Err(PyRuntimeError::new_err(text));
         }
         match &self.how {
-            How::Waits => {
+            How::Blocking => {
                 let result = wait(py, call);
-                let_go(py);
+                release_pending(py);
                 Ok(made(py, result?)?.into_bound(py))
             }
-            How::Mails(mailbox) => mailbox.begin(call, made)?.into_bound_py_any(py),
+            How::Queued(queue) => queue.begin(call, made)?.into_bound_py_any(py),
         }
     }
 
@@ -77,8 +77,8 @@ impl Caller {
     /// `RuntimeError` when the process may not start a thread.
     pub(crate) fn handle(&self) -> PyResult<Handle> {
         match &self.how {
-            How::Waits => runtime().map(|runtime| runtime.handle().clone()),
-            How::Mails(mailbox) => Ok(mailbox.runtime().clone()),
+            How::Blocking => runtime().map(|runtime| runtime.handle().clone()),
+            How::Queued(queue) => Ok(queue.runtime().clone()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The client.
 //!
-//! Each method makes one call the way its [`Caller`] does: a client that was connected by a mailbox
-//! returns tickets where the other returns results.
+//! Each method makes one call the way its [`CallRunner`] does: a client that was connected by a
+//! completion queue returns call ids where the other returns results.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,19 +18,19 @@ use sanderling_protocol::token::MintToken;
 use sanderling_protocol::{JobId, Millis, ObjectId, Path, Reply, Request};
 use serde::Serialize;
 
-use crate::buffer::{Source, Target, let_go};
-use crate::caller::Caller;
+use crate::borrowed_bytes::PyBuffer;
+use crate::buffer::{ReadBuffer, WriteBuffer, release_pending};
+use crate::caller::CallRunner;
 use crate::credentials::PyCredentials;
 use crate::error::{json, path, raised};
-use crate::facts::facts;
 use crate::files::{PyReader, PyWriter, byte_ranges};
-use crate::keeper::PyKeeper;
-use crate::lent::PyLent;
+use crate::lease_renewer::PyLeaseRenewer;
 use crate::options::PyOptions;
 use crate::runtime::wait;
+use crate::stat::stat_tuple;
 use crate::stream::PyStream;
 
-/// What a method returns: the call's result, or a ticket for it.
+/// What a method returns: the call's result, or a call id for it.
 type Returned<'py> = PyResult<Bound<'py, PyAny>>;
 
 /// An open object and the ranges that are wanted of it: offsets and lengths.
@@ -40,11 +40,11 @@ type RangesOf<'py> = (PyRef<'py, PyReader>, Vec<(u64, u64)>);
 #[pyclass(frozen, name = "Client")]
 pub(crate) struct PyClient {
     client: Client,
-    caller: Caller,
+    caller: CallRunner,
 }
 
 impl PyClient {
-    pub(crate) const fn new(client: Client, caller: Caller) -> Self {
+    pub(crate) const fn new(client: Client, caller: CallRunner) -> Self {
         Self { client, caller }
     }
 }
@@ -76,7 +76,7 @@ impl PyClient {
     ) -> PyResult<Self> {
         let config = config(timeout_millis, credentials);
         let client = wait(py, Client::connect(address, config))?;
-        Ok(Self::new(client, Caller::waits()))
+        Ok(Self::new(client, CallRunner::blocking()))
     }
 
     fn put<'py>(
@@ -87,7 +87,7 @@ impl PyClient {
         options: &PyOptions,
     ) -> Returned<'py> {
         let name = path(py, name)?;
-        let data = Source::of(data)?.into_bytes();
+        let data = ReadBuffer::of(data)?.into_bytes();
         let (client, options) = (self.client.clone(), options.0.clone());
         let put = async move { client.put(&name, data, &options).await };
         self.caller.call(py, put, stat_made)
@@ -101,11 +101,11 @@ impl PyClient {
         options: &PyOptions,
     ) -> Returned<'py> {
         let source = |(name, data): &(PyBackedStr, Bound<'py, PyAny>)| {
-            Ok((path(py, name)?, Source::of(data)?.into_bytes()))
+            Ok((path(py, name)?, ReadBuffer::of(data)?.into_bytes()))
         };
         let sources: PyResult<Vec<_>> = objects.iter().map(source).collect();
         // Some may be open already when one is refused.
-        let sources = sources.inspect_err(|_| let_go(py))?;
+        let sources = sources.inspect_err(|_| release_pending(py))?;
         let (client, options) = (self.client.clone(), options.0.clone());
         let put = async move { Ok(client.create_many(sources, &options).await) };
         self.caller.call(py, put, |py, many| each(py, many, stat_made))
@@ -116,12 +116,12 @@ impl PyClient {
         let names: PyResult<Vec<Path>> = names.iter().map(|name| path(py, name)).collect();
         let (client, names) = (self.client.clone(), names?);
         let get = async move { client.get_many(&names).await };
-        self.caller.call(py, get, |py, many| each(py, many, lent_made))
+        self.caller.call(py, get, |py, many| each(py, many, buffer_made))
     }
 
     fn get<'py>(&self, py: Python<'py>, name: &str) -> Returned<'py> {
         let (client, name) = (self.client.clone(), path(py, name)?);
-        self.caller.call(py, async move { client.get(&name).await }, lent_made)
+        self.caller.call(py, async move { client.get(&name).await }, buffer_made)
     }
 
     /// Reads into a writable buffer from an offset of the object on; returns how many bytes.
@@ -133,7 +133,7 @@ impl PyClient {
         buffer: &Bound<'py, PyAny>,
     ) -> Returned<'py> {
         let (client, name) = (self.client.clone(), path(py, name)?);
-        let mut target = Target::of(buffer)?;
+        let mut target = WriteBuffer::of(buffer)?;
         let get = async move { client.get_into(&name, offset, target.bytes()).await };
         self.caller.call(py, get, |py, count| count.into_py_any(py))
     }
@@ -166,7 +166,7 @@ impl PyClient {
     ) -> Returned<'py> {
         let (client, name) = (self.client.clone(), path(py, name)?);
         let get = async move { client.get_range(&name, offset, length).await };
-        self.caller.call(py, get, lent_made)
+        self.caller.call(py, get, buffer_made)
     }
 
     fn get_ranges<'py>(
@@ -370,8 +370,8 @@ impl PyClient {
     }
 
     /// Renews a job's lease until what is returned is dropped.
-    fn keep_job(&self, job: u64, lease_millis: u64) -> PyResult<PyKeeper> {
-        PyKeeper::start(&self.client, &self.caller, JobId(job), Millis(lease_millis))
+    fn keep_job(&self, job: u64, lease_millis: u64) -> PyResult<PyLeaseRenewer> {
+        PyLeaseRenewer::start(&self.client, &self.caller, JobId(job), Millis(lease_millis))
     }
 
     /// Returns the text of a token for a subtree, narrower than the client's own.
@@ -460,7 +460,7 @@ impl PyClient {
         self.caller.call(py, async move { client.fsck().await }, json_made)
     }
 
-    /// Returns what was counted so far; asks nobody, so it is never a ticket.
+    /// Returns what was counted so far; asks nobody, so it is never a call id.
     fn metrics(&self) -> HashMap<&'static str, f64> {
         let metrics = self.client.metrics();
         HashMap::from([
@@ -478,15 +478,15 @@ impl PyClient {
 }
 
 fn stat_made(py: Python<'_>, stat: ObjectStat) -> PyResult<Py<PyAny>> {
-    Ok(facts(py, &stat)?.into_any().unbind())
+    Ok(stat_tuple(py, &stat)?.into_any().unbind())
 }
 
-fn lent_made(py: Python<'_>, bytes: bytes::Bytes) -> PyResult<Py<PyAny>> {
-    PyLent(bytes).into_py_any(py)
+fn buffer_made(py: Python<'_>, bytes: bytes::Bytes) -> PyResult<Py<PyAny>> {
+    PyBuffer(bytes).into_py_any(py)
 }
 
 fn parts_made(py: Python<'_>, parts: Vec<bytes::Bytes>) -> PyResult<Py<PyAny>> {
-    parts.into_iter().map(PyLent).collect::<Vec<_>>().into_py_any(py)
+    parts.into_iter().map(PyBuffer).collect::<Vec<_>>().into_py_any(py)
 }
 
 fn json_made(py: Python<'_>, facts: impl Serialize) -> PyResult<Py<PyAny>> {

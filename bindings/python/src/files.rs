@@ -11,22 +11,22 @@ use pyo3::types::{PyBytes, PyTuple};
 use sanderling_client::{ClientError, Reader, Writer};
 use sanderling_protocol::refusal::ByteRange;
 
-use crate::buffer::{Source, Target, let_go};
-use crate::caller::Caller;
+use crate::borrowed_bytes::PyBuffer;
+use crate::buffer::{ReadBuffer, WriteBuffer, release_pending};
+use crate::caller::CallRunner;
 use crate::client::none_made;
 use crate::error::closed;
-use crate::facts::facts;
-use crate::lent::PyLent;
+use crate::stat::stat_tuple;
 
 /// An object opened for reading.
 #[pyclass(frozen, name = "Reader")]
 pub(crate) struct PyReader {
     reader: Reader,
-    caller: Caller,
+    caller: CallRunner,
 }
 
 impl PyReader {
-    pub(crate) const fn new(reader: Reader, caller: Caller) -> Self {
+    pub(crate) const fn new(reader: Reader, caller: CallRunner) -> Self {
         Self { reader, caller }
     }
 
@@ -39,7 +39,7 @@ impl PyReader {
 impl PyReader {
     #[getter]
     fn stat<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        facts(py, &self.reader.stat())
+        stat_tuple(py, &self.reader.stat())
     }
 
     #[getter]
@@ -61,7 +61,7 @@ impl PyReader {
     fn view<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyAny>> {
         let reader = self.reader.clone();
         let read = async move { reader.read_range(offset, length).await };
-        self.caller.call(py, read, |py, read| PyLent(read).into_py_any(py))
+        self.caller.call(py, read, |py, read| PyBuffer(read).into_py_any(py))
     }
 
     fn read_into<'py>(
@@ -70,7 +70,7 @@ impl PyReader {
         offset: u64,
         buffer: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut target = Target::of(buffer)?;
+        let mut target = WriteBuffer::of(buffer)?;
         let reader = self.reader.clone();
         let read = async move { reader.read_into(offset, target.bytes()).await };
         self.caller.call(py, read, |py, count| count.into_py_any(py))
@@ -96,11 +96,11 @@ pub(crate) struct PyWriter {
     /// Empty while a call has it, so that no lock is held meanwhile, and when it is closed.
     writer: Arc<Mutex<Option<Writer>>>,
     position: Arc<AtomicU64>,
-    caller: Caller,
+    caller: CallRunner,
 }
 
 impl PyWriter {
-    pub(crate) fn new(writer: Writer, caller: Caller) -> Self {
+    pub(crate) fn new(writer: Writer, caller: CallRunner) -> Self {
         let position = Arc::new(AtomicU64::new(writer.position()));
         Self { writer: Arc::new(Mutex::new(Some(writer))), position, caller }
     }
@@ -142,12 +142,12 @@ impl PyWriter {
     }
 
     fn write<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let source = Source::of(data)?.into_bytes();
+        let source = ReadBuffer::of(data)?.into_bytes();
         let written = self.with(py, |mut writer| async move {
             let result = writer.write(&source).await;
             (writer, result)
         });
-        let_go(py);
+        release_pending(py);
         written
     }
 
@@ -169,7 +169,7 @@ impl PyWriter {
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let writer = self.take(py)?;
         self.caller.call(py, async move { writer.close().await }, |py, stat| {
-            Ok(facts(py, &stat)?.into_any().unbind())
+            Ok(stat_tuple(py, &stat)?.into_any().unbind())
         })
     }
 

@@ -4,18 +4,18 @@
 //! What crosses the border is plain: paths are text, data is anything with a buffer, facts
 //! about one object are a tuple, and others JSON, from which the Python half makes its types.
 
+mod borrowed_bytes;
 mod buffer;
 mod caller;
 mod client;
+mod completions;
 mod credentials;
 mod error;
-mod facts;
 mod files;
-mod keeper;
-mod lent;
-mod mailbox;
+mod lease_renewer;
 mod options;
 mod runtime;
+mod stat;
 mod stream;
 
 use pyo3::prelude::*;
@@ -28,17 +28,17 @@ mod _sanderling {
     use pyo3::prelude::*;
 
     #[pymodule_export]
+    use crate::borrowed_bytes::PyBuffer;
+    #[pymodule_export]
     use crate::client::PyClient;
+    #[pymodule_export]
+    use crate::completions::PyCompletionQueue;
     #[pymodule_export]
     use crate::credentials::PyCredentials;
     #[pymodule_export]
     use crate::files::{PyReader, PyWriter};
     #[pymodule_export]
-    use crate::keeper::PyKeeper;
-    #[pymodule_export]
-    use crate::lent::PyLent;
-    #[pymodule_export]
-    use crate::mailbox::PyMailbox;
+    use crate::lease_renewer::PyLeaseRenewer;
     #[pymodule_export]
     use crate::options::PyOptions;
     #[pymodule_export]

@@ -7,20 +7,20 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use sanderling_client::MultiReader;
 
-use crate::caller::Caller;
+use crate::borrowed_bytes::PyBuffer;
+use crate::caller::CallRunner;
 use crate::error::closed;
-use crate::lent::PyLent;
 
 /// Reads the parts of a multifile one after the other.
 #[pyclass(frozen, name = "Stream")]
 pub(crate) struct PyStream {
     /// Empty while a call has it, and after one that was given up.
     reader: Arc<Mutex<Option<MultiReader>>>,
-    caller: Caller,
+    caller: CallRunner,
 }
 
 impl PyStream {
-    pub(crate) fn new(reader: MultiReader, caller: Caller) -> Self {
+    pub(crate) fn new(reader: MultiReader, caller: CallRunner) -> Self {
         Self { reader: Arc::new(Mutex::new(Some(reader))), caller }
     }
 }
@@ -39,7 +39,7 @@ impl PyStream {
             *slot.lock() = Some(reader);
             next.transpose()
         };
-        self.caller.call(py, next, |py, bytes| bytes.map(PyLent).into_py_any(py))
+        self.caller.call(py, next, |py, bytes| bytes.map(PyBuffer).into_py_any(py))
     }
 }
 

@@ -312,7 +312,7 @@ def test_forked_child_is_told_to_connect_again(cluster, directory):
                     use()
                 except RuntimeError as error:
                     assert "connect again" in str(error)
-            job._keeper.stop()
+            job._renewer.stop()
             with sanderling.connect(cluster.address) as own:
                 own.put(f"{directory}/child", b"child")
                 assert own.get(f"{directory}/child") == b"child"

@@ -1,4 +1,4 @@
-"""The door for Arrow Flight, by pyarrow's own client."""
+"""The interface for Arrow Flight, by pyarrow's own client."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ TABLE = pa.table({"id": range(300_000), "text": [f"{each % 1000}" for each in ra
 
 
 def opened(cluster, tmp_path, *options: str) -> tuple[subprocess.Popen[bytes], str]:
-    """Starts the door and returns its process and address."""
+    """Starts the interface and returns its process and address."""
     ready = tmp_path / "ready"
     command = [sys.executable, "-m", "sanderling.flight", "--namenode", cluster.address]
     command += ["--listen", "127.0.0.1:0", "--ready-file", str(ready), *options]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    until("the door is open", lambda: ready.exists() and ready.read_text())
+    until("the server is ready", lambda: ready.exists() and ready.read_text())
     return process, json.loads(ready.read_text())["address"]
 
 
@@ -128,7 +128,7 @@ def test_token_is_asked_for(cluster, tmp_path, table):
         process.wait(60)
 
 
-def test_door_speaks_tls(cluster, tmp_path, table):
+def test_interface_speaks_tls(cluster, tmp_path, table):
     made = [sys.executable, "-m", "sanderling", "tls", "new", "--out", str(tmp_path / "tls")]
     subprocess.run(made, check=True, timeout=60, capture_output=True)
     cert, key = tmp_path / "tls" / "node.pem", tmp_path / "tls" / "node.key"
@@ -150,12 +150,12 @@ def test_door_speaks_tls(cluster, tmp_path, table):
 @pytest.mark.parametrize(
     "options", [["--listen", "0.0.0.0:0"], ["--listen", "nowhere"], ["--tls-cert", "/none"]]
 )
-def test_door_does_not_open_unsafely(cluster, options):
+def test_interface_does_not_open_unsafely(cluster, options):
     command = [sys.executable, "-m", "sanderling.flight", "--namenode", cluster.address, *options]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 2 and "Traceback" not in ran.stderr and ran.stderr.count("\n") == 1
 
 
-def test_sums_agree_over_all_doors(client, table):
+def test_sums_agree_over_all_endpoints(client, table):
     info = client.get_flight_info(command(path=table, columns=["id"]))
     assert pc.sum(fetched(client, info)["id"]).as_py() == sum(range(300_000))

@@ -9,19 +9,19 @@ use sanderling_client::{Client, ClientError};
 use sanderling_transport::process::cpu_time;
 use serde::Serialize;
 
-use source::Source;
+use source::CpuSource;
 
 /// A server of the cluster and where its figures come from.
 #[derive(Debug)]
-struct Server {
+struct MeasuredServer {
     name: String,
     role: &'static str,
-    sources: Vec<Source>,
+    sources: Vec<CpuSource>,
 }
 
 /// All servers of a cluster.
 #[derive(Debug, Default)]
-pub(super) struct Servers(Vec<Server>);
+pub(super) struct Servers(Vec<MeasuredServer>);
 
 impl Servers {
     /// Finds the namenode and its datanodes.
@@ -30,11 +30,12 @@ impl Servers {
     /// The namenode does not say what nodes there are.
     pub(super) async fn find(client: &Client, http: Option<&str>) -> Result<Self, ClientError> {
         let namenode = client.namenode();
-        let sources = Source::of(http.unwrap_or_default(), namenode);
-        let mut servers = vec![Server { name: "namenode".to_owned(), role: "namenode", sources }];
+        let sources = CpuSource::of(http.unwrap_or_default(), namenode);
+        let mut servers =
+            vec![MeasuredServer { name: "namenode".to_owned(), role: "namenode", sources }];
         for node in client.nodes(false).await? {
-            let sources = Source::of(&node.http_address, &node.address);
-            servers.push(Server { name: node.name, role: "datanode", sources });
+            let sources = CpuSource::of(&node.http_address, &node.address);
+            servers.push(MeasuredServer { name: node.name, role: "datanode", sources });
         }
         Ok(Self(servers))
     }

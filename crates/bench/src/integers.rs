@@ -4,24 +4,24 @@ use sanderling_client::Reader;
 use sanderling_protocol::message::ObjectKind;
 
 use super::error::BenchError;
-use super::lanes::{Moved, Scenario};
+use super::scenario::{Moved, Scenario};
 use super::streams::{Buffered, Growing, MultiBuffered, PARTS, part_of};
-use super::work::{INTEGER_BYTES, Work, check_integer, encoded, scattered};
+use super::work::{BenchThread, INTEGER_BYTES, check_integer, encoded, scattered};
 
 /// `write-int`.
 pub(super) struct WriteIntegers {
-    work: Work,
+    work: BenchThread,
 }
 
 impl Scenario for WriteIntegers {
-    type Lane = Growing;
+    type State = Growing;
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         work.make(ObjectKind::Directory).await?;
         Ok(Self { work })
     }
 
-    async fn lane(&self) -> Result<Growing, BenchError> {
+    async fn state(&self) -> Result<Growing, BenchError> {
         Growing::open(&self.work).await
     }
 
@@ -42,7 +42,7 @@ pub(super) struct ReadIntegers {
 }
 
 impl ReadIntegers {
-    async fn fill(work: Work) -> Result<Self, BenchError> {
+    async fn fill(work: BenchThread) -> Result<Self, BenchError> {
         work.make(ObjectKind::Directory).await?;
         let (path, integers) = (work.path("read")?, work.pieces());
         work.fill_integers(&path, 0..integers).await?;
@@ -51,23 +51,27 @@ impl ReadIntegers {
 }
 
 /// The next bytes of a stream, and which integer they should be.
-pub(super) struct Next<S> {
+pub(super) struct NextInteger<S> {
     stream: S,
     integer: u64,
 }
 
 impl Scenario for ReadIntegers {
-    type Lane = Next<Buffered>;
+    type State = NextInteger<Buffered>;
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         Self::fill(work).await
     }
 
-    async fn lane(&self) -> Result<Next<Buffered>, BenchError> {
-        Ok(Next { stream: Buffered::of(&self.reader, INTEGER_BYTES), integer: 0 })
+    async fn state(&self) -> Result<NextInteger<Buffered>, BenchError> {
+        Ok(NextInteger { stream: Buffered::of(&self.reader, INTEGER_BYTES), integer: 0 })
     }
 
-    async fn operation(&self, next: &mut Next<Buffered>, _: u64) -> Result<Moved, BenchError> {
+    async fn operation(
+        &self,
+        next: &mut NextInteger<Buffered>,
+        _: u64,
+    ) -> Result<Moved, BenchError> {
         let bytes = next.stream.next(INTEGER_BYTES).await?;
         check_integer(&bytes, next.integer % self.integers)?;
         next.integer += 1;
@@ -79,13 +83,13 @@ impl Scenario for ReadIntegers {
 pub(super) struct SeekIntegers(ReadIntegers);
 
 impl Scenario for SeekIntegers {
-    type Lane = ();
+    type State = ();
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         ReadIntegers::fill(work).await.map(Self)
     }
 
-    async fn lane(&self) -> Result<(), BenchError> {
+    async fn state(&self) -> Result<(), BenchError> {
         Ok(())
     }
 
@@ -99,14 +103,14 @@ impl Scenario for SeekIntegers {
 
 /// `read-multi-stream-int`.
 pub(super) struct ReadIntegerStream {
-    work: Work,
+    work: BenchThread,
     integers: u64,
 }
 
 impl Scenario for ReadIntegerStream {
-    type Lane = Next<MultiBuffered>;
+    type State = NextInteger<MultiBuffered>;
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         work.make(ObjectKind::Multifile).await?;
         let each = work.pieces().div_ceil(PARTS);
         for part in 0..PARTS {
@@ -116,11 +120,15 @@ impl Scenario for ReadIntegerStream {
         Ok(Self { work, integers: PARTS * each })
     }
 
-    async fn lane(&self) -> Result<Next<MultiBuffered>, BenchError> {
-        Ok(Next { stream: MultiBuffered::open(&self.work).await?, integer: 0 })
+    async fn state(&self) -> Result<NextInteger<MultiBuffered>, BenchError> {
+        Ok(NextInteger { stream: MultiBuffered::open(&self.work).await?, integer: 0 })
     }
 
-    async fn operation(&self, next: &mut Next<MultiBuffered>, _: u64) -> Result<Moved, BenchError> {
+    async fn operation(
+        &self,
+        next: &mut NextInteger<MultiBuffered>,
+        _: u64,
+    ) -> Result<Moved, BenchError> {
         let bytes = next.stream.next(INTEGER_BYTES).await?;
         check_integer(&bytes, next.integer % self.integers)?;
         next.integer += 1;

@@ -5,19 +5,19 @@ use std::pin::Pin;
 
 use super::error::BenchError;
 use super::integers::{ReadIntegerStream, ReadIntegers, SeekIntegers, WriteIntegers};
-use super::lanes::{Measured, Scenario};
 use super::names::{Browse, CreateAndClose, CreateFile, CreateMultifile, Enumerate, LookUpFile};
+use super::scenario::{Measured, Scenario};
 use super::streams::{Append, AppendAndFlush, ReadMultiStream, ReadRandom, ReadSequential};
 use super::threads::{Thread, measure};
 use super::tree::LookUpMany;
 use super::values::{CreateMany, GetKey, GetMany, GetObject, PutKey, PutObject};
 
 /// One thread's whole run.
-pub(super) type Run = Pin<Box<dyn Future<Output = Result<Measured, BenchError>> + Send>>;
+pub(super) type RunFuture = Pin<Box<dyn Future<Output = Result<Measured, BenchError>> + Send>>;
 
 /// One type of benchmark.
 #[derive(Debug)]
-pub(crate) struct Kind {
+pub(crate) struct BenchKind {
     /// Its name on the command line.
     pub(crate) name: &'static str,
     /// The name that Crail's iobench gives it; empty where it has none.
@@ -41,7 +41,7 @@ pub(super) enum Depth {
     /// One: they keep an order.
     One,
     /// `--depth` operations at once; this many without the flag.
-    Lanes(u32),
+    Workers(u32),
     /// One after the other, each done when it is on its way: `--depth` of them.
     Window(u32),
 }
@@ -61,7 +61,7 @@ pub(super) enum Bytes {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Way {
     /// By threads with clients.
-    Cluster(fn(Thread) -> Run),
+    Cluster(fn(Thread) -> RunFuture),
     /// By threads with bare connections.
     PingPong,
     /// By looking at the cluster once.
@@ -83,7 +83,7 @@ const INTEGER: Bytes = Bytes::Always(4);
 /// `--depth` of the types that Crail calls asynchronous.
 const ASYNC: u32 = 16;
 
-use Depth::{Lanes, One, Window};
+use Depth::{One, Window, Workers};
 
 const fn cluster<S: Scenario>() -> Way {
     Way::Cluster(|thread| Box::pin(measure::<S>(thread)))
@@ -95,12 +95,12 @@ const fn kind(
     size: Bytes,
     way: Way,
     about: &'static str,
-) -> Kind {
+) -> BenchKind {
     let (has_stream, is_batched, has_tree) = (false, false, false);
-    Kind { name, crail, about, depth, size, has_stream, is_batched, has_tree, way }
+    BenchKind { name, crail, about, depth, size, has_stream, is_batched, has_tree, way }
 }
 
-impl Kind {
+impl BenchKind {
     const fn streamed(self) -> Self {
         Self { has_stream: true, ..self }
     }
@@ -120,7 +120,7 @@ impl Kind {
 }
 
 /// Every type of benchmark.
-pub(crate) const TYPES: &[Kind] = &[
+pub(crate) const TYPES: &[BenchKind] = &[
     kind(("write", ""), One, PIECE, cluster::<Append>(), "append --size bytes to a file")
         .streamed(),
     kind(
@@ -147,21 +147,21 @@ pub(crate) const TYPES: &[Kind] = &[
     .streamed(),
     kind(
         ("read-sequential-async", "readSequentialAsync"),
-        Lanes(ASYNC),
+        Workers(ASYNC),
         PIECE,
         cluster::<ReadSequential>(),
         "the same, --depth reads at once",
     ),
     kind(
         ("read-random", "readRandom"),
-        Lanes(1),
+        Workers(1),
         PIECE,
         cluster::<ReadRandom>(),
         "read --size bytes anywhere in a file",
     ),
     kind(
         ("read-random-async", "readRandomAsync"),
-        Lanes(ASYNC),
+        Workers(ASYNC),
         PIECE,
         cluster::<ReadRandom>(),
         "the same, --depth reads at once",
@@ -175,77 +175,77 @@ pub(crate) const TYPES: &[Kind] = &[
     ),
     kind(
         ("create-file", "createFile"),
-        Lanes(1),
+        Workers(1),
         Bytes::None,
         cluster::<CreateFile>(),
         "create an empty file",
     ),
     kind(
         ("create-file-async", "createFileAsync"),
-        Lanes(ASYNC),
+        Workers(ASYNC),
         Bytes::None,
         cluster::<CreateFile>(),
         "the same, --depth at once",
     ),
     kind(
         ("create-close", ""),
-        Lanes(1),
+        Workers(1),
         Bytes::None,
         cluster::<CreateAndClose>(),
         "create a file to be written, and close it",
     ),
     kind(
         ("create-multi-file", "createMultiFile"),
-        Lanes(1),
+        Workers(1),
         Bytes::None,
         cluster::<CreateMultifile>(),
         "make a multifile",
     ),
     kind(
         ("put-key", ""),
-        Lanes(1),
+        Workers(1),
         VALUE,
         cluster::<PutKey>(),
         "set a key's value of --size bytes",
     ),
     kind(
         ("get-key", "getKey"),
-        Lanes(1),
+        Workers(1),
         VALUE,
         cluster::<GetKey>(),
         "get a key's value of --size bytes",
     ),
     kind(
         ("put-small", ""),
-        Lanes(1),
+        Workers(1),
         SMALL,
         cluster::<PutObject>(),
         "put a whole object of --size bytes",
     ),
     kind(
         ("get-small", ""),
-        Lanes(1),
+        Workers(1),
         SMALL,
         cluster::<GetObject>(),
         "get a whole object of --size bytes by its name",
     ),
     kind(
         ("get-file", "getFile"),
-        Lanes(1),
+        Workers(1),
         Bytes::None,
         cluster::<LookUpFile>(),
         "look a file up by its name",
     ),
     kind(
         ("get-file-async", "getFileAsync"),
-        Lanes(ASYNC),
+        Workers(ASYNC),
         Bytes::None,
         cluster::<LookUpFile>(),
         "the same, --depth at once",
     ),
     kind(
         ("lookup-many", ""),
-        Lanes(1),
+        Workers(1),
         Bytes::None,
         cluster::<LookUpMany>(),
         "look --batch files of --paths up in one call",
@@ -254,7 +254,7 @@ pub(crate) const TYPES: &[Kind] = &[
     .with_tree(),
     kind(
         ("get-many", ""),
-        Lanes(1),
+        Workers(1),
         SMALL,
         cluster::<GetMany>(),
         "get --batch objects of --size bytes by their names in one call",
@@ -262,7 +262,7 @@ pub(crate) const TYPES: &[Kind] = &[
     .batched(),
     kind(
         ("create-many", ""),
-        Lanes(1),
+        Workers(1),
         SMALL,
         cluster::<CreateMany>(),
         "put --batch objects of --size bytes in one call",
@@ -270,14 +270,14 @@ pub(crate) const TYPES: &[Kind] = &[
     .batched(),
     kind(
         ("enumerate-dir", "enumerateDir"),
-        Lanes(1),
+        Workers(1),
         Bytes::None,
         cluster::<Enumerate>(),
         "list a directory of 1000 files",
     ),
     kind(
         ("browse-dir", "browseDir"),
-        Lanes(1),
+        Workers(1),
         Bytes::None,
         cluster::<Browse>(),
         "list a directory of 1000 files and look 100 of them up",
@@ -298,7 +298,7 @@ pub(crate) const TYPES: &[Kind] = &[
     ),
     kind(
         ("seek-int", "seekInt"),
-        Lanes(1),
+        Workers(1),
         INTEGER,
         cluster::<SeekIntegers>(),
         "read an integer anywhere in a file, and check it",

@@ -4,7 +4,6 @@ mod cpu;
 mod error;
 mod integers;
 mod kinds;
-mod lanes;
 mod location;
 mod names;
 mod noisy;
@@ -12,6 +11,7 @@ mod ping_pong;
 mod plan;
 mod report;
 mod scale;
+mod scenario;
 mod streams;
 mod threads;
 mod tree;
@@ -35,12 +35,12 @@ use crate::progress::Progress;
 use crate::session::Session;
 use cpu::{Cpu, Servers};
 use error::BenchError;
-use kinds::{Run, TYPES, Way};
-use lanes::{Counter, Measured};
+use kinds::{RunFuture, TYPES, Way};
 use noisy::Noisy;
-use plan::{Bench, Plan};
+use plan::{Bench, BenchPlan};
 use scale::Scale;
-use threads::{Source, Thread, Threads};
+use scenario::{Counter, Measured};
+use threads::{ClientSource, Thread, Threads};
 
 /// `sanderling bench`: one type of operation against a cluster, or a tool of its own.
 #[derive(Debug, Clone, Args)]
@@ -83,7 +83,7 @@ pub fn main(global: &Global, args: Benches) -> Result<(), Failure> {
         (None, Some(args)) => args,
         (None, None) => return Err(Failure::usage("name what to measure")),
     };
-    let plan = Plan::new(args)?;
+    let plan = BenchPlan::new(args)?;
     if let Some(cpu) = plan.args.pin {
         pin(cpu)?;
     }
@@ -99,7 +99,7 @@ fn pin(cpu: u16) -> Result<(), Failure> {
     })
 }
 
-async fn run(session: Session, plan: Plan) -> Result<(), Failure> {
+async fn run(session: Session, plan: BenchPlan) -> Result<(), Failure> {
     let plan = Arc::new(plan);
     let (measured, cpu) = match plan.kind.way {
         Way::LocationClass => {
@@ -119,8 +119,8 @@ async fn run(session: Session, plan: Plan) -> Result<(), Failure> {
 /// Fills the store, measures, and deletes what was written.
 async fn on_cluster(
     session: &Session,
-    plan: &Arc<Plan>,
-    way: fn(Thread) -> Run,
+    plan: &Arc<BenchPlan>,
+    way: fn(Thread) -> RunFuture,
 ) -> Result<(Vec<Measured>, Cpu), Failure> {
     let client = session.client_of(threads::config(plan)).await?;
     let failed = |error: ClientError| refused::client(&error, &session.namenode);
@@ -129,8 +129,8 @@ async fn on_cluster(
     let found = Servers::find(&client, plan.args.namenode_http.as_deref()).await;
     let servers = found.map_err(failed)?;
     let source = match plan.args.share_client {
-        true => Source::Shared(client.clone()),
-        false => Source::Own(session.namenode.clone(), session.credentials.clone()),
+        true => ClientSource::Shared(client.clone()),
+        false => ClientSource::Own(session.namenode.clone(), session.credentials.clone()),
     };
     let threads = Threads::start(plan, &source, way);
     let mut threads = threads.map_err(|error| error.failure(&session.namenode))?;
@@ -147,7 +147,7 @@ async fn on_cluster(
     measured.map_err(|error| error.failure(&session.namenode))
 }
 
-async fn delete(session: &Session, plan: &Plan, client: &Client) {
+async fn delete(session: &Session, plan: &BenchPlan, client: &Client) {
     if let Err(error) = client.delete(&plan.own, true).await
         && error.name() != "NotFound"
     {
@@ -156,7 +156,7 @@ async fn delete(session: &Session, plan: &Plan, client: &Client) {
 }
 
 /// Shows how many operations are done, until it is dropped.
-async fn tell(session: &Session, plan: &Plan, counters: &[Counter]) {
+async fn tell(session: &Session, plan: &BenchPlan, counters: &[Counter]) {
     let total = match plan.args.duration {
         Some(_) => None,
         None => Some(u64::from(plan.args.threads) * plan.operations()),

@@ -1,4 +1,4 @@
-//! `print-locationclass`: what a wish for a place can name here.
+//! `print-locationclass`: what a placement preference can name here.
 
 use sanderling_client::Client;
 use serde::Serialize;
@@ -9,14 +9,14 @@ use crate::refused;
 use crate::session::Session;
 
 #[derive(Serialize)]
-struct Places {
+struct NodeLocations {
     r#type: &'static str,
     host: String,
-    nodes: Vec<Place>,
+    nodes: Vec<NodeLocation>,
 }
 
 #[derive(Serialize)]
-struct Place {
+struct NodeLocation {
     name: String,
     host: String,
     /// Whether this process runs on that host.
@@ -33,14 +33,14 @@ pub(super) async fn print(
     let nodes = nodes.map_err(|error| refused::client(&error, &session.namenode))?;
     let here = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let here = here.trim();
-    let place = |node: sanderling_protocol::NodeInfo| Place {
+    let place = |node: sanderling_protocol::NodeInfo| NodeLocation {
         is_here: node.host == here,
         name: node.name,
         host: node.host,
         tiers: node.tiers.iter().map(|usage| usage.tier.to_string()).collect(),
     };
-    let nodes: Vec<Place> = nodes.into_iter().map(place).collect();
-    let places = Places { r#type: name, host: here.to_owned(), nodes };
+    let nodes: Vec<NodeLocation> = nodes.into_iter().map(place).collect();
+    let places = NodeLocations { r#type: name, host: here.to_owned(), nodes };
     session.output.result(&places, |writer| {
         writeln!(writer, "this host: {}", places.host)?;
         let columns = [("name", Align::Left), ("host", Align::Left), ("tiers", Align::Left)];

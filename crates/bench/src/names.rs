@@ -6,8 +6,8 @@ use sanderling_protocol::Path;
 use sanderling_protocol::message::ObjectKind;
 
 use super::error::BenchError;
-use super::lanes::{Moved, Scenario};
-use super::work::{Work, scattered};
+use super::scenario::{Moved, Scenario};
+use super::work::{BenchThread, scattered};
 
 /// Files of a directory that is looked at.
 const FILES: u64 = 1000;
@@ -16,13 +16,13 @@ const FILES: u64 = 1000;
 const BROWSED: usize = 100;
 
 /// What the types that create need.
-struct Directory {
-    work: Work,
+struct BenchDirectory {
+    work: BenchThread,
     options: PutOptions,
 }
 
-impl Directory {
-    async fn make(work: Work) -> Result<Self, BenchError> {
+impl BenchDirectory {
+    async fn make(work: BenchThread) -> Result<Self, BenchError> {
         work.make(ObjectKind::Directory).await?;
         let options = work.options();
         Ok(Self { work, options })
@@ -34,58 +34,58 @@ impl Directory {
 }
 
 /// `create-file`, `create-file-async`.
-pub(super) struct CreateFile(Directory);
+pub(super) struct CreateFile(BenchDirectory);
 
 impl Scenario for CreateFile {
-    type Lane = ();
+    type State = ();
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
-        Directory::make(work).await.map(Self)
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
+        BenchDirectory::make(work).await.map(Self)
     }
 
-    async fn lane(&self) -> Result<(), BenchError> {
+    async fn state(&self) -> Result<(), BenchError> {
         Ok(())
     }
 
     async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
-        let Self(Directory { work, options }) = self;
+        let Self(BenchDirectory { work, options }) = self;
         work.client.put(&self.0.path(index)?, Bytes::new(), options).await?;
         Ok(Moved::items(1))
     }
 }
 
 /// `create-close`.
-pub(super) struct CreateAndClose(Directory);
+pub(super) struct CreateAndClose(BenchDirectory);
 
 impl Scenario for CreateAndClose {
-    type Lane = ();
+    type State = ();
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
-        Directory::make(work).await.map(Self)
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
+        BenchDirectory::make(work).await.map(Self)
     }
 
-    async fn lane(&self) -> Result<(), BenchError> {
+    async fn state(&self) -> Result<(), BenchError> {
         Ok(())
     }
 
     async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
-        let Self(Directory { work, options }) = self;
+        let Self(BenchDirectory { work, options }) = self;
         work.client.create(&self.0.path(index)?, options).await?.close().await?;
         Ok(Moved::items(1))
     }
 }
 
 /// `create-multi-file`.
-pub(super) struct CreateMultifile(Directory);
+pub(super) struct CreateMultifile(BenchDirectory);
 
 impl Scenario for CreateMultifile {
-    type Lane = ();
+    type State = ();
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
-        Directory::make(work).await.map(Self)
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
+        BenchDirectory::make(work).await.map(Self)
     }
 
-    async fn lane(&self) -> Result<(), BenchError> {
+    async fn state(&self) -> Result<(), BenchError> {
         Ok(())
     }
 
@@ -97,12 +97,12 @@ impl Scenario for CreateMultifile {
 
 /// A directory with files in it.
 struct Full {
-    work: Work,
+    work: BenchThread,
     files: Vec<Path>,
 }
 
 impl Full {
-    async fn fill(work: Work) -> Result<Self, BenchError> {
+    async fn fill(work: BenchThread) -> Result<Self, BenchError> {
         work.make(ObjectKind::Directory).await?;
         let names = (0..FILES).map(|file| work.path(&format!("file-{file}")));
         let files = names.collect::<Result<Vec<Path>, BenchError>>()?;
@@ -116,13 +116,13 @@ impl Full {
 pub(super) struct LookUpFile(Full);
 
 impl Scenario for LookUpFile {
-    type Lane = ();
+    type State = ();
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         Full::fill(work).await.map(Self)
     }
 
-    async fn lane(&self) -> Result<(), BenchError> {
+    async fn state(&self) -> Result<(), BenchError> {
         Ok(())
     }
 
@@ -137,13 +137,13 @@ impl Scenario for LookUpFile {
 pub(super) struct Enumerate(Full);
 
 impl Scenario for Enumerate {
-    type Lane = ();
+    type State = ();
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         Full::fill(work).await.map(Self)
     }
 
-    async fn lane(&self) -> Result<(), BenchError> {
+    async fn state(&self) -> Result<(), BenchError> {
         Ok(())
     }
 
@@ -157,13 +157,13 @@ impl Scenario for Enumerate {
 pub(super) struct Browse(Full);
 
 impl Scenario for Browse {
-    type Lane = ();
+    type State = ();
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         Full::fill(work).await.map(Self)
     }
 
-    async fn lane(&self) -> Result<(), BenchError> {
+    async fn state(&self) -> Result<(), BenchError> {
         Ok(())
     }
 

@@ -22,13 +22,13 @@ use crate::failure::{Exit, Failure};
 use crate::session::Session;
 
 use hogs::Hog;
-use report::{Beside, Report};
+use report::{Beside, NoisyReport};
 use sample::Sample;
 use setting::{HogKind, Setting};
 use stage::NotRun;
 
 pub(crate) use setting::Noisy;
-use tenant::Tenant;
+use tenant::TenantThread;
 
 /// Time in which a hog prepares what it needs, and in which it deletes what it made.
 const PREPARED_WITHIN: Duration = Duration::from_secs(120);
@@ -41,7 +41,8 @@ const PREPARED_WITHIN: Duration = Duration::from_secs(120);
 pub(super) async fn run(session: Session, args: Noisy) -> Result<(), Failure> {
     raise_open_files();
     let setting = Arc::new(Setting::new(&session, args)?);
-    let tenant = Tenant::start(&setting).await.map_err(|error| error.failure(&setting.namenode))?;
+    let tenant =
+        TenantThread::start(&setting).await.map_err(|error| error.failure(&setting.namenode))?;
     let report = measure(&session, &setting, &tenant).await;
     let cleaned =
         [(&setting.hog_dir, setting.clean().await), (&setting.own_dir, tenant.end().await)];
@@ -66,8 +67,8 @@ pub(super) async fn run(session: Session, args: Noisy) -> Result<(), Failure> {
 async fn measure(
     session: &Session,
     setting: &Arc<Setting>,
-    tenant: &Tenant,
-) -> Result<Option<Report>, Failure> {
+    tenant: &TenantThread,
+) -> Result<Option<NoisyReport>, Failure> {
     let kinds = setting.kinds();
     if kinds.iter().any(|kind| kind.lists()) {
         session.output.note(format_args!("fill {}", setting.big));
@@ -93,11 +94,16 @@ async fn measure(
     if setting.ended.is_cancelled() {
         return Ok(None);
     }
-    Ok(Some(Report::new(setting, tenant.object_bytes(), &alone, beside, &alone_again)))
+    Ok(Some(NoisyReport::new(setting, tenant.object_bytes(), &alone, beside, &alone_again)))
 }
 
 /// Measures the tenant beside one hog.
-async fn phase(setting: &Arc<Setting>, tenant: &Tenant, kind: HogKind, alone: &Sample) -> Beside {
+async fn phase(
+    setting: &Arc<Setting>,
+    tenant: &TenantThread,
+    kind: HogKind,
+    alone: &Sample,
+) -> Beside {
     let mut hog = Hog::start(setting, kind);
     if let Err(NotRun(why)) = hog.begun(PREPARED_WITHIN).await {
         return Beside::skipped(kind, why);

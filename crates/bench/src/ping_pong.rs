@@ -8,14 +8,14 @@ use std::time::Instant;
 
 use super::cpu::{Cpu, Usage};
 use super::error::BenchError;
-use super::lanes::{Budget, Measured};
-use super::plan::Plan;
+use super::plan::BenchPlan;
+use super::scenario::{Measured, OperationBudget};
 
 /// Measures with as many pairs of threads as asked. Both ends run in this process.
 ///
 /// # Errors
 /// The sockets'.
-pub(super) async fn run(plan: &Arc<Plan>) -> Result<(Vec<Measured>, Cpu), BenchError> {
+pub(super) async fn run(plan: &Arc<BenchPlan>) -> Result<(Vec<Measured>, Cpu), BenchError> {
     let stop = Arc::new(AtomicBool::new(false));
     // Cancelled with the command, the threads must end, too.
     let _end = Stop(Arc::clone(&stop));
@@ -32,7 +32,7 @@ impl Drop for Stop {
     }
 }
 
-fn pairs(plan: &Plan, stop: &AtomicBool) -> Result<(Vec<Measured>, Cpu), BenchError> {
+fn pairs(plan: &BenchPlan, stop: &AtomicBool) -> Result<(Vec<Measured>, Cpu), BenchError> {
     let size = plan.size as usize;
     let ends = (0..plan.args.threads).map(|_| connected()).collect::<Result<Vec<_>, _>>()?;
     let start = Barrier::new(ends.len() + 1);
@@ -67,26 +67,26 @@ fn echo(mut end: TcpStream, size: usize) {
 
 fn call(
     mut end: TcpStream,
-    plan: &Plan,
+    plan: &BenchPlan,
     stop: &AtomicBool,
     start: &Barrier,
 ) -> std::io::Result<Measured> {
     let mut buffer = vec![7; plan.size as usize];
     let next = AtomicU64::new(0);
-    let warmup = Budget { next: &next, end: plan.args.warmup, until: None, stop };
+    let warmup = OperationBudget { next: &next, end: plan.args.warmup, until: None, stop };
     let warmed = rounds(&mut end, &mut buffer, &warmup);
     // Whoever failed must not leave the others waiting.
     start.wait();
     warmed?;
     let until = plan.args.duration.map(|span| Instant::now() + span.0);
-    let budget = Budget { next: &next, end: plan.operations(), until, stop };
+    let budget = OperationBudget { next: &next, end: plan.operations(), until, stop };
     rounds(&mut end, &mut buffer, &budget)
 }
 
 fn rounds(
     end: &mut TcpStream,
     buffer: &mut [u8],
-    budget: &Budget<'_>,
+    budget: &OperationBudget<'_>,
 ) -> std::io::Result<Measured> {
     let mut measured = Measured::new();
     let mut before = Instant::now();

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use sanderling_protocol::{Path, StorageClass};
 
 use super::error::BenchError;
-use super::kinds::{Bytes, Depth, Kind, TYPES};
+use super::kinds::{BenchKind, Bytes, Depth, TYPES};
 use super::tree;
 use crate::failure::Failure;
 use crate::refused;
@@ -105,8 +105,8 @@ pub(crate) enum Switch {
 
 /// What is to be done.
 #[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) kind: &'static Kind,
+pub(super) struct BenchPlan {
+    pub(super) kind: &'static BenchKind,
     pub(super) args: Bench,
     /// Bytes of one operation; 0 where it moves none.
     pub(super) size: u64,
@@ -120,13 +120,13 @@ pub(super) struct Plan {
     paths: OnceLock<Arc<Vec<Path>>>,
 }
 
-impl Plan {
+impl BenchPlan {
     /// Fills the defaults in.
     ///
     /// # Errors
     /// Usage (2) for a flag that the type has no use for.
     pub(super) fn new(args: Bench) -> Result<Self, Failure> {
-        let kind = Kind::named(&args.kind);
+        let kind = BenchKind::named(&args.kind);
         let kind = kind.ok_or_else(|| Failure::usage(format_args!("no type {}", args.kind)))?;
         let size = match (kind.size, args.size) {
             (Bytes::None, None) => 0,
@@ -140,7 +140,7 @@ impl Plan {
         let depth = match (kind.depth, args.depth) {
             (Depth::One, None | Some(1)) => 1,
             (Depth::One, Some(_)) => return Err(no_use(kind, "--depth")),
-            (Depth::Lanes(usual) | Depth::Window(usual), depth) => depth.unwrap_or(usual),
+            (Depth::Workers(usual) | Depth::Window(usual), depth) => depth.unwrap_or(usual),
         };
         if (args.buffered || args.direct) && !kind.has_stream {
             return Err(no_use(kind, if args.buffered { "--buffered" } else { "--direct" }));
@@ -161,10 +161,10 @@ impl Plan {
         Ok(Self { kind, args, size, depth, batch, own, tree, paths: OnceLock::new() })
     }
 
-    /// Returns how many operations at once are lanes, each with a state of its own.
-    pub(super) const fn lanes(&self) -> u32 {
+    /// Returns how many operations at once are workers, each with a state of its own.
+    pub(super) const fn workers(&self) -> u32 {
         match self.kind.depth {
-            Depth::Lanes(_) => self.depth,
+            Depth::Workers(_) => self.depth,
             Depth::One | Depth::Window(_) => 1,
         }
     }
@@ -173,7 +173,7 @@ impl Plan {
     pub(super) const fn window(&self) -> u32 {
         match self.kind.depth {
             Depth::Window(_) => self.depth,
-            Depth::One | Depth::Lanes(_) => 1,
+            Depth::One | Depth::Workers(_) => 1,
         }
     }
 
@@ -213,7 +213,7 @@ fn directory(above: &Path, name: &str) -> Result<Path, Failure> {
     above.join(name).map_err(|refusal| refused::refusal_failure(&refusal))
 }
 
-fn no_use(kind: &Kind, flag: &str) -> Failure {
+fn no_use(kind: &BenchKind, flag: &str) -> Failure {
     Failure::usage(format_args!("{} has no use for {flag}", kind.name))
         .next(format_args!("the same without {flag}, or sanderling bench --help"))
 }
@@ -229,7 +229,7 @@ fn types() -> PossibleValuesParser {
 
 /// Describes every type, for the help text.
 fn types_help() -> String {
-    let line = |kind: &Kind| format!("  {:<22} {}", kind.name, kind.about);
+    let line = |kind: &BenchKind| format!("  {:<22} {}", kind.name, kind.about);
     let lines: Vec<String> = TYPES.iter().map(line).collect();
     format!("Types:\n{}", lines.join("\n"))
 }

@@ -9,8 +9,8 @@ use sanderling_protocol::StorageClass;
 use serde::Serialize;
 
 use super::cpu::{Cpu, ServerCpu};
-use super::lanes::Measured;
-use super::plan::{Plan, Switch};
+use super::plan::{BenchPlan, Switch};
+use super::scenario::Measured;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::units;
@@ -19,7 +19,7 @@ use crate::units;
 const SERVERS: &[&str] = &["namenode", "datanode"];
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct BenchReport<'a> {
     r#type: &'a str,
     size_bytes: u64,
     count: Option<u64>,
@@ -43,7 +43,7 @@ struct Report<'a> {
     operations_per_second: f64,
     items_per_second: f64,
     bytes_per_second: f64,
-    latency_micros: Latency,
+    latency_micros: LatencySummary,
     histogram: Option<Vec<(f64, u64)>>,
     retries: u64,
     longest_stall_millis: f64,
@@ -51,7 +51,7 @@ struct Report<'a> {
 }
 
 #[derive(Serialize)]
-struct Latency {
+struct LatencySummary {
     min: f64,
     mean: f64,
     stdev: f64,
@@ -146,7 +146,7 @@ impl Sum {
 /// Those of stdout.
 pub(super) fn print(
     output: Output,
-    plan: &Plan,
+    plan: &BenchPlan,
     measured: &[Measured],
     cpu: &Cpu,
 ) -> Result<(), Failure> {
@@ -154,7 +154,7 @@ pub(super) fn print(
     let sum = Sum::of(measured, args.share_client);
     let seconds = sum.elapsed.as_secs_f64().max(1e-9);
     let per_second = |things: u64| float(things) / seconds;
-    let report = Report {
+    let report = BenchReport {
         r#type: plan.kind.name,
         size_bytes: plan.size,
         count: args.duration.is_none().then_some(args.count),
@@ -209,8 +209,8 @@ fn cpu_report<'a>(cpu: &'a Cpu, sum: &Sum) -> CpuReport<'a> {
     }
 }
 
-fn write(writer: &mut dyn Write, report: &Report<'_>, elapsed: Duration) -> io::Result<()> {
-    let Report { threads, depth, operations, .. } = report;
+fn write(writer: &mut dyn Write, report: &BenchReport<'_>, elapsed: Duration) -> io::Result<()> {
+    let BenchReport { threads, depth, operations, .. } = report;
     // Operations on names have no size and no bandwidth.
     let (size, rate) = match report.bytes {
         0 => (String::new(), String::new()),
@@ -240,7 +240,7 @@ fn write(writer: &mut dyn Write, report: &Report<'_>, elapsed: Duration) -> io::
 }
 
 /// Names have no bytes that travel.
-fn write_travelled(writer: &mut dyn Write, report: &Report<'_>) -> io::Result<()> {
+fn write_travelled(writer: &mut dyn Write, report: &BenchReport<'_>) -> io::Result<()> {
     match (report.same_host_bytes, report.tcp_bytes) {
         (0, 0) => Ok(()),
         (0, _) => writeln!(writer, "  all bytes over TCP"),
@@ -252,7 +252,7 @@ fn write_travelled(writer: &mut dyn Write, report: &Report<'_>) -> io::Result<()
     }
 }
 
-fn write_latency(writer: &mut dyn Write, it: &Latency) -> io::Result<()> {
+fn write_latency(writer: &mut dyn Write, it: &LatencySummary) -> io::Result<()> {
     let (mean, p50, p90, p99) = (time(it.mean), time(it.p50), time(it.p90), time(it.p99));
     let (p999, max) = (time(it.p999), time(it.max));
     writeln!(
@@ -291,9 +291,9 @@ fn float(number: u64) -> f64 {
     number as f64
 }
 
-fn summary(latency: &Histogram<u64>) -> Latency {
+fn summary(latency: &Histogram<u64>) -> LatencySummary {
     let at = |quantile| micros(latency.value_at_quantile(quantile));
-    Latency {
+    LatencySummary {
         min: micros(latency.min()),
         mean: latency.mean() / 1e3,
         stdev: latency.stdev() / 1e3,

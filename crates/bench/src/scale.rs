@@ -5,6 +5,7 @@
 //! answers take. Cost per unit must not grow with the number of units.
 
 mod ask;
+mod datanode_stub;
 mod fill;
 mod fleet;
 mod namenode;
@@ -12,7 +13,6 @@ mod phases;
 mod probe;
 mod record;
 mod report;
-mod speaker;
 
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,7 @@ pub(crate) struct Scale {
 /// # Errors
 /// The namenode's that does not start, or the first request that was refused.
 pub(super) async fn run(session: Session, args: Scale) -> Result<(), Failure> {
-    let place = Place::make(args.directory.as_deref())?;
+    let place = RunDirectory::make(args.directory.as_deref())?;
     let mut points: Vec<Point> = Vec::new();
     for (at, (objects, nodes)) in grid(&args).enumerate() {
         session.output.note(format_args!("{objects} objects, {nodes} nodes"));
@@ -74,9 +74,9 @@ fn grid(args: &Scale) -> impl Iterator<Item = (u64, u32)> + '_ {
 }
 
 /// The directory of a run, deleted when it ends.
-struct Place(PathBuf);
+struct RunDirectory(PathBuf);
 
-impl Place {
+impl RunDirectory {
     fn make(directory: Option<&Path>) -> Result<Self, Failure> {
         let name = format!("sanderling-scale-{}", std::process::id());
         let path = directory.map_or_else(std::env::temp_dir, Path::to_owned).join(name);
@@ -85,7 +85,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RunDirectory {
     fn drop(&mut self) {
         // Nothing can be done about one that stays.
         let _ = std::fs::remove_dir_all(&self.0);

@@ -6,8 +6,8 @@ use sanderling_protocol::Path;
 use sanderling_protocol::message::ObjectKind;
 
 use super::error::BenchError;
-use super::lanes::{Moved, Scenario};
-use super::work::{Work, scattered};
+use super::scenario::{Moved, Scenario};
+use super::work::{BenchThread, scattered};
 
 /// Bytes that a buffered stream reads at a time.
 pub(super) const READ_AHEAD: u64 = 1 << 20;
@@ -17,7 +17,7 @@ pub(super) const PARTS: u64 = 16;
 
 /// `write`, `write-async`.
 pub(super) struct Append {
-    work: Work,
+    work: BenchThread,
     piece: Bytes,
     is_buffered: bool,
 }
@@ -27,14 +27,14 @@ pub(super) struct AppendAndFlush(Append);
 
 /// A file that grows until the working set is used up, and then begins anew.
 pub(super) struct Growing {
-    work: Work,
+    work: BenchThread,
     files: u64,
     path: Path,
     writer: Writer,
 }
 
 impl Growing {
-    pub(super) async fn open(work: &Work) -> Result<Self, BenchError> {
+    pub(super) async fn open(work: &BenchThread) -> Result<Self, BenchError> {
         let path = work.path("written-0")?;
         let writer = work.client.create(&path, &work.options()).await?;
         Ok(Self { work: work.clone(), files: 1, path, writer })
@@ -67,15 +67,15 @@ impl Growing {
 }
 
 impl Scenario for Append {
-    type Lane = Growing;
+    type State = Growing;
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         work.make(ObjectKind::Directory).await?;
         let (piece, is_buffered) = (work.piece(), work.plan.args.buffered);
         Ok(Self { work, piece, is_buffered })
     }
 
-    async fn lane(&self) -> Result<Growing, BenchError> {
+    async fn state(&self) -> Result<Growing, BenchError> {
         Growing::open(&self.work).await
     }
 
@@ -96,14 +96,14 @@ impl Scenario for Append {
 }
 
 impl Scenario for AppendAndFlush {
-    type Lane = Growing;
+    type State = Growing;
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         Append::prepare(work).await.map(Self)
     }
 
-    async fn lane(&self) -> Result<Growing, BenchError> {
-        self.0.lane().await
+    async fn state(&self) -> Result<Growing, BenchError> {
+        self.0.state().await
     }
 
     async fn operation(&self, file: &mut Growing, _: u64) -> Result<Moved, BenchError> {
@@ -128,15 +128,15 @@ pub(super) struct ReadSequential {
 }
 
 impl Scenario for ReadSequential {
-    type Lane = Option<Buffered>;
+    type State = Option<Buffered>;
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         let reader = a_file(&work).await?;
         let (size, pieces) = (work.plan.size, work.pieces());
         Ok(Self { reader, size, pieces, is_buffered: work.plan.args.buffered })
     }
 
-    async fn lane(&self) -> Result<Option<Buffered>, BenchError> {
+    async fn state(&self) -> Result<Option<Buffered>, BenchError> {
         Ok(self.is_buffered.then(|| Buffered::of(&self.reader, self.size)))
     }
 
@@ -157,13 +157,13 @@ impl Scenario for ReadSequential {
 pub(super) struct ReadRandom(ReadSequential);
 
 impl Scenario for ReadRandom {
-    type Lane = ();
+    type State = ();
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         ReadSequential::prepare(work).await.map(Self)
     }
 
-    async fn lane(&self) -> Result<(), BenchError> {
+    async fn state(&self) -> Result<(), BenchError> {
         Ok(())
     }
 
@@ -176,13 +176,13 @@ impl Scenario for ReadRandom {
 
 /// `read-multi-stream`.
 pub(super) struct ReadMultiStream {
-    work: Work,
+    work: BenchThread,
 }
 
 impl Scenario for ReadMultiStream {
-    type Lane = MultiBuffered;
+    type State = MultiBuffered;
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         work.make(ObjectKind::Multifile).await?;
         let each = work.pieces().div_ceil(PARTS) * work.plan.size;
         for part in 0..PARTS {
@@ -191,7 +191,7 @@ impl Scenario for ReadMultiStream {
         Ok(Self { work })
     }
 
-    async fn lane(&self) -> Result<MultiBuffered, BenchError> {
+    async fn state(&self) -> Result<MultiBuffered, BenchError> {
         MultiBuffered::open(&self.work).await
     }
 
@@ -202,7 +202,7 @@ impl Scenario for ReadMultiStream {
 }
 
 /// Writes the file that is read and opens it.
-async fn a_file(work: &Work) -> Result<Reader, BenchError> {
+async fn a_file(work: &BenchThread) -> Result<Reader, BenchError> {
     work.make(ObjectKind::Directory).await?;
     let path = work.path("read")?;
     work.fill(&path, work.pieces() * work.plan.size).await?;
@@ -210,7 +210,7 @@ async fn a_file(work: &Work) -> Result<Reader, BenchError> {
 }
 
 /// Returns the path of a multifile's part. Parts are read in the order of their names.
-pub(super) fn part_of(work: &Work, part: u64) -> Result<Path, BenchError> {
+pub(super) fn part_of(work: &BenchThread, part: u64) -> Result<Path, BenchError> {
     work.path(&format!("part-{part:02}"))
 }
 
@@ -246,13 +246,13 @@ impl Buffered {
 
 /// A multifile read as one stream, again from its start when it ends.
 pub(super) struct MultiBuffered {
-    work: Work,
+    work: BenchThread,
     stream: MultiReader,
     rest: Bytes,
 }
 
 impl MultiBuffered {
-    pub(super) async fn open(work: &Work) -> Result<Self, BenchError> {
+    pub(super) async fn open(work: &BenchThread) -> Result<Self, BenchError> {
         let stream = work.client.open_multi(&work.directory).await?;
         Ok(Self { work: work.clone(), stream, rest: Bytes::new() })
     }

@@ -10,16 +10,16 @@ use tokio::sync::{mpsc, watch};
 
 use super::cpu::{Cpu, Servers, Usage};
 use super::error::BenchError;
-use super::kinds::Run;
-use super::lanes::{Budget, Counter, Measured, Scenario, run};
-use super::plan::{Plan, Switch};
-use super::work::Work;
+use super::kinds::RunFuture;
+use super::plan::{BenchPlan, Switch};
+use super::scenario::{Counter, Measured, OperationBudget, Scenario, run};
+use super::work::BenchThread;
 
 /// How long threads may take to end when one of them failed.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
 /// What a thread says.
-enum Said {
+enum ThreadMessage {
     /// It is ready for the next phase.
     Ready,
     /// It has ended.
@@ -29,18 +29,18 @@ enum Said {
 /// What a thread is given.
 #[derive(Debug)]
 pub(super) struct Thread {
-    plan: Arc<Plan>,
+    plan: Arc<BenchPlan>,
     number: u32,
-    source: Source,
+    source: ClientSource,
     next: Counter,
     stop: Arc<AtomicBool>,
-    said: mpsc::Sender<Said>,
+    said: mpsc::Sender<ThreadMessage>,
     phase: watch::Receiver<u32>,
 }
 
 /// Where a thread's client comes from.
 #[derive(Debug, Clone)]
-pub(super) enum Source {
+pub(super) enum ClientSource {
     /// All threads use this one.
     Shared(Client),
     /// Each connects to this namenode.
@@ -48,7 +48,7 @@ pub(super) enum Source {
 }
 
 /// Returns how clients are to behave.
-pub(super) fn config(plan: &Plan) -> ClientConfig {
+pub(super) fn config(plan: &BenchPlan) -> ClientConfig {
     ClientConfig {
         write_window_blocks: plan.window() as usize,
         verify_checksums: plan.args.checksums == Switch::On,
@@ -61,29 +61,29 @@ pub(super) fn config(plan: &Plan) -> ClientConfig {
 pub(super) async fn measure<S: Scenario>(mut thread: Thread) -> Result<Measured, BenchError> {
     let plan = Arc::clone(&thread.plan);
     let client = match &thread.source {
-        Source::Shared(client) => client.clone(),
-        Source::Own(namenode, credentials) => {
+        ClientSource::Shared(client) => client.clone(),
+        ClientSource::Own(namenode, credentials) => {
             let credentials = credentials.clone();
             Client::connect(namenode, ClientConfig { credentials, ..config(&plan) }).await?
         }
     };
     let directory = plan.own.join(&format!("thread-{}", thread.number))?;
-    let work = Work { client: client.clone(), directory, plan, thread: thread.number };
+    let work = BenchThread { client: client.clone(), directory, plan, thread: thread.number };
     let scenario = S::prepare(work).await?;
-    let mut lanes = Vec::new();
-    for _ in 0..thread.plan.lanes() {
-        lanes.push(scenario.lane().await?);
+    let mut workers = Vec::new();
+    for _ in 0..thread.plan.workers() {
+        workers.push(scenario.state().await?);
     }
     thread.ready().await?;
     let warmup = thread.plan.args.warmup;
-    let (lanes, _) = run(&scenario, lanes, &thread.budget(warmup, None)).await?;
+    let (workers, _) = run(&scenario, workers, &thread.budget(warmup, None)).await?;
     thread.ready().await?;
     let until = thread.plan.args.duration.map(|span| Instant::now() + span.0);
     let end = thread.plan.operations();
     let before = client.metrics();
-    let (lanes, mut measured) = run(&scenario, lanes, &thread.budget(end, until)).await?;
-    for lane in lanes {
-        scenario.finish(lane).await?;
+    let (workers, mut measured) = run(&scenario, workers, &thread.budget(end, until)).await?;
+    for worker in workers {
+        scenario.finish(worker).await?;
     }
     measured.span.1 = Instant::now();
     measured.before = before;
@@ -92,13 +92,13 @@ pub(super) async fn measure<S: Scenario>(mut thread: Thread) -> Result<Measured,
 }
 
 impl Thread {
-    fn budget(&self, end: u64, until: Option<Instant>) -> Budget<'_> {
-        Budget { next: &self.next, end, until, stop: &self.stop }
+    fn budget(&self, end: u64, until: Option<Instant>) -> OperationBudget<'_> {
+        OperationBudget { next: &self.next, end, until, stop: &self.stop }
     }
 
     /// Waits until all threads are as far as this one.
     async fn ready(&mut self) -> Result<(), BenchError> {
-        self.said.send(Said::Ready).await.map_err(|_| BenchError::Stopped)?;
+        self.said.send(ThreadMessage::Ready).await.map_err(|_| BenchError::Stopped)?;
         self.phase.changed().await.map_err(|_| BenchError::Stopped)
     }
 }
@@ -109,16 +109,16 @@ pub(super) struct Threads {
     count: u32,
     next: Vec<Counter>,
     stop: Arc<AtomicBool>,
-    said: mpsc::Receiver<Said>,
+    said: mpsc::Receiver<ThreadMessage>,
     phase: Option<watch::Sender<u32>>,
 }
 
 impl Threads {
     /// Starts them. They fill the store at once.
     pub(super) fn start(
-        plan: &Arc<Plan>,
-        source: &Source,
-        way: fn(Thread) -> Run,
+        plan: &Arc<BenchPlan>,
+        source: &ClientSource,
+        way: fn(Thread) -> RunFuture,
     ) -> Result<Self, BenchError> {
         let count = plan.args.threads;
         let (phase, phases) = watch::channel(0);
@@ -161,8 +161,8 @@ impl Threads {
         let mut all = Vec::new();
         while all.len() < self.count as usize {
             match self.said.recv().await {
-                Some(Said::Ended(measured)) => all.push((*measured)?),
-                Some(Said::Ready) => {}
+                Some(ThreadMessage::Ended(measured)) => all.push((*measured)?),
+                Some(ThreadMessage::Ready) => {}
                 None => return Err(BenchError::Stopped),
             }
         }
@@ -179,8 +179,10 @@ impl Threads {
     async fn all_ready(&mut self) -> Result<(), BenchError> {
         for _ in 0..self.count {
             match self.said.recv().await {
-                Some(Said::Ready) => {}
-                Some(Said::Ended(ended)) => return Err(ended.err().unwrap_or(BenchError::Stopped)),
+                Some(ThreadMessage::Ready) => {}
+                Some(ThreadMessage::Ended(ended)) => {
+                    return Err(ended.err().unwrap_or(BenchError::Stopped));
+                }
                 None => return Err(BenchError::Stopped),
             }
         }
@@ -199,13 +201,13 @@ impl Threads {
 /// Starts one thread: of the operating system if its client is its own, else a task.
 fn spawn(
     thread: Thread,
-    say: mpsc::Sender<Said>,
-    way: fn(Thread) -> Run,
+    say: mpsc::Sender<ThreadMessage>,
+    way: fn(Thread) -> RunFuture,
 ) -> Result<(), BenchError> {
-    if matches!(thread.source, Source::Shared(_)) {
+    if matches!(thread.source, ClientSource::Shared(_)) {
         tokio::spawn(async move {
             let ended = way(thread).await;
-            let _ = say.send(Said::Ended(Box::new(ended))).await;
+            let _ = say.send(ThreadMessage::Ended(Box::new(ended))).await;
         });
         return Ok(());
     }
@@ -216,7 +218,7 @@ fn spawn(
             Ok(runtime) => runtime.block_on(way(thread)),
             Err(error) => Err(error.into()),
         };
-        let _ = say.blocking_send(Said::Ended(Box::new(ended)));
+        let _ = say.blocking_send(ThreadMessage::Ended(Box::new(ended)));
     })?;
     Ok(())
 }

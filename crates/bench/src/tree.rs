@@ -7,8 +7,8 @@ use sanderling_protocol::message::ObjectKind;
 use sanderling_protocol::{Path, Refusal};
 
 use super::error::BenchError;
-use super::lanes::{Moved, Scenario};
-use super::work::{Work, scattered, window};
+use super::scenario::{Moved, Scenario};
+use super::work::{BenchThread, scattered, window};
 
 /// Files of one directory of the tree.
 const FILES: u64 = 1000;
@@ -18,14 +18,14 @@ const WHOLE: &str = "whole";
 
 /// `lookup-many`.
 pub(super) struct LookUpMany {
-    work: Work,
+    work: BenchThread,
     paths: Arc<Vec<Path>>,
 }
 
 impl Scenario for LookUpMany {
-    type Lane = ();
+    type State = ();
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         if work.thread == 0 {
             make(&work).await?;
         }
@@ -33,7 +33,7 @@ impl Scenario for LookUpMany {
         Ok(Self { work, paths })
     }
 
-    async fn lane(&self) -> Result<(), BenchError> {
+    async fn state(&self) -> Result<(), BenchError> {
         Ok(())
     }
 
@@ -76,7 +76,7 @@ fn directory(root: &Path, first: u64) -> Result<Path, Refusal> {
 }
 
 /// Makes the tree, unless a run before has left it.
-async fn make(work: &Work) -> Result<(), BenchError> {
+async fn make(work: &BenchThread) -> Result<(), BenchError> {
     let (client, root) = (&work.client, &work.plan.tree);
     let whole = root.join(WHOLE)?;
     if client.exists(&whole).await? {

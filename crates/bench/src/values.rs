@@ -6,22 +6,22 @@ use sanderling_protocol::Path;
 use sanderling_protocol::message::{CreateKind, ObjectKind};
 
 use super::error::BenchError;
-use super::lanes::{Moved, Scenario};
-use super::work::{Work, scattered, window};
+use super::scenario::{Moved, Scenario};
+use super::work::{BenchThread, scattered, window};
 
 /// Values that are prepared to be got, or that a put of keys goes round.
 const VALUES: u64 = 1000;
 
 /// Values of one thread, in a table or a directory.
 struct Values {
-    work: Work,
+    work: BenchThread,
     piece: Bytes,
     paths: Vec<Path>,
     options: PutOptions,
 }
 
 impl Values {
-    async fn make(work: Work, kind: ObjectKind) -> Result<Self, BenchError> {
+    async fn make(work: BenchThread, kind: ObjectKind) -> Result<Self, BenchError> {
         work.make(kind).await?;
         let values = VALUES.min(work.pieces()).max(u64::from(work.plan.batch));
         let paths = (0..values).map(|value| work.path(&format!("value-{value}")));
@@ -34,7 +34,7 @@ impl Values {
         Ok(Self { piece: work.piece(), paths, options, work })
     }
 
-    async fn filled(work: Work, kind: ObjectKind) -> Result<Self, BenchError> {
+    async fn filled(work: BenchThread, kind: ObjectKind) -> Result<Self, BenchError> {
         let values = Self::make(work, kind).await?;
         let Self { work, paths, piece, options } = &values;
         work.put_all(paths, piece, options).await?;
@@ -66,13 +66,13 @@ impl Values {
 pub(super) struct PutKey(Values);
 
 impl Scenario for PutKey {
-    type Lane = ();
+    type State = ();
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         Values::make(work, ObjectKind::Table).await.map(Self)
     }
 
-    async fn lane(&self) -> Result<(), BenchError> {
+    async fn state(&self) -> Result<(), BenchError> {
         Ok(())
     }
 
@@ -85,13 +85,13 @@ impl Scenario for PutKey {
 pub(super) struct GetKey(Values);
 
 impl Scenario for GetKey {
-    type Lane = ();
+    type State = ();
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         Values::filled(work, ObjectKind::Table).await.map(Self)
     }
 
-    async fn lane(&self) -> Result<(), BenchError> {
+    async fn state(&self) -> Result<(), BenchError> {
         Ok(())
     }
 
@@ -108,16 +108,16 @@ pub(super) struct PutObject {
 }
 
 impl Scenario for PutObject {
-    type Lane = ();
+    type State = ();
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
-        let under_way = u64::from(work.plan.batch) * u64::from(work.plan.lanes());
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
+        let under_way = u64::from(work.plan.batch) * u64::from(work.plan.workers());
         let round = (work.share() / work.plan.size.max(1)).max(2 * under_way);
         let values = Values::make(work, ObjectKind::Directory).await?;
         Ok(Self { values, round })
     }
 
-    async fn lane(&self) -> Result<(), BenchError> {
+    async fn state(&self) -> Result<(), BenchError> {
         Ok(())
     }
 
@@ -131,13 +131,13 @@ impl Scenario for PutObject {
 pub(super) struct GetObject(Values);
 
 impl Scenario for GetObject {
-    type Lane = ();
+    type State = ();
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         Values::filled(work, ObjectKind::Directory).await.map(Self)
     }
 
-    async fn lane(&self) -> Result<(), BenchError> {
+    async fn state(&self) -> Result<(), BenchError> {
         Ok(())
     }
 
@@ -150,13 +150,13 @@ impl Scenario for GetObject {
 pub(super) struct GetMany(Values);
 
 impl Scenario for GetMany {
-    type Lane = ();
+    type State = ();
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         Values::filled(work, ObjectKind::Directory).await.map(Self)
     }
 
-    async fn lane(&self) -> Result<(), BenchError> {
+    async fn state(&self) -> Result<(), BenchError> {
         Ok(())
     }
 
@@ -178,13 +178,13 @@ impl Scenario for GetMany {
 pub(super) struct CreateMany(PutObject);
 
 impl Scenario for CreateMany {
-    type Lane = ();
+    type State = ();
 
-    async fn prepare(work: Work) -> Result<Self, BenchError> {
+    async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         PutObject::prepare(work).await.map(Self)
     }
 
-    async fn lane(&self) -> Result<(), BenchError> {
+    async fn state(&self) -> Result<(), BenchError> {
         Ok(())
     }
 

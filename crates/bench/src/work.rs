@@ -9,7 +9,7 @@ use sanderling_protocol::Path;
 use sanderling_protocol::message::{CreateMode, ObjectKind};
 
 use super::error::BenchError;
-use super::plan::Plan;
+use super::plan::BenchPlan;
 
 /// Bytes given to a writer at once while the store is filled.
 const FILL_BYTES: u64 = 1 << 20;
@@ -19,14 +19,14 @@ const PUT_AT_ONCE: usize = 128;
 
 /// What a thread is given.
 #[derive(Debug, Clone)]
-pub(super) struct Work {
+pub(super) struct BenchThread {
     pub(super) client: Client,
     pub(super) directory: Path,
-    pub(super) plan: Arc<Plan>,
+    pub(super) plan: Arc<BenchPlan>,
     pub(super) thread: u32,
 }
 
-impl Work {
+impl BenchThread {
     pub(super) fn path(&self, name: &str) -> Result<Path, BenchError> {
         Ok(self.directory.join(name)?)
     }

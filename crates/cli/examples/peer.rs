@@ -137,8 +137,8 @@ struct Connection<'a> {
     waiting: RefCell<VecDeque<oneshot::Sender<()>>>,
 }
 
-/// Gets values in as many lanes as are to be in flight, as `sanderling bench` does: each lane asks,
-/// waits for its reply and asks again.
+/// Gets values in as many workers as are to be in flight, as `sanderling bench` does: each worker
+/// asks, waits for its reply and asks again.
 fn gets(load: &Load, dialect: &Dialect) -> Result<String, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -155,30 +155,30 @@ fn gets(load: &Load, dialect: &Dialect) -> Result<String, Box<dyn Error>> {
             waiting: RefCell::new(VecDeque::new()),
         };
         tokio::select! {
-            seconds = connection.lanes() => Ok(report(load, seconds)),
+            seconds = connection.workers() => Ok(report(load, seconds)),
             Err(error) = connection.drive(stream) => Err(error),
         }
     })
 }
 
 impl Connection<'_> {
-    async fn lanes(&self) -> f64 {
+    async fn workers(&self) -> f64 {
         self.phase(self.load.warmup).await;
         let began = Instant::now();
         self.phase(self.load.warmup + self.load.count).await;
         began.elapsed().as_secs_f64()
     }
 
-    /// Runs all lanes until so many requests were answered.
+    /// Runs all workers until so many requests were answered.
     async fn phase(&self, until: u64) {
-        let mut lanes: FuturesUnordered<_> = (0..self.load.depth)
+        let mut workers: FuturesUnordered<_> = (0..self.load.depth)
             .map(|_| async {
                 while self.sent.get() < until {
                     self.get().await;
                 }
             })
             .collect();
-        while lanes.next().await.is_some() {}
+        while workers.next().await.is_some() {}
     }
 
     async fn get(&self) {
@@ -230,8 +230,8 @@ impl Connection<'_> {
             }
             replies.advance(bytes);
             *done += 1;
-            let lane = self.waiting.borrow_mut().pop_front();
-            let _ = lane.ok_or("a reply that nobody asked for")?.send(());
+            let worker = self.waiting.borrow_mut().pop_front();
+            let _ = worker.ok_or("a reply that nobody asked for")?.send(());
         }
     }
 

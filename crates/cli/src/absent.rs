@@ -18,21 +18,21 @@ repository makes target/release/sanderling, which has them.";
 pub(crate) enum Measure {
     /// Measure the store
     #[command(hide = true, disable_help_flag = true)]
-    Bench(Words),
+    Bench(CommandWords),
     /// Run the cluster's decisions in a simulated, faulty world
     #[command(hide = true, disable_help_flag = true)]
-    Sim(Words),
+    Sim(CommandWords),
     /// Experiments: what preemptions cost, and the figures of the paper
     #[command(hide = true, disable_help_flag = true)]
-    Lab(Words),
+    Lab(CommandWords),
     /// Serve the metadata services of three clouds, to rehearse notices
     #[command(hide = true, disable_help_flag = true)]
-    MockMetadata(Words),
+    MockMetadata(CommandWords),
 }
 
 /// Whatever follows the command's name.
 #[derive(Debug, Args)]
-pub(crate) struct Words {
+pub(crate) struct CommandWords {
     /// The words
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,

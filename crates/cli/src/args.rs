@@ -12,11 +12,11 @@ use crate::global::Global;
 use crate::job::Job;
 use crate::local::Local;
 use crate::measure::{self, Measure};
-use crate::node::Node;
+use crate::node::NodeCommand;
 use crate::serve::datanode::Datanode;
 use crate::serve::gateway::Gateway;
-use crate::serve::manager::Manager;
-use crate::serve::namenode::Namenode;
+use crate::serve::manager::ManagerArgs;
+use crate::serve::namenode::NamenodeArgs;
 use crate::tls::Tls;
 use crate::token::Token;
 
@@ -70,12 +70,12 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Local(Local),
     /// Serve the catalog, with the manager inside
-    Namenode(Namenode),
+    Namenode(NamenodeArgs),
     /// Serve blocks
     Datanode(Box<Datanode>),
     /// Run the manager on its own
-    Manager(Manager),
-    /// Serve the doors of other tools: S3
+    Manager(ManagerArgs),
+    /// Serve other tools' interfaces: S3
     #[command(subcommand)]
     Gateway(Gateway),
     /// Work with objects
@@ -83,7 +83,7 @@ pub(crate) enum Command {
     Fs(Fs),
     /// Look at nodes, give notices, decommission
     #[command(subcommand)]
-    Node(Node),
+    Node(NodeCommand),
     /// Look at jobs, make and end them
     #[command(subcommand)]
     Job(Job),

@@ -35,7 +35,7 @@ pub(crate) struct Doctor {
 /// What a check found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Verdict {
+enum CheckLevel {
     Ok,
     /// It works, less well than it could.
     Warn,
@@ -47,7 +47,7 @@ enum Verdict {
 #[derive(Debug, Serialize)]
 struct Check {
     name: &'static str,
-    verdict: Verdict,
+    verdict: CheckLevel,
     found: String,
     /// How to mend it.
     mend: Option<String>,
@@ -66,16 +66,16 @@ struct Dates {
 
 impl Check {
     fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Ok, found: found.into(), mend: None, dates: None }
+        Self { name, verdict: CheckLevel::Ok, found: found.into(), mend: None, dates: None }
     }
 
     fn warn(name: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
         let (found, mend) = (found.into(), Some(mend.into()));
-        Self { name, verdict: Verdict::Warn, found, mend, dates: None }
+        Self { name, verdict: CheckLevel::Warn, found, mend, dates: None }
     }
 
     fn fail(name: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Fail, ..Self::warn(name, found, mend) }
+        Self { verdict: CheckLevel::Fail, ..Self::warn(name, found, mend) }
     }
 }
 
@@ -84,7 +84,7 @@ impl Check {
 /// # Errors
 /// Failure (1) when a check fails.
 pub(crate) async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
-    let place = crate::local::Place { directory: args.directory.clone() };
+    let place = crate::local::ClusterDirectory { directory: args.directory.clone() };
     let directory = crate::local::directory(&place)?;
     let mut checks = vec![machine::open_files(), machine::memory(args.dram.0), machine::memfd()];
     checks.push(machine::clock());
@@ -99,7 +99,7 @@ pub(crate) async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
     session.output.result(&serde_json::json!({ "checks": checks }), |writer| {
         checks.iter().try_for_each(|check| write(writer, check))
     })?;
-    match checks.iter().filter(|check| check.verdict == Verdict::Fail).count() {
+    match checks.iter().filter(|check| check.verdict == CheckLevel::Fail).count() {
         0 => Ok(()),
         failed => {
             let cause = format!("{failed} of {} checks fail", checks.len());
@@ -110,9 +110,9 @@ pub(crate) async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
 
 fn write(writer: &mut dyn Write, check: &Check) -> std::io::Result<()> {
     let word = match check.verdict {
-        Verdict::Ok => "ok",
-        Verdict::Warn => "warn",
-        Verdict::Fail => "FAIL",
+        CheckLevel::Ok => "ok",
+        CheckLevel::Warn => "warn",
+        CheckLevel::Fail => "FAIL",
     };
     writeln!(writer, "{word:<5} {:<9} {}", check.name, check.found)?;
     match &check.mend {

@@ -32,7 +32,7 @@ pub(crate) struct Fsck {
 }
 
 #[derive(Serialize)]
-struct Outcome {
+struct FsckOutcome {
     #[serde(flatten)]
     catalog: FsckReport,
     report: LossReport,
@@ -52,12 +52,12 @@ pub(crate) async fn run(session: Session, args: Fsck) -> Result<(), Failure> {
     let Reply::Fsck(catalog) = reply else { return Err(unexpected(&reply)) };
     let reply = session.ask(&client, Request::Report).await?;
     let Reply::Report(report) = reply else { return Err(unexpected(&reply)) };
-    let outcome = Outcome { catalog, report, deep };
+    let outcome = FsckOutcome { catalog, report, deep };
     session.output.result(&outcome, |writer| write(writer, &outcome))?;
     verdict(&outcome)
 }
 
-fn verdict(outcome: &Outcome) -> Result<(), Failure> {
+fn verdict(outcome: &FsckOutcome) -> Result<(), Failure> {
     let deep = outcome.deep.as_ref().map_or(0, |deep| deep.problems.len());
     let problems = outcome.catalog.problems.len() + deep;
     if problems > 0 {
@@ -80,7 +80,7 @@ fn verdict(outcome: &Outcome) -> Result<(), Failure> {
     Ok(())
 }
 
-fn write(writer: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
+fn write(writer: &mut dyn Write, outcome: &FsckOutcome) -> io::Result<()> {
     let catalog = &outcome.catalog;
     writeln!(
         writer,

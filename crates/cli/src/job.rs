@@ -83,18 +83,18 @@ struct Row {
     #[serde(flatten)]
     info: JobInfo,
     #[serde(flatten)]
-    account: Account,
+    account: AccountRow,
 }
 
 #[derive(Serialize)]
-struct Account {
+struct AccountRow {
     names: u64,
     names_max: Option<u64>,
     attribute_bytes: u64,
     attribute_bytes_max: Option<u64>,
 }
 
-impl From<JobAccount> for Account {
+impl From<JobAccount> for AccountRow {
     fn from(account: JobAccount) -> Self {
         let JobAccount { limits, names, attribute_bytes } = account;
         let (names_max, attribute_bytes_max) = (limits.names, limits.attribute_bytes);

@@ -14,22 +14,22 @@ use clap::{Args, Subcommand};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::Output;
-use start::Start;
+use start::LocalStart;
 
 /// Start, stop and look at a cluster on this machine.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Local {
     /// Start a namenode and datanodes in the background and print the namenode's address
-    Start(Start),
+    Start(LocalStart),
     /// Stop the cluster; its data goes with it
-    Stop(Place),
+    Stop(ClusterDirectory),
     /// Show the cluster's processes; exit code 4 when one is down
-    Status(Place),
+    Status(ClusterDirectory),
 }
 
 /// Where the cluster lives.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Place {
+pub(crate) struct ClusterDirectory {
     /// The cluster's directory: catalog, logs and process list [default: sanderling/local in
     /// $XDG_STATE_HOME or ~/.local/state]
     #[arg(long = "dir", value_name = "D", env = "SANDERLING_LOCAL_DIR", hide_env_values = true)]
@@ -53,7 +53,7 @@ pub(crate) fn run(global: &Global, command: Local) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Usage (2) when there is no home directory to default to.
-pub(crate) fn directory(place: &Place) -> Result<PathBuf, Failure> {
+pub(crate) fn directory(place: &ClusterDirectory) -> Result<PathBuf, Failure> {
     if let Some(directory) = &place.directory {
         return std::path::absolute(directory).map_err(|error| Failure::file(directory, &error));
     }

@@ -18,11 +18,11 @@ use list::Ls;
 
 /// Look at nodes, give notices, decommission.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Node {
+pub(crate) enum NodeCommand {
     /// List the nodes with their drains
     Ls(Ls),
     /// Give a notice: the node's data leaves before the deadline
-    Notice(Notice),
+    Notice(NoticeArgs),
     /// Say that a node is likely to get its notice soon: what it holds is copied
     Recommend(Recommend),
     /// Empty a node without a deadline
@@ -33,7 +33,7 @@ pub(crate) enum Node {
 
 /// `node notice`.
 #[derive(Debug, Args)]
-pub(crate) struct Notice {
+pub(crate) struct NoticeArgs {
     /// The node's id, name or address
     pub(crate) node: String,
     /// Time until the node is killed
@@ -102,10 +102,10 @@ impl std::str::FromStr for SignedSpan {
 ///
 /// # Errors
 /// The namenode's refusal; partial (5) when `--wait` saw data lost.
-pub(crate) async fn run(session: Session, command: Node) -> Result<(), Failure> {
+pub(crate) async fn run(session: Session, command: NodeCommand) -> Result<(), Failure> {
     match command {
-        Node::Ls(args) => list::run(&session, args).await,
-        Node::Notice(args) => {
+        NodeCommand::Ls(args) => list::run(&session, args).await,
+        NodeCommand::Notice(args) => {
             let selector = NodeSelector(args.node);
             let request = Request::Notice {
                 node: selector.clone(),
@@ -115,19 +115,19 @@ pub(crate) async fn run(session: Session, command: Node) -> Result<(), Failure> 
             let deadline = Some(args.deadline.millis);
             drain::run(&session, selector, request, deadline, args.following).await
         }
-        Node::Recommend(args) => {
+        NodeCommand::Recommend(args) => {
             let selector = NodeSelector(args.node);
             let (reason, is_withdrawn) = (args.reason, false);
             let request = Request::Recommend { node: selector, reason, is_withdrawn };
             recommend(&session, request).await
         }
-        Node::Decommission(args) => {
+        NodeCommand::Decommission(args) => {
             let selector = NodeSelector(args.node);
             let request =
                 Request::Decommission { node: selector.clone(), reason: args.reason.clone() };
             drain::run(&session, selector, request, None, args.following).await
         }
-        Node::Cancel(args) => cancel(&session, NodeSelector(args.node)).await,
+        NodeCommand::Cancel(args) => cancel(&session, NodeSelector(args.node)).await,
     }
 }
 

@@ -17,7 +17,7 @@ use crate::global::Global;
 /// What a server has.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Security options")]
-pub(crate) struct Held {
+pub(crate) struct ServerCredentials {
     /// A file with the cluster's secret, that nobody else can read: callers need a token
     /// [default: nobody is asked who they are]
     #[arg(long, value_name = "FILE", env = "SANDERLING_SECRET_FILE", hide_env_values = true)]
@@ -30,7 +30,7 @@ pub(crate) struct Held {
 pub(crate) struct Guard {
     /// What it has.
     #[command(flatten)]
-    pub(crate) held: Held,
+    pub(crate) held: ServerCredentials,
     /// The server's certificate, with those between it and its authority: serve TLS
     #[arg(
         long,
@@ -68,7 +68,7 @@ pub(crate) fn guard(global: &Global, guard: &Guard) -> Result<Security, Failure>
     Ok(Security { tls, allow_unauthenticated, ..security })
 }
 
-/// Returns what a door with TLS shows, from both of its files.
+/// Returns what an endpoint with TLS shows, from both of its files.
 ///
 /// # Errors
 /// A file cannot be read, is none, or others can read the key.
@@ -84,7 +84,11 @@ pub(crate) fn server_tls(
 ///
 /// # Errors
 /// As [`held`].
-pub(crate) fn caller(global: &Global, held: &Held, role: Role) -> Result<Credentials, Failure> {
+pub(crate) fn caller(
+    global: &Global,
+    held: &ServerCredentials,
+    role: Role,
+) -> Result<Credentials, Failure> {
     self::held(global, held).map(|security| security.credentials(role))
 }
 
@@ -92,7 +96,7 @@ pub(crate) fn caller(global: &Global, held: &Held, role: Role) -> Result<Credent
 ///
 /// # Errors
 /// A file cannot be read, or others can read it.
-fn held(global: &Global, held: &Held) -> Result<Security, Failure> {
+fn held(global: &Global, held: &ServerCredentials) -> Result<Security, Failure> {
     let secret = held.secret_file.as_deref().map(secret).transpose()?;
     Ok(Security { secret, peers: peers(global)?, ..Security::default() })
 }

@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use data_encoding::HEXLOWER;
 use ring::rand::{SecureRandom, SystemRandom};
 use sanderling_core::access::{
-    Claims, Lineage, Part, Rights, SUBJECT_BYTES_MAX, parts, right_words,
+    Claims, Lineage, Rights, SUBJECT_BYTES_MAX, TokenRole, parts, right_words,
 };
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::token::MintToken;
@@ -191,7 +191,7 @@ fn document(claims: &Claims) -> serde_json::Value {
         "id": claims.lineage.id.map(|id| id.to_string()),
         "cluster": claims.lineage.cluster.map(|cluster| format!("{:016x}", cluster.0)),
         "subject": claims.subject,
-        "role": claims.part.word(),
+        "role": claims.role.word(),
         "subtree": claims.subtree,
         "rights": claims.rights.words().collect::<Vec<_>>(),
         "expires_at_unix_seconds": claims.expires_at,
@@ -263,17 +263,17 @@ fn given(
 }
 
 fn claims(args: &New) -> Result<Claims, Failure> {
-    let part = Part::from_word(&args.role).expect("the command line knows the roles");
+    let part = TokenRole::from_word(&args.role).expect("the command line knows the roles");
     let rights = Rights::of_words(args.rights.iter().map(String::as_str)).map_err(|word| {
         Failure::usage(format_args!("{word:?} is no right: give some of {}", right_words()))
     })?;
     let subtree: sanderling_protocol::Path =
         args.subtree.parse().map_err(|refusal| Failure::usage(&refusal))?;
-    if part != Part::Client && !subtree.is_root() {
+    if part != TokenRole::Client && !subtree.is_root() {
         let cause = format!("a token of role {part} holds everywhere: leave --subtree out");
         return Err(Failure::usage(cause));
     }
-    let rights = if part == Part::Client { rights } else { Rights::ALL };
+    let rights = if part == TokenRole::Client { rights } else { Rights::ALL };
     if args.expires.0 > LONGEST {
         return Err(Failure::usage("a token holds for 365 days at most: --expires 365d"));
     }
@@ -283,7 +283,7 @@ fn claims(args: &New) -> Result<Claims, Failure> {
     }
     let expires_at = unix_seconds().saturating_add(args.expires.0.as_secs().max(1));
     let lineage = Lineage { id: Some(token_id()?), ..Lineage::default() };
-    Ok(Claims { subject: args.subject.clone(), part, subtree, rights, expires_at, lineage })
+    Ok(Claims { subject: args.subject.clone(), role: part, subtree, rights, expires_at, lineage })
 }
 
 /// Draws a number for a new token.

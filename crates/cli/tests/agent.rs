@@ -274,7 +274,7 @@ fn file_gives_a_notice_and_takes_it_back() {
 #[test]
 fn termination_handlers_webhook_is_understood() {
     let cluster = Cluster::of(2);
-    let door = cluster.datanodes[1].http_address.clone();
+    let endpoint = cluster.datanodes[1].http_address.clone();
     let text = |kind: &str, start: &str| {
         serde_json::json!({ "text": format!(
             "[NTH][Instance Interruption] EventID: e-1 - Kind: {kind} - Instance: i-1 - Node: n1 - \
@@ -282,11 +282,11 @@ fn termination_handlers_webhook_is_understood() {
         )})
         .to_string()
     };
-    let (status, body) = http(&door, "POST", "/v1/notice", &text("HEALTH", "soon"));
+    let (status, body) = http(&endpoint, "POST", "/v1/notice", &text("HEALTH", "soon"));
     assert_eq!((status, body.contains("passed_over")), (200, true), "{body}");
     let rebalance = text("REBALANCE_RECOMMENDATION", "2020-10-26 15:55:55 +0000 UTC");
-    assert_eq!(http(&door, "POST", "/v1/notice", &rebalance).0, 200);
-    let (status, body) = http(&door, "POST", "/v1/notice", r#"{"text": "hello"}"#);
+    assert_eq!(http(&endpoint, "POST", "/v1/notice", &rebalance).0, 200);
+    let (status, body) = http(&endpoint, "POST", "/v1/notice", r#"{"text": "hello"}"#);
     assert_eq!(status, 400, "{body}");
     block_on(async {
         let client = cluster.client().await;
@@ -295,7 +295,7 @@ fn termination_handlers_webhook_is_understood() {
             std::time::SystemTime::now() + Duration::from_secs(200),
         );
         let start = start.to_string().replace('T', " ").replace('Z', " +0000 UTC");
-        assert_eq!(http(&door, "POST", "/v1/notice", &text("SPOT_ITN", &start)).0, 200);
+        assert_eq!(http(&endpoint, "POST", "/v1/notice", &text("SPOT_ITN", &start)).0, 200);
         let node = until_drained(&client, "n1").await;
         let left = node.deadline_in.expect("a deadline").0;
         assert!((1..=200_000).contains(&left), "{left} ms");

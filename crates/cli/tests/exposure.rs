@@ -12,7 +12,7 @@ use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{NodeSelector, Policy};
 
 /// How long copying may take on a busy machine before the test gives up.
-const PATIENCE: Duration = Duration::from_secs(150);
+const TIMEOUT: Duration = Duration::from_secs(150);
 
 const NODES: usize = 4;
 
@@ -77,7 +77,7 @@ async fn whole(client: &Client) -> u64 {
 
 /// Waits until no node holds more alone than it could send within a notice.
 async fn until_bounded(client: &Client, nodes: usize) -> Vec<NodeInfo> {
-    let limit = Instant::now() + PATIENCE;
+    let limit = Instant::now() + TIMEOUT;
     loop {
         let all = client.nodes(false).await.expect("the namenode answers");
         let active = all.iter().filter(|node| node.policy == Policy::Active);
@@ -120,7 +120,7 @@ fn node_that_its_cloud_recommends_to_leave_is_copied_whole() {
         fill(&client).await;
         let ran = cluster.cli(&["node", "recommend", "n2", "--reason", "test"]);
         assert_eq!(ran.code, 0, "{ran}");
-        let limit = Instant::now() + PATIENCE;
+        let limit = Instant::now() + TIMEOUT;
         loop {
             let nodes = client.nodes(false).await.expect("the namenode answers");
             let node = nodes.iter().find(|node| node.name == "n2").expect("n2");
@@ -155,7 +155,7 @@ fn many_notices_as_short_as_the_cloud_gives_lose_nothing() {
 /// in its place.
 fn random_notices(count: u64, seed: u64) {
     let mut cluster = start();
-    let limit = PATIENCE * u32::try_from(count + 1).expect("few");
+    let limit = TIMEOUT * u32::try_from(count + 1).expect("few");
     block_on_within(limit, async {
         let client = cluster.client().await;
         fill(&client).await;
@@ -228,7 +228,7 @@ fn writers_get_the_room_that_copies_took() {
         for seed in 0..100 {
             put(seed).await.expect("stored");
         }
-        let limit = Instant::now() + PATIENCE;
+        let limit = Instant::now() + TIMEOUT;
         loop {
             let nodes = client.nodes(false).await.expect("the namenode answers");
             if nodes.iter().map(|node| node.copy_bytes).sum::<u64>() > 80 << 20 {

@@ -1,5 +1,5 @@
-//! Requests that no tool of ours would send, thrown at the HTTP doors: every answer is an error
-//! page of the door's own kind or the end of the connection, and nobody else is disturbed.
+//! Requests that no tool of ours would send, thrown at the HTTP endpoints: every answer is an error
+//! page of the endpoint's own kind or the end of the connection, and nobody else is disturbed.
 
 mod cluster;
 
@@ -138,7 +138,7 @@ fn request(noise: &mut StdRng) -> Vec<u8> {
 
 /// Sends a request and returns everything that comes back until the server closes.
 async fn thrown(address: &str, request: &[u8]) -> Vec<u8> {
-    let mut stream = TcpStream::connect(address).await.expect("the door is open");
+    let mut stream = TcpStream::connect(address).await.expect("the endpoint is open");
     // The server may close before it has taken everything.
     let _ = stream.write_all(request).await;
     let _ = stream.shutdown().await;
@@ -171,7 +171,7 @@ fn check(request: &[u8], answer: &[u8]) {
 #[test]
 fn noise_gets_error_pages_and_nobody_else_is_disturbed() {
     let cluster = Cluster::of(2);
-    let doors = [&cluster.namenode.http_address, &cluster.datanodes[0].http_address];
+    let endpoints = [&cluster.namenode.http_address, &cluster.datanodes[0].http_address];
     block_on(async {
         let client = cluster.client().await;
         let data = bytes_of(1, 300_000);
@@ -180,10 +180,10 @@ fn noise_gets_error_pages_and_nobody_else_is_disturbed() {
         for seed in 1..=REQUESTS {
             let mut noise = StdRng::seed_from_u64(seed);
             let request = request(&mut noise);
-            check(&request, &thrown(doors[(seed % 2) as usize], &request).await);
+            check(&request, &thrown(endpoints[(seed % 2) as usize], &request).await);
         }
-        for door in doors {
-            assert_eq!(cluster::http::get(door, "/healthz").await["status"], "ok");
+        for endpoint in endpoints {
+            assert_eq!(cluster::http::get(endpoint, "/healthz").await["status"], "ok");
         }
         assert!(client.get(&path("/file")).await.expect("it is there") == data);
         let nodes = client.nodes(true).await.expect("the namenode answers");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use cluster::guarded::Guarded;
 use cluster::{Cluster, SOON, Shape};
-use sanderling_core::access::{Claims, Part, parts};
+use sanderling_core::access::{Claims, TokenRole, parts};
 use sanderling_protocol::Token;
 
 /// How long a token may hold that names no cluster: an hour, and the time that the test takes.
@@ -76,13 +76,13 @@ impl Tap {
         }
     }
 
-    fn shown(&self, part: Part) -> Vec<Claims> {
+    fn shown(&self, part: TokenRole) -> Vec<Claims> {
         let state = self.state.lock().expect("not poisoned");
-        state.shown.iter().filter(|claims| claims.part == part).cloned().collect()
+        state.shown.iter().filter(|claims| claims.role == part).cloned().collect()
     }
 
     /// Waits until so many tokens for a cluster were shown by servers of a part.
-    fn until_bound(&self, part: Part, cluster: &str, count: usize) {
+    fn until_bound(&self, part: TokenRole, cluster: &str, count: usize) {
         let limit = Instant::now() + SOON;
         loop {
             let shown = self.shown(part);
@@ -95,7 +95,7 @@ impl Tap {
         }
     }
 
-    fn unbound(&self, part: Part) -> Vec<Claims> {
+    fn unbound(&self, part: TokenRole) -> Vec<Claims> {
         let shown = self.shown(part);
         shown.into_iter().filter(|claims| claims.lineage.cluster.is_none()).collect()
     }
@@ -145,7 +145,7 @@ fn servers_name_the_cluster_in_their_tokens_once_they_have_asked_for_it() {
     let words = ["datanode", "--name", "n0", "--dram", "16MiB"];
     let _datanode = cluster.serve("n0", &[&words[..], &secret].concat());
     let _manager = cluster.serve("manager", &[&["manager"], &secret[..]].concat());
-    for part in [Part::Datanode, Part::Manager] {
+    for part in [TokenRole::Datanode, TokenRole::Manager] {
         tap.until_bound(part, &id, 1);
         let unbound = tap.unbound(part);
         assert_eq!(unbound.len(), 1, "{part}: {unbound:?}");
@@ -155,7 +155,7 @@ fn servers_name_the_cluster_in_their_tokens_once_they_have_asked_for_it() {
     }
     // They connect again, and know it.
     tap.lead_to(&cluster.namenode.address);
-    for part in [Part::Datanode, Part::Manager] {
+    for part in [TokenRole::Datanode, TokenRole::Manager] {
         tap.until_bound(part, &id, 2);
         assert_eq!(tap.unbound(part).len(), 1, "{part}");
     }
@@ -163,6 +163,6 @@ fn servers_name_the_cluster_in_their_tokens_once_they_have_asked_for_it() {
     let words = vec!["--secret-file".to_owned(), guarded.secret.clone()];
     let there = Cluster::start(Shape { datanodes: 0, namenode: words, ..Shape::default() });
     tap.lead_to(&there.namenode.address);
-    tap.until_bound(Part::Manager, &id_of(&there), 1);
-    assert_eq!(tap.unbound(Part::Manager).len(), 2);
+    tap.until_bound(TokenRole::Manager, &id_of(&there), 1);
+    assert_eq!(tap.unbound(TokenRole::Manager).len(), 2);
 }

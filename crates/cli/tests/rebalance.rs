@@ -12,7 +12,7 @@ use sanderling_protocol::message::ObjectKind;
 use sanderling_protocol::node::NodeInfo;
 
 /// How long balance may take on a busy machine before the test gives up.
-const PATIENCE: Duration = Duration::from_secs(150);
+const TIMEOUT: Duration = Duration::from_secs(150);
 
 const OBJECTS: u64 = 60;
 
@@ -46,7 +46,7 @@ fn imbalance(nodes: &[NodeInfo]) -> u64 {
 }
 
 async fn until_balanced(client: &Client, nodes: usize) -> Vec<NodeInfo> {
-    let limit = Instant::now() + PATIENCE;
+    let limit = Instant::now() + TIMEOUT;
     loop {
         let all = client.nodes(false).await.expect("the namenode answers");
         if all.len() == nodes && imbalance(&all) <= 115 {
@@ -118,7 +118,7 @@ fn manager_that_takes_over_goes_on_balancing() {
         fill(&client).await;
         cluster.add("n3", &[]);
         let mut first = cluster.manager("first");
-        let limit = Instant::now() + PATIENCE;
+        let limit = Instant::now() + TIMEOUT;
         while client.report().await.expect("it answers").rebalanced_bytes == 0 {
             assert!(Instant::now() < limit, "nothing moves");
             tokio::time::sleep(Duration::from_millis(2)).await;

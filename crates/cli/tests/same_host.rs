@@ -276,7 +276,7 @@ async fn reads_same_host(client: &Client, object: &Path, reads: usize) -> bool {
 #[test]
 fn closed_ways_lead_to_tcp() {
     let directory = tempfile::tempdir().expect("a directory");
-    let socket = directory.path().join("door.sock");
+    let socket = directory.path().join("endpoint.sock");
     let named = socket.to_str().expect("UTF-8").to_owned();
     for (flags, is_here, before) in [
         (vec!["--local-socket", "none"], false, None),

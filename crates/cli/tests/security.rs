@@ -9,7 +9,7 @@ use cluster::guarded::{Guarded, Line, kept, text};
 use cluster::{Cluster, SOON, Shape, block_on, bytes_of, http, path, run, sanderling};
 use sanderling_client::{Client, ClientError, PutOptions};
 use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
-use sanderling_protocol::local::{Door, PACKET_BYTES_MAX};
+use sanderling_protocol::local::{LocalEndpoint, PACKET_BYTES_MAX};
 use sanderling_protocol::message::{Hello, JobHints, RegisterJob, Role};
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{
@@ -255,7 +255,7 @@ fn datanode_gives_a_scoped_token_nothing_of_another_s() {
         let mut store = write;
         (store.op, store.offset) = (Op::Store, 0);
         assert!(forbidden(line.call(store, vec![1; 9]).await));
-        assert!(forbidden(line.call(Header::new(Op::Door, 0), Vec::new()).await));
+        assert!(forbidden(line.call(Header::new(Op::LocalEndpoint, 0), Vec::new()).await));
         let order = encode_body(&Order::Drop { blocks: vec![(blocks[0].block, blocks[0].epoch)] });
         assert!(forbidden(line.call(Header::new(Op::Order, 0), order.clone()).await));
         let whole = guarded.token(&["--rights", "read,write,admin,metrics"]);
@@ -280,7 +280,7 @@ fn scoped_client_on_the_same_host_gets_copies_and_not_the_memory() {
         let all = guarded.client(&[]).await;
         all.put(&object, bytes.clone(), &with_parents()).await.expect("it may");
         let admin = guarded.token(&["--role", "admin"]);
-        // The door is looked for beside the first read; who may come in does so in the end.
+        // The endpoint is looked for beside the first read; who may come in does so in the end.
         let limit = std::time::Instant::now() + SOON;
         while all.metrics().same_host_read_bytes == 0 {
             assert!(std::time::Instant::now() < limit, "a whole token maps the memory");
@@ -299,7 +299,7 @@ fn scoped_client_on_the_same_host_gets_copies_and_not_the_memory() {
         };
         let limit = std::time::Instant::now() + SOON;
         while refused().await == 0 {
-            assert!(std::time::Instant::now() < limit, "the door is asked for, and refused");
+            assert!(std::time::Instant::now() < limit, "the endpoint is asked for, and refused");
             assert_eq!(own.get(&object).await.expect("its own"), bytes);
         }
         for _ in 0..20 {
@@ -321,9 +321,13 @@ fn token_that_may_not_write_gets_no_memory_for_writes() {
             let token = guarded.token(&["--rights", rights]);
             let line = Line::to(&guarded, &datanode.address, &token).await;
             let line = line.unwrap_or_else(|error| panic!("it is let in: {error}"));
-            let door = line.call(Header::new(Op::Door, 0), Vec::new()).await.expect("its machine");
-            let door: Option<Door> = decode_body(&door).expect("a door");
-            let socket = PacketSocket::connect(std::path::Path::new(&door.expect("open").socket));
+            let endpoint = line
+                .call(Header::new(Op::LocalEndpoint, 0), Vec::new())
+                .await
+                .expect("its machine");
+            let endpoint: Option<LocalEndpoint> = decode_body(&endpoint).expect("an endpoint");
+            let socket =
+                PacketSocket::connect(std::path::Path::new(&endpoint.expect("open").socket));
             let socket = socket.expect("it listens");
             let node = Some(NodeId(datanode.node));
             let hello = Hello { role: Role::Client, cluster: None, node, token: Some(token) };
@@ -559,17 +563,17 @@ fn names_forge_no_lines_in_logs_or_on_terminals() {
 #[test]
 fn page_of_another_site_drains_no_node() {
     let cluster = Cluster::start(Shape { datanodes: 2, ..Shape::default() });
-    let door = cluster.datanodes[0].http_address.clone();
+    let endpoint = cluster.datanodes[0].http_address.clone();
     let ask = |host: &str, origin: &str| {
         let head = format!("POST /v1/notice HTTP/1.1\r\nhost: {host}\r\n{origin}");
         let body = r#"{"deadline_seconds": 120}"#;
         let length = body.len();
         let request = format!("{head}content-length: {length}\r\nconnection: close\r\n\r\n{body}");
-        let mut stream = std::net::TcpStream::connect(&door).expect("the door is open");
+        let mut stream = std::net::TcpStream::connect(&endpoint).expect("the endpoint is open");
         std::io::Write::write_all(&mut stream, request.as_bytes()).expect("sent");
         std::io::read_to_string(stream).expect("answered")
     };
-    let evil = ask(&door, "origin: http://evil.example\r\n");
+    let evil = ask(&endpoint, "origin: http://evil.example\r\n");
     assert!(evil.starts_with("HTTP/1.1 403"), "{evil}");
     // A name that leads to this machine for the time of a visit: to the browser it is one site.
     let rebound = ask("evil.example", "origin: http://evil.example\r\n");
@@ -580,7 +584,7 @@ fn page_of_another_site_drains_no_node() {
         let nodes = cluster.client().await.nodes(false).await.expect("the nodes");
         assert!(nodes.iter().all(|node| node.policy == Policy::Active), "{nodes:?}");
     });
-    let own = ask(&door, &format!("origin: http://{door}\r\n"));
+    let own = ask(&endpoint, &format!("origin: http://{endpoint}\r\n"));
     assert!(own.starts_with("HTTP/1.1 200"), "{own}");
 }
 

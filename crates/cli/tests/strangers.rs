@@ -1,5 +1,5 @@
-//! What callers cost that nobody has admitted, at the doors of running servers: little memory, and
-//! nobody else's place.
+//! What callers cost that nobody has admitted, at the endpoints of running servers: little memory,
+//! and nobody else's place.
 
 mod cluster;
 
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 /// More than a server has places for callers that it has admitted.
 const SILENT: usize = 5_000;
 
-/// More than an HTTP door has places.
+/// More than an HTTP endpoint has places.
 const SILENT_HTTP: usize = 300;
 
 /// Fewer than a listener's queue has room for.
@@ -39,7 +39,7 @@ fn allow_open_files(count: u64) {
 
 /// Opens connections and sends nothing.
 fn strangers(address: &str, count: usize) -> Vec<TcpStream> {
-    let connect = |_| TcpStream::connect(address).expect("the door is open");
+    let connect = |_| TcpStream::connect(address).expect("the endpoint is open");
     (0..count).map(connect).collect()
 }
 
@@ -105,7 +105,8 @@ fn greetings_that_announce_much_cost_no_memory() {
     let before = resident_bytes(cluster.namenode.pid());
     let mut greedy = Vec::new();
     for _ in 0..200 {
-        let mut stream = TcpStream::connect(&cluster.namenode.address).expect("the door is open");
+        let mut stream =
+            TcpStream::connect(&cluster.namenode.address).expect("the endpoint is open");
         stream.set_read_timeout(Some(PROMPT)).expect("not zero");
         stream.write_all(&sent).expect("it is taken");
         let mut answer = Vec::new();
@@ -121,9 +122,9 @@ fn greetings_that_announce_much_cost_no_memory() {
 }
 
 /// Asks for a page that is to come soon.
-async fn health(door: &str) {
-    let page = timeout(PROMPT, http::get(door, "/healthz")).await;
-    assert_eq!(page.expect("health is answered")["status"], "ok", "{door}");
+async fn health(endpoint: &str) {
+    let page = timeout(PROMPT, http::get(endpoint, "/healthz")).await;
+    assert_eq!(page.expect("health is answered")["status"], "ok", "{endpoint}");
 }
 
 #[test]
@@ -133,12 +134,12 @@ fn silent_http_connections_hide_no_page() {
     let here = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
     let gateway = cluster.serve("gateway", &[&words[..], &here].concat());
     let servers = [&cluster.namenode, &cluster.datanodes[0], &gateway];
-    let doors = servers.map(|server| server.http_address.as_str());
-    let silent = doors.map(|door| strangers(door, SILENT_HTTP));
+    let endpoints = servers.map(|server| server.http_address.as_str());
+    let silent = endpoints.map(|endpoint| strangers(endpoint, SILENT_HTTP));
     let of_s3 = strangers(&gateway.address, SILENT_HTTP);
     block_on(async {
-        for door in doors {
-            health(door).await;
+        for endpoint in endpoints {
+            health(endpoint).await;
         }
         let answer = timeout(PROMPT, http::page(&gateway.address, "/")).await;
         let answer = answer.expect("the gateway answers");
@@ -148,8 +149,8 @@ fn silent_http_connections_hide_no_page() {
 }
 
 /// Begins requests whose bodies do not come.
-fn bodiless(door: &str, page: &str, count: usize) -> Vec<TcpStream> {
-    let mut all = strangers(door, count);
+fn bodiless(endpoint: &str, page: &str, count: usize) -> Vec<TcpStream> {
+    let mut all = strangers(endpoint, count);
     let head = format!("POST {page} HTTP/1.1\r\nhost: x\r\ncontent-length: 40\r\n\r\n{{");
     // Of these, too, the first make room for the last.
     all.iter_mut().for_each(|stream| drop(stream.write_all(head.as_bytes())));
@@ -161,13 +162,13 @@ fn bodies_that_do_not_come_hide_no_page_and_stop_no_notice() {
     let cluster = Cluster::of(1);
     let namenode = cluster.namenode.http_address.as_str();
     let datanode = cluster.datanodes[0].http_address.as_str();
-    let doors = [(namenode, "/v1/nodes/n0/notice"), (datanode, "/v1/notice")];
-    let slow = doors.map(|(door, page)| bodiless(door, page, SILENT_HTTP));
+    let endpoints = [(namenode, "/v1/nodes/n0/notice"), (datanode, "/v1/notice")];
+    let slow = endpoints.map(|(endpoint, page)| bodiless(endpoint, page, SILENT_HTTP));
     block_on(async {
-        for (door, page) in doors {
-            health(door).await;
+        for (endpoint, page) in endpoints {
+            health(endpoint).await;
             let notice = r#"{"deadline_seconds": 300, "reason": "test"}"#;
-            let answer = timeout(PROMPT, http::post(door, page, notice)).await;
+            let answer = timeout(PROMPT, http::post(endpoint, page, notice)).await;
             let answer = answer.expect("the notice is taken");
             assert!(answer.contains(" 200 "), "{answer}");
         }
@@ -202,15 +203,15 @@ fn servers_ask_whether_a_silent_peer_is_still_there() {
     let (mut follower, _) = follow(http[0]);
     follower.write_all(b"").expect("it is open");
     assert_eq!(timer(&follower), "02", "a follower of events");
-    for door in http.into_iter().chain([&gateway.address]) {
-        let silent = TcpStream::connect(door).expect("the door is open");
+    for endpoint in http.into_iter().chain([&gateway.address]) {
+        let silent = TcpStream::connect(endpoint).expect("the endpoint is open");
         until("probes are sent", SOON, || (timer(&silent) == "02").then_some(()));
     }
 }
 
 /// Follows the events; returns the connection and the answer's status.
-fn follow(door: &str) -> (TcpStream, String) {
-    let mut stream = TcpStream::connect(door).expect("the door is open");
+fn follow(endpoint: &str) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(endpoint).expect("the endpoint is open");
     stream.set_read_timeout(Some(PROMPT)).expect("not zero");
     stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n").expect("it is taken");
     let mut status = [0; 12];
@@ -221,10 +222,10 @@ fn follow(door: &str) -> (TcpStream, String) {
 #[test]
 fn followers_of_events_hide_no_page_and_stop_no_notice() {
     let cluster = Cluster::of(1);
-    let door = &cluster.namenode.http_address;
+    let endpoint = &cluster.namenode.http_address;
     let (mut followers, mut refused) = (Vec::new(), 0);
     for _ in 0..SILENT_HTTP {
-        match follow(door) {
+        match follow(endpoint) {
             (follower, status) if status == "200" => followers.push(follower),
             (mut refusal, status) => {
                 assert_eq!(status, "503");
@@ -237,14 +238,14 @@ fn followers_of_events_hide_no_page_and_stop_no_notice() {
         }
     }
     assert!(followers.len() > 100 && refused > 100, "{} and {refused}", followers.len());
-    let silent = strangers(door, SILENT_HTTP);
+    let silent = strangers(endpoint, SILENT_HTTP);
     block_on(async {
-        health(door).await;
+        health(endpoint).await;
         let notice = r#"{"deadline_seconds": 300, "reason": "test"}"#;
-        let answer = timeout(PROMPT, http::post(door, "/v1/nodes/n0/notice", notice)).await;
+        let answer = timeout(PROMPT, http::post(endpoint, "/v1/nodes/n0/notice", notice)).await;
         let answer = answer.expect("the notice is taken");
         assert!(answer.contains(" 200 "), "{answer}");
     });
     drop((silent, followers));
-    until("a follower's place comes back", SOON, || (follow(door).1 == "200").then_some(()));
+    until("a follower's place comes back", SOON, || (follow(endpoint).1 == "200").then_some(()));
 }

@@ -41,12 +41,12 @@ async fn main() {
     for round in 0..3 {
         look_up(&pool, &address, paths, round, &meter).await;
     }
-    for (flight, lane_frames_max) in [(1_u64, 1), (16, 1), (16, 2), (64, 1), (256, 1)] {
-        println!("{lane_frames_max} frames under way on a connection:");
-        let config = ClientConfig { lane_frames_max, ..ClientConfig::default() };
+    for (flight, namenode_frames_max) in [(1_u64, 1), (16, 1), (16, 2), (64, 1), (256, 1)] {
+        println!("{namenode_frames_max} frames under way on a connection:");
+        let config = ClientConfig { namenode_frames_max, ..ClientConfig::default() };
         let client = Client::connect(&address, config).await.unwrap();
         look_up_alone(&client, paths, flight, &meter).await;
-        put(&client, flight, &format!("/new/{flight}-{lane_frames_max}"), &meter).await;
+        put(&client, flight, &format!("/new/{flight}-{namenode_frames_max}"), &meter).await;
     }
 }
 
@@ -65,10 +65,10 @@ async fn look_up(pool: &Pool, address: &str, paths: u64, round: u64, meter: &Met
     let together = round > 0;
     let (began, cpu) = (Instant::now(), meter.cpu());
     let mut tasks = JoinSet::new();
-    for lane in 0..4_u64 {
+    for connection in 0..4_u64 {
         let (pool, address) = (pool.clone(), address.to_owned());
         tasks.spawn(async move {
-            let (mut done, mut draw) = (0_u64, lane + 1 + 4 * round);
+            let (mut done, mut draw) = (0_u64, connection + 1 + 4 * round);
             while began.elapsed() < LAST {
                 let names: Vec<Path> = (0..BATCH).map(|_| any(&mut draw, paths)).collect();
                 let requests = if together {
@@ -94,10 +94,10 @@ async fn look_up(pool: &Pool, address: &str, paths: u64, round: u64, meter: &Met
 async fn look_up_alone(client: &Client, paths: u64, flight: u64, meter: &Meter) {
     let (began, cpu) = (Instant::now(), meter.cpu());
     let mut tasks = JoinSet::new();
-    for lane in 0..flight {
+    for connection in 0..flight {
         let client = client.clone();
         tasks.spawn(async move {
-            let (mut done, mut draw) = (0_u64, lane + 1);
+            let (mut done, mut draw) = (0_u64, connection + 1);
             while began.elapsed() < LAST / 2 {
                 client.stat(&any(&mut draw, paths)).await.unwrap();
                 done += 1;
@@ -112,12 +112,12 @@ async fn look_up_alone(client: &Client, paths: u64, flight: u64, meter: &Meter) 
 async fn put(client: &Client, flight: u64, directory: &str, meter: &Meter) {
     let (began, cpu) = (Instant::now(), meter.cpu());
     let mut tasks = JoinSet::new();
-    for lane in 0..flight {
+    for connection in 0..flight {
         let (client, directory) = (client.clone(), directory.to_owned());
         tasks.spawn(async move {
             let mut done = 0_u64;
             while began.elapsed() < LAST / 2 {
-                let path: Path = format!("{directory}/d{lane}/f{done:06}").parse().unwrap();
+                let path: Path = format!("{directory}/d{connection}/f{done:06}").parse().unwrap();
                 client.put(&path, vec![7; 64].into(), &PutOptions::replacing()).await.unwrap();
                 done += 1;
             }
@@ -182,11 +182,11 @@ async fn fill(pool: &Pool, address: &str, paths: u64, kind: &str, meter: &Meter)
     let before = meter.resident_bytes();
     let (began, cpu) = (Instant::now(), meter.cpu());
     let mut tasks = JoinSet::new();
-    let lanes = 8;
-    for lane in 0..lanes {
+    let connections = 8;
+    for connection in 0..connections {
         let (pool, address, kind) = (pool.clone(), address.to_owned(), kind.to_owned());
         tasks.spawn(async move {
-            let mut first = lane * BATCH;
+            let mut first = connection * BATCH;
             while first < paths {
                 let numbers = first..(first + BATCH).min(paths);
                 let inline = (kind == "inline").then(|| vec![7; 64]);
@@ -207,7 +207,7 @@ async fn fill(pool: &Pool, address: &str, paths: u64, kind: &str, meter: &Meter)
                     let sealed = pool.meta(&address, seals, deadline()).await.unwrap();
                     assert!(sealed.iter().all(Result::is_ok));
                 }
-                first += lanes * BATCH;
+                first += connections * BATCH;
             }
         });
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sanderling_core::client::{Failure, Sequences};
+use sanderling_core::client::{AttemptFailure, Sequences};
 use sanderling_protocol::message::{Change, ClientId};
 use sanderling_protocol::{Refusal, Reply, Request};
 use sanderling_transport::CallError;
@@ -17,14 +17,14 @@ use crate::nonce;
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     /// Known to the namenode; `None` before the first change.
-    session: Mutex<Option<Arc<Session>>>,
+    session: Mutex<Option<Arc<ChangeSession>>>,
     /// Held by the call that opens one.
     opening: tokio::sync::Mutex<()>,
 }
 
 /// A number that the namenode gave, and the sequences under it.
 #[derive(Debug)]
-struct Session {
+struct ChangeSession {
     sequences: Mutex<Sequences>,
 }
 
@@ -32,7 +32,7 @@ struct Session {
 /// then, and the namenode may forget the answer.
 #[derive(Debug)]
 struct Sequence {
-    session: Arc<Session>,
+    session: Arc<ChangeSession>,
     number: u64,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Sending {
     pub(crate) request: Request,
 }
 
-impl Session {
+impl ChangeSession {
     const fn new(client: ClientId) -> Self {
         Self { sequences: Mutex::new(Sequences::new(client)) }
     }
@@ -56,14 +56,14 @@ impl Drop for Sequence {
 }
 
 impl Sending {
-    fn new(session: Arc<Session>, change: Change) -> Self {
+    fn new(session: Arc<ChangeSession>, change: Change) -> Self {
         let once = Box::new(session.sequences.lock().begin(change));
         let sequence = Sequence { session, number: once.sequence };
         Self { sequence, request: Request::Once(once) }
     }
 
     /// Gives the change another sequence, of another number.
-    fn renumber(&mut self, session: Arc<Session>) {
+    fn renumber(&mut self, session: Arc<ChangeSession>) {
         if let Request::Once(once) = &self.request {
             *self = Self::new(session, once.change.clone());
         }
@@ -88,13 +88,13 @@ impl Client {
         attempts: &mut Attempts,
         sending: &mut Sending,
     ) -> Result<(), ClientError> {
-        let is_same = |kept: &mut Arc<Session>| Arc::ptr_eq(kept, &sending.sequence.session);
+        let is_same = |kept: &mut Arc<ChangeSession>| Arc::ptr_eq(kept, &sending.sequence.session);
         self.shared.changes.session.lock().take_if(is_same);
         sending.renumber(self.session(attempts).await?);
         Ok(())
     }
 
-    async fn session(&self, attempts: &mut Attempts) -> Result<Arc<Session>, ClientError> {
+    async fn session(&self, attempts: &mut Attempts) -> Result<Arc<ChangeSession>, ClientError> {
         let changes = &self.shared.changes;
         let known = || changes.session.lock().clone();
         if let Some(session) = known() {
@@ -112,10 +112,11 @@ impl Client {
         let key = nonce::draw();
         loop {
             let request = Request::OpenClient { key };
-            let error = match self.shared.asker.ask(&request, attempts.attempt_deadline()).await {
+            let error = match self.shared.batcher.send(&request, attempts.attempt_deadline()).await
+            {
                 Ok(Reply::Client { number }) => {
                     let client = ClientId { number, key };
-                    let session = Arc::new(Session::new(client));
+                    let session = Arc::new(ChangeSession::new(client));
                     *changes.session.lock() = Some(Arc::clone(&session));
                     return Ok(session);
                 }
@@ -124,7 +125,7 @@ impl Client {
                 // has this number: one that is upgraded meanwhile gives another.
                 Err(CallError::Refused(Refusal::UnknownVersion { .. })) => {
                     let client = ClientId { number: 0, key };
-                    return Ok(Arc::new(Session::new(client)));
+                    return Ok(Arc::new(ChangeSession::new(client)));
                 }
                 Err(error) => error,
             };
@@ -145,12 +146,14 @@ const fn may_be_done(error: &CallError) -> bool {
 }
 
 /// Returns how an attempt failed, as the machines see it.
-pub(crate) const fn failure(error: &CallError) -> Failure<'_> {
+pub(crate) const fn failure(error: &CallError) -> AttemptFailure<'_> {
     match error {
-        CallError::Refused(refusal) => Failure::refused(refusal),
-        error => {
-            Failure { refusal: None, recovery: error.recovery(), may_be_done: may_be_done(error) }
-        }
+        CallError::Refused(refusal) => AttemptFailure::refused(refusal),
+        error => AttemptFailure {
+            refusal: None,
+            recovery: error.recovery(),
+            may_be_done: may_be_done(error),
+        },
     }
 }
 
@@ -163,7 +166,7 @@ mod tests {
     #[test]
     fn call_that_is_dropped_ends_its_change() {
         let client = ClientId { number: 1, key: Nonce(2) };
-        let session = Arc::new(Session::new(client));
+        let session = Arc::new(ChangeSession::new(client));
         let sending = || Sending::new(Arc::clone(&session), Change::new(Request::Jobs));
         let settled = |sending: &Sending| match &sending.request {
             Request::Once(once) => (once.sequence, once.settled_below),

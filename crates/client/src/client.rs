@@ -5,14 +5,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sanderling_core::client::{ChangeAttempts, Next};
-use sanderling_core::retry::{Retry, Verdict};
+use sanderling_core::client::{ChangeAttempts, NextAttempt};
+use sanderling_core::retry::{Retry, RetryDecision};
 use sanderling_protocol::message::{Hello, Repetition, Role};
 use sanderling_protocol::{ClusterId, NodeId, Order, OrderReply, Path, Refusal, Reply, Request};
 use sanderling_transport::{CallError, Connection, ConnectionOptions, Pool, PoolOptions};
 use tokio::time::Instant;
 
-use crate::ask::Asker;
 use crate::changes::{Changes, failure};
 use crate::config::ClientConfig;
 use crate::error::ClientError;
@@ -20,22 +19,23 @@ use crate::leases::Leases;
 use crate::local::LocalNodes;
 use crate::locations::Locations;
 use crate::metrics::{ClientMetrics, Counters, count};
+use crate::request_batcher::RequestBatcher;
 
 /// A connection to a cluster. Clones share everything.
 #[derive(Debug, Clone)]
 pub struct Client {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ClientInner>,
     /// Longest time that a call of this clone may take.
     call_deadline: Duration,
 }
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ClientInner {
     pub(crate) namenode: String,
     pub(crate) cluster: ClusterId,
     pub(crate) config: ClientConfig,
     pub(crate) pool: Pool,
-    pub(crate) asker: Asker,
+    pub(crate) batcher: RequestBatcher,
     pub(crate) changes: Changes,
     pub(crate) leases: Leases,
     pub(crate) local: Arc<LocalNodes>,
@@ -121,23 +121,23 @@ impl Client {
             _ => return Err(ClientError::BadReply { what }),
         };
         pool.set_cluster(Some(cluster));
-        // The first lane is the connection that everything else uses too; the others open when
+        // The first one is the connection that everything else uses too; the others open when
         // there is a crowd.
-        let lanes = (1..config.lanes_max.max(1)).map(|_| {
+        let connections = (1..config.namenode_connections_max.max(1)).map(|_| {
             let pool = Pool::new(options.clone());
             pool.set_cluster(Some(cluster));
             pool
         });
-        let pools = std::iter::once(pool.clone()).chain(lanes).collect();
-        let asker = Asker::new(pools, namenode, config.lane_frames_max.max(1));
+        let pools = std::iter::once(pool.clone()).chain(connections).collect();
+        let batcher = RequestBatcher::new(pools, namenode, config.namenode_frames_max.max(1));
         let leases = Leases::default();
         let local = LocalNodes::new(config.same_host);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ClientInner {
             namenode: namenode.to_owned(),
             cluster,
             config,
             pool,
-            asker,
+            batcher,
             changes: Changes::default(),
             leases,
             local,
@@ -202,7 +202,7 @@ impl Client {
             return self.change_within(attempts, request).await;
         }
         loop {
-            match self.shared.asker.ask(&request, attempts.attempt_deadline()).await {
+            match self.shared.batcher.send(&request, attempts.attempt_deadline()).await {
                 Ok(reply) => {
                     self.succeeded(attempts);
                     return Ok(reply);
@@ -222,7 +222,7 @@ impl Client {
         let mut change = ChangeAttempts::default();
         loop {
             let deadline = attempts.attempt_deadline();
-            let error = match self.shared.asker.ask(&sending.request, deadline).await {
+            let error = match self.shared.batcher.send(&sending.request, deadline).await {
                 Ok(reply) => {
                     self.succeeded(attempts);
                     return Ok(reply);
@@ -232,16 +232,16 @@ impl Client {
             let now = machine_time(attempts.began.elapsed());
             let next = change.failed(&mut attempts.retry, now, &failure(&error));
             let (verdict, as_other_client) = match next {
-                Next::Again { pause, as_other_client } => {
-                    (Verdict::Again { pause, refresh: false }, as_other_client)
+                NextAttempt::Again { pause, as_other_client } => {
+                    (RetryDecision::Again { pause, refresh: false }, as_other_client)
                 }
-                Next::GiveUp => (Verdict::GiveUp, false),
+                NextAttempt::GiveUp => (RetryDecision::GiveUp, false),
                 // What refused the last attempt is no outcome of an earlier one.
-                Next::TooLate if change.is_in_doubt() => {
+                NextAttempt::TooLate if change.is_in_doubt() => {
                     let last = attempts.said(error);
                     return Err(self.timed_out(attempts, &last));
                 }
-                Next::TooLate => (Verdict::TooLate, false),
+                NextAttempt::TooLate => (RetryDecision::TooLate, false),
             };
             self.follow(attempts, verdict, error).await?;
             if as_other_client {
@@ -300,22 +300,22 @@ impl Client {
     async fn follow(
         &self,
         attempts: &mut Attempts,
-        verdict: Verdict,
+        verdict: RetryDecision,
         error: CallError,
     ) -> Result<bool, ClientError> {
         attempts.failed_at.get_or_insert_with(Instant::now);
         let error = attempts.said(error);
         match verdict {
-            Verdict::Again { pause, refresh } => {
+            RetryDecision::Again { pause, refresh } => {
                 count(&self.shared.counters.retries, 1);
                 tokio::time::sleep(pause.into()).await;
                 Ok(refresh)
             }
-            Verdict::GiveUp => {
+            RetryDecision::GiveUp => {
                 count(&self.shared.counters.failed, 1);
                 Err(ClientError::from_call(&attempts.what.to_string(), error))
             }
-            Verdict::TooLate => match error {
+            RetryDecision::TooLate => match error {
                 // The reason is known and will not change by waiting longer.
                 CallError::Refused(refusal @ Refusal::SecondWriter { .. }) => {
                     count(&self.shared.counters.failed, 1);
@@ -347,7 +347,7 @@ impl Client {
         tokio::spawn(async move {
             let deadline = Instant::now() + shared.config.attempt_deadline;
             // Only a hint: the namenode also notices by itself.
-            let _ = shared.asker.ask(&Request::Suspect { node }, deadline).await;
+            let _ = shared.batcher.send(&Request::Suspect { node }, deadline).await;
         });
     }
 }

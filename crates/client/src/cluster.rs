@@ -89,7 +89,7 @@ impl Client {
             return reply_of!(reply, "events", Reply::Events(events) => events);
         }
         let deadline = Instant::now() + self.shared.config.attempt_deadline + wait.into();
-        let reply = named("events", self.shared.asker.ask(&request, deadline)).await?;
+        let reply = named("events", self.shared.batcher.send(&request, deadline)).await?;
         reply_of!(reply, "events", Reply::Events(events) => events)
     }
 

@@ -24,10 +24,10 @@ pub struct ClientConfig {
     /// card or a bad memory changed reach the caller unnoticed: for measuring what it costs.
     pub verify_checksums: bool,
     /// Connections to the namenode at most. The second opens when many requests wait for the first.
-    pub lanes_max: usize,
+    pub namenode_connections_max: usize,
     /// Frames with requests to the namenode that are under way on each of them. Requests gather
     /// meanwhile and travel together.
-    pub lane_frames_max: usize,
+    pub namenode_frames_max: usize,
     /// Whether datanodes of the same machine are looked for, to read their memory where it lies.
     /// Bytes that are read so were held against their checksum there by the datanode, once.
     pub same_host: bool,
@@ -52,10 +52,10 @@ impl Default for ClientConfig {
             read_frame_bytes_max: 4 << 20,
             // A namenode answers each connection on one core; more than four callers' worth of them
             // it has better use for.
-            lanes_max: 4,
+            namenode_connections_max: 4,
             // Measured with 16 callers on two cores: a sixth more get done than with two, because
             // more of them travel together.
-            lane_frames_max: 1,
+            namenode_frames_max: 1,
             verify_checksums: true,
             same_host: true,
             credentials: Credentials::default(),

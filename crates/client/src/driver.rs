@@ -4,8 +4,8 @@
 //! sleeping thread, which cost more than the call itself. So there is one runtime without threads
 //! of its own: a calling thread runs it while it waits, and everything that its call needs happens
 //! on that thread. When several threads call at once, one of them runs it for all, and hands it on
-//! when its own call has ended. While nobody calls, a keeper runs it, so that leases are renewed
-//! and given back. The keeper never calls back into the language.
+//! when its own call has ended. While no thread calls, a background thread runs it, so that leases
+//! are renewed and given back. The background thread never calls back into the language.
 
 use std::future::Future;
 use std::io;
@@ -16,8 +16,9 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 
-/// Time without a call after which the keeper steps in: short beside every lease, long beside the
-/// pause between two calls of a loop, of which the first after the keeper costs a wake-up.
+/// Time without a call after which the background thread steps in: short beside every lease, long
+/// beside the pause between two calls of a loop, of which the first after the background thread
+/// costs a wake-up.
 const KEEP_AFTER: Duration = Duration::from_millis(5);
 
 /// A runtime and who runs it. The bindings of other languages have one in each process.
@@ -28,9 +29,9 @@ pub struct Driver {
     calling: AtomicUsize,
     /// Calls ended so far.
     ended: AtomicU64,
-    /// Whether the keeper runs the runtime.
+    /// Whether the background thread runs the runtime.
     is_kept: AtomicBool,
-    /// Asks the keeper to leave it.
+    /// Asks the background thread to leave it.
     leave: Notify,
 }
 
@@ -38,7 +39,8 @@ pub struct Driver {
 struct Calling<'a>(&'a Driver);
 
 impl Driver {
-    /// Starts one with its keeper. It lives as long as the process, at whose exit the keeper ends.
+    /// Starts one with its background thread. It lives as long as the process, at whose exit the
+    /// background thread ends.
     ///
     /// # Errors
     /// When the kernel has no descriptor or thread left.
@@ -77,7 +79,7 @@ impl Driver {
                 continue;
             }
             self.is_kept.store(true, Ordering::SeqCst);
-            // A call that begins after this look asks the keeper to leave.
+            // A call that begins after this look asks the background thread to leave.
             if self.calling.load(Ordering::SeqCst) == 0 {
                 self.runtime.block_on(self.leave.notified());
             }
@@ -115,13 +117,13 @@ mod tests {
     const SOON: Duration = Duration::from_secs(60);
 
     #[test]
-    fn keeper_runs_what_is_under_way_while_nobody_calls_and_leaves_when_somebody_does() {
+    fn background_thread_runs_what_is_under_way_while_no_thread_calls_and_leaves_when_one_does() {
         let driver = Driver::start().unwrap();
         for _ in 0..20 {
             let (done, is_done) = mpsc::channel();
             let (ask, asked) = oneshot::channel();
             driver.runtime().spawn(async move {
-                // Long beside the time after which the keeper steps in.
+                // Long beside the time after which the background thread steps in.
                 time::sleep(4 * KEEP_AFTER).await;
                 done.send(()).unwrap();
                 let _ = ask.send(());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream;
-use sanderling_core::read::{self, Piece, batches};
+use sanderling_core::read::{self, ReadPiece, batches};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::{IS_COMPLAINT, IS_LEAVING, RangeReply, RangeRequest, decode_body};
 use sanderling_protocol::limits::RANGES_MAX;
@@ -15,10 +15,10 @@ use sanderling_protocol::local::LEASES_PER_PACKET_MAX;
 use sanderling_protocol::message::Layout;
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{Header, NodeId, Op, Refusal};
-use sanderling_transport::{CallError, Patience};
+use sanderling_transport::{CallError, Timeouts};
 use tokio::time::Instant;
 
-use crate::client::Shared;
+use crate::client::ClientInner;
 use crate::metrics::count;
 
 /// The wanted ranges while they are being filled with bytes.
@@ -28,7 +28,10 @@ pub(crate) type Filling = read::Filling<Bytes>;
 ///
 /// # Errors
 /// The lost ranges among it.
-pub(crate) fn plan(filling: &mut Filling, layout: &Layout) -> Result<Vec<Piece>, Vec<ByteRange>> {
+pub(crate) fn plan(
+    filling: &mut Filling,
+    layout: &Layout,
+) -> Result<Vec<ReadPiece>, Vec<ByteRange>> {
     filling.plan(layout, Bytes::copy_from_slice)
 }
 
@@ -58,11 +61,11 @@ fn whole(mut parts: BTreeMap<usize, Bytes>) -> Bytes {
 /// Reads a range that is part of one block, with one call and nothing to plan or to gather: what
 /// most reads are. `None` when the range is not, or its bytes are elsewhere.
 pub(crate) async fn fetch_one(
-    shared: &Shared,
+    shared: &ClientInner,
     layout: &Layout,
     wanted: ByteRange,
     deadline: Instant,
-) -> Option<Result<Bytes, Failure>> {
+) -> Option<Result<Bytes, FrameFailure>> {
     let ByteRange { offset, bytes } = wanted;
     let index = layout.blocks.partition_point(|block| block.offset <= offset).checked_sub(1)?;
     let block = &layout.blocks[index];
@@ -74,8 +77,8 @@ pub(crate) async fn fetch_one(
     let address = &layout.places.iter().find(|place| place.node == node)?.address;
     let (offset, length) = (start as u32, bytes as u32);
     let range = RangeRequest { block: block.block, epoch: block.epoch, offset, length };
-    let patience = Patience { deadline, silence_max: Some(shared.config.attempt_deadline) };
-    let read = read_one(shared, address, node, &range, patience).await;
+    let timeouts = Timeouts { deadline, idle: Some(shared.config.attempt_deadline) };
+    let read = read_one(shared, address, node, &range, timeouts).await;
     let read = read.and_then(|(read, flags)| {
         forget_leaving(shared, layout, flags);
         read.map_err(CallError::Refused)
@@ -85,19 +88,19 @@ pub(crate) async fn fetch_one(
             count(&shared.counters.read_bytes, bytes);
             Ok(read)
         }
-        Err(error) => Err(Failure { node, error }),
+        Err(error) => Err(FrameFailure { node, error }),
     })
 }
 
 /// The next read asks where the object is now, before this place is gone.
-fn forget_leaving(shared: &Shared, layout: &Layout, flags: u16) {
+fn forget_leaving(shared: &ClientInner, layout: &Layout, flags: u16) {
     if flags & IS_LEAVING != 0 {
         shared.locations.forget(layout.stat.object);
     }
 }
 
 /// How a frame of a read failed.
-pub(crate) struct Failure {
+pub(crate) struct FrameFailure {
     pub(crate) node: NodeId,
     pub(crate) error: CallError,
 }
@@ -105,12 +108,12 @@ pub(crate) struct Failure {
 /// Asks for pieces once and fills in what comes. Returns a failure for each frame or range that
 /// failed.
 pub(crate) async fn fetch(
-    shared: &Arc<Shared>,
+    shared: &Arc<ClientInner>,
     layout: &Layout,
-    pieces: Vec<Piece>,
+    pieces: Vec<ReadPiece>,
     filling: &mut Filling,
     call_deadline: Instant,
-) -> Vec<Failure> {
+) -> Vec<FrameFailure> {
     let addresses: BTreeMap<NodeId, &str> =
         layout.places.iter().map(|place| (place.node, place.address.as_str())).collect();
     let frames = batches(pieces, shared.config.read_frame_bytes_max, RANGES_MAX);
@@ -119,9 +122,9 @@ pub(crate) async fn fetch(
             let address = addresses.get(&node).copied().unwrap_or_default();
             async move {
                 // Answers wait for each other on a slow link: only silence ends an attempt early.
-                let silence_max = Some(shared.config.attempt_deadline);
-                let patience = Patience { deadline: call_deadline, silence_max };
-                let answer = read_batch(shared, address, node, &batch, patience).await;
+                let idle = Some(shared.config.attempt_deadline);
+                let timeouts = Timeouts { deadline: call_deadline, idle };
+                let answer = read_batch(shared, address, node, &batch, timeouts).await;
                 let answer = answer.map(|(ranges, flags)| {
                     forget_leaving(shared, layout, flags);
                     ranges
@@ -133,7 +136,7 @@ pub(crate) async fn fetch(
     let mut failures = Vec::new();
     while let Some((node, batch, answer)) = answers.next().await {
         match answer {
-            Err(error) => failures.push(Failure { node, error }),
+            Err(error) => failures.push(FrameFailure { node, error }),
             Ok(results) => {
                 for (piece, result) in batch.iter().zip(results) {
                     match result {
@@ -142,7 +145,8 @@ pub(crate) async fn fetch(
                             filling.fill(piece, bytes);
                         }
                         Err(refusal) => {
-                            failures.push(Failure { node, error: CallError::Refused(refusal) });
+                            failures
+                                .push(FrameFailure { node, error: CallError::Refused(refusal) });
                         }
                     }
                 }
@@ -156,7 +160,7 @@ pub(crate) async fn fetch(
 /// frames. Returns for each object what came, or nothing when some of it did not: that is asked for
 /// again, with all that is done then, for the object alone.
 pub(crate) async fn fetch_together(
-    shared: &Arc<Shared>,
+    shared: &Arc<ClientInner>,
     wanted: &[Option<(Arc<Layout>, &[ByteRange])>],
     call_deadline: Instant,
 ) -> Vec<Option<Vec<Bytes>>> {
@@ -166,7 +170,7 @@ pub(crate) async fn fetch_together(
         fillings.push(wanted.as_ref().and_then(|(layout, ranges)| {
             let mut filling = Filling::new(ranges);
             let planned = plan(&mut filling, layout).ok()?;
-            pieces.extend(planned.into_iter().map(|piece| Piece { object, ..piece }));
+            pieces.extend(planned.into_iter().map(|piece| ReadPiece { object, ..piece }));
             let places = layout.places.iter();
             addresses.extend(places.map(|place| (place.node, place.address.as_str())));
             Some(filling)
@@ -178,9 +182,9 @@ pub(crate) async fn fetch_together(
         .map(|(node, batch)| {
             let address = addresses.get(&node).copied().unwrap_or_default();
             async move {
-                let silence_max = Some(shared.config.attempt_deadline);
-                let patience = Patience { deadline: call_deadline, silence_max };
-                let answer = read_batch(shared, address, node, &batch, patience).await;
+                let idle = Some(shared.config.attempt_deadline);
+                let timeouts = Timeouts { deadline: call_deadline, idle };
+                let answer = read_batch(shared, address, node, &batch, timeouts).await;
                 (batch, answer)
             }
         })
@@ -207,28 +211,28 @@ pub(crate) async fn fetch_together(
     fillings.into_iter().map(|filling| filling.and_then(whole)).collect()
 }
 
-type Ranges = Vec<Result<Bytes, Refusal>>;
+type RangeResults = Vec<Result<Bytes, Refusal>>;
 
 /// Reads pieces of one node where they lie, if it is on this machine, and the rest over TCP.
 async fn read_batch(
-    shared: &Shared,
+    shared: &ClientInner,
     address: &str,
     node: NodeId,
-    batch: &[Piece],
-    patience: Patience,
-) -> Result<(Ranges, u16), CallError> {
+    batch: &[ReadPiece],
+    timeouts: Timeouts,
+) -> Result<(RangeResults, u16), CallError> {
     let ranges: Vec<RangeRequest> = batch.iter().map(|piece| piece.range).collect();
-    let read = shared.local.read(&shared.pool, node, address, &ranges, patience.deadline).await;
+    let read = shared.local.read(&shared.pool, node, address, &ranges, timeouts.deadline).await;
     let Some((here, flags)) = read else {
-        return read_remote(shared, address, node, batch, patience).await;
+        return read_remote(shared, address, node, batch, timeouts).await;
     };
     let bytes: usize = here.iter().flatten().flatten().map(Bytes::len).sum();
     count(&shared.counters.same_host_read_bytes, bytes as u64);
-    let is_missing = |(piece, read): (&Piece, &Option<_>)| read.is_none().then_some(*piece);
-    let missing: Vec<Piece> = batch.iter().zip(&here).filter_map(is_missing).collect();
+    let is_missing = |(piece, read): (&ReadPiece, &Option<_>)| read.is_none().then_some(*piece);
+    let missing: Vec<ReadPiece> = batch.iter().zip(&here).filter_map(is_missing).collect();
     let (mut rest, mut all_flags) = (Vec::new().into_iter(), flags);
     if !missing.is_empty() {
-        let (read, flags) = read_remote(shared, address, node, &missing, patience).await?;
+        let (read, flags) = read_remote(shared, address, node, &missing, timeouts).await?;
         rest = read.into_iter();
         all_flags |= flags;
     }
@@ -237,14 +241,14 @@ async fn read_batch(
 }
 
 async fn read_remote(
-    shared: &Shared,
+    shared: &ClientInner,
     address: &str,
     node: NodeId,
-    batch: &[Piece],
-    patience: Patience,
-) -> Result<(Ranges, u16), CallError> {
+    batch: &[ReadPiece],
+    timeouts: Timeouts,
+) -> Result<(RangeResults, u16), CallError> {
     if let [piece] = batch {
-        let read = read_one_remote(shared, address, node, &piece.range, patience, 0).await;
+        let read = read_one_remote(shared, address, node, &piece.range, timeouts, 0).await;
         return read.map(|(bytes, flags)| (vec![bytes], flags));
     }
     let mut body = Vec::with_capacity(batch.len() * RangeRequest::BYTES);
@@ -252,7 +256,7 @@ async fn read_remote(
         piece.range.encode(&mut body);
     }
     let header = Header::new(Op::ReadMany, 0);
-    let frame = shared.pool.call(address, Some(node), header, vec![body.into()], patience).await?;
+    let frame = shared.pool.call(address, Some(node), header, vec![body.into()], timeouts).await?;
     let bad = |refusal: Refusal| CallError::BadReply {
         address: address.to_owned(),
         why: refusal.to_string(),
@@ -271,7 +275,7 @@ async fn read_remote(
     for (piece, result) in batch.iter().zip(&mut results) {
         if matches!(result, Err(Refusal::ChecksumMismatch { .. })) {
             let again =
-                read_one_remote(shared, address, node, &piece.range, patience, IS_COMPLAINT);
+                read_one_remote(shared, address, node, &piece.range, timeouts, IS_COMPLAINT);
             *result = again.await?.0;
         }
     }
@@ -280,32 +284,32 @@ async fn read_remote(
 
 /// Reads a range where it lies, if its node is on this machine, else over TCP.
 async fn read_one(
-    shared: &Shared,
+    shared: &ClientInner,
     address: &str,
     node: NodeId,
     range: &RangeRequest,
-    patience: Patience,
+    timeouts: Timeouts,
 ) -> Result<(Result<Bytes, Refusal>, u16), CallError> {
     let local = &shared.local;
-    let read = local.read(&shared.pool, node, address, from_ref(range), patience.deadline).await;
+    let read = local.read(&shared.pool, node, address, from_ref(range), timeouts.deadline).await;
     let here = read.and_then(|(mut read, flags)| Some((read.pop()??, flags)));
     if let Some((read, flags)) = here {
         let bytes = read.as_ref().map_or(0, Bytes::len);
         count(&shared.counters.same_host_read_bytes, bytes as u64);
         return Ok((read, flags));
     }
-    read_one_remote(shared, address, node, range, patience, 0).await
+    read_one_remote(shared, address, node, range, timeouts, 0).await
 }
 
 /// Reads a range over TCP. Where the bytes do not have their checksum the node is told, who looks
 /// whether they are damaged there. In one future: what is awaited within others is polled through
 /// all of them, for each page that is read.
 async fn read_one_remote(
-    shared: &Shared,
+    shared: &ClientInner,
     address: &str,
     node: NodeId,
     range: &RangeRequest,
-    patience: Patience,
+    timeouts: Timeouts,
     mut flags: u16,
 ) -> Result<(Result<Bytes, Refusal>, u16), CallError> {
     loop {
@@ -315,7 +319,7 @@ async fn read_one_remote(
         header.offset = u64::from(range.offset);
         header.length = range.length;
         header.flags = flags;
-        let frame = match shared.pool.call(address, Some(node), header, vec![], patience).await {
+        let frame = match shared.pool.call(address, Some(node), header, vec![], timeouts).await {
             Ok(frame) => frame,
             Err(CallError::Refused(refusal)) => return Ok((Err(refusal), 0)),
             Err(error) => return Err(error),
@@ -329,7 +333,7 @@ async fn read_one_remote(
 }
 
 fn checked(
-    shared: &Shared,
+    shared: &ClientInner,
     range: &RangeRequest,
     bytes: Bytes,
     expected: u32,

@@ -13,7 +13,7 @@ use sanderling_transport::CallError;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::client::{Client, Shared};
+use crate::client::{Client, ClientInner};
 use crate::error::ClientError;
 use crate::namespace::reply_of;
 
@@ -165,12 +165,12 @@ impl JobHandle {
     }
 }
 
-async fn renew(shared: Weak<Shared>, job: JobId, every: Duration, has_ended: Arc<AtomicBool>) {
+async fn renew(shared: Weak<ClientInner>, job: JobId, every: Duration, has_ended: Arc<AtomicBool>) {
     loop {
         tokio::time::sleep(every).await;
         let Some(shared) = shared.upgrade() else { return };
         let deadline = Instant::now() + shared.config.attempt_deadline;
-        match shared.asker.ask(&Request::RenewJob { job }, deadline).await {
+        match shared.batcher.send(&Request::RenewJob { job }, deadline).await {
             Ok(_) => {}
             Err(CallError::Refused(Refusal::UnknownJob { .. })) => {
                 tracing::warn!(%job, "a job has ended although it was renewed");

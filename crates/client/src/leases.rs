@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use sanderling_protocol::{LeaseId, ObjectId, Reply, Request};
 use tokio::time::Instant;
 
-use crate::client::Shared;
+use crate::client::ClientInner;
 
 /// How often leases are renewed: five times in the shortest that a namenode gives by default.
 const RENEW_EVERY: Duration = Duration::from_secs(2);
@@ -22,7 +22,7 @@ pub(crate) struct Leases {
 
 impl Leases {
     /// Starts to renew, until the client is dropped.
-    pub(crate) fn start(&self, shared: &Arc<Shared>) {
+    pub(crate) fn start(&self, shared: &Arc<ClientInner>) {
         let shared = Arc::downgrade(shared);
         tokio::spawn(async move {
             loop {
@@ -50,7 +50,7 @@ impl Leases {
 }
 
 /// Renews once. Returns whether the client is still there.
-async fn renew(shared: &Weak<Shared>) -> bool {
+async fn renew(shared: &Weak<ClientInner>) -> bool {
     let Some(shared) = shared.upgrade() else { return false };
     let leases: Vec<(ObjectId, LeaseId)> =
         shared.leases.open.lock().iter().map(|(object, (lease, _))| (*object, *lease)).collect();
@@ -60,7 +60,7 @@ async fn renew(shared: &Weak<Shared>) -> bool {
     let deadline = Instant::now() + shared.config.attempt_deadline;
     // What cannot be renewed now is renewed next time; if it ends meanwhile, the writer is told.
     if let Ok(Reply::Renewed { ended }) =
-        shared.asker.ask(&Request::RenewLeases { leases }, deadline).await
+        shared.batcher.send(&Request::RenewLeases { leases }, deadline).await
     {
         let open = shared.leases.open.lock();
         for object in ended {

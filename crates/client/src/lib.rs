@@ -12,7 +12,6 @@
 //! # }
 //! ```
 
-mod ask;
 mod changes;
 mod client;
 mod cluster;
@@ -31,6 +30,7 @@ mod namespace;
 mod nonce;
 mod options;
 mod read;
+mod request_batcher;
 mod store;
 mod value;
 mod write;

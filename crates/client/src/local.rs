@@ -5,9 +5,9 @@
 //! and go over TCP.
 
 mod connection;
-mod line;
 mod peer;
 mod probe;
+mod socket;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sanderling_core::write::Placed;
+use sanderling_core::writer::Placed;
 use sanderling_protocol::frame::RangeRequest;
 use sanderling_protocol::{NodeId, Refusal, Tier};
 use sanderling_transport::{CallError, Pool};
 use tokio::time::{Instant, sleep};
 
-pub(crate) use self::peer::Ahead;
 use self::peer::Peer;
+pub(crate) use self::peer::StagedPiece;
 use self::probe::{ABSENT_FOR, BROKEN_FOR, probe};
 
 /// Nodes that are remembered: a fleet of a thousand, and incarnations that came and went.
@@ -44,13 +44,13 @@ const WITHIN: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// One range of a read: its bytes, a refusal, or nothing when it has to be asked for over TCP.
-pub(crate) type Ranges = Vec<Option<Result<Bytes, Refusal>>>;
+pub(crate) type LocalRanges = Vec<Option<Result<Bytes, Refusal>>>;
 
 /// The datanodes that were looked for on this machine.
 #[derive(Debug, Default)]
 pub(crate) struct LocalNodes {
     is_on: bool,
-    nodes: Mutex<HashMap<NodeId, Standing>>,
+    nodes: Mutex<HashMap<NodeId, ConnectionState>>,
     homes: Mutex<Homes>,
 }
 
@@ -64,7 +64,7 @@ struct Homes {
 
 /// What is known of a node.
 #[derive(Debug)]
-enum Standing {
+enum ConnectionState {
     /// It is being looked for.
     Sought,
     /// It is elsewhere, or could not be reached; not looked for again before that time.
@@ -85,27 +85,27 @@ impl LocalNodes {
         }
         let mut nodes = self.nodes.lock();
         match nodes.get(&node) {
-            Some(Standing::Here(peer)) => return Some(Arc::clone(peer)),
-            Some(Standing::Sought) => return None,
-            Some(Standing::Absent { until }) if Instant::now() < *until => return None,
-            Some(Standing::Absent { .. }) | None => {}
+            Some(ConnectionState::Here(peer)) => return Some(Arc::clone(peer)),
+            Some(ConnectionState::Sought) => return None,
+            Some(ConnectionState::Absent { until }) if Instant::now() < *until => return None,
+            Some(ConnectionState::Absent { .. }) | None => {}
         }
         if nodes.len() >= NODES_MAX {
-            nodes.retain(|_, standing| !matches!(standing, Standing::Absent { .. }));
+            nodes.retain(|_, state| !matches!(state, ConnectionState::Absent { .. }));
         }
-        nodes.insert(node, Standing::Sought);
+        nodes.insert(node, ConnectionState::Sought);
         let (seeker, pool, address) = (Arc::clone(self), pool.clone(), address.to_owned());
         tokio::spawn(async move {
             let mut sought = Sought { nodes: &seeker, node, found: None };
             sought.found = Some(match probe(&pool, node, &address).await {
                 Ok(Some(peer)) => {
                     tokio::spawn(watch(Arc::downgrade(&seeker), Arc::downgrade(&peer)));
-                    Standing::Here(peer)
+                    ConnectionState::Here(peer)
                 }
-                Ok(None) => Standing::Absent { until: Instant::now() + ABSENT_FOR },
+                Ok(None) => ConnectionState::Absent { until: Instant::now() + ABSENT_FOR },
                 Err(why) => {
                     tracing::debug!(%node, why, "not reached on this machine");
-                    Standing::Absent { until: Instant::now() + BROKEN_FOR }
+                    ConnectionState::Absent { until: Instant::now() + BROKEN_FOR }
                 }
             });
         });
@@ -115,10 +115,10 @@ impl LocalNodes {
     /// Forgets a peer whose connection broke, for a while. What was leased from it stays.
     fn broke(&self, peer: &Arc<Peer>) {
         let mut nodes = self.nodes.lock();
-        if let Some(standing) = nodes.get_mut(&peer.node)
-            && matches!(standing, Standing::Here(known) if Arc::ptr_eq(known, peer))
+        if let Some(state) = nodes.get_mut(&peer.node)
+            && matches!(state, ConnectionState::Here(known) if Arc::ptr_eq(known, peer))
         {
-            *standing = Standing::Absent { until: Instant::now() + BROKEN_FOR };
+            *state = ConnectionState::Absent { until: Instant::now() + BROKEN_FOR };
         }
     }
 
@@ -131,7 +131,7 @@ impl LocalNodes {
         address: &str,
         ranges: &[RangeRequest],
         deadline: Instant,
-    ) -> Option<(Ranges, u16)> {
+    ) -> Option<(LocalRanges, u16)> {
         let peer = self.peer(pool, node, address)?;
         match peer.lease(ranges, deadline.min(Instant::now() + WITHIN)).await {
             Ok(read) => read,
@@ -173,7 +173,7 @@ impl LocalNodes {
 
     /// Gives a new object's first piece to the node where it is likely to begin; `None` when there
     /// is none on this machine. A wrong guess costs the copy.
-    pub(crate) async fn stage(&self, piece: &[u8], deadline: Instant) -> Option<Ahead> {
+    pub(crate) async fn stage(&self, piece: &[u8], deadline: Instant) -> Option<StagedPiece> {
         if piece.len() < AHEAD_BYTES_MIN {
             return None;
         }
@@ -182,7 +182,7 @@ impl LocalNodes {
             homes.is_repeated.then_some(homes.last)?
         };
         let peer = match self.nodes.lock().get(&likely) {
-            Some(Standing::Here(peer)) => Arc::clone(peer),
+            Some(ConnectionState::Here(peer)) => Arc::clone(peer),
             _ => return None,
         };
         match peer.stage(piece, deadline.min(Instant::now() + WITHIN)).await {
@@ -197,7 +197,7 @@ impl LocalNodes {
     /// Writes such a piece to its block; `None` as for [`Self::write`].
     pub(crate) async fn commit(
         &self,
-        ahead: Ahead,
+        ahead: StagedPiece,
         placed: &Placed,
         deadline: Instant,
     ) -> Option<Result<(), Refusal>> {
@@ -234,7 +234,7 @@ async fn watch(nodes: Weak<LocalNodes>, peer: Weak<Peer>) {
 struct Sought<'a> {
     nodes: &'a LocalNodes,
     node: NodeId,
-    found: Option<Standing>,
+    found: Option<ConnectionState>,
 }
 
 impl Drop for Sought<'_> {

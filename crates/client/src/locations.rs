@@ -18,24 +18,24 @@ pub(crate) struct Locations {
 
 /// A layout and what the count was before it was heard.
 #[derive(Debug, Clone)]
-pub(crate) struct Known {
+pub(crate) struct CachedLayout {
     pub(crate) layout: Arc<Layout>,
     forgotten: u64,
 }
 
 impl Locations {
     /// Keeps what the namenode said. `asked` is the count from before it was asked.
-    pub(crate) fn insert(&self, asked: u64, layout: Layout) -> Known {
+    pub(crate) fn insert(&self, asked: u64, layout: Layout) -> CachedLayout {
         let layout = Arc::new(layout);
         self.cache.lock().insert(Arc::clone(&layout));
-        Known { layout, forgotten: asked }
+        CachedLayout { layout, forgotten: asked }
     }
 
     /// Returns what is kept of an object.
-    pub(crate) fn known(&self, object: ObjectId) -> Option<Known> {
+    pub(crate) fn known(&self, object: ObjectId) -> Option<CachedLayout> {
         let forgotten = self.forgotten();
         let layout = self.cache.lock().layout(object)?;
-        Some(Known { layout, forgotten })
+        Some(CachedLayout { layout, forgotten })
     }
 
     /// Returns how often something was forgotten.
@@ -44,7 +44,7 @@ impl Locations {
     }
 
     /// Tells whether nothing was forgotten since a layout was heard.
-    pub(crate) fn is_current(&self, known: &Known) -> bool {
+    pub(crate) fn is_current(&self, known: &CachedLayout) -> bool {
         known.forgotten == self.forgotten()
     }
 

@@ -19,14 +19,14 @@ use crate::read::Reader;
 /// Paths of one request. With a kilobyte each, as the longest have, they are far below a frame.
 const PATHS_PER_REQUEST: usize = 128;
 
-/// Requests that are under way together: enough to keep every lane busy.
+/// Requests that are under way together: enough to keep every connection busy.
 const REQUESTS_MAX: usize = 8;
 
 /// Objects that are read or written together when they do not fit one answer.
 const OBJECTS_MAX: usize = 256;
 
 /// What became of each of many.
-type Each<T> = Vec<Result<T, ClientError>>;
+type Results<T> = Vec<Result<T, ClientError>>;
 
 impl Client {
     /// Finds many objects: what is under each path, in the order of the paths.
@@ -54,8 +54,8 @@ impl Client {
     /// # Errors
     /// As [`Client::lookup_many`]; errors of single objects are in the list, as [`Client::get`] has
     /// them.
-    pub async fn get_many(&self, paths: &[Path]) -> Result<Each<Bytes>, ClientError> {
-        let mut all: Each<Option<Bytes>> = Vec::with_capacity(paths.len());
+    pub async fn get_many(&self, paths: &[Path]) -> Result<Results<Bytes>, ClientError> {
+        let mut all: Results<Option<Bytes>> = Vec::with_capacity(paths.len());
         for lookups in self.look_up_all(paths).await? {
             let inline = Bytes::from(lookups.inline);
             let (mut offset, mut refusals) = (0, lookups.refusals.into_iter());
@@ -86,14 +86,14 @@ impl Client {
 
     /// Opens many objects for reading, in the order of the paths. Errors of single objects are in
     /// the list, as [`Client::open`] has them.
-    pub async fn open_many(&self, paths: &[Path]) -> Each<Reader> {
+    pub async fn open_many(&self, paths: &[Path]) -> Results<Reader> {
         let opened: Vec<_> = paths.iter().map(async |path| self.open(path).await).collect();
         stream::iter(opened).buffered(OBJECTS_MAX).collect().await
     }
 
     /// Looks up where the blocks of many objects are, in the order of the paths. Errors of single
     /// objects are in the list, as [`Client::layout`] has them.
-    pub async fn layout_many(&self, paths: &[Path]) -> Each<Layout> {
+    pub async fn layout_many(&self, paths: &[Path]) -> Results<Layout> {
         let asked = paths.iter().map(async |path| self.layout(path, 0..u64::MAX).await);
         let asked: Vec<_> = asked.collect();
         stream::iter(asked).buffered(OBJECTS_MAX).collect().await
@@ -102,7 +102,7 @@ impl Client {
     /// Reads ranges of many open objects, in the order given: what a datanode has of all of them
     /// shares frames. Errors of single objects are in the list, as [`Reader::read_ranges`] has
     /// them.
-    pub async fn read_many(&self, wanted: &[(Reader, Vec<ByteRange>)]) -> Each<Vec<Bytes>> {
+    pub async fn read_many(&self, wanted: &[(Reader, Vec<ByteRange>)]) -> Results<Vec<Bytes>> {
         let began = Instant::now();
         let known: Vec<_> = wanted
             .iter()
@@ -126,7 +126,7 @@ impl Client {
         &self,
         objects: Vec<(Path, Bytes)>,
         options: &PutOptions,
-    ) -> Each<ObjectStat> {
+    ) -> Results<ObjectStat> {
         let puts =
             objects.into_iter().map(async |(path, bytes)| self.put(&path, bytes, options).await);
         stream::iter(puts).buffered(OBJECTS_MAX).collect().await

@@ -24,7 +24,7 @@ pub struct PutOptions {
     pub is_listed: bool,
     /// Where its blocks go.
     pub class: StorageClass,
-    /// A wish to be near something.
+    /// A preference to be near something.
     pub affinity: Option<Affinity>,
     /// Time it has; `None` to keep it.
     pub ttl: Option<Millis>,

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use crate::client::{Attempts, Client};
 use crate::error::ClientError;
-use crate::fetch::{Failure, Filling, copy_to, fetch, fetch_one, finish, plan};
-use crate::locations::Known;
+use crate::fetch::{Filling, FrameFailure, copy_to, fetch, fetch_one, finish, plan};
+use crate::locations::CachedLayout;
 use crate::metrics::count;
 
 /// Bytes that a read into a caller's buffer has under way: enough for every node to be busy, few
@@ -29,7 +29,7 @@ const INTO_BYTES: usize = 32 << 20;
 #[derive(Debug, Clone)]
 pub struct Reader {
     client: Client,
-    known: Arc<RwLock<Known>>,
+    known: Arc<RwLock<CachedLayout>>,
 }
 
 impl Client {
@@ -182,7 +182,7 @@ impl Reader {
         &self,
         range: ByteRange,
         began: Instant,
-    ) -> Result<Option<Result<Bytes, Failure>>, ClientError> {
+    ) -> Result<Option<Result<Bytes, FrameFailure>>, ClientError> {
         let known = self.known.read().clone();
         check_inside(&known.layout, &[range])?;
         let shared = &self.client.shared;
@@ -302,8 +302,12 @@ impl Reader {
     }
 
     /// Forgets what a failure has proved wrong, and waits until the next attempt.
-    async fn again(&self, attempts: &mut Attempts, failure: Failure) -> Result<(), ClientError> {
-        let Failure { node, error } = failure;
+    async fn again(
+        &self,
+        attempts: &mut Attempts,
+        failure: FrameFailure,
+    ) -> Result<(), ClientError> {
+        let FrameFailure { node, error } = failure;
         let is_silent = match &error {
             CallError::Unreachable { .. }
             | CallError::Closed { .. }
@@ -352,7 +356,7 @@ fn short(recovery: Recovery) -> Refusal {
     Refusal::RetryAfter { after, why: "the layout ends before the range".to_owned() }
 }
 
-type Ahead = JoinHandle<Result<Bytes, ClientError>>;
+type ReadAhead = JoinHandle<Result<Bytes, ClientError>>;
 
 /// Reads an object from the start to the end that it had when the stream began.
 #[derive(Debug)]
@@ -362,9 +366,9 @@ pub struct ReadStream {
     end: u64,
     step: u64,
     /// What is read from `offset` on.
-    current: Option<Ahead>,
+    current: Option<ReadAhead>,
     /// What is read behind that.
-    ahead: Option<Ahead>,
+    ahead: Option<ReadAhead>,
 }
 
 impl Drop for ReadStream {
@@ -399,7 +403,7 @@ impl ReadStream {
         Some(read)
     }
 
-    fn start(&self, offset: u64) -> Option<Ahead> {
+    fn start(&self, offset: u64) -> Option<ReadAhead> {
         let bytes = self.step.min(self.end - offset);
         if bytes == 0 {
             return None;

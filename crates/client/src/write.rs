@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use sanderling_core::write::{Placed, Want, WriteMachine};
+use sanderling_core::writer::{Placed, Want, WriteMachine};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::{Attributes, Grant, ObjectStat, RECOMPUTE_MILLIS};
 use sanderling_protocol::{
     Header, LeaseId, Millis, NodeId, ObjectId, Op, Path, Refusal, Reply, Request,
 };
-use sanderling_transport::{CallError, Patience};
+use sanderling_transport::{CallError, Timeouts};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::client::{Attempts, Client, Shared};
+use crate::client::{Attempts, Client, ClientInner};
 use crate::error::ClientError;
-use crate::local::Ahead;
+use crate::local::StagedPiece;
 use crate::metrics::count;
 
 /// Blocks asked for at once when the writer runs out of them.
@@ -50,7 +50,7 @@ pub struct Writer {
     /// Pieces to place before anything new, oldest first.
     again: Vec<Bytes>,
     /// The first piece, given to a node before its block was known.
-    ahead: Option<Ahead>,
+    ahead: Option<StagedPiece>,
     /// Pieces placed and not known to be in place, by number.
     kept: BTreeMap<u64, Bytes>,
     under_way: JoinSet<Answered>,
@@ -150,7 +150,7 @@ impl Writer {
     }
 
     /// Says that the first piece was given to a node already.
-    pub(crate) fn was_staged(&mut self, ahead: Option<Ahead>) {
+    pub(crate) fn was_staged(&mut self, ahead: Option<StagedPiece>) {
         self.ahead = ahead;
     }
 
@@ -545,7 +545,7 @@ impl Writer {
 /// A piece, and where it was put before its block was known.
 struct Staging {
     piece: Bytes,
-    ahead: Option<Ahead>,
+    ahead: Option<StagedPiece>,
 }
 
 /// What became of a piece.
@@ -559,7 +559,7 @@ struct Answered {
 
 /// Writes one piece once, or as often as the datanode asks to try the same again until `give_up`.
 async fn write_piece(
-    shared: &Shared,
+    shared: &ClientInner,
     address: &str,
     placed: &Placed,
     piece: Staging,
@@ -577,8 +577,8 @@ async fn write_piece(
     let node = Some(placed.block.node);
     loop {
         // Pieces wait for each other on a slow link: only silence ends an attempt early.
-        let silence_max = Some(shared.config.attempt_deadline);
-        let patience = Patience { deadline: give_up, silence_max };
+        let idle = Some(shared.config.attempt_deadline);
+        let timeouts = Timeouts { deadline: give_up, idle };
         let (pool, local) = (&shared.pool, &shared.local);
         let written = match ahead.take() {
             Some(ahead) => local.commit(ahead, placed, give_up).await,
@@ -592,7 +592,7 @@ async fn write_piece(
             Some(Err(refusal)) => Err(CallError::Refused(refusal)),
             None => {
                 header.checksum = *checksum.get_or_insert_with(|| crc32c(&piece));
-                let call = pool.call(address, node, header, vec![piece.clone()], patience);
+                let call = pool.call(address, node, header, vec![piece.clone()], timeouts);
                 call.await.map(|_| ())
             }
         };

@@ -97,9 +97,9 @@ async fn ranges_of_many_objects_are_read_together_and_each_fails_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn crowd_of_callers_gets_each_its_own_answer_over_every_lane() {
+async fn many_callers_get_their_own_answers_over_every_connection() {
     let cluster = Cluster::start(0).await;
-    let config = ClientConfig { lanes_max: 3, ..ClientConfig::default() };
+    let config = ClientConfig { namenode_connections_max: 3, ..ClientConfig::default() };
     let client = cluster.client_with(config).await;
     let mut callers = JoinSet::new();
     for number in 0..600_usize {

@@ -15,14 +15,14 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// A process of this program. Dropping it kills it.
 #[derive(Debug)]
-pub struct Server {
+pub struct ChildServer {
     name: String,
     child: Child,
     ready_file: PathBuf,
     log: PathBuf,
 }
 
-impl Server {
+impl ChildServer {
     /// Spawns a server. It dies with the thread that spawned it, whatever becomes of that.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ChildServer {
     fn drop(&mut self) {
         self.kill();
     }

@@ -105,14 +105,14 @@ impl Failure {
     #[must_use]
     pub fn json(&self) -> serde_json::Value {
         #[derive(Serialize)]
-        struct View<'a> {
+        struct FailureView<'a> {
             kind: &'a str,
             cause: &'a str,
             tried: &'a Option<String>,
             next: &'a Option<String>,
             exit: i32,
         }
-        let view = View {
+        let view = FailureView {
             kind: &self.kind,
             cause: &self.cause,
             tried: &self.tried,

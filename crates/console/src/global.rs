@@ -40,13 +40,13 @@ pub struct Global {
     pub verbose: u8,
     /// What is shown to the cluster.
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: CredentialArgs,
 }
 
 /// What a command shows to the cluster.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Security options")]
-pub struct Shown {
+pub struct CredentialArgs {
     /// A file with the token to show; or put the token itself into SANDERLING_TOKEN
     #[arg(
         long,

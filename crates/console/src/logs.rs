@@ -16,7 +16,7 @@ pub enum LogFormat {
 
 /// What is logged without `-v`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Speaker {
+pub enum LogSource {
     /// A server logs its life.
     Server,
     /// A tool logs what is wrong.
@@ -29,13 +29,13 @@ const LINE_BYTES_MAX: usize = 2048;
 
 /// Writes an event, which comes with one call, on one line: what others chose, as names, must not
 /// look like another event. JSON has no line ends in texts by itself.
-struct Line<W> {
+struct LineWriter<W> {
     out: W,
     is_text: bool,
     is_coloured: bool,
 }
 
-impl<W: Write> Write for Line<W> {
+impl<W: Write> Write for LineWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(text) = std::str::from_utf8(bytes).ok().filter(|_| self.is_text) else {
             self.out.write_all(bytes)?;
@@ -64,11 +64,11 @@ impl<W: Write> Write for Line<W> {
 }
 
 /// Sends logs to stderr. `SANDERLING_LOG` takes the filters of `tracing`'s `EnvFilter`.
-pub fn start(global: &Global, speaker: Speaker, format: LogFormat) {
-    let level = match (global.quiet, global.verbose, speaker) {
+pub fn start(global: &Global, source: LogSource, format: LogFormat) {
+    let level = match (global.quiet, global.verbose, source) {
         (true, _, _) => "error",
-        (false, 0, Speaker::Tool) => "warn",
-        (false, 0, Speaker::Server) => "info",
+        (false, 0, LogSource::Tool) => "warn",
+        (false, 0, LogSource::Server) => "info",
         (false, 1, _) => "debug",
         (false, _, _) => "trace",
     };
@@ -79,7 +79,7 @@ pub fn start(global: &Global, speaker: Speaker, format: LogFormat) {
     let is_text = format == LogFormat::Text;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(move || Line { out: io::stderr(), is_text, is_coloured: !is_plain })
+        .with_writer(move || LineWriter { out: io::stderr(), is_text, is_coloured: !is_plain })
         .with_target(false);
     // A second start inside one process keeps the first one's logs.
     let _ = match format {
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn event_is_one_line_whatever_names_are_in_it() {
-        let mut line = Line { out: Vec::new(), is_text: true, is_coloured: false };
+        let mut line = LineWriter { out: Vec::new(), is_text: true, is_coloured: false };
         line.write_all("INFO refused: /a\nINFO stopped \u{1b}[2J\n".as_bytes()).unwrap();
         line.write_all(format!("{}\n", "ä".repeat(LINE_BYTES_MAX)).as_bytes()).unwrap();
         let text = String::from_utf8(line.out).unwrap();
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(lines[0], "INFO refused: /a\\nINFO stopped \\u{1b}[2J");
         assert!(lines[1].ends_with("ä ... (2048 bytes more)"), "{}", lines[1]);
         assert_eq!(lines.len(), 2);
-        let mut line = Line { out: Vec::new(), is_text: true, is_coloured: true };
+        let mut line = LineWriter { out: Vec::new(), is_text: true, is_coloured: true };
         line.write_all("\u{1b}[2mINFO\u{1b}[0m refused: /a\rINFO\nstopped\n".as_bytes()).unwrap();
         let text = String::from_utf8(line.out).unwrap();
         assert_eq!(text, "\u{1b}[2mINFO\u{1b}[0m refused: /a\\rINFO\\nstopped\n");

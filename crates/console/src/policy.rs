@@ -30,7 +30,7 @@ impl From<PolicyName> for Mechanism {
     fn from(name: PolicyName) -> Self {
         match name {
             PolicyName::Sanderling => Self::Sanderling,
-            PolicyName::Seed => Self::Seed,
+            PolicyName::Seed => Self::Baseline,
         }
     }
 }

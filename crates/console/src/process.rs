@@ -22,14 +22,14 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// One process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct RecordedProcess {
     /// Its id.
     pub pid: u32,
     /// When it started, in clock ticks since the machine did: field 22 of `/proc/PID/stat`.
     pub start_time: u64,
 }
 
-impl Known {
+impl RecordedProcess {
     /// Returns the process of that id as it runs now.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
@@ -116,15 +116,15 @@ mod tests {
 
     #[test]
     fn this_process_runs_and_another_start_time_does_not() {
-        let here = Known::of(std::process::id()).unwrap();
+        let here = RecordedProcess::of(std::process::id()).unwrap();
         assert!(here.is_running());
-        assert!(!Known { start_time: here.start_time + 1, ..here }.is_running());
+        assert!(!RecordedProcess { start_time: here.start_time + 1, ..here }.is_running());
     }
 
     #[test]
     fn ended_child_is_not_running_even_before_it_is_reaped() {
         let mut child = Command::new("true").spawn().unwrap();
-        if let Some(known) = Known::of(child.id()) {
+        if let Some(known) = RecordedProcess::of(child.id()) {
             assert!(known.wait(Duration::from_secs(5)));
         }
         child.wait().unwrap();

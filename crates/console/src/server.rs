@@ -11,13 +11,13 @@ use sanderling_transport::Expiries;
 
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
-use crate::logs::{self, LogFormat, Speaker};
+use crate::logs::{self, LogFormat, LogSource};
 use crate::session::block_on;
 
 /// What all servers understand.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Process options")]
-pub struct Process {
+pub struct ProcessArgs {
     /// Write a JSON object with addresses and process id here when the server serves
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
@@ -38,14 +38,14 @@ pub struct Process {
 /// The server's; or its parent has ended.
 pub fn run<F>(
     global: &Global,
-    process: &Process,
+    process: &ProcessArgs,
     expiries: Expiries,
     server: F,
 ) -> Result<(), Failure>
 where
     F: Future<Output = Result<(), Failure>>,
 {
-    logs::start(global, Speaker::Server, process.log_format);
+    logs::start(global, LogSource::Server, process.log_format);
     raise_open_files();
     if process.detach {
         // It fails only where the process leads its group already, and then it is detached enough.

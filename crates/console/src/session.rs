@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
-use crate::logs::{self, LogFormat, Speaker};
+use crate::logs::{self, LogFormat, LogSource};
 use crate::output::Output;
 use crate::{credentials, refused};
 
@@ -119,7 +119,7 @@ where
     F: FnOnce(Session) -> W,
     W: Future<Output = Result<(), Failure>>,
 {
-    logs::start(global, Speaker::Tool, LogFormat::Text);
+    logs::start(global, LogSource::Tool, LogFormat::Text);
     let session = Session {
         namenode: global.namenode.clone(),
         credentials: credentials::shown(global)?,

@@ -1,7 +1,7 @@
 //! Who may do what: the claims of a token, and what each request needs.
 //!
 //! Nothing here knows a secret. Whether a token is genuine is the shell's to check; what it then
-//! allows is decided here, for the doors of the protocol and of HTTP alike.
+//! allows is decided here, for the protocol and HTTP endpoints alike.
 
 mod jwt;
 mod lineage;
@@ -25,7 +25,7 @@ pub const SUBJECT_BYTES_MAX: usize = 256;
 
 /// What the owner of a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum TokenRole {
     /// An operator: everything.
     Admin,
     /// The namenode: gives orders to datanodes.
@@ -38,7 +38,7 @@ pub enum Part {
     Client,
 }
 
-impl Part {
+impl TokenRole {
     const ALL: [(Self, &'static str); 5] = [
         (Self::Admin, "admin"),
         (Self::Namenode, "namenode"),
@@ -60,7 +60,7 @@ impl Part {
     }
 }
 
-impl From<Role> for Part {
+impl From<Role> for TokenRole {
     /// Returns what a server claims for itself. An application has no secret to claim with.
     fn from(role: Role) -> Self {
         match role {
@@ -135,7 +135,7 @@ pub struct Claims {
     /// A name for the logs.
     pub subject: String,
     /// What its owner is.
-    pub part: Part,
+    pub role: TokenRole,
     /// Where its rights hold.
     pub subtree: Path,
     /// What it allows there.
@@ -146,9 +146,9 @@ pub struct Claims {
     pub lineage: Lineage,
 }
 
-/// What a page of an HTTP door shows or does.
+/// What a page of an HTTP endpoint shows or does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Page {
+pub enum HttpResource {
     /// Whether the server works: open to everybody.
     Health,
     /// Metrics, nodes, events, losses.
@@ -158,7 +158,7 @@ pub enum Page {
 }
 
 /// Where objects are, as the catalog knows it.
-pub trait Names {
+pub trait PathLookup {
     /// Returns an object's path; `None` when it is gone.
     fn path_of_object(&self, object: ObjectId) -> Option<Path>;
 
@@ -168,20 +168,22 @@ pub trait Names {
 
 impl Claims {
     /// Tells whether no place is closed to its owner: neither names nor blocks need to be looked
-    /// up to know whether they are his.
+    /// up to know whether they are in its subtree.
     #[must_use]
     pub fn is_everywhere(&self) -> bool {
-        self.part != Part::Client || self.subtree.is_root()
+        self.role != TokenRole::Client || self.subtree.is_root()
     }
 
     /// Tells whether its owner has that right, where it holds. Datanodes and managers move bytes
     /// of all objects; who has the right to administrate may still not read them.
     #[must_use]
     pub const fn allows(&self, right: Rights) -> bool {
-        match self.part {
-            Part::Admin => true,
-            Part::Namenode | Part::Datanode | Part::Manager => Rights::MOVE.has(right),
-            Part::Client => self.rights.has(right),
+        match self.role {
+            TokenRole::Admin => true,
+            TokenRole::Namenode | TokenRole::Datanode | TokenRole::Manager => {
+                Rights::MOVE.has(right)
+            }
+            TokenRole::Client => self.rights.has(right),
         }
     }
 
@@ -202,39 +204,39 @@ impl Claims {
     ///
     /// # Errors
     /// [`Refusal::Forbidden`].
-    pub fn check_page(&self, page: Page) -> Result<(), Refusal> {
+    pub fn check_page(&self, page: HttpResource) -> Result<(), Refusal> {
         match page {
-            Page::Health => Ok(()),
-            Page::Look if self.may_observe() => Ok(()),
-            Page::Change if self.may_administrate() => Ok(()),
-            Page::Look => Err(self.forbidden("may not look at the cluster")),
-            Page::Change => Err(self.forbidden("may not change what nodes are to do")),
+            HttpResource::Health => Ok(()),
+            HttpResource::Look if self.may_observe() => Ok(()),
+            HttpResource::Change if self.may_administrate() => Ok(()),
+            HttpResource::Look => Err(self.forbidden("may not look at the cluster")),
+            HttpResource::Change => Err(self.forbidden("may not change what nodes are to do")),
         }
     }
 
     /// Tells whether there is anything that its owner may change.
     #[must_use]
     pub fn may_change(&self) -> bool {
-        self.part != Part::Client || self.allows(Rights::WRITE) || self.may_administrate()
+        self.role != TokenRole::Client || self.allows(Rights::WRITE) || self.may_administrate()
     }
 
     /// Tells whether its owner may give orders to datanodes.
     #[must_use]
     pub const fn may_order(&self) -> bool {
-        matches!(self.part, Part::Admin | Part::Namenode | Part::Manager)
+        matches!(self.role, TokenRole::Admin | TokenRole::Namenode | TokenRole::Manager)
     }
 
     /// Tells whether its owner may store whole blocks beside their writers.
     #[must_use]
     pub const fn may_store(&self) -> bool {
-        matches!(self.part, Part::Admin | Part::Datanode | Part::Manager)
+        matches!(self.role, TokenRole::Admin | TokenRole::Datanode | TokenRole::Manager)
     }
 
     /// Says whether a request is allowed.
     ///
     /// # Errors
     /// [`Refusal::Forbidden`]: a token with more rights, or for another subtree, is needed.
-    pub fn check(&self, request: &Request, names: &impl Names) -> Result<(), Refusal> {
+    pub fn check(&self, request: &Request, names: &impl PathLookup) -> Result<(), Refusal> {
         match need(request) {
             Need::Nothing => Ok(()),
             Need::Path(right, path) => self.check_path(right, path),
@@ -276,9 +278,9 @@ impl Claims {
             Need::Change if self.may_change() => Ok(()),
             Need::Observe if self.may_observe() => Ok(()),
             Need::Administrate if self.may_administrate() => Ok(()),
-            Need::Notice if self.part == Part::Datanode || self.may_administrate() => Ok(()),
-            Need::Datanode if matches!(self.part, Part::Datanode | Part::Admin) => Ok(()),
-            Need::Manager if matches!(self.part, Part::Manager | Part::Admin) => Ok(()),
+            Need::Notice if self.role == TokenRole::Datanode || self.may_administrate() => Ok(()),
+            Need::Datanode if matches!(self.role, TokenRole::Datanode | TokenRole::Admin) => Ok(()),
+            Need::Manager if matches!(self.role, TokenRole::Manager | TokenRole::Admin) => Ok(()),
             Need::Change
             | Need::Observe
             | Need::Administrate
@@ -301,7 +303,7 @@ impl Claims {
     /// was drawn for it.
     ///
     /// # Errors
-    /// [`Refusal::Forbidden`] when they would allow more than his own, [`Refusal::BadRequest`] when
+    /// [`Refusal::Forbidden`] when they would allow more than its own, [`Refusal::BadRequest`] when
     /// they are none.
     pub fn narrower(&self, asked: &MintToken, now: u64, id: TokenId) -> Result<Self, Refusal> {
         let bad = |why: String| Refusal::BadRequest { why };
@@ -323,7 +325,7 @@ impl Claims {
         let expires_at = now.saturating_add(asked.lifetime.0.div_ceil(1000)).min(self.expires_at);
         let (subject, subtree) = (asked.subject.clone(), asked.subtree.clone());
         let lineage = self.child(id)?;
-        Ok(Self { subject, part: Part::Client, subtree, rights, expires_at, lineage })
+        Ok(Self { subject, role: TokenRole::Client, subtree, rights, expires_at, lineage })
     }
 
     fn check_path(&self, right: Right, path: &Path) -> Result<(), Refusal> {
@@ -343,7 +345,7 @@ impl Claims {
         &self,
         right: Right,
         object: ObjectId,
-        names: &impl Names,
+        names: &impl PathLookup,
     ) -> Result<(), Refusal> {
         self.check_right(right)?;
         if self.is_everywhere() {
@@ -372,11 +374,11 @@ impl Claims {
     #[must_use]
     pub fn forbidden(&self, what: &str) -> Refusal {
         let name = if self.subject.is_empty() { "its owner" } else { &self.subject };
-        Refusal::Forbidden { why: format!("the token of {name} ({}) {what}", self.part) }
+        Refusal::Forbidden { why: format!("the token of {name} ({}) {what}", self.role) }
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for TokenRole {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(self.word())
     }

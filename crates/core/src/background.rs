@@ -11,10 +11,10 @@
 mod bucket;
 mod config;
 mod fleet;
+mod goal;
 mod owner;
 mod plan;
 mod scan;
-mod wish;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,9 +24,9 @@ use sanderling_protocol::{BlockId, Instant, NodeId, NodeInfo, Tier};
 
 use crate::Machine;
 use crate::moves::{self, Batch, CallId, Input, Output, Pipeline};
-use fleet::Fleet;
+use fleet::NodeTable;
+use goal::NodeGoal;
 use scan::Scan;
-use wish::Wish;
 
 /// Counts of what was done in the background, for logs and metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,8 +51,8 @@ pub struct BackgroundCounts {
 #[derive(Debug)]
 pub struct Background {
     config: BackgroundConfig,
-    fleet: Fleet,
-    wishes: BTreeMap<NodeId, Wish>,
+    fleet: NodeTable,
+    goals: BTreeMap<NodeId, NodeGoal>,
     /// Bytes that emptier nodes lack of their share.
     lack: BTreeMap<(NodeId, Tier), u64>,
     /// Bytes of copies that must leave a tier.
@@ -87,8 +87,8 @@ impl Background {
         let moves = Pipeline::new(Self::CALLS_FROM, config.retry_wait, config.tries_max);
         Self {
             config,
-            fleet: Fleet::default(),
-            wishes: BTreeMap::new(),
+            fleet: NodeTable::default(),
+            goals: BTreeMap::new(),
             lack: BTreeMap::new(),
             scarce: BTreeMap::new(),
             balancing: BTreeSet::new(),
@@ -118,7 +118,7 @@ impl Background {
     /// Tells whether nothing is under way and nothing is wished for.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.wishes.is_empty() && self.moves.is_idle()
+        self.goals.is_empty() && self.moves.is_idle()
     }
 
     fn on_view(&mut self, now: Instant, drains: &[DrainWork], nodes: Vec<NodeInfo>) {
@@ -131,10 +131,10 @@ impl Background {
         // A move takes its room twice until it is committed.
         self.is_waiting = leaving > 0 && self.fleet.free_bytes() / 2 < leaving;
         self.busy.retain(|_, batches| *batches > 0);
-        self.wish();
-        let wishes = &self.wishes;
-        self.scans.retain(|node, scan| scan.is_reading() || wishes.contains_key(node));
-        self.unplaced.retain(|node, _| wishes.get(node).is_some_and(|wish| wish.copy_bytes > 0));
+        self.set_goals();
+        let goals = &self.goals;
+        self.scans.retain(|node, scan| scan.is_reading() || goals.contains_key(node));
+        self.unplaced.retain(|node, _| goals.get(node).is_some_and(|goal| goal.copy_bytes > 0));
         self.pump_all(now);
     }
 
@@ -146,7 +146,7 @@ impl Background {
         let of_node = self.moves.batches().filter(|batch| batch.source == node);
         let moving: BTreeSet<BlockId> = of_node.flat_map(Batch::blocks).collect();
         if let Some(after) = scan.page(page, &moving, &self.config)
-            && self.wishes.contains_key(&node)
+            && self.goals.contains_key(&node)
         {
             self.fetch(node, after);
             return;

@@ -4,6 +4,7 @@
 //! Time and choices are in the commands. Applying a command never fails half-way: it either changes
 //! the catalog and answers, or refuses and changes nothing but the clock.
 
+mod adoption;
 mod apply;
 mod block_list;
 mod block_map;
@@ -12,11 +13,9 @@ mod concat;
 mod copies;
 mod damage;
 mod drain;
-mod due;
 mod events;
 mod format;
 mod fsck;
-mod heirs;
 mod history;
 mod id_map;
 mod index;
@@ -35,6 +34,7 @@ mod name;
 mod names;
 mod namespace;
 mod object;
+mod ownership;
 mod reap;
 mod refuses;
 mod repeat;
@@ -42,11 +42,11 @@ mod revocations;
 mod room;
 mod service_time;
 mod sums;
+mod timers;
 mod tree;
 mod unnamed;
 mod usage;
 mod view;
-mod whose;
 mod writing;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +58,7 @@ use serde::{Deserialize, Serialize};
 
 pub use apply::{Applied, DatanodeOrder};
 pub use block_map::allocated_bytes;
-pub(crate) use clients::{Sent, is_passing};
+pub(crate) use clients::{ChangeKey, is_passing};
 pub(crate) use copies::InTheWay;
 pub use history::{Numbers, SKIP_MIN, skip_after};
 pub use inspect::BlockFacts;
@@ -72,7 +72,6 @@ pub(crate) use view::Listing;
 
 use block_map::Block;
 use clients::Clients;
-use due::Due;
 use events::Events;
 use history::History;
 use id_map::IdMap;
@@ -81,13 +80,14 @@ use jobs::Job;
 use members::Nodes;
 use name::Name;
 use names::Names;
-use object::{Body, Container, Object};
+use object::{Container, Object, ObjectBody};
 use reap::Reaping;
 use revocations::Revocations;
 use room::Reserve;
 pub(crate) use service_time::AFTER_ABSENCE_MAX;
 use service_time::ServiceTime;
 use sums::Sum;
+use timers::Timer;
 
 /// Everything that the namenode must remember. A snapshot is this structure, serialised.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,9 +108,9 @@ pub struct Catalog {
     attributes: IdMap<ObjectId, Attributes>,
     nodes: Nodes,
     jobs: BTreeMap<JobId, Job>,
-    manager: Option<Manager>,
+    manager: Option<LeaderRecord>,
     /// What becomes due, by time. Entries may be early: what they name knows better.
-    due: BTreeSet<(Instant, Due)>,
+    due: BTreeSet<(Instant, Timer)>,
     events: Events,
     report: LossReport,
     service: ServiceTime,
@@ -157,7 +157,7 @@ const fn no_names() -> Names {
 
 /// The manager that acts at the moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Manager {
+struct LeaderRecord {
     holder: Nonce,
     name: String,
     until: Instant,
@@ -176,7 +176,7 @@ impl Catalog {
             modified_at: Instant(0),
             expires_at: None,
             job: None,
-            body: Body::Container(Container { kind: ObjectKind::Directory }),
+            body: ObjectBody::Container(Container { kind: ObjectKind::Directory }),
         };
         let mut objects = IdMap::new();
         objects.insert(ROOT, root);

@@ -7,5 +7,5 @@
 mod attempt;
 mod sequences;
 
-pub use attempt::{ChangeAttempts, Failure, Next};
+pub use attempt::{AttemptFailure, ChangeAttempts, NextAttempt};
 pub use sequences::Sequences;

@@ -2,9 +2,9 @@
 //! what each answer of the namenode means, when the node refuses writes, which damage it reports,
 //! and what goes first over its link.
 //!
-//! [`crate::fence`] decides about single blocks, [`crate::notices`] about notices. Every time that
-//! a caller passes is in microseconds of the datanode's own clock, which must not go back; it is
-//! never compared with the namenode's.
+//! [`crate::block_table`] decides about single blocks, [`crate::notices`] about notices. Every time
+//! that a caller passes is in microseconds of the datanode's own clock, which must not go back; it
+//! is never compared with the namenode's.
 
 pub mod agent;
 pub mod damages;
@@ -13,19 +13,19 @@ pub mod egress;
 pub mod known_log;
 pub mod member;
 pub mod push_rate;
+pub mod registration;
 pub mod repeat;
 pub mod report;
-pub mod standing;
 
-pub use agent::{Act, Agent, Seen};
+pub use agent::{Act, Agent, SourceReading};
 pub use damages::{DamageReport, Damages};
 pub use drain_throttle::{DrainThrottle, HeldRead};
 pub use egress::Egress;
 pub use known_log::{KnownLog, LostEnd};
 pub use member::{
-    Beaten, BlockTotals, CallFailure, Joining, Member, MemberOptions, Registration, Step,
+    Beaten, BlockTotals, CallFailure, Joining, Member, MemberOptions, MemberStep, Registration,
 };
-pub use member::{Start, Welcome};
+pub use member::{StartLimit, Welcome};
 pub use push_rate::PushRate;
-pub use report::{Report, ReportStep};
-pub use standing::{Asked, Standing};
+pub use registration::{RegistrationState, RequestStamp};
+pub use report::{ReportProgress, ReportStep};

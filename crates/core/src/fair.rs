@@ -24,7 +24,7 @@ pub struct Bounds {
 
 /// How large a piece of work is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
+pub struct TaskSize {
     /// Memory that it takes while it waits.
     pub bytes: u64,
     /// Work that it makes, in any unit that is the same for all.
@@ -41,7 +41,7 @@ const ENDED_MIN: usize = 64;
 #[derive(Debug)]
 pub struct Fair<K, T> {
     bounds: Bounds,
-    waiting: BTreeMap<K, Tenant<T>>,
+    waiting: BTreeMap<K, TenantQueue<T>>,
     /// Tenants with work, each once, by the start tag of its next piece and by when it was given.
     turns: BTreeSet<(u64, u64, K)>,
     /// Ends of what tenants without work have had. Those before the virtual time say nothing and
@@ -56,8 +56,8 @@ pub struct Fair<K, T> {
 }
 
 #[derive(Debug)]
-struct Tenant<T> {
-    pieces: VecDeque<(Size, T)>,
+struct TenantQueue<T> {
+    pieces: VecDeque<(TaskSize, T)>,
     bytes: u64,
     /// Its entry in the turns.
     turn: (u64, u64),
@@ -85,7 +85,7 @@ impl<K: Ord + Clone, T> Fair<K, T> {
     /// # Errors
     /// The piece, if the queue or the tenant's share of it is full: the tenant brings it again
     /// later.
-    pub fn push(&mut self, tenant: K, size: Size, piece: T) -> Result<(), T> {
+    pub fn push(&mut self, tenant: K, size: TaskSize, piece: T) -> Result<(), T> {
         let Bounds { pieces_max, bytes_max, share } = self.bounds;
         let (pieces, held) =
             self.waiting.get(&tenant).map_or((0, 0), |it| (it.pieces.len(), it.bytes));
@@ -103,7 +103,7 @@ impl<K: Ord + Clone, T> Fair<K, T> {
 
     /// Puts a piece back that was taken and is not finished: it is the tenant's next one. What was
     /// done of it counts as what the tenant has had.
-    pub fn put_back(&mut self, tenant: K, size: Size, piece: T) {
+    pub fn put_back(&mut self, tenant: K, size: TaskSize, piece: T) {
         self.queue(tenant, size).pieces.push_front((size, piece));
     }
 
@@ -151,7 +151,7 @@ impl<K: Ord + Clone, T> Fair<K, T> {
     }
 
     /// Returns the pieces of a tenant, to which one of this size is added.
-    fn queue(&mut self, tenant: K, size: Size) -> &mut Tenant<T> {
+    fn queue(&mut self, tenant: K, size: TaskSize) -> &mut TenantQueue<T> {
         self.pieces += 1;
         self.bytes += size.bytes;
         if !self.waiting.contains_key(&tenant) {
@@ -160,7 +160,7 @@ impl<K: Ord + Clone, T> Fair<K, T> {
             let turn = (start, self.given);
             self.turns.insert((turn.0, turn.1, tenant.clone()));
             let pieces = VecDeque::new();
-            self.waiting.insert(tenant.clone(), Tenant { pieces, bytes: 0, turn });
+            self.waiting.insert(tenant.clone(), TenantQueue { pieces, bytes: 0, turn });
         }
         let queue = self.waiting.get_mut(&tenant).expect("there is one now");
         queue.bytes += size.bytes;
@@ -174,12 +174,12 @@ mod tests {
 
     const MANY: Bounds = Bounds { pieces_max: 100, bytes_max: 800, share: 1 };
 
-    const fn of(cost: u64) -> Size {
-        Size { bytes: 1, cost }
+    const fn of(cost: u64) -> TaskSize {
+        TaskSize { bytes: 1, cost }
     }
 
-    const fn long(bytes: u64) -> Size {
-        Size { bytes, cost: 1 }
+    const fn long(bytes: u64) -> TaskSize {
+        TaskSize { bytes, cost: 1 }
     }
 
     fn few() -> Fair<&'static str, u32> {

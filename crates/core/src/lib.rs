@@ -6,12 +6,12 @@
 
 pub mod access;
 pub mod background;
+pub mod block_table;
 pub mod catalog;
 pub mod client;
 pub mod datanode;
 pub mod exposure;
 pub mod fair;
-pub mod fence;
 pub mod location_cache;
 pub mod machine;
 pub mod manager;
@@ -27,7 +27,7 @@ pub mod rebalance;
 pub mod relocation;
 pub mod reserve;
 pub mod retry;
-pub mod write;
+pub mod writer;
 
 pub use machine::Machine;
 pub use mechanism::Mechanism;

@@ -14,7 +14,7 @@ use sanderling_protocol::{NodeId, ObjectId};
 pub const BLOCKS_KEPT_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
-struct Kept {
+struct CacheEntry {
     layout: Arc<Layout>,
     used: u64,
 }
@@ -25,7 +25,7 @@ pub struct LocationCache {
     blocks_max: usize,
     blocks: usize,
     clock: u64,
-    by_object: BTreeMap<ObjectId, Kept>,
+    by_object: BTreeMap<ObjectId, CacheEntry>,
     by_use: BTreeMap<u64, ObjectId>,
 }
 
@@ -64,7 +64,8 @@ impl LocationCache {
         self.clock += 1;
         self.blocks += weight(&layout);
         self.by_use.insert(self.clock, object);
-        if let Some(before) = self.by_object.insert(object, Kept { layout, used: self.clock }) {
+        if let Some(before) = self.by_object.insert(object, CacheEntry { layout, used: self.clock })
+        {
             self.blocks -= weight(&before.layout);
             self.by_use.remove(&before.used);
         }
@@ -95,7 +96,7 @@ impl LocationCache {
     /// Forgets every object with a block on a node that could not be reached, so that other readers
     /// do not run into it one after the other.
     pub fn forget_node(&mut self, node: NodeId) {
-        let on_node = |kept: &Kept| kept.layout.places.iter().any(|place| place.node == node);
+        let on_node = |kept: &CacheEntry| kept.layout.places.iter().any(|place| place.node == node);
         let objects: Vec<ObjectId> = self
             .by_object
             .iter()
@@ -122,7 +123,7 @@ impl LocationCache {
 
 #[cfg(test)]
 mod tests {
-    use sanderling_protocol::message::{BlockLocation, ObjectKind, ObjectStat, Place};
+    use sanderling_protocol::message::{BlockLocation, NodeAddress, ObjectKind, ObjectStat};
     use sanderling_protocol::{BlockId, Epoch, Instant, Path, StorageClass, Tier};
 
     use super::*;
@@ -146,8 +147,11 @@ mod tests {
             entries: 0,
             job: None,
         };
-        let place =
-            |node: &u32| Place { node: NodeId(*node), address: String::new(), host: String::new() };
+        let place = |node: &u32| NodeAddress {
+            node: NodeId(*node),
+            address: String::new(),
+            host: String::new(),
+        };
         let block = |node: &u32| BlockLocation {
             block: BlockId(u64::from(*node)),
             epoch: Epoch(1),

@@ -93,7 +93,7 @@ impl Machine for Manager {
         self.background.handle_deadline(now);
     }
 
-    /// Returns the relocator's wishes first: they have a deadline.
+    /// Returns the relocator's requests first: they have a deadline.
     fn poll_output(&mut self) -> Option<Output> {
         self.relocator.poll_output().or_else(|| self.background.poll_output())
     }

@@ -4,8 +4,9 @@ use sanderling_protocol::Millis;
 
 use crate::namenode::NamenodeConfig;
 
-/// The time between two heartbeats of a datanode under [`Mechanism::Seed`]. A fence waits for one.
-const SEED_HEARTBEAT: Millis = Millis(2000);
+/// The time between two heartbeats of a datanode under [`Mechanism::Baseline`]. A fence waits for
+/// one.
+const BASELINE_HEARTBEAT: Millis = Millis(2000);
 
 /// How a cluster meets notices. All of its servers must be told the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,7 +20,7 @@ pub enum Mechanism {
     /// node after the other and writes it elsewhere; the node learns of its fence with its next
     /// heartbeat and then takes no write until its relocation has ended; nothing is planned, copied
     /// ahead or evened out.
-    Seed,
+    Baseline,
 }
 
 impl Mechanism {
@@ -31,11 +32,11 @@ impl Mechanism {
 
     /// Sets what of the namenode's configuration belongs to the mechanism, over what was there.
     pub fn configure(self, config: &mut NamenodeConfig) {
-        if self == Self::Seed {
-            config.heartbeat = SEED_HEARTBEAT;
+        if self == Self::Baseline {
+            config.heartbeat = BASELINE_HEARTBEAT;
             // Three and four heartbeats. Clients that cannot reach a node say so earlier.
-            config.membership.suspect_after = Millis(3 * SEED_HEARTBEAT.0);
-            config.membership.dead_after = Millis(4 * SEED_HEARTBEAT.0);
+            config.membership.suspect_after = Millis(3 * BASELINE_HEARTBEAT.0);
+            config.membership.dead_after = Millis(4 * BASELINE_HEARTBEAT.0);
             // A new node gets its whole share of blocks, and nobody reckons with lifetimes.
             config.ramp_up = Millis(0);
             config.preemption = None;
@@ -53,8 +54,8 @@ mod tests {
         Mechanism::Sanderling.configure(&mut config);
         assert_eq!(config.heartbeat, NamenodeConfig::default().heartbeat);
         assert!(Mechanism::default().pushes_fences());
-        Mechanism::Seed.configure(&mut config);
-        assert!(!Mechanism::Seed.pushes_fences());
+        Mechanism::Baseline.configure(&mut config);
+        assert!(!Mechanism::Baseline.pushes_fences());
         assert_eq!(config.ramp_up, Millis(0));
         assert!(config.membership.suspect_after.0 >= 3 * config.heartbeat.0);
         assert!(config.membership.dead_after > config.membership.suspect_after);

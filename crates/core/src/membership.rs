@@ -60,7 +60,7 @@ impl Default for MembershipConfig {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Member {
+struct MemberState {
     seen_at: Instant,
     is_suspected: bool,
     probe_at: Option<Instant>,
@@ -68,10 +68,10 @@ struct Member {
     dialled_at: Option<Instant>,
     load: Load,
     /// Silence that does not count since it was heard last: nobody listened.
-    excused: Millis,
+    grace: Millis,
 }
 
-impl Member {
+impl MemberState {
     /// Returns when it is to be dialled or is dead.
     fn due(&self, config: &MembershipConfig) -> Instant {
         let silence = self.seen_at + config.suspect_after;
@@ -83,7 +83,7 @@ impl Member {
 #[derive(Debug, Clone, Default)]
 pub struct Membership {
     config: MembershipConfig,
-    members: BTreeMap<NodeId, Member>,
+    members: BTreeMap<NodeId, MemberState>,
     /// Nothing is due before. Heartbeats only put things off, so this stays true without a look at
     /// every node for each of them; it is early at most, and made exact when it has come.
     due: Option<Instant>,
@@ -110,7 +110,8 @@ impl Membership {
 
     /// Tells whether no member is due before `due` says so.
     fn is_early_enough(&self) -> bool {
-        let is_late = |member: &Member| self.due.is_none_or(|due| due > member.due(&self.config));
+        let is_late =
+            |member: &MemberState| self.due.is_none_or(|due| due > member.due(&self.config));
         !self.members.values().any(is_late)
     }
 
@@ -120,7 +121,14 @@ impl Membership {
             let load = Load::default();
             let (is_suspected, probe_at, excused) = (false, None, Millis(0));
             let dialled_at = None;
-            let member = Member { seen_at: now, is_suspected, probe_at, dialled_at, load, excused };
+            let member = MemberState {
+                seen_at: now,
+                is_suspected,
+                probe_at,
+                dialled_at,
+                load,
+                grace: excused,
+            };
             self.version += 1;
             self.bring_forward(member.due(&self.config));
             self.members.insert(node, member);
@@ -128,7 +136,7 @@ impl Membership {
             return;
         };
         member.seen_at = member.seen_at.max(now);
-        member.excused = Millis(0);
+        member.grace = Millis(0);
         self.version += u64::from(std::mem::take(&mut member.is_suspected));
     }
 
@@ -146,8 +154,8 @@ impl Membership {
     /// excused, no more is before it is heard.
     pub fn was_away(&mut self, now: Instant, away: Millis) {
         for member in self.members.values_mut() {
-            if member.excused < self.config.dead_after {
-                member.excused = Millis(member.excused.0.saturating_add(away.0));
+            if member.grace < self.config.dead_after {
+                member.grace = Millis(member.grace.0.saturating_add(away.0));
                 member.seen_at = (member.seen_at + away).min(now);
             }
         }
@@ -159,8 +167,8 @@ impl Membership {
     }
 
     /// Takes somebody's word that a node could not be reached: it is dialled, once in
-    /// [`MembershipConfig::probe_every`] however often he says so. His word alone changes nothing:
-    /// the node goes on getting blocks until it has not answered.
+    /// [`MembershipConfig::probe_every`] however often it is reported. A report alone changes
+    /// nothing: the node goes on getting blocks until it has not answered.
     pub fn suspected(&mut self, now: Instant, node: NodeId) {
         if let Some(member) = self.members.get_mut(&node) {
             let soonest = member.dialled_at.map_or(now, |at| at + self.config.probe_every);
@@ -207,7 +215,7 @@ impl Membership {
         match outcome {
             Probe::Alive => {
                 member.seen_at = member.seen_at.max(now);
-                member.excused = Millis(0);
+                member.grace = Millis(0);
                 self.version += u64::from(std::mem::take(&mut member.is_suspected));
                 member.probe_at = None;
                 false
@@ -237,7 +245,7 @@ impl Membership {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
         }
-        let is_dead = |member: &Member| member.seen_at + self.config.dead_after <= now;
+        let is_dead = |member: &MemberState| member.seen_at + self.config.dead_after <= now;
         let members = self.members.iter().filter(|(_, member)| is_dead(member));
         members.map(|(node, _)| *node).collect()
     }

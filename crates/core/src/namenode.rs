@@ -13,12 +13,12 @@ mod read;
 mod read_queue;
 mod reading;
 mod refused;
+mod reply_budget;
 mod round;
 mod route;
 #[cfg(test)]
 mod tests;
 mod turn;
-mod weight;
 
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{
@@ -27,10 +27,10 @@ use sanderling_protocol::{
 
 pub use clock::start_time;
 pub use read_queue::{ReadLimits, ReadQueue, Waiter, Waiting};
-pub use reading::Reading;
+pub use reading::FrameRead;
+pub use reply_budget::ReplyBudget;
 pub use route::{Route, is_made_at_once};
-pub use turn::{Answers, Decides, Origin, Turn, Turns, Unwritten, Work};
-pub use weight::Weight;
+pub use turn::{Answers, Decides, Origin, Turn, TurnWork, Turns, Unwritten};
 
 use crate::catalog::{Action, Applied, Catalog, CatalogLimits, Command, DatanodeOrder, skip_after};
 use crate::exposure;
@@ -39,7 +39,7 @@ use crate::membership::{Membership, MembershipConfig};
 use crate::placement::{Candidates, Draw};
 use crate::preemption::Model;
 use crate::reserve::Departures;
-use refused::Refused;
+use refused::RefusalCache;
 
 /// Times and seeds of a namenode.
 #[derive(Debug, Clone)]
@@ -110,7 +110,7 @@ pub struct Namenode {
     /// Whether the journal refused the last commands.
     is_refusing: bool,
     /// Changes that this process has refused and not logged.
-    refused: Refused,
+    refused: RefusalCache,
 }
 
 /// How long after an absence a request may be one that has waited for its end: longer than anybody
@@ -163,7 +163,7 @@ impl Namenode {
             heard_at: None,
             away: None,
             is_refusing: false,
-            refused: Refused::default(),
+            refused: RefusalCache::default(),
         }
     }
 

@@ -44,9 +44,9 @@ const GIVEN_MAX: usize = 16;
 /// What one incarnation of a datanode remembers.
 #[derive(Debug, Clone)]
 pub struct Notices {
-    shown: BTreeMap<String, Shown>,
+    shown: BTreeMap<String, SourceNotice>,
     recommended: BTreeMap<String, Recommended>,
-    known: Option<Known>,
+    known: Option<KnownNotice>,
     /// The deadline by which the namenode drains the node instead, if it is later than the known
     /// one.
     later: Option<Instant>,
@@ -74,12 +74,12 @@ pub struct Notice {
 
 /// A notice that a source shows.
 #[derive(Debug, Clone)]
-struct Shown {
+struct SourceNotice {
     notice: Notice,
     heard: Heard,
 }
 
-impl Shown {
+impl SourceNotice {
     const fn deadline(&self) -> Instant {
         self.notice.deadline
     }
@@ -105,7 +105,7 @@ struct Recommended {
 
 /// The notice that the namenode knew of last.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct KnownNotice {
     deadline: Instant,
     /// A moment at which it surely knew.
     at: Instant,
@@ -126,7 +126,7 @@ pub struct Saying {
 
 /// What the namenode answered to a [`Saying`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Said {
+pub enum NoticeReply {
     /// How the node stands now, with the deadline of its notice.
     Stands {
         /// What is wanted of it.
@@ -161,7 +161,7 @@ impl Notices {
     /// Takes what a source shows. Returns whether it is news: another notice than before.
     pub fn show(&mut self, notice: &Notice) -> bool {
         let deadline = notice.deadline;
-        let is_same = |before: &Shown| {
+        let is_same = |before: &SourceNotice| {
             let is_later = deadline > before.deadline() + EARLIER;
             let is_earlier = deadline + EARLIER < before.deadline();
             // Of a source that gives several the earliest counts, until it was taken back.
@@ -178,7 +178,7 @@ impl Notices {
     }
 
     fn shown_as(&mut self, notice: Notice, heard: Heard) {
-        self.shown.insert(notice.source.clone(), Shown { notice, heard });
+        self.shown.insert(notice.source.clone(), SourceNotice { notice, heard });
     }
 
     /// Notes that a deadline comes from a source here.
@@ -221,14 +221,14 @@ impl Notices {
         let known = self.known.take().filter(|known| known.deadline > now);
         // What a source gave is said again for as long as the source shows it.
         if let Some(known) = known.filter(|known| !self.is_given(known.deadline)) {
-            let shown = Shown { notice: from_namenode(known.deadline), heard: Heard::Not };
+            let shown = SourceNotice { notice: from_namenode(known.deadline), heard: Heard::Not };
             self.shown.entry(NAMENODE.to_owned()).or_insert(shown);
         }
         self.shown.retain(|_, shown| shown.deadline() > now && shown.heard != Heard::Over);
         for shown in self.shown.values_mut() {
             shown.heard = Heard::Not;
         }
-        let is_to_come = |it: &Shown| it.heard == Heard::Not && it.deadline() > now;
+        let is_to_come = |it: &SourceNotice| it.heard == Heard::Not && it.deadline() > now;
         debug_assert!(self.shown.values().all(is_to_come), "a new incarnation says all of it");
         debug_assert!(self.known.is_none(), "the namenode knows nothing of it");
         self.recommended.clear();
@@ -256,7 +256,7 @@ impl Notices {
         self.later = None;
         if policy == Policy::Active {
             let shown = self.shown.values().filter(|shown| shown.heard != Heard::Over);
-            self.given = shown.map(Shown::deadline).collect();
+            self.given = shown.map(SourceNotice::deadline).collect();
         }
         // A welcome names no deadline.
         let is_noticed = matches!(policy, Policy::Draining | Policy::Drained);
@@ -266,7 +266,7 @@ impl Notices {
             return;
         };
         let is_lost =
-            |known: &Known| known.deadline > asked_at && known.deadline + EARLIER < deadline;
+            |known: &KnownNotice| known.deadline > asked_at && known.deadline + EARLIER < deadline;
         if self.known.as_ref().is_some_and(is_lost) {
             self.later = Some(deadline);
         } else {
@@ -290,7 +290,7 @@ impl Notices {
 
     /// Notes the deadline of the namenode.
     fn know(&mut self, at: Instant, deadline: Instant) {
-        let before = self.known.replace(Known { deadline, at, is_unfenced: false });
+        let before = self.known.replace(KnownNotice { deadline, at, is_unfenced: false });
         if std::mem::take(&mut self.is_anew)
             && before.is_some_and(|known| self.is_given(known.deadline))
         {
@@ -329,8 +329,8 @@ impl Notices {
     /// machine ends whether or not the namenode knows.
     #[must_use]
     pub fn must_fence(&self, now: Instant) -> bool {
-        let is_unheard = |shown: &Shown| shown.heard == Heard::Not && shown.deadline() > now;
-        let is_lost = |known: &Known| known.deadline > now && !known.is_unfenced;
+        let is_unheard = |shown: &SourceNotice| shown.heard == Heard::Not && shown.deadline() > now;
+        let is_lost = |known: &KnownNotice| known.deadline > now && !known.is_unfenced;
         self.shown.values().any(is_unheard) || self.known.as_ref().is_some_and(is_lost)
     }
 
@@ -375,10 +375,10 @@ impl Notices {
     }
 
     /// Takes the answer to what was said at `asked_at`.
-    pub fn said(&mut self, asked_at: Instant, saying: &Saying, said: Said) {
+    pub fn said(&mut self, asked_at: Instant, saying: &Saying, said: NoticeReply) {
         match (said, saying.deadline) {
-            (Said::Unheard, _) => {}
-            (Said::Stands { policy, deadline, .. }, Some(_)) => {
+            (NoticeReply::Unheard, _) => {}
+            (NoticeReply::Stands { policy, deadline, .. }, Some(_)) => {
                 let was_known = saying.known_at.is_some();
                 self.stands(asked_at, policy, deadline);
                 if policy == Policy::Active && was_known {
@@ -387,18 +387,18 @@ impl Notices {
                     self.earlier_is_over(asked_at, later);
                 }
             }
-            (Said::Refused, Some(_)) => {
+            (NoticeReply::Refused, Some(_)) => {
                 let given = if saying.known_at.is_some() { Heard::Yes } else { Heard::Not };
                 self.notice_is_over(given);
             }
-            (Said::Stands { policy, is_at_risk, .. }, None) => {
+            (NoticeReply::Stands { policy, is_at_risk, .. }, None) => {
                 let is_known = is_at_risk || policy != Policy::Active;
                 for recommended in self.recommended_as(&saying.reason) {
                     recommended.is_over = !is_known;
                     recommended.known_at = is_known.then_some(asked_at);
                 }
             }
-            (Said::Refused, None) => {
+            (NoticeReply::Refused, None) => {
                 self.recommended_as(&saying.reason).for_each(|it| it.is_over = true);
             }
         }
@@ -456,9 +456,9 @@ mod tests {
         Instant(seconds * 1_000_000)
     }
 
-    fn stands(policy: Policy) -> Said {
+    fn stands(policy: Policy) -> NoticeReply {
         let deadline = (policy != Policy::Active).then_some(DEADLINE);
-        Said::Stands { policy, deadline, is_at_risk: false }
+        NoticeReply::Stands { policy, deadline, is_at_risk: false }
     }
 
     /// Returns what is remembered of a notice that the namenode has.
@@ -478,7 +478,7 @@ mod tests {
         let mut notices = Notices::default();
         notices.show(&notice("webhook", DEADLINE, "spot"));
         let saying = notices.to_say(at(1)).unwrap();
-        notices.said(at(1), &saying, Said::Unheard);
+        notices.said(at(1), &saying, NoticeReply::Unheard);
         notices.stands(at(1), Policy::Active, None);
         assert!(notices.must_fence(at(1)));
         assert_eq!(notices.to_say(Instant(1_999_999)), None, "not twice within a second");
@@ -542,8 +542,11 @@ mod tests {
         notices.stands(at(1), Policy::Draining, Some(DEADLINE));
         notices.show(&notice("aws", sooner, "spot"));
         let saying = notices.to_say(at(2)).unwrap();
-        let said =
-            Said::Stands { policy: Policy::Draining, deadline: Some(sooner), is_at_risk: false };
+        let said = NoticeReply::Stands {
+            policy: Policy::Draining,
+            deadline: Some(sooner),
+            is_at_risk: false,
+        };
         notices.said(at(2), &saying, said);
         assert_eq!(notices.to_say(at(3)), None);
         notices
@@ -561,10 +564,13 @@ mod tests {
         let deadline = at(40) + Millis(400);
         assert_eq!((saying.deadline, saying.reason.as_str()), (Some(deadline), "spot"));
         assert_eq!(saying.known_at, Some(at(5)));
-        notices.said(at(6), &saying, Said::Unheard);
+        notices.said(at(6), &saying, NoticeReply::Unheard);
         assert_eq!(notices.to_say(at(7)), Some(saying.clone()), "it is repeated until it is heard");
-        let said =
-            Said::Stands { policy: Policy::Draining, deadline: Some(at(40)), is_at_risk: false };
+        let said = NoticeReply::Stands {
+            policy: Policy::Draining,
+            deadline: Some(at(40)),
+            is_at_risk: false,
+        };
         notices.said(at(7), &saying, said);
         assert_eq!(notices.to_say(at(9)), None);
         // So late a deadline may be one that the namenode has put off after an absence.
@@ -662,7 +668,8 @@ mod tests {
         notices.registered();
         let saying = notices.to_say(at(5)).unwrap();
         assert_eq!((saying.deadline, saying.known_at), (None, Some(at(1))));
-        let at_risk = Said::Stands { policy: Policy::Active, deadline: None, is_at_risk: true };
+        let at_risk =
+            NoticeReply::Stands { policy: Policy::Active, deadline: None, is_at_risk: true };
         notices.said(at(5), &saying, at_risk);
         let saying = notices.to_say(at(15)).unwrap();
         assert_eq!(saying.known_at, Some(at(5)));
@@ -688,7 +695,7 @@ mod tests {
         let mut notices = Notices::default();
         notices.show(&notice("webhook", DEADLINE, "spot"));
         let saying = notices.to_say(at(1)).unwrap();
-        notices.said(at(1), &saying, Said::Refused);
+        notices.said(at(1), &saying, NoticeReply::Refused);
         assert_eq!(notices.to_say(at(9)), None);
         assert!(!notices.must_fence(at(9)));
     }

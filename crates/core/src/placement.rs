@@ -138,7 +138,7 @@ fn ramped(age: Millis, ramp_up: Millis) -> u32 {
 
 /// What is asked of the nodes.
 #[derive(Debug, Clone)]
-pub struct Wish<'a> {
+pub struct PlacementRequest<'a> {
     /// Where the blocks may go.
     pub class: StorageClass,
     /// Nodes to be passed over if there are others.
@@ -175,17 +175,17 @@ impl Draw {
 }
 
 /// Free bytes and size of a node's tier.
-type Room = (u64, u64);
+type TierSpace = (u64, u64);
 
 /// What one request has been given so far, on top of what its nodes hold.
-struct Places<'a, R> {
+struct PlacementDraft<'a, R> {
     candidates: &'a Candidates,
     room: R,
     taken: Vec<(usize, Tier, u64)>,
 }
 
-impl<R: Fn(NodeId, Tier) -> Room> Places<'_, R> {
-    fn room(&self, index: usize, tier: Tier) -> Room {
+impl<R: Fn(NodeId, Tier) -> TierSpace> PlacementDraft<'_, R> {
+    fn room(&self, index: usize, tier: Tier) -> TierSpace {
         let (free, size) = (self.room)(self.candidates.all[index].node, tier);
         let taken = self.taken.iter().filter(|(of, in_tier, _)| (*of, *in_tier) == (index, tier));
         (free.saturating_sub(taken.map(|(_, _, bytes)| bytes).sum()), size)
@@ -213,7 +213,7 @@ pub fn place(
     draw: &mut Draw,
     candidates: &Candidates,
     room: impl Fn(NodeId, Tier) -> (u64, u64),
-    wish: &Wish<'_>,
+    request: &PlacementRequest<'_>,
     sizes: &[u32],
     least: usize,
 ) -> Result<Vec<Placement>, Refusal> {
@@ -221,15 +221,15 @@ pub fn place(
         let why = "no datanode takes blocks".to_owned();
         return Err(Refusal::RetryAfter { after: WAIT_FOR_NODES, why });
     }
-    let mut places = Places { candidates, room, taken: Vec::new() };
+    let mut places = PlacementDraft { candidates, room, taken: Vec::new() };
     let mut placed = Vec::with_capacity(sizes.len());
     for bytes_max in sizes {
         let bytes = u64::from(allocated_bytes(*bytes_max));
-        let Some((index, tier)) = choose(draw, &places, wish, bytes) else {
+        let Some((index, tier)) = choose(draw, &places, request, bytes) else {
             if placed.len() >= least {
                 break;
             }
-            return Err(no_room(wish.class, bytes));
+            return Err(no_room(request.class, bytes));
         };
         debug_assert!(places.room(index, tier).0 >= bytes, "a block is placed where it fits");
         places.taken.push((index, tier, bytes));
@@ -252,18 +252,18 @@ fn no_room(class: StorageClass, bytes: u64) -> Refusal {
     }
 }
 
-fn choose<R: Fn(NodeId, Tier) -> Room>(
+fn choose<R: Fn(NodeId, Tier) -> TierSpace>(
     draw: &mut Draw,
-    places: &Places<'_, R>,
-    wish: &Wish<'_>,
+    places: &PlacementDraft<'_, R>,
+    request: &PlacementRequest<'_>,
     bytes: u64,
 ) -> Option<(usize, Tier)> {
     let all = &places.candidates.all;
-    let near = wish.near_host.map(|host| places.candidates.on_host(host)).unwrap_or_default();
-    let wanted = |index: usize| !wish.avoid.contains(&all[index].node);
+    let near = request.near_host.map(|host| places.candidates.on_host(host)).unwrap_or_default();
+    let wanted = |index: usize| !request.avoid.contains(&all[index].node);
     let safe = |index: usize| wanted(index) && !all[index].is_at_risk;
     let every = || 0..all.len();
-    let mut tier = Some(wish.class.tier);
+    let mut tier = Some(request.class.tier);
     while let Some(asked) = tier {
         let fits = |index: usize| places.room(index, asked).0 >= bytes;
         let best = |two: (usize, usize)| places.emptier(two, asked);
@@ -275,7 +275,7 @@ fn choose<R: Fn(NodeId, Tier) -> Room>(
         if let Some(two) = found {
             return Some((best(two), asked));
         }
-        tier = if wish.class.when_full == WhenFull::FallThrough { asked.slower() } else { None };
+        tier = if request.class.when_full == WhenFull::FallThrough { asked.slower() } else { None };
     }
     None
 }

@@ -22,8 +22,8 @@ pub use bathtub::Bathtub;
 pub use error::ModelError;
 pub use exponential::Exponential;
 pub use lifetimes::{Filter, Lifetimes};
-pub use spec::{Source, Spec};
-pub use trace::{Fleet, Trace, TraceEvent, TraceKind};
+pub use spec::{Distribution, Spec};
+pub use trace::{FleetModel, Trace, TraceEvent, TraceKind};
 
 const MILLIS_PER_HOUR: f64 = 3_600_000.0;
 
@@ -67,12 +67,14 @@ impl Model {
             read(file).map_err(|why| ModelError::Unreadable { file: file.clone(), why })
         };
         let shape = match &spec.source {
-            Source::Bathtub(bathtub) => Shape::Bathtub(*bathtub),
-            Source::Exponential(exponential) => Shape::Exponential(*exponential),
-            Source::Lifetimes { file, filter } => {
+            Distribution::Bathtub(bathtub) => Shape::Bathtub(*bathtub),
+            Distribution::Exponential(exponential) => Shape::Exponential(*exponential),
+            Distribution::Lifetimes { file, filter } => {
                 Shape::Lifetimes(Lifetimes::parse(&text(file)?, filter)?)
             }
-            Source::Trace { file } => Shape::Lifetimes(text(file)?.parse::<Trace>()?.lifetimes()?),
+            Distribution::Trace { file } => {
+                Shape::Lifetimes(text(file)?.parse::<Trace>()?.lifetimes()?)
+            }
         };
         Ok(Self { shape, speed: spec.speed })
     }

@@ -19,7 +19,7 @@ const SHORT_PAUSE: Millis = Millis(1);
 
 /// A run of bytes of one block that belongs to one wanted range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct ReadPiece {
     /// What its datanode is asked for.
     pub range: RangeRequest,
     /// The block's home.
@@ -61,7 +61,7 @@ impl<P> Filling<P> {
         &mut self,
         layout: &Layout,
         inline: impl Fn(&[u8]) -> P,
-    ) -> Result<Vec<Piece>, Vec<ByteRange>> {
+    ) -> Result<Vec<ReadPiece>, Vec<ByteRange>> {
         let (mut pieces, mut lost) = (Vec::new(), Vec::new());
         for index in 0..self.wanted.len() {
             self.fill_inline(index, layout, &inline);
@@ -84,7 +84,7 @@ impl<P> Filling<P> {
         &self,
         index: usize,
         layout: &Layout,
-        pieces: &mut Vec<Piece>,
+        pieces: &mut Vec<ReadPiece>,
         lost: &mut Vec<ByteRange>,
     ) {
         let wanted = self.wanted[index];
@@ -106,13 +106,13 @@ impl<P> Filling<P> {
                 continue;
             };
             let range = RangeRequest { block: block.block, epoch: block.epoch, offset, length };
-            pieces.push(Piece { range, node, wanted: index, offset: place, object: 0 });
+            pieces.push(ReadPiece { range, node, wanted: index, offset: place, object: 0 });
         }
     }
 
     /// Takes what came of a piece: as many bytes as were asked for. A piece that comes twice is
     /// kept once.
-    pub fn fill(&mut self, piece: &Piece, part: P) {
+    pub fn fill(&mut self, piece: &ReadPiece, part: P) {
         self.put(piece.wanted, piece.offset, u64::from(piece.range.length), part);
     }
 
@@ -161,8 +161,12 @@ pub fn overlap(block: &BlockLocation, range: ByteRange) -> Option<(u32, u32)> {
 /// Groups pieces by node into frames of at most so many bytes and ranges. A piece that is longer
 /// than a frame has one to itself.
 #[must_use]
-pub fn batches(pieces: Vec<Piece>, bytes_max: u32, ranges_max: usize) -> Vec<(NodeId, Vec<Piece>)> {
-    let mut open: BTreeMap<NodeId, (Vec<Piece>, u32)> = BTreeMap::new();
+pub fn batches(
+    pieces: Vec<ReadPiece>,
+    bytes_max: u32,
+    ranges_max: usize,
+) -> Vec<(NodeId, Vec<ReadPiece>)> {
+    let mut open: BTreeMap<NodeId, (Vec<ReadPiece>, u32)> = BTreeMap::new();
     let mut full = Vec::new();
     for piece in pieces {
         let (batch, bytes) = open.entry(piece.node).or_default();
@@ -265,7 +269,7 @@ pub(crate) mod tests {
         ByteRange { offset, bytes }
     }
 
-    fn plan(filling: &mut Filling<u32>, layout: &Layout) -> Result<Vec<Piece>, Vec<ByteRange>> {
+    fn plan(filling: &mut Filling<u32>, layout: &Layout) -> Result<Vec<ReadPiece>, Vec<ByteRange>> {
         filling.plan(layout, |inline| inline.len() as u32)
     }
 

@@ -39,12 +39,12 @@ struct Taker {
     /// The largest tier.
     tier: u64,
     /// Whether it has the object tier.
-    is_heir: bool,
+    is_adopter: bool,
 }
 
 /// What the fleet can hold, and what of it when the largest nodes have left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Fleet {
+pub struct FleetCapacity {
     /// Nodes that must be able to leave.
     pub departures: u32,
     /// Size of all tiers of the nodes that take blocks.
@@ -58,10 +58,10 @@ pub struct Fleet {
     /// The largest tier that is left then.
     tier: u64,
     /// Whether a node with the object tier is left then.
-    has_heir: bool,
+    has_adopter: bool,
 }
 
-impl Fleet {
+impl FleetCapacity {
     /// Looks at the tiers of the nodes that take blocks. `is_leaving`: others drain and still hold
     /// something. Cost: linear in the nodes, but for a sort.
     pub fn of<T>(departures: Departures, is_leaving: bool, takers: T) -> Self
@@ -94,7 +94,7 @@ impl Fleet {
             own: without_largest(&takers, leave_at_most, |taker| taker.own),
             all: without_largest(&takers, leave_at_most, |taker| taker.all),
             tier: tiers.get(leave_at_most).copied().unwrap_or(0),
-            has_heir: takers.iter().filter(|taker| taker.is_heir).count() > leave_at_most,
+            has_adopter: takers.iter().filter(|taker| taker.is_adopter).count() > leave_at_most,
         }
     }
 
@@ -106,7 +106,7 @@ impl Fleet {
         // tier holds it all.
         debug_assert!(self.own <= self.all, "the object tier adds room");
         debug_assert!(self.all <= self.capacity, "what can surely be used is there");
-        let apart = if self.has_heir || stored == 0 { self.own } else { 0 };
+        let apart = if self.has_adopter || stored == 0 { self.own } else { 0 };
         let together = self.all.max(self.tier).saturating_sub(stored);
         self.is_bound.then_some(apart.max(together))
     }
@@ -118,7 +118,7 @@ impl Taker {
         self.all = self.all.saturating_add(usable);
         self.tier = self.tier.max(bytes);
         match tier {
-            Tier::Object => self.is_heir = true,
+            Tier::Object => self.is_adopter = true,
             Tier::Dram | Tier::Disk => self.own = self.own.saturating_add(usable),
         }
     }
@@ -140,9 +140,9 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn fleet(departures: Departures, memories: &[u64]) -> Fleet {
+    fn fleet(departures: Departures, memories: &[u64]) -> FleetCapacity {
         let tiers = memories.iter().map(|mib| std::iter::once((Tier::Dram, mib * MIB)));
-        Fleet::of(departures, false, tiers)
+        FleetCapacity::of(departures, false, tiers)
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn tiers_shorter_than_a_block_hold_what_fits_into_one_of_them() {
         let small = std::iter::repeat_n(std::iter::once((Tier::Dram, MIB)), 4);
-        let fleet = Fleet::of(Departures::Fixed(1), false, small);
+        let fleet = FleetCapacity::of(Departures::Fixed(1), false, small);
         assert_eq!(fleet.limit(0), Some(MIB));
     }
 
@@ -177,20 +177,23 @@ mod tests {
     fn slower_tiers_are_room_and_the_object_tier_goes_on_without_its_node() {
         let tiers = [(Tier::Dram, 11 * MIB), (Tier::Disk, 21 * MIB), (Tier::Object, 101 * MIB)];
         let nodes = std::iter::repeat_n(tiers.into_iter(), 3);
-        let fleet = Fleet::of(Departures::Default, false, nodes);
+        let fleet = FleetCapacity::of(Departures::Default, false, nodes);
         assert_eq!(fleet.capacity, 3 * 133 * MIB);
         assert_eq!(fleet.limit(0), Some(2 * 130 * MIB));
         assert_eq!(fleet.limit(150 * MIB), Some(110 * MIB));
         assert_eq!(fleet.limit(900 * MIB), Some(60 * MIB), "it needs no room elsewhere");
-        let alone =
-            Fleet::of(Departures::Fixed(3), false, std::iter::repeat_n(tiers.into_iter(), 3));
+        let alone = FleetCapacity::of(
+            Departures::Fixed(3),
+            false,
+            std::iter::repeat_n(tiers.into_iter(), 3),
+        );
         assert_eq!(alone.limit(9 * MIB), Some(0));
     }
 
     #[test]
     fn what_leaves_already_keeps_its_room_in_a_fleet_of_two() {
         let two = || std::iter::repeat_n(std::iter::once((Tier::Dram, 16 * MIB)), 2);
-        assert_eq!(Fleet::of(Departures::Default, true, two()).limit(0), Some(30 * MIB));
-        assert_eq!(Fleet::of(Departures::Fixed(0), true, two()).limit(0), None);
+        assert_eq!(FleetCapacity::of(Departures::Default, true, two()).limit(0), Some(30 * MIB));
+        assert_eq!(FleetCapacity::of(Departures::Fixed(0), true, two()).limit(0), None);
     }
 }

@@ -31,7 +31,7 @@ impl Default for RetryPolicy {
 
 /// What to do after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RetryDecision {
     /// Wait, then try again; look the location up first if asked to.
     Again {
         /// How long to wait.
@@ -67,22 +67,22 @@ impl Retry {
     }
 
     /// Says what to do after an attempt that failed at `now`.
-    pub fn failed(&mut self, now: Instant, recovery: Recovery) -> Verdict {
+    pub fn failed(&mut self, now: Instant, recovery: Recovery) -> RetryDecision {
         let (asked, refresh) = match recovery {
             Recovery::Refresh => (Millis(0), true),
             Recovery::RetryAfter(after) => (after, false),
-            Recovery::Recompute | Recovery::Report | Recovery::Fix => return Verdict::GiveUp,
+            Recovery::Recompute | Recovery::Report | Recovery::Fix => return RetryDecision::GiveUp,
         };
         if self.attempts >= self.policy.attempts_max {
-            return Verdict::GiveUp;
+            return RetryDecision::GiveUp;
         }
         let doubled = self.policy.pause_min.0 << (self.attempts - 1).min(16);
         let pause = Millis(doubled.min(self.policy.pause_max.0)).max(asked);
         if now + pause >= self.deadline {
-            return Verdict::TooLate;
+            return RetryDecision::TooLate;
         }
         self.attempts += 1;
-        Verdict::Again { pause, refresh }
+        RetryDecision::Again { pause, refresh }
     }
 }
 
@@ -95,33 +95,33 @@ mod tests {
         let mut retry = Retry::new(RetryPolicy::default(), Instant(3_000_000));
         let mut now = Instant(0);
         let mut pauses = Vec::new();
-        while let Verdict::Again { pause, refresh } = retry.failed(now, Recovery::Refresh) {
+        while let RetryDecision::Again { pause, refresh } = retry.failed(now, Recovery::Refresh) {
             assert!(refresh);
             pauses.push(pause.0);
             now = now + pause;
         }
         assert_eq!(pauses[..9], [2, 4, 8, 16, 32, 64, 128, 250, 250]);
         assert!(now < Instant(3_000_000));
-        assert_eq!(retry.failed(now, Recovery::Refresh), Verdict::TooLate);
+        assert_eq!(retry.failed(now, Recovery::Refresh), RetryDecision::TooLate);
     }
 
     #[test]
     fn what_cannot_be_mended_is_not_tried_again() {
         let mut retry = Retry::new(RetryPolicy::default(), Instant(3_000_000));
         for recovery in [Recovery::Fix, Recovery::Recompute, Recovery::Report] {
-            assert_eq!(retry.failed(Instant(0), recovery), Verdict::GiveUp);
+            assert_eq!(retry.failed(Instant(0), recovery), RetryDecision::GiveUp);
         }
         let waits = retry.failed(Instant(0), Recovery::RetryAfter(Millis(700)));
-        assert_eq!(waits, Verdict::Again { pause: Millis(700), refresh: false });
+        assert_eq!(waits, RetryDecision::Again { pause: Millis(700), refresh: false });
     }
 
     #[test]
     fn attempts_are_counted() {
         let policy = RetryPolicy { attempts_max: 3, ..RetryPolicy::default() };
         let mut retry = Retry::new(policy, Instant(u64::MAX));
-        assert!(matches!(retry.failed(Instant(0), Recovery::Refresh), Verdict::Again { .. }));
-        assert!(matches!(retry.failed(Instant(0), Recovery::Refresh), Verdict::Again { .. }));
-        assert_eq!(retry.failed(Instant(0), Recovery::Refresh), Verdict::GiveUp);
+        assert!(matches!(retry.failed(Instant(0), Recovery::Refresh), RetryDecision::Again { .. }));
+        assert!(matches!(retry.failed(Instant(0), Recovery::Refresh), RetryDecision::Again { .. }));
+        assert_eq!(retry.failed(Instant(0), Recovery::Refresh), RetryDecision::GiveUp);
         assert_eq!(retry.attempts(), 3);
     }
 }

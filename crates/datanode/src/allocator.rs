@@ -1,26 +1,26 @@
-//! Which parts of the arena are free: variable-length runs of allocation units.
+//! Which parts of the arena are free: variable-length extents of allocation units.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of one allocation unit: a page, so that a block's tail wastes at most one.
 pub(crate) const UNIT_BYTES: u32 = 4096;
 
-/// A run of allocation units.
+/// An extent of allocation units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct UnitExtent {
     /// First unit.
     pub(crate) start: u32,
     /// Number of units, never zero.
     pub(crate) units: u32,
 }
 
-impl Run {
+impl UnitExtent {
     const fn end(self) -> u32 {
         self.start + self.units
     }
 }
 
-/// The free runs, by place and by size. Every operation takes logarithmic time in their number.
+/// The free extents, by place and by size. Every operation takes logarithmic time in their number.
 #[derive(Debug, Default)]
 pub(crate) struct Allocator {
     by_start: BTreeMap<u32, u32>,
@@ -33,7 +33,7 @@ impl Allocator {
     pub(crate) fn new(units: u32) -> Self {
         let mut allocator = Self::default();
         if units > 0 {
-            allocator.insert(Run { start: 0, units });
+            allocator.insert(UnitExtent { start: 0, units });
             allocator.free_units = units;
         }
         allocator
@@ -43,14 +43,15 @@ impl Allocator {
         self.free_units
     }
 
-    /// Returns the number of free runs: one when nothing is fragmented.
-    pub(crate) fn free_runs(&self) -> usize {
+    /// Returns the number of free extents: one when nothing is fragmented.
+    pub(crate) fn free_extents(&self) -> usize {
         self.by_start.len()
     }
 
-    /// Takes `units` units: those right after `near` if they are free, else the smallest run that
-    /// holds them all, else several runs, the largest first. `None` when fewer units are free.
-    pub(crate) fn take(&mut self, units: u32, near: Option<u32>) -> Option<Vec<Run>> {
+    /// Takes `units` units: those right after `near` if they are free, else the smallest extent
+    /// that holds them all, else several extents, the largest first. `None` when fewer units are
+    /// free.
+    pub(crate) fn take(&mut self, units: u32, near: Option<u32>) -> Option<Vec<UnitExtent>> {
         if units == 0 || units > self.free_units {
             return None;
         }
@@ -62,36 +63,36 @@ impl Allocator {
         if let Some(&(_, start)) = self.by_size.range((units, 0)..).next() {
             return Some(vec![self.cut(start, units)]);
         }
-        let mut runs = Vec::new();
+        let mut extents = Vec::new();
         let mut left = units;
         while left > 0 {
             let &(size, start) = self.by_size.last().expect("enough units are free");
-            let run = self.cut(start, size.min(left));
-            left -= run.units;
-            runs.push(run);
+            let extent = self.cut(start, size.min(left));
+            left -= extent.units;
+            extents.push(extent);
         }
-        Some(runs)
+        Some(extents)
     }
 
-    /// Gives a run back and joins it with its neighbours.
+    /// Gives an extent back and joins it with its neighbours.
     ///
     /// # Panics
     /// When part of it is free already: two owners would write the same bytes.
-    pub(crate) fn give_back(&mut self, run: Run) {
-        self.free_units += run.units;
-        let mut joined = run;
-        if let Some((&start, &units)) = self.by_start.range(..=run.start).next_back() {
-            let before = Run { start, units };
-            assert!(before.end() <= run.start, "units {run:?} are given back twice");
-            if before.end() == run.start {
+    pub(crate) fn give_back(&mut self, extent: UnitExtent) {
+        self.free_units += extent.units;
+        let mut joined = extent;
+        if let Some((&start, &units)) = self.by_start.range(..=extent.start).next_back() {
+            let before = UnitExtent { start, units };
+            assert!(before.end() <= extent.start, "units {extent:?} are given back twice");
+            if before.end() == extent.start {
                 self.remove(before);
-                joined = Run { start, units: units + joined.units };
+                joined = UnitExtent { start, units: units + joined.units };
             }
         }
-        if let Some((&start, &units)) = self.by_start.range(run.start..).next() {
-            assert!(run.end() <= start, "units {run:?} are given back twice");
-            if run.end() == start {
-                self.remove(Run { start, units });
+        if let Some((&start, &units)) = self.by_start.range(extent.start..).next() {
+            assert!(extent.end() <= start, "units {extent:?} are given back twice");
+            if extent.end() == start {
+                self.remove(UnitExtent { start, units });
                 joined.units += units;
             }
         }
@@ -102,14 +103,14 @@ impl Allocator {
     pub(crate) fn cut_off(&mut self, end: u32) -> u32 {
         let mut units = 0;
         while let Some((&start, &size)) = self.by_start.last_key_value() {
-            let run = Run { start, units: size };
-            if run.end() <= end {
+            let extent = UnitExtent { start, units: size };
+            if extent.end() <= end {
                 break;
             }
-            self.remove(run);
+            self.remove(extent);
             let kept = end.saturating_sub(start);
             if kept > 0 {
-                self.insert(Run { start, units: kept });
+                self.insert(UnitExtent { start, units: kept });
             }
             units += size - kept;
         }
@@ -117,25 +118,25 @@ impl Allocator {
         units
     }
 
-    /// Takes the first `units` units of the free run that starts at `start`.
-    fn cut(&mut self, start: u32, units: u32) -> Run {
-        let size = *self.by_start.get(&start).expect("a free run starts here");
-        self.remove(Run { start, units: size });
+    /// Takes the first `units` units of the free extent that starts at `start`.
+    fn cut(&mut self, start: u32, units: u32) -> UnitExtent {
+        let size = *self.by_start.get(&start).expect("a free extent starts here");
+        self.remove(UnitExtent { start, units: size });
         if size > units {
-            self.insert(Run { start: start + units, units: size - units });
+            self.insert(UnitExtent { start: start + units, units: size - units });
         }
         self.free_units -= units;
-        Run { start, units }
+        UnitExtent { start, units }
     }
 
-    fn insert(&mut self, run: Run) {
-        self.by_start.insert(run.start, run.units);
-        self.by_size.insert((run.units, run.start));
+    fn insert(&mut self, extent: UnitExtent) {
+        self.by_start.insert(extent.start, extent.units);
+        self.by_size.insert((extent.units, extent.start));
     }
 
-    fn remove(&mut self, run: Run) {
-        self.by_start.remove(&run.start);
-        self.by_size.remove(&(run.units, run.start));
+    fn remove(&mut self, extent: UnitExtent) {
+        self.by_start.remove(&extent.start);
+        self.by_size.remove(&(extent.units, extent.start));
     }
 }
 
@@ -149,23 +150,24 @@ mod tests {
     fn space_near_is_preferred_then_the_smallest_that_fits() {
         let mut allocator = Allocator::new(100);
         let first = allocator.take(10, None).unwrap()[0];
-        assert_eq!(first, Run { start: 0, units: 10 });
+        assert_eq!(first, UnitExtent { start: 0, units: 10 });
         let next = allocator.take(5, Some(10)).unwrap()[0];
-        assert_eq!(next, Run { start: 10, units: 5 });
+        assert_eq!(next, UnitExtent { start: 10, units: 5 });
         let _wall = allocator.take(5, None).unwrap();
         allocator.give_back(next);
-        assert_eq!(allocator.take(4, None).unwrap(), [Run { start: 10, units: 4 }]);
+        assert_eq!(allocator.take(4, None).unwrap(), [UnitExtent { start: 10, units: 4 }]);
     }
 
     #[test]
     fn fragmented_space_is_used_to_the_last_unit() {
         let mut allocator = Allocator::new(9);
-        let runs: Vec<Run> = (0..9).map(|_| allocator.take(1, None).unwrap()[0]).collect();
+        let extents: Vec<UnitExtent> =
+            (0..9).map(|_| allocator.take(1, None).unwrap()[0]).collect();
         assert_eq!(allocator.take(1, None), None);
-        for run in runs.iter().step_by(2) {
-            allocator.give_back(*run);
+        for extent in extents.iter().step_by(2) {
+            allocator.give_back(*extent);
         }
-        assert_eq!(allocator.free_runs(), 5);
+        assert_eq!(allocator.free_extents(), 5);
         assert_eq!(allocator.take(6, None), None);
         assert_eq!(allocator.take(5, None).unwrap().len(), 5);
         assert_eq!(allocator.free_units(), 0);
@@ -177,7 +179,7 @@ mod tests {
         let held = allocator.take(2, None).unwrap()[0];
         assert_eq!(allocator.cut_off(5), 5);
         assert_eq!(allocator.take(4, None), None);
-        assert_eq!(allocator.take(3, None).unwrap(), [Run { start: 2, units: 3 }]);
+        assert_eq!(allocator.take(3, None).unwrap(), [UnitExtent { start: 2, units: 3 }]);
         assert_eq!(allocator.cut_off(0), 0);
         allocator.give_back(held);
         assert_eq!(allocator.free_units(), 2);
@@ -187,12 +189,13 @@ mod tests {
     #[should_panic(expected = "given back twice")]
     fn giving_back_twice_is_noticed() {
         let mut allocator = Allocator::new(4);
-        let run = allocator.take(2, None).unwrap()[0];
-        allocator.give_back(run);
-        allocator.give_back(run);
+        let extent = allocator.take(2, None).unwrap()[0];
+        allocator.give_back(extent);
+        allocator.give_back(extent);
     }
 
-    /// One step of the model: take that many units near the last run, or give back the n-th taken.
+    /// One step of the model: take that many units near the last extent, or give back the n-th
+    /// taken.
     #[derive(Debug, Clone)]
     enum Step {
         Take(u32, bool),
@@ -213,35 +216,35 @@ mod tests {
             const UNITS: u32 = 256;
             let mut allocator = Allocator::new(UNITS);
             let mut is_taken = [false; UNITS as usize];
-            let mut taken: Vec<Run> = Vec::new();
+            let mut taken: Vec<UnitExtent> = Vec::new();
             for step in steps {
                 match step {
                     Step::Take(units, is_near) => {
-                        let near = taken.last().filter(|_| is_near).map(|run| run.end());
+                        let near = taken.last().filter(|_| is_near).map(|extent| extent.end());
                         let free = is_taken.iter().filter(|taken| !**taken).count();
-                        let runs = allocator.take(units, near);
-                        prop_assert_eq!(runs.is_some(), free >= units as usize);
-                        for run in runs.unwrap_or_default() {
-                            for unit in run.start..run.end() {
+                        let extents = allocator.take(units, near);
+                        prop_assert_eq!(extents.is_some(), free >= units as usize);
+                        for extent in extents.unwrap_or_default() {
+                            for unit in extent.start..extent.end() {
                                 prop_assert!(!is_taken[unit as usize]);
                                 is_taken[unit as usize] = true;
                             }
-                            taken.push(run);
+                            taken.push(extent);
                         }
                     }
                     Step::GiveBack(which) => {
                         if taken.is_empty() {
                             continue;
                         }
-                        let run = taken.swap_remove(which % taken.len());
-                        is_taken[run.start as usize..run.end() as usize].fill(false);
-                        allocator.give_back(run);
+                        let extent = taken.swap_remove(which % taken.len());
+                        is_taken[extent.start as usize..extent.end() as usize].fill(false);
+                        allocator.give_back(extent);
                     }
                 }
                 let free = is_taken.iter().filter(|taken| !**taken).count();
                 prop_assert_eq!(allocator.free_units() as usize, free);
-                let edges = is_taken.chunk_by(|a, b| a == b).filter(|run| !run[0]).count();
-                prop_assert_eq!(allocator.free_runs(), edges);
+                let edges = is_taken.chunk_by(|a, b| a == b).filter(|extent| !extent[0]).count();
+                prop_assert_eq!(allocator.free_extents(), edges);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The memory of the DRAM tier: one mapping, sized at start, faulted in the background and never
-//! given back to the kernel while the node runs, since the first touch of fresh memory costs many
-//! times a copy.
+//! given back to the kernel while the node extents, since the first touch of fresh memory costs
+//! many times a copy.
 //!
 //! The only unsafe code that touches blocks. Its safe surface is [`Extent`]: bytes of an extent are
 //! claimed once, written by who claimed them, then published, and never written again, so readers
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::Advice;
 
-use crate::allocator::{Allocator, Run, UNIT_BYTES};
+use crate::allocator::{Allocator, UNIT_BYTES, UnitExtent};
 
 /// Bytes faulted at once: short enough to stop between two, long enough that the call is cheap.
 const FAULT_BYTES: usize = 16 << 20;
@@ -37,11 +37,11 @@ pub(crate) struct Arena {
     is_stopping: AtomicBool,
 }
 
-/// A run of units of the arena with one owner; the space is free again when it is dropped.
+/// An extent of units of the arena with one owner; the space is free again when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Extent {
     arena: Arc<Arena>,
-    run: Run,
+    extent: UnitExtent,
     /// Bytes that somebody has the right to write, or has written.
     claimed: AtomicU32,
     /// Bytes that are there for readers.
@@ -89,9 +89,9 @@ impl Arena {
         self.bytes().saturating_sub(u64::from(free) * u64::from(UNIT_BYTES))
     }
 
-    /// Returns the number of free runs.
-    pub(crate) fn free_runs(&self) -> usize {
-        self.allocator.lock().free_runs()
+    /// Returns the number of free extents.
+    pub(crate) fn free_extents(&self) -> usize {
+        self.allocator.lock().free_extents()
     }
 
     /// Returns the bytes that were faulted so far.
@@ -162,22 +162,22 @@ impl Arena {
     /// Takes extents for `bytes`, one if possible, right after `near` if possible. `None` when the
     /// arena has no room.
     pub(crate) fn take(self: &Arc<Self>, bytes: u32, near: Option<&Extent>) -> Option<Vec<Extent>> {
-        let near = near.map(|extent| extent.run.start + extent.run.units);
-        let runs = self.allocator.lock().take(bytes.div_ceil(UNIT_BYTES), near)?;
-        let extent = |run| Extent {
+        let near = near.map(|extent| extent.extent.start + extent.extent.units);
+        let extents = self.allocator.lock().take(bytes.div_ceil(UNIT_BYTES), near)?;
+        let extent = |extent| Extent {
             arena: Arc::clone(self),
-            run,
+            extent,
             claimed: AtomicU32::new(0),
             published: AtomicU32::new(0),
         };
-        Some(runs.into_iter().map(extent).collect())
+        Some(extents.into_iter().map(extent).collect())
     }
 }
 
 impl Extent {
     /// Returns the bytes that it can hold.
     pub(crate) const fn capacity(&self) -> u32 {
-        self.run.units * UNIT_BYTES
+        self.extent.units * UNIT_BYTES
     }
 
     /// Returns the first address, to see whether two extents touch.
@@ -266,7 +266,7 @@ impl Extent {
     }
 
     fn start(&self) -> *mut u8 {
-        let offset = self.run.start as usize * UNIT_BYTES as usize;
+        let offset = self.extent.start as usize * UNIT_BYTES as usize;
         // SAFETY: the allocator gives out only units inside the mapping.
         unsafe { self.arena.map.as_mut_ptr().add(offset) }
     }
@@ -274,7 +274,7 @@ impl Extent {
 
 impl Drop for Extent {
     fn drop(&mut self) {
-        self.arena.allocator.lock().give_back(self.run);
+        self.arena.allocator.lock().give_back(self.extent);
     }
 }
 
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(arena.used_bytes(), arena.bytes());
         drop(extents);
         assert_eq!(arena.used_bytes(), 0);
-        assert_eq!(arena.free_runs(), 1);
+        assert_eq!(arena.free_extents(), 1);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::{Refusal, Tier};
 use sanderling_transport::MEMORY_MAX;
 
-use crate::error::StartError;
+use crate::error::DatanodeStartError;
 use crate::options::DatanodeOptions;
 
 /// What the process takes for itself: code, threads, short requests, buffers that are kept, the
@@ -47,14 +47,14 @@ impl Budget {
     /// Shares out what the options allow.
     ///
     /// # Errors
-    /// [`StartError::MemoryMax`]: that is less than the memory tier and the rest need.
-    pub(crate) fn of(options: &DatanodeOptions) -> Result<Self, StartError> {
+    /// [`DatanodeStartError::MemoryMax`]: that is less than the memory tier and the rest need.
+    pub(crate) fn of(options: &DatanodeOptions) -> Result<Self, DatanodeStartError> {
         let Some(max) = options.memory_max else {
             return Ok(Self { requests: MEMORY_MAX, index: u64::MAX });
         };
         let min = memory_min(options);
         let Some(left) = max.checked_sub(min) else {
-            return Err(StartError::MemoryMax { max, min, dram: options.dram_bytes });
+            return Err(DatanodeStartError::MemoryMax { max, min, dram: options.dram_bytes });
         };
         // The index gets most: requests that find no memory are sent again, blocks go elsewhere.
         let more = (left / 4).min(MEMORY_MAX as u64 - REQUESTS_BYTES_MIN);
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn less_than_is_needed_is_refused_with_how_much_is() {
         let refused = Budget::of(&options(1 << 30, Some(1 << 30))).unwrap_err();
-        let StartError::MemoryMax { max, min, dram } = refused else { panic!("{refused}") };
+        let DatanodeStartError::MemoryMax { max, min, dram } = refused else { panic!("{refused}") };
         assert_eq!((max, dram), (1 << 30, 1 << 30));
         assert!(Budget::of(&options(dram, Some(min))).is_ok());
         assert!(Budget::of(&options(dram, Some(min - 1))).is_err());

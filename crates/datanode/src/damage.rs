@@ -82,7 +82,7 @@ impl BlockStore {
         }
         let confirmed = match held.inspect(true) {
             // The object tier has looked twice.
-            _ if held.is_away() => Some(damage),
+            _ if held.is_in_object_tier() => Some(damage),
             Err(ReadError::Damaged(damage)) => Some(damage),
             Ok(()) | Err(ReadError::Refused(_)) => None,
         };

@@ -23,9 +23,9 @@ use sanderling_protocol::order::Damage;
 use sanderling_protocol::{BlockId, Refusal, Tier};
 use thiserror::Error;
 
-use self::read::Reading;
+use self::read::DiskReader;
 use self::sealed::{Medium, SealError, Seals};
-use crate::runs::{BodySums, Runs};
+use crate::chunk_sums::{BodySums, ChunkSums};
 use crate::seal::{Cipher, EncryptionKey, salt};
 use crate::verify::ReadError;
 
@@ -83,7 +83,7 @@ pub(crate) struct DiskTier {
     bytes: u64,
     used_bytes: AtomicU64,
     serial: AtomicU64,
-    reading: Reading,
+    reading: DiskReader,
     /// What the files are encrypted with, if they are.
     cipher: Option<Cipher>,
     /// Holds the lock that keeps other datanodes away.
@@ -95,7 +95,7 @@ pub(crate) struct DiskTier {
 pub(crate) struct DiskBytes {
     file: Arc<BlockFile>,
     length: u32,
-    runs: Runs,
+    sums: ChunkSums,
 }
 
 /// One file. It is deleted when the last value that needs it, and the last reader, is gone.
@@ -140,7 +140,7 @@ impl DiskTier {
             bytes,
             used_bytes: AtomicU64::new(0),
             serial: AtomicU64::new(0),
-            reading: Reading::default(),
+            reading: DiskReader::default(),
             // The salt is kept nowhere: when the process has ended nobody reads what it left.
             cipher: key.map(|key| key.derive(&salt(), "sanderling disk tier 1")),
             _marker: marker,
@@ -178,11 +178,11 @@ impl DiskBytes {
         let accounted_bytes = AtomicU64::new(0);
         let seals = Seals::new(serial, block);
         let file = Arc::new(BlockFile { tier: Arc::clone(tier), path, accounted_bytes, seals });
-        Self { file, length: 0, runs: Runs::default() }
+        Self { file, length: 0, sums: ChunkSums::default() }
     }
 
-    pub(crate) const fn runs(&self) -> &Runs {
-        &self.runs
+    pub(crate) const fn sums(&self) -> &ChunkSums {
+        &self.sums
     }
 
     /// Writes `bytes` after the block's end and returns the block with them. Blocks the thread.
@@ -203,8 +203,8 @@ impl DiskBytes {
         file.map_err(SealError::from)
             .and_then(|file| self.file.append(&file, self.length, bytes))
             .map_err(|error| self.error(error, u64::from(added)))?;
-        let runs = self.runs.with(sums);
-        Ok(Self { file: Arc::clone(&self.file), length, runs })
+        let sums = self.sums.with(sums);
+        Ok(Self { file: Arc::clone(&self.file), length, sums })
     }
 
     /// Reads `length` bytes from `offset` as they are. Blocks the thread.
@@ -223,7 +223,7 @@ impl DiskBytes {
     /// # Errors
     /// As [`Self::read`].
     pub(crate) fn verify(&self) -> Result<(), ReadError> {
-        if crc32c(&self.read(0, self.length)?) == self.runs.whole() {
+        if crc32c(&self.read(0, self.length)?) == self.sums.whole() {
             Ok(())
         } else {
             Err(ReadError::Damaged(Damage::Checksum))
@@ -344,7 +344,7 @@ fn refusal(error: &io::Error, bytes: u64) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runs::sums_of;
+    use crate::chunk_sums::sums_of;
 
     const BLOCK: BlockId = BlockId(7);
 
@@ -365,7 +365,7 @@ mod tests {
         let second = append(&first, &[2; 100]).unwrap();
         assert_eq!(tier.used_bytes(), 8192);
         assert_eq!(second.read(4999, 2).unwrap(), [1, 2][..]);
-        assert_eq!(second.runs().checksum(0, 4096), Some(crc32c(&[1; 4096])));
+        assert_eq!(second.sums().checksum(0, 4096), Some(crc32c(&[1; 4096])));
         drop(second);
         assert_eq!(files(directory.path()).unwrap().len(), 2);
         drop(first);

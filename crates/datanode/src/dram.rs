@@ -9,8 +9,8 @@ use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::order::Damage;
 
 use crate::arena::{Arena, Extent};
+use crate::chunk_sums::{BodySums, ChunkSums};
 use crate::received::Received;
-use crate::runs::{BodySums, Runs};
 use crate::verify::{ReadError, computed};
 
 /// The bytes of a block as they were at one length. Appending makes another value that shares the
@@ -18,9 +18,9 @@ use crate::verify::{ReadError, computed};
 #[derive(Debug)]
 pub(crate) struct DramBytes {
     arena: Arc<Arena>,
-    pieces: Vec<Piece>,
+    pieces: Vec<ExtentSlice>,
     length: u32,
-    runs: Runs,
+    sums: ChunkSums,
     /// When the bytes were last seen to have their checksums where they are now.
     verified: VerifiedAt,
 }
@@ -31,7 +31,7 @@ struct VerifiedAt(AtomicU64);
 
 /// Bytes of an extent that are bytes of the block.
 #[derive(Debug, Clone)]
-struct Piece {
+struct ExtentSlice {
     extent: Arc<Extent>,
     from: u32,
     bytes: u32,
@@ -39,7 +39,7 @@ struct Piece {
 
 /// Keeps a block's memory while its bytes are being sent.
 #[derive(Debug)]
-struct Lent {
+struct BorrowedBytes {
     block: Arc<DramBytes>,
     first: usize,
     count: usize,
@@ -59,12 +59,12 @@ impl DramBytes {
     /// Begins an empty block.
     pub(crate) fn new(arena: &Arc<Arena>) -> Self {
         let arena = Arc::clone(arena);
-        let (runs, verified) = (Runs::default(), VerifiedAt::never());
-        Self { arena, pieces: Vec::new(), length: 0, runs, verified }
+        let (sums, verified) = (ChunkSums::default(), VerifiedAt::never());
+        Self { arena, pieces: Vec::new(), length: 0, sums, verified }
     }
 
-    pub(crate) const fn runs(&self) -> &Runs {
-        &self.runs
+    pub(crate) const fn sums(&self) -> &ChunkSums {
+        &self.sums
     }
 
     /// Returns the block with `bytes` after its end; `None` when the arena has no room.
@@ -94,7 +94,7 @@ impl DramBytes {
             for extent in self.arena.take(left, near)? {
                 let bytes = left.min(extent.capacity());
                 assert!(extent.append(0, bytes, &mut fill), "a fresh extent takes what fits");
-                pieces.push(Piece { extent: Arc::new(extent), from: 0, bytes });
+                pieces.push(ExtentSlice { extent: Arc::new(extent), from: 0, bytes });
                 left -= bytes;
             }
         }
@@ -102,14 +102,14 @@ impl DramBytes {
             arena: Arc::clone(&self.arena),
             pieces,
             length: self.length + added,
-            runs: self.runs.clone(),
+            sums: self.sums.clone(),
             verified: VerifiedAt::never(),
         })
     }
 
     /// Returns the block with the checksums of the bytes that were filled in last.
     pub(crate) fn summed(mut self, sums: &BodySums) -> Self {
-        self.runs = self.runs.with(sums);
+        self.sums = self.sums.with(sums);
         self
     }
 
@@ -118,14 +118,14 @@ impl DramBytes {
         let mut pieces = self.pieces.clone();
         let mut added = 0;
         for (extent, bytes) in received.into_extents() {
-            pieces.push(Piece { extent: Arc::new(extent), from: 0, bytes });
+            pieces.push(ExtentSlice { extent: Arc::new(extent), from: 0, bytes });
             added += bytes;
         }
         Self {
             arena: Arc::clone(&self.arena),
             pieces,
             length: self.length + added,
-            runs: self.runs.with(sums),
+            sums: self.sums.with(sums),
             verified: self.verified_before(),
         }
     }
@@ -142,13 +142,13 @@ impl DramBytes {
     ///
     /// # Panics
     /// When the range passes the end: the table admits no such read.
-    pub(crate) fn lend(self: &Arc<Self>, offset: u32, bytes: u32) -> Vec<Bytes> {
+    pub(crate) fn borrow(self: &Arc<Self>, offset: u32, bytes: u32) -> Vec<Bytes> {
         assert!(
             offset.checked_add(bytes).is_some_and(|end| end <= self.length),
             "read past the end"
         );
         let lend = |stretch: Stretch| {
-            Bytes::from_owner(Lent {
+            Bytes::from_owner(BorrowedBytes {
                 block: Arc::clone(self),
                 first: stretch.first,
                 count: stretch.count,
@@ -168,7 +168,7 @@ impl DramBytes {
     /// # Errors
     /// [`Damage::Checksum`]: they changed in this machine's memory.
     pub(crate) fn verify(self: &Arc<Self>) -> Result<(), ReadError> {
-        if computed(&self.lend(0, self.length)) != self.runs.whole() {
+        if computed(&self.borrow(0, self.length)) != self.sums.whole() {
             return Err(ReadError::Damaged(Damage::Checksum));
         }
         self.verified.0.store(VerifiedAt::millis(), Ordering::Relaxed);
@@ -206,7 +206,7 @@ impl DramBytes {
 
     /// Returns where in the arena a range is; `None` when it is in more than one place.
     pub(crate) fn place(self: &Arc<Self>, offset: u32, bytes: u32) -> Option<u64> {
-        match self.lend(offset, bytes).as_slice() {
+        match self.borrow(offset, bytes).as_slice() {
             [slice] => self.arena.place_of(slice),
             _ => None,
         }
@@ -215,7 +215,7 @@ impl DramBytes {
     /// Tells whether the block has these bytes at `offset`.
     pub(crate) fn has(self: &Arc<Self>, offset: u32, bytes: &[u8]) -> bool {
         let mut rest = bytes;
-        self.lend(offset, bytes.len() as u32).iter().all(|slice| {
+        self.borrow(offset, bytes.len() as u32).iter().all(|slice| {
             let (now, later) = rest.split_at(slice.len());
             rest = later;
             slice == now
@@ -272,7 +272,7 @@ impl VerifiedAt {
     }
 }
 
-impl Piece {
+impl ExtentSlice {
     /// Takes as much of `added` bytes as the extent's end has room for; returns how much that was.
     fn grow(&mut self, added: u32, fill: impl FnOnce(&mut [u8])) -> u32 {
         let at = self.from + self.bytes;
@@ -289,7 +289,7 @@ impl Piece {
     }
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for BorrowedBytes {
     fn as_ref(&self) -> &[u8] {
         let pieces = &self.block.pieces[self.first..self.first + self.count];
         let first = &pieces[0];
@@ -311,14 +311,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::runs::sums_of;
+    use crate::chunk_sums::sums_of;
 
     fn append(block: &DramBytes, bytes: &[u8]) -> Option<Arc<DramBytes>> {
         block.with(bytes, &sums_of(u64::from(block.length), bytes)).map(Arc::new)
     }
 
     fn all(block: &Arc<DramBytes>) -> Vec<u8> {
-        block.lend(0, block.length).concat()
+        block.borrow(0, block.length).concat()
     }
 
     #[test]
@@ -328,7 +328,7 @@ mod tests {
         let second = append(&first, &[2; 5000]).unwrap();
         assert_eq!(arena.used_bytes(), 12_288);
         assert_eq!(all(&first), [1; 5000]);
-        assert_eq!(second.lend(0, 10_000).len(), 1);
+        assert_eq!(second.borrow(0, 10_000).len(), 1);
         assert_eq!(all(&second), [[1; 5000], [2; 5000]].concat());
         assert!(second.has(4999, &[1, 2]));
         assert!(!second.has(4999, &[1, 1]));
@@ -347,11 +347,11 @@ mod tests {
     fn memory_stays_while_it_is_being_read() {
         let arena = Arc::new(Arena::new(1 << 20).unwrap());
         let block = append(&DramBytes::new(&arena), &[7; 9000]).unwrap();
-        let lent = block.lend(10, 8000);
+        let borrowed = block.borrow(10, 8000);
         drop(block);
         assert_eq!(arena.used_bytes(), 12_288);
-        assert_eq!(lent.concat(), [7; 8000]);
-        drop(lent);
+        assert_eq!(borrowed.concat(), [7; 8000]);
+        drop(borrowed);
         assert_eq!(arena.used_bytes(), 0);
     }
 
@@ -384,14 +384,14 @@ mod tests {
                     prop_assert_eq!(&all(block), model);
                     if !model.is_empty() {
                         let start = offset.index(model.len());
-                        let lent = block.lend(start as u32, (model.len() - start) as u32);
-                        prop_assert_eq!(&lent.concat(), &model[start..]);
+                        let borrowed = block.borrow(start as u32, (model.len() - start) as u32);
+                        prop_assert_eq!(&borrowed.concat(), &model[start..]);
                     }
                 }
             }
             drop(blocks);
             prop_assert_eq!(arena.used_bytes(), 0);
-            prop_assert_eq!(arena.free_runs(), 1);
+            prop_assert_eq!(arena.free_extents(), 1);
         }
     }
 }

@@ -9,19 +9,19 @@ use sanderling_transport::{Handled, Response};
 use tokio::time::sleep_until;
 
 use crate::node::Node;
-use crate::notices::Clock;
+use crate::notices::ProcessClock;
 
 /// The queue in front of the node's link.
 #[derive(Debug)]
 pub(crate) struct Egress {
     is_limited: bool,
     queue: Mutex<Queue>,
-    clock: Clock,
+    clock: ProcessClock,
 }
 
 impl Egress {
     /// Makes a pacer; `None` does not pace.
-    pub(crate) fn new(bytes_per_second: Option<u64>, clock: Clock) -> Self {
+    pub(crate) fn new(bytes_per_second: Option<u64>, clock: ProcessClock) -> Self {
         let queue = Queue::new(bytes_per_second);
         Self { is_limited: queue.is_limited(), queue: Mutex::new(queue), clock }
     }
@@ -41,7 +41,7 @@ impl Egress {
 /// Holds an answer back until its bytes would have left, and, on a node that is leaving, until the
 /// blocks that leave have had their part of the link.
 pub(crate) fn paced(node: &Arc<Node>, handled: Handled) -> Handled {
-    let is_leaving = node.leaving.is_busy() && node.store.is_fenced();
+    let is_leaving = node.read_throttle.is_busy() && node.store.is_fenced();
     if !node.egress.is_limited && !is_leaving {
         return handled;
     }
@@ -56,7 +56,7 @@ pub(crate) fn paced(node: &Arc<Node>, handled: Handled) -> Handled {
         };
         let bytes = body_bytes(&response);
         if is_leaving {
-            node.leaving.read_turn(bytes).await;
+            node.read_throttle.read_turn(bytes).await;
         }
         node.egress.leave(bytes).await;
         response

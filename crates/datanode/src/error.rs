@@ -13,7 +13,7 @@ use crate::object::ObjectTierError;
 
 /// Why a datanode does not start.
 #[derive(Debug, Error)]
-pub enum StartError {
+pub enum DatanodeStartError {
     /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),

@@ -1,5 +1,5 @@
-//! The HTTP door: health, metrics, and notices from whoever watches the machine. It speaks as the
-//! namenode's does.
+//! The HTTP endpoint: health, metrics, and notices from whoever watches the machine. It speaks as
+//! the namenode's does.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use sanderling_core::access::Page;
+use sanderling_core::access::HttpResource;
 use sanderling_core::notices::Notice;
 use sanderling_protocol::limits::TEXT_BYTES_MAX;
 use sanderling_protocol::{Millis, Refusal};
@@ -42,9 +42,9 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
 /// Refuses who shows no token that allows the page.
 async fn check_token(State(node): State<Arc<Node>>, request: Request, next: Next) -> Response {
     let page = match (request.uri().path(), request.method()) {
-        ("/healthz", _) => Page::Health,
-        (_, &Method::GET | &Method::HEAD) => Page::Look,
-        _ => Page::Change,
+        ("/healthz", _) => HttpResource::Health,
+        (_, &Method::GET | &Method::HEAD) => HttpResource::Look,
+        _ => HttpResource::Change,
     };
     let shown = request.headers().get(header::AUTHORIZATION);
     let shown = shown.and_then(|value| value.to_str().ok());
@@ -70,7 +70,7 @@ async fn refuse_other_sites(
 }
 
 async fn health(State(node): State<Arc<Node>>) -> Json<serde_json::Value> {
-    let policy = node.standing().borrow().policy;
+    let policy = node.registration().borrow().policy;
     Json(json!({
         "status": "ok",
         "role": "datanode",

@@ -1,24 +1,25 @@
 //! The datanode: serves the bytes of blocks from its tiers, behind a fence.
 //!
 //! [`DatanodeServer`] is the whole of it. What may be read, written and moved is decided by
-//! [`sanderling_core::fence::BlockTable`]; this crate keeps the bytes, in memory
+//! [`sanderling_core::block_table::BlockTable`]; this crate keeps the bytes, in memory
 //! ([`DatanodeOptions`]'s `dram_bytes`), in a directory and in an object store, and talks to the
 //! namenode and to other datanodes.
 
+mod admission;
 mod agent;
 mod allocator;
 mod arena;
 mod blocking;
 mod budget;
 mod capacity;
+mod chunk_sums;
 mod damage;
 mod disk;
+mod drain_throttle;
 mod dram;
 mod egress;
 mod error;
-mod front;
 mod http;
-mod leaving;
 mod local;
 mod member;
 mod memory;
@@ -33,17 +34,16 @@ mod push;
 mod push_rate;
 mod received;
 mod report;
-mod runs;
 mod scrub;
 mod seal;
 mod server;
 mod service;
 mod store;
-mod turns;
 mod verify;
+mod write_queue;
 
 pub use agent::{Acknowledge, NoticeOptions, NoticeSource};
-pub use error::{DatanodeFailure, DiskError, DrainEnd, StartError};
+pub use error::{DatanodeFailure, DatanodeStartError, DiskError, DrainEnd};
 pub use local::LocalOptions;
 pub use object::{ObjectOptions, ObjectTierError};
 pub use options::{DatanodeOptions, DiskOptions};

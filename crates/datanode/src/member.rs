@@ -4,16 +4,16 @@
 use std::sync::Arc;
 
 use sanderling_core::datanode::{
-    Asked, Beaten, BlockTotals, CallFailure, Joining, LostEnd, MemberOptions, Registration, Start,
-    Step, Welcome,
+    Beaten, BlockTotals, CallFailure, Joining, LostEnd, MemberOptions, MemberStep, Registration,
+    RequestStamp, StartLimit, Welcome,
 };
 use sanderling_protocol::message::{Heartbeat, HeartbeatReply, Join, Joined, Register};
 use sanderling_protocol::{Instant, LogPosition, Millis, Nonce, Refusal, Reply, Request};
 use sanderling_transport::{CallError, Connection};
 use tokio::time::sleep_until;
 
-use crate::error::StartError;
-use crate::node::{Identity, Node};
+use crate::error::DatanodeStartError;
+use crate::node::{Node, NodeIdentity};
 use crate::options::DatanodeOptions;
 use crate::report::report;
 
@@ -45,13 +45,13 @@ pub(crate) fn member_options(options: &DatanodeOptions) -> MemberOptions {
 /// Registers for the first time, for a bounded while.
 ///
 /// # Errors
-/// [`StartError::Refused`], [`StartError::Unreachable`].
-pub(crate) async fn join_first(node: &Arc<Node>) -> Result<(), StartError> {
+/// [`DatanodeStartError::Refused`], [`DatanodeStartError::Unreachable`].
+pub(crate) async fn join_first(node: &Arc<Node>) -> Result<(), DatanodeStartError> {
     let namenode = node.options.namenode.clone();
     match join(node).await {
         Ok(()) => Ok(()),
-        Err(CallError::Refused(refusal)) => Err(StartError::Refused { namenode, refusal }),
-        Err(error) => Err(StartError::Unreachable {
+        Err(CallError::Refused(refusal)) => Err(DatanodeStartError::Refused { namenode, refusal }),
+        Err(error) => Err(DatanodeStartError::Unreachable {
             namenode,
             seconds: node.options.start_time_max.as_secs(),
             why: error.to_string(),
@@ -82,29 +82,31 @@ pub(crate) async fn stay(node: &Arc<Node>) -> Turned {
     loop {
         let is_broken = connection.as_ref().is_none_or(Connection::is_broken);
         match node.change(|member, now| member.next(now, is_broken)) {
-            Step::Register(joining) => match node.register(joining).await {
+            MemberStep::Register(joining) => match node.register(joining).await {
                 Ok(Welcome::Joined) => return Turned::Joined,
                 Ok(_) => connection = node.namenode_connection().await,
                 Err(error) => last_error = Some(error),
             },
-            Step::Beat { node: id, nonce, asked } => {
+            MemberStep::Beat { node: id, nonce, asked } => {
                 node.beat(Heartbeat { node: id, nonce, load: node.load() }, asked).await;
             }
-            Step::Report(_) => {
+            MemberStep::Report(_) => {
                 let reported = report(node).await;
                 if let Err(error) = &reported {
                     tracing::debug!(node = %node.id(), %error, "block report not taken");
                 }
                 node.change(|member, now| member.reported(now, reported.is_ok()));
             }
-            Step::Repeat => {
+            MemberStep::Repeat => {
                 node.repeat().await;
                 node.change(|member, now| member.repeated(now));
             }
-            Step::Wait(at) => sleep_until(node.clock.moment(at)).await,
-            Step::BeginAgain => return Turned::BeginsAgain,
-            Step::Stop(failure) => return Turned::Stopped(stopped(node, failure, last_error)),
-            Step::Pending => unreachable!("whatever was begun was handed over"),
+            MemberStep::Wait(at) => sleep_until(node.clock.moment(at)).await,
+            MemberStep::BeginAgain => return Turned::BeginsAgain,
+            MemberStep::Stop(failure) => {
+                return Turned::Stopped(stopped(node, failure, last_error));
+            }
+            MemberStep::Pending => unreachable!("whatever was begun was handed over"),
         }
     }
 }
@@ -168,7 +170,7 @@ impl Node {
         answer.map(|_| registration.welcome)
     }
 
-    fn registered(&self, asked: Asked, answer: Result<&Joined, &CallError>) -> Registration {
+    fn registered(&self, asked: RequestStamp, answer: Result<&Joined, &CallError>) -> Registration {
         if let Ok(joined) = answer {
             self.enter_cluster(joined.registered.cluster);
         }
@@ -196,7 +198,7 @@ impl Node {
         }
     }
 
-    async fn beat(&self, heartbeat: Heartbeat, asked: Asked) {
+    async fn beat(&self, heartbeat: Heartbeat, asked: RequestStamp) {
         let answer = match self.ask_also_for_revocations(Request::Beat(heartbeat)).await {
             Ok(Reply::Beat { heartbeat: reply, position }) => Ok((reply, position)),
             Ok(other) => Err(self.bad_reply(&other)),
@@ -214,7 +216,7 @@ impl Node {
 
     fn beaten(
         &self,
-        asked: Asked,
+        asked: RequestStamp,
         answer: Result<(HeartbeatReply, Option<LogPosition>), CallError>,
     ) -> Beaten {
         let answer = answer.map_err(|error| failure(&error));
@@ -236,15 +238,15 @@ impl Node {
     }
 
     /// Returns who the process is to its peers.
-    pub(crate) fn identity(&self) -> Identity {
+    pub(crate) fn identity(&self) -> NodeIdentity {
         let member = self.member.read();
-        Identity { cluster: member.cluster(), node: member.node(), nonce: member.nonce() }
+        NodeIdentity { cluster: member.cluster(), node: member.node(), nonce: member.nonce() }
     }
 }
 
 /// Returns when the first registration is given up.
-pub(crate) fn start(options: &DatanodeOptions, now: Instant) -> Start {
-    Start::Until(now + options.start_time_max.into())
+pub(crate) fn start(options: &DatanodeOptions, now: Instant) -> StartLimit {
+    StartLimit::Until(now + options.start_time_max.into())
 }
 
 /// Returns the number by which a namenode knows a process.

@@ -47,7 +47,7 @@ struct SourceLabel {
 
 /// The figures of one datanode.
 #[derive(Debug)]
-pub(crate) struct Metrics {
+pub(crate) struct DatanodeMetrics {
     registry: Registry,
     /// Held while the gauges are set and written out, so that two scrapes do not mix.
     scrape: Mutex<()>,
@@ -71,7 +71,7 @@ pub(crate) struct Metrics {
     pub(crate) registrations: Counter,
     pub(crate) objects_deleted: Counter,
     objects_unwanted: Gauge64,
-    process: Process,
+    process: ProcessMetrics,
     local_connections: Gauge64,
     local_turned_away: Gauge64,
     leases: Gauge64,
@@ -90,13 +90,13 @@ pub(crate) struct Metrics {
 
 /// What every program tells of its process, under the names that every program uses.
 #[derive(Debug)]
-struct Process {
+struct ProcessMetrics {
     registry: Registry,
     cpu: Counter<f64, AtomicU64>,
     resident_bytes: Gauge64,
 }
 
-impl Process {
+impl ProcessMetrics {
     fn new() -> Self {
         let (cpu, resident_bytes) = (Counter::default(), Gauge64::default());
         let mut registry = Registry::default();
@@ -115,7 +115,7 @@ impl Process {
     }
 }
 
-impl Metrics {
+impl DatanodeMetrics {
     pub(crate) fn new() -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("sanderling_datanode"),
@@ -139,7 +139,7 @@ impl Metrics {
             registrations: Counter::default(),
             objects_deleted: Counter::default(),
             objects_unwanted: Gauge64::default(),
-            process: Process::new(),
+            process: ProcessMetrics::new(),
             local_connections: Gauge64::default(),
             local_turned_away: Gauge64::default(),
             leases: Gauge64::default(),
@@ -328,7 +328,7 @@ impl Metrics {
         self.blocks.set(load.blocks);
         self.block_bytes.set(store.bytes());
         self.faulted.set(store.arena().faulted_bytes());
-        self.free_runs.set(store.arena().free_runs() as u64);
+        self.free_runs.set(store.arena().free_extents() as u64);
         self.in_flight.set(u64::from(load.requests_in_flight));
         self.fenced.set(u64::from(store.is_fenced()));
         self.home_blocks.set(home_blocks);
@@ -352,7 +352,7 @@ const fn op_name(op: Op) -> &'static str {
         Op::ReadMany => "read_many",
         Op::Write => "write",
         Op::Store => "store",
-        Op::Door => "door",
+        Op::LocalEndpoint => "local_endpoint",
         Op::Lease => "lease",
         Op::Return => "return",
         Op::Stage => "stage",

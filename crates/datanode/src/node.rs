@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::RwLock;
 use sanderling_core::Mechanism;
 use sanderling_core::datanode::{BlockTotals, Member};
-use sanderling_protocol::local::Door;
+use sanderling_protocol::local::LocalEndpoint;
 use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::node::Load;
 use sanderling_protocol::{
@@ -16,12 +16,12 @@ use sanderling_transport::{CallError, Connection, MEMORY_MAX, Memory, Pool, Revo
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
+use crate::drain_throttle::ReadThrottle;
 use crate::egress::Egress;
-use crate::leaving::Leaving;
 use crate::local::Local;
 use crate::member::{member_options, nonce, start};
-use crate::metrics::Metrics;
-use crate::notices::Clock;
+use crate::metrics::DatanodeMetrics;
+use crate::notices::ProcessClock;
 use crate::options::DatanodeOptions;
 use crate::push_rate::PushRate;
 use crate::scrub::Scrubbed;
@@ -33,7 +33,7 @@ use crate::store::BlockStore;
 pub(crate) struct Node {
     pub(crate) options: DatanodeOptions,
     pub(crate) store: BlockStore,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: DatanodeMetrics,
     pub(crate) pool: Pool,
     /// Pushes under way, over all orders.
     pub(crate) pushes: Semaphore,
@@ -41,7 +41,7 @@ pub(crate) struct Node {
     pub(crate) disk_room: DiskRoom,
     /// Memory for long requests, of all incarnations.
     pub(crate) memory: Memory,
-    pub(crate) leaving: Leaving,
+    pub(crate) read_throttle: ReadThrottle,
     pub(crate) push_rate: PushRate,
     pub(crate) address: String,
     pub(crate) http_address: String,
@@ -50,8 +50,8 @@ pub(crate) struct Node {
     /// What the process is to its cluster, by `clock`. No lock but the block table's is taken while
     /// it is held.
     pub(crate) member: RwLock<Member>,
-    standing: watch::Sender<Standing>,
-    pub(crate) clock: Clock,
+    registration: watch::Sender<RegistrationStatus>,
+    pub(crate) clock: ProcessClock,
     in_flight: AtomicU32,
     /// Connections that peers have open.
     pub(crate) connections: AtomicU32,
@@ -59,7 +59,7 @@ pub(crate) struct Node {
 
 /// Who the node is at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct NodeIdentity {
     pub(crate) cluster: Option<ClusterId>,
     /// `None` until it has registered.
     pub(crate) node: Option<NodeId>,
@@ -68,7 +68,7 @@ pub(crate) struct Identity {
 
 /// What the namenode said last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct RegistrationStatus {
     pub(crate) policy: Policy,
     pub(crate) home_blocks: Option<u64>,
 }
@@ -85,10 +85,10 @@ impl Node {
         address: String,
         http_address: String,
     ) -> Self {
-        let standing = Standing { policy: Policy::Active, home_blocks: None };
+        let registration = RegistrationStatus { policy: Policy::Active, home_blocks: None };
         let revocations = Revocations::lasting(Some(options.revocations_age_max));
         options.security.revocations = Arc::new(revocations);
-        let clock = Clock::start();
+        let clock = ProcessClock::start();
         let start = start(&options, clock.now());
         let member = Member::new(member_options(&options), nonce(), start);
         Self {
@@ -96,18 +96,18 @@ impl Node {
             egress: Egress::new(options.egress_limit, clock),
             disk_room: DiskRoom::default(),
             memory: Memory::new(MEMORY_MAX),
-            leaving: Leaving::new(clock),
+            read_throttle: ReadThrottle::new(clock),
             push_rate: PushRate::new(clock),
             options,
             store,
-            metrics: Metrics::new(),
+            metrics: DatanodeMetrics::new(),
             pool,
             address,
             http_address,
             local: None,
             scrubbed: Scrubbed::default(),
             member: RwLock::new(member),
-            standing: watch::Sender::new(standing),
+            registration: watch::Sender::new(registration),
             clock,
             in_flight: AtomicU32::new(0),
             connections: AtomicU32::new(0),
@@ -119,8 +119,8 @@ impl Node {
         self.member.read().node().unwrap_or_default()
     }
 
-    pub(crate) fn standing(&self) -> watch::Receiver<Standing> {
-        self.standing.subscribe()
+    pub(crate) fn registration(&self) -> watch::Receiver<RegistrationStatus> {
+        self.registration.subscribe()
     }
 
     /// Takes the cluster that the node joins, before its peers may call it by its id.
@@ -140,19 +140,22 @@ impl Node {
         let mut member = self.member.write();
         let changed = change(&mut member, self.clock.now());
         self.publish(&member);
-        let is_fenced = member.standing().is_fenced();
+        let is_fenced = member.registration().is_fenced();
         if is_fenced != self.store.is_fenced() {
             self.store.set_fence(is_fenced);
-            let (node, policy) = (member.node().unwrap_or_default(), member.standing().policy());
+            let (node, policy) =
+                (member.node().unwrap_or_default(), member.registration().policy());
             tracing::info!(%node, ?policy, is_fenced, "fence changed");
         }
         changed
     }
 
     fn publish(&self, member: &Member) {
-        let (policy, home_blocks) = (member.standing().policy(), member.standing().home_blocks());
-        let standing = Standing { policy, home_blocks };
-        self.standing.send_if_modified(|before| std::mem::replace(before, standing) != standing);
+        let (policy, home_blocks) =
+            (member.registration().policy(), member.registration().home_blocks());
+        let registration = RegistrationStatus { policy, home_blocks };
+        self.registration
+            .send_if_modified(|before| std::mem::replace(before, registration) != registration);
     }
 
     /// Makes the process nobody and forgets what it held.
@@ -161,7 +164,7 @@ impl Node {
         member.begin_again(self.clock.now(), held, next);
         // The fence goes with the blocks. Their files are deleted when nobody waits for the member.
         let bytes = self.store.wipe();
-        self.leaving.forget();
+        self.read_throttle.forget();
         self.publish(&member);
         drop(member);
         drop(bytes);
@@ -169,31 +172,32 @@ impl Node {
 
     /// Sets or lifts the fence by an order.
     pub(crate) fn order_fence(&self, is_fenced: bool) {
-        self.change(|member, now| member.standing_mut().order(now, is_fenced));
+        self.change(|member, now| member.registration_mut().order(now, is_fenced));
     }
 
     /// Takes note that blocks are about to be fenced by an order, before they are.
     pub(crate) fn fences_blocks(&self) {
-        self.change(|member, _| member.standing_mut().fences_blocks());
+        self.change(|member, _| member.registration_mut().fences_blocks());
     }
 
-    /// Returns why no write is taken now, as [`sanderling_core::datanode::Standing::withheld`].
+    /// Returns why no write is taken now, as
+    /// [`sanderling_core::datanode::RegistrationStatus::withheld`].
     pub(crate) fn withheld(&self) -> Option<Refusal> {
-        if self.options.mechanism != Mechanism::Seed {
+        if self.options.mechanism != Mechanism::Baseline {
             return None;
         }
         let member = self.member.read();
-        member.standing().withheld(member.node().unwrap_or_default())
+        member.registration().withheld(member.node().unwrap_or_default())
     }
 
     /// Returns what is answered instead of a refusal.
     pub(crate) fn answered_refusal(&self, op: Op, refusal: Refusal) -> Refusal {
         let is_write = op == Op::Write && matches!(refusal, Refusal::Moved { .. });
-        if !is_write || self.options.mechanism != Mechanism::Seed {
+        if !is_write || self.options.mechanism != Mechanism::Baseline {
             return refusal;
         }
         let member = self.member.read();
-        let instead = member.standing().instead_of_moved(member.node().unwrap_or_default());
+        let instead = member.registration().instead_of_moved(member.node().unwrap_or_default());
         instead.unwrap_or(refusal)
     }
 
@@ -216,7 +220,7 @@ impl Node {
     }
 
     pub(crate) fn metrics_text(&self) -> String {
-        let home_blocks = self.standing.borrow().home_blocks.unwrap_or_default();
+        let home_blocks = self.registration.borrow().home_blocks.unwrap_or_default();
         self.metrics.set_certificates(&self.options.security.expiries().timestamps());
         self.metrics.set_scrubbed(&self.scrubbed, &self.store.damages);
         self.metrics.set_memory(&self.store, &self.memory);
@@ -275,13 +279,13 @@ impl Node {
     }
 
     /// Returns where clients of the same machine find the node; `None` when they do not.
-    pub(crate) fn door(&self) -> Option<Door> {
-        self.local.as_ref().map(|local| local.door.clone())
+    pub(crate) fn local_endpoint(&self) -> Option<LocalEndpoint> {
+        self.local.as_ref().map(|local| local.endpoint.clone())
     }
 
     /// Answers the greeting of a connection.
     pub(crate) fn greet(&self, hello: &Hello) -> Result<HelloReply, Refusal> {
-        let Identity { cluster, node, .. } = self.identity();
+        let NodeIdentity { cluster, node, .. } = self.identity();
         if let (Some(here), Some(asked)) = (cluster, hello.cluster)
             && here != asked
         {

@@ -16,9 +16,9 @@ use crate::node::Node;
 
 /// Turns moments of this process into those that the memory counts with.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock(Instant);
+pub(crate) struct ProcessClock(Instant);
 
-impl Clock {
+impl ProcessClock {
     pub(crate) fn start() -> Self {
         Self(Instant::now())
     }
@@ -110,7 +110,7 @@ impl Node {
 
     /// Changes what is remembered, and with it the fence.
     pub(crate) fn remember<T>(&self, change: impl FnOnce(&mut Notices) -> T) -> T {
-        self.change(|member, now| member.standing_mut().remember(now, change))
+        self.change(|member, now| member.registration_mut().remember(now, change))
     }
 
     /// Returns until when a posted notice runs; refuses what the namenode would refuse anyway, so

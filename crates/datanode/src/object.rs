@@ -30,11 +30,11 @@ pub(crate) use self::blocks::fetched;
 use self::garbage::Garbage;
 pub(crate) use self::garbage::collect;
 pub use self::options::{ObjectOptions, ObjectTierError};
-use self::reader::Reader;
+use self::reader::BlockFetcher;
 use self::sealed::{END_BYTES, End, Sealing};
 use self::trailer::Trailer;
 use crate::capacity::Capacity;
-use crate::runs::Runs;
+use crate::chunk_sums::ChunkSums;
 use crate::seal::EncryptionKey;
 use crate::verify::ReadError;
 
@@ -54,7 +54,7 @@ const LISTED_MAX: usize = 1000;
 const BUSY_RETRY: Millis = Millis(100);
 
 /// One object of the tier: a block at one epoch.
-pub(crate) type Key = (BlockId, Epoch);
+pub(crate) type TierKey = (BlockId, Epoch);
 
 /// The object tier.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ pub(crate) struct ObjectTier {
     pub(crate) garbage: Garbage,
     operations: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
-    reader: Mutex<Reader>,
+    reader: Mutex<BlockFetcher>,
 }
 
 /// A block that this node serves from the object tier. What becomes of the object is not decided
@@ -77,7 +77,7 @@ pub(crate) struct ObjectTier {
 #[derive(Debug)]
 pub(crate) struct ObjectBytes {
     tier: Arc<ObjectTier>,
-    key: Key,
+    key: TierKey,
     accounted_bytes: u64,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct ObjectBytes {
 #[derive(Debug, Clone)]
 pub(crate) struct Fetched {
     pub(crate) bytes: Bytes,
-    pub(crate) runs: Runs,
+    pub(crate) sums: ChunkSums,
 }
 
 impl ObjectTier {
@@ -189,7 +189,7 @@ impl ObjectTier {
         .await
     }
 
-    fn path(&self, (block, epoch): Key) -> Result<Path, Refusal> {
+    fn path(&self, (block, epoch): TierKey) -> Result<Path, Refusal> {
         Ok(self.directory()?.join(format!("{:016x}-{}", block.0, epoch.0)))
     }
 
@@ -201,7 +201,7 @@ impl ObjectTier {
     /// the object is there or comes to be is then unknown.
     pub(crate) async fn put(
         self: &Arc<Self>,
-        key: Key,
+        key: TierKey,
         bytes: Bytes,
         checksum: u32,
     ) -> Result<ObjectBytes, Refusal> {
@@ -235,12 +235,12 @@ impl ObjectTier {
     }
 
     /// Accounts for a block that is there already.
-    pub(crate) fn adopted(self: &Arc<Self>, key: Key, length: u32) -> ObjectBytes {
+    pub(crate) fn adopted(self: &Arc<Self>, key: TierKey, length: u32) -> ObjectBytes {
         let accounted_bytes = self.capacity.take(length);
         ObjectBytes { tier: Arc::clone(self), key, accounted_bytes }
     }
 
-    fn reserved(self: &Arc<Self>, key: Key, length: u32) -> Result<ObjectBytes, Refusal> {
+    fn reserved(self: &Arc<Self>, key: TierKey, length: u32) -> Result<ObjectBytes, Refusal> {
         let accounted_bytes = self.capacity.reserve(length)?;
         Ok(ObjectBytes { tier: Arc::clone(self), key, accounted_bytes })
     }
@@ -249,7 +249,7 @@ impl ObjectTier {
     ///
     /// # Errors
     /// As [`Self::fetch`].
-    pub(crate) async fn length(self: &Arc<Self>, key: Key) -> Result<Option<u32>, Refusal> {
+    pub(crate) async fn length(self: &Arc<Self>, key: TierKey) -> Result<Option<u32>, Refusal> {
         let found = self.end_of(self.path(key)?).await?;
         match found {
             Ok((bytes, end)) => {
@@ -264,7 +264,7 @@ impl ObjectTier {
 
     /// Refuses an object that was written with another key, or with one and without one. That is a
     /// mistake of whoever started a node: nothing is damaged.
-    fn check_end(&self, (block, epoch): Key, end: End) -> Result<(), Refusal> {
+    fn check_end(&self, (block, epoch): TierKey, end: End) -> Result<(), Refusal> {
         self.sealing.check(end).map_err(|unreadable| {
             let why = unreadable.why();
             tracing::error!(%block, %epoch, "the object {why}");
@@ -276,7 +276,7 @@ impl ObjectTier {
     ///
     /// # Errors
     /// As [`Self::fetch`].
-    pub(crate) async fn remove(self: &Arc<Self>, key: Key) -> Result<(), Refusal> {
+    pub(crate) async fn remove(self: &Arc<Self>, key: TierKey) -> Result<(), Refusal> {
         let path = self.path(key)?;
         let store = Arc::clone(&self.store);
         self.reader.lock().forget(key);
@@ -351,10 +351,10 @@ impl ObjectTier {
 }
 
 /// One entry of the store: `None` when it is none of ours.
-pub(crate) type Listed = Result<Option<(Key, Duration)>, Refusal>;
+pub(crate) type Listed = Result<Option<(TierKey, Duration)>, Refusal>;
 
 impl ObjectBytes {
-    pub(crate) const fn key(&self) -> Key {
+    pub(crate) const fn key(&self) -> TierKey {
         self.key
     }
 
@@ -382,7 +382,7 @@ impl Drop for ObjectBytes {
     }
 }
 
-fn key_of(meta: &ObjectMeta) -> Option<Key> {
+fn key_of(meta: &ObjectMeta) -> Option<TierKey> {
     let (block, epoch) = meta.location.filename()?.split_once('-')?;
     let block = (block.len() == 16).then(|| u64::from_str_radix(block, 16).ok())??;
     Some((BlockId(block), Epoch(epoch.parse().ok()?)))

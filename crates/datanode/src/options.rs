@@ -58,7 +58,7 @@ pub struct DatanodeOptions {
     pub egress_bytes_per_second: Option<u64>,
     /// The object tier, if there is to be one.
     pub object: Option<ObjectOptions>,
-    /// The door for clients on the same machine, if there is to be one. A node whose sending is
+    /// The endpoint for clients on the same machine, if there is to be one. A node whose sending is
     /// limited has none: it stands for a machine of its own.
     pub local: Option<LocalOptions>,
     /// Whom it lets in, and what it shows to the namenode and other datanodes.

@@ -54,7 +54,7 @@ async fn push(node: &Arc<Node>, one: PushMove) -> Result<Pushed, Refusal> {
     header.flags = one.tier as u16;
     header.checksum = read.checksum;
     let mut pushing = node.push_rate.begin(length);
-    let leaving = node.leaving.begin();
+    let leaving = node.read_throttle.begin();
     node.egress.leave(u64::from(length)).await;
     let deadline = Instant::now() + node.options.push_time_max;
     let call = node.pool.call(&one.address, Some(one.to), header, read.slices, deadline);

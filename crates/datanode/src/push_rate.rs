@@ -3,13 +3,13 @@
 use parking_lot::Mutex;
 use sanderling_core::datanode::PushRate as Measured;
 
-use crate::notices::Clock;
+use crate::notices::ProcessClock;
 
 /// The rate of the node's pushes.
 #[derive(Debug)]
 pub(crate) struct PushRate {
     measured: Mutex<Measured>,
-    clock: Clock,
+    clock: ProcessClock,
 }
 
 /// One push under way; it ends when this is dropped.
@@ -20,7 +20,7 @@ pub(crate) struct Pushing<'a> {
 }
 
 impl PushRate {
-    pub(crate) fn new(clock: Clock) -> Self {
+    pub(crate) fn new(clock: ProcessClock) -> Self {
         Self { measured: Mutex::new(Measured::new(clock.now())), clock }
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::arena::{Arena, Extent};
+use crate::chunk_sums::{BodySums, Summing, sums_of};
 use crate::dram::DramBytes;
-use crate::runs::{BodySums, Summing, sums_of};
 
 /// Fresh extents that the body of one write fills in order. Given back when dropped.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Received {
 
 /// The bytes of a write or of a block that is stored.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub(crate) enum BlockBody {
     /// In a buffer: to be copied.
     Bytes(Bytes),
     /// In the arena already.
@@ -84,13 +84,13 @@ impl Received {
     }
 }
 
-impl From<Bytes> for Body {
+impl From<Bytes> for BlockBody {
     fn from(bytes: Bytes) -> Self {
         Self::Bytes(bytes)
     }
 }
 
-impl Body {
+impl BlockBody {
     pub(crate) fn len(&self) -> u32 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u32,
@@ -114,7 +114,7 @@ impl Body {
                 let (arena, bytes) = (Arc::clone(&received.arena), received.bytes);
                 let block =
                     Arc::new(DramBytes::new(&arena).with_received(received, &BodySums::default()));
-                let mut slices = block.lend(0, bytes);
+                let mut slices = block.borrow(0, bytes);
                 match slices.pop() {
                     Some(slice) if slices.is_empty() => slice,
                     Some(last) => [slices.concat(), last.to_vec()].concat().into(),
@@ -163,19 +163,19 @@ mod tests {
         for arena in [&whole, &pieces] {
             let before = arena.used_bytes();
             let bytes = bytes(50_001);
-            let mut body = Body::Received(received(arena, &bytes, 7000));
+            let mut body = BlockBody::Received(received(arena, &bytes, 7000));
             let sums = body.sums(0);
             assert_eq!((body.len(), sums.whole), (50_001, crc32c(&bytes)));
-            let Body::Received(received) = body else { unreachable!() };
+            let BlockBody::Received(received) = body else { unreachable!() };
             let first = received.extents[0].address();
             let block = DramBytes::new(arena).with_received(received, &sums);
             let block = Arc::new(block);
-            let lent = block.lend(0, 50_001);
-            assert_eq!(lent[0].as_ptr() as usize, first);
-            assert_eq!(lent.concat(), bytes);
+            let borrowed = block.borrow(0, 50_001);
+            assert_eq!(borrowed[0].as_ptr() as usize, first);
+            assert_eq!(borrowed.concat(), bytes);
             let grown = Arc::new(block.with(b"more", &sums_of(50_001, b"more")).unwrap());
-            assert_eq!(grown.lend(49_999, 6).concat(), [&bytes[49_999..], b"more"].concat());
-            drop((block, grown, lent));
+            assert_eq!(grown.borrow(49_999, 6).concat(), [&bytes[49_999..], b"more"].concat());
+            drop((block, grown, borrowed));
             assert_eq!(arena.used_bytes(), before);
         }
         drop(kept);
@@ -197,6 +197,6 @@ mod tests {
     fn body_can_be_had_as_bytes() {
         let (arena, _kept) = fragmented();
         let bytes = bytes(30_000);
-        assert_eq!(Body::Received(received(&arena, &bytes, 4096)).into_bytes(), bytes);
+        assert_eq!(BlockBody::Received(received(&arena, &bytes, 4096)).into_bytes(), bytes);
     }
 }

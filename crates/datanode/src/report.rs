@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sanderling_core::datanode::{Report, ReportStep};
+use sanderling_core::datanode::{ReportProgress, ReportStep};
 use sanderling_protocol::{Refusal, Reply, Request};
 use sanderling_transport::CallError;
 
@@ -15,7 +15,7 @@ use crate::node::Node;
 /// # Errors
 /// The namenode did not answer; the report is to be made again.
 pub(crate) async fn report(node: &Arc<Node>) -> Result<(), CallError> {
-    let mut report = Report::default();
+    let mut report = ReportProgress::default();
     loop {
         let step = report.next(&node.store.table.read());
         match step {

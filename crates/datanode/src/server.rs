@@ -18,16 +18,16 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::admission::Admission;
 use crate::agent::{NoticeOptions, watch};
 use crate::allocator::UNIT_BYTES;
 use crate::arena::Arena;
 use crate::budget::Budget;
 use crate::damage::report_damage;
 use crate::disk::DiskTier;
-use crate::error::{DatanodeFailure, DrainEnd, StartError};
-use crate::front::Front;
+use crate::error::{DatanodeFailure, DatanodeStartError, DrainEnd};
 use crate::http::router;
-use crate::local::{Local, attend_door};
+use crate::local::{Local, serve_listener};
 use crate::member::{ATTEMPT_EVERY, Turned, join, join_first, stay};
 use crate::memory::available_bytes;
 use crate::node::Node;
@@ -55,8 +55,8 @@ impl DatanodeServer {
     /// Takes memory and disk, listens, and joins the cluster. Memory is faulted in the background.
     ///
     /// # Errors
-    /// [`StartError`]: nothing runs and nothing was taken.
-    pub async fn start(options: DatanodeOptions) -> Result<Self, StartError> {
+    /// [`DatanodeStartError`]: nothing runs and nothing was taken.
+    pub async fn start(options: DatanodeOptions) -> Result<Self, DatanodeStartError> {
         let budget = Budget::of(&options)?;
         let arena = Arc::new(arena(options.dram_bytes)?);
         let listener = bind(options.listen, &options.security).await?;
@@ -109,7 +109,7 @@ impl DatanodeServer {
     ) -> Self {
         let stop = CancellationToken::new();
         let (failed, failure) = watch::channel(None);
-        let life = Life { node: Arc::clone(&node), listener, stop: stop.clone(), failed };
+        let life = Lifecycle { node: Arc::clone(&node), listener, stop: stop.clone(), failed };
         let mut tasks = vec![tokio::spawn(life.run()), tokio::spawn(fault(arena, stop.clone()))];
         for notices in node.options.notices.clone() {
             tasks.push(tokio::spawn(follow(Arc::clone(&node), notices, stop.clone())));
@@ -121,7 +121,7 @@ impl DatanodeServer {
         if let Some(rate) = node.options.scrub_bytes_per_second {
             tasks.push(tokio::spawn(scrub(Arc::clone(&node), rate, stop.clone())));
         }
-        tasks.push(tokio::spawn(attend_door(Arc::clone(&node), stop.clone())));
+        tasks.push(tokio::spawn(serve_listener(Arc::clone(&node), stop.clone())));
         if let Some(http) = http {
             let pages = TowerToHyperService::new(router(Arc::clone(&node)));
             let tls = node.options.security.tls.clone();
@@ -197,17 +197,17 @@ impl DatanodeServer {
     }
 
     async fn wait_until_drained(&self, until: Instant) -> DrainEnd {
-        let mut standing = self.node.standing();
+        let mut registration = self.node.registration();
         let is_over = |policy| matches!(policy, Policy::Drained | Policy::Gone);
-        let over = standing.wait_for(|standing| is_over(standing.policy));
+        let over = registration.wait_for(|registration| is_over(registration.policy));
         let is_drained = match timeout_at(until, over).await {
-            Ok(Ok(standing)) => standing.policy == Policy::Drained,
+            Ok(Ok(registration)) => registration.policy == Policy::Drained,
             Ok(Err(_)) | Err(_) => false,
         };
         if is_drained {
             return DrainEnd::Drained;
         }
-        let home_blocks = standing.borrow().home_blocks;
+        let home_blocks = registration.borrow().home_blocks;
         DrainEnd::DeadlinePassed { home_blocks }
     }
 
@@ -223,14 +223,14 @@ impl DatanodeServer {
 }
 
 /// One incarnation after the other.
-struct Life {
+struct Lifecycle {
     node: Arc<Node>,
     listener: TcpListener,
     stop: CancellationToken,
     failed: watch::Sender<Option<DatanodeFailure>>,
 }
 
-impl Life {
+impl Lifecycle {
     async fn run(self) {
         let (stop, failed) = (self.stop.clone(), self.failed.clone());
         if let Err(failure) = self.live().await
@@ -283,7 +283,7 @@ async fn serve_incarnation(
     let tls = node.options.security.tls.clone();
     let buffers = Buffers::within(BUFFERS_KEPT_BYTES_MAX, node.memory.clone());
     let options = ServeOptions { tls, buffers, ..ServeOptions::default() };
-    let front = Arc::new(Front::open(Arc::clone(node)));
+    let front = Arc::new(Admission::open(Arc::clone(node)));
     let serving = serve(listener, front, options, connections.clone());
     tokio::pin!(serving);
     let turned = tokio::select! {
@@ -333,15 +333,15 @@ async fn fault(arena: Arc<Arena>, stop: CancellationToken) {
     }
 }
 
-fn arena(bytes: u64) -> Result<Arena, StartError> {
+fn arena(bytes: u64) -> Result<Arena, DatanodeStartError> {
     let min = u64::from(UNIT_BYTES);
     if bytes < min {
-        return Err(StartError::TooLittleMemory { bytes, min });
+        return Err(DatanodeStartError::TooLittleMemory { bytes, min });
     }
     if let Some(available) = available_bytes().filter(|available| *available < bytes) {
-        return Err(StartError::TooMuchMemory { bytes, available });
+        return Err(DatanodeStartError::TooMuchMemory { bytes, available });
     }
-    Arena::new(bytes).map_err(|cause| StartError::Memory { bytes, cause })
+    Arena::new(bytes).map_err(|cause| DatanodeStartError::Memory { bytes, cause })
 }
 
 /// Returns the cluster of the namenode; `None` if it does not answer yet.
@@ -357,7 +357,7 @@ async fn greeted(node: &Node) -> Option<ClusterId> {
 
 /// Looks whether the node can read what its cluster has in the object tier; tells whether it could
 /// look.
-async fn check_key(node: &Node, cluster: Option<ClusterId>) -> Result<bool, StartError> {
+async fn check_key(node: &Node, cluster: Option<ClusterId>) -> Result<bool, DatanodeStartError> {
     match (&node.store.objects, cluster) {
         (Some(objects), Some(cluster)) => objects.check_key(cluster).await?,
         (Some(_), None) => return Ok(false),
@@ -374,16 +374,16 @@ async fn bind(address: SocketAddr, security: &Security) -> Result<TcpListener, L
 fn addresses(
     listener: &TcpListener,
     options: &DatanodeOptions,
-) -> Result<(SocketAddr, String), StartError> {
+) -> Result<(SocketAddr, String), DatanodeStartError> {
     let address = listener.local_addr().map_err(|cause| {
         let address = options.listen.to_string();
-        StartError::Listen(ListenError::Io { address, cause })
+        DatanodeStartError::Listen(ListenError::Io { address, cause })
     })?;
     if !options.advertise.is_empty() {
         return Ok((address, format!("{}:{}", options.advertise, address.port())));
     }
     if address.ip().is_unspecified() {
-        return Err(StartError::NoAdvertisedHost { address });
+        return Err(DatanodeStartError::NoAdvertisedHost { address });
     }
     Ok((address, address.to_string()))
 }

@@ -1,23 +1,23 @@
 //! The frames that a datanode serves.
 
-mod away;
+mod body_sink;
 mod data;
 mod disk;
-mod landing;
+mod object;
 mod orders;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use sanderling_protocol::{Header, Op, Refusal};
-use sanderling_transport::{Handled, Landing, Response};
+use sanderling_transport::{BodySink, Handled, Response};
 
 pub(crate) use data::write_tier;
 
 use crate::blocking::on_thread;
 use crate::egress::paced;
 use crate::node::Node;
-use crate::received::Body;
+use crate::received::BlockBody;
 
 pub(crate) use self::disk::DiskRoom;
 
@@ -31,7 +31,7 @@ impl Node {
             Op::Write => self.write(header, body.into()),
             Op::Store => self.store_block(header, body.into()),
             Op::Order => self.order(header, &body),
-            Op::Door => Handled::Now(Response::message(&header, &self.door())),
+            Op::LocalEndpoint => Handled::Now(Response::message(&header, &self.local_endpoint())),
             Op::Hello | Op::Meta | Op::Lease | Op::Return | Op::Stage | Op::Fill => {
                 let why = format!("a datanode does not serve {:?}", header.op);
                 Handled::Now(self.refused(&header, &Refusal::BadFrame { why }))
@@ -41,12 +41,12 @@ impl Node {
     }
 
     /// Offers memory for a long body, as [`sanderling_transport::Service::land`] does.
-    pub(crate) fn land(self: &Arc<Self>, header: &Header) -> Option<Box<dyn Landing>> {
-        landing::land(self, header)
+    pub(crate) fn land(self: &Arc<Self>, header: &Header) -> Option<Box<dyn BodySink>> {
+        body_sink::body_sink(self, header)
     }
 
     /// Takes the frame of a body that was received straight into the arena.
-    fn take(self: &Arc<Self>, header: Header, body: Body) -> Handled {
+    fn take(self: &Arc<Self>, header: Header, body: BlockBody) -> Handled {
         self.metrics.count_request(header.op);
         let handled = match header.op {
             Op::Store => self.store_block(header, body),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::RwLock;
-use sanderling_core::fence::{
+use sanderling_core::block_table::{
     BlockTable, PushAdmission, StoreAdmission, StoreRequest, WriteAdmission, WriteRequest,
     WriteTicket,
 };
@@ -15,14 +15,14 @@ use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
 
 use crate::arena::Arena;
 use crate::budget;
+use crate::chunk_sums::BodySums;
 use crate::damage::Damages;
 use crate::disk::{DiskBytes, DiskTier};
 use crate::dram::DramBytes;
 use crate::object::{Fetched, ObjectBytes, ObjectTier};
-use crate::received::Body;
-use crate::runs::BodySums;
-use crate::turns::Turns;
+use crate::received::BlockBody;
 use crate::verify::ReadError;
+use crate::write_queue::WriteQueue;
 
 /// The bytes of one block at one length.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ pub(crate) struct ReadBytes {
 
 /// Bytes that passed since the node started.
 #[derive(Debug, Default)]
-pub(crate) struct Traffic {
+pub(crate) struct TrafficTotals {
     pub(crate) read_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
     pub(crate) pushed_bytes: AtomicU64,
@@ -56,7 +56,7 @@ pub(crate) struct PendingWrite {
     request: WriteRequest,
     ticket: WriteTicket,
     before: Option<BlockBytes>,
-    body: Body,
+    body: BlockBody,
     sums: BodySums,
 }
 
@@ -78,8 +78,8 @@ pub(crate) struct BlockStore {
     arena: Arc<Arena>,
     disk: Option<Arc<DiskTier>>,
     pub(crate) objects: Option<Arc<ObjectTier>>,
-    pub(crate) turns: Arc<Turns>,
-    pub(crate) traffic: Traffic,
+    pub(crate) write_queue: Arc<WriteQueue>,
+    pub(crate) traffic: TrafficTotals,
     pub(crate) damages: Damages,
     index_bytes_max: u64,
 }
@@ -92,8 +92,9 @@ impl BlockStore {
         index_bytes_max: u64,
     ) -> Self {
         let table = RwLock::new(BlockTable::default());
-        let (turns, traffic, damages) = (Arc::default(), Traffic::default(), Damages::default());
-        Self { table, arena, disk, objects, turns, traffic, damages, index_bytes_max }
+        let (turns, traffic, damages) =
+            (Arc::default(), TrafficTotals::default(), Damages::default());
+        Self { table, arena, disk, objects, write_queue: turns, traffic, damages, index_bytes_max }
     }
 
     /// Returns the memory that is kept of blocks beside their bytes.
@@ -274,7 +275,7 @@ impl BlockStore {
     pub(crate) fn write(
         &self,
         request: WriteRequest,
-        mut body: Body,
+        mut body: BlockBody,
         checksum: u32,
     ) -> Result<WriteStep, Refusal> {
         let sums = body.sums(request.offset);
@@ -315,7 +316,7 @@ impl BlockStore {
                 self.compare_write(&request, &held, length, &bytes)
             }
         };
-        self.turns.change();
+        self.write_queue.change();
         done
     }
 
@@ -325,7 +326,7 @@ impl BlockStore {
             return false;
         }
         self.table.read().writing(request.block) == Some(Tier::Disk)
-            || self.turns.is_one_before(request.block, request.offset)
+            || self.write_queue.is_one_before(request.block, request.offset)
     }
 
     /// Copies an admitted write and publishes it. Blocks the thread when the block is on disk.
@@ -384,7 +385,7 @@ impl BlockStore {
     pub(crate) fn store(
         &self,
         request: &StoreRequest,
-        mut body: Body,
+        mut body: BlockBody,
         checksum: u32,
     ) -> Result<(), Refusal> {
         let sums = body.sums(0);
@@ -426,7 +427,7 @@ impl BlockStore {
         block: BlockId,
         tier: Tier,
         before: Option<BlockBytes>,
-        body: Body,
+        body: BlockBody,
         sums: &BodySums,
     ) -> Result<BlockBytes, ReadError> {
         let bytes = u64::from(body.len());
@@ -436,10 +437,10 @@ impl BlockStore {
             None => self.empty(block, tier).ok_or_else(full)?,
         };
         Ok(match (before, body) {
-            (BlockBytes::Dram(before), Body::Received(received)) => {
+            (BlockBytes::Dram(before), BlockBody::Received(received)) => {
                 BlockBytes::Dram(Arc::new(before.with_received(received, sums)))
             }
-            (BlockBytes::Dram(before), Body::Bytes(bytes)) => {
+            (BlockBytes::Dram(before), BlockBody::Bytes(bytes)) => {
                 BlockBytes::Dram(Arc::new(before.with(&bytes, sums).ok_or_else(full)?))
             }
             (BlockBytes::Disk(before), body) => {
@@ -477,7 +478,7 @@ impl BlockBytes {
     }
 
     /// Tells whether the bytes have to be fetched before they can be read.
-    pub(crate) const fn is_away(&self) -> bool {
+    pub(crate) const fn is_in_object_tier(&self) -> bool {
         matches!(self, Self::Object(_))
     }
 }

@@ -7,7 +7,7 @@ use sanderling_protocol::Refusal;
 use sanderling_protocol::checksum::{Running, combine, crc32c};
 use sanderling_protocol::order::Damage;
 
-use crate::runs::Runs;
+use crate::chunk_sums::ChunkSums;
 use crate::store::{BlockBytes, ReadBytes, not_fetched};
 
 /// Why a block's bytes cannot be had.
@@ -28,8 +28,8 @@ impl From<Refusal> for ReadError {
 impl BlockBytes {
     /// Reads an admitted range. Blocks the thread when the block is on disk.
     ///
-    /// A range of whole runs has the checksum that was kept when these were written, so that the
-    /// reader notices bytes that changed here. Of another range the runs that it touches are
+    /// A range of whole chunks has the checksum that was kept when these were written, so that the
+    /// reader notices bytes that changed here. Of another range the chunks that it touches are
     /// compared with theirs, and its checksum is that of the very bytes which were compared.
     ///
     /// # Errors
@@ -40,8 +40,8 @@ impl BlockBytes {
         if let Some(checksum) = self.checksum(offset, end) {
             return Ok(ReadBytes { slices: self.raw(offset, bytes)?, checksum });
         }
-        let runs = self.runs().ok_or_else(not_fetched)?;
-        let (from, to) = runs.around(offset, end);
+        let sums = self.sums().ok_or_else(not_fetched)?;
+        let (from, to) = sums.around(offset, end);
         let around = self.raw(from, to - from)?;
         let [start, stop] = [offset - from, end - from].map(|at| at as usize);
         let mut running = Running::default();
@@ -51,7 +51,7 @@ impl BlockBytes {
             running.value()
         });
         let [before, upto_end, all] = prefixes;
-        if runs.checksum(from, to) != Some(all) {
+        if sums.checksum(from, to) != Some(all) {
             return Err(ReadError::Damaged(Damage::Checksum));
         }
         let checksum = match before {
@@ -112,24 +112,24 @@ impl BlockBytes {
         }
     }
 
-    fn runs(&self) -> Option<&Runs> {
+    fn sums(&self) -> Option<&ChunkSums> {
         match self {
-            Self::Dram(held) => Some(held.runs()),
-            Self::Disk(held) => Some(held.runs()),
-            Self::Fetched(held) => Some(&held.runs),
+            Self::Dram(held) => Some(held.sums()),
+            Self::Disk(held) => Some(held.sums()),
+            Self::Fetched(held) => Some(&held.sums),
             Self::Object(_) => None,
         }
     }
 
     /// Returns the checksum of a range that was kept; `None` if it has to be computed.
     pub(crate) fn checksum(&self, start: u32, end: u32) -> Option<u32> {
-        self.runs()?.checksum(start, end)
+        self.sums()?.checksum(start, end)
     }
 
     /// Returns bytes as they are.
     fn raw(&self, offset: u32, bytes: u32) -> Result<Vec<Bytes>, ReadError> {
         Ok(match self {
-            Self::Dram(held) => held.lend(offset, bytes),
+            Self::Dram(held) => held.borrow(offset, bytes),
             Self::Disk(held) => vec![held.read(offset, bytes)?],
             Self::Object(_) => return Err(not_fetched().into()),
             Self::Fetched(held) => {

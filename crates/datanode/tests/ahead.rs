@@ -12,10 +12,10 @@ use harness::{Caller, Served, bytes, until_answer, write_header};
 use sanderling_datanode::DatanodeServer;
 use sanderling_protocol::frame::{HEADER_BYTES, decode_body, encode_body};
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
-use sanderling_protocol::local::{Door, PACKET_BYTES_MAX};
+use sanderling_protocol::local::{LocalEndpoint, PACKET_BYTES_MAX};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{BlockId, Epoch, Header, Op, Order, Refusal};
-use sanderling_transport::local::{Memory, PacketSocket};
+use sanderling_transport::local::{PacketSocket, SharedMemory};
 
 /// Whole blocks that the arena of the harness holds.
 const ARENA_BLOCKS: u64 = 8;
@@ -26,19 +26,19 @@ const SOON: Duration = Duration::from_secs(20);
 /// A client of the same machine, step by step.
 struct Writer {
     socket: PacketSocket,
-    memory: Memory,
+    memory: SharedMemory,
 }
 
 impl Writer {
     async fn new(server: &DatanodeServer, caller: &Caller) -> Self {
-        let door = caller.call(Header::new(Op::Door, 0), &[]).await.unwrap();
-        let door: Option<Door> = decode_body(&door.body).unwrap();
-        let socket = PacketSocket::connect(Path::new(&door.unwrap().socket)).unwrap();
+        let endpoint = caller.call(Header::new(Op::LocalEndpoint, 0), &[]).await.unwrap();
+        let endpoint: Option<LocalEndpoint> = decode_body(&endpoint.body).unwrap();
+        let socket = PacketSocket::connect(Path::new(&endpoint.unwrap().socket)).unwrap();
         let hello =
             Hello { role: Role::Client, cluster: None, node: Some(server.node()), token: None };
         ask(&socket, Header::new(Op::Hello, 0), &encode_body(&hello)).unwrap();
         let file = ask(&socket, Header::new(Op::Stage, 0), &[]).unwrap();
-        let memory = Memory::writable(file.unwrap(), u64::from(BLOCK_BYTES_MAX)).unwrap();
+        let memory = SharedMemory::writable(file.unwrap(), u64::from(BLOCK_BYTES_MAX)).unwrap();
         Self { socket, memory }
     }
 

@@ -9,7 +9,7 @@ use sanderling_datanode::{DatanodeOptions, DatanodeServer};
 use sanderling_protocol::{BlockId, Epoch, Order, OrderReply, Policy, Refusal};
 
 async fn baseline(served: &Served) -> DatanodeServer {
-    let options = DatanodeOptions { mechanism: Mechanism::Seed, ..served.options() };
+    let options = DatanodeOptions { mechanism: Mechanism::Baseline, ..served.options() };
     DatanodeServer::start(options).await.unwrap()
 }
 

@@ -246,7 +246,7 @@ async fn pipelined_writes_of_many_callers_all_arrive() {
     server.stop().await;
 }
 
-/// Writes as a client does: again for as long as the node asks for patience.
+/// Writes as a client does: again for as long as the node answers `RetryAfter`.
 async fn write_patiently(caller: &Caller, block: u64, run: &[u8]) -> Result<u32, Refusal> {
     loop {
         match caller.write(block, 0, run).await {
@@ -262,17 +262,17 @@ async fn of_two_writers_at_the_same_offset_one_wins() {
     let server = served.datanode().await;
     let callers = [Caller::new(&server), Caller::new(&server)];
     for block in 1..=30 {
-        let runs = [bytes(200_000, 1), bytes(200_000, 2)];
+        let sums = [bytes(200_000, 1), bytes(200_000, 2)];
         let (first, second) = tokio::join!(
-            write_patiently(&callers[0], block, &runs[0]),
-            write_patiently(&callers[1], block, &runs[1])
+            write_patiently(&callers[0], block, &sums[0]),
+            write_patiently(&callers[1], block, &sums[1])
         );
         let winner = match (&first, &second) {
             (Ok(200_000), Err(Refusal::NotAtEnd { .. })) => 0,
             (Err(Refusal::NotAtEnd { .. }), Ok(200_000)) => 1,
             other => panic!("{other:?}"),
         };
-        assert_eq!(callers[0].read(block, 1, 0, 200_000).await.unwrap(), runs[winner]);
+        assert_eq!(callers[0].read(block, 1, 0, 200_000).await.unwrap(), sums[winner]);
     }
     server.stop().await;
 }

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use harness::{CLUSTER, Caller, Served, refusal, soon, until, write_header};
-use sanderling_datanode::{DatanodeServer, DiskOptions, EncryptionKey, ObjectOptions, StartError};
+use sanderling_datanode::{
+    DatanodeServer, DatanodeStartError, DiskOptions, EncryptionKey, ObjectOptions,
+};
 use sanderling_protocol::order::Damage;
 use sanderling_protocol::{BlockId, Epoch, Op, Order, Refusal, Tier};
 
@@ -30,7 +32,7 @@ async fn start(
     directory: &Path,
     encryption: Option<EncryptionKey>,
     scrub_bytes_per_second: Option<u64>,
-) -> Result<DatanodeServer, StartError> {
+) -> Result<DatanodeServer, DatanodeStartError> {
     let [disk, objects] = ["disk", "objects"].map(|name| directory.join(name));
     [&disk, &objects].into_iter().for_each(|it| std::fs::create_dir_all(it).unwrap());
     let mut options = served.options();

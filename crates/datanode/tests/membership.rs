@@ -1,4 +1,4 @@
-//! Joining, staying, being given up, and the doors of the operator.
+//! Joining, staying, being given up, and the endpoints of the operator.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
 mod harness;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harness::{Caller, Served, refusal, soon, until, until_answer, write_header};
-use sanderling_datanode::{DatanodeFailure, DatanodeOptions, DatanodeServer, StartError};
+use sanderling_datanode::{DatanodeFailure, DatanodeOptions, DatanodeServer, DatanodeStartError};
 use sanderling_protocol::message::Wiped;
 use sanderling_protocol::{
     BlockId, ClusterId, LogPosition, Millis, NodeId, Op, Order, OrderReply, Policy, Refusal, Term,
@@ -238,9 +238,9 @@ async fn start_waits_for_the_namenode_but_not_for_ever() {
     let served = Served::start().await;
     let options = served.options();
     let (address, namenode) = served.stop().await;
-    let patience = DatanodeOptions { start_time_max: Duration::ZERO, ..options.clone() };
-    let refused = DatanodeServer::start(patience).await.unwrap_err();
-    assert!(matches!(refused, StartError::Unreachable { .. }), "{refused}");
+    let timeouts = DatanodeOptions { start_time_max: Duration::ZERO, ..options.clone() };
+    let refused = DatanodeServer::start(timeouts).await.unwrap_err();
+    assert!(matches!(refused, DatanodeStartError::Unreachable { .. }), "{refused}");
     let starting = tokio::spawn(DatanodeServer::start(options));
     let served = Served::start_at(&address, Arc::clone(&namenode)).await;
     let server = starting.await.unwrap().unwrap();
@@ -300,7 +300,7 @@ fn post_notice(body: &str) -> String {
 }
 
 #[tokio::test]
-async fn http_door_tells_health_and_metrics_and_takes_notices() {
+async fn http_endpoint_tells_health_and_metrics_and_takes_notices() {
     let served = Served::start().await;
     let server = served.datanode().await;
     let caller = Caller::new(&server);

@@ -2,7 +2,7 @@
 //! for any bytes. None may panic, take longer than a second, or take much more memory than its
 //! input. What was read must come back when it is written and read again.
 //!
-//! `fuzz/` at the root runs each [`Target`] with libFuzzer; the test `corpus` runs them on the
+//! `fuzz/` at the root runs each [`FuzzTarget`] with libFuzzer; the test `corpus` runs them on the
 //! files of `fuzz/corpus/`.
 
 pub mod disk;
@@ -25,7 +25,7 @@ pub const TIME_MAX: Duration = Duration::from_secs(1);
 
 /// One parser.
 #[derive(Debug, Clone, Copy)]
-pub struct Target {
+pub struct FuzzTarget {
     /// Its name: that of its program in `fuzz/targets` and of its directory in `fuzz/corpus`.
     pub name: &'static str,
     /// Runs it; panics when something does not hold.
@@ -34,31 +34,31 @@ pub struct Target {
     pub bytes_max: usize,
 }
 
-impl Target {
+impl FuzzTarget {
     const fn new(name: &'static str, run: fn(&[u8])) -> Self {
         Self { name, run, bytes_max: MEMORY_BYTES_MAX }
     }
 }
 
 /// All of them.
-pub const TARGETS: &[Target] = &[
-    Target::new("frame", wire::frame),
-    Target::new("stream", wire::stream),
-    Target::new("greeting", wire::greeting),
-    Target::new("request", wire::request),
-    Target::new("reply", wire::reply),
-    Target::new("order", wire::order),
-    Target::new("local", wire::local),
-    Target::new("path", wire::path),
-    Target::new("record", disk::record),
-    Target::new("segment", disk::segment),
-    Target { bytes_max: CATALOG_BYTES_MAX, ..Target::new("snapshot", disk::snapshot) },
-    Target::new("trailer", disk::trailer),
-    Target::new("token", text::token),
-    Target::new("s3_request", text::s3_request),
-    Target::new("s3_text", text::s3_text),
-    Target::new("notice", text::notice),
-    Target::new("model", text::model),
+pub const TARGETS: &[FuzzTarget] = &[
+    FuzzTarget::new("frame", wire::frame),
+    FuzzTarget::new("stream", wire::stream),
+    FuzzTarget::new("greeting", wire::greeting),
+    FuzzTarget::new("request", wire::request),
+    FuzzTarget::new("reply", wire::reply),
+    FuzzTarget::new("order", wire::order),
+    FuzzTarget::new("local", wire::local),
+    FuzzTarget::new("path", wire::path),
+    FuzzTarget::new("record", disk::record),
+    FuzzTarget::new("segment", disk::segment),
+    FuzzTarget { bytes_max: CATALOG_BYTES_MAX, ..FuzzTarget::new("snapshot", disk::snapshot) },
+    FuzzTarget::new("trailer", disk::trailer),
+    FuzzTarget::new("token", text::token),
+    FuzzTarget::new("s3_request", text::s3_request),
+    FuzzTarget::new("s3_text", text::s3_text),
+    FuzzTarget::new("notice", text::notice),
+    FuzzTarget::new("model", text::model),
 ];
 
 /// What an input cost.

@@ -6,7 +6,9 @@ use sanderling_datanode::parsers::packet;
 use sanderling_protocol::frame::{
     HEADER_BYTES, Header, RangeReply, RangeRequest, decode_body, encode_body,
 };
-use sanderling_protocol::local::{Door, LeaseReply, LeaseRequest, Welcome, decode_returns};
+use sanderling_protocol::local::{
+    LeaseReply, LeaseRequest, LocalEndpoint, Welcome, decode_returns,
+};
 use sanderling_protocol::message::{Hello, HelloReply};
 use sanderling_protocol::{Order, OrderReply, Path, Refusal, Reply, Request, StorageClass};
 use sanderling_transport::parsers::frames;
@@ -107,7 +109,7 @@ pub fn local(input: &[u8]) {
         again.extend_from_slice(rest);
         assert_eq!(LeaseReply::decode_all(&again, count), Ok((replies, rest)));
     }
-    message::<Option<Door>>(body);
+    message::<Option<LocalEndpoint>>(body);
     message::<Welcome>(body);
 }
 

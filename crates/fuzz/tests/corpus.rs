@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use sanderling_fuzz::{TARGETS, TIME_MAX, Target, check};
+use sanderling_fuzz::{FuzzTarget, TARGETS, TIME_MAX, check};
 
 /// Most bytes of one target's corpus: it is committed.
 const CORPUS_BYTES_MAX: usize = 100 << 10;
@@ -13,7 +13,7 @@ fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz"))
 }
 
-fn corpus(target: &Target) -> Vec<(PathBuf, Vec<u8>)> {
+fn corpus(target: &FuzzTarget) -> Vec<(PathBuf, Vec<u8>)> {
     let directory = root().join("corpus").join(target.name);
     let entries = fs::read_dir(&directory).unwrap_or_else(|_| panic!("{}", directory.display()));
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();

@@ -11,7 +11,7 @@ use sanderling_protocol::limits::LIST_PAGE_MAX;
 use sanderling_protocol::message::{Entry, ObjectKind};
 use sanderling_protocol::{Path, Refusal};
 
-use crate::door::{Door, grant_of, timestamp};
+use crate::api::{S3Api, grant_of, timestamp};
 use crate::listing::{Query, page};
 use crate::name::UPLOADS;
 use crate::refused::{Missing, refused};
@@ -31,7 +31,7 @@ fn is_name(name: &str) -> bool {
         && !ENDS.iter().any(|end| name.ends_with(end))
 }
 
-impl Door {
+impl S3Api {
     /// Returns the directory of a bucket.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ impl Door {
             buckets: Some(all),
             continuation_token: is_cut.then(|| token::of(&after)),
             prefix: input.prefix,
-            owner: Some(crate::door::owner()),
+            owner: Some(crate::api::owner()),
         }))
     }
 }

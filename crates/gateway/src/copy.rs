@@ -14,30 +14,30 @@ use sanderling_client::{ClientError, Reader};
 use sanderling_protocol::Path;
 use sanderling_protocol::message::ObjectStat;
 
+use crate::api::{S3Api, grant_of, timestamp, whole_second};
 use crate::conditions::{Conditions, conditions_of};
 use crate::digest::{Digests, Wanted};
-use crate::door::{Door, grant_of, timestamp, whole_second};
-use crate::facts::{self, Headers, headers_of, quoted};
 use crate::get::Blocks;
+use crate::metadata::{self, Headers, headers_of, quoted};
 use crate::object::{check_version, replacing};
 use crate::refused::{Missing, refused};
-use crate::store::Target;
+use crate::store::PutTarget;
 use crate::{etag, tagging};
 
 /// An object that is copied from.
-pub(crate) struct Source {
+pub(crate) struct CopiedObject {
     pub(crate) path: Path,
     pub(crate) reader: Reader,
 }
 
-impl Source {
+impl CopiedObject {
     /// Returns its facts as of when it was opened.
     pub(crate) fn stat(&self) -> ObjectStat {
         self.reader.stat()
     }
 }
 
-impl Door {
+impl S3Api {
     /// Opens what is to be copied from.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl Door {
         source: &CopySource,
         extensions: &hyper::http::Extensions,
         conditions: &Conditions,
-    ) -> S3Result<Source> {
+    ) -> S3Result<CopiedObject> {
         let CopySource::Bucket { bucket, key, version_id } = source else {
             let message = "only buckets are copied from";
             return Err(S3Error::with_message(S3ErrorCode::NotImplemented, message));
@@ -62,14 +62,14 @@ impl Door {
             Err(error) => return Err(self.missing_key(&bucket, &error).await),
         };
         let stat = reader.stat();
-        conditions.check_copy(&facts::tag_of(&stat), &whole_second(stat.modified_at))?;
-        Ok(Source { path, reader })
+        conditions.check_copy(&metadata::tag_of(&stat), &whole_second(stat.modified_at))?;
+        Ok(CopiedObject { path, reader })
     }
 
     /// Returns the bytes of a range of what is copied from.
     pub(crate) async fn bytes_of(
         &self,
-        source: &Source,
+        source: &CopiedObject,
         range: Range<u64>,
     ) -> S3Result<impl Stream<Item = S3Result<Bytes>> + Unpin + use<>> {
         let failed = |error: ClientError| refused(&error, Missing::Key);
@@ -108,18 +108,18 @@ impl Door {
         let tags = if is_tagged {
             tagging::checked(input.tagging.as_deref())?
         } else {
-            facts::tagging_of(&stat.attributes).map(str::to_owned)
+            metadata::tagging_of(&stat.attributes).map(str::to_owned)
         };
-        facts::set_tagging(&mut attributes, tags);
-        let tag = facts::tag_of(&stat);
+        metadata::set_tagging(&mut attributes, tags);
+        let tag = metadata::tag_of(&stat);
         if path == source.path {
             if !is_described && !is_tagged {
                 let message = "an object is copied to itself only with other metadata or tags";
                 return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message));
             }
-            let (name, text) = facts::tag_attribute(&tag, stat.bytes);
+            let (name, text) = metadata::tag_attribute(&tag, stat.bytes);
             attributes.set(name, text);
-            facts::keep_of_bytes(&mut attributes, &stat.attributes);
+            metadata::keep_of_bytes(&mut attributes, &stat.attributes);
             let set = self.client.set_attributes(&path, Some(stat.object), attributes).await;
             let stat = set.map_err(|error| refused(&error, Missing::Key))?;
             return Ok(copied(stat, tag));
@@ -128,7 +128,7 @@ impl Door {
         let options = replacing(attributes, None);
         let is_kept = etag::digest_of(&tag).is_some();
         let tag = is_kept.then_some(tag);
-        let target = Target { bucket: Some(bucket), path, options, tag };
+        let target = PutTarget { bucket: Some(bucket), path, options, tag };
         let wanted = Wanted { bytes: Some(stat.bytes), ..Wanted::default() };
         let digests = Digests::new(wanted, &self.md5)?;
         // The same bytes have the same tag: it need not be reckoned again.

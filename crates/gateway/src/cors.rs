@@ -18,10 +18,10 @@ use sanderling_protocol::message::CreateMode;
 use sanderling_protocol::{Path, Refusal};
 use serde::{Deserialize, Serialize};
 
-use crate::door::Door;
+use crate::api::S3Api;
 use crate::name::RULES;
 use crate::refused::{Missing, custom, refused};
-use crate::rules_cache::{Known, RulesCache};
+use crate::rules_cache::{CachedRules, RulesCache};
 
 /// Most rules of a bucket, most bytes of them, and longest id of one: as of S3.
 const RULES_MAX: usize = 100;
@@ -49,7 +49,7 @@ pub(crate) type Rules = Arc<RulesCache<Arc<[Rule]>>>;
 
 /// What a page asks for.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct CorsRequest {
     origin: String,
     /// That of the request which a browser asks about; else its own.
     method: Option<String>,
@@ -57,7 +57,7 @@ pub(crate) struct Asked {
     own_method: Method,
 }
 
-impl Asked {
+impl CorsRequest {
     /// Reads what a page asks for; `None` when no page does.
     pub(crate) fn of(method: &Method, headers: &HeaderMap) -> Option<Self> {
         let text = |name| headers.get(name).and_then(|it| it.to_str().ok());
@@ -121,7 +121,7 @@ impl Rule {
     }
 
     /// Returns the pattern that allows what is asked for, of the origins.
-    fn allows(&self, asked: &Asked) -> Option<&str> {
+    fn allows(&self, asked: &CorsRequest) -> Option<&str> {
         let method = asked.method.as_deref().unwrap_or(asked.own_method.as_str());
         let is_header =
             |name: &String| self.headers.iter().any(|it| is_like(&it.to_ascii_lowercase(), name));
@@ -132,7 +132,7 @@ impl Rule {
     }
 
     /// Writes into an answer what the page may do with it.
-    fn tell(&self, origin: &str, asked: &Asked, headers: &mut HeaderMap) {
+    fn tell(&self, origin: &str, asked: &CorsRequest, headers: &mut HeaderMap) {
         // A text with a line's end is no value, and is left out.
         let mut set = |name: HeaderName, text: &str| {
             if let Ok(value) = HeaderValue::from_str(text) {
@@ -175,7 +175,7 @@ fn forbidden(message: &'static str) -> S3Error {
     error
 }
 
-impl Door {
+impl S3Api {
     fn rules_path(&self, bucket: &str) -> S3Result<Path> {
         self.bucket(bucket)?.join(RULES).map_err(|_| S3ErrorCode::InvalidBucketName.into())
     }
@@ -185,9 +185,9 @@ impl Door {
     async fn rules(&self, bucket: &str) -> Result<Arc<[Rule]>, ClientError> {
         let Ok(path) = self.rules_path(bucket) else { return Ok(Arc::default()) };
         match self.cors.find(bucket, Instant::now()) {
-            Known::Rules(rules) => Ok(rules.unwrap_or_default()),
-            Known::Stale => self.look_up_rules(bucket, &path).await,
-            Known::Refused => {
+            CachedRules::Rules(rules) => Ok(rules.unwrap_or_default()),
+            CachedRules::Stale => self.look_up_rules(bucket, &path).await,
+            CachedRules::Refused => {
                 self.metrics.cors_look_up_refused();
                 Ok(Arc::default())
             }
@@ -202,7 +202,7 @@ impl Door {
                 let bytes = reader.stat().bytes.min(RULES_BYTES_MAX);
                 let text = reader.read_range(0, bytes).await?;
                 let read: Vec<Rule> = serde_json::from_slice(&text).unwrap_or_default();
-                // Another door may have written anything.
+                // Another interface may have written anything.
                 read.into_iter().take(RULES_MAX).filter(|rule| rule.check().is_ok()).collect()
             }
             Err(ClientError::Refused(
@@ -225,7 +225,7 @@ impl Door {
     pub(crate) async fn preflight(
         &self,
         bucket: Option<&str>,
-        asked: Option<&Asked>,
+        asked: Option<&CorsRequest>,
     ) -> S3Result<HeaderMap> {
         let asked = asked.filter(|it| it.method.is_some()).ok_or_else(|| {
             custom("BadRequest", "Origin and Access-Control-Request-Method say what is asked for")
@@ -249,7 +249,7 @@ impl Door {
     }
 
     /// Returns what goes with an answer to a page of another origin.
-    pub(crate) async fn shared(&self, bucket: &str, asked: &Asked) -> HeaderMap {
+    pub(crate) async fn shared(&self, bucket: &str, asked: &CorsRequest) -> HeaderMap {
         let rules = self.rules(bucket).await.unwrap_or_default();
         if rules.is_empty() {
             return HeaderMap::new();
@@ -356,14 +356,14 @@ mod tests {
         }
     }
 
-    fn asked(origin: &str, method: &str, headers: &str) -> Asked {
+    fn asked(origin: &str, method: &str, headers: &str) -> CorsRequest {
         let pairs = [
             ("origin", origin),
             ("access-control-request-method", method),
             ("access-control-request-headers", headers),
         ];
         let pairs = pairs.map(|(name, text)| (name.parse().unwrap(), text.parse().unwrap()));
-        Asked::of(&Method::OPTIONS, &HeaderMap::from_iter(pairs)).unwrap()
+        CorsRequest::of(&Method::OPTIONS, &HeaderMap::from_iter(pairs)).unwrap()
     }
 
     #[test]

@@ -19,8 +19,8 @@ pub(crate) fn of_parts(digests: &[[u8; 16]]) -> String {
     format!("{}-{}", HEXLOWER_PERMISSIVE.encode(&all.finalize()), digests.len())
 }
 
-/// Returns the tag of an object that was not written through this door: it changes with the bytes
-/// and is no MD5, which its dash tells.
+/// Returns the tag of an object that was not written through this interface: it changes with the
+/// bytes and is no MD5, which its dash tells.
 pub(crate) fn of_object(object: ObjectId, bytes: u64) -> String {
     format!("{:016x}-{bytes}", object.0)
 }

@@ -15,7 +15,7 @@ use sanderling_client::{ClientError, Reader};
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::metrics::Metrics;
+use crate::metrics::GatewayMetrics;
 
 /// Blocks that are read ahead of the client: one while another is on the wire.
 const AHEAD_MAX: usize = 2;
@@ -23,7 +23,7 @@ const AHEAD_MAX: usize = 2;
 /// The bytes of a range of an object.
 pub(crate) struct Blocks {
     reader: Reader,
-    metrics: Arc<Metrics>,
+    metrics: Arc<GatewayMetrics>,
     /// What was read before the answer began.
     first: Option<Bytes>,
     ahead: VecDeque<AbortOnDropHandle<Result<Bytes, ClientError>>>,
@@ -41,7 +41,7 @@ impl Blocks {
     pub(crate) async fn open(
         reader: Reader,
         range: Range<u64>,
-        metrics: Arc<Metrics>,
+        metrics: Arc<GatewayMetrics>,
     ) -> Result<Self, ClientError> {
         let left = range.end - range.start;
         let (first, rest) = cut(&range);

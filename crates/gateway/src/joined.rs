@@ -7,7 +7,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use sanderling_protocol::message::Entry;
 
 use crate::digest::{ALGORITHMS, sum_of};
-use crate::facts::checksum_of;
+use crate::metadata::checksum_of;
 
 /// Says whether parts have the checksum that a client sends for all of them together, if it does.
 /// One that ends with `-N` is composite, made of the parts' checksums; another is that of all bytes
@@ -81,7 +81,7 @@ mod tests {
     use sanderling_protocol::{Instant, ObjectId};
 
     use super::*;
-    use crate::facts;
+    use crate::metadata;
 
     fn sums(bytes: &[u8]) -> Checksum {
         let mut hasher = ChecksumHasher {
@@ -100,7 +100,7 @@ mod tests {
         let length = bytes.len() as u64;
         let attributes = ALGORITHMS.map(|algorithm| {
             let sum = sum_of(&sums, algorithm).unwrap();
-            (format!("{}{algorithm}", facts::CHECKSUM), format!("{sum} {length}"))
+            (format!("{}{algorithm}", metadata::CHECKSUM), format!("{sum} {length}"))
         });
         Entry {
             name: "00001".to_owned(),

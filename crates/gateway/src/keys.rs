@@ -119,10 +119,10 @@ impl Grant {
 
 /// The access keys of a gateway. Clones share them.
 #[derive(Clone)]
-pub struct Keys(Source);
+pub struct AccessKeys(KeySource);
 
 #[derive(Clone)]
-enum Source {
+enum KeySource {
     Given(Arc<Table>),
     /// Read again when the file changes.
     File(Arc<Watched<Table, KeysError>>),
@@ -131,20 +131,20 @@ enum Source {
 /// The secret and the rights of each access key.
 struct Table(HashMap<String, (SecretKey, Arc<Grant>)>);
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for AccessKeys {
     /// Says how many there are and no more.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} keys", self.table().0.len())
     }
 }
 
-impl Keys {
+impl AccessKeys {
     /// Returns the pair that everybody on this machine knows.
     #[must_use]
     pub fn local() -> Self {
         let secret = SecretKey::from(LOCAL_SECRET_KEY);
         let all = [(LOCAL_ACCESS_KEY.to_owned(), (secret, Arc::default()))];
-        Self(Source::Given(Arc::new(Table(all.into()))))
+        Self(KeySource::Given(Arc::new(Table(all.into()))))
     }
 
     /// Reads a file of keys. It is read again when it changes, before the next request is checked;
@@ -156,7 +156,7 @@ impl Keys {
         let paths = vec![path.to_owned()];
         let path = path.to_owned();
         let watched = Watched::read(paths, log, move |_| Table::read(&path))?;
-        Ok(Self(Source::File(Arc::new(watched))))
+        Ok(Self(KeySource::File(Arc::new(watched))))
     }
 
     /// Reads the text of a file of keys.
@@ -164,13 +164,13 @@ impl Keys {
     /// # Errors
     /// What is wrong, without the text.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        Ok(Self(Source::Given(Arc::new(Table::parse(text)?))))
+        Ok(Self(KeySource::Given(Arc::new(Table::parse(text)?))))
     }
 
     fn table(&self) -> Arc<Table> {
         match &self.0 {
-            Source::Given(table) => Arc::clone(table),
-            Source::File(watched) => watched.value(),
+            KeySource::Given(table) => Arc::clone(table),
+            KeySource::File(watched) => watched.value(),
         }
     }
 }
@@ -225,7 +225,7 @@ impl Table {
     }
 }
 
-impl Keys {
+impl AccessKeys {
     /// Returns what the sender of a request may do, whose signature is right.
     ///
     /// # Errors
@@ -254,7 +254,7 @@ impl Keys {
 }
 
 #[async_trait::async_trait]
-impl S3Auth for Keys {
+impl S3Auth for AccessKeys {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
         match self.table().0.get(access_key) {
             Some((secret, _)) => Ok(secret.clone()),
@@ -264,7 +264,7 @@ impl S3Auth for Keys {
 }
 
 #[async_trait::async_trait]
-impl S3Access for Keys {
+impl S3Access for AccessKeys {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         let grant = match context.extensions_mut().get::<Verified>().cloned() {
             // Who sent it, and how, was looked at before it was mended.
@@ -307,7 +307,8 @@ mod tests {
     #[test]
     fn grant_bounds_bucket_prefix_and_rights() {
         let keys =
-            Keys::parse(&text(r#", "buckets": ["b"], "prefix": "p/", "rights": "read""#)).unwrap();
+            AccessKeys::parse(&text(r#", "buckets": ["b"], "prefix": "p/", "rights": "read""#))
+                .unwrap();
         let grant = &keys.table().0["a"].1;
         grant.check("b", "p/x", false).unwrap();
         assert!(grant.check("b", "p/x", true).is_err());
@@ -319,12 +320,14 @@ mod tests {
     #[test]
     fn wrong_files_are_refused_without_telling_secrets() {
         for more in [r#", "right": "read""#, r#", "rights": "all""#, r#", "prefix": 7"#, "}"] {
-            let why = Keys::parse(&text(more)).unwrap_err();
+            let why = AccessKeys::parse(&text(more)).unwrap_err();
             assert!(!why.contains(SECRET), "{why}");
             assert!(why.contains("line 1"), "{why}");
         }
-        assert!(Keys::parse(r#"{"keys": []}"#).is_err());
-        assert!(Keys::parse(&format!(r#"{{"keys": [{{"access_key": "{SECRET}"}}]}}"#)).is_err());
+        assert!(AccessKeys::parse(r#"{"keys": []}"#).is_err());
+        assert!(
+            AccessKeys::parse(&format!(r#"{{"keys": [{{"access_key": "{SECRET}"}}]}}"#)).is_err()
+        );
     }
 
     #[test]
@@ -333,9 +336,9 @@ mod tests {
         std::fs::write(&path, text("")).unwrap();
         let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode));
         mode(0o640).unwrap();
-        assert!(matches!(Keys::read(&path), Err(KeysError::Mode { mode: 0o640, .. })));
+        assert!(matches!(AccessKeys::read(&path), Err(KeysError::Mode { mode: 0o640, .. })));
         mode(0o600).unwrap();
-        Keys::read(&path).unwrap();
+        AccessKeys::read(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
     }
 }

@@ -1,18 +1,17 @@
-//! The S3 door: buckets are directories, keys are paths below them.
+//! The S3 interface: buckets are directories, keys are paths below them.
 //!
 //! [`GatewayServer`] speaks S3 over HTTP to clients and the cluster's own protocol to the namenode
 //! and the datanodes. It keeps nothing: what was acknowledged is in the cluster, and any number of
 //! gateways serve the same buckets.
 
 mod answer;
+mod api;
 mod bucket;
 mod conditions;
 mod copy;
 mod cors;
 mod digest;
-mod door;
 mod etag;
-mod facts;
 mod get;
 mod joined;
 mod keys;
@@ -20,6 +19,7 @@ mod listing;
 mod lists;
 mod md5;
 mod mend;
+mod metadata;
 mod metrics;
 mod name;
 mod object;
@@ -27,9 +27,7 @@ mod options;
 #[doc(hidden)]
 pub mod parsers;
 mod parts;
-mod patience;
 mod percent;
-mod place;
 mod promises;
 mod ranges;
 mod refused;
@@ -37,14 +35,16 @@ mod remove;
 mod rules_cache;
 mod server;
 mod signing;
+mod slow_client;
 mod store;
 mod tagging;
+mod target;
 mod token;
 mod upload;
 mod uploads;
 mod writing;
 mod xml;
 
-pub use keys::{Keys, KeysError, LOCAL_ACCESS_KEY, LOCAL_SECRET_KEY, Rights};
+pub use keys::{AccessKeys, KeysError, LOCAL_ACCESS_KEY, LOCAL_SECRET_KEY, Rights};
 pub use options::GatewayOptions;
-pub use server::{GatewayServer, StartError};
+pub use server::{GatewayServer, GatewayStartError};

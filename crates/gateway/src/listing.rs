@@ -8,7 +8,7 @@ use sanderling_protocol::Path;
 use sanderling_protocol::message::Entry;
 
 use crate::name::behind;
-use walk::{Step, Walk};
+use walk::{BucketWalk, WalkStep};
 
 /// What is listed of a bucket.
 #[derive(Debug, Clone, Default)]
@@ -51,7 +51,7 @@ impl Item {
 
 /// One page of a listing.
 #[derive(Debug, Default)]
-pub(crate) struct Page {
+pub(crate) struct ListingPage {
     /// In S3's order.
     pub(crate) items: Vec<Item>,
     /// Where the next page begins, if there is one.
@@ -79,13 +79,13 @@ pub(crate) async fn page(
     client: &Client,
     bucket: &Path,
     query: &Query,
-) -> Result<Page, ClientError> {
-    let mut page = Page::default();
+) -> Result<ListingPage, ClientError> {
+    let mut page = ListingPage::default();
     if query.items_max == 0 {
         return Ok(page);
     }
     let from = query.from.clone().max(query.prefix.clone());
-    let mut walk = Walk::new(client, bucket, &query.prefix, from, query.items_max + 1)?;
+    let mut walk = BucketWalk::new(client, bucket, &query.prefix, from, query.items_max + 1)?;
     let is_by_directory = query.delimiter.as_deref() == Some("/");
     let prefix = query.prefix.as_str();
     loop {
@@ -97,11 +97,11 @@ pub(crate) async fn page(
             .await?;
         let item = match step {
             None => return Ok(page),
-            Some(Step::Directory(whole)) => {
+            Some(WalkStep::Directory(whole)) => {
                 is_inside = false;
                 Item::Prefix(whole)
             }
-            Some(Step::Key(key, entry)) => match common_prefix(&key, query) {
+            Some(WalkStep::Key(key, entry)) => match common_prefix(&key, query) {
                 Some(common) => Item::Prefix(common),
                 None => Item::Key(key, entry),
             },

@@ -8,10 +8,10 @@ use s3s::dto::{
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use sanderling_protocol::message::Entry;
 
-use crate::door::{Door, grant_of, owner, timestamp};
-use crate::facts::{listed_tag_of, quoted};
+use crate::api::{S3Api, grant_of, owner, timestamp};
 use crate::keys::Grant;
-use crate::listing::{Item, Page, Query, page, start_behind};
+use crate::listing::{Item, ListingPage, Query, page, start_behind};
+use crate::metadata::{listed_tag_of, quoted};
 use crate::object::VERSION;
 use crate::percent::{PATH, encode};
 use crate::refused::{Missing, refused};
@@ -50,7 +50,7 @@ impl Words {
     }
 
     /// Takes the common prefixes out of a page and leaves the keys.
-    fn apart(&self, page: &mut Page) -> (Vec<(String, Entry)>, Option<Vec<CommonPrefix>>) {
+    fn apart(&self, page: &mut ListingPage) -> (Vec<(String, Entry)>, Option<Vec<CommonPrefix>>) {
         let (mut keys, mut prefixes) = (Vec::new(), Vec::new());
         for item in std::mem::take(&mut page.items) {
             match item {
@@ -77,7 +77,7 @@ fn items_max(asked: Option<i32>) -> S3Result<(i32, usize)> {
 }
 
 /// What is asked for behind a marker.
-struct Asked<'a> {
+struct ListingRequest<'a> {
     bucket: &'a str,
     encoding: Option<&'a EncodingType>,
     max_keys: Option<i32>,
@@ -110,8 +110,13 @@ fn object(key: String, entry: &Entry, has_owner: bool) -> Object {
     }
 }
 
-impl Door {
-    async fn listed(&self, bucket: &str, grant: Option<&Grant>, query: &Query) -> S3Result<Page> {
+impl S3Api {
+    async fn listed(
+        &self,
+        bucket: &str,
+        grant: Option<&Grant>,
+        query: &Query,
+    ) -> S3Result<ListingPage> {
         if let Some(grant) = grant {
             grant.check(bucket, &query.prefix, false)?;
         }
@@ -126,7 +131,7 @@ impl Door {
     }
 
     /// Lists what is behind a marker, which is a key or a common prefix.
-    async fn marked(&self, asked: &Asked<'_>, grant: Option<&Grant>) -> S3Result<Marked> {
+    async fn marked(&self, asked: &ListingRequest<'_>, grant: Option<&Grant>) -> S3Result<Marked> {
         let words = Words::of(asked.encoding)?;
         let (max_keys, items_max) = items_max(asked.max_keys)?;
         let delimiter = asked.delimiter.filter(|it| !it.is_empty());
@@ -189,7 +194,7 @@ impl Door {
     ) -> S3Result<S3Response<ListObjectsOutput>> {
         let grant = grant_of(&request.extensions);
         let input = request.input;
-        let asked = Asked {
+        let asked = ListingRequest {
             bucket: &input.bucket,
             encoding: input.encoding_type.as_ref(),
             max_keys: input.max_keys,
@@ -221,7 +226,7 @@ impl Door {
     ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
         let grant = grant_of(&request.extensions);
         let input = request.input;
-        let asked = Asked {
+        let asked = ListingRequest {
             bucket: &input.bucket,
             encoding: input.encoding_type.as_ref(),
             max_keys: input.max_keys,

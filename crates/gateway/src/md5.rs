@@ -10,11 +10,11 @@ mod threads;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use lanes::{CHUNK_BYTES, State, compress};
+use lanes::{CHUNK_BYTES, Md5State, compress};
 pub(crate) use threads::Threads;
 
 /// The state before the first byte (RFC 1321, section 3.3).
-const BEGIN: State = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
+const BEGIN: Md5State = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
 /// What is shorter is done at once: handing it over would take about as long.
 const ALONE_BYTES_MAX: usize = 16 << 10;
@@ -23,18 +23,18 @@ const ALONE_BYTES_MAX: usize = 16 << 10;
 #[derive(Debug)]
 pub(crate) struct Md5 {
     threads: Threads,
-    state: State,
+    state: Md5State,
     /// What came behind the last whole chunk.
     tail: Vec<u8>,
     bytes: u64,
-    under_way: Option<UnderWay>,
+    under_way: Option<InFlightChunks>,
 }
 
 /// Whole chunks that a thread has.
 #[derive(Debug)]
-struct UnderWay {
+struct InFlightChunks {
     bytes: Bytes,
-    after: oneshot::Receiver<State>,
+    after: oneshot::Receiver<Md5State>,
 }
 
 impl Md5 {
@@ -63,13 +63,13 @@ impl Md5 {
             compress(std::array::from_mut(&mut self.state), &[&whole]);
         } else {
             let after = self.threads.begin(self.state, whole.clone());
-            self.under_way = Some(UnderWay { bytes: whole, after });
+            self.under_way = Some(InFlightChunks { bytes: whole, after });
         }
     }
 
     /// Waits for what is under way.
     async fn settle(&mut self) {
-        let Some(UnderWay { bytes, after }) = self.under_way.take() else { return };
+        let Some(InFlightChunks { bytes, after }) = self.under_way.take() else { return };
         match after.await {
             Ok(state) => self.state = state,
             // The threads have ended.

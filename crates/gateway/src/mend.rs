@@ -13,10 +13,10 @@ use s3s::route::S3Route;
 use s3s::service::S3Service;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use crate::keys::Keys;
+use crate::keys::AccessKeys;
 use crate::percent::decode;
-use crate::place::Domains;
 use crate::store::body_error;
+use crate::target::Domains;
 use crate::{ranges, xml};
 
 /// Longest XML body in bytes: ten thousand parts, with checksums.
@@ -48,7 +48,7 @@ pub(crate) struct Verified(pub(crate) String);
 /// Mends requests and lets `reads` answer them.
 pub(crate) struct Mending {
     pub(crate) reads: S3Service,
-    pub(crate) keys: Keys,
+    pub(crate) keys: AccessKeys,
     pub(crate) domains: Domains,
 }
 

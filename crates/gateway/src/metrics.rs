@@ -32,7 +32,7 @@ struct DirectionLabel {
 
 /// The figures of one gateway.
 #[derive(Debug)]
-pub(crate) struct Metrics {
+pub(crate) struct GatewayMetrics {
     registry: Registry,
     process: Registry,
     /// Held while the gauges are set and written out, so that two scrapes do not mix.
@@ -59,7 +59,7 @@ impl Drop for InFlight {
     }
 }
 
-impl Metrics {
+impl GatewayMetrics {
     pub(crate) fn new() -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("sanderling_gateway"),
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn figures_are_written_out() {
-        let metrics = Metrics::new();
+        let metrics = GatewayMetrics::new();
         metrics.answered(&hyper::Method::GET, 200);
         metrics.answered(&"BREW".parse().unwrap(), 501);
         metrics.sent(7);

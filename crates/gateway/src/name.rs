@@ -1,8 +1,8 @@
 //! Keys and paths: which object an S3 key names, and back.
 //!
-//! A key is cut at `/` and each piece is a component of a path, so what one door writes every other
-//! door finds under the same name. Pieces that no path may have are written differently, with a
-//! prefix that keys do not have by chance:
+//! A key is cut at `/` and each piece is a component of a path, so what one interface writes every
+//! other interface finds under the same name. Pieces that no path may have are written differently,
+//! with a prefix that keys do not have by chance:
 //!
 //! | piece of the key | component of the path |
 //! | --- | --- |
@@ -35,14 +35,14 @@ const LONG_BYTES_MAX: usize = NAME_BYTES_MAX - LONG.len();
 
 /// What a component of a path is in a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum KeyComponent {
     /// A whole piece.
     Whole(String),
     /// The start of a long piece, which goes on inside this directory.
     Start(String),
 }
 
-impl Piece {
+impl KeyComponent {
     /// Returns the piece, or its start.
     pub(crate) fn text(&self) -> &str {
         match self {
@@ -101,22 +101,22 @@ fn push_piece(text: &mut String, piece: &str) {
 }
 
 /// Returns what a component of a path is in a key; `None` when no key leads there.
-pub(crate) fn piece_of(component: &str) -> Option<Piece> {
+pub(crate) fn piece_of(component: &str) -> Option<KeyComponent> {
     if !component.starts_with(ESCAPE) {
-        return Some(Piece::Whole(component.to_owned()));
+        return Some(KeyComponent::Whole(component.to_owned()));
     }
-    let whole = |piece: &str| Some(Piece::Whole(piece.to_owned()));
+    let whole = |piece: &str| Some(KeyComponent::Whole(piece.to_owned()));
     match component {
         EMPTY => whole(""),
         DOT => whole("."),
         DOTS => whole(".."),
         _ => {
             if let Some(rest) = component.strip_prefix(PREFIXED) {
-                return Some(Piece::Whole(format!("{ESCAPE}{rest}")));
+                return Some(KeyComponent::Whole(format!("{ESCAPE}{rest}")));
             }
             let start = component.strip_prefix(LONG)?;
             // Shorter ones were made by somebody else: no key leads there.
-            (start.len() + 4 > LONG_BYTES_MAX).then(|| Piece::Start(start.to_owned()))
+            (start.len() + 4 > LONG_BYTES_MAX).then(|| KeyComponent::Start(start.to_owned()))
         }
     }
 }
@@ -178,8 +178,8 @@ mod tests {
             }
             is_first = false;
             match piece_of(component)? {
-                Piece::Whole(piece) => key.push_str(&piece),
-                Piece::Start(start) => {
+                KeyComponent::Whole(piece) => key.push_str(&piece),
+                KeyComponent::Start(start) => {
                     key.push_str(&start);
                     is_first = true;
                 }

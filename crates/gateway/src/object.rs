@@ -13,14 +13,14 @@ use sanderling_client::{ClientError, PutOptions};
 use sanderling_protocol::message::{Attributes, Condition, CreateMode, ObjectStat};
 use sanderling_protocol::{Path, Refusal};
 
+use crate::api::{S3Api, whole_second};
 use crate::conditions::{conditions_of, is_met};
 use crate::digest::{Digests, wanted_of};
-use crate::door::{Door, whole_second};
-use crate::facts::{self, Headers, headers_of, quoted};
 use crate::get::Blocks;
+use crate::metadata::{self, Headers, headers_of, quoted};
 use crate::name::path_of;
 use crate::refused::{Missing, refused};
-use crate::store::{Target, body};
+use crate::store::{PutTarget, body};
 use crate::{parts, ranges, tagging};
 
 /// What objects are of which nobody said anything: as of S3.
@@ -29,10 +29,10 @@ const CONTENT_TYPE: &str = "binary/octet-stream";
 /// The only version that there is of each object.
 pub(crate) const VERSION: &str = "null";
 
-/// Answers a read with an object's facts; the two outputs have the same fields.
+/// Answers a read with an object's metadata; the two outputs have the same fields.
 macro_rules! describe {
-    ($output:ident, $facts:expr, $($more:tt)*) => {{
-        let Facts { stat, tag, headers, sums, tags } = $facts;
+    ($output:ident, $metadata:expr, $($more:tt)*) => {{
+        let ObjectMetadata { stat, tag, headers, sums, tags } = $metadata;
         let _ = tags;
         $output {
             accept_ranges: Some("bytes".to_owned()),
@@ -56,7 +56,7 @@ macro_rules! describe {
 }
 
 /// What is told of an object.
-struct Facts {
+struct ObjectMetadata {
     stat: ObjectStat,
     tag: String,
     headers: Headers,
@@ -64,10 +64,10 @@ struct Facts {
     tags: Option<i32>,
 }
 
-impl Facts {
+impl ObjectMetadata {
     fn of(stat: ObjectStat, with_sums: bool) -> Self {
-        let (tag, headers) = (facts::tag_of(&stat), Headers::of(&stat.attributes));
-        let sum = |algorithm| facts::checksum_of(&stat.attributes, algorithm, stat.bytes);
+        let (tag, headers) = (metadata::tag_of(&stat), Headers::of(&stat.attributes));
+        let sum = |algorithm| metadata::checksum_of(&stat.attributes, algorithm, stat.bytes);
         let sums = if with_sums {
             Checksum {
                 checksum_crc32: sum("crc32"),
@@ -80,7 +80,7 @@ impl Facts {
         } else {
             Checksum::default()
         };
-        let tags = facts::tagging_of(&stat.attributes).map(|it| it.split('&').count());
+        let tags = metadata::tagging_of(&stat.attributes).map(|it| it.split('&').count());
         let tags = tags.and_then(|it| i32::try_from(it).ok());
         Self { stat, tag, headers, sums, tags }
     }
@@ -110,7 +110,7 @@ fn check_encryption(algorithm: Option<&String>) -> S3Result<()> {
     }
 }
 
-impl Door {
+impl S3Api {
     /// Returns the bucket's directory and the path of a key in it.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl Door {
         Ok((bucket, path))
     }
 
-    /// Returns the facts about an object.
+    /// Returns the metadata of an object.
     ///
     /// # Errors
     /// `NoSuchKey`, `NoSuchBucket`.
@@ -148,7 +148,7 @@ impl Door {
             (None, Some(ETagCondition::Any)) => Ok(Some(Condition::Absent)),
             (Some(wanted), None) => {
                 let stat = self.object(bucket, path).await?;
-                if !is_met(&wanted, &facts::tag_of(&stat)) {
+                if !is_met(&wanted, &metadata::tag_of(&stat)) {
                     return Err(S3ErrorCode::PreconditionFailed.into());
                 }
                 Ok(Some(Condition::Is(stat.object)))
@@ -179,9 +179,9 @@ impl Door {
         let condition = self.condition(at, input.if_match.take(), input.if_none_match.take());
         let condition = condition.await?;
         let mut attributes = headers_of!(input).attributes()?;
-        facts::set_tagging(&mut attributes, tagging::checked(input.tagging.as_deref())?);
+        metadata::set_tagging(&mut attributes, tagging::checked(input.tagging.as_deref())?);
         let options = replacing(attributes, condition);
-        let target = Target { bucket: Some(bucket), path, options, tag: None };
+        let target = PutTarget { bucket: Some(bucket), path, options, tag: None };
         let stored = self.store(target, body(input.body), Digests::new(wanted, &self.md5)?).await?;
         let sums = stored.digested.sums;
         Ok(S3Response::new(PutObjectOutput {
@@ -204,33 +204,33 @@ impl Door {
         check_encryption(input.sse_customer_algorithm.as_ref())?;
         let (bucket, path) = self.path(&input.bucket, &input.key)?;
         let conditions = conditions_of!(input);
-        let (facts, range, blocks) = loop {
+        let (metadata, range, blocks) = loop {
             let reader = match self.client.open(&path).await {
                 Ok(reader) => reader,
                 Err(error) => return Err(self.missing_key(&bucket, &error).await),
             };
             let stat = reader.stat();
-            conditions.check(&facts::tag_of(&stat), &whole_second(stat.modified_at))?;
-            let asked = Asked::of(input.range, input.part_number, &request.headers)?;
+            conditions.check(&metadata::tag_of(&stat), &whole_second(stat.modified_at))?;
+            let asked = Selection::of(input.range, input.part_number, &request.headers)?;
             let range = asked.range(&stat)?;
             let bytes = range.clone().unwrap_or(0..stat.bytes);
             match Blocks::open(reader, bytes, Arc::clone(&self.metrics)).await {
                 Ok(blocks) => {
                     let with_sums = range.is_none() && is_checked(input.checksum_mode.as_ref());
-                    break (Facts::of(stat, with_sums), range, blocks);
+                    break (ObjectMetadata::of(stat, with_sums), range, blocks);
                 }
                 // Replaced since it was opened: the new one is read.
                 Err(ClientError::Refused(Refusal::ObjectGone { .. })) => {}
                 Err(error) => return Err(refused(&error, Missing::Key)),
             }
         };
-        let (whole, tag_count) = (facts.stat.bytes, facts.tags);
-        let parts_count = input.part_number.and_then(|_| parts::count(&facts.stat));
+        let (whole, tag_count) = (metadata.stat.bytes, metadata.tags);
+        let parts_count = input.part_number.and_then(|_| parts::count(&metadata.stat));
         let length = range.as_ref().map_or(whole, |range| range.end - range.start);
         let content_range =
             range.map(|range| format!("bytes {}-{}/{whole}", range.start, range.end - 1));
         let is_part = content_range.is_some();
-        let output = describe!(GetObjectOutput, facts,
+        let output = describe!(GetObjectOutput, metadata,
             body: Some(blocks.into_blob()),
             content_length: i64::try_from(length).ok(),
             content_range,
@@ -255,16 +255,17 @@ impl Door {
         let (bucket, path) = self.path(&input.bucket, &input.key)?;
         let stat = self.object(&bucket, &path).await?;
         let conditions = conditions_of!(input);
-        conditions.check(&facts::tag_of(&stat), &whole_second(stat.modified_at))?;
-        let range = Asked::of(input.range, input.part_number, &request.headers)?.range(&stat)?;
+        conditions.check(&metadata::tag_of(&stat), &whole_second(stat.modified_at))?;
+        let range =
+            Selection::of(input.range, input.part_number, &request.headers)?.range(&stat)?;
         let with_sums = range.is_none() && is_checked(input.checksum_mode.as_ref());
-        let (whole, facts) = (stat.bytes, Facts::of(stat, with_sums));
-        let parts_count = input.part_number.and_then(|_| parts::count(&facts.stat));
-        let tags = facts.tags;
+        let (whole, metadata) = (stat.bytes, ObjectMetadata::of(stat, with_sums));
+        let parts_count = input.part_number.and_then(|_| parts::count(&metadata.stat));
+        let tags = metadata.tags;
         let length = range.as_ref().map_or(whole, |range| range.end - range.start);
         let content_range =
             range.as_ref().map(|range| format!("bytes {}-{}/{whole}", range.start, range.end - 1));
-        let output = describe!(HeadObjectOutput, facts,
+        let output = describe!(HeadObjectOutput, metadata,
             content_length: i64::try_from(length).ok(),
             content_range,
             parts_count,
@@ -281,21 +282,22 @@ impl Door {
     }
 }
 
-/// Returns how an object of the door is created: it replaces what had the name once it is whole.
+/// Returns how an object of the interface is created: it replaces what had the name once it is
+/// whole.
 pub(crate) fn replacing(attributes: Attributes, condition: Option<Condition>) -> PutOptions {
     let (mode, parents) = (CreateMode::Replace, false);
     PutOptions { mode, parents, attributes, condition, ..PutOptions::default() }
 }
 
 /// What is asked for of an object.
-enum Asked<'a> {
+enum Selection<'a> {
     All,
     /// A range, of the object that the headers may name.
     Range(Range, &'a HeaderMap),
     Part(i32),
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Selection<'a> {
     fn of(range: Option<Range>, part: Option<i32>, headers: &'a HeaderMap) -> S3Result<Self> {
         match (range, part) {
             (None, None) => Ok(Self::All),
@@ -315,7 +317,7 @@ impl<'a> Asked<'a> {
             Self::Range(_, headers)
                 if !ranges::is_of(
                     headers,
-                    &facts::tag_of(stat),
+                    &metadata::tag_of(stat),
                     &whole_second(stat.modified_at),
                 ) =>
             {

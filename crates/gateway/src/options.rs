@@ -6,7 +6,7 @@ use sanderling_client::ClientConfig;
 use sanderling_protocol::Path;
 use sanderling_transport::{Expiries, ServerTls};
 
-use crate::keys::Keys;
+use crate::keys::AccessKeys;
 
 /// How a gateway behaves.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ pub struct GatewayOptions {
     /// The directory whose directories are the buckets.
     pub root: Path,
     /// Who may do what; `None` for the pair that everybody on this machine knows.
-    pub keys: Option<Keys>,
+    pub keys: Option<AccessKeys>,
     /// Host names in front of which a bucket's name may stand.
     pub domains: Vec<String>,
     /// What S3 is served with; `None` for plain text.
@@ -35,7 +35,7 @@ pub struct GatewayOptions {
     /// datanodes, one that fills, two read ahead, and what HTTP buffers.
     pub connections_max: usize,
     /// How long a client may send nothing, or take nothing, while it is its turn.
-    pub silence_max: Duration,
+    pub idle_timeout: Duration,
 }
 
 impl GatewayOptions {
@@ -64,7 +64,7 @@ impl Default for GatewayOptions {
             // Two GiB if all of them were as busy as they can be.
             connections_max: 256,
             // Twice what hyper gives a head.
-            silence_max: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(60),
         }
     }
 }

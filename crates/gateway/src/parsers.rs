@@ -15,17 +15,17 @@ use sanderling_protocol::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex, split};
 
 use crate::answer::finish;
-use crate::keys::Keys;
+use crate::keys::AccessKeys;
 use crate::mend::Mending;
-use crate::metrics::Metrics;
-use crate::patience::{Patient, Rest};
-use crate::place::{AnyName, Domains};
+use crate::metrics::GatewayMetrics;
 use crate::server::s3_config;
+use crate::slow_client::{Rest, SlowClientLimit};
+use crate::target::{AnyName, Domains};
 use crate::{name, percent, promises, signing, tagging, token};
 
 /// Longest answer that is kept, and longest wait for a body: there is no store behind it.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-const SILENCE_MAX: Duration = Duration::from_secs(1);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A store that knows no operation: requests are taken apart and refused.
 struct NoStore;
@@ -47,7 +47,7 @@ impl S3Access for Everybody {
 /// The way of a request through the gateway, up to the store.
 pub struct Requests {
     s3: S3Service,
-    metrics: Arc<Metrics>,
+    metrics: Arc<GatewayMetrics>,
 }
 
 impl Default for Requests {
@@ -55,7 +55,7 @@ impl Default for Requests {
         let domains = Domains(vec!["s3.example".to_owned()]);
         let builder = || {
             let mut builder = S3ServiceBuilder::new(NoStore);
-            builder.set_auth(Keys::local());
+            builder.set_auth(AccessKeys::local());
             builder.set_access(Everybody);
             builder.set_validation(AnyName);
             builder.set_config(s3_config());
@@ -63,9 +63,9 @@ impl Default for Requests {
             builder
         };
         let mut checks = builder();
-        let (reads, keys) = (builder().build(), Keys::local());
+        let (reads, keys) = (builder().build(), AccessKeys::local());
         checks.set_route(Mending { reads, keys, domains: domains.clone() });
-        Self { s3: checks.build(), metrics: Arc::new(Metrics::new()) }
+        Self { s3: checks.build(), metrics: Arc::new(GatewayMetrics::new()) }
     }
 }
 
@@ -76,8 +76,9 @@ impl Requests {
         let service = service_fn(|request: Request<Incoming>| async move {
             let resource = request.uri().path().to_owned();
             let (rest, metrics) = (Rest::default(), Arc::clone(&self.metrics));
-            let request = request
-                .map(|body| s3s::Body::http_body(Patient::new(body, SILENCE_MAX, rest, metrics)));
+            let request = request.map(|body| {
+                s3s::Body::http_body(SlowClientLimit::new(body, IDLE_TIMEOUT, rest, metrics))
+            });
             let answer = self.s3.call(request).await;
             answer.map(|answer| finish(answer, "0", &resource))
         });
@@ -111,7 +112,7 @@ pub fn texts(text: &str) {
     }
     assert_eq!(token::place(&token::of(text)).as_deref(), Some(text));
     let _ = token::place(text);
-    let _ = Keys::parse(text);
+    let _ = AccessKeys::parse(text);
     if let Some(behind) = name::behind(text) {
         assert!(behind.as_str() > text, "it is behind");
     }
@@ -125,7 +126,7 @@ fn keys(key: &str) {
     for component in path.components() {
         let piece = name::piece_of(component).expect("a key led there");
         again.push_str(piece.text());
-        if matches!(piece, name::Piece::Whole(_)) {
+        if matches!(piece, name::KeyComponent::Whole(_)) {
             again.push('/');
         }
     }

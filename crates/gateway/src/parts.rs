@@ -13,13 +13,13 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use sanderling_protocol::limits::CONCAT_PARTS_MAX;
 use sanderling_protocol::message::{Attributes, ObjectStat};
 
+use crate::api::{S3Api, whole_second};
 use crate::digest::ALGORITHMS;
-use crate::door::{Door, whole_second};
-use crate::facts::{self, quoted};
+use crate::metadata::{self, quoted};
 use crate::object::check_version;
 
 /// The attribute with the runs. Its text ends with a space and the bytes of the object: another
-/// door may append.
+/// interface may append.
 pub(crate) const PARTS: &str = "s3-parts";
 
 /// Longest text of runs: an object has 8 KiB of attributes in all.
@@ -33,7 +33,7 @@ const KNOWN: [&str; 5] = ["ETag", "Checksum", "ObjectParts", "StorageClass", "Ob
 
 /// Parts that follow each other, all of that many bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Run {
+struct EqualParts {
     first: i32,
     count: i32,
     bytes: u64,
@@ -41,11 +41,11 @@ struct Run {
 
 /// Keeps the numbers and sizes of parts, in the order of their numbers, if there is room.
 pub(crate) fn keep(attributes: &mut Attributes, parts: &[(i32, u64)]) {
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<EqualParts> = Vec::new();
     for (number, bytes) in parts {
         match runs.last_mut() {
             Some(run) if run.first + run.count == *number && run.bytes == *bytes => run.count += 1,
-            _ => runs.push(Run { first: *number, count: 1, bytes: *bytes }),
+            _ => runs.push(EqualParts { first: *number, count: 1, bytes: *bytes }),
         }
     }
     let texts = runs.iter().map(|run| format!("{}*{}:{}", run.first, run.count, run.bytes));
@@ -60,8 +60,9 @@ pub(crate) fn keep(attributes: &mut Attributes, parts: &[(i32, u64)]) {
     }
 }
 
-/// Reads them back; `None` when they are not those of these bytes. Other doors can write anything.
-fn runs_of(attributes: &Attributes, bytes: u64) -> Option<Vec<Run>> {
+/// Reads them back; `None` when they are not those of these bytes. Other interfaces can write
+/// anything.
+fn runs_of(attributes: &Attributes, bytes: u64) -> Option<Vec<EqualParts>> {
     let (text, total) = attributes.get(PARTS)?.split_once(' ')?;
     if total.parse() != Ok(bytes) {
         return None;
@@ -69,13 +70,13 @@ fn runs_of(attributes: &Attributes, bytes: u64) -> Option<Vec<Run>> {
     let runs = text.split(',').map(|run| {
         let (first, rest) = run.split_once('*')?;
         let (count, bytes) = rest.split_once(':')?;
-        Some(Run {
+        Some(EqualParts {
             first: first.parse().ok()?,
             count: count.parse().ok()?,
             bytes: bytes.parse().ok()?,
         })
     });
-    let runs: Vec<Run> = runs.collect::<Option<_>>()?;
+    let runs: Vec<EqualParts> = runs.collect::<Option<_>>()?;
     let (mut behind, mut sum) = (1, 0_u64);
     for run in &runs {
         if run.first < behind || run.count < 1 {
@@ -128,7 +129,7 @@ pub(crate) fn range(stat: &ObjectStat, number: i32) -> S3Result<Option<Range<u64
     Err(S3ErrorCode::InvalidPart.into())
 }
 
-impl Door {
+impl S3Api {
     pub(crate) async fn attributes(
         &self,
         request: S3Request<GetObjectAttributesInput>,
@@ -149,7 +150,7 @@ impl Door {
         let is_asked = |name: &str| asked.contains(&name);
         let marker = input.part_number_marker.unwrap_or_default();
         Ok(S3Response::new(GetObjectAttributesOutput {
-            e_tag: is_asked("ETag").then(|| quoted(facts::tag_of(&stat))),
+            e_tag: is_asked("ETag").then(|| quoted(metadata::tag_of(&stat))),
             checksum: if is_asked("Checksum") { checksum(&stat) } else { None },
             object_parts: if is_asked("ObjectParts") { told(&stat, marker, most) } else { None },
             object_size: i64::try_from(stat.bytes).ok().filter(|_| is_asked("ObjectSize")),
@@ -161,7 +162,7 @@ impl Door {
 }
 
 fn checksum(stat: &ObjectStat) -> Option<Checksum> {
-    let sum = |algorithm| facts::checksum_of(&stat.attributes, algorithm, stat.bytes);
+    let sum = |algorithm| metadata::checksum_of(&stat.attributes, algorithm, stat.bytes);
     ALGORITHMS.into_iter().any(|it| sum(it).is_some()).then(|| Checksum {
         checksum_crc32: sum("crc32"),
         checksum_crc32c: sum("crc32c"),
@@ -220,8 +221,8 @@ mod tests {
         let text = format!("1*9999:5242880,10000*1:7 {total}");
         assert_eq!(attributes.get(PARTS), Some(text.as_str()));
         let runs = runs_of(&attributes, total).unwrap();
-        assert_eq!(runs[1], Run { first: 10_000, count: 1, bytes: 7 });
-        // Another door appended.
+        assert_eq!(runs[1], EqualParts { first: 10_000, count: 1, bytes: 7 });
+        // Another interface appended.
         assert_eq!(runs_of(&attributes, total + 1), None);
         // Too many sizes for the room that there is.
         let parts: Vec<(i32, u64)> = (1..=500).map(|number| (number, number as u64)).collect();
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_another_door_is_read_with_care() {
+    fn text_of_another_endpoint_is_read_with_care() {
         for text in [
             "",
             "1*1:5",

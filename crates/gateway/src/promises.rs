@@ -4,7 +4,7 @@
 use hyper::{HeaderMap, Uri};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
-use crate::door::OWNER;
+use crate::api::OWNER;
 use crate::percent::decode;
 
 /// Begins of headers, and of fields of a presigned URL, that ask for what there is not: encryption

@@ -13,9 +13,9 @@ use sanderling_protocol::message::{ObjectKind, ObjectStat};
 use sanderling_protocol::{Path, Refusal};
 
 use crate::answer::message_of;
+use crate::api::{S3Api, grant_of, whole_second};
 use crate::conditions::is_met;
-use crate::door::{Door, grant_of, whole_second};
-use crate::facts;
+use crate::metadata;
 use crate::object::check_version;
 
 /// Most keys of one request: as of S3.
@@ -27,7 +27,7 @@ const TOGETHER_MAX: usize = 16;
 /// Times that a key is looked at again which others put while it is deleted.
 const AGAIN_MAX: usize = 8;
 
-impl Door {
+impl S3Api {
     pub(crate) async fn remove(
         &self,
         request: S3Request<DeleteObjectInput>,
@@ -47,7 +47,7 @@ impl Door {
     }
 
     /// Deletes a key; tells whether it was there. What is looked at is what is deleted: a directory
-    /// is no key, and stays also when another door has just made it.
+    /// is no key, and stays also when another interface has just made it.
     async fn remove_key(&self, bucket: &Path, path: &Path, wanted: &Wanted) -> S3Result<bool> {
         for _ in 0..AGAIN_MAX {
             let stat = match self.object(bucket, path).await {
@@ -163,7 +163,7 @@ impl Wanted {
     }
 
     fn is_met(&self, stat: &ObjectStat) -> bool {
-        self.tag.as_ref().is_none_or(|tag| is_met(tag, &facts::tag_of(stat)))
+        self.tag.as_ref().is_none_or(|tag| is_met(tag, &metadata::tag_of(stat)))
             && self.modified.as_ref().is_none_or(|it| *it == whole_second(stat.modified_at))
             && self.bytes.is_none_or(|bytes| u64::try_from(bytes) == Ok(stat.bytes))
     }

@@ -25,7 +25,7 @@ const LOOK_UPS_PER_SECOND: f64 = 100.0;
 
 /// What is known of a bucket.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Known<V> {
+pub(crate) enum CachedRules<V> {
     /// These rules; `None` when it has none, or is not there.
     Rules(Option<V>),
     /// Nothing that is still believed: it is to be looked up.
@@ -36,10 +36,10 @@ pub(crate) enum Known<V> {
 
 /// The rules of buckets. One of many that are too old is evicted first.
 #[derive(Debug)]
-pub(crate) struct RulesCache<V>(Mutex<State<V>>);
+pub(crate) struct RulesCache<V>(Mutex<CacheState<V>>);
 
 #[derive(Debug)]
-struct State<V> {
+struct CacheState<V> {
     with_rules: HashMap<String, (Instant, V)>,
     without_rules: HashMap<String, (Instant, ())>,
     /// Look-ups that are left, and when that was.
@@ -56,7 +56,8 @@ impl<V> Default for RulesCache<V> {
 impl<V> RulesCache<V> {
     fn new(now: Instant) -> Self {
         let (with_rules, without_rules) = (HashMap::new(), HashMap::new());
-        let state = State { with_rules, without_rules, left: LOOK_UPS_PER_SECOND, counted: now };
+        let state =
+            CacheState { with_rules, without_rules, left: LOOK_UPS_PER_SECOND, counted: now };
         Self(Mutex::new(state))
     }
 }
@@ -64,20 +65,20 @@ impl<V> RulesCache<V> {
 impl<V: Clone> RulesCache<V> {
     /// Returns what is known of a bucket. The caller looks up one that is stale, and keeps what it
     /// finds.
-    pub(crate) fn find(&self, bucket: &str, now: Instant) -> Known<V> {
+    pub(crate) fn find(&self, bucket: &str, now: Instant) -> CachedRules<V> {
         let mut state = self.0.lock();
         if let Some((at, rules)) = state.with_rules.get_mut(bucket) {
             if is_believed(*at, now) {
-                return Known::Rules(Some(rules.clone()));
+                return CachedRules::Rules(Some(rules.clone()));
             }
             // One request looks it up; those that come meanwhile get what was known.
             *at = now;
-            return Known::Stale;
+            return CachedRules::Stale;
         }
         if state.without_rules.get(bucket).is_some_and(|(at, ())| is_believed(*at, now)) {
-            return Known::Rules(None);
+            return CachedRules::Rules(None);
         }
-        if state.take(now) { Known::Stale } else { Known::Refused }
+        if state.take(now) { CachedRules::Stale } else { CachedRules::Refused }
     }
 
     /// Keeps what was found of a bucket by a look-up that began at `at`: `None` for no rules. What
@@ -109,7 +110,7 @@ impl<V: Clone> RulesCache<V> {
     }
 }
 
-impl<V> State<V> {
+impl<V> CacheState<V> {
     /// Takes one of the look-ups that are left.
     fn take(&mut self, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.counted).as_secs_f64();
@@ -154,7 +155,7 @@ mod tests {
         let looked_up = |at: Duration| {
             let names = (0..10_000).map(|number| format!("{at:?}-{number}"));
             let of = |name: String| {
-                let is_stale = cache.find(&name, begin + at) == Known::Stale;
+                let is_stale = cache.find(&name, begin + at) == CachedRules::Stale;
                 if is_stale {
                     cache.keep(&name, None, begin + at);
                 }
@@ -167,7 +168,10 @@ mod tests {
         assert_eq!(looked_up(Duration::from_secs(3600)), 100);
         // A clock that goes back gives nothing.
         assert_eq!(looked_up(Duration::from_secs(3)), 0);
-        assert_eq!(cache.find("3600s-7", begin + Duration::from_secs(3600)), Known::Rules(None));
+        assert_eq!(
+            cache.find("3600s-7", begin + Duration::from_secs(3600)),
+            CachedRules::Rules(None)
+        );
         assert!(cache.0.lock().without_rules.len() <= WITHOUT_RULES_MAX);
     }
 
@@ -176,18 +180,18 @@ mod tests {
         let begin = Instant::now();
         let cache = RulesCache::new(begin);
         cache.keep("shop", Some(7), begin);
-        while cache.find("invented", begin) != Known::Refused {}
+        while cache.find("invented", begin) != CachedRules::Refused {}
         let later = begin + BELIEVED;
         for number in 0..10_000 {
             cache.find(&format!("invented-{number}"), later);
         }
-        assert_eq!(cache.find("shop", later), Known::Stale);
+        assert_eq!(cache.find("shop", later), CachedRules::Stale);
         // Others do not look it up meanwhile.
-        assert_eq!(cache.find("shop", later), Known::Rules(Some(7)));
+        assert_eq!(cache.find("shop", later), CachedRules::Rules(Some(7)));
         // What a look-up found that began before the rules were deleted comes too late.
         cache.keep("shop", None, later + Duration::from_millis(1));
         cache.keep("shop", Some(8), later);
-        assert_eq!(cache.find("shop", later + Duration::from_millis(2)), Known::Rules(None));
+        assert_eq!(cache.find("shop", later + Duration::from_millis(2)), CachedRules::Rules(None));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The server around the door: S3 on one address, health and metrics on another.
+//! The server around the interface: S3 on one address, health and metrics on another.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Ids, finish};
+use crate::api::{REGION, S3Api};
 use crate::cors::{self, Rules};
-use crate::door::{Door, REGION};
-use crate::keys::Keys;
+use crate::keys::AccessKeys;
 use crate::md5::Threads;
 use crate::mend::{Mending, XML_BYTES_MAX};
-use crate::metrics::Metrics;
+use crate::metrics::GatewayMetrics;
 use crate::options::GatewayOptions;
-use crate::patience::{Patient, Rest};
-use crate::place::{AnyName, Domains};
-use crate::writing::Writing;
+use crate::slow_client::{Rest, SlowClientLimit};
+use crate::target::{AnyName, Domains};
+use crate::writing::ActiveWrites;
 
 /// Longest time between a request's head and its answer's: a body of terabytes, or a copy. That
 /// bytes come meanwhile is looked at apart.
@@ -43,7 +43,7 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why a gateway does not start.
 #[derive(Debug, Error)]
-pub enum StartError {
+pub enum GatewayStartError {
     /// It cannot listen.
     #[error("{0}")]
     Listen(ListenError),
@@ -83,29 +83,29 @@ impl GatewayServer {
     /// Connects to the cluster and starts to serve.
     ///
     /// # Errors
-    /// [`StartError`]: its text says what to do.
-    pub async fn start(options: GatewayOptions) -> Result<Self, StartError> {
+    /// [`GatewayStartError`]: its text says what to do.
+    pub async fn start(options: GatewayOptions) -> Result<Self, GatewayStartError> {
         let listener = open(&options.listen, &options).await?;
         let http = match &options.http_listen {
             None => None,
             Some(address) => {
                 let allow_unauthenticated = options.allow_unauthenticated;
                 let security = Security { allow_unauthenticated, ..Security::default() };
-                Some(listen(address, &security).await.map_err(StartError::Listen)?)
+                Some(listen(address, &security).await.map_err(GatewayStartError::Listen)?)
             }
         };
         let client = Client::connect(&options.namenode, options.client.clone())
             .await
-            .map_err(StartError::Cluster)?;
+            .map_err(GatewayStartError::Cluster)?;
         let cluster = client.cluster();
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(GatewayMetrics::new());
         // Half of the cores can take in all that the others bring.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let door = Door {
+        let api = S3Api {
             client: client.clone(),
             root: options.root.clone(),
             upload_ttl: options.upload_ttl,
-            writing: Writing::default(),
+            writing: ActiveWrites::default(),
             metrics: Arc::clone(&metrics),
             md5: Threads::start(cores.div_ceil(2)),
             cors: Rules::default(),
@@ -115,7 +115,7 @@ impl GatewayServer {
         let http_address = http.as_ref().map(address_of).transpose()?;
         let shutdown = CancellationToken::new();
         let mut served = JoinSet::new();
-        served.spawn(serve(door, listener, options, shutdown.clone()));
+        served.spawn(serve(api, listener, options, shutdown.clone()));
         if let Some(http) = http {
             served.spawn(serve_pages(client, metrics, expiries, http, shutdown.clone()));
         }
@@ -148,24 +148,24 @@ impl GatewayServer {
 }
 
 /// Listens, on loopback unless told that the network is trusted.
-async fn open(address: &str, options: &GatewayOptions) -> Result<TcpListener, StartError> {
+async fn open(address: &str, options: &GatewayOptions) -> Result<TcpListener, GatewayStartError> {
     let resolved = lookup_host(address).await.ok().and_then(|mut all| all.next());
     let is_far = resolved.is_some_and(|address| !address.ip().is_loopback());
     let address = address.to_owned();
     match (is_far && !options.allow_unauthenticated, &options.keys, &options.tls) {
-        (true, None, _) => Err(StartError::NoKeys { address }),
-        (true, Some(_), None) => Err(StartError::Plaintext { address }),
+        (true, None, _) => Err(GatewayStartError::NoKeys { address }),
+        (true, Some(_), None) => Err(GatewayStartError::Plaintext { address }),
         // Who comes is asked for a signature.
         _ => {
             let security = Security { allow_unauthenticated: true, ..Security::default() };
-            listen(&address, &security).await.map_err(StartError::Listen)
+            listen(&address, &security).await.map_err(GatewayStartError::Listen)
         }
     }
 }
 
-fn address_of(listener: &TcpListener) -> Result<SocketAddr, StartError> {
+fn address_of(listener: &TcpListener) -> Result<SocketAddr, GatewayStartError> {
     listener.local_addr().map_err(|cause| {
-        StartError::Listen(ListenError::Io { address: "the listener".to_owned(), cause })
+        GatewayStartError::Listen(ListenError::Io { address: "the listener".to_owned(), cause })
     })
 }
 
@@ -174,26 +174,26 @@ fn http_options(options: &GatewayOptions) -> HttpOptions {
         connections_max: options.connections_max,
         answer_within: ANSWER_WITHIN,
         end_within: END_WITHIN,
-        take_within: options.silence_max,
+        take_within: options.idle_timeout,
         tls: options.tls.clone(),
         ..HttpOptions::default()
     }
 }
 
 async fn serve(
-    door: Door,
+    api: S3Api,
     listener: TcpListener,
     options: GatewayOptions,
     shutdown: CancellationToken,
 ) {
-    let front = Arc::new(Front {
-        metrics: Arc::clone(&door.metrics),
-        s3: s3_service(door.clone(), &options),
-        door,
+    let front = Arc::new(HttpService {
+        metrics: Arc::clone(&api.metrics),
+        s3: s3_service(api.clone(), &options),
+        api,
         domains: Domains(options.domains.clone()),
         is_open: options.keys.is_none(),
         ids: Ids::default(),
-        silence_max: options.silence_max,
+        idle_timeout: options.idle_timeout,
     });
     let service = service_fn(move |request: Request<Incoming>| {
         let front = Arc::clone(&front);
@@ -203,11 +203,11 @@ async fn serve(
 }
 
 /// Makes the service that checks requests, before the one that reads those which are mended.
-fn s3_service(door: Door, options: &GatewayOptions) -> S3Service {
-    let keys = options.keys.clone().unwrap_or_else(Keys::local);
+fn s3_service(api: S3Api, options: &GatewayOptions) -> S3Service {
+    let keys = options.keys.clone().unwrap_or_else(AccessKeys::local);
     let domains = Domains(options.domains.clone());
     let builder = || {
-        let mut builder = S3ServiceBuilder::new(door.clone());
+        let mut builder = S3ServiceBuilder::new(api.clone());
         builder.set_auth(keys.clone());
         builder.set_access(keys.clone());
         builder.set_validation(AnyName);
@@ -224,18 +224,18 @@ fn s3_service(door: Door, options: &GatewayOptions) -> S3Service {
 }
 
 /// What all answers go through.
-struct Front {
+struct HttpService {
     s3: S3Service,
-    door: Door,
+    api: S3Api,
     domains: Domains,
     /// Everybody knows the access key, pages of other origins included.
     is_open: bool,
-    metrics: Arc<Metrics>,
+    metrics: Arc<GatewayMetrics>,
     ids: Ids,
-    silence_max: Duration,
+    idle_timeout: Duration,
 }
 
-impl Front {
+impl HttpService {
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<s3s::Body>, HttpError> {
         let _in_flight = self.metrics.begin();
         let (began, method, id) = (Instant::now(), request.method().clone(), self.ids.draw());
@@ -245,12 +245,13 @@ impl Front {
         // Nobody is told to go on with nothing.
         let is_untold = is_expecting && request.body().is_end_stream();
         let request = request.map(|body| {
-            let patient = Patient::new(body, self.silence_max, rest.clone(), metrics_of_body);
+            let patient =
+                SlowClientLimit::new(body, self.idle_timeout, rest.clone(), metrics_of_body);
             s3s::Body::http_body(patient)
         });
         let place = self.domains.place(request.uri(), request.headers());
         let bucket = place.map(|place| place.bucket);
-        let page = cors::Asked::of(&method, request.headers());
+        let page = cors::CorsRequest::of(&method, request.headers());
         let answer = self.answer_to(request, bucket.as_deref(), page.as_ref()).await?;
         let mut answer = finish(answer, &id, &resource);
         self.metrics.answered(&method, answer.status().as_u16());
@@ -293,10 +294,10 @@ impl Front {
         &self,
         request: Request<s3s::Body>,
         bucket: Option<&str>,
-        page: Option<&cors::Asked>,
+        page: Option<&cors::CorsRequest>,
     ) -> Result<Response<s3s::Body>, HttpError> {
         if request.method() == Method::OPTIONS {
-            return match self.door.preflight(bucket, page).await {
+            return match self.api.preflight(bucket, page).await {
                 Ok(headers) => {
                     let mut answer = Response::new(s3s::Body::empty());
                     *answer.headers_mut() = headers;
@@ -306,7 +307,7 @@ impl Front {
             };
         }
         let shared = match (bucket, page) {
-            (Some(bucket), Some(page)) => self.door.shared(bucket, page).await,
+            (Some(bucket), Some(page)) => self.api.shared(bucket, page).await,
             _ => HeaderMap::new(),
         };
         let is_shared = shared.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN);
@@ -341,7 +342,7 @@ pub(crate) fn s3_config() -> Arc<StaticConfigProvider> {
 
 async fn serve_pages(
     client: Client,
-    metrics: Arc<Metrics>,
+    metrics: Arc<GatewayMetrics>,
     expiries: Expiries,
     listener: TcpListener,
     shutdown: CancellationToken,
@@ -356,7 +357,7 @@ async fn serve_pages(
 
 fn look_at(
     client: &Client,
-    metrics: &Metrics,
+    metrics: &GatewayMetrics,
     expiries: &Expiries,
     request: &Request<Incoming>,
 ) -> Response<Full<Bytes>> {

@@ -9,10 +9,10 @@ use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::ObjectStat;
 use sanderling_protocol::{Path, Refusal};
 
+use crate::api::S3Api;
 use crate::digest::{ALGORITHMS, Digested, Digests, sum_of};
-use crate::door::Door;
 use crate::refused::{Missing, custom, refused};
-use crate::{etag, facts};
+use crate::{etag, metadata};
 
 /// Times that a put in one block is tried again when its directory vanished under it, with the last
 /// key that was in it.
@@ -20,7 +20,7 @@ const AGAIN_MAX: usize = 8;
 
 /// Where bytes go.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct PutTarget {
     /// The bucket; `None` for parts of uploads, whose directory must be there.
     pub(crate) bucket: Option<Path>,
     pub(crate) path: Path,
@@ -50,14 +50,14 @@ pub(crate) fn body_error(said: &str) -> S3Error {
         custom("XAmzContentSHA256Mismatch", message)
     } else if said.contains("SignatureMismatch") {
         S3ErrorCode::SignatureDoesNotMatch.into()
-    } else if said.contains(crate::patience::LATE) {
+    } else if said.contains(crate::slow_client::LATE) {
         S3ErrorCode::RequestTimeout.into()
     } else {
         S3ErrorCode::IncompleteBody.into()
     }
 }
 
-impl Door {
+impl S3Api {
     /// Stores what a stream brings. Nothing is seen of it before all of it is there and is what it
     /// was said to be; then it replaces what had the name.
     ///
@@ -65,7 +65,7 @@ impl Door {
     /// Those of the stream, of the digests, and of the store.
     pub(crate) async fn store(
         &self,
-        mut target: Target,
+        mut target: PutTarget,
         mut bytes: impl Stream<Item = S3Result<Bytes>> + Unpin,
         mut digests: Digests,
     ) -> S3Result<Stored> {
@@ -84,8 +84,8 @@ impl Door {
     }
 
     /// Stores bytes that fit one block, at once.
-    async fn store_block(&self, target: Target, bytes: Bytes) -> S3Result<ObjectStat> {
-        let Target { bucket, path, mut options, .. } = target;
+    async fn store_block(&self, target: PutTarget, bytes: Bytes) -> S3Result<ObjectStat> {
+        let PutTarget { bucket, path, mut options, .. } = target;
         for _ in 0..AGAIN_MAX {
             match self.client.put(&path, bytes.clone(), &options).await {
                 Ok(stat) => return Ok(stat),
@@ -99,13 +99,13 @@ impl Door {
     /// Stores bytes block by block, as they come.
     async fn store_blocks(
         &self,
-        target: Target,
+        target: PutTarget,
         first: Bytes,
         mut rest: Bytes,
         mut bytes: impl Stream<Item = S3Result<Bytes>> + Unpin,
         mut digests: Digests,
     ) -> S3Result<Stored> {
-        let Target { bucket, path, mut options, tag } = target;
+        let PutTarget { bucket, path, mut options, tag } = target;
         options.expected_bytes = digests.bytes_wanted();
         let _writing = self.writing.begin(&path);
         let missing = if bucket.is_some() { Missing::Key } else { Missing::Upload };
@@ -206,11 +206,11 @@ async fn fill(
 
 /// Keeps the entity tag and the checksums beside the bytes.
 fn keep(options: &mut PutOptions, tag: &str, digested: &Digested) {
-    let (name, text) = facts::tag_attribute(tag, digested.bytes);
+    let (name, text) = metadata::tag_attribute(tag, digested.bytes);
     options.attributes.set(name, text);
     for algorithm in ALGORITHMS {
         if let Some(sum) = sum_of(&digested.sums, algorithm) {
-            facts::set_checksum(&mut options.attributes, algorithm, sum, digested.bytes);
+            metadata::set_checksum(&mut options.attributes, algorithm, sum, digested.bytes);
         }
     }
 }

@@ -8,8 +8,8 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use crate::door::Door;
-use crate::facts;
+use crate::api::S3Api;
+use crate::metadata;
 use crate::object::check_version;
 use crate::percent::{COMPONENT, decode, encode};
 use crate::refused::{Missing, custom, refused};
@@ -64,7 +64,7 @@ fn written(tags: &[(String, String)]) -> S3Result<String> {
     Ok(pairs.collect::<Vec<_>>().join("&"))
 }
 
-impl Door {
+impl S3Api {
     pub(crate) async fn tagging(
         &self,
         request: S3Request<GetObjectTaggingInput>,
@@ -73,7 +73,7 @@ impl Door {
         check_version(input.version_id.as_deref())?;
         let (bucket, path) = self.path(&input.bucket, &input.key)?;
         let stat = self.object(&bucket, &path).await?;
-        let tags = facts::tagging_of(&stat.attributes).and_then(parsed).unwrap_or_default();
+        let tags = metadata::tagging_of(&stat.attributes).and_then(parsed).unwrap_or_default();
         let tags = tags.into_iter().map(|(key, value)| Tag { key: Some(key), value: Some(value) });
         let (tag_set, version_id) = (tags.collect(), None);
         Ok(S3Response::new(GetObjectTaggingOutput { tag_set, version_id }))
@@ -107,7 +107,7 @@ impl Door {
         let (bucket, path) = self.path(bucket, key)?;
         let stat = self.object(&bucket, &path).await?;
         let mut attributes = stat.attributes;
-        facts::set_tagging(&mut attributes, tags);
+        metadata::set_tagging(&mut attributes, tags);
         let set = self.client.set_attributes(&path, Some(stat.object), attributes).await;
         set.map(|_| ()).map_err(|error| refused(&error, Missing::Key))
     }

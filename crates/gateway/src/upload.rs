@@ -19,14 +19,14 @@ use sanderling_client::{ClientError, PutOptions};
 use sanderling_protocol::message::{Attributes, Entry, ObjectKind, ObjectStat};
 use sanderling_protocol::{Millis, Path, Refusal};
 
+use crate::api::{S3Api, timestamp};
 use crate::conditions::conditions_of;
 use crate::digest::{ALGORITHMS, Digests, Wanted, sum_of, wanted_of};
-use crate::door::{Door, timestamp};
-use crate::facts::{self, headers_of, listed_tag_of, quoted};
+use crate::metadata::{self, headers_of, listed_tag_of, quoted};
 use crate::name::UPLOADS;
 use crate::object::replacing;
 use crate::refused::{Missing, refused};
-use crate::store::{Stored, Target, body};
+use crate::store::{PutTarget, Stored, body};
 use crate::{etag, joined, parts, tagging};
 
 /// The object that keeps what was said when an upload began.
@@ -74,7 +74,7 @@ fn no_upload() -> S3Error {
     S3ErrorCode::NoSuchUpload.into()
 }
 
-impl Door {
+impl S3Api {
     /// Returns where an upload is kept.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl Door {
         let (bucket, _) = self.path(&input.bucket, &input.key)?;
         self.check_bucket(&bucket).await?;
         let mut attributes = headers_of!(input).attributes()?;
-        facts::set_tagging(&mut attributes, tagging::checked(input.tagging.as_deref())?);
+        metadata::set_tagging(&mut attributes, tagging::checked(input.tagging.as_deref())?);
         attributes.set(KEY, input.key.clone());
         let id = draw_id();
         let upload = self.upload(&input.bucket, &id)?;
@@ -145,11 +145,11 @@ impl Door {
         self.client.set_ttl(&upload.directory, Some(Millis::from(self.upload_ttl))).await
     }
 
-    fn part_target(&self, upload: &Upload, number: i32) -> S3Result<Target> {
+    fn part_target(&self, upload: &Upload, number: i32) -> S3Result<PutTarget> {
         let path = upload.directory.join(&part_name(number)?).map_err(|_| no_upload())?;
         let options = replacing(Attributes::none(), None);
         let options = PutOptions { is_inline_allowed: false, ..options };
-        Ok(Target { bucket: None, path, options, tag: None })
+        Ok(PutTarget { bucket: None, path, options, tag: None })
     }
 
     pub(crate) async fn put_part(
@@ -238,16 +238,16 @@ impl Door {
                 let condition = self.condition(at, input.if_match, input.if_none_match).await?;
                 let mut attributes = words.attributes;
                 attributes.remove(KEY);
-                facts::set_upload(&mut attributes, &input.upload_id);
+                metadata::set_upload(&mut attributes, &input.upload_id);
                 let options = PutOptions { parents: true, ..replacing(attributes, condition) };
                 self.join(&upload, &wanted, &path, options).await?
             }
             // The answer to the first time got lost.
             Err(error) if error.code() == &S3ErrorCode::NoSuchUpload => {
                 let made = self.client.stat(&path).await.ok().filter(|stat| {
-                    facts::upload_of(&stat.attributes) == Some(input.upload_id.as_str())
+                    metadata::upload_of(&stat.attributes) == Some(input.upload_id.as_str())
                 });
-                made.map(|stat| facts::tag_of(&stat)).ok_or(error)?
+                made.map(|stat| metadata::tag_of(&stat)).ok_or(error)?
             }
             Err(error) => return Err(error),
         };
@@ -279,7 +279,7 @@ impl Door {
         let digests: Option<Vec<[u8; 16]>> =
             chosen.iter().map(|part| etag::digest_of(&listed_tag_of(part))).collect();
         let tag = etag::of_parts(&digests.ok_or(S3ErrorCode::InvalidPart)?);
-        let (name, text) = facts::tag_attribute(&tag, total);
+        let (name, text) = metadata::tag_attribute(&tag, total);
         options.attributes.set(name, text);
         let sizes: Vec<(i32, u64)> =
             chosen.iter().map(|part| (part.name.parse().unwrap_or_default(), part.bytes)).collect();
@@ -359,7 +359,7 @@ fn chosen<'a>(wanted: &[CompletedPart], there: &'a [Entry]) -> S3Result<Vec<&'a 
             ..Checksum::default()
         };
         let is_other = |algorithm: &&str| {
-            let here = facts::checksum_of(&found.attributes, algorithm, found.bytes);
+            let here = metadata::checksum_of(&found.attributes, algorithm, found.bytes);
             sum_of(&said, algorithm).is_some_and(|said| here.as_deref() != Some(said))
         };
         if let Some(algorithm) = ALGORITHMS.into_iter().find(is_other) {
@@ -398,7 +398,7 @@ mod tests {
     use super::*;
 
     fn there(number: i32, bytes: u64) -> Entry {
-        let (name, text) = facts::tag_attribute(&format!("tag{number}"), bytes);
+        let (name, text) = metadata::tag_attribute(&format!("tag{number}"), bytes);
         Entry {
             name: part_name(number).unwrap(),
             kind: ObjectKind::File,

@@ -9,8 +9,8 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use sanderling_client::ClientError;
 use sanderling_protocol::{Path, Refusal};
 
-use crate::door::{Door, grant_of, owner, timestamp};
-use crate::facts::{checksum_of, listed_tag_of, quoted};
+use crate::api::{S3Api, grant_of, owner, timestamp};
+use crate::metadata::{checksum_of, listed_tag_of, quoted};
 use crate::name::UPLOADS;
 use crate::percent::{PATH, encode};
 use crate::refused::{Missing, refused};
@@ -36,7 +36,7 @@ fn items_max(asked: Option<i32>) -> S3Result<usize> {
         .map_err(|_| S3ErrorCode::InvalidArgument.into())
 }
 
-impl Door {
+impl S3Api {
     pub(crate) async fn parts(
         &self,
         request: S3Request<ListPartsInput>,
@@ -112,8 +112,8 @@ impl Door {
             input.encoding_type.as_ref().is_some_and(|it| it.as_str() == EncodingType::URL);
         let say = |text: &str| if is_encoded { encode(text, PATH) } else { text.to_owned() };
         let delimiter = input.delimiter.as_deref().filter(|it| !it.is_empty());
-        let Told { uploads, prefixes, last, is_truncated } =
-            told(open, &prefix, delimiter, most, say);
+        let UploadPage { uploads, prefixes, last, is_truncated } =
+            upload_page(open, &prefix, delimiter, most, say);
         let (next_key, next_id) = last.filter(|_| is_truncated).unzip();
         Ok(S3Response::new(ListMultipartUploadsOutput {
             bucket: Some(input.bucket),
@@ -162,7 +162,7 @@ impl Door {
 
 /// A page of uploads.
 #[derive(Default)]
-struct Told {
+struct UploadPage {
     uploads: Vec<MultipartUpload>,
     prefixes: Vec<CommonPrefix>,
     /// Key and id of the last upload that is told, by itself or in a common prefix.
@@ -170,14 +170,14 @@ struct Told {
     is_truncated: bool,
 }
 
-fn told(
+fn upload_page(
     open: Vec<Open>,
     prefix: &str,
     delimiter: Option<&str>,
     most: usize,
     say: impl Fn(&str) -> String,
-) -> Told {
-    let mut told = Told::default();
+) -> UploadPage {
+    let mut told = UploadPage::default();
     for upload in open {
         let common = delimiter.and_then(|delimiter| {
             let cut = upload.key[prefix.len()..].find(delimiter)?;

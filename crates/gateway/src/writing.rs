@@ -9,16 +9,16 @@ use sanderling_protocol::Path;
 
 /// The directories that puts of this gateway are under way in, with how many.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Writing(Arc<Mutex<HashMap<Path, usize>>>);
+pub(crate) struct ActiveWrites(Arc<Mutex<HashMap<Path, usize>>>);
 
 /// A put that is under way.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    writing: Writing,
+    writing: ActiveWrites,
     directory: Option<Path>,
 }
 
-impl Writing {
+impl ActiveWrites {
     /// Notes a put until what is returned is dropped.
     pub(crate) fn begin(&self, path: &Path) -> Begun {
         let directory = path.parent();
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn directory_is_in_use_until_its_last_put_ends() {
-        let writing = Writing::default();
+        let writing = ActiveWrites::default();
         let (path, directory): (Path, Path) = ("/a/b".parse().unwrap(), "/a".parse().unwrap());
         let (first, second) = (writing.begin(&path), writing.begin(&path));
         drop(first);

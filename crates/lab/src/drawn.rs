@@ -50,19 +50,19 @@ struct Drawn {
     /// Seconds of the model that pass in one second of the trace.
     time_scale: f64,
     /// The preemptions, in order.
-    preemptions: Vec<Notice>,
+    preemptions: Vec<DrawnNotice>,
 }
 
 /// One preemption.
 #[derive(Debug, Serialize)]
-struct Notice {
+struct DrawnNotice {
     /// When the notice comes, from the start.
     at_seconds: f64,
     /// The place of the fleet.
     slot: u32,
 }
 
-impl From<Preemption> for Notice {
+impl From<Preemption> for DrawnNotice {
     fn from(one: Preemption) -> Self {
         Self { at_seconds: one.at.as_secs_f64(), slot: one.slot }
     }

@@ -13,9 +13,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::fleet::network::Network;
-use super::fleet::{Fleet, FleetOptions, play};
-use super::plan::Plan;
-use super::record::{Kind, NodeRecord, PolicyName, RunRecord, Sample};
+use super::fleet::{FleetOptions, LabFleet, play};
+use super::plan::LabPlan;
+use super::record::{ExperimentKind, NodeRecord, PolicyName, RunRecord, Sample};
 use super::trace::{self, Preemption, Shape};
 use super::workload::meter::{Meter, Sampler};
 use super::workload::{self, DataSet, PIECE_BYTES};
@@ -51,7 +51,7 @@ const HORIZON_FACTOR: u32 = 4;
 /// Which run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Which {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExperimentKind,
     pub(crate) policy: PolicyName,
     pub(crate) is_preempted: bool,
     pub(crate) round: u32,
@@ -60,10 +60,10 @@ pub(crate) struct Which {
 impl Which {
     /// Returns how many nodes it has.
     #[must_use]
-    pub(crate) const fn nodes(self, plan: &Plan) -> u32 {
+    pub(crate) const fn nodes(self, plan: &LabPlan) -> u32 {
         match self.kind {
-            Kind::Notice => NOTICE_NODES,
-            Kind::Read | Kind::Write | Kind::Exposure => plan.nodes,
+            ExperimentKind::Notice => NOTICE_NODES,
+            ExperimentKind::Read | ExperimentKind::Write | ExperimentKind::Exposure => plan.nodes,
         }
     }
 
@@ -76,11 +76,11 @@ impl Which {
     }
 
     /// Returns its trace.
-    fn trace(self, plan: &Plan) -> Vec<Preemption> {
+    fn trace(self, plan: &LabPlan) -> Vec<Preemption> {
         if !self.is_preempted {
             return Vec::new();
         }
-        if self.kind == Kind::Notice {
+        if self.kind == ExperimentKind::Notice {
             return vec![Preemption { at: plan.notice, slot: 0 }];
         }
         let shape = Shape {
@@ -96,9 +96,9 @@ impl Which {
     }
 
     /// Returns how long it is measured; `None` until the work is done.
-    fn time(self, plan: &Plan) -> Option<Duration> {
+    fn time(self, plan: &LabPlan) -> Option<Duration> {
         // One notice before it, one during it, and two for what comes after.
-        (self.kind == Kind::Notice).then(|| plan.notice * 4 + plan.replace)
+        (self.kind == ExperimentKind::Notice).then(|| plan.notice * 4 + plan.replace)
     }
 }
 
@@ -108,19 +108,20 @@ impl Which {
 /// What keeps the run from being one: a server that does not start, a notice that is refused.
 /// Failed calls of the workload are counted, not returned.
 pub(crate) async fn run(
-    plan: &Plan,
+    plan: &LabPlan,
     network: &Network,
     which: Which,
 ) -> Result<RunRecord, Failure> {
-    if which.kind == Kind::Exposure {
+    if which.kind == ExperimentKind::Exposure {
         return exposure::run(plan, network, which).await;
     }
     let nodes = which.nodes(plan);
-    let mut fleet = Fleet::start(network, fleet_options(plan, which)).await?;
+    let mut fleet = LabFleet::start(network, fleet_options(plan, which)).await?;
     let (client, control) = (fleet.client().await?, fleet.client().await?);
     let calls = if which.time(plan).is_some() { u64::MAX } else { plan.work_bytes() / PIECE_BYTES };
     let meter = Arc::new(Meter::of_calls(calls));
-    let work = Work { plan, which, nodes, client: client.clone(), meter: Arc::clone(&meter) };
+    let work =
+        RunWorkload { plan, which, nodes, client: client.clone(), meter: Arc::clone(&meter) };
     let data = work.prepare().await?;
     sleep(settle(plan, which)).await;
 
@@ -129,7 +130,7 @@ pub(crate) async fn run(
     let workers = work.start(data.as_ref(), &stopped).await?;
     let prober = fleet.client().await?;
     let round_trips = Arc::new(Meter::of_calls(0));
-    let probes = if which.kind == Kind::Write { nodes * PROBES_PER_NODE } else { 0 };
+    let probes = if which.kind == ExperimentKind::Write { nodes * PROBES_PER_NODE } else { 0 };
     let probes = workload::probe(&prober, probes, &round_trips, &over);
     let trace = which.trace(plan);
     let worked = async {
@@ -149,10 +150,10 @@ pub(crate) async fn run(
 
 /// Returns how long a fleet stands before it is measured. Data that is read is old: it has been
 /// there for longer than a node is new.
-fn settle(plan: &Plan, which: Which) -> Duration {
+fn settle(plan: &LabPlan, which: Which) -> Duration {
     match which.kind {
-        Kind::Read | Kind::Notice => SETTLE.max(plan.scaled(RAMP_UP_SECONDS)),
-        Kind::Write | Kind::Exposure => SETTLE,
+        ExperimentKind::Read | ExperimentKind::Notice => SETTLE.max(plan.scaled(RAMP_UP_SECONDS)),
+        ExperimentKind::Write | ExperimentKind::Exposure => SETTLE,
     }
 }
 
@@ -169,9 +170,9 @@ struct Measured {
 impl Measured {
     fn record(
         self,
-        plan: &Plan,
+        plan: &LabPlan,
         which: Which,
-        fleet: &Fleet<'_>,
+        fleet: &LabFleet<'_>,
         aftermath: Aftermath,
         samples: Vec<Sample>,
     ) -> RunRecord {
@@ -217,7 +218,7 @@ fn stall_millis(client: &Client) -> f64 {
     client.metrics().longest_stall.as_secs_f64() * 1e3
 }
 
-fn fleet_options(plan: &Plan, which: Which) -> FleetOptions {
+fn fleet_options(plan: &LabPlan, which: Which) -> FleetOptions {
     FleetOptions {
         policy: which.policy,
         nodes: which.nodes(plan),
@@ -231,7 +232,7 @@ fn fleet_options(plan: &Plan, which: Which) -> FleetOptions {
 }
 
 /// What our mechanism is told of the lab's time; the other asks for nothing.
-fn namenode_flags(plan: &Plan, which: Which) -> Vec<String> {
+fn namenode_flags(plan: &LabPlan, which: Which) -> Vec<String> {
     if which.policy != PolicyName::Sanderling {
         return Vec::new();
     }
@@ -242,7 +243,7 @@ fn namenode_flags(plan: &Plan, which: Which) -> Vec<String> {
     flags.map(str::to_owned).to_vec()
 }
 
-fn datanode_flags(plan: &Plan, which: Which) -> Vec<String> {
+fn datanode_flags(plan: &LabPlan, which: Which) -> Vec<String> {
     if which.policy != PolicyName::Sanderling {
         return Vec::new();
     }
@@ -252,18 +253,18 @@ fn datanode_flags(plan: &Plan, which: Which) -> Vec<String> {
 }
 
 /// What the clients do in a run.
-struct Work<'a> {
-    plan: &'a Plan,
+struct RunWorkload<'a> {
+    plan: &'a LabPlan,
     which: Which,
     nodes: u32,
     client: Client,
     meter: Arc<Meter>,
 }
 
-impl Work<'_> {
+impl RunWorkload<'_> {
     /// Writes what is to be read.
     async fn prepare(&self) -> Result<Option<Arc<DataSet>>, Failure> {
-        if self.which.kind == Kind::Write {
+        if self.which.kind == ExperimentKind::Write {
             return Ok(None);
         }
         let bytes = self.plan.data_bytes(self.which.kind) * u64::from(self.nodes);

@@ -15,7 +15,7 @@ use crate::process::program;
 use crate::record::{NodeRecord, PolicyName};
 use crate::refused;
 
-use crate::child::Server;
+use crate::child::ChildServer;
 use network::Network;
 
 pub(crate) use player::play;
@@ -43,26 +43,26 @@ pub(crate) struct FleetOptions {
 
 /// A running fleet. Dropping it kills its processes, and no others.
 #[derive(Debug)]
-pub(crate) struct Fleet<'a> {
+pub(crate) struct LabFleet<'a> {
     network: &'a Network,
     options: FleetOptions,
     program: Command,
-    namenode: Server,
+    namenode: ChildServer,
     namenode_address: String,
-    places: Vec<Option<Place>>,
-    nodes: Vec<Life>,
+    places: Vec<Option<FleetSlot>>,
+    nodes: Vec<Incarnation>,
 }
 
 /// Who is in a place.
 #[derive(Debug)]
-struct Place {
-    server: Server,
+struct FleetSlot {
+    server: ChildServer,
     life: usize,
 }
 
 /// One incarnation, by this process's clock.
 #[derive(Debug, Clone)]
-pub(crate) struct Life {
+pub(crate) struct Incarnation {
     /// Its place.
     pub(crate) slot: u32,
     /// Its name in the cluster.
@@ -75,7 +75,7 @@ pub(crate) struct Life {
     pub(crate) killed: Option<Instant>,
 }
 
-impl<'a> Fleet<'a> {
+impl<'a> LabFleet<'a> {
     /// Starts all servers and waits until they serve. Must be called, and polled, on a thread that
     /// outlives the fleet: the servers die with it.
     ///
@@ -96,7 +96,7 @@ impl<'a> Fleet<'a> {
             command.arg("--allow-unauthenticated");
         }
         command.args(&options.namenode_flags);
-        let mut namenode = Server::spawn(command, directory, "namenode")?;
+        let mut namenode = ChildServer::spawn(command, directory, "namenode")?;
         let namenode_address = namenode.serves().await?.address;
         let (places, nodes) = (Vec::new(), Vec::new());
         let mut fleet =
@@ -124,7 +124,7 @@ impl<'a> Fleet<'a> {
 
     /// Returns every node that was, in the order of their starts.
     #[must_use]
-    pub(crate) fn lives(&self) -> &[Life] {
+    pub(crate) fn lives(&self) -> &[Incarnation] {
         &self.nodes
     }
 
@@ -135,7 +135,7 @@ impl<'a> Fleet<'a> {
             Some(after) => after.as_secs_f64(),
             None => -began.duration_since(at).as_secs_f64(),
         };
-        let record = |life: &Life| {
+        let record = |life: &Incarnation| {
             let served = since(life.served?);
             let (noticed, killed) = (life.noticed.map(since), life.killed.map(since));
             Some(NodeRecord { slot: life.slot, name: life.name.clone(), served, noticed, killed })
@@ -156,9 +156,9 @@ impl<'a> Fleet<'a> {
         command.args(["--local-socket", "none"]);
         command.args(["--policy", &self.options.policy.to_string()]);
         command.args(self.network.datanode_flags()).args(&self.options.datanode_flags);
-        let server = Server::spawn(command, &self.options.directory, &name)?;
-        self.places[slot as usize] = Some(Place { server, life: self.nodes.len() });
-        self.nodes.push(Life { slot, name, served: None, noticed: None, killed: None });
+        let server = ChildServer::spawn(command, &self.options.directory, &name)?;
+        self.places[slot as usize] = Some(FleetSlot { server, life: self.nodes.len() });
+        self.nodes.push(Incarnation { slot, name, served: None, noticed: None, killed: None });
         Ok(())
     }
 
@@ -188,7 +188,7 @@ impl<'a> Fleet<'a> {
     }
 }
 
-impl Drop for Fleet<'_> {
+impl Drop for LabFleet<'_> {
     fn drop(&mut self) {
         // All at once: none has time to declare another dead.
         self.places.clear();

@@ -31,7 +31,7 @@ use drawn::Trace;
 use figures::{Figure, defaults, figure2, figure6, figure7};
 use page::run::Computed;
 use plan::Options;
-use record::{Kind, LabRecord};
+use record::{ExperimentKind, LabRecord};
 
 /// `sanderling lab`.
 #[derive(Debug, Subcommand)]
@@ -47,20 +47,20 @@ pub enum Lab {
     /// Read, write and notice, with all figures on one page
     All(Options),
     /// How long spot machines live: preemption models, and the data they were fitted to
-    Figure2(figure2::Arguments),
+    Figure2(figure2::Figure2Args),
     /// What a fleet costs on demand and on spot machines
-    Figure6(figure6::Arguments),
+    Figure6(figure6::Figure6Args),
     /// Which instance sizes fit which notice, with and without the exposure bound
-    Figure7(figure7::Arguments),
+    Figure7(figure7::Figure7Args),
     /// When which machine is taken, for experiments that are run by others
     Trace(Trace),
     /// Write the page of an earlier run anew from its records
-    Page(Page),
+    Page(LabPage),
 }
 
 /// `sanderling lab page`.
 #[derive(Debug, Args)]
-pub struct Page {
+pub struct LabPage {
     /// The directory of the run, with its lab.json
     #[arg(value_name = "D")]
     pub(crate) directory: PathBuf,
@@ -75,15 +75,17 @@ pub struct Page {
 /// A file cannot be read or written, or is not of its format.
 pub fn run(global: &Global, command: Lab) -> Result<(), Failure> {
     let output = Output { is_json: global.json, is_quiet: global.quiet };
-    let measure = |kinds: &[Kind], options| {
+    let measure = |kinds: &[ExperimentKind], options| {
         session::run(global, |session| measure::run(session, kinds, options))
     };
     match command {
-        Lab::Read(options) => measure(&[Kind::Read], options),
-        Lab::Write(options) => measure(&[Kind::Write], options),
-        Lab::Notice(options) => measure(&[Kind::Notice], options),
-        Lab::Exposure(options) => measure(&[Kind::Exposure], options),
-        Lab::All(options) => measure(&[Kind::Read, Kind::Write, Kind::Notice], options),
+        Lab::Read(options) => measure(&[ExperimentKind::Read], options),
+        Lab::Write(options) => measure(&[ExperimentKind::Write], options),
+        Lab::Notice(options) => measure(&[ExperimentKind::Notice], options),
+        Lab::Exposure(options) => measure(&[ExperimentKind::Exposure], options),
+        Lab::All(options) => {
+            measure(&[ExperimentKind::Read, ExperimentKind::Write, ExperimentKind::Notice], options)
+        }
         Lab::Figure2(arguments) => {
             let figure = figure2::compute(&arguments)?;
             show(output, &figure, arguments.written.directory.as_deref())
@@ -118,7 +120,7 @@ pub(crate) fn write_page(
 ) -> Result<PathBuf, Failure> {
     let models = lab.setup.model.parse().ok().filter(figure2::can_load).into_iter().collect();
     let lifetimes = lifetimes.map(Path::to_owned);
-    let figure2 = figure2::Arguments { lifetimes, models, ..defaults() };
+    let figure2 = figure2::Figure2Args { lifetimes, models, ..defaults() };
     let computed = Computed {
         figure2: figure2::compute(&figure2)?,
         figure6: figure6::compute(&defaults(), Some(lab)),

@@ -7,8 +7,8 @@ use crate::session::Session;
 
 use super::experiment::{Which, run as run_one, targets::targets};
 use super::fleet::network::Network;
-use super::plan::{Options, Plan};
-use super::record::{Kind, LabRecord, PolicyName, Setup};
+use super::plan::{LabPlan, Options};
+use super::record::{ExperimentKind, LabRecord, PolicyName, Setup};
 use super::report;
 
 /// Runs the experiments, and says and saves what they measured. It is polled on the program's main
@@ -16,8 +16,12 @@ use super::report;
 ///
 /// # Errors
 /// Usage (2); a fleet that does not start; local files.
-pub(crate) async fn run(session: Session, kinds: &[Kind], options: Options) -> Result<(), Failure> {
-    let plan = Plan::of(kinds, options)?;
+pub(crate) async fn run(
+    session: Session,
+    kinds: &[ExperimentKind],
+    options: Options,
+) -> Result<(), Failure> {
+    let plan = LabPlan::of(kinds, options)?;
     let out = &plan.out;
     std::fs::create_dir_all(out).map_err(|error| Failure::file(out, &error))?;
     let network = network(&session, &plan);
@@ -50,7 +54,7 @@ pub(crate) async fn run(session: Session, kinds: &[Kind], options: Options) -> R
 }
 
 /// Makes the network. Where namespaces are not to be had it says so and takes loopback.
-fn network(session: &Session, plan: &Plan) -> Network {
+fn network(session: &Session, plan: &LabPlan) -> Network {
     let link = plan.link_bytes_per_second;
     if plan.is_loopback {
         return Network::loopback(plan.nodes, link);
@@ -70,7 +74,7 @@ fn network(session: &Session, plan: &Plan) -> Network {
 
 /// Returns every run in its order. The mechanisms take turns in being first, so that whatever else
 /// changes over time on this machine meets both alike.
-fn order(plan: &Plan) -> Vec<Which> {
+fn order(plan: &LabPlan) -> Vec<Which> {
     let mut all = Vec::new();
     for round in 0..plan.rounds {
         for kind in &plan.kinds {
@@ -80,7 +84,7 @@ fn order(plan: &Plan) -> Vec<Which> {
             }
             for policy in policies {
                 let which = Which { kind: *kind, policy, is_preempted: true, round };
-                if matches!(kind, Kind::Read | Kind::Write) {
+                if matches!(kind, ExperimentKind::Read | ExperimentKind::Write) {
                     all.push(Which { is_preempted: false, ..which });
                 }
                 all.push(which);
@@ -90,7 +94,7 @@ fn order(plan: &Plan) -> Vec<Which> {
     all
 }
 
-fn setup(plan: &Plan, network: &Network) -> Setup {
+fn setup(plan: &LabPlan, network: &Network) -> Setup {
     let file = |path| std::fs::read_to_string(path).unwrap_or_default();
     let load = file("/proc/loadavg");
     let millis = |span: std::time::Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);

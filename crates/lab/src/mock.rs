@@ -25,7 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
 use crate::ready::Ready;
-use crate::server::Process;
+use crate::server::ProcessArgs;
 use state::{Failing, Mock};
 
 /// `sanderling mock-metadata`.
@@ -47,7 +47,7 @@ pub struct MockMetadata {
     pub(crate) listen: String,
     /// The process.
     #[command(flatten)]
-    pub(crate) process: Process,
+    pub(crate) process: ProcessArgs,
 }
 
 /// Serves until SIGINT or SIGTERM.

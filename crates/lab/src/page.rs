@@ -39,7 +39,7 @@ pub(crate) struct Section {
 
 /// What leads a page: what was found, and whether it is good.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct Headline {
     /// One or two sentences.
     pub(crate) text: String,
     /// Whether everything was reached.
@@ -47,7 +47,7 @@ pub(crate) struct Verdict {
 }
 
 /// Returns a page. It loads nothing and runs nothing.
-pub(crate) fn page(title: &str, verdict: Option<&Verdict>, sections: &[Section]) -> String {
+pub(crate) fn page(title: &str, verdict: Option<&Headline>, sections: &[Section]) -> String {
     let verdict = verdict.map_or_else(String::new, |it| {
         let class = if it.is_good { "verdict" } else { "verdict bad" };
         format!("<p class=\"{class}\">{}</p>", escaped(&it.text))
@@ -142,7 +142,7 @@ mod tests {
     fn page_needs_nothing_from_elsewhere() {
         let body = table(&["what", "#how much"], [vec!["a < b".to_owned(), "1".to_owned()]]);
         let section = Section { title: "One & two".to_owned(), body };
-        let verdict = Verdict { text: "all is well".to_owned(), is_good: true };
+        let verdict = Headline { text: "all is well".to_owned(), is_good: true };
         let page = page("Lab", Some(&verdict), &[section]);
         assert!(!page.contains("<!--"), "a part is missing");
         assert!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use sanderling_core::preemption::{Model, Spec};
 
-use super::record::{Kind, PolicyName};
+use super::record::{ExperimentKind, PolicyName};
 use crate::failure::{Exit, Failure};
 use crate::units::{Rate, Span};
 
@@ -102,9 +102,9 @@ pub struct Options {
 
 /// What is to be run.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
+pub(crate) struct LabPlan {
     /// The experiments, in order.
-    pub(crate) kinds: Vec<Kind>,
+    pub(crate) kinds: Vec<ExperimentKind>,
     /// The mechanisms, in order.
     pub(crate) policies: Vec<PolicyName>,
     /// How often all of it runs.
@@ -141,7 +141,7 @@ pub(crate) struct Plan {
 }
 
 /// The sizes that are taken where none are given.
-struct Size {
+struct PlanSize {
     rounds: u32,
     nodes: u32,
     link_bytes_per_second: u64,
@@ -150,13 +150,13 @@ struct Size {
     exposure_notices: u32,
 }
 
-impl Size {
+impl PlanSize {
     /// Two processors carry the first; the second is a minute or two; nodes of the last hold three
     /// times what a notice moves, several times over, in the memory of one machine.
-    fn of(kinds: &[Kind], is_quick: bool) -> Self {
+    fn of(kinds: &[ExperimentKind], is_quick: bool) -> Self {
         let [rounds, nodes, link, notice, work, exposure_notices] = match (kinds, is_quick) {
-            ([Kind::Exposure], true) => [1, 4, 5_000_000, 2, 6, 3],
-            ([Kind::Exposure], false) => [1, 4, 5_000_000, 2, 40, 100],
+            ([ExperimentKind::Exposure], true) => [1, 4, 5_000_000, 2, 6, 3],
+            ([ExperimentKind::Exposure], false) => [1, 4, 5_000_000, 2, 40, 100],
             (_, true) => [1, 4, 10_000_000, 3, 6, 3],
             (_, false) => [5, 8, 25_000_000, 4, 60, 100],
         };
@@ -171,13 +171,13 @@ impl Size {
     }
 }
 
-impl Plan {
+impl LabPlan {
     /// Resolves what was asked for.
     ///
     /// # Errors
     /// Usage (2) for a model that cannot be read or a scale that is no factor.
-    pub(crate) fn of(kinds: &[Kind], options: Options) -> Result<Self, Failure> {
-        let size = Size::of(kinds, options.quick);
+    pub(crate) fn of(kinds: &[ExperimentKind], options: Options) -> Result<Self, Failure> {
+        let size = PlanSize::of(kinds, options.quick);
         let link = options.link.map_or(size.link_bytes_per_second, |it| it.0);
         let notice = options.notice.map_or(size.notice, |it| it.0);
         let work = options.work.map_or(size.work, |it| it.0);
@@ -214,18 +214,18 @@ impl Plan {
 
     /// Returns the bytes of data of each node.
     #[must_use]
-    pub(crate) fn data_bytes(&self, kind: Kind) -> u64 {
+    pub(crate) fn data_bytes(&self, kind: ExperimentKind) -> u64 {
         let fill = self.fill.unwrap_or(match kind {
-            Kind::Read | Kind::Write => FILL,
-            Kind::Notice => NOTICE_FILL,
-            Kind::Exposure => EXPOSURE_FILL,
+            ExperimentKind::Read | ExperimentKind::Write => FILL,
+            ExperimentKind::Notice => NOTICE_FILL,
+            ExperimentKind::Exposure => EXPOSURE_FILL,
         });
         bytes(self.link_bytes_per_second, self.notice) * u64::from(fill) / 100
     }
 
     /// Returns the memory of a node.
     #[must_use]
-    pub(crate) fn dram_bytes(&self, kind: Kind) -> u64 {
+    pub(crate) fn dram_bytes(&self, kind: ExperimentKind) -> u64 {
         (self.data_bytes(kind) * DRAM_PER_DATA).max(DRAM_BYTES_MIN)
     }
 
@@ -246,7 +246,7 @@ impl Plan {
     /// that its data needs to move, so that rebalancing at the default share would take a larger
     /// part of it than of two hours: the share is larger by as much.
     #[must_use]
-    pub(crate) fn background_share(&self, kind: Kind) -> u32 {
+    pub(crate) fn background_share(&self, kind: ExperimentKind) -> u32 {
         let move_seconds = self.data_bytes(kind) as f64 / self.link_bytes_per_second as f64;
         let share = BACKGROUND_SHARE * self.time_scale * move_seconds / MEMORY_SECONDS;
         share.clamp(BACKGROUND_SHARE, BACKGROUND_SHARE_MAX) as u32

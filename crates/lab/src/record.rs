@@ -63,7 +63,7 @@ pub(crate) enum Isolation {
 /// The experiments that run a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
+pub(crate) enum ExperimentKind {
     /// Figures 3 and 4: random reads of long-lived data.
     Read,
     /// Figures 3 and 4: short-lived data is written.
@@ -74,7 +74,7 @@ pub(crate) enum Kind {
     Exposure,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ExperimentKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(match self {
             Self::Read => "read",
@@ -89,7 +89,7 @@ impl fmt::Display for Kind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunRecord {
     /// What ran.
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExperimentKind,
     /// Under which mechanism.
     pub(crate) policy: PolicyName,
     /// Whether nodes were preempted; else it is the baseline of its policy and round.
@@ -128,9 +128,9 @@ pub(crate) struct RunRecord {
     /// The same of the workload's calls, many of which are under way at once.
     pub(crate) stall_millis: f64,
     /// How long calls of the workload took.
-    pub(crate) calls: Latency,
+    pub(crate) calls: LatencyRecord,
     /// How long each write took of those that wait for it.
-    pub(crate) round_trips: Latency,
+    pub(crate) round_trips: LatencyRecord,
     /// Largest over mean bytes of the nodes, at the scaled time after the last change.
     pub(crate) imbalance: Option<f64>,
     /// Each node, in the order of their starts.
@@ -143,7 +143,7 @@ pub(crate) struct RunRecord {
 
 /// How long calls took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Latency {
+pub(crate) struct LatencyRecord {
     /// Number of calls.
     pub(crate) count: u64,
     /// Half of them took no longer.
@@ -210,7 +210,7 @@ pub(crate) struct Sample {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TargetRecord {
     /// What it is about.
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExperimentKind,
     /// The mechanism measured.
     pub(crate) policy: PolicyName,
     /// A stable name such as `slowdown`.
@@ -255,7 +255,7 @@ impl LabRecord {
     /// Returns the runs of one experiment under one mechanism, in their order.
     pub(crate) fn runs_of(
         &self,
-        kind: Kind,
+        kind: ExperimentKind,
         policy: PolicyName,
         is_preempted: bool,
     ) -> impl Iterator<Item = &RunRecord> {

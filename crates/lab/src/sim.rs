@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use clap::Args;
-use sanderling_sim::{Broken, Options, Outcome, Statistics, run_many};
+use sanderling_sim::{Broken, Options, RunOutcome, Statistics, run_many};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure};
@@ -44,11 +44,11 @@ struct Summary {
     lost_blocks: u64,
     checks: u64,
     digest: String,
-    violation: Option<Seen>,
+    violation: Option<ViolationRecord>,
 }
 
 #[derive(Serialize)]
-struct Seen {
+struct ViolationRecord {
     seed: u64,
     checker: &'static str,
     message: String,
@@ -93,7 +93,7 @@ fn all(output: Output, args: &Sim, options: &Options, limit: Option<Instant>) ->
     let (mut seeds, mut digest, mut first) = (0_u64, 0_u64, None);
     let mut progress = Progress::steps(output, "seeds", args.seeds);
     let end = args.seed.saturating_add(args.seeds);
-    run_many(args.seed..end, options, threads, |outcome: Outcome| {
+    run_many(args.seed..end, options, threads, |outcome: RunOutcome| {
         seeds += 1;
         total.add(&outcome.statistics);
         // Independent of the order in which threads end.
@@ -102,7 +102,7 @@ fn all(output: Output, args: &Sim, options: &Options, limit: Option<Instant>) ->
         if let Some(violation) = outcome.violation {
             let (checker, message) = (violation.checker, violation.message);
             let events = violation.events;
-            first = Some(Seen { seed: outcome.seed, checker, message, events });
+            first = Some(ViolationRecord { seed: outcome.seed, checker, message, events });
         }
         first.is_none() && limit.is_none_or(|limit| Instant::now() < limit)
     });

@@ -17,7 +17,7 @@ use crate::options::ManagerOptions;
 
 /// What a call brought.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum Completion {
     /// Something for the decisions.
     Input(Input),
     /// What came of a request for a view of the drains.
@@ -30,12 +30,12 @@ pub(crate) enum News {
     /// happened.
     Event(Option<(u64, bool)>),
     /// Something was told to the namenode, or could not be; nobody waits for it.
-    Told,
+    Reported,
 }
 
 /// Makes the manager's calls.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller {
+pub(crate) struct NamenodeClient {
     pub(crate) pool: Pool,
     namenode: String,
     name: String,
@@ -50,7 +50,7 @@ const EVENTS_MAX: u32 = 1000;
 /// How long the namenode waits for an event.
 const EVENT_WAIT: Duration = Duration::from_secs(5);
 
-impl Caller {
+impl NamenodeClient {
     pub(crate) fn new(pool: Pool, options: &ManagerOptions, holder: Nonce) -> Self {
         Self {
             pool,
@@ -88,21 +88,21 @@ impl Caller {
     }
 
     /// Waits for an event after `after`.
-    pub(crate) async fn event(self, after: u64) -> News {
+    pub(crate) async fn event(self, after: u64) -> Completion {
         let wait = Millis::from(EVENT_WAIT);
         let request = Request::Events { after, limit: EVENTS_MAX, wait };
         match self.ask_within(request, EVENT_WAIT + self.within).await {
             Ok(Reply::Events(events)) => {
                 let last = events.last().map_or(after, |event| event.sequence);
-                News::Event(Some((last, events.iter().any(|event| is_news(&event.kind)))))
+                Completion::Event(Some((last, events.iter().any(|event| is_relevant(&event.kind)))))
             }
-            _ => News::Event(None),
+            _ => Completion::Event(None),
         }
     }
 
     /// Does what the decisions want.
-    pub(crate) async fn perform(self, output: Output) -> News {
-        News::Input(match output {
+    pub(crate) async fn perform(self, output: Output) -> Completion {
+        Completion::Input(match output {
             Output::Fetch { node, after, limit } => {
                 let page = |page| Input::Candidates { node, page };
                 return self.page((node, after, limit), page).await;
@@ -129,8 +129,10 @@ impl Caller {
             Output::Forecast { node, forecast } => {
                 let request = Request::Forecast { holder: self.holder, node, forecast };
                 return match self.ask(request).await {
-                    Err(Some(Refusal::NotManager { remaining })) => News::NotManager(remaining),
-                    _ => News::Told,
+                    Err(Some(Refusal::NotManager { remaining })) => {
+                        Completion::NotManager(remaining)
+                    }
+                    _ => Completion::Reported,
                 };
             }
             Output::Push { call, source, address, moves, within } => {
@@ -166,22 +168,22 @@ impl Caller {
         self,
         (node, after, limit): (NodeId, BlockId, u32),
         input: impl FnOnce(Option<(Vec<MoveCandidate>, bool)>) -> Input,
-    ) -> News {
+    ) -> Completion {
         let request = Request::DrainBlocks { holder: self.holder, node, after, limit };
-        News::Input(input(match self.ask(request).await {
+        Completion::Input(input(match self.ask(request).await {
             Ok(Reply::Candidates { candidates, is_more }) => Some((candidates, is_more)),
             Err(Some(Refusal::NotManager { remaining })) => {
-                return News::NotManager(remaining);
+                return Completion::NotManager(remaining);
             }
             _ => None,
         }))
     }
 
-    async fn done(self, request: Request, input: impl FnOnce(bool) -> Input) -> News {
+    async fn done(self, request: Request, input: impl FnOnce(bool) -> Input) -> Completion {
         match self.ask(request).await {
-            Ok(_) => News::Input(input(true)),
-            Err(Some(Refusal::NotManager { remaining })) => News::NotManager(remaining),
-            Err(_) => News::Input(input(false)),
+            Ok(_) => Completion::Input(input(true)),
+            Err(Some(Refusal::NotManager { remaining })) => Completion::NotManager(remaining),
+            Err(_) => Completion::Input(input(false)),
         }
     }
 
@@ -189,11 +191,11 @@ impl Caller {
         self,
         request: Request,
         input: impl FnOnce(Option<Vec<Result<Epoch, Refusal>>>) -> Input,
-    ) -> News {
-        News::Input(input(match self.ask(request).await {
+    ) -> Completion {
+        Completion::Input(input(match self.ask(request).await {
             Ok(Reply::Epochs(epochs)) => Some(epochs),
             Err(Some(Refusal::NotManager { remaining })) => {
-                return News::NotManager(remaining);
+                return Completion::NotManager(remaining);
             }
             _ => None,
         }))
@@ -247,7 +249,7 @@ impl Caller {
 
 /// Tells whether something happened that the manager does not know already from its own calls:
 /// looking at all nodes after each of its moves would cost more than the moves.
-const fn is_news(kind: &EventKind) -> bool {
+const fn is_relevant(kind: &EventKind) -> bool {
     !matches!(
         kind,
         EventKind::BlocksMoved { .. }

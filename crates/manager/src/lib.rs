@@ -4,12 +4,12 @@
 //! This crate asks the namenode what drains, and makes the calls. It keeps nothing: another manager
 //! goes on in the middle of a drain.
 
-mod acting;
+mod baseline;
 mod calls;
 mod http;
+mod leader;
 mod metrics;
 mod options;
-mod seed;
 mod server;
 
 pub use options::ManagerOptions;

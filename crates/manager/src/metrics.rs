@@ -12,10 +12,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use sanderling_transport::process;
 
-type Gauge64 = Gauge<u64, AtomicU64>;
+type ManagerGauge = Gauge<u64, AtomicU64>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabel {
+struct ManagerKindLabel {
     kind: &'static str,
 }
 
@@ -27,10 +27,10 @@ pub(crate) struct Metrics {
     /// Held while the gauges are set and written out, so that two scrapes do not mix.
     scrape: Mutex<()>,
     is_acting: Arc<AtomicBool>,
-    acting: Gauge64,
-    certificates: Family<KindLabel, Gauge>,
+    acting: ManagerGauge,
+    certificates: Family<ManagerKindLabel, Gauge>,
     cpu: Counter<f64, AtomicU64>,
-    resident_bytes: Gauge64,
+    resident_bytes: ManagerGauge,
 }
 
 impl Metrics {
@@ -41,19 +41,19 @@ impl Metrics {
             process: Registry::default(),
             scrape: Mutex::new(()),
             is_acting,
-            acting: Gauge64::default(),
+            acting: ManagerGauge::default(),
             certificates: Family::default(),
             cpu: Counter::default(),
-            resident_bytes: Gauge64::default(),
+            resident_bytes: ManagerGauge::default(),
         };
         let all = &mut metrics.registry;
         let help = "Whether it holds the leadership lease and acts";
-        all.register("acting", help, Gauge64::clone(&metrics.acting));
+        all.register("acting", help, ManagerGauge::clone(&metrics.acting));
         let help = "When the first certificate of a kind ends, in Unix time";
         all.register("certificate_expiry_timestamp_seconds", help, metrics.certificates.clone());
         let help = "CPU time in user and system mode";
         metrics.process.register("process_cpu_seconds", help, Counter::clone(&metrics.cpu));
-        let resident = Gauge64::clone(&metrics.resident_bytes);
+        let resident = ManagerGauge::clone(&metrics.resident_bytes);
         metrics.process.register("process_resident_memory_bytes", "Memory mapped in", resident);
         metrics
     }
@@ -64,7 +64,7 @@ impl Metrics {
         let _scrape = self.scrape.lock();
         self.acting.set(u64::from(self.is_acting.load(Ordering::Relaxed)));
         for &(kind, ends) in ends {
-            self.certificates.get_or_create(&KindLabel { kind }).set(ends);
+            self.certificates.get_or_create(&ManagerKindLabel { kind }).set(ends);
         }
         let seconds = process::cpu_time().as_secs_f64();
         self.cpu.inner().store(seconds.to_bits(), Ordering::Relaxed);

@@ -10,9 +10,9 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::acting::Manager;
-use crate::calls::Caller;
+use crate::calls::NamenodeClient;
 use crate::http;
+use crate::leader::ManagerProcess;
 use crate::metrics::Metrics;
 use crate::options::ManagerOptions;
 
@@ -38,9 +38,10 @@ impl ManagerServer {
         let role = Role::Manager;
         let pool = Pool::new(PoolOptions { role, connection, ..PoolOptions::default() });
         let holder = options.holder.unwrap_or_else(|| Nonce(rand::random()));
-        let caller = Caller::new(pool, &options, holder);
+        let caller = NamenodeClient::new(pool, &options, holder);
         let is_acting = Arc::new(AtomicBool::new(false));
-        let manager = Manager::new(options, caller, shutdown.clone(), Arc::clone(&is_acting));
+        let manager =
+            ManagerProcess::new(options, caller, shutdown.clone(), Arc::clone(&is_acting));
         let task = parking_lot::Mutex::new(Some(tokio::spawn(manager.run())));
         Self { shutdown, task, is_acting, pages: JoinSet::new() }
     }

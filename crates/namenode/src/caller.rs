@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sanderling_core::access::{Claims, Part};
+use sanderling_core::access::{Claims, TokenRole};
 use tokio::sync::Semaphore;
 
 /// Whose share a request counts against: the owner of a token, whatever connections it has; where
@@ -16,9 +16,9 @@ pub(crate) enum Tenant {
     Connection(u64),
 }
 
-/// One connection, or the door of HTTP.
+/// One connection, or the HTTP endpoint.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller {
+pub(crate) struct RequestOrigin {
     pub(crate) tenant: Tenant,
     /// One long answer at a time is made for a connection, and the next one when the caller has
     /// taken it: a caller that does not read has no more than one made.
@@ -31,12 +31,12 @@ pub(crate) struct Caller {
 /// of them, one of 16 MiB all: an application's tasks share frames.
 pub(crate) const LONG_WAITING_PLACES: u32 = 64;
 
-impl Caller {
+impl RequestOrigin {
     /// Returns a new connection of the owner of a token, or of somebody who needs none.
     pub(crate) fn new(claims: Option<&Claims>) -> Self {
         static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
         // Servers and operators have tokens of one subject for many connections.
-        let claims = claims.filter(|claims| claims.part == Part::Client);
+        let claims = claims.filter(|claims| claims.role == TokenRole::Client);
         let tenant = match claims.and_then(Claims::root) {
             Some(root) => Tenant::Token(root.to_string().into()),
             None => Tenant::Connection(CONNECTIONS.fetch_add(1, Ordering::Relaxed)),

@@ -7,7 +7,7 @@ use sanderling_protocol::{Refusal, Reply};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::requests::stopping;
-use crate::state::State;
+use crate::state::NamenodeState;
 
 /// The right to make a check.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Checks {
     const PAUSE_MAX: Duration = Duration::from_secs(10);
 
     /// Checks the catalog as it is once the checks before have ended.
-    pub(crate) async fn check(&self, state: &Arc<State>) -> Result<Reply, Refusal> {
+    pub(crate) async fn check(&self, state: &Arc<NamenodeState>) -> Result<Reply, Refusal> {
         let (one, state) = (Arc::clone(&self.one), Arc::clone(state));
         // In a task of its own: the caller's is not polled while it sends, and would keep the turn.
         let checked = tokio::spawn(async move {
@@ -40,7 +40,7 @@ impl Checks {
 
 /// Checks an image of the catalog. The next check begins after as much time again: whoever has the
 /// catalog checked in a loop has half of a processor.
-fn check(state: &State, turn: OwnedSemaphorePermit) -> Result<Reply, Refusal> {
+fn check(state: &NamenodeState, turn: OwnedSemaphorePermit) -> Result<Reply, Refusal> {
     let namenode = state.namenode.read();
     let (catalog, image) = (namenode.catalog(), namenode.catalog().image());
     let (names, bytes) = (catalog.name_count(), catalog.memory_bytes());

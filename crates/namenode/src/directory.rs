@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::error::StartError;
+use crate::error::NamenodeStartError;
 use crate::files::{Files, RealFiles, Stored, Window};
 
 /// The file that says that a sync has failed.
@@ -44,12 +44,12 @@ impl From<PublishError> for io::Error {
 
 /// The numbered files of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FileKind {
     Journal,
     Snapshot,
 }
 
-impl Kind {
+impl FileKind {
     const fn parts(self) -> (&'static str, &'static str) {
         match self {
             Self::Journal => ("journal-", ".log"),
@@ -60,10 +60,10 @@ impl Kind {
 
 impl Directory {
     /// Makes the directory if need be and locks it.
-    pub(crate) fn open(path: &Path) -> Result<Self, StartError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, NamenodeStartError> {
         let fail = |what, path: &Path| {
             let path = path.to_owned();
-            move |cause| StartError::Files { what, path, cause }
+            move |cause| NamenodeStartError::Files { what, path, cause }
         };
         let files: Arc<dyn Files> = Arc::new(RealFiles);
         files.make_directory(path).map_err(fail("make directory", path))?;
@@ -77,7 +77,7 @@ impl Directory {
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(StartError::DirectoryLocked { directory: path.to_owned() });
+                return Err(NamenodeStartError::DirectoryLocked { directory: path.to_owned() });
             }
             Err(TryLockError::Error(cause)) => return Err(fail("lock", &lock_path)(cause)),
         }
@@ -86,12 +86,17 @@ impl Directory {
 
     /// Opens a directory of other files, which nobody else has.
     #[cfg(test)]
-    pub(crate) fn of(path: &Path, files: Arc<dyn Files>) -> Result<Self, StartError> {
+    pub(crate) fn of(path: &Path, files: Arc<dyn Files>) -> Result<Self, NamenodeStartError> {
         Self::ready(path, files, None)
     }
 
-    fn ready(path: &Path, files: Arc<dyn Files>, lock: Option<File>) -> Result<Self, StartError> {
-        let fail = |cause| StartError::Files { what: "clean", path: path.to_owned(), cause };
+    fn ready(
+        path: &Path,
+        files: Arc<dyn Files>,
+        lock: Option<File>,
+    ) -> Result<Self, NamenodeStartError> {
+        let fail =
+            |cause| NamenodeStartError::Files { what: "clean", path: path.to_owned(), cause };
         let directory = Self { path: path.to_owned(), files, _lock: lock };
         directory.remove_temporary().map_err(fail)?;
         // The process before may have ended between a rename and its sync.
@@ -108,13 +113,13 @@ impl Directory {
     }
 
     /// Returns the path of a numbered file.
-    pub(crate) fn file(&self, kind: Kind, index: u64) -> PathBuf {
+    pub(crate) fn file(&self, kind: FileKind, index: u64) -> PathBuf {
         let (prefix, suffix) = kind.parts();
         self.path.join(format!("{prefix}{index:020}{suffix}"))
     }
 
     /// Returns the numbers of the files of a kind, ascending.
-    pub(crate) fn list(&self, kind: Kind) -> io::Result<Vec<u64>> {
+    pub(crate) fn list(&self, kind: FileKind) -> io::Result<Vec<u64>> {
         let (prefix, suffix) = kind.parts();
         let mut numbers = Vec::new();
         for name in self.files.names(&self.path)? {
@@ -126,7 +131,7 @@ impl Directory {
     }
 
     /// Returns the bytes of a numbered file, 0 if it is not there.
-    pub(crate) fn bytes(&self, kind: Kind, index: u64) -> u64 {
+    pub(crate) fn bytes(&self, kind: FileKind, index: u64) -> u64 {
         let file = self.files.open(&self.file(kind, index));
         file.and_then(|file| file.length()).unwrap_or(0)
     }
@@ -180,10 +185,10 @@ impl Directory {
     }
 
     /// Gives a file another name, under which nobody looks for it. The caller syncs.
-    pub(crate) fn set_aside(&self, kind: Kind, index: u64) -> io::Result<()> {
+    pub(crate) fn set_aside(&self, kind: FileKind, index: u64) -> io::Result<()> {
         let name = match kind {
-            Kind::Journal => format!("cut-{index:020}-0.bin"),
-            Kind::Snapshot => format!("damaged-snapshot-{index:020}.bin"),
+            FileKind::Journal => format!("cut-{index:020}-0.bin"),
+            FileKind::Snapshot => format!("damaged-snapshot-{index:020}.bin"),
         };
         self.files.rename(&self.file(kind, index), &self.path.join(name))
     }
@@ -191,16 +196,16 @@ impl Directory {
     /// Removes what is not needed to read the catalog from the snapshot at `index`, or from the
     /// ones in `kept` that come after it.
     pub(crate) fn prune(&self, index: u64, kept: &[u64]) -> Result<(), PublishError> {
-        let segments = self.list(Kind::Journal).map_err(PublishError::NotThere)?;
+        let segments = self.list(FileKind::Journal).map_err(PublishError::NotThere)?;
         for pair in segments.windows(2).filter(|pair| pair[1] <= index) {
-            let file = self.file(Kind::Journal, pair[0]);
+            let file = self.file(FileKind::Journal, pair[0]);
             self.files.remove(&file).map_err(PublishError::NotThere)?;
         }
-        let snapshots = self.list(Kind::Snapshot).map_err(PublishError::NotThere)?;
+        let snapshots = self.list(FileKind::Snapshot).map_err(PublishError::NotThere)?;
         let newest = kept.iter().copied().max().unwrap_or(index).max(index);
         for old in snapshots.into_iter().filter(|old| *old < newest) {
             if old != index && !kept.contains(&old) {
-                let file = self.file(Kind::Snapshot, old);
+                let file = self.file(FileKind::Snapshot, old);
                 self.files.remove(&file).map_err(PublishError::NotThere)?;
             }
         }
@@ -244,7 +249,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let first = Directory::open(place.path()).unwrap();
         let second = Directory::open(place.path());
-        assert!(matches!(second, Err(StartError::DirectoryLocked { .. })));
+        assert!(matches!(second, Err(NamenodeStartError::DirectoryLocked { .. })));
         drop(first);
         assert!(Directory::open(place.path()).is_ok());
     }
@@ -254,14 +259,14 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let directory = Directory::open(place.path()).unwrap();
         for index in [7, 0, 100] {
-            directory.publish(&directory.file(Kind::Journal, index), &[b"a", b"b"]).unwrap();
+            directory.publish(&directory.file(FileKind::Journal, index), &[b"a", b"b"]).unwrap();
         }
         fs::write(place.path().join("journal-x.log"), b"not ours").unwrap();
-        assert_eq!(directory.list(Kind::Journal).unwrap(), [0, 7, 100]);
+        assert_eq!(directory.list(FileKind::Journal).unwrap(), [0, 7, 100]);
         directory.prune(50, &[]).unwrap();
-        assert_eq!(directory.list(Kind::Journal).unwrap(), [7, 100]);
+        assert_eq!(directory.list(FileKind::Journal).unwrap(), [7, 100]);
         directory.prune(100, &[]).unwrap();
-        assert_eq!(directory.list(Kind::Journal).unwrap(), [100]);
+        assert_eq!(directory.list(FileKind::Journal).unwrap(), [100]);
         assert!(place.path().join("journal-x.log").exists());
     }
 
@@ -270,6 +275,6 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("file");
         fs::write(&file, b"").unwrap();
-        assert!(matches!(Directory::open(&file), Err(StartError::Files { .. })));
+        assert!(matches!(Directory::open(&file), Err(NamenodeStartError::Files { .. })));
     }
 }

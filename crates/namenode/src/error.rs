@@ -9,7 +9,7 @@ use thiserror::Error;
 
 /// Why a namenode does not start.
 #[derive(Debug, Error)]
-pub enum StartError {
+pub enum NamenodeStartError {
     /// An address cannot be listened on: it is in use, or reaches beyond this machine.
     #[error(transparent)]
     Listen(#[from] ListenError),

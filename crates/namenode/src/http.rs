@@ -13,7 +13,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use hyper_util::service::TowerToHyperService;
-use sanderling_core::access::Page;
+use sanderling_core::access::HttpResource;
 use sanderling_protocol::{NodeInfo, NodeSelector, Refusal, Reply, Request};
 use sanderling_transport::{HttpOptions, Security, refused_site, serve_pages};
 use serde::Deserialize;
@@ -29,13 +29,13 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// What the handlers share.
 #[derive(Clone)]
-struct Door {
+struct HttpApi {
     requests: Requests,
     security: Arc<Security>,
     stop: CancellationToken,
 }
 
-type Answer = Result<Response, HttpRefusal>;
+type HttpResult = Result<Response, HttpRefusal>;
 
 /// Serves until `stop` is cancelled.
 pub(crate) async fn serve(
@@ -45,11 +45,11 @@ pub(crate) async fn serve(
     stop: CancellationToken,
 ) {
     let options = HttpOptions { tls: security.tls.clone(), ..HttpOptions::default() };
-    let router = router(Door { requests, security, stop: stop.clone() });
+    let router = router(HttpApi { requests, security, stop: stop.clone() });
     serve_pages(listener, TowerToHyperService::new(router), options, stop).await;
 }
 
-fn router(door: Door) -> Router {
+fn router(api: HttpApi) -> Router {
     Router::new()
         .route("/healthz", get(health))
         .route("/metrics", get(metrics))
@@ -67,21 +67,21 @@ fn router(door: Door) -> Router {
             HttpRefusal::new(StatusCode::METHOD_NOT_ALLOWED, "this page has no such method")
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(middleware::from_fn_with_state(door.clone(), check_token))
-        .layer(middleware::from_fn_with_state(door.clone(), refuse_other_sites))
-        .with_state(door)
+        .layer(middleware::from_fn_with_state(api.clone(), check_token))
+        .layer(middleware::from_fn_with_state(api.clone(), refuse_other_sites))
+        .with_state(api)
 }
 
 /// Refuses who shows no token that allows the page.
-async fn check_token(State(door): State<Door>, mut request: HttpRequest, next: Next) -> Response {
+async fn check_token(State(api): State<HttpApi>, mut request: HttpRequest, next: Next) -> Response {
     let page = match (request.uri().path(), request.method()) {
-        ("/healthz", _) => Page::Health,
-        (_, &Method::GET | &Method::HEAD) => Page::Look,
-        _ => Page::Change,
+        ("/healthz", _) => HttpResource::Health,
+        (_, &Method::GET | &Method::HEAD) => HttpResource::Look,
+        _ => HttpResource::Change,
     };
     let shown = request.headers().get(header::AUTHORIZATION);
     let shown = shown.and_then(|value| value.to_str().ok());
-    match door.security.check_page(page, shown, Some(door.requests.state.cluster)) {
+    match api.security.check_page(page, shown, Some(api.requests.state.cluster)) {
         Ok(pass) => {
             request.extensions_mut().insert(pass);
             next.run(request).await
@@ -93,12 +93,12 @@ async fn check_token(State(door): State<Door>, mut request: HttpRequest, next: N
 /// Refuses what a page of another site makes a browser send: a visit to that page would be enough
 /// to give notices.
 async fn refuse_other_sites(
-    State(door): State<Door>,
+    State(api): State<HttpApi>,
     request: HttpRequest,
     next: Next,
 ) -> Response {
     // Health is asked for under any name, by load balancers.
-    let is_open = door.security.secret.is_none() && request.uri().path() != "/healthz";
+    let is_open = api.security.secret.is_none() && request.uri().path() != "/healthz";
     match refused_site(request.headers(), is_open) {
         Some(why) => HttpRefusal::new(StatusCode::FORBIDDEN, why).into_response(),
         None => next.run(request).await,
@@ -107,8 +107,8 @@ async fn refuse_other_sites(
 
 /// 200 while requests are answered, 503 once the journal has failed. While it only refuses changes,
 /// for want of space, the status is `read_only`: a restart would not help.
-async fn health(State(door): State<Door>) -> Response {
-    let state = &door.requests.state;
+async fn health(State(api): State<HttpApi>) -> Response {
+    let state = &api.requests.state;
     let failure = state.failure.borrow().as_ref().map(ToString::to_string);
     let refusal = state.refusal.lock().clone();
     let (status, word) = match (&failure, &refusal) {
@@ -125,9 +125,9 @@ async fn health(State(door): State<Door>) -> Response {
     (status, axum::Json(body)).into_response()
 }
 
-async fn metrics(State(door): State<Door>) -> Response {
-    let state = &door.requests.state;
-    state.metrics.set_certificates(&door.security.expiries().timestamps());
+async fn metrics(State(api): State<HttpApi>) -> Response {
+    let state = &api.requests.state;
+    state.metrics.set_certificates(&api.security.expiries().timestamps());
     let text = state.metrics.text(&state.namenode.read(), state.now());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], text).into_response()
@@ -141,19 +141,19 @@ struct NodesQuery {
 }
 
 async fn nodes(
-    State(door): State<Door>,
+    State(api): State<HttpApi>,
     query: Result<Query<NodesQuery>, axum::extract::rejection::QueryRejection>,
-) -> Answer {
+) -> HttpResult {
     let Query(NodesQuery { all }) = query?;
-    match door.requests.one(Request::Nodes { all }).await? {
+    match api.requests.one(Request::Nodes { all }).await? {
         Reply::Nodes(nodes) => Ok(page(&json!({ "nodes": nodes }))),
         _ => Err(HttpRefusal::unexpected()),
     }
 }
 
-async fn node(State(door): State<Door>, name: NodeName) -> Answer {
+async fn node(State(api): State<HttpApi>, name: NodeName) -> HttpResult {
     let Path(name) = name?;
-    let Reply::Nodes(nodes) = door.requests.one(Request::Nodes { all: true }).await? else {
+    let Reply::Nodes(nodes) = api.requests.one(Request::Nodes { all: true }).await? else {
         return Err(HttpRefusal::unexpected());
     };
     let by_name = |node: &&NodeInfo| node.name == name || node.address == name;
@@ -171,14 +171,14 @@ async fn node(State(door): State<Door>, name: NodeName) -> Answer {
 /// The body of a notice. The deadline may be given in seconds, with a fraction, or milliseconds.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Notice {
+struct NoticeBody {
     deadline_seconds: Option<f64>,
     deadline_millis: Option<i64>,
     #[serde(default)]
     reason: String,
 }
 
-impl Notice {
+impl NoticeBody {
     fn millis(&self) -> Result<i64, HttpRefusal> {
         match (self.deadline_seconds, self.deadline_millis) {
             (Some(seconds), None) if seconds.is_finite() => {
@@ -191,12 +191,13 @@ impl Notice {
     }
 }
 
-async fn notice(State(door): State<Door>, node: NodeName, body: BodyBytes) -> Answer {
+async fn notice(State(api): State<HttpApi>, node: NodeName, body: BodyBytes) -> HttpResult {
     let body = body?;
-    let notice: Notice = serde_json::from_slice(&body).map_err(|error| bad(&error.to_string()))?;
+    let notice: NoticeBody =
+        serde_json::from_slice(&body).map_err(|error| bad(&error.to_string()))?;
     let deadline_millis = notice.millis()?;
     let node = selector(node)?;
-    change(&door, Request::Notice { node, deadline_millis, reason: notice.reason }).await
+    change(&api, Request::Notice { node, deadline_millis, reason: notice.reason }).await
 }
 
 /// The body of a decommission or recommendation; it may be empty.
@@ -219,30 +220,30 @@ impl Reason {
     }
 }
 
-async fn decommission(State(door): State<Door>, node: NodeName, body: BodyBytes) -> Answer {
+async fn decommission(State(api): State<HttpApi>, node: NodeName, body: BodyBytes) -> HttpResult {
     let reason = Reason::of(body)?;
-    change(&door, Request::Decommission { node: selector(node)?, reason }).await
+    change(&api, Request::Decommission { node: selector(node)?, reason }).await
 }
 
-async fn recommend(State(door): State<Door>, node: NodeName, body: BodyBytes) -> Answer {
+async fn recommend(State(api): State<HttpApi>, node: NodeName, body: BodyBytes) -> HttpResult {
     let reason = Reason::of(body)?;
     let is_withdrawn = false;
-    change(&door, Request::Recommend { node: selector(node)?, reason, is_withdrawn }).await
+    change(&api, Request::Recommend { node: selector(node)?, reason, is_withdrawn }).await
 }
 
-async fn cancel(State(door): State<Door>, node: NodeName) -> Answer {
-    change(&door, Request::Cancel { node: selector(node)? }).await
+async fn cancel(State(api): State<HttpApi>, node: NodeName) -> HttpResult {
+    change(&api, Request::Cancel { node: selector(node)? }).await
 }
 
-async fn report(State(door): State<Door>) -> Answer {
-    match door.requests.one(Request::Report).await? {
+async fn report(State(api): State<HttpApi>) -> HttpResult {
+    match api.requests.one(Request::Report).await? {
         Reply::Report(report) => Ok(page(&json!(report))),
         _ => Err(HttpRefusal::unexpected()),
     }
 }
 
-async fn room(State(door): State<Door>) -> Answer {
-    match door.requests.one(Request::Room).await? {
+async fn room(State(api): State<HttpApi>) -> HttpResult {
+    match api.requests.one(Request::Room).await? {
         Reply::Room(room) => Ok(page(&json!(room))),
         _ => Err(HttpRefusal::unexpected()),
     }
@@ -257,8 +258,8 @@ fn selector(name: NodeName) -> Result<NodeSelector, HttpRefusal> {
     Ok(NodeSelector(name))
 }
 
-async fn change(door: &Door, request: Request) -> Answer {
-    match door.requests.one(request).await? {
+async fn change(api: &HttpApi, request: Request) -> HttpResult {
+    match api.requests.one(request).await? {
         Reply::Node(node) => Ok(page(&json!(node))),
         _ => Err(HttpRefusal::unexpected()),
     }

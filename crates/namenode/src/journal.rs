@@ -28,11 +28,11 @@ use sanderling_protocol::checksum::crc32c;
 use thiserror::Error;
 
 pub(crate) use lag::{Lag, Limits};
-pub(crate) use read::{Known, Segment, read_segment};
+pub(crate) use read::{Segment, SegmentStart, read_segment};
 use record::Layout;
 
 use crate::broken::{self, Broken};
-use crate::directory::{Directory, Kind, PublishError};
+use crate::directory::{Directory, FileKind, PublishError};
 use crate::files::{Stored, Window};
 use crate::options::{NamenodeOptions, Sync};
 
@@ -365,7 +365,7 @@ fn publish(
         let encoded = layout.encode(command, number, 0, &mut bytes);
         encoded.map_err(|why| PublishError::NotThere(io::Error::other(why)))?;
     }
-    let path = directory.file(Kind::Journal, index);
+    let path = directory.file(FileKind::Journal, index);
     let file = directory.publish(&path, &[&bytes])?;
     Ok((file, layout, path, bytes.len() as u64))
 }

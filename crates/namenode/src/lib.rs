@@ -3,6 +3,7 @@
 //! The decisions are those of [`sanderling_core::namenode`]. This crate writes them to a journal
 //! before they count, serves them over TCP and HTTP, and tells datanodes what they are to do.
 
+mod authorize;
 mod broken;
 mod caller;
 mod checks;
@@ -20,7 +21,6 @@ mod orders;
 pub mod parsers;
 mod recovery;
 mod requests;
-mod screen;
 mod server;
 mod service;
 mod snapshot;
@@ -29,6 +29,6 @@ mod state;
 mod work;
 mod writer;
 
-pub use error::{NamenodeFailure, StartError};
+pub use error::{NamenodeFailure, NamenodeStartError};
 pub use options::{NamenodeOptions, Sync};
 pub use server::NamenodeServer;

@@ -4,30 +4,30 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use sanderling_core::namenode::{ReadLimits, ReadQueue, Reading, Waiter, Waiting};
+use sanderling_core::namenode::{FrameRead, ReadLimits, ReadQueue, Waiter, Waiting};
 use tokio::sync::oneshot;
 
 use crate::caller::Tenant;
 use crate::error::NamenodeFailure;
-use crate::state::State;
+use crate::state::NamenodeState;
 use crate::work::Unqueued;
 
 /// Frames of reads, and the thread that answers them.
 #[derive(Debug)]
 pub(crate) struct LongReads {
-    queue: Mutex<Queue>,
+    queue: Mutex<FrameQueue>,
     came: Condvar,
 }
 
 #[derive(Debug)]
-struct Queue {
+struct FrameQueue {
     frames: ReadQueue<Tenant, Reply>,
     is_stopped: bool,
 }
 
 /// Who waits for the answers of a frame.
 #[derive(Debug)]
-struct Reply(oneshot::Sender<Reading>);
+struct Reply(oneshot::Sender<FrameRead>);
 
 impl Waiter for Reply {
     fn is_gone(&self) -> bool {
@@ -36,9 +36,9 @@ impl Waiter for Reply {
 }
 
 /// Ends the namenode when the thread panics: else who asks for long reads would wait for nothing.
-struct Ended(Arc<State>);
+struct ReadThreadGuard(Arc<NamenodeState>);
 
-impl Drop for Ended {
+impl Drop for ReadThreadGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.fail(NamenodeFailure::Ended { part: "long reads" });
@@ -48,14 +48,14 @@ impl Drop for Ended {
 
 impl LongReads {
     /// Starts the thread. It ends with [`LongReads::stop`].
-    pub(crate) fn start(state: &Arc<State>) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn start(state: &Arc<NamenodeState>) -> std::io::Result<Arc<Self>> {
         let frames = ReadQueue::new(ReadLimits::default());
-        let queue = Mutex::new(Queue { frames, is_stopped: false });
+        let queue = Mutex::new(FrameQueue { frames, is_stopped: false });
         let long = Arc::new(Self { queue, came: Condvar::new() });
         let (reads, state) = (Arc::clone(&long), Arc::clone(state));
         let thread = std::thread::Builder::new().name("long-reads".to_owned());
         thread.spawn(move || {
-            let _ended = Ended(Arc::clone(&state));
+            let _ended = ReadThreadGuard(Arc::clone(&state));
             while let Some((tenant, waiting)) = reads.next() {
                 reads.slice(&state, tenant, waiting);
             }
@@ -67,8 +67,8 @@ impl LongReads {
     pub(crate) fn push(
         &self,
         tenant: Tenant,
-        reading: Reading,
-    ) -> Result<oneshot::Receiver<Reading>, Unqueued> {
+        reading: FrameRead,
+    ) -> Result<oneshot::Receiver<FrameRead>, Unqueued> {
         let (reply, answers) = oneshot::channel();
         let mut queue = self.queue.lock();
         if queue.is_stopped {
@@ -105,10 +105,10 @@ impl LongReads {
 
     /// Goes on with a frame's answers, sends them if they are whole, and leaves the processor to
     /// others for as long as that took if there are any.
-    fn slice(&self, state: &State, tenant: Tenant, mut waiting: Waiting<Reply>) {
+    fn slice(&self, state: &NamenodeState, tenant: Tenant, mut waiting: Waiting<Reply>) {
         let began = Instant::now();
         let frames = state.frames();
-        let entries = Reading::SLICE_ENTRIES;
+        let entries = FrameRead::SLICE_ENTRIES;
         let is_done = waiting.reading.slice(state.now(), &state.namenode.read(), entries);
         if is_done {
             self.queue.lock().frames.end(&waiting);

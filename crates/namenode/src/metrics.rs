@@ -16,20 +16,20 @@ use sanderling_protocol::{Instant, Policy, Refusal, Reply, Request};
 use sanderling_transport::process;
 
 /// The kind of a request, and how many requests it is worth.
-pub(crate) type Counted = (&'static str, u64);
+pub(crate) type CountedRequest = (&'static str, u64);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Kind {
+struct RequestLabel {
     kind: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Refused {
+struct RefusalLabel {
     refusal: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct State {
+struct StateLabel {
     policy: &'static str,
     availability: &'static str,
 }
@@ -44,35 +44,35 @@ type Labelled<L> = Family<L, Gauge<i64>>;
 
 /// Counters that the server keeps, and gauges that are set when somebody looks.
 #[derive(Debug)]
-pub(crate) struct Metrics {
+pub(crate) struct NamenodeMetrics {
     registry: RwLock<Registry>,
-    requests: Family<Kind, Counter>,
-    refusals: Family<Refused, Counter>,
+    requests: Family<RequestLabel, Counter>,
+    refusals: Family<RefusalLabel, Counter>,
     read_seconds: Histogram,
     write_seconds: Histogram,
     pub(crate) batches: Counter,
     pub(crate) snapshots: Counter,
     pub(crate) orders: Counter,
     pub(crate) orders_dropped: Counter,
-    nodes: Labelled<State>,
+    nodes: Labelled<StateLabel>,
     tier_bytes: Labelled<TierState>,
-    certificates: Labelled<Kind>,
+    certificates: Labelled<RequestLabel>,
     gauges: Gauges,
     journal_bytes: Gauge<i64>,
     unsynced_bytes: Gauge<i64>,
     unsynced_seconds: Gauge<f64, AtomicU64>,
-    process: Process,
+    process: ProcessMetrics,
 }
 
 /// What every program tells of its process, under the names that every program uses.
 #[derive(Debug)]
-struct Process {
+struct ProcessMetrics {
     registry: Registry,
     cpu: Counter<f64, AtomicU64>,
     resident_bytes: Gauge<i64>,
 }
 
-impl Default for Process {
+impl Default for ProcessMetrics {
     fn default() -> Self {
         let (cpu, resident_bytes) = (Counter::default(), Gauge::default());
         let mut registry = Registry::default();
@@ -85,7 +85,7 @@ impl Default for Process {
     }
 }
 
-impl Process {
+impl ProcessMetrics {
     fn look(&self) {
         let seconds = process::cpu_time().as_secs_f64();
         self.cpu.inner().store(seconds.to_bits(), Ordering::Relaxed);
@@ -125,7 +125,7 @@ const SECONDS: [f64; 14] = [
     0.000_01, 0.000_03, 0.000_1, 0.000_3, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0,
 ];
 
-impl Default for Metrics {
+impl Default for NamenodeMetrics {
     fn default() -> Self {
         let metrics = Self {
             registry: RwLock::new(Registry::with_prefix("sanderling_namenode")),
@@ -144,7 +144,7 @@ impl Default for Metrics {
             journal_bytes: Gauge::default(),
             unsynced_bytes: Gauge::default(),
             unsynced_seconds: Gauge::default(),
-            process: Process::default(),
+            process: ProcessMetrics::default(),
         };
         metrics.register_counters();
         metrics.register_gauges();
@@ -152,7 +152,7 @@ impl Default for Metrics {
     }
 }
 
-impl Metrics {
+impl NamenodeMetrics {
     fn register_counters(&self) {
         let mut registry = self.registry.write();
         let all = &mut registry;
@@ -229,8 +229,8 @@ impl Metrics {
 
     /// Counts the requests of a frame and their answers. Most frames are of one kind: each run of
     /// a kind is counted at once.
-    pub(crate) fn answered(&self, kinds: impl Iterator<Item = Counted>, answers: &Answers) {
-        let mut run: Option<Counted> = None;
+    pub(crate) fn answered(&self, kinds: impl Iterator<Item = CountedRequest>, answers: &Answers) {
+        let mut run: Option<CountedRequest> = None;
         for (kind, count) in kinds {
             match &mut run {
                 Some((last, sum)) if *last == kind => *sum += count,
@@ -249,14 +249,14 @@ impl Metrics {
         }
     }
 
-    fn count(&self, run: Option<Counted>) {
+    fn count(&self, run: Option<CountedRequest>) {
         if let Some((kind, count)) = run {
-            self.requests.get_or_create(&Kind { kind }).inc_by(count);
+            self.requests.get_or_create(&RequestLabel { kind }).inc_by(count);
         }
     }
 
     fn refused(&self, refusal: &Refusal) {
-        self.refusals.get_or_create(&Refused { refusal: refusal.name() }).inc();
+        self.refusals.get_or_create(&RefusalLabel { refusal: refusal.name() }).inc();
     }
 
     /// Takes the time that a frame took.
@@ -268,7 +268,7 @@ impl Metrics {
     /// Takes when the first certificate of each kind ends.
     pub(crate) fn set_certificates(&self, ends: &[(&'static str, i64)]) {
         for &(kind, ends) in ends {
-            self.certificates.get_or_create(&Kind { kind }).set(ends);
+            self.certificates.get_or_create(&RequestLabel { kind }).set(ends);
         }
     }
 
@@ -332,7 +332,7 @@ impl Metrics {
         };
         for node in nodes {
             let labels =
-                State { policy: node.policy.name(), availability: node.availability.name() };
+                StateLabel { policy: node.policy.name(), availability: node.availability.name() };
             self.nodes.get_or_create(&labels).inc();
             if node.policy.is_draining() {
                 drains += 1;

@@ -1,8 +1,8 @@
 //! Orders to datanodes: sent at once, repeated while the node lives, and what came of them given
 //! back to the writer.
 //!
-//! Each node has two lanes. A fence is urgent: its lane holds nothing but fences and their
-//! taking back. The other lane holds everything else, in order, with drops joined.
+//! Each node has two queues. A fence is urgent: its queue holds nothing but fences and their
+//! taking back. The other queue holds everything else, in order, with drops joined.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::state::State;
+use crate::state::NamenodeState;
 use crate::work::{OwnWork, WorkQueue};
-use crate::writer::Errand;
+use crate::writer::Effect;
 
-/// Orders that wait in one lane. More are given up: block reports and heartbeats say them again.
-const LANE_MAX: usize = 1024;
+/// Orders that wait in one queue. More are given up: block reports and heartbeats repeat them.
+const QUEUE_MAX: usize = 1024;
 
 /// Time of one order.
 const ORDER_WITHIN: Duration = Duration::from_secs(2);
@@ -39,41 +39,41 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 /// Time of one probe, short against the silence after which a node is dead.
 const PROBE_WITHIN: Duration = Duration::from_millis(500);
 
-/// A lane without orders for this long ends.
+/// A queue without orders for this long ends.
 const IDLE: Duration = Duration::from_secs(30);
 
 /// The part of the server that speaks to datanodes.
 #[derive(Debug)]
 pub(crate) struct Orders {
-    shared: Arc<Shared>,
+    shared: Arc<OrderContext>,
     mechanism: Mechanism,
-    lanes: BTreeMap<(NodeId, Lane), mpsc::Sender<Waiting>>,
+    queues: BTreeMap<(NodeId, OrderQueue), mpsc::Sender<PendingOrder>>,
     tasks: JoinSet<()>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Arc<State>,
+struct OrderContext {
+    state: Arc<NamenodeState>,
     pool: Pool,
     work: Arc<WorkQueue>,
     stop: CancellationToken,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Lane {
+enum OrderQueue {
     Fence,
     Rest,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingOrder {
     order: DatanodeOrder,
     since: Instant,
 }
 
 impl Orders {
     pub(crate) fn new(
-        state: Arc<State>,
+        state: Arc<NamenodeState>,
         work: Arc<WorkQueue>,
         stop: CancellationToken,
         mechanism: Mechanism,
@@ -83,20 +83,20 @@ impl Orders {
         let connection = ConnectionOptions { credentials, ..ConnectionOptions::default() };
         let (role, options) = (Role::Namenode, PoolOptions::default());
         let pool = Pool::new(PoolOptions { role, cluster, connection, ..options });
-        let shared = Arc::new(Shared { state, pool, work, stop });
-        Self { shared, mechanism, lanes: BTreeMap::new(), tasks: JoinSet::new() }
+        let shared = Arc::new(OrderContext { state, pool, work, stop });
+        Self { shared, mechanism, queues: BTreeMap::new(), tasks: JoinSet::new() }
     }
 
-    /// Runs errands until the server stops.
-    pub(crate) async fn run(mut self, mut errands: mpsc::Receiver<Errand>) {
+    /// Runs effects until the server stops.
+    pub(crate) async fn run(mut self, mut effects: mpsc::Receiver<Effect>) {
         let stop = self.shared.stop.clone();
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(_) = self.tasks.join_next() => {}
-                errand = errands.recv() => match errand {
-                    Some(Errand::Order(order)) => self.order(order),
-                    Some(Errand::Probe { node, address }) => {
+                effect = effects.recv() => match effect {
+                    Some(Effect::Order(order)) => self.order(order),
+                    Some(Effect::Probe { node, address }) => {
                         let shared = Arc::clone(&self.shared);
                         self.tasks.spawn(async move { shared.probe(node, address).await });
                     }
@@ -111,13 +111,13 @@ impl Orders {
         if matches!(order.order, Order::FenceNode { .. }) && !self.mechanism.pushes_fences() {
             return;
         }
-        let lane = match order.order {
-            Order::FenceNode { .. } | Order::UnfenceNode => Lane::Fence,
-            _ => Lane::Rest,
+        let queue = match order.order {
+            Order::FenceNode { .. } | Order::UnfenceNode => OrderQueue::Fence,
+            _ => OrderQueue::Rest,
         };
-        let key = (order.node, lane);
-        let mut waiting = Waiting { order, since: Instant::now() };
-        if let Some(sender) = self.lanes.get(&key) {
+        let key = (order.node, queue);
+        let mut waiting = PendingOrder { order, since: Instant::now() };
+        if let Some(sender) = self.queues.get(&key) {
             match sender.try_send(waiting) {
                 Ok(()) => return,
                 Err(mpsc::error::TrySendError::Full(waiting)) => {
@@ -125,22 +125,22 @@ impl Orders {
                     warn!(node = %waiting.order.node, "a datanode's orders overflow");
                     return;
                 }
-                // The lane has ended because it was idle.
+                // The queue has ended because it was idle.
                 Err(mpsc::error::TrySendError::Closed(back)) => waiting = back,
             }
         }
-        self.lanes.retain(|_, sender| !sender.is_closed());
-        let (sender, receiver) = mpsc::channel(LANE_MAX);
+        self.queues.retain(|_, sender| !sender.is_closed());
+        let (sender, receiver) = mpsc::channel(QUEUE_MAX);
         sender.try_send(waiting).expect("a new channel has room");
-        self.lanes.insert(key, sender);
+        self.queues.insert(key, sender);
         let shared = Arc::clone(&self.shared);
-        self.tasks.spawn(async move { shared.lane(receiver).await });
+        self.tasks.spawn(async move { shared.queue(receiver).await });
     }
 }
 
-impl Shared {
-    async fn lane(&self, mut orders: mpsc::Receiver<Waiting>) {
-        let mut next: Option<Waiting> = None;
+impl OrderContext {
+    async fn queue(&self, mut orders: mpsc::Receiver<PendingOrder>) {
+        let mut next: Option<PendingOrder> = None;
         loop {
             let waiting = match next.take() {
                 Some(waiting) => waiting,
@@ -158,7 +158,7 @@ impl Shared {
     }
 
     /// Sends one order until it is answered; tells whether the node is still there.
-    async fn deliver(&self, waiting: Waiting) -> bool {
+    async fn deliver(&self, waiting: PendingOrder) -> bool {
         let mut pause = RETRY.0;
         loop {
             let DatanodeOrder { node, address, .. } = &waiting.order;
@@ -222,7 +222,7 @@ impl Shared {
 }
 
 /// Returns the order as it is now: a deadline has come nearer while the order waited.
-fn aged(waiting: &Waiting) -> Order {
+fn aged(waiting: &PendingOrder) -> Order {
     match &waiting.order.order {
         Order::FenceNode { deadline_in: Some(left) } => {
             let passed = Millis::from(waiting.since.elapsed());
@@ -233,7 +233,10 @@ fn aged(waiting: &Waiting) -> Order {
 }
 
 /// Joins the drops that wait behind a drop; returns the first order that is none.
-fn join_drops(first: &mut Waiting, orders: &mut mpsc::Receiver<Waiting>) -> Option<Waiting> {
+fn join_drops(
+    first: &mut PendingOrder,
+    orders: &mut mpsc::Receiver<PendingOrder>,
+) -> Option<PendingOrder> {
     let Order::Drop { blocks } = &mut first.order.order else { return None };
     while blocks.len() < BLOCKS_PER_PAGE_MAX {
         let waiting = orders.try_recv().ok()?;
@@ -251,9 +254,9 @@ mod tests {
 
     use super::*;
 
-    fn waiting(order: Order) -> Waiting {
+    fn waiting(order: Order) -> PendingOrder {
         let order = DatanodeOrder { node: NodeId(1), address: "a:1".to_owned(), order };
-        Waiting { order, since: Instant::now() }
+        PendingOrder { order, since: Instant::now() }
     }
 
     fn drop_of(block: u64) -> Order {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sanderling_core::catalog::{Catalog, Command};
 
-use crate::error::StartError;
+use crate::error::NamenodeStartError;
 use crate::files::{Stored, Window};
 use crate::journal::bytes;
 use crate::snapshot;
@@ -40,9 +40,9 @@ impl Stored for Image {
     }
 }
 
-fn window(bytes: &[u8]) -> Result<Window, StartError> {
+fn window(bytes: &[u8]) -> Result<Window, NamenodeStartError> {
     let path = Path::new("memory");
-    Window::new(Arc::new(Image(bytes.to_vec()))).map_err(|cause| StartError::Files {
+    Window::new(Arc::new(Image(bytes.to_vec()))).map_err(|cause| NamenodeStartError::Files {
         what: "read",
         path: path.to_owned(),
         cause,
@@ -58,16 +58,16 @@ pub fn write_segment(salt: Option<u64>, commands: &[Command]) -> Vec<u8> {
 /// Reads a segment; returns the commands before the first bytes that are no record.
 ///
 /// # Errors
-/// [`StartError`]: it has no header of such a segment.
-pub fn read_segment(segment: &[u8]) -> Result<Vec<Command>, StartError> {
+/// [`NamenodeStartError`]: it has no header of such a segment.
+pub fn read_segment(segment: &[u8]) -> Result<Vec<Command>, NamenodeStartError> {
     bytes::read(window(segment)?)
 }
 
 /// Reads a snapshot.
 ///
 /// # Errors
-/// [`StartError`]: it is none.
-pub fn read_snapshot(file: &[u8]) -> Result<Catalog, StartError> {
+/// [`NamenodeStartError`]: it is none.
+pub fn read_snapshot(file: &[u8]) -> Result<Catalog, NamenodeStartError> {
     snapshot::read_window(Path::new("memory"), &mut window(file)?)
 }
 

@@ -11,8 +11,8 @@ use sanderling_protocol::ClusterId;
 use tracing::{info, warn};
 
 use crate::broken::{self, Broken};
-use crate::directory::{Directory, Kind};
-use crate::error::StartError;
+use crate::directory::{Directory, FileKind};
+use crate::error::NamenodeStartError;
 use crate::journal::{Journal, Segment, Settings, settle};
 use crate::options::{NamenodeOptions, Sync};
 use damage::Damage;
@@ -37,7 +37,7 @@ pub(crate) struct Recovered {
 pub(crate) fn recover(
     directory: &Arc<Directory>,
     options: &NamenodeOptions,
-) -> Result<Recovered, StartError> {
+) -> Result<Recovered, NamenodeStartError> {
     recover_with(directory, options, Settings::from(options))
 }
 
@@ -45,7 +45,7 @@ fn recover_with(
     directory: &Arc<Directory>,
     options: &NamenodeOptions,
     settings: Settings,
-) -> Result<Recovered, StartError> {
+) -> Result<Recovered, NamenodeStartError> {
     let replayed = replay_all(directory, options)?;
     let cut = match replayed.damage.clone() {
         Some(damage) => {
@@ -59,7 +59,7 @@ fn recover_with(
     let mut namenode = namenode.unwrap_or_else(new);
     let commands = namenode.catalog().index();
     let mut cut_bytes = end.as_ref().map_or(0, Segment::cut_bytes);
-    let fail = |cause| StartError::Files {
+    let fail = |cause| NamenodeStartError::Files {
         what: "write the journal in",
         path: directory.path().to_owned(),
         cause,
@@ -171,10 +171,10 @@ pub(crate) fn measure(
     journal: &mut Journal,
     covered: u64,
 ) -> std::io::Result<()> {
-    let segments = directory.list(Kind::Journal)?;
+    let segments = directory.list(FileKind::Journal)?;
     let (mut older, mut unneeded) = (0, 0);
     for pair in segments.windows(2) {
-        let bytes = directory.bytes(Kind::Journal, pair[0]);
+        let bytes = directory.bytes(FileKind::Journal, pair[0]);
         older += bytes;
         unneeded += if pair[1] <= covered { bytes } else { 0 };
     }

@@ -5,32 +5,32 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_core::access::Claims;
-use sanderling_core::namenode::{Answers, Reading, Route, is_made_at_once};
+use sanderling_core::namenode::{Answers, FrameRead, Route, is_made_at_once};
 use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
 use sanderling_protocol::{Millis, Refusal, Reply, Request};
 use tokio::sync::oneshot;
 
-use crate::caller::Caller;
+use crate::caller::RequestOrigin;
 use crate::checks::Checks;
 use crate::long_reads::LongReads;
-use crate::metrics::Counted;
-use crate::state::State;
+use crate::metrics::CountedRequest;
+use crate::state::NamenodeState;
 use crate::work::{Unqueued, WaitingFrame, WorkQueue};
-use crate::writer::Writer;
+use crate::writer::CatalogWriter;
 
 /// Where requests of the protocol and of HTTP go in.
 #[derive(Debug, Clone)]
 pub(crate) struct Requests {
-    pub(crate) state: Arc<State>,
+    pub(crate) state: Arc<NamenodeState>,
     work: Arc<WorkQueue>,
     long_reads: Arc<LongReads>,
     checks: Arc<Checks>,
-    /// The writer, for small changes when nobody else is at it.
-    desk: Weak<Mutex<Writer>>,
+    /// The writer, for small changes while it is idle.
+    writer: Weak<Mutex<CatalogWriter>>,
 }
 
 /// Requests on their way.
-pub(crate) enum Asked {
+pub(crate) enum Submitted {
     /// Answered already.
     Now(Answers),
     /// Changes that were made already.
@@ -40,14 +40,14 @@ pub(crate) enum Asked {
     /// Answered by a check of the whole catalog, which takes its time.
     Check,
     /// Reads that visit many entries: answered slice by slice.
-    Long(Box<Reading>),
+    Long(Box<FrameRead>),
     /// Changes with such reads among them: answered part by part.
     Parts { parts: Vec<Vec<Request>>, bytes: usize, claims: Option<Arc<Claims>> },
     /// Answered by the writer.
-    Later { answers: oneshot::Receiver<Answers>, kinds: Vec<Counted> },
+    Later { answers: oneshot::Receiver<Answers>, kinds: Vec<CountedRequest> },
 }
 
-impl Asked {
+impl Submitted {
     /// Tells whether a read was answered, or is.
     pub(crate) const fn is_read(&self) -> bool {
         !matches!(self, Self::Made(_) | Self::Later { .. } | Self::Parts { .. })
@@ -64,12 +64,12 @@ impl Requests {
     const WAIT_MAX: Duration = Duration::from_secs(30);
 
     pub(crate) fn new(
-        state: Arc<State>,
+        state: Arc<NamenodeState>,
         work: Arc<WorkQueue>,
         long_reads: Arc<LongReads>,
-        desk: Weak<Mutex<Writer>>,
+        writer_handle: Weak<Mutex<CatalogWriter>>,
     ) -> Self {
-        Self { state, work, long_reads, checks: Arc::default(), desk }
+        Self { state, work, long_reads, checks: Arc::default(), writer: writer_handle }
     }
 
     /// Starts to answer requests that came in a frame of `bytes`, in their order. `claims` is what
@@ -77,13 +77,13 @@ impl Requests {
     ///
     /// A wait for events is kept only when it is alone: among others it would hold up their
     /// answers.
-    pub(crate) fn ask(
+    pub(crate) fn submit(
         &self,
         requests: Vec<Request>,
         bytes: usize,
-        caller: &Caller,
+        caller: &RequestOrigin,
         claims: Option<&Arc<Claims>>,
-    ) -> Asked {
+    ) -> Submitted {
         self.state.count_frame();
         // Nothing is closed to who may go everywhere, whatever has become of names meanwhile. For a
         // change that waits the token may be taken back until its turn comes.
@@ -93,17 +93,17 @@ impl Requests {
         match namenode.route(requests) {
             Route::Events { after, limit, wait } => {
                 let wait = Duration::from(wait).min(Self::WAIT_MAX);
-                Asked::Events { after, limit, wait }
+                Submitted::Events { after, limit, wait }
             }
-            Route::Check => Asked::Check,
-            Route::Parts(parts) => Asked::Parts { parts, bytes, claims: claims.cloned() },
+            Route::Check => Submitted::Check,
+            Route::Parts(parts) => Submitted::Parts { parts, bytes, claims: claims.cloned() },
             Route::Reads(requests) => {
-                let mut reading = Reading::new(requests, bound.cloned());
-                if !reading.slice(now, &namenode, Reading::AT_ONCE_ENTRIES) {
-                    return Asked::Long(Box::new(reading));
+                let mut reading = FrameRead::new(requests, bound.cloned());
+                if !reading.slice(now, &namenode, FrameRead::AT_ONCE_ENTRIES) {
+                    return Submitted::Long(Box::new(reading));
                 }
                 drop(namenode);
-                Asked::Now(self.read(reading))
+                Submitted::Now(self.read(reading))
             }
             Route::Changes(requests) => {
                 drop(namenode);
@@ -117,15 +117,15 @@ impl Requests {
         &self,
         requests: Vec<Request>,
         bytes: usize,
-        caller: &Caller,
+        caller: &RequestOrigin,
         claims: Option<&Arc<Claims>>,
-    ) -> Asked {
+    ) -> Submitted {
         let claims = claims.cloned();
-        let kinds: Vec<Counted> = requests.iter().map(counted).collect();
+        let kinds: Vec<CountedRequest> = requests.iter().map(counted).collect();
         let requests = match self.make(requests, claims.clone()) {
             Ok(answers) => {
                 self.state.metrics.answered(kinds.into_iter(), &answers);
-                return Asked::Made(answers);
+                return Submitted::Made(answers);
             }
             Err(requests) => requests,
         };
@@ -133,8 +133,8 @@ impl Requests {
         let count = requests.len();
         let frame = WaitingFrame { requests, claims, reply };
         match self.work.push_frame(caller.tenant.clone(), bytes, frame) {
-            Ok(()) => Asked::Later { answers, kinds },
-            Err(why) => Asked::Now(vec![Err(unqueued(why)); count]),
+            Ok(()) => Submitted::Later { answers, kinds },
+            Err(why) => Submitted::Now(vec![Err(unqueued(why)); count]),
         }
     }
 
@@ -148,8 +148,8 @@ impl Requests {
         if !is_made_at_once(&requests) {
             return Err(requests);
         }
-        let Some(desk) = self.desk.upgrade() else { return Err(requests) };
-        let Some(mut writer) = desk.try_lock() else { return Err(requests) };
+        let Some(writer_handle) = self.writer.upgrade() else { return Err(requests) };
+        let Some(mut writer) = writer_handle.try_lock() else { return Err(requests) };
         if writer.is_due() || self.work.has_frames() {
             return Err(requests);
         }
@@ -158,7 +158,7 @@ impl Requests {
     }
 
     /// Counts reads that were answered.
-    fn read(&self, reading: Reading) -> Answers {
+    fn read(&self, reading: FrameRead) -> Answers {
         let (requests, answers) = reading.finish();
         self.state.metrics.answered(requests.iter().map(counted), &answers);
         answers
@@ -166,14 +166,14 @@ impl Requests {
 
     /// Answers requests that were asked. What the future still holds when it is done is held until
     /// the caller has been sent the answers, or is gone.
-    pub(crate) async fn answer(&self, asked: Asked, caller: &Caller) -> Answers {
+    pub(crate) async fn answer(&self, asked: Submitted, caller: &RequestOrigin) -> Answers {
         let (answers, kinds) = match asked {
-            Asked::Now(answers) | Asked::Made(answers) => return answers,
-            Asked::Events { after, limit, wait } => {
+            Submitted::Now(answers) | Submitted::Made(answers) => return answers,
+            Submitted::Events { after, limit, wait } => {
                 (vec![self.events(after, limit, wait).await], vec![("events", 1)])
             }
-            Asked::Check => (vec![self.checks.check(&self.state).await], vec![("fsck", 1)]),
-            Asked::Long(reading) => {
+            Submitted::Check => (vec![self.checks.check(&self.state).await], vec![("fsck", 1)]),
+            Submitted::Long(reading) => {
                 let count = reading.requests().len();
                 return match self.long_reads.push(caller.tenant.clone(), *reading) {
                     Ok(read) => match read.await {
@@ -183,15 +183,15 @@ impl Requests {
                     Err(why) => vec![Err(unqueued(why)); count],
                 };
             }
-            Asked::Parts { parts, bytes, claims } => {
+            Submitted::Parts { parts, bytes, claims } => {
                 let mut answers = Vec::new();
                 for part in parts {
-                    let asked = self.ask(part, bytes, caller, claims.as_ref());
+                    let asked = self.submit(part, bytes, caller, claims.as_ref());
                     answers.extend(Box::pin(self.answer(asked, caller)).await);
                 }
                 return answers;
             }
-            Asked::Later { answers, kinds } => {
+            Submitted::Later { answers, kinds } => {
                 let none = |_| vec![Err(stopping()); kinds.len()];
                 (answers.await.unwrap_or_else(none), kinds)
             }
@@ -200,10 +200,10 @@ impl Requests {
         answers
     }
 
-    /// Answers one request, of somebody who has a share of his own.
+    /// Answers one request, of a caller with a share of its own.
     pub(crate) async fn one(&self, request: Request) -> Result<Reply, Refusal> {
-        let caller = Caller::new(None);
-        let asked = self.ask(vec![request], 0, &caller, None);
+        let caller = RequestOrigin::new(None);
+        let asked = self.submit(vec![request], 0, &caller, None);
         self.answer(asked, &caller).await.pop().unwrap_or_else(|| Err(stopping()))
     }
 
@@ -216,7 +216,7 @@ impl Requests {
     }
 }
 
-const fn counted(request: &Request) -> Counted {
+const fn counted(request: &Request) -> CountedRequest {
     (request.kind(), request.count())
 }
 

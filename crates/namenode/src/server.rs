@@ -15,10 +15,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::caller::Caller;
+use crate::caller::RequestOrigin;
 use crate::clock::Clock;
 use crate::directory::Directory;
-use crate::error::{NamenodeFailure, StartError};
+use crate::error::{NamenodeFailure, NamenodeStartError};
 use crate::http;
 use crate::long_reads::LongReads;
 use crate::options::{NamenodeOptions, Sync};
@@ -26,12 +26,12 @@ use crate::orders::Orders;
 use crate::recovery::{Recovered, recover};
 use crate::requests::Requests;
 use crate::service::MetaService;
-use crate::state::State;
+use crate::state::NamenodeState;
 use crate::work::WorkQueue;
-use crate::writer::{Errand, Snapshots, Writer};
+use crate::writer::{CatalogWriter, Effect, Snapshots};
 
-/// Orders and probes that wait to be given to their datanode's lane.
-const ERRANDS_MAX: usize = 65_536;
+/// Orders and probes that wait to be given to their datanode's queue.
+const EFFECTS_MAX: usize = 65_536;
 
 /// Bytes of buffers for long requests that are kept although nobody uses them.
 const BUFFERS_KEPT: usize = 8 << 20;
@@ -47,7 +47,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(2);
 pub struct NamenodeServer {
     address: SocketAddr,
     http_address: Option<SocketAddr>,
-    state: Arc<State>,
+    state: Arc<NamenodeState>,
     work: Arc<WorkQueue>,
     long_reads: Arc<LongReads>,
     shutdown: CancellationToken,
@@ -65,12 +65,12 @@ impl NamenodeServer {
     /// Reads the directory, listens, and serves.
     ///
     /// # Errors
-    /// [`StartError`] says what is in the way; nothing is served then.
-    pub async fn start(options: NamenodeOptions) -> Result<Self, StartError> {
-        // Both doors first: a port in use is found before a long journal is read.
-        let listener = door(&options.listen, &options).await?;
+    /// [`NamenodeStartError`] says what is in the way; nothing is served then.
+    pub async fn start(options: NamenodeOptions) -> Result<Self, NamenodeStartError> {
+        // Both listeners first: a port in use is found before a long journal is read.
+        let listener = bind(&options.listen, &options).await?;
         let http_listener = match &options.http_listen {
-            Some(address) => Some(door(address, &options).await?),
+            Some(address) => Some(bind(address, &options).await?),
             None => None,
         };
         let reading = options.clone();
@@ -80,7 +80,7 @@ impl NamenodeServer {
         };
         let (directory, recovered) = tokio::task::spawn_blocking(read)
             .await
-            .map_err(|failure| StartError::Reading { why: failure.to_string() })??;
+            .map_err(|failure| NamenodeStartError::Reading { why: failure.to_string() })??;
         let server = launch(&options, directory, recovered, listener, http_listener)?;
         let cluster = format!("{:016x}", server.state.cluster.0);
         info!(address = %server.address, http = ?server.http_address, cluster, "namenode serves");
@@ -148,8 +148,8 @@ impl Drop for NamenodeServer {
     }
 }
 
-async fn door(address: &str, options: &NamenodeOptions) -> Result<TcpListener, StartError> {
-    listen(address, &options.security).await.map_err(StartError::Listen)
+async fn bind(address: &str, options: &NamenodeOptions) -> Result<TcpListener, NamenodeStartError> {
+    listen(address, &options.security).await.map_err(NamenodeStartError::Listen)
 }
 
 /// Starts the writer's thread and the tasks.
@@ -159,7 +159,7 @@ fn launch(
     recovered: Recovered,
     listener: TcpListener,
     http_listener: Option<TcpListener>,
-) -> Result<NamenodeServer, StartError> {
+) -> Result<NamenodeServer, NamenodeStartError> {
     let local = |listener: &TcpListener| {
         let io = |cause| ListenError::Io { address: options.listen.clone(), cause };
         listener.local_addr().map_err(io)
@@ -168,24 +168,24 @@ fn launch(
     let http_address = http_listener.as_ref().map(local).transpose()?;
     let Recovered { namenode, journal, commands, cut_bytes, found, snapshots } = recovered;
     let clock = Clock::start(namenode.catalog().now());
-    let state = Arc::new(State::new(namenode, clock));
+    let state = Arc::new(NamenodeState::new(namenode, clock));
     let work = WorkQueue::new(options.waiting_frames_max, options.waiting_bytes_max);
     let work = Arc::new(work);
-    let long_reads = LongReads::start(&state).map_err(StartError::Thread)?;
-    let (errands, errand_queue) = mpsc::channel::<Errand>(ERRANDS_MAX);
+    let long_reads = LongReads::start(&state).map_err(NamenodeStartError::Thread)?;
+    let (effects, effect_queue) = mpsc::channel::<Effect>(EFFECTS_MAX);
     let snapshots = Snapshots::start(directory, options, &journal, snapshots);
-    let snapshots = snapshots.map_err(StartError::Thread)?;
-    let mut writer = Writer::new(Arc::clone(&state), journal, snapshots, errands);
+    let snapshots = snapshots.map_err(NamenodeStartError::Thread)?;
+    let mut writer = CatalogWriter::new(Arc::clone(&state), journal, snapshots, effects);
     writer.begin(commands, cut_bytes, found);
     let writer = Arc::new(Mutex::new(writer));
-    let desk = Arc::downgrade(&writer);
-    let writer = spawn_writer(writer, &state, &work).map_err(StartError::Thread)?;
+    let writer_handle = Arc::downgrade(&writer);
+    let writer = spawn_writer(writer, &state, &work).map_err(NamenodeStartError::Thread)?;
 
     let shutdown = CancellationToken::new();
     // A sync of the disk is nothing to wait for on a thread that serves.
-    let desk = if options.sync == Sync::Os { desk } else { Weak::new() };
+    let writer_handle = if options.sync == Sync::Os { writer_handle } else { Weak::new() };
     let (queue, long) = (Arc::clone(&work), Arc::clone(&long_reads));
-    let requests = Requests::new(Arc::clone(&state), queue, long, desk);
+    let requests = Requests::new(Arc::clone(&state), queue, long, writer_handle);
     let security = Arc::new(state.security(&options.security));
     let mut tasks = JoinSet::new();
     let bounds = bounds(options);
@@ -194,7 +194,7 @@ fn launch(
         memory: bounds.buffers.memory().clone(),
         security: Arc::clone(&security),
         pass: None,
-        caller: Caller::new(None),
+        caller: RequestOrigin::new(None),
         version: sanderling_protocol::version::MESSAGES,
     });
     let served = sanderling_transport::serve(listener, service, bounds, shutdown.clone());
@@ -213,7 +213,7 @@ fn launch(
     let (told, given, stop) = (Arc::clone(&state), Arc::clone(&work), shutdown.clone());
     let orders = Orders::new(told, given, stop, options.mechanism, credentials);
     tasks.spawn(async move {
-        orders.run(errand_queue).await;
+        orders.run(effect_queue).await;
         "orders"
     });
     let parts = Mutex::new(Some(Parts { tasks, writer }));
@@ -231,25 +231,25 @@ fn bounds(options: &NamenodeOptions) -> ServeOptions {
 
 /// Starts the writer's thread.
 fn spawn_writer(
-    writer: Arc<Mutex<Writer>>,
-    state: &Arc<State>,
+    writer: Arc<Mutex<CatalogWriter>>,
+    state: &Arc<NamenodeState>,
     work: &Arc<WorkQueue>,
 ) -> std::io::Result<JoinHandle<()>> {
     let (watched, waiting) = (Arc::clone(state), Arc::clone(work));
     let thread = std::thread::Builder::new().name("journal-writer".to_owned());
     thread.spawn(move || {
-        let ended = Ended { state: watched };
-        Writer::run(&writer, &waiting);
+        let ended = WriterGuard { state: watched };
+        CatalogWriter::run(&writer, &waiting);
         drop(ended);
     })
 }
 
 /// Says that the writer has ended, also when it panicked.
-struct Ended {
-    state: Arc<State>,
+struct WriterGuard {
+    state: Arc<NamenodeState>,
 }
 
-impl Drop for Ended {
+impl Drop for WriterGuard {
     fn drop(&mut self) {
         self.state.fail(NamenodeFailure::Ended { part: "writer" });
     }

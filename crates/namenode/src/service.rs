@@ -14,9 +14,9 @@ use sanderling_transport::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::caller::{Caller, LONG_WAITING_PLACES, Tenant};
-use crate::requests::{Asked, Requests, check_count, stopping};
-use crate::screen::{Screened, is_all_allowed};
+use crate::authorize::{Authorized, is_all_allowed};
+use crate::caller::{LONG_WAITING_PLACES, RequestOrigin, Tenant};
+use crate::requests::{Requests, Submitted, check_count, stopping};
 
 /// Answers up to this length are not counted: a connection has few of them under way.
 const SHORT_BYTES_MAX: usize = 64 << 10;
@@ -41,7 +41,7 @@ pub(crate) struct MetaService {
     pub(crate) memory: Memory,
     /// What the caller of this connection may do; `None` where nobody is asked.
     pub(crate) pass: Option<Pass>,
-    pub(crate) caller: Caller,
+    pub(crate) caller: RequestOrigin,
     /// The version of the messages that the caller speaks.
     pub(crate) version: u8,
 }
@@ -59,7 +59,7 @@ impl Service for MetaService {
         let pass = self.security.admit(hello, Some(self.requests.state.cluster))?;
         let reply = self.hello(hello)?;
         let claims = pass.as_ref().map(Pass::claims).transpose()?;
-        let caller = Caller::new(claims.map(|claims| &**claims));
+        let caller = RequestOrigin::new(claims.map(|claims| &**claims));
         Ok((reply, Arc::new(Self { pass, caller, ..self.shared() })))
     }
 
@@ -103,15 +103,15 @@ impl Service for MetaService {
         match claims {
             Some(claims) if !is_all_allowed(state, claims, &requests) => {
                 let secret = self.security.secret.as_ref();
-                let (screened, going) = Screened::of(state, secret, claims, requests);
+                let (screened, going) = Authorized::of(state, secret, claims, requests);
                 let asked = match going.is_empty() {
-                    true => Asked::Now(Vec::new()),
-                    false => self.requests.ask(going, body.len(), &self.caller, Some(claims)),
+                    true => Submitted::Now(Vec::new()),
+                    false => self.requests.submit(going, body.len(), &self.caller, Some(claims)),
                 };
                 self.reply(header, began, asked, |answers| screened.merged(answers))
             }
             claims => {
-                let asked = self.requests.ask(requests, body.len(), &self.caller, claims);
+                let asked = self.requests.submit(requests, body.len(), &self.caller, claims);
                 self.reply(header, began, asked, |it| it)
             }
         }
@@ -155,24 +155,24 @@ impl MetaService {
         self: &Arc<Self>,
         header: Header,
         began: Instant,
-        asked: Asked,
+        asked: Submitted,
         merged: impl FnOnce(Answers) -> Answers + Send + 'static,
     ) -> Handled {
         let (version, memory) = (self.version, self.memory.clone());
         let merged = move |answers| told(version, merged(answers));
         match asked {
-            Asked::Now(answers) => {
+            Submitted::Now(answers) => {
                 self.requests.state.metrics.took(true, began.elapsed());
                 Handled::Now(response(Some(&memory), header, &merged(answers)))
             }
-            Asked::Made(answers) => {
+            Submitted::Made(answers) => {
                 self.requests.state.metrics.took(false, began.elapsed());
                 Handled::Now(response(None, header, &merged(answers)))
             }
             asked => {
                 let (is_read, is_long) = (asked.is_read(), asked.is_long());
                 // Of parts, each read was checked when it was made, and changes have been made.
-                let is_wait = is_read && (is_long || matches!(asked, Asked::Events { .. }));
+                let is_wait = is_read && (is_long || matches!(asked, Submitted::Events { .. }));
                 let service = Arc::clone(self);
                 let place = match is_long.then(|| self.wait_long(&header)).transpose() {
                     Ok(place) => place,
@@ -231,17 +231,17 @@ fn response(memory: Option<&Memory>, header: Header, answers: &Answers) -> Respo
         let refusal = Refusal::RetryAfter { after: MEMORY_PAUSE, why };
         return Response::refused(&header, &refusal);
     };
-    let body = Bytes::from_owner(Counted { body, _reserved: reserved });
+    let body = Bytes::from_owner(ReservedReply { body, _reserved: reserved });
     Response { header: header.reply(), body: vec![body] }
 }
 
 /// An answer on its way, whose memory is counted.
-struct Counted {
+struct ReservedReply {
     body: Vec<u8>,
     _reserved: Reserved,
 }
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for ReservedReply {
     fn as_ref(&self) -> &[u8] {
         &self.body
     }

@@ -10,8 +10,8 @@ use sanderling_core::catalog::Catalog;
 use sanderling_protocol::checksum::{Running, crc32c};
 
 use crate::broken::{self, Broken};
-use crate::directory::{Directory, Kind, PublishError};
-use crate::error::StartError;
+use crate::directory::{Directory, FileKind, PublishError};
+use crate::error::NamenodeStartError;
 use crate::files::Window;
 
 const MAGIC: [u8; 8] = *b"SNDLSNAP";
@@ -30,7 +30,7 @@ pub(crate) fn encode(catalog: &Catalog) -> Result<Vec<u8>, String> {
 /// when this returns, or not there.
 pub(crate) fn write(directory: &Directory, index: u64, body: &[u8]) -> Result<(), PublishError> {
     let header = header(VERSION, body);
-    directory.publish(&directory.file(Kind::Snapshot, index), &[&header, body]).map(drop)
+    directory.publish(&directory.file(FileKind::Snapshot, index), &[&header, body]).map(drop)
 }
 
 /// Returns what stands before the body of a snapshot of this version.
@@ -68,7 +68,9 @@ pub(crate) fn take(
     drop(catalog);
     match write(directory, index, &body) {
         Ok(()) => {}
-        Err(error) if directory.files().open(&directory.file(Kind::Snapshot, index)).is_err() => {
+        Err(error)
+            if directory.files().open(&directory.file(FileKind::Snapshot, index)).is_err() =>
+        {
             // The file failed, or its sync: nothing that was there depends on it.
             return Err(TakeError::Failed(error.to_string()));
         }
@@ -77,7 +79,7 @@ pub(crate) fn take(
     drop(body);
     if let Err(error) = verify(directory, index) {
         // Else it would count as one of two at the next start.
-        let _ = directory.files().remove(&directory.file(Kind::Snapshot, index));
+        let _ = directory.files().remove(&directory.file(FileKind::Snapshot, index));
         return Err(TakeError::Failed(error.to_string()));
     }
     let is_good = |older: &u64| *older < index && verify(directory, *older).is_ok();
@@ -93,15 +95,15 @@ pub(crate) fn take(
 }
 
 /// Reads a snapshot. One that is not what was written is refused.
-pub(crate) fn read(directory: &Directory, path: &Path) -> Result<Catalog, StartError> {
+pub(crate) fn read(directory: &Directory, path: &Path) -> Result<Catalog, NamenodeStartError> {
     read_window(path, &mut open(directory, path)?)
 }
 
 /// The same for a file that is open.
-pub(crate) fn read_window(path: &Path, window: &mut Window) -> Result<Catalog, StartError> {
+pub(crate) fn read_window(path: &Path, window: &mut Window) -> Result<Catalog, NamenodeStartError> {
     let corrupt = |why: &str| corrupt(path, why);
     let (version, length) = check(path, window)?;
-    let fail = |cause| StartError::Files { what: "read", path: path.to_owned(), cause };
+    let fail = |cause| NamenodeStartError::Files { what: "read", path: path.to_owned(), cause };
     let body = window.bytes(HEADER_BYTES as u64, length).map_err(fail)?;
     let completion = Catalog::completion(version).unwrap_or_default();
     let completed;
@@ -120,23 +122,23 @@ pub(crate) fn read_window(path: &Path, window: &mut Window) -> Result<Catalog, S
 }
 
 /// Checks that a snapshot has the bytes that were written. Cost: one reading.
-pub(crate) fn verify(directory: &Directory, index: u64) -> Result<(), StartError> {
-    let path = directory.file(Kind::Snapshot, index);
+pub(crate) fn verify(directory: &Directory, index: u64) -> Result<(), NamenodeStartError> {
+    let path = directory.file(FileKind::Snapshot, index);
     check(&path, &mut open(directory, &path)?).map(drop)
 }
 
-fn open(directory: &Directory, path: &Path) -> Result<Window, StartError> {
-    let fail = |cause| StartError::Files { what: "read", path: path.to_owned(), cause };
+fn open(directory: &Directory, path: &Path) -> Result<Window, NamenodeStartError> {
+    let fail = |cause| NamenodeStartError::Files { what: "read", path: path.to_owned(), cause };
     directory.files().open(path).and_then(Window::new).map_err(fail)
 }
 
-fn corrupt(path: &Path, why: &str) -> StartError {
-    StartError::CorruptSnapshot { path: path.to_owned(), why: why.to_owned() }
+fn corrupt(path: &Path, why: &str) -> NamenodeStartError {
+    NamenodeStartError::CorruptSnapshot { path: path.to_owned(), why: why.to_owned() }
 }
 
 /// Compares a snapshot with its header. Returns its version and the bytes of the body.
-fn check(path: &Path, window: &mut Window) -> Result<(u32, usize), StartError> {
-    let fail = |cause| StartError::Files { what: "read", path: path.to_owned(), cause };
+fn check(path: &Path, window: &mut Window) -> Result<(u32, usize), NamenodeStartError> {
+    let fail = |cause| NamenodeStartError::Files { what: "read", path: path.to_owned(), cause };
     let total = window.length();
     let header = window.bytes(0, HEADER_BYTES).map_err(fail)?;
     if header.len() < HEADER_BYTES {
@@ -148,7 +150,7 @@ fn check(path: &Path, window: &mut Window) -> Result<(u32, usize), StartError> {
     let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four"));
     let (version, checksum) = (number(8), number(12));
     if Catalog::completion(version).is_none() {
-        return Err(StartError::SnapshotVersion { path: path.to_owned(), version });
+        return Err(NamenodeStartError::SnapshotVersion { path: path.to_owned(), version });
     }
     let length = u64::from_le_bytes(header[16..].try_into().expect("eight bytes"));
     let bytes = total - HEADER_BYTES as u64;
@@ -188,7 +190,7 @@ mod tests {
         let directory = Directory::open(place.path()).unwrap();
         let catalog = Catalog::new(ClusterId(7), Millis(1000));
         write(&directory, 3, &encode(&catalog).unwrap()).unwrap();
-        let path = directory.file(Kind::Snapshot, 3);
+        let path = directory.file(FileKind::Snapshot, 3);
         assert_eq!(read(&directory, &path).unwrap(), catalog);
         let whole = fs::read(&path).unwrap();
         for at in 0..whole.len() {
@@ -198,12 +200,16 @@ mod tests {
             assert!(
                 matches!(
                     read(&directory, &path),
-                    Err(StartError::CorruptSnapshot { .. } | StartError::SnapshotVersion { .. })
+                    Err(NamenodeStartError::CorruptSnapshot { .. }
+                        | NamenodeStartError::SnapshotVersion { .. })
                 ),
                 "byte {at} was changed"
             );
             fs::write(&path, &whole[..at]).unwrap();
-            assert!(matches!(read(&directory, &path), Err(StartError::CorruptSnapshot { .. })));
+            assert!(matches!(
+                read(&directory, &path),
+                Err(NamenodeStartError::CorruptSnapshot { .. })
+            ));
         }
     }
 }

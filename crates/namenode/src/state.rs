@@ -12,16 +12,16 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::error::NamenodeFailure;
-use crate::metrics::Metrics;
+use crate::metrics::NamenodeMetrics;
 
 /// The catalog behind its lock, and what is said about it.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct NamenodeState {
     /// Written by the writer's thread alone, and only after the journal.
     pub(crate) namenode: RwLock<Namenode>,
     pub(crate) clock: Clock,
     pub(crate) cluster: ClusterId,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: NamenodeMetrics,
     /// Frames that have come.
     frames: AtomicU64,
     /// The last event's sequence.
@@ -34,7 +34,7 @@ pub(crate) struct State {
     pub(crate) failure: watch::Sender<Option<NamenodeFailure>>,
 }
 
-impl State {
+impl NamenodeState {
     pub(crate) fn new(namenode: Namenode, clock: Clock) -> Self {
         let catalog = namenode.catalog();
         let (cluster, event_last) = (catalog.cluster(), catalog.event_last());
@@ -44,7 +44,7 @@ impl State {
             namenode: RwLock::new(namenode),
             clock,
             cluster,
-            metrics: Metrics::default(),
+            metrics: NamenodeMetrics::default(),
             frames: AtomicU64::new(0),
             event_last: watch::Sender::new(event_last),
             refusal: Mutex::new(None),

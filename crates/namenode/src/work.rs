@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use sanderling_core::access::Claims;
 use sanderling_core::catalog::DatanodeOrder;
-use sanderling_core::fair::{Bounds, Fair, Size};
+use sanderling_core::fair::{Bounds, Fair, TaskSize};
 use sanderling_core::membership::Probe;
 use sanderling_core::namenode::Answers;
 use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
@@ -36,7 +36,7 @@ pub(crate) enum OwnWork {
 
 /// Work that is done together.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct WorkBatch {
     pub(crate) own: Vec<OwnWork>,
     pub(crate) frames: Vec<WaitingFrame>,
     /// The server stops: this is the last batch.
@@ -56,12 +56,12 @@ pub(crate) enum Unqueued {
 /// their way.
 #[derive(Debug)]
 pub(crate) struct WorkQueue {
-    queue: Mutex<Queue>,
+    queue: Mutex<QueueState>,
     came: Condvar,
 }
 
 #[derive(Debug)]
-struct Queue {
+struct QueueState {
     own: VecDeque<OwnWork>,
     frames: Fair<Tenant, WaitingFrame>,
     is_stopped: bool,
@@ -86,7 +86,7 @@ impl WorkQueue {
     pub(crate) fn new(frames_max: usize, bytes_max: usize) -> Self {
         let bounds = Bounds { pieces_max: frames_max, bytes_max: bytes_max as u64, share: SHARE };
         let (own, frames) = (VecDeque::new(), Fair::new(bounds));
-        let queue = Mutex::new(Queue { own, frames, is_stopped: false });
+        let queue = Mutex::new(QueueState { own, frames, is_stopped: false });
         Self { queue, came: Condvar::new() }
     }
 
@@ -101,7 +101,7 @@ impl WorkQueue {
         if queue.is_stopped {
             return Err(Unqueued::Stopped);
         }
-        let size = Size { bytes: bytes as u64, cost: frame.requests.len() as u64 };
+        let size = TaskSize { bytes: bytes as u64, cost: frame.requests.len() as u64 };
         queue.frames.push(tenant, size, frame).map_err(|_| Unqueued::Full)?;
         self.came.notify_one();
         Ok(())
@@ -137,10 +137,10 @@ impl WorkQueue {
     }
 
     /// Takes what is to be done together, if anything waits.
-    pub(crate) fn take(&self) -> Batch {
+    pub(crate) fn take(&self) -> WorkBatch {
         let mut queue = self.queue.lock();
         let own = queue.own.len().min(OWN_MAX);
-        let mut batch = Batch { own: queue.own.drain(..own).collect(), ..Batch::default() };
+        let mut batch = WorkBatch { own: queue.own.drain(..own).collect(), ..WorkBatch::default() };
         let mut requests = 0;
         while let Some(more) = queue.frames.next_cost()
             && (requests == 0 || (more <= SHORT_MAX && requests + more <= REQUESTS_MAX))
@@ -154,7 +154,7 @@ impl WorkQueue {
     }
 }
 
-impl Queue {
+impl QueueState {
     fn is_idle(&self) -> bool {
         self.own.is_empty() && self.frames.is_empty() && !self.is_stopped
     }
@@ -175,7 +175,7 @@ mod tests {
         for (connection, requests) in (0..).zip([60, 60, 300, 512, 1]) {
             queue.push_frame(Tenant::Connection(connection), 100, frame(requests)).unwrap();
         }
-        let sizes = |batch: &Batch| -> Vec<usize> {
+        let sizes = |batch: &WorkBatch| -> Vec<usize> {
             batch.frames.iter().map(|it| it.requests.len()).collect()
         };
         let next = || sizes(&queue.take());

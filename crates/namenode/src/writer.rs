@@ -1,6 +1,6 @@
 //! The writer: it prepares changes, writes them to the journal, and only then applies them. One
-//! thread has it; a frame of small changes that finds nobody at it is written by whoever brings it,
-//! so that no other thread has to be woken for it and back.
+//! thread has it; while it is idle, the receiving thread commits a small frame itself and saves
+//! two context switches.
 //!
 //! What a turn takes together and in which order is decided by [`Turns`]: one lock to prepare, one
 //! write, one lock to apply (group commit).
@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sanderling_core::access::Claims;
 use sanderling_core::catalog::{Action, Command, DatanodeOrder};
-use sanderling_core::namenode::{Answers, Turn, Turns, Unwritten, Work};
+use sanderling_core::namenode::{Answers, Turn, TurnWork, Turns, Unwritten};
 use sanderling_protocol::limits::EVENTS_KEPT_MAX;
 use sanderling_protocol::{NodeId, Request, Term};
 use tokio::sync::mpsc;
@@ -22,25 +22,25 @@ use tracing::{error, info, warn};
 
 use crate::error::NamenodeFailure;
 use crate::journal::{AppendError, Journal};
-use crate::state::State;
-use crate::work::{Batch, OwnWork, WaitingFrame, WorkQueue};
+use crate::state::NamenodeState;
+use crate::work::{OwnWork, WaitingFrame, WorkBatch, WorkQueue};
 use events::say;
 pub(crate) use snapshots::Snapshots;
 
-/// Something for the part that talks to datanodes.
+/// An outbound effect: something for the part that calls datanodes.
 #[derive(Debug)]
-pub(crate) enum Errand {
+pub(crate) enum Effect {
     Order(DatanodeOrder),
     Probe { node: NodeId, address: String },
 }
 
 /// Ends the namenode when a change panics on a thread that would outlive it: nobody may read or
 /// write what is half changed.
-struct Halfway {
-    state: Arc<State>,
+struct PoisonGuard {
+    state: Arc<NamenodeState>,
 }
 
-impl Drop for Halfway {
+impl Drop for PoisonGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.state.fail(NamenodeFailure::Ended { part: "writer" });
@@ -48,16 +48,16 @@ impl Drop for Halfway {
     }
 }
 
-/// Whoever has it locked writes.
-pub(crate) struct Writer {
-    pub(crate) state: Arc<State>,
+/// Whichever thread holds the lock writes.
+pub(crate) struct CatalogWriter {
+    pub(crate) state: Arc<NamenodeState>,
     pub(crate) journal: Journal,
     pub(crate) snapshots: Snapshots,
-    pub(crate) errands: mpsc::Sender<Errand>,
+    pub(crate) effects: mpsc::Sender<Effect>,
     pub(crate) turns: Turns,
 }
 
-impl Writer {
+impl CatalogWriter {
     /// Shortest sleep: what is overdue and cannot be done does not spin.
     const SLEEP_MIN: Duration = Duration::from_millis(1);
 
@@ -65,13 +65,13 @@ impl Writer {
     const SLEEP_MAX: Duration = Duration::from_millis(100);
 
     pub(crate) fn new(
-        state: Arc<State>,
+        state: Arc<NamenodeState>,
         journal: Journal,
         snapshots: Snapshots,
-        errands: mpsc::Sender<Errand>,
+        effects: mpsc::Sender<Effect>,
     ) -> Self {
         let turns = Turns::new(state.now());
-        Self { state, journal, snapshots, errands, turns }
+        Self { state, journal, snapshots, effects, turns }
     }
 
     /// The writer's thread: works until told to stop and nothing waits.
@@ -81,11 +81,11 @@ impl Writer {
             let sleep = writer.lock().sleep();
             work.wait(sleep);
             let mut writer = writer.lock();
-            writer.excuse();
+            writer.grant_grace();
             let batch = work.take();
             is_running = !batch.is_last;
             writer.turn(batch);
-            writer.house_keeping();
+            writer.maintain();
         }
         let writer = &mut *writer.lock();
         if let Err(why) = writer.snapshots.finish(&mut writer.journal) {
@@ -106,14 +106,14 @@ impl Writer {
         requests: Vec<Request>,
         claims: Option<Arc<Claims>>,
     ) -> Option<Answers> {
-        let _halfway = Halfway { state: Arc::clone(&self.state) };
+        let _guard = PoisonGuard { state: Arc::clone(&self.state) };
         self.work_off(Turn::asked(requests, claims)).pop()
     }
 
     /// Does not count against nodes, leases and notices that nobody listened to anybody since.
-    fn excuse(&mut self) {
+    fn grant_grace(&mut self) {
         let now = self.state.now();
-        let excused = self.turns.excuse(now, &mut *self.state.namenode.write());
+        let excused = self.turns.grant_grace(now, &mut *self.state.namenode.write());
         if let Some(turn) = excused {
             self.work_off(turn);
         }
@@ -127,21 +127,21 @@ impl Writer {
     }
 
     /// Does everything in a batch, and what time has made necessary.
-    fn turn(&mut self, batch: Batch) {
+    fn turn(&mut self, batch: WorkBatch) {
         let own = batch.own.into_iter().map(|work| match work {
-            OwnWork::Ordered { order, reply } => Work::Ordered(order, reply),
-            OwnWork::Probed { node, outcome } => Work::Probed(node, outcome),
+            OwnWork::Ordered { order, reply } => TurnWork::Ordered(order, reply),
+            OwnWork::Probed { node, outcome } => TurnWork::Probed(node, outcome),
         });
-        let mut taken: Vec<Work> = own.collect();
+        let mut taken: Vec<TurnWork> = own.collect();
         let mut replies = Vec::with_capacity(batch.frames.len());
         for WaitingFrame { requests, claims, reply } in batch.frames {
             replies.push(reply);
-            taken.push(Work::Frame(requests, claims));
+            taken.push(TurnWork::Frame(requests, claims));
         }
         let now = self.state.now();
         let mut turn = self.turns.take(now, &mut *self.state.namenode.write(), taken);
         for (node, address) in std::mem::take(&mut turn.probes) {
-            self.send(Errand::Probe { node, address });
+            self.send(Effect::Probe { node, address });
         }
         let answers = self.work_off(turn);
         for (reply, answers) in replies.into_iter().zip(answers) {
@@ -166,7 +166,7 @@ impl Writer {
     /// Writes a round, then applies it. Commands that were not written change nothing.
     fn commit(&mut self, turn: &mut Turn) {
         if self.turns.is_late(turn) {
-            self.turns.excuse_pause(turn, &mut *self.state.namenode.write());
+            self.turns.grace_after(turn, &mut *self.state.namenode.write());
         }
         let is_start = self.turns.lead(turn);
         let began = self.state.now();
@@ -193,7 +193,7 @@ impl Writer {
         let events = namenode.events_after(said, EVENTS_KEPT_MAX);
         drop(namenode);
         for order in orders {
-            self.send(Errand::Order(order));
+            self.send(Effect::Order(order));
         }
         if let Some(last) = events.last() {
             self.state.event_last.send_replace(last.sequence);
@@ -216,14 +216,14 @@ impl Writer {
         self.turns.refuse(turn, self.state.now(), &unwritten(error));
     }
 
-    fn send(&self, errand: Errand) {
-        if self.errands.try_send(errand).is_err() {
+    fn send(&self, effect: Effect) {
+        if self.effects.try_send(effect).is_err() {
             // Block reports, heartbeats and the next probe say it again.
             self.state.metrics.orders_dropped.inc();
         }
     }
 
-    fn house_keeping(&mut self) {
+    fn maintain(&mut self) {
         self.state.metrics.set_journal_bytes(self.journal.bytes());
         if let Err(why) = self.snapshots.keep(&self.state, &mut self.journal) {
             self.state.fail(NamenodeFailure::Journal { why });

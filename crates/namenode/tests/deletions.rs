@@ -113,16 +113,16 @@ impl Client {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn others_are_answered_between_the_slices_of_a_deletion() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(sliced(place.path())).await;
-    let http = asker.server.http_address().unwrap().to_string();
-    let client = Client::new(&asker.address, &http);
+    let fixture = start(sliced(place.path())).await;
+    let http = fixture.server.http_address().unwrap().to_string();
+    let client = Client::new(&fixture.address, &http);
     client.make_tree().await;
     let before = client.counted().await;
     assert_eq!(before, Counted { objects: NAMES + 2, deleted_subtrees: 0 });
     client.delete().await;
     // The name is free at once.
     client.ask(directory("/d")).await.unwrap();
-    let other = Client::new(&asker.address, &http);
+    let other = Client::new(&fixture.address, &http);
     let mut counts = BTreeSet::new();
     loop {
         let counted = other.counted().await;
@@ -138,7 +138,7 @@ async fn others_are_answered_between_the_slices_of_a_deletion() {
     assert!(counts.len() >= 20, "answered between {} slices only", counts.len());
     assert_eq!(other.counted().await.objects, 2);
     other.check().await;
-    asker.server.stop().await;
+    fixture.server.stop().await;
 }
 
 /// Starts this test's program once more, as a namenode that is killed without a word.
@@ -155,9 +155,9 @@ fn serve(place: &FilePath) -> Child {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn serves_until_it_is_killed() {
     let Some(place) = std::env::var_os(SERVES).map(PathBuf::from) else { return };
-    let asker = start(sliced(&place)).await;
-    let http = asker.server.http_address().unwrap();
-    std::fs::write(place.join("starts"), format!("{} {http}", asker.address)).unwrap();
+    let fixture = start(sliced(&place)).await;
+    let http = fixture.server.http_address().unwrap();
+    std::fs::write(place.join("starts"), format!("{} {http}", fixture.address)).unwrap();
     std::fs::rename(place.join("starts"), place.join("serves")).unwrap();
     std::future::pending::<()>().await;
 }
@@ -187,9 +187,9 @@ async fn killed_namenode_frees_the_rest_when_it_starts_again() {
     assert_eq!(counted.deleted_subtrees, 1, "killed in the middle");
     std::fs::remove_file(place.path().join("serves")).unwrap();
 
-    let asker = start(sliced(place.path())).await;
-    let http = asker.server.http_address().unwrap().to_string();
-    let client = Client::new(&asker.address, &http);
+    let fixture = start(sliced(place.path())).await;
+    let http = fixture.server.http_address().unwrap().to_string();
+    let client = Client::new(&fixture.address, &http);
     let gone = client.ask(stat("/d")).await;
     assert!(matches!(gone, Err(Refusal::NotFound { .. })), "{gone:?}");
     let found = client.counted().await;
@@ -197,17 +197,18 @@ async fn killed_namenode_frees_the_rest_when_it_starts_again() {
     client.check().await;
     assert_eq!(client.rest().await, Counted { objects: 1, deleted_subtrees: 0 });
     client.check().await;
-    asker.server.stop().await;
+    fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_keeps_its_directory_from_everybody_who_prunes() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(options(place.path())).await;
+    let fixture = start(options(place.path())).await;
     let (_socket, node) = support::silent();
-    asker.datanode(1, &node).await;
-    let http = asker.server.http_address().unwrap().to_string();
-    let (writer, other) = (Client::new(&asker.address, &http), Client::new(&asker.address, &http));
+    fixture.datanode(1, &node).await;
+    let http = fixture.server.http_address().unwrap().to_string();
+    let (writer, other) =
+        (Client::new(&fixture.address, &http), Client::new(&fixture.address, &http));
     writer.ask(directory("/d")).await.unwrap();
     // It gets its name by its seal: no listing has it before.
     let mode = CreateMode::Replace;
@@ -229,5 +230,5 @@ async fn writer_keeps_its_directory_from_everybody_who_prunes() {
     assert!(matches!(sealed, Ok(Reply::Stat(ref stat)) if stat.bytes == 3), "{sealed:?}");
     other.ask(Request::Delete { path: path("/d/new"), recursive }).await.unwrap();
     other.ask(Request::Delete { path: path("/d"), recursive }).await.unwrap();
-    asker.server.stop().await;
+    fixture.server.stop().await;
 }

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use sanderling_namenode::NamenodeOptions;
 use sanderling_protocol::message::{Change, ClientId, Create, CreateMode, Once};
 use sanderling_protocol::{Nonce, Refusal, Reply, Request};
-use support::{Asker, directory, inline, list, names, options, path, start, stat};
+use support::{Fixture, directory, inline, list, names, options, path, start, stat};
 
 const KEY: Nonce = Nonce(77);
 
-async fn open(asker: &Asker) -> ClientId {
-    match asker.ask(Request::OpenClient { key: KEY }).await {
+async fn open(fixture: &Fixture) -> ClientId {
+    match fixture.ask(Request::OpenClient { key: KEY }).await {
         Ok(Reply::Client { number }) => ClientId { number, key: KEY },
         other => panic!("{other:?}"),
     }
@@ -38,8 +38,8 @@ fn put(text: &str, value: &[u8]) -> Request {
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_frame_is_answered_as_the_first_whatever_came_between() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(options(place.path())).await;
-    let client = open(&asker).await;
+    let fixture = start(options(place.path())).await;
+    let client = open(&fixture).await;
     let changes = [
         directory("/a"),
         put("/a/x", b"1"),
@@ -51,18 +51,18 @@ async fn repeated_frame_is_answered_as_the_first_whatever_came_between() {
     let numbered = changes.into_iter().enumerate();
     let frame: Vec<Request> =
         numbered.map(|(at, request)| once(client, 1 + at as u64, request)).collect();
-    let first = asker.all(frame.clone()).await;
+    let first = fixture.all(frame.clone()).await;
     assert!(matches!(first[3], Err(Refusal::NotFound { .. })), "{first:?}");
     assert_eq!(first.iter().filter(|answer| answer.is_ok()).count(), 5, "{first:?}");
-    asker.ask(delete("/a")).await.unwrap();
-    assert_eq!(asker.all(frame.clone()).await, first);
+    fixture.ask(delete("/a")).await.unwrap();
+    assert_eq!(fixture.all(frame.clone()).await, first);
     // New ones among the repeats, and reads behind them: each is answered in its place.
     let mut mixed = frame.clone();
     mixed.insert(3, once(client, 50, directory("/b")));
     mixed.insert(0, once(client, 51, directory("/c")));
     mixed.push(stat("/a"));
     mixed.push(list("/"));
-    let mut answers = asker.all(mixed).await;
+    let mut answers = fixture.all(mixed).await;
     assert_eq!(names(answers.pop().unwrap()), ["b", "c"]);
     assert!(matches!(answers.pop().unwrap(), Err(Refusal::NotFound { .. })));
     assert!(answers.remove(0).is_ok());
@@ -70,31 +70,31 @@ async fn repeated_frame_is_answered_as_the_first_whatever_came_between() {
     assert_eq!(answers, first);
     let mut reversed = frame;
     reversed.reverse();
-    let mut answers = asker.all(reversed).await;
+    let mut answers = fixture.all(reversed).await;
     answers.reverse();
     assert_eq!(answers, first);
-    assert_eq!(names(asker.ask(list("/")).await), ["b", "c"]);
-    asker.server.stop().await;
+    assert_eq!(names(fixture.ask(list("/")).await), ["b", "c"]);
+    fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn change_that_arrives_many_times_at_once_is_made_once() {
     let place = tempfile::tempdir().unwrap();
-    let asker = Arc::new(start(options(place.path())).await);
-    let client = open(&asker).await;
+    let fixture = Arc::new(start(options(place.path())).await);
+    let client = open(&fixture).await;
     for round in 0..40_u64 {
-        asker.ask(put("/x", b"one")).await.unwrap();
+        fixture.ask(put("/x", b"one")).await.unwrap();
         let mut tasks = tokio::task::JoinSet::new();
         for copy in 0..8 {
-            let asker = Arc::clone(&asker);
+            let fixture = Arc::clone(&fixture);
             tasks.spawn(async move {
                 let delete = once(client, round + 1, delete("/x"));
                 // Some of them in a frame that the writer's thread takes, some in one of others.
                 let frame = if copy % 2 == 0 { vec![delete] } else { vec![stat("/"), delete] };
-                let mut answers = asker.all(frame).await;
+                let mut answers = fixture.all(frame).await;
                 // As soon as one is answered, another client puts the name again.
                 let put = put("/x", b"two");
-                (answers.pop().unwrap(), asker.ask(put).await.is_ok())
+                (answers.pop().unwrap(), fixture.ask(put).await.is_ok())
             });
         }
         while let Some(done) = tasks.join_next().await {
@@ -102,9 +102,9 @@ async fn change_that_arrives_many_times_at_once_is_made_once() {
             assert_eq!(deleted, Ok(Reply::Deleted { objects: 1, freed_bytes: 3 }));
             assert!(is_put);
         }
-        assert!(asker.ask(stat("/x")).await.is_ok(), "another's file was deleted");
+        assert!(fixture.ask(stat("/x")).await.is_ok(), "another's file was deleted");
     }
-    Arc::into_inner(asker).unwrap().server.stop().await;
+    Arc::into_inner(fixture).unwrap().server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,40 +112,40 @@ async fn repeat_is_answered_by_the_next_process_from_the_journal_and_from_a_snap
     for snapshot_after_bytes in [64 << 20, 4096] {
         let place = tempfile::tempdir().unwrap();
         let options = NamenodeOptions { snapshot_after_bytes, ..options(place.path()) };
-        let asker = start(options.clone()).await;
-        let client = open(&asker).await;
+        let fixture = start(options.clone()).await;
+        let client = open(&fixture).await;
         let changes = [once(client, 1, put("/x", b"mine")), once(client, 2, delete("/none"))];
-        let first = asker.all(changes.to_vec()).await;
-        asker.ask(put("/x", b"theirs")).await.unwrap();
+        let first = fixture.all(changes.to_vec()).await;
+        fixture.ask(put("/x", b"theirs")).await.unwrap();
         for number in 0..200 {
-            asker.ask(put(&format!("/{number}"), &[7; 400])).await.unwrap();
+            fixture.ask(put(&format!("/{number}"), &[7; 400])).await.unwrap();
         }
-        asker.server.stop().await;
-        let asker = start(options).await;
-        assert_eq!(asker.all(changes.to_vec()).await, first);
-        let Ok(Reply::Stat(theirs)) = asker.ask(stat("/x")).await else { panic!() };
+        fixture.server.stop().await;
+        let fixture = start(options).await;
+        assert_eq!(fixture.all(changes.to_vec()).await, first);
+        let Ok(Reply::Stat(theirs)) = fixture.ask(stat("/x")).await else { panic!() };
         assert_eq!(theirs.bytes, 6);
         // A number is not given again.
-        assert!(open(&asker).await.number > client.number);
-        asker.server.stop().await;
+        assert!(open(&fixture).await.number > client.number);
+        fixture.server.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_namenode_cannot_know_is_refused_and_not_made() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(options(place.path())).await;
-    let client = open(&asker).await;
-    asker.ask(put("/x", b"1")).await.unwrap();
+    let fixture = start(options(place.path())).await;
+    let client = open(&fixture).await;
+    fixture.ask(put("/x", b"1")).await.unwrap();
     let stranger = ClientId { key: Nonce(78), ..client };
     let later = ClientId { number: client.number + 1, ..client };
     for unknown in [stranger, later] {
-        let answer = asker.ask(once(unknown, 1, delete("/x"))).await;
+        let answer = fixture.ask(once(unknown, 1, delete("/x"))).await;
         assert!(matches!(answer, Err(Refusal::OutcomeUnknown { .. })), "{answer:?}");
     }
-    asker.ask(once(client, 1, directory("/d"))).await.unwrap();
-    let other = asker.ask(once(client, 1, delete("/x"))).await;
+    fixture.ask(once(client, 1, directory("/d"))).await.unwrap();
+    let other = fixture.ask(once(client, 1, delete("/x"))).await;
     assert!(matches!(other, Err(Refusal::BadRequest { .. })), "{other:?}");
-    assert!(asker.ask(stat("/x")).await.is_ok());
-    asker.server.stop().await;
+    assert!(fixture.ask(stat("/x")).await.is_ok());
+    fixture.server.stop().await;
 }

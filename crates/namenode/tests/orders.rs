@@ -41,9 +41,9 @@ impl Service for Listener {
     }
 }
 
-async fn listener(asker: &support::Asker, nonce: u64, deaf: u32) -> (NodeId, Arc<Listener>) {
+async fn listener(fixture: &support::Fixture, nonce: u64, deaf: u32) -> (NodeId, Arc<Listener>) {
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let node = asker.datanode(nonce, &socket.local_addr().unwrap().to_string()).await;
+    let node = fixture.datanode(nonce, &socket.local_addr().unwrap().to_string()).await;
     let orders = Mutex::default();
     let service = Arc::new(Listener { node, orders, deaf: Mutex::new(deaf) });
     let serving =
@@ -59,14 +59,14 @@ fn is_fenced(node: NodeId) -> impl Fn(&EventKind) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn noticed_datanode_is_fenced_at_once_and_unfenced_when_the_notice_is_taken_back() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(options(place.path())).await;
-    let (node, datanode) = listener(&asker, 1, 0).await;
+    let fixture = start(options(place.path())).await;
+    let (node, datanode) = listener(&fixture, 1, 0).await;
     let reason = "cloud".to_owned();
     let notice = Request::Notice { node: node.into(), deadline_millis: 20_000, reason };
-    let Ok(Reply::Node(_)) = asker.ask(notice).await else { panic!() };
+    let Ok(Reply::Node(_)) = fixture.ask(notice).await else { panic!() };
     // No heartbeat asks for it: the order is pushed.
-    asker.wait_for(is_fenced(node)).await;
-    asker.ask(Request::Cancel { node: node.into() }).await.unwrap();
+    fixture.wait_for(is_fenced(node)).await;
+    fixture.ask(Request::Cancel { node: node.into() }).await.unwrap();
     let until = tokio::time::Instant::now() + support::WITHIN;
     while datanode.orders.lock().unwrap().last() != Some(&Order::UnfenceNode) {
         assert!(tokio::time::Instant::now() < until);
@@ -74,19 +74,19 @@ async fn noticed_datanode_is_fenced_at_once_and_unfenced_when_the_notice_is_take
     }
     let first = datanode.orders.lock().unwrap()[0].clone();
     assert!(matches!(first, Order::FenceNode { deadline_in: Some(left) } if left.0 <= 20_000));
-    asker.server.stop().await;
+    fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn order_without_an_answer_is_given_again() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(options(place.path())).await;
-    let (node, datanode) = listener(&asker, 1, 1).await;
+    let fixture = start(options(place.path())).await;
+    let (node, datanode) = listener(&fixture, 1, 1).await;
     let reason = String::new();
-    asker.ask(Request::Decommission { node: node.into(), reason }).await.unwrap();
-    asker.wait_for(is_fenced(node)).await;
+    fixture.ask(Request::Decommission { node: node.into(), reason }).await.unwrap();
+    fixture.wait_for(is_fenced(node)).await;
     assert_eq!(*datanode.orders.lock().unwrap(), [Order::FenceNode { deadline_in: None }]);
-    asker.server.stop().await;
+    fixture.server.stop().await;
 }
 
 /// A datanode that joins and has not heard yet as which node: the first orders and probes meet a
@@ -116,32 +116,32 @@ impl Service for Newcomer {
 #[tokio::test(flavor = "multi_thread")]
 async fn datanode_that_has_not_heard_its_id_yet_is_not_gone() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(options(place.path())).await;
+    let fixture = start(options(place.path())).await;
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let node = asker.datanode(1, &socket.local_addr().unwrap().to_string()).await;
+    let node = fixture.datanode(1, &socket.local_addr().unwrap().to_string()).await;
     let listener = Listener { node, orders: Mutex::default(), deaf: Mutex::default() };
     let newcomer = Newcomer { listener: Arc::new(listener), unnamed: Mutex::new(3) };
     let newcomer = Arc::new(newcomer);
     let stop = CancellationToken::new();
     tokio::spawn(serve(socket, Arc::clone(&newcomer), ServeOptions::default(), stop));
-    asker.ask(Request::Suspect { node }).await.unwrap();
+    fixture.ask(Request::Suspect { node }).await.unwrap();
     let reason = String::new();
-    asker.ask(Request::Decommission { node: node.into(), reason }).await.unwrap();
-    asker.wait_for(is_fenced(node)).await;
+    fixture.ask(Request::Decommission { node: node.into(), reason }).await.unwrap();
+    fixture.wait_for(is_fenced(node)).await;
     assert_eq!(*newcomer.unnamed.lock().unwrap(), 0);
-    asker.server.stop().await;
+    fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn datanode_that_answers_as_another_incarnation_is_gone() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(options(place.path())).await;
+    let fixture = start(options(place.path())).await;
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let node = asker.datanode(1, &socket.local_addr().unwrap().to_string()).await;
+    let node = fixture.datanode(1, &socket.local_addr().unwrap().to_string()).await;
     let other = Listener { node: NodeId(77), orders: Mutex::default(), deaf: Mutex::default() };
     let stop = CancellationToken::new();
     tokio::spawn(serve(socket, Arc::new(other), ServeOptions::default(), stop));
-    asker.ask(Request::Suspect { node }).await.unwrap();
-    asker.wait_for(|kind| matches!(kind, EventKind::NodeGone { .. })).await;
-    asker.server.stop().await;
+    fixture.ask(Request::Suspect { node }).await.unwrap();
+    fixture.wait_for(|kind| matches!(kind, EventKind::NodeGone { .. })).await;
+    fixture.server.stop().await;
 }

@@ -7,7 +7,7 @@ use std::path::Path as FilePath;
 
 use sanderling_protocol::message::{Change, ClientId, Create, ObjectKind, Once};
 use sanderling_protocol::{JobId, LeaseId, Nonce, ObjectId, Refusal, Reply, Request};
-use support::{Asker, path, start};
+use support::{Fixture, path, start};
 
 fn delete(name: &str) -> Request {
     Request::Delete { path: path(name), recursive: false }
@@ -23,9 +23,9 @@ fn once(client: ClientId, sequence: u64, settled_below: u64, request: Request) -
     Request::Once(Box::new(Once { client, sequence, settled_below, change }))
 }
 
-async fn open(asker: &Asker) -> ClientId {
+async fn open(fixture: &Fixture) -> ClientId {
     let key = Nonce(44);
-    let Ok(Reply::Client { number }) = asker.ask(Request::OpenClient { key }).await else {
+    let Ok(Reply::Client { number }) = fixture.ask(Request::OpenClient { key }).await else {
         panic!()
     };
     ClientId { number, key }
@@ -40,10 +40,10 @@ fn bytes(directory: &FilePath) -> u64 {
 #[tokio::test]
 async fn refused_changes_take_no_room_in_the_journal() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(support::options(place.path())).await;
-    asker.ask(directory("/d")).await.unwrap();
-    asker.ask(directory("/d/e")).await.unwrap();
-    let client = open(&asker).await;
+    let fixture = start(support::options(place.path())).await;
+    fixture.ask(directory("/d")).await.unwrap();
+    fixture.ask(directory("/d/e")).await.unwrap();
+    let client = open(&fixture).await;
     let value =
         Create { inline: Some(vec![1]), parents: false, ..Create::new(path("/no/x"), Nonce(1)) };
     let kinds = || {
@@ -68,7 +68,7 @@ async fn refused_changes_take_no_room_in_the_journal() {
             sequence += 1;
             let settled = sequence - round % 3;
             let requests = vec![request.clone(), once(client, sequence, settled, request)];
-            for answer in asker.all(requests).await {
+            for answer in fixture.all(requests).await {
                 answer.expect_err("it is refused");
             }
         }
@@ -79,29 +79,29 @@ async fn refused_changes_take_no_room_in_the_journal() {
     assert!(grown < 4_000, "{grown} bytes of journal for {} refusals", 2 * sequence);
     // Behind a change of its own frame a change is decided when that was made.
     let frame = vec![directory("/new"), delete("/new"), delete("/new")];
-    let answers = asker.all(frame).await;
+    let answers = fixture.all(frame).await;
     assert!(answers[0].is_ok() && answers[1].is_ok() && answers[2].is_err(), "{answers:?}");
     assert!(bytes(place.path()) > before + grown);
-    asker.server.stop().await;
+    fixture.server.stop().await;
 }
 
 #[tokio::test]
 async fn change_that_was_refused_is_not_made_by_a_copy_that_comes_late() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(support::options(place.path())).await;
-    let client = open(&asker).await;
-    let first = asker.ask(once(client, 1, 0, delete("/f"))).await;
+    let fixture = start(support::options(place.path())).await;
+    let client = open(&fixture).await;
+    let first = fixture.ask(once(client, 1, 0, delete("/f"))).await;
     assert!(matches!(first, Err(Refusal::NotFound { .. })), "{first:?}");
-    asker.ask(directory("/f")).await.unwrap();
+    fixture.ask(directory("/f")).await.unwrap();
     // The copy, and the same number for something else.
-    assert_eq!(asker.ask(once(client, 1, 0, delete("/f"))).await, first);
-    let other = asker.ask(once(client, 1, 0, delete("/g"))).await;
+    assert_eq!(fixture.ask(once(client, 1, 0, delete("/f"))).await, first);
+    let other = fixture.ask(once(client, 1, 0, delete("/g"))).await;
     assert!(matches!(other, Err(Refusal::BadRequest { .. })), "{other:?}");
     // Once its client has settled it, too: nothing in the log says so.
-    let next = asker.ask(once(client, 5, 5, delete("/g"))).await;
+    let next = fixture.ask(once(client, 5, 5, delete("/g"))).await;
     assert!(matches!(next, Err(Refusal::NotFound { .. })), "{next:?}");
-    let late = asker.ask(once(client, 1, 0, delete("/f"))).await;
+    let late = fixture.ask(once(client, 1, 0, delete("/f"))).await;
     assert!(matches!(late, Err(Refusal::OutcomeUnknown { .. })), "{late:?}");
-    assert!(asker.ask(Request::Stat { path: path("/f") }).await.is_ok());
-    asker.server.stop().await;
+    assert!(fixture.ask(Request::Stat { path: path("/f") }).await.is_ok());
+    fixture.server.stop().await;
 }

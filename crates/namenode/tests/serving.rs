@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 
 use bytes::Bytes;
-use sanderling_namenode::{NamenodeOptions, NamenodeServer, StartError, Sync};
+use sanderling_namenode::{NamenodeOptions, NamenodeServer, NamenodeStartError, Sync};
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Create, Hello, Role};
 use sanderling_protocol::{
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_of_one_frame_see_those_before_them() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(options(place.path())).await;
+    let fixture = start(options(place.path())).await;
     let frame = vec![
         stat("/a"),
         directory("/a"),
@@ -33,7 +33,7 @@ async fn requests_of_one_frame_see_those_before_them() {
         directory("/a/y"),
         list("/a"),
     ];
-    let mut answers = asker.all(frame).await;
+    let mut answers = fixture.all(frame).await;
     assert_eq!(answers.len(), 11);
     assert_eq!(names(answers.remove(10)), ["y"]);
     assert!(answers[9].is_ok());
@@ -44,23 +44,23 @@ async fn requests_of_one_frame_see_those_before_them() {
     assert_eq!(names(answers.remove(4)), ["x"]);
     assert!(answers[1..4].iter().all(Result::is_ok), "{answers:?}");
     assert!(matches!(answers[0], Err(Refusal::NotFound { .. })));
-    asker.server.stop().await;
+    fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_of_many_clients_at_once_are_all_made_once() {
     let place = tempfile::tempdir().unwrap();
-    let asker = std::sync::Arc::new(start(options(place.path())).await);
+    let fixture = std::sync::Arc::new(start(options(place.path())).await);
     let mut tasks = tokio::task::JoinSet::new();
     for client in 0..50 {
-        let asker = std::sync::Arc::clone(&asker);
+        let fixture = std::sync::Arc::clone(&fixture);
         tasks.spawn(async move {
             let own = (0..20).map(|file| inline(&format!("/{client}-{file}"), b"x"));
             let mut frame: Vec<Request> = own.collect();
             // The same writer again would be taken for a repetition.
             let Request::Create(same) = inline("/same", b"x") else { panic!() };
             frame.push(Request::Create(Create { writer: Nonce(client), ..same }));
-            asker.all(frame).await
+            fixture.all(frame).await
         });
     }
     let mut winners = 0;
@@ -73,22 +73,22 @@ async fn changes_of_many_clients_at_once_are_all_made_once() {
         }
     }
     assert_eq!(winners, 1);
-    assert_eq!(names(asker.ask(list("/")).await).len(), 1001);
-    asker.server.stop().await;
+    assert_eq!(names(fixture.ask(list("/")).await).len(), 1001);
+    fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_can_keep_a_node_from_getting_blocks_by_saying_that_it_is_not_there() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(options(place.path())).await;
+    let fixture = start(options(place.path())).await;
     let (_listener, address) = support::silent();
-    let node = asker.datanode(1, &address).await;
+    let node = fixture.datanode(1, &address).await;
     let mut frame = vec![Request::Suspect { node }; 100];
     let Request::Create(create) = inline("/file", b"") else { panic!() };
     frame.push(Request::Create(Create { inline: None, expected_bytes: Some(1000), ..create }));
-    let answers = asker.all(frame).await;
+    let answers = fixture.all(frame).await;
     assert!(matches!(answers.last(), Some(Ok(Reply::Grant(_)))), "{:?}", answers.last());
-    asker.server.stop().await;
+    fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,13 +98,13 @@ async fn acknowledged_changes_outlive_a_server_that_was_not_stopped() {
         let with_sync = NamenodeOptions { sync, ..options(place.path()) };
         let mut cluster = None;
         for round in 0..5 {
-            let asker = start(with_sync.clone()).await;
-            assert_eq!(*cluster.get_or_insert(asker.server.cluster()), asker.server.cluster());
-            assert_eq!(names(asker.ask(list("/")).await).len(), round * 10);
+            let fixture = start(with_sync.clone()).await;
+            assert_eq!(*cluster.get_or_insert(fixture.server.cluster()), fixture.server.cluster());
+            assert_eq!(names(fixture.ask(list("/")).await).len(), round * 10);
             for file in 0..10 {
-                asker.ask(inline(&format!("/{round}-{file}"), b"x")).await.unwrap();
+                fixture.ask(inline(&format!("/{round}-{file}"), b"x")).await.unwrap();
             }
-            drop(asker);
+            drop(fixture);
         }
     }
 }
@@ -113,7 +113,7 @@ async fn acknowledged_changes_outlive_a_server_that_was_not_stopped() {
 async fn snapshots_take_the_place_of_the_journal_while_changes_go_on() {
     let place = tempfile::tempdir().unwrap();
     let small = NamenodeOptions { snapshot_after_bytes: 20_000, ..options(place.path()) };
-    let asker = start(small.clone()).await;
+    let fixture = start(small.clone()).await;
     let mut made = 0;
     let deadline = Instant::now() + WITHIN;
     let has_snapshots = || {
@@ -125,52 +125,52 @@ async fn snapshots_take_the_place_of_the_journal_while_changes_go_on() {
     while first.is_none() || has_snapshots() == first {
         first = first.or_else(has_snapshots);
         let more = (made..made + 100).map(|file| inline(&format!("/{file}"), &[7; 100]));
-        assert!(asker.all(more.collect()).await.iter().all(Result::is_ok));
+        assert!(fixture.all(more.collect()).await.iter().all(Result::is_ok));
         made += 100;
         assert!(Instant::now() < deadline, "no second snapshot after {made} files");
     }
-    drop(asker);
-    let asker = start(small).await;
+    drop(fixture);
+    let fixture = start(small).await;
     let files = |after: String| Request::List {
         path: support::path("/"),
         after,
         limit: 4096,
         with_attributes: false,
     };
-    let mut all = names(asker.ask(files(String::new())).await);
+    let mut all = names(fixture.ask(files(String::new())).await);
     while all.len().is_multiple_of(4096) && !all.is_empty() {
-        let more = names(asker.ask(files(all.last().unwrap().clone())).await);
+        let more = names(fixture.ask(files(all.last().unwrap().clone())).await);
         if more.is_empty() {
             break;
         }
         all.extend(more);
     }
     assert_eq!(all.len(), made);
-    asker.server.stop().await;
+    fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cut_tail_is_said_in_an_event() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(options(place.path())).await;
-    asker.ask(directory("/kept")).await.unwrap();
-    asker.server.stop().await;
+    let fixture = start(options(place.path())).await;
+    fixture.ask(directory("/kept")).await.unwrap();
+    fixture.server.stop().await;
     let journal = place.path().join(format!("journal-{:020}.log", 0));
     let mut bytes = fs::read(&journal).unwrap();
     bytes.extend_from_slice(b"torn");
     fs::write(&journal, bytes).unwrap();
-    let asker = start(options(place.path())).await;
-    asker.ask(stat("/kept")).await.unwrap();
+    let fixture = start(options(place.path())).await;
+    fixture.ask(stat("/kept")).await.unwrap();
     let cut = |kind: &EventKind| matches!(kind, EventKind::NamenodeStarted { cut_bytes: 4, .. });
-    asker.wait_for(cut).await;
-    asker.server.stop().await;
+    fixture.wait_for(cut).await;
+    fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_newest_snapshot_loses_nothing_and_is_said() {
     let place = tempfile::tempdir().unwrap();
     let small = NamenodeOptions { snapshot_after_bytes: 20_000, ..options(place.path()) };
-    let asker = start(small.clone()).await;
+    let fixture = start(small.clone()).await;
     let snapshots = || {
         let files = fs::read_dir(place.path()).unwrap().map(|file| file.unwrap().path());
         let name = |file: &std::path::PathBuf| file.file_name().unwrap().to_owned();
@@ -186,27 +186,27 @@ async fn damaged_newest_snapshot_loses_nothing_and_is_said() {
     let (mut made, mut seen) = (0, std::collections::BTreeSet::new());
     while seen.len() < 4 {
         let more = (made..made + 100).map(|file| inline(&format!("/{file}"), &[7; 100]));
-        assert!(asker.all(more.collect()).await.iter().all(Result::is_ok));
+        assert!(fixture.all(more.collect()).await.iter().all(Result::is_ok));
         made += 100;
         seen.extend(snapshots());
         assert!(Instant::now() < deadline, "too few snapshots after {made} files");
     }
-    asker.server.stop().await;
+    fixture.server.stop().await;
     assert!(snapshots().len() <= 2, "{:?}", snapshots());
     let newest = snapshots().pop().unwrap();
     let mut bytes = fs::read(&newest).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 4;
     fs::write(&newest, bytes).unwrap();
-    drop(asker);
-    let asker = start(small).await;
+    drop(fixture);
+    let fixture = start(small).await;
     for file in 0..made {
-        asker.ask(stat(&format!("/{file}"))).await.unwrap();
+        fixture.ask(stat(&format!("/{file}"))).await.unwrap();
     }
-    let event = asker.wait_for(|kind| matches!(kind, EventKind::SnapshotSkipped { .. })).await;
+    let event = fixture.wait_for(|kind| matches!(kind, EventKind::SnapshotSkipped { .. })).await;
     let EventKind::SnapshotSkipped { why, .. } = event.kind else { panic!() };
     assert!(why.contains("checksum"), "{why}");
-    asker.server.stop().await;
+    fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -214,34 +214,35 @@ async fn corrupt_snapshot_refuses_the_start() {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join(format!("snapshot-{:020}.bin", 9)), b"nonsense").unwrap();
     let refused = NamenodeServer::start(options(place.path())).await;
-    assert!(matches!(refused, Err(StartError::CorruptSnapshot { .. })));
+    assert!(matches!(refused, Err(NamenodeStartError::CorruptSnapshot { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn second_namenode_on_a_directory_or_a_port_is_refused() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(options(place.path())).await;
+    let fixture = start(options(place.path())).await;
     let second = NamenodeServer::start(options(place.path())).await;
-    assert!(matches!(second, Err(StartError::DirectoryLocked { .. })));
+    assert!(matches!(second, Err(NamenodeStartError::DirectoryLocked { .. })));
     let elsewhere = tempfile::tempdir().unwrap();
-    let same_port = NamenodeOptions { listen: asker.address.clone(), ..options(elsewhere.path()) };
+    let same_port =
+        NamenodeOptions { listen: fixture.address.clone(), ..options(elsewhere.path()) };
     let refused = NamenodeServer::start(same_port).await;
-    assert!(matches!(refused, Err(StartError::Listen(ListenError::InUse { .. }))));
+    assert!(matches!(refused, Err(NamenodeStartError::Listen(ListenError::InUse { .. }))));
     let open = NamenodeOptions { listen: "0.0.0.0:0".to_owned(), ..options(elsewhere.path()) };
     let refused = NamenodeServer::start(open).await;
-    assert!(matches!(refused, Err(StartError::Listen(ListenError::NotLoopback { .. }))));
-    asker.ask(directory("/still")).await.unwrap();
-    asker.server.stop().await;
+    assert!(matches!(refused, Err(NamenodeStartError::Listen(ListenError::NotLoopback { .. }))));
+    fixture.ask(directory("/still")).await.unwrap();
+    fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_journal_refuses_changes_and_serves_reads() {
     let place = tempfile::tempdir().unwrap();
     let tiny = NamenodeOptions { journal_bytes_max: 4096, ..options(place.path()) };
-    let asker = start(tiny).await;
+    let fixture = start(tiny).await;
     let mut made = 0;
     loop {
-        match asker.ask(inline(&format!("/{made}"), &[7; 100])).await {
+        match fixture.ask(inline(&format!("/{made}"), &[7; 100])).await {
             Ok(_) => made += 1,
             Err(refusal) => {
                 assert!(matches!(refusal, Refusal::JournalFull { .. }), "{refusal}");
@@ -250,36 +251,36 @@ async fn full_journal_refuses_changes_and_serves_reads() {
         }
         assert!(made < 1000);
     }
-    assert_eq!(names(asker.ask(list("/")).await).len(), made);
-    drop(asker);
-    let asker = start(options(place.path())).await;
-    assert_eq!(names(asker.ask(list("/")).await).len(), made);
-    asker.ask(directory("/more")).await.unwrap();
-    asker.server.stop().await;
+    assert_eq!(names(fixture.ask(list("/")).await).len(), made);
+    drop(fixture);
+    let fixture = start(options(place.path())).await;
+    assert_eq!(names(fixture.ask(list("/")).await).len(), made);
+    fixture.ask(directory("/more")).await.unwrap();
+    fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wait_for_events_ends_with_the_first_or_with_its_time() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(options(place.path())).await;
-    let last = asker.events(0).await.last().unwrap().sequence;
+    let fixture = start(options(place.path())).await;
+    let last = fixture.events(0).await.last().unwrap().sequence;
     let request = Request::Events { after: last, limit: 10, wait: Millis(50) };
-    assert_eq!(asker.ask(request).await, Ok(Reply::Events(Vec::new())));
+    assert_eq!(fixture.ask(request).await, Ok(Reply::Events(Vec::new())));
     let request = Request::Events { after: last, limit: 10, wait: Millis(9_000) };
-    let (events, _) = tokio::join!(asker.ask(request), asker.datanode(1, "127.0.0.1:9"));
+    let (events, _) = tokio::join!(fixture.ask(request), fixture.datanode(1, "127.0.0.1:9"));
     let Ok(Reply::Events(events)) = events else { panic!() };
     assert!(matches!(events[0].kind, EventKind::NodeRegistered { .. }));
-    asker.server.stop().await;
+    fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_frames_are_refused_and_disturb_nobody() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(options(place.path())).await;
+    let fixture = start(options(place.path())).await;
     let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
     let deadline = Instant::now() + WITHIN;
-    let (connection, reply) = Connection::connect(&asker.address, hello, deadline).await.unwrap();
-    assert_eq!(reply.cluster, Some(asker.server.cluster()));
+    let (connection, reply) = Connection::connect(&fixture.address, hello, deadline).await.unwrap();
+    assert_eq!(reply.cluster, Some(fixture.server.cluster()));
     let call = async |op, body: Vec<u8>| {
         let answer = connection.call(Header::new(op, 0), vec![Bytes::from(body)], deadline).await;
         match answer {
@@ -302,39 +303,39 @@ async fn malformed_frames_are_refused_and_disturb_nobody() {
     let answers: support::Answers = decode_body(&fine.body).unwrap();
     assert!(answers[0].is_ok());
     let hello = Hello { role: Role::Client, cluster: Some(ClusterId(1)), node: None, token: None };
-    let refused = Connection::connect(&asker.address, hello, deadline).await;
+    let refused = Connection::connect(&fixture.address, hello, deadline).await;
     assert!(matches!(refused, Err(CallError::Refused(Refusal::WrongCluster { .. }))));
-    asker.server.stop().await;
+    fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn datanode_whose_process_has_ended_is_gone_as_soon_as_a_peer_says_so() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(options(place.path())).await;
+    let fixture = start(options(place.path())).await;
     // Nobody listens there: the port was free a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let node = asker.datanode(1, &free.to_string()).await;
-    asker.ask(Request::Suspect { node }).await.unwrap();
+    let node = fixture.datanode(1, &free.to_string()).await;
+    fixture.ask(Request::Suspect { node }).await.unwrap();
     let gone =
         |kind: &EventKind| matches!(kind, EventKind::NodeGone { node: it, .. } if *it == node);
-    let gone = asker.wait_for(gone).await;
+    let gone = fixture.wait_for(gone).await;
     let EventKind::NodeGone { why, .. } = gone.kind else { panic!("{gone:?}") };
     assert_eq!(why, "its process has ended", "nobody waited for its silence");
-    let unknown = asker.ask(Request::Suspect { node: NodeId(99) }).await;
+    let unknown = fixture.ask(Request::Suspect { node: NodeId(99) }).await;
     assert!(unknown.is_ok() || matches!(unknown, Err(Refusal::UnknownNode { .. })));
-    asker.server.stop().await;
+    fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stopped_server_refuses_and_stops_twice() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(options(place.path())).await;
-    asker.ask(directory("/a")).await.unwrap();
-    asker.server.stop().await;
-    asker.server.stop().await;
-    assert!(asker.try_all(vec![stat("/a")]).await.is_err());
-    drop(asker);
-    let asker = start(options(place.path())).await;
-    asker.ask(stat("/a")).await.unwrap();
-    asker.server.stop().await;
+    let fixture = start(options(place.path())).await;
+    fixture.ask(directory("/a")).await.unwrap();
+    fixture.server.stop().await;
+    fixture.server.stop().await;
+    assert!(fixture.try_all(vec![stat("/a")]).await.is_err());
+    drop(fixture);
+    let fixture = start(options(place.path())).await;
+    fixture.ask(stat("/a")).await.unwrap();
+    fixture.server.stop().await;
 }

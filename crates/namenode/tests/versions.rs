@@ -45,8 +45,8 @@ impl Peer {
 #[tokio::test]
 async fn datanode_of_the_release_before_joins_and_hears_only_what_it_knows() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(support::options(place.path())).await;
-    let (mut peer, header, body) = Peer::greet(&asker.address, 0).await;
+    let fixture = start(support::options(place.path())).await;
+    let (mut peer, header, body) = Peer::greet(&fixture.address, 0).await;
     assert_eq!(header.flags, version::greeting_flags());
     decode_body::<HelloReply>(&body).unwrap();
     let (_socket, address) = support::silent();
@@ -75,7 +75,7 @@ async fn datanode_of_the_release_before_joins_and_hears_only_what_it_knows() {
 #[tokio::test]
 async fn events_that_the_release_before_does_not_know_are_left_out_for_it() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(support::options(place.path())).await;
+    let fixture = start(support::options(place.path())).await;
     let (socket, address) = support::silent();
     let wiped = None;
     let seen =
@@ -92,10 +92,10 @@ async fn events_that_the_release_before_does_not_know_are_left_out_for_it() {
         egress_bytes_per_second: None,
     };
     let join = sanderling_protocol::message::Join { register, seen, wiped };
-    asker.ask(Request::Join(Box::new(join))).await.unwrap();
+    fixture.ask(Request::Join(Box::new(join))).await.unwrap();
     let is_new = |event: &Event| matches!(event.kind, EventKind::LogEndLost { .. });
-    assert!(asker.events(0).await.iter().any(is_new), "a log that it does not know");
-    let (mut peer, ..) = Peer::greet(&asker.address, 0).await;
+    assert!(fixture.events(0).await.iter().any(is_new), "a log that it does not know");
+    let (mut peer, ..) = Peer::greet(&fixture.address, 0).await;
     let request = Request::Events { after: 0, limit: 1000, wait: Millis(0) };
     let Ok(Reply::Events(events)) = peer.ask(request).await else { panic!() };
     assert!(!events.is_empty() && !events.iter().any(is_new), "{events:?}");
@@ -153,8 +153,8 @@ fn is_of_the_release_before(request: &Request) -> bool {
 #[tokio::test]
 async fn requests_to_a_namenode_of_the_release_before_are_in_words_that_it_knows() {
     let place = tempfile::tempdir().unwrap();
-    let mut asker = start(support::options(place.path())).await;
-    asker.address = older(asker.address.clone()).await;
+    let mut fixture = start(support::options(place.path())).await;
+    fixture.address = older(fixture.address.clone()).await;
     let (_socket, address) = support::silent();
     let register = Register {
         cluster: None,
@@ -168,7 +168,7 @@ async fn requests_to_a_namenode_of_the_release_before_are_in_words_that_it_knows
         egress_bytes_per_second: None,
     };
     let join = sanderling_protocol::message::Join { register, seen: None, wiped: None };
-    let Ok(Reply::Joined(joined)) = asker.ask(Request::Join(Box::new(join))).await else {
+    let Ok(Reply::Joined(joined)) = fixture.ask(Request::Join(Box::new(join))).await else {
         panic!("a new datanode does not join")
     };
     assert_eq!((joined.position, joined.is_continuation), (None, true), "it says neither");
@@ -180,7 +180,7 @@ async fn requests_to_a_namenode_of_the_release_before_are_in_words_that_it_knows
     let once = sanderling_protocol::message::Once { client, sequence: 1, settled_below: 1, change };
     let requests =
         vec![beat, report, Request::Once(Box::new(once)), Request::Room, support::stat("/made")];
-    let [beat, report, made, room, stat] = asker.all(requests).await.try_into().unwrap();
+    let [beat, report, made, room, stat] = fixture.all(requests).await.try_into().unwrap();
     assert!(matches!(beat, Ok(Reply::Beat { position: None, .. })), "{beat:?}");
     let unknown = Refusal::UnknownVersion { ours: version::MESSAGES, theirs: 3 };
     // One that it cannot do leaves the others of its frame.
@@ -201,9 +201,9 @@ fn left_behind(name: &str) -> tempfile::TempDir {
 }
 
 /// Compares a catalog with what was put into it before.
-async fn must_be_whole(asker: &support::Asker) {
+async fn must_be_whole(fixture: &support::Fixture) {
     let stat = |name: &'static str| async move {
-        match asker.ask(support::stat(name)).await {
+        match fixture.ask(support::stat(name)).await {
             Ok(Reply::Stat(stat)) => stat,
             other => panic!("{name}: {other:?}"),
         }
@@ -217,13 +217,15 @@ async fn must_be_whole(asker: &support::Asker) {
     assert!(small.expires_in.is_some_and(|left| left > Millis(2_000_000_000)), "{small:?}");
     assert!(stat("/job/shuffle").await.job.is_some());
     assert_eq!(stat("/table/key").await.bytes, 1);
-    let names = support::names(asker.ask(support::list("/dir")).await);
+    let names = support::names(fixture.ask(support::list("/dir")).await);
     assert!(names.contains(&"renamed".to_owned()) && !names.contains(&"n01".to_owned()));
-    let Ok(Reply::Jobs(jobs)) = asker.ask(Request::Jobs).await else { panic!() };
+    let Ok(Reply::Jobs(jobs)) = fixture.ask(Request::Jobs).await else { panic!() };
     assert_eq!(jobs.len(), 1);
-    let Ok(Reply::Fsck(fsck)) = asker.ask(Request::Fsck).await else { panic!() };
+    let Ok(Reply::Fsck(fsck)) = fixture.ask(Request::Fsck).await else { panic!() };
     assert_eq!((fsck.problems, fsck.lost_blocks), (vec![], 0));
-    let Ok(Reply::Nodes(nodes)) = asker.ask(Request::Nodes { all: false }).await else { panic!() };
+    let Ok(Reply::Nodes(nodes)) = fixture.ask(Request::Nodes { all: false }).await else {
+        panic!()
+    };
     assert_eq!(nodes[0].policy, sanderling_protocol::Policy::Draining, "its notice is known");
 }
 
@@ -236,17 +238,17 @@ async fn directory_of_the_release_before_is_read_and_gone_on_with() {
                 snapshot_after_bytes,
                 ..support::options(place.path())
             };
-            let asker = start(options).await;
-            must_be_whole(&asker).await;
+            let fixture = start(options).await;
+            must_be_whole(&fixture).await;
             let name = format!("/since-{snapshot_after_bytes}");
-            asker.ask(support::inline(&name, b"new")).await.unwrap();
-            asker.server.stop().await;
+            fixture.ask(support::inline(&name, b"new")).await.unwrap();
+            fixture.server.stop().await;
         }
         // What it has become is read again, snapshot and all.
-        let asker = start(support::options(place.path())).await;
-        must_be_whole(&asker).await;
-        asker.ask(support::stat("/since-1")).await.unwrap();
-        asker.server.stop().await;
+        let fixture = start(support::options(place.path())).await;
+        must_be_whole(&fixture).await;
+        fixture.ask(support::stat("/since-1")).await.unwrap();
+        fixture.server.stop().await;
     }
 }
 
@@ -271,8 +273,8 @@ async fn directory_of_a_later_release_is_refused_with_the_formats_that_are_read(
 #[tokio::test]
 async fn peer_that_speaks_no_common_version_is_told_so() {
     let place = tempfile::tempdir().unwrap();
-    let asker = start(support::options(place.path())).await;
-    let (_, header, body) = Peer::greet(&asker.address, 90 | 80 << 8).await;
+    let fixture = start(support::options(place.path())).await;
+    let (_, header, body) = Peer::greet(&fixture.address, 90 | 80 << 8).await;
     assert_ne!(header.status, 0);
     let refusal = decode_body::<Refusal>(&body).unwrap();
     let ours = version::MESSAGES;

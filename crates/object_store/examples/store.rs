@@ -1,4 +1,4 @@
-//! The `object_store` door: what DataFusion, Polars, delta-rs and others call.
+//! The `object_store` interface: what DataFusion, Polars, delta-rs and others call.
 
 use std::sync::Arc;
 

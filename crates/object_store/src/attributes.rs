@@ -1,6 +1,6 @@
 //! Attributes and tags of `object_store`, and what the cluster keeps beside an object's bytes.
 //!
-//! The names are those that the S3 door uses, so each shows what the other was given.
+//! The names are those that the S3 interface uses, so each shows what the other was given.
 
 use object_store::{Attribute, Attributes, TagSet};
 use sanderling_client::ClientError;

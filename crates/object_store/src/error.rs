@@ -87,7 +87,7 @@ pub(crate) fn not_found(location: &Location, path: &sanderling_protocol::Path) -
     of(location, ClientError::Refused(Refusal::NotFound { path: path.clone() }))
 }
 
-/// Returns the error of a value that this door cannot take.
+/// Returns the error of a value that this interface cannot take.
 pub(crate) fn bad(why: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Generic { store: STORE, source: Box::new(why) }
 }

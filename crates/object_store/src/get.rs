@@ -86,7 +86,7 @@ impl SanderlingStore {
 }
 
 /// What a get is to return.
-struct Asked {
+struct PlannedGet {
     meta: ObjectMeta,
     range: Range<u64>,
 }
@@ -97,7 +97,7 @@ fn check(
     path: &Path,
     stat: &ObjectStat,
     options: &GetOptions,
-) -> Result<Asked> {
+) -> Result<PlannedGet> {
     if !keys::is_object(stat) {
         return Err(error::not_found(location, path));
     }
@@ -111,15 +111,15 @@ fn check(
         Some(range) => range.as_range(stat.bytes).map_err(error::bad)?,
         None => 0..stat.bytes,
     };
-    Ok(Asked { meta, range })
+    Ok(PlannedGet { meta, range })
 }
 
 fn result(
     stat: &ObjectStat,
-    asked: Asked,
+    asked: PlannedGet,
     payload: BoxStream<'static, Result<Bytes>>,
 ) -> GetResult {
-    let Asked { meta, range } = asked;
+    let PlannedGet { meta, range } = asked;
     version::get_result(payload, meta, range, attributes::given(&stat.attributes))
 }
 

@@ -1,5 +1,6 @@
-//! The `object_store` door: a [`SanderlingStore`] is an [`object_store::ObjectStore`], so whatever
-//! reads and writes through that crate (DataFusion, Polars, delta-rs, Lance) keeps its data here.
+//! The `object_store` interface: a [`SanderlingStore`] is an [`object_store::ObjectStore`], so
+//! whatever reads and writes through that crate (DataFusion, Polars, delta-rs, Lance) keeps its
+//! data here.
 //!
 //! ```no_run
 //! # async fn example() -> object_store::Result<()> {

@@ -27,14 +27,14 @@ impl SanderlingStore {
         offset: Option<Location>,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
         let root = prefix.cloned().unwrap_or_default();
-        let walk = Walk {
+        let walk = SubtreeWalk {
             store: self.clone(),
             offset,
             found: VecDeque::new(),
             wanted: Vec::new(),
             asked: FuturesUnordered::new(),
         };
-        stream::once(walk.enter(root)).flat_map(Walk::into_stream).boxed()
+        stream::once(walk.enter(root)).flat_map(SubtreeWalk::into_stream).boxed()
     }
 
     pub(crate) async fn list_directory(&self, prefix: Option<&Location>) -> Result<ListResult> {
@@ -82,25 +82,25 @@ pub(crate) fn entry_meta(directory: &Location, entry: &Entry) -> Result<ObjectMe
 }
 
 /// A page of a directory that is wanted: what comes after a name.
-struct Page {
+struct PageRequest {
     directory: Location,
     after: String,
 }
 
-type Asked = AbortOnDropHandle<(Page, Result<(Vec<Entry>, bool)>)>;
+type PendingPage = AbortOnDropHandle<(PageRequest, Result<(Vec<Entry>, bool)>)>;
 
 /// A walk through a subtree, several pages at a time. What waits is at most those pages, and the
 /// names of directories that were not entered yet.
-struct Walk {
+struct SubtreeWalk {
     store: SanderlingStore,
     /// Only what has a greater location is wanted.
     offset: Option<Location>,
     found: VecDeque<Result<ObjectMeta>>,
-    wanted: Vec<Page>,
-    asked: FuturesUnordered<Asked>,
+    wanted: Vec<PageRequest>,
+    asked: FuturesUnordered<PendingPage>,
 }
 
-impl Walk {
+impl SubtreeWalk {
     fn into_stream(self) -> BoxStream<'static, Result<ObjectMeta>> {
         let next = |mut walk: Self| async move { walk.next().await.map(|next| (next, walk)) };
         stream::unfold(self, next).boxed()
@@ -124,7 +124,7 @@ impl Walk {
         }
     }
 
-    fn ask(&self, page: Page) {
+    fn ask(&self, page: PageRequest) {
         let store = self.store.clone();
         // In a task: the caller may do other things for long between two entries.
         let asking = AbortOnDropHandle::new(tokio::spawn(async move {
@@ -134,8 +134,8 @@ impl Walk {
         self.asked.push(asking);
     }
 
-    async fn take(&mut self, page: Page, entries: Vec<Entry>, is_more: bool) {
-        let Page { directory, .. } = page;
+    async fn take(&mut self, page: PageRequest, entries: Vec<Entry>, is_more: bool) {
+        let PageRequest { directory, .. } = page;
         for entry in &entries {
             if entry.kind.is_container() {
                 match keys::child(&directory, &entry.name) {
@@ -153,7 +153,7 @@ impl Walk {
             }
         }
         if let (true, Some(last)) = (is_more, entries.last()) {
-            self.wanted.push(Page { directory, after: last.name.clone() });
+            self.wanted.push(PageRequest { directory, after: last.name.clone() });
         }
     }
 
@@ -167,11 +167,13 @@ impl Walk {
         let mut directories = vec![directory];
         while let Some(directory) = directories.pop() {
             match start(&directory, self.offset.as_ref()) {
-                Start::Nowhere => {}
-                Start::First => self.wanted.push(Page { directory, after: String::new() }),
-                Start::After(name) => {
+                ListStart::Nowhere => {}
+                ListStart::First => {
+                    self.wanted.push(PageRequest { directory, after: String::new() })
+                }
+                ListStart::After(name) => {
                     directories.extend(self.entered_before(&directory, &name).await);
-                    self.wanted.push(Page { directory, after: name });
+                    self.wanted.push(PageRequest { directory, after: name });
                 }
             }
         }
@@ -211,7 +213,7 @@ async fn containers(store: &SanderlingStore, locations: &[Location]) -> Result<V
 
 /// Where the listing of a directory starts.
 #[derive(Debug, PartialEq, Eq)]
-enum Start {
+enum ListStart {
     /// Nothing in it comes after the offset.
     Nowhere,
     /// At its first name.
@@ -220,15 +222,15 @@ enum Start {
     After(String),
 }
 
-fn start(directory: &Location, offset: Option<&Location>) -> Start {
-    let Some(offset) = offset.map(AsRef::<str>::as_ref) else { return Start::First };
+fn start(directory: &Location, offset: Option<&Location>) -> ListStart {
+    let Some(offset) = offset.map(AsRef::<str>::as_ref) else { return ListStart::First };
     let within =
         if directory.is_root() { String::new() } else { format!("{}/", directory.as_ref()) };
     match offset.strip_prefix(&within) {
-        Some("") => Start::First,
-        Some(rest) => Start::After(rest.split('/').next().unwrap_or_default().to_owned()),
-        None if within.as_str() < offset => Start::Nowhere,
-        None => Start::First,
+        Some("") => ListStart::First,
+        Some(rest) => ListStart::After(rest.split('/').next().unwrap_or_default().to_owned()),
+        None if within.as_str() < offset => ListStart::Nowhere,
+        None => ListStart::First,
     }
 }
 
@@ -241,13 +243,13 @@ mod tests {
         let at = |directory: &str, offset: &str| {
             start(&Location::from(directory), Some(&Location::from(offset)))
         };
-        assert_eq!(at("", ""), Start::First);
-        assert_eq!(at("", "a/b"), Start::After("a".to_owned()));
-        assert_eq!(at("a", "a/b/c"), Start::After("b".to_owned()));
-        assert_eq!(at("a", "a"), Start::First);
-        assert_eq!(at("a", "a b"), Start::First);
-        assert_eq!(at("a", "ab"), Start::Nowhere);
-        assert_eq!(at("b", "a/x"), Start::First);
-        assert_eq!(start(&Location::from("a"), None), Start::First);
+        assert_eq!(at("", ""), ListStart::First);
+        assert_eq!(at("", "a/b"), ListStart::After("a".to_owned()));
+        assert_eq!(at("a", "a/b/c"), ListStart::After("b".to_owned()));
+        assert_eq!(at("a", "a"), ListStart::First);
+        assert_eq!(at("a", "a b"), ListStart::First);
+        assert_eq!(at("a", "ab"), ListStart::Nowhere);
+        assert_eq!(at("b", "a/x"), ListStart::First);
+        assert_eq!(start(&Location::from("a"), None), ListStart::First);
     }
 }

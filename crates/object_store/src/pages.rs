@@ -32,11 +32,14 @@ impl PaginatedListStore for SanderlingStore {
         let prefix = prefix.unwrap_or_default().trim_start_matches('/');
         let (directory, start) = prefix.rsplit_once('/').unwrap_or(("", prefix));
         // What is no location has nothing in it.
-        let Ok(directory) = Location::parse(directory) else { return Ok(Page::default().result()) };
+        let Ok(directory) = Location::parse(directory) else {
+            return Ok(ResultPage::default().result());
+        };
         let is_deep = options.delimiter.is_none();
-        let mut walk = Walk::new(self, directory, start, is_deep, options.page_token.as_deref())?;
+        let mut walk =
+            OrderedWalk::new(self, directory, start, is_deep, options.page_token.as_deref())?;
         let keys_max = options.max_keys.unwrap_or(KEYS);
-        let mut page = Page::default();
+        let mut page = ResultPage::default();
         while let Some(key) = walk.next().await? {
             if options.offset.as_ref().is_some_and(|offset| key.text() <= offset.as_str()) {
                 continue;
@@ -52,12 +55,12 @@ impl PaginatedListStore for SanderlingStore {
 }
 
 /// One line of a page.
-enum Key {
+enum PageLine {
     Object(ObjectMeta),
     Prefix(Location),
 }
 
-impl Key {
+impl PageLine {
     fn text(&self) -> &str {
         match self {
             Self::Object(meta) => meta.location.as_ref(),
@@ -68,7 +71,7 @@ impl Key {
 
 /// What was found so far.
 #[derive(Default)]
-struct Page {
+struct ResultPage {
     objects: Vec<ObjectMeta>,
     prefixes: Vec<Location>,
     keys: usize,
@@ -76,13 +79,13 @@ struct Page {
     is_cut: bool,
 }
 
-impl Page {
-    fn push(&mut self, key: Key) {
+impl ResultPage {
+    fn push(&mut self, key: PageLine) {
         self.keys += 1;
         key.text().clone_into(&mut self.last);
         match key {
-            Key::Object(meta) => self.objects.push(meta),
-            Key::Prefix(location) => self.prefixes.push(location),
+            PageLine::Object(meta) => self.objects.push(meta),
+            PageLine::Prefix(location) => self.prefixes.push(location),
         }
     }
 
@@ -95,29 +98,29 @@ impl Page {
 }
 
 /// A walk in the order of names that starts behind a key.
-struct Walk<'a> {
+struct OrderedWalk<'a> {
     store: &'a SanderlingStore,
     /// How names in the outermost directory must begin.
     start: &'a str,
     is_deep: bool,
     /// The directories that are being read, the innermost last.
-    open: Vec<Directory>,
+    open: Vec<DirectoryCursor>,
 }
 
-struct Directory {
+struct DirectoryCursor {
     location: Location,
     after: String,
     entries: VecDeque<Entry>,
     is_more: bool,
 }
 
-impl Directory {
+impl DirectoryCursor {
     const fn new(location: Location, after: String) -> Self {
         Self { location, after, entries: VecDeque::new(), is_more: true }
     }
 }
 
-impl<'a> Walk<'a> {
+impl<'a> OrderedWalk<'a> {
     fn new(
         store: &'a SanderlingStore,
         directory: Location,
@@ -127,7 +130,7 @@ impl<'a> Walk<'a> {
     ) -> Result<Self> {
         let mut open = Vec::new();
         match token {
-            None => open.push(Directory::new(directory, before(start))),
+            None => open.push(DirectoryCursor::new(directory, before(start))),
             Some(token) => {
                 let last = Location::parse(token)?;
                 let foreign =
@@ -137,7 +140,7 @@ impl<'a> Walk<'a> {
                 for part in parts {
                     let name = part.as_ref().to_owned();
                     let inner = keys::child(&at, &name)?;
-                    open.push(Directory::new(at, name));
+                    open.push(DirectoryCursor::new(at, name));
                     at = inner;
                 }
             }
@@ -145,7 +148,7 @@ impl<'a> Walk<'a> {
         Ok(Self { store, start, is_deep, open })
     }
 
-    async fn next(&mut self) -> Result<Option<Key>> {
+    async fn next(&mut self) -> Result<Option<PageLine>> {
         while let Some(directory) = self.open.last_mut() {
             let Some(entry) = directory.entries.pop_front() else {
                 if !directory.is_more {
@@ -168,11 +171,11 @@ impl<'a> Walk<'a> {
             if entry.kind.is_container() {
                 let inner = keys::child(&location, &entry.name)?;
                 if !self.is_deep {
-                    return Ok(Some(Key::Prefix(inner)));
+                    return Ok(Some(PageLine::Prefix(inner)));
                 }
-                self.open.push(Directory::new(inner, String::new()));
+                self.open.push(DirectoryCursor::new(inner, String::new()));
             } else if keys::is_listed_object(&entry) {
-                return Ok(Some(Key::Object(entry_meta(&location, &entry)?)));
+                return Ok(Some(PageLine::Object(entry_meta(&location, &entry)?)));
             }
         }
         Ok(None)

@@ -1,4 +1,4 @@
-//! The `object_store` door for version 0.13 of that crate, with which DataFusion, Polars and
+//! The `object_store` interface for version 0.13 of that crate, with which DataFusion, Polars and
 //! delta-rs are still built.
 //!
 //! Everything is as in `sanderling-object-store`, whose source this is, but for what

@@ -56,19 +56,20 @@ pub enum Op {
     /// Stores a whole sealed block that another datanode pushes: like `Write` at offset 0 of a
     /// block that this node must not have at this epoch or a later one.
     Store = 7,
-    /// To a datanode over TCP: reply `Option<`[`crate::local::Door`]`>`, where a client of the same
-    /// machine finds it.
-    Door = 8,
-    /// Through the door: body [`crate::local::LeaseRequest`], reply [`crate::local::LeaseReply`]s.
+    /// To a datanode over TCP: reply `Option<`[`crate::local::LocalEndpoint`]`>`, where a client of
+    /// the same machine finds it.
+    LocalEndpoint = 8,
+    /// Through the local endpoint: body [`crate::local::LeaseRequest`], reply
+    /// [`crate::local::LeaseReply`]s.
     Lease = 9,
-    /// Through the door: gives leases back; body their numbers as `u64`. Has no reply.
+    /// Through the local endpoint: gives leases back; body their numbers as `u64`. Has no reply.
     Return = 10,
-    /// Through the door: asks for the memory that bytes to write are put into. The reply comes with
-    /// its descriptor; `length` is its size.
+    /// Through the local endpoint: asks for the memory that bytes to write are put into. The reply
+    /// comes with its descriptor; `length` is its size.
     Stage = 11,
-    /// Through the door: says that the first `offset` bytes of the `length` to be written are in
-    /// that memory, so that the node can copy them before it knows their block. The `Write` that
-    /// follows has the same `request`. Has no reply. With `length` 0 nothing is to be written.
+    /// Through the local endpoint: says that the first `offset` bytes of the `length` to be written
+    /// are in that memory, so that the node can copy them before it knows their block. The `Write`
+    /// that follows has the same `request`. Has no reply. With `length` 0 nothing is to be written.
     Fill = 12,
 }
 
@@ -84,7 +85,7 @@ impl Op {
             5 => Self::ReadMany,
             6 => Self::Write,
             7 => Self::Store,
-            8 => Self::Door,
+            8 => Self::LocalEndpoint,
             9 => Self::Lease,
             10 => Self::Return,
             11 => Self::Stage,

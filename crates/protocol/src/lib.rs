@@ -2,6 +2,7 @@
 //! limits. Everything that two processes say to each other is defined here, and nothing here does
 //! input or output.
 
+mod byte_vec;
 pub mod checksum;
 pub mod event;
 pub mod frame;
@@ -10,7 +11,6 @@ pub mod limits;
 pub mod local;
 pub mod message;
 pub mod node;
-mod octets;
 pub mod order;
 pub mod path;
 pub mod refusal;

@@ -31,7 +31,7 @@ pub const WANTS_ARENA: u16 = 1;
 
 /// Where a client of the same machine finds a datanode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Door {
+pub struct LocalEndpoint {
     /// The path of its Unix socket.
     pub socket: String,
     /// The kernel's `boot_id` on its machine: a client elsewhere does not try.

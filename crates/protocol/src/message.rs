@@ -24,7 +24,7 @@ pub use manage::{
 };
 pub use namespace::{
     Affinity, BlockLength, BlockLocation, Create, CreateKind, CreateMode, Entry, Grant,
-    GrantedBlock, Layout, ObjectKind, ObjectStat, Place,
+    GrantedBlock, Layout, NodeAddress, ObjectKind, ObjectStat,
 };
 pub use once::{Change, ClientId, Once, Repetition};
 

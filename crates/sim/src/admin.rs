@@ -8,9 +8,9 @@ use sanderling_protocol::{JobId, Millis, Nonce, ObjectId, Path, Reply, Request};
 
 use crate::client::Sequences;
 use crate::event::{AdminCall, Purpose, Timer};
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Answer, Ask, Place, address, meta};
+use crate::wire::{Ask, Host, Response, address, meta};
 use crate::world::World;
 
 /// Somebody who makes, renames and deletes things.
@@ -29,7 +29,7 @@ const CALL_MILLIS: u64 = 1000;
 const TRIES_MAX: u32 = 5;
 
 impl Admin {
-    pub(crate) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &RunPlan) -> Self {
         let (jobs, random) = (Vec::new(), Random::new(plan.seed, 400));
         Self { steps_left: plan.steps, sequences: Sequences::of_admin(), jobs, random }
     }
@@ -60,7 +60,7 @@ impl World {
             }
             self.admin_must(Request::MakeDirectory { path, kind, parents: true, is_listed: true });
         }
-        self.set_timer(Place::Admin, 300_000, Timer::Begin);
+        self.set_timer(Host::Admin, 300_000, Timer::Begin);
     }
 
     pub(crate) fn admin_timer(&mut self, timer: Timer) {
@@ -70,13 +70,13 @@ impl World {
             let request = self.admin.sequences.begin(request);
             self.admin_change(request, 1);
             let micros = self.admin.random.between(20_000, 600_000);
-            self.set_timer(Place::Admin, micros, Timer::Begin);
+            self.set_timer(Host::Admin, micros, Timer::Begin);
         }
     }
 
     fn admin_change(&mut self, request: Request, tries: u32) {
         let purpose = Purpose::Admin(AdminCall::Change { request: request.clone(), tries });
-        self.call(Place::Admin, Place::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        self.call(Host::Admin, Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
     }
 
     /// Asks until there is an answer.
@@ -87,10 +87,10 @@ impl World {
 
     fn admin_must_again(&mut self, request: Request) {
         let purpose = Purpose::Admin(AdminCall::Must(request.clone()));
-        self.call(Place::Admin, Place::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        self.call(Host::Admin, Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
     }
 
-    pub(crate) fn admin_answered(&mut self, call: AdminCall, answer: Option<Answer>) {
+    pub(crate) fn admin_answered(&mut self, call: AdminCall, answer: Option<Response>) {
         match (call, meta(answer)) {
             (AdminCall::Change { request, tries }, None) if tries < TRIES_MAX => {
                 self.admin_change(request, tries + 1);

@@ -4,7 +4,7 @@
 //! Nothing else touches their names, so that their notes are the whole history. What they write is
 //! so small that it needs no datanode: how bytes fare is looked at elsewhere.
 
-use sanderling_core::client::{ChangeAttempts, Next};
+use sanderling_core::client::{ChangeAttempts, NextAttempt};
 use sanderling_core::retry::{Retry, RetryPolicy};
 use sanderling_protocol::message::{
     Attributes, ClientId, Condition as NameCondition, Create, CreateKind, CreateMode, Grant,
@@ -12,30 +12,32 @@ use sanderling_protocol::message::{
 };
 use sanderling_protocol::{Millis, Nonce, ObjectId, Path, Refusal, Reply, Request};
 
-use crate::check::history::{Call, Condition, NAMES, OPERATIONS_MAX, Outcome, Seen, Why};
+use crate::check::history::{
+    Call, Condition, NAMES, OPERATIONS_MAX, Observation, OperationOutcome, Why,
+};
 use crate::client::{Sequences, failed, is_final};
 use crate::event::{CallerCall, Purpose, Timer};
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Answer, Ask, Place, meta};
+use crate::wire::{Ask, Host, Response, meta};
 use crate::world::World;
 
 /// One caller: it does one thing after the other.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    pub(crate) job: Option<Job>,
+    pub(crate) job: Option<PendingOperation>,
     steps_left: u32,
     next_job: u32,
     sequences: Sequences,
     /// What it last saw at each name.
-    last_seen: [[Option<Seen>; NAMES]; GROUPS],
+    last_seen: [[Option<Observation>; NAMES]; GROUPS],
     pause_micros_max: u64,
     random: Random,
 }
 
 /// One operation under way.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct PendingOperation {
     number: u32,
     /// Its number in the history.
     operation: usize,
@@ -68,7 +70,7 @@ const JOB_MILLIS: u64 = 4000;
 const TAG: &str = "tag";
 const MARK: &str = "mark";
 
-impl Job {
+impl PendingOperation {
     /// Returns the key of the client that is opened for it.
     const fn key(&self) -> Nonce {
         Nonce(1 << 32 | self.operation as u64)
@@ -76,7 +78,7 @@ impl Job {
 }
 
 impl Caller {
-    pub(crate) fn new(plan: &Plan, number: u8) -> Self {
+    pub(crate) fn new(plan: &RunPlan, number: u8) -> Self {
         let mut random = Random::new(plan.seed, 500 + u64::from(number));
         // One's own clients come behind those of the operator and the writers.
         let client = plan.writers + number;
@@ -95,7 +97,7 @@ impl Caller {
 impl World {
     pub(crate) fn caller_start(&mut self, number: u8) {
         let micros = self.callers[usize::from(number)].random.below(500_000);
-        self.set_timer(Place::Caller(number), micros, Timer::Begin);
+        self.set_timer(Host::Caller(number), micros, Timer::Begin);
     }
 
     pub(crate) fn caller_timer(&mut self, number: u8, timer: Timer) {
@@ -108,12 +110,12 @@ impl World {
         }
     }
 
-    fn caller_job(&mut self, number: u8, job: u32) -> Option<&mut Job> {
+    fn caller_job(&mut self, number: u8, job: u32) -> Option<&mut PendingOperation> {
         self.callers[usize::from(number)].job.as_mut().filter(|current| current.number == job)
     }
 
     fn caller_begin(&mut self, number: u8) {
-        let deadline = self.clock(Place::Caller(number)) + Millis(JOB_MILLIS);
+        let deadline = self.clock(Host::Caller(number)) + Millis(JOB_MILLIS);
         let (now, is_calm) = (self.now, self.is_calm);
         let caller = &mut self.callers[usize::from(number)];
         if caller.steps_left == 0 || is_calm || caller.job.is_some() {
@@ -125,7 +127,7 @@ impl World {
         let history = &mut self.checks.history;
         let (call, request) = caller.draw(group, history.next_tag());
         let operation = history.begin(now, number, group, call.clone());
-        caller.job = Some(Job {
+        caller.job = Some(PendingOperation {
             number: caller.next_job,
             operation,
             group,
@@ -144,23 +146,28 @@ impl World {
         let purpose = Purpose::Caller(number, CallerCall { job: job.number });
         let open = Request::OpenClient { key: job.key() };
         let ask = Ask::Meta(if job.is_opening { open } else { job.request.clone() });
-        self.call(Place::Caller(number), Place::Namenode, ask, CALL_MILLIS, purpose);
+        self.call(Host::Caller(number), Host::Namenode, ask, CALL_MILLIS, purpose);
     }
 
-    pub(crate) fn caller_answered(&mut self, number: u8, call: CallerCall, answer: Option<Answer>) {
-        let now = self.clock(Place::Caller(number));
+    pub(crate) fn caller_answered(
+        &mut self,
+        number: u8,
+        call: CallerCall,
+        answer: Option<Response>,
+    ) {
+        let now = self.clock(Host::Caller(number));
         let caller = &mut self.callers[usize::from(number)];
         let Some(job) = caller.job.as_mut().filter(|job| job.number == call.job) else { return };
         let answer = meta(answer);
         match failed(&mut job.attempts, &mut job.retry, now, answer.as_ref()) {
             None => {}
-            Some(Next::Again { pause, as_other_client }) => {
+            Some(NextAttempt::Again { pause, as_other_client }) => {
                 job.is_opening |= as_other_client;
                 let again = Timer::Send(u64::from(job.number));
-                return self.set_timer(Place::Caller(number), pause.0 * 1000, again);
+                return self.set_timer(Host::Caller(number), pause.0 * 1000, again);
             }
-            Some(next @ (Next::GiveUp | Next::TooLate)) => {
-                let answer = answer.filter(|_| next == Next::GiveUp).filter(is_final);
+            Some(next @ (NextAttempt::GiveUp | NextAttempt::TooLate)) => {
+                let answer = answer.filter(|_| next == NextAttempt::GiveUp).filter(is_final);
                 if answer.is_none() {
                     self.check_failed_call("change", None);
                 }
@@ -193,7 +200,7 @@ impl World {
         caller.sequences.end(&job.request);
         let outcome = match job.created {
             // Its name was taken before it was sealed.
-            Some((object, true)) => Outcome::Done(Some(object)),
+            Some((object, true)) => OperationOutcome::Done(Some(object)),
             _ => outcome_of(&job.call, answer),
         };
         caller.note(&job, &outcome);
@@ -202,22 +209,22 @@ impl World {
         });
         self.checks.history.end(now, job.operation, outcome);
         let micros = caller.random.below(caller.pause_micros_max);
-        self.set_timer(Place::Caller(number), micros, Timer::Begin);
+        self.set_timer(Host::Caller(number), micros, Timer::Begin);
     }
 }
 
 impl Caller {
     /// Notes what is at the names now, as far as the caller knows.
-    fn note(&mut self, job: &Job, outcome: &Outcome) {
+    fn note(&mut self, job: &PendingOperation, outcome: &OperationOutcome) {
         let seen = &mut self.last_seen[usize::from(job.group)];
         match (&job.call, outcome) {
-            (Call::Put { at, tag, .. }, Outcome::Done(Some(object))) => {
-                seen[usize::from(*at)] = Some(Seen { object: *object, tag: *tag, mark: 0 });
+            (Call::Put { at, tag, .. }, OperationOutcome::Done(Some(object))) => {
+                seen[usize::from(*at)] = Some(Observation { object: *object, tag: *tag, mark: 0 });
             }
-            (Call::Read { at }, Outcome::Saw(saw)) => {
+            (Call::Read { at }, OperationOutcome::Saw(saw)) => {
                 seen[usize::from(*at)] = saw[usize::from(*at)];
             }
-            (Call::List, Outcome::Saw(saw)) => *seen = *saw,
+            (Call::List, OperationOutcome::Saw(saw)) => *seen = *saw,
             _ => {}
         }
     }
@@ -312,24 +319,24 @@ fn seal(grant: &Grant) -> Request {
 }
 
 /// Returns what an answer says of the names.
-fn outcome_of(call: &Call, answer: Option<Result<Reply, Refusal>>) -> Outcome {
-    let at_one = |at: &u8, seen: Option<Seen>| {
+fn outcome_of(call: &Call, answer: Option<Result<Reply, Refusal>>) -> OperationOutcome {
+    let at_one = |at: &u8, seen: Option<Observation>| {
         let mut all = [None; NAMES];
         all[usize::from(*at)] = seen;
-        Outcome::Saw(all)
+        OperationOutcome::Saw(all)
     };
     match (call, answer) {
-        (_, None | Some(Err(Refusal::OutcomeUnknown { .. }))) => Outcome::Unknown,
+        (_, None | Some(Err(Refusal::OutcomeUnknown { .. }))) => OperationOutcome::Unknown,
         // The log has not decided it, and the network may deliver the same message once more, as no
         // connection of the servers does: then there may be room.
-        (_, Some(Err(Refusal::JournalFull { .. }))) => Outcome::Unknown,
+        (_, Some(Err(Refusal::JournalFull { .. }))) => OperationOutcome::Unknown,
         (Call::Read { at }, Some(Err(Refusal::NotFound { .. }))) => at_one(at, None),
-        (Call::List, Some(Err(Refusal::NotFound { .. }))) => Outcome::Saw([None; NAMES]),
+        (Call::List, Some(Err(Refusal::NotFound { .. }))) => OperationOutcome::Saw([None; NAMES]),
         // A repeat was answered when the lease had ended: the name was taken before.
         (Call::Put { is_new: true, .. }, Some(Err(Refusal::LeaseEnded { object }))) => {
-            Outcome::Done(Some(object))
+            OperationOutcome::Done(Some(object))
         }
-        (_, Some(Err(refusal))) => Outcome::Refused(why(&refusal)),
+        (_, Some(Err(refusal))) => OperationOutcome::Refused(why(&refusal)),
         (Call::Read { at }, Some(Ok(Reply::Stat(stat)))) => at_one(at, Some(seen(&stat))),
         (Call::Read { at }, Some(Ok(Reply::Layout(layout)))) => {
             let mut seen = seen(&layout.stat);
@@ -343,18 +350,18 @@ fn outcome_of(call: &Call, answer: Option<Result<Reply, Refusal>>) -> Outcome {
             for entry in entries {
                 let at: usize = entry.name.parse().expect("the names are numbers");
                 let (tag, mark) = marks(&entry.attributes);
-                all[at] = Some(Seen { object: entry.object, tag, mark });
+                all[at] = Some(Observation { object: entry.object, tag, mark });
             }
-            Outcome::Saw(all)
+            OperationOutcome::Saw(all)
         }
-        (_, Some(Ok(Reply::Stat(stat)))) => Outcome::Done(Some(stat.object)),
-        (_, Some(Ok(_))) => Outcome::Done(None),
+        (_, Some(Ok(Reply::Stat(stat)))) => OperationOutcome::Done(Some(stat.object)),
+        (_, Some(Ok(_))) => OperationOutcome::Done(None),
     }
 }
 
-fn seen(stat: &ObjectStat) -> Seen {
+fn seen(stat: &ObjectStat) -> Observation {
     let (tag, mark) = marks(&stat.attributes);
-    Seen { object: stat.object, tag, mark }
+    Observation { object: stat.object, tag, mark }
 }
 
 fn marks(attributes: &Attributes) -> (u16, u16) {

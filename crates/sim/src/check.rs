@@ -19,12 +19,12 @@ mod numbers;
 pub(crate) mod once;
 mod tree;
 
+use sanderling_core::block_table::WriteRequest;
 use sanderling_core::catalog::{Action, Applied, Command};
-use sanderling_core::fence::WriteRequest;
 use sanderling_protocol::{Policy, Refusal, Reply, Request};
 
-use crate::plan::Plan;
-use crate::wire::Place;
+use crate::plan::RunPlan;
+use crate::wire::Host;
 use crate::world::World;
 
 use blocks::Blocks;
@@ -36,19 +36,19 @@ use leader::Leader;
 use live::Live;
 use losses::Losses;
 use lost_end::LostEnd;
-use names::Names;
+use names::NameModel;
 use notices::Notices;
 use numbers::Numbers;
 use once::Made;
 
 /// What a checker found: its name and what it saw.
-pub(crate) type Found = Result<(), (&'static str, String)>;
+pub(crate) type CheckResult = Result<(), (&'static str, String)>;
 
 /// What the checkers remember.
 #[derive(Debug)]
 pub(crate) struct Checks {
     pub(crate) bytes: Bytes,
-    pub(crate) names: Names,
+    pub(crate) names: NameModel,
     pub(crate) blocks: Blocks,
     pub(crate) copies: Copies,
     pub(crate) losses: Losses,
@@ -68,10 +68,10 @@ pub(crate) struct Checks {
 const AUDIT_EVERY: u64 = 48;
 
 impl Checks {
-    pub(crate) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &RunPlan) -> Self {
         Self {
             bytes: Bytes::default(),
-            names: Names::default(),
+            names: NameModel::default(),
             blocks: Blocks::default(),
             copies: Copies::new(&plan.limits.catalog),
             losses: Losses::default(),
@@ -92,7 +92,7 @@ impl Checks {
     /// clients and datanodes stays said.
     pub(crate) fn rewind(&mut self, now: u64) {
         self.bytes.rewind(now);
-        self.names = Names::default();
+        self.names = NameModel::default();
         self.blocks.rewind();
         self.copies.rewind();
         self.losses = Losses::default();
@@ -187,7 +187,7 @@ impl World {
         self.expect(found);
     }
 
-    fn check_fsck(&self) -> Found {
+    fn check_fsck(&self) -> CheckResult {
         let report = self.namenode.machine.catalog().fsck();
         match report.problems.first() {
             Some(problem) => Err(("fsck", problem.clone())),
@@ -203,11 +203,11 @@ impl World {
                 return;
             }
         }
-        let now = self.clock(Place::Namenode);
+        let now = self.clock(Host::Namenode);
         // One turn of the namenode may lie between the deadline and its end.
         let slack = 100_000 + self.plan.turn_micros_max * 2;
         // A clock that jumped must be given the time to be seen.
-        let since = self.namenode.started_at.max(self.skewed_at[Place::Namenode.index()]);
+        let since = self.namenode.started_at.max(self.skewed_at[Host::Namenode.index()]);
         // What is due is tried again when the journal takes changes again.
         let since = since.max(self.namenode.disk.refused_at + 200_000);
         if self.now < since + slack {
@@ -230,7 +230,7 @@ impl World {
     /// Looks at what the namenode answered to somebody.
     pub(crate) fn check_answer(
         &mut self,
-        _from: Place,
+        _from: Host,
         request: &Request,
         answer: &Result<Reply, Refusal>,
     ) {
@@ -246,12 +246,12 @@ impl World {
     pub(crate) fn check_write(
         &mut self,
         slot: u8,
-        from: Place,
+        from: Host,
         request: &WriteRequest,
         length: u32,
     ) {
         let node = self.datanodes[usize::from(slot)].node;
-        let life = self.lives[Place::Datanode(slot).index()];
+        let life = self.lives[Host::Datanode(slot).index()];
         let found = self.checks.bytes.wrote((slot, life), node, from, request, length);
         self.expect(found);
     }

@@ -1,7 +1,7 @@
 //! What makes changes of writers, callers and of the operator be made once: the shell around the
 //! machines of `core::client`, as the client library is one.
 
-use sanderling_core::client::{self, ChangeAttempts, Failure, Next};
+use sanderling_core::client::{self, AttemptFailure, ChangeAttempts, NextAttempt};
 use sanderling_core::retry::Retry;
 use sanderling_protocol::message::{Change, ClientId, Repetition};
 use sanderling_protocol::refusal::Recovery;
@@ -68,11 +68,11 @@ pub(crate) fn failed(
     retry: &mut Retry,
     now: Instant,
     answer: Option<&Result<Reply, Refusal>>,
-) -> Option<Next> {
+) -> Option<NextAttempt> {
     let failure = match answer {
         Some(Ok(_)) => return None,
-        Some(Err(refusal)) => Failure::refused(refusal),
-        None => Failure::NO_ANSWER,
+        Some(Err(refusal)) => AttemptFailure::refused(refusal),
+        None => AttemptFailure::NO_ANSWER,
     };
     Some(attempts.failed(retry, now, &failure))
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 /// A run of bytes of one session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct SessionRange {
     /// The writer's session.
     pub(crate) session: u32,
     /// Offset in the object.
@@ -17,14 +17,14 @@ pub(crate) struct Run {
 
 /// The bytes of a block or of a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Content(Rc<Vec<Run>>);
+pub(crate) struct Content(Rc<Vec<SessionRange>>);
 
 impl Content {
-    pub(crate) fn of(run: Run) -> Self {
+    pub(crate) fn of(run: SessionRange) -> Self {
         Self(Rc::new(vec![run]))
     }
 
-    pub(crate) fn runs(&self) -> &[Run] {
+    pub(crate) fn runs(&self) -> &[SessionRange] {
         &self.0
     }
 
@@ -52,7 +52,7 @@ impl Content {
 
     /// Returns bytes that nobody has written, as many as these.
     pub(crate) fn rotten(&self) -> Self {
-        Self::of(Run { session: u32::MAX, offset: 0, bytes: self.bytes() })
+        Self::of(SessionRange { session: u32::MAX, offset: 0, bytes: self.bytes() })
     }
 
     /// Returns a part; shorter where the bytes end.
@@ -66,7 +66,7 @@ impl Content {
             if start < stop {
                 let offset = run.offset + (start - at);
                 let bytes = u32::try_from(stop - start).expect("a part of a run");
-                runs.push(Run { session: run.session, offset, bytes });
+                runs.push(SessionRange { session: run.session, offset, bytes });
             }
             at = end;
         }
@@ -74,7 +74,7 @@ impl Content {
     }
 }
 
-impl Run {
+impl SessionRange {
     const fn joins(&self, next: &Self) -> bool {
         self.session == next.session && self.offset + self.bytes as u64 == next.offset
     }
@@ -86,9 +86,9 @@ mod tests {
 
     #[test]
     fn parts_of_joined_runs_are_the_same_bytes() {
-        let first = Content::of(Run { session: 1, offset: 10, bytes: 5 });
-        let second = Content::of(Run { session: 1, offset: 15, bytes: 5 });
-        let other = Content::of(Run { session: 2, offset: 20, bytes: 5 });
+        let first = Content::of(SessionRange { session: 1, offset: 10, bytes: 5 });
+        let second = Content::of(SessionRange { session: 1, offset: 15, bytes: 5 });
+        let other = Content::of(SessionRange { session: 2, offset: 20, bytes: 5 });
         let whole = first.with(&second).with(&other);
         assert_eq!(whole.runs().len(), 2);
         assert_eq!(whole.part(0, 5), first);

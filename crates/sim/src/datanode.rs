@@ -10,12 +10,12 @@ mod report;
 
 use std::collections::BTreeMap;
 
+use sanderling_core::block_table::{
+    BlockTable, StoreAdmission, StoreRequest, WriteAdmission, WriteRequest, WriteTicket,
+};
 use sanderling_core::catalog::allocated_bytes;
 use sanderling_core::datanode::{
-    Damages, DrainThrottle, Egress, HeldRead, Member, PushRate, Report,
-};
-use sanderling_core::fence::{
-    BlockTable, StoreAdmission, StoreRequest, WriteAdmission, WriteRequest, WriteTicket,
+    Damages, DrainThrottle, Egress, HeldRead, Member, PushRate, ReportProgress,
 };
 use sanderling_protocol::order::{HeldBlock, PushMove, Pushed};
 use sanderling_protocol::{
@@ -24,13 +24,13 @@ use sanderling_protocol::{
 
 use self::damage::Rot;
 use self::member::member;
-use self::notices::Source;
+use self::notices::CloudSource;
 use crate::Broken;
 use crate::content::Content;
 use crate::event::{DatanodeCall, Purpose, Timer};
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Answer, Ask, DataAnswer, DataAsk, Place, data};
+use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response, data};
 use crate::world::World;
 
 /// One place for datanodes and the process that is in it.
@@ -44,13 +44,13 @@ pub(crate) struct Datanode {
     /// The namenode's process over whose connection it registered.
     connected: Option<u32>,
     /// The block report that is under way.
-    report: Option<Report>,
+    report: Option<ReportProgress>,
     damages: Damages,
     pub(crate) table: BlockTable<Content>,
     pub(crate) capacity: [u64; 2],
     pub(crate) used: [u64; 2],
     room: BTreeMap<BlockId, (Tier, u64)>,
-    works: BTreeMap<u64, Work>,
+    works: BTreeMap<u64, StoreWork>,
     pushes: BTreeMap<u64, PushJob>,
     next_number: u64,
     /// When its own agent saw a notice.
@@ -58,13 +58,13 @@ pub(crate) struct Datanode {
     /// The queue in front of its link.
     egress: Egress,
     /// The notices of its cloud.
-    source: Source,
+    source: CloudSource,
     push_rate: PushRate,
     throttle: DrainThrottle,
     /// Answers that the throttle holds back.
-    held: BTreeMap<HeldRead, Held>,
+    held: BTreeMap<HeldRead, DelayedResponse>,
     /// Answers in the queue in front of the link.
-    leaving: BTreeMap<u64, Held>,
+    leaving: BTreeMap<u64, DelayedResponse>,
     throttle_at: Option<u64>,
     pub(crate) slow_until: u64,
     pub(crate) slow_micros: u64,
@@ -78,12 +78,12 @@ pub(crate) struct Datanode {
 
 /// Bytes on their way into the store.
 #[derive(Debug)]
-enum Work {
-    Write { from: Place, call: u64, ticket: WriteTicket, request: WriteRequest, whole: Content },
-    Store { from: Place, call: u64, request: StoreRequest, content: Content },
+enum StoreWork {
+    Write { from: Host, call: u64, ticket: WriteTicket, request: WriteRequest, whole: Content },
+    Store { from: Host, call: u64, request: StoreRequest, content: Content },
 }
 
-impl Work {
+impl StoreWork {
     /// Returns what is held once this is done: a block, its epoch and its bytes.
     fn held(&self) -> (BlockId, Epoch, Content) {
         match self {
@@ -96,7 +96,7 @@ impl Work {
 /// An order to push that is not answered yet.
 #[derive(Debug)]
 struct PushJob {
-    from: Place,
+    from: Host,
     call: u64,
     results: Vec<Option<Result<Pushed, Refusal>>>,
     /// What waits for the link, and whether its push is measured.
@@ -105,10 +105,10 @@ struct PushJob {
 
 /// An answer that is not sent yet.
 #[derive(Debug)]
-struct Held {
-    from: Place,
+struct DelayedResponse {
+    from: Host,
     call: u64,
-    answer: Answer,
+    answer: Response,
 }
 
 /// Bytes per second of every link once the faults have stopped.
@@ -129,7 +129,7 @@ const fn index(tier: Tier) -> usize {
 }
 
 impl Datanode {
-    pub(crate) fn new(plan: &Plan, slot: u8) -> Self {
+    pub(crate) fn new(plan: &RunPlan, slot: u8) -> Self {
         Self {
             reported_in: None,
             member: member(Nonce(0)),
@@ -146,7 +146,7 @@ impl Datanode {
             next_number: 0,
             noticed_at: None,
             egress: Egress::new(Some(plan.link_bytes_per_second)),
-            source: Source::new(),
+            source: CloudSource::new(),
             push_rate: PushRate::new(Instant(0)),
             throttle: DrainThrottle::default(),
             held: BTreeMap::new(),
@@ -207,7 +207,7 @@ impl Datanode {
     /// Brings up to date what depends on the member.
     fn follow_member(&mut self) {
         self.node = self.member.node();
-        if self.member.standing().is_fenced() && !self.is_fence_off {
+        if self.member.registration().is_fenced() && !self.is_fence_off {
             self.table.fence_node();
         } else {
             self.table.unfence_node();
@@ -245,7 +245,7 @@ impl World {
         datanode.egress = Egress::new(Some(rate));
         datanode.push_rate = PushRate::new(Instant(self.now));
         datanode.throttle = DrainThrottle::default();
-        datanode.source = Source::new();
+        datanode.source = CloudSource::new();
         datanode.held.clear();
         datanode.leaving.clear();
         datanode.throttle_at = None;
@@ -255,7 +255,7 @@ impl World {
 
     fn datanode_call(&mut self, slot: u8, request: Request, call: DatanodeCall) {
         let purpose = Purpose::Datanode(slot, call);
-        self.call(Place::Datanode(slot), Place::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        self.call(Host::Datanode(slot), Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
     }
 
     pub(crate) fn datanode_timer(&mut self, slot: u8, timer: Timer) {
@@ -281,7 +281,7 @@ impl World {
         &mut self,
         slot: u8,
         call: DatanodeCall,
-        answer: Option<Answer>,
+        answer: Option<Response>,
     ) {
         match call {
             DatanodeCall::Register(asked) => self.datanode_registered(slot, asked, answer),
@@ -313,7 +313,7 @@ impl World {
     pub(crate) fn datanode_ask(
         &mut self,
         slot: u8,
-        from: Place,
+        from: Host,
         call: u64,
         node: NodeId,
         ask: DataAsk,
@@ -322,7 +322,7 @@ impl World {
         if here != Some(node) && (self.broken != Some(Broken::StaleIncarnation) || here.is_none()) {
             let here = here.unwrap_or_default();
             let refusal = Refusal::WrongNode { here, asked: node };
-            return self.reply(Place::Datanode(slot), from, call, Answer::Data(Err(refusal)));
+            return self.reply(Host::Datanode(slot), from, call, Response::Data(Err(refusal)));
         }
         let answer = match ask {
             DataAsk::Hello => Some(Ok(DataAnswer::Hello)),
@@ -331,7 +331,10 @@ impl World {
             }
             DataAsk::Read { block, epoch, offset, bytes } => {
                 let read = self.datanode_read(slot, block, epoch, offset, bytes);
-                self.datanode_pace(slot, Held { from, call, answer: Answer::Data(read) });
+                self.datanode_pace(
+                    slot,
+                    DelayedResponse { from, call, answer: Response::Data(read) },
+                );
                 None
             }
             DataAsk::Store(request, content) => {
@@ -340,7 +343,7 @@ impl World {
             DataAsk::Order(order) => self.datanode_order(slot, from, call, order),
         };
         if let Some(answer) = answer {
-            self.reply(Place::Datanode(slot), from, call, Answer::Data(answer));
+            self.reply(Host::Datanode(slot), from, call, Response::Data(answer));
         }
         self.datanode_tell_damage(slot);
     }
@@ -371,7 +374,7 @@ impl World {
     fn datanode_write(
         &mut self,
         slot: u8,
-        from: Place,
+        from: Host,
         call: u64,
         request: WriteRequest,
         content: Content,
@@ -389,7 +392,7 @@ impl World {
             }
             Ok(WriteAdmission::Append { ticket, bytes }) => {
                 let whole = bytes.unwrap_or_default().with(&content);
-                let work = Work::Write { from, call, ticket, request, whole };
+                let work = StoreWork::Write { from, call, ticket, request, whole };
                 self.datanode_begin(slot, work);
                 None
             }
@@ -399,7 +402,7 @@ impl World {
     fn datanode_store(
         &mut self,
         slot: u8,
-        from: Place,
+        from: Host,
         call: u64,
         request: StoreRequest,
         content: Content,
@@ -415,14 +418,14 @@ impl World {
                 Some(Err(Refusal::ChecksumMismatch { block, expected, computed }))
             }
             Ok(StoreAdmission::Copy) => {
-                self.datanode_begin(slot, Work::Store { from, call, request, content });
+                self.datanode_begin(slot, StoreWork::Store { from, call, request, content });
                 None
             }
         }
     }
 
     /// Copies bytes for a while.
-    fn datanode_begin(&mut self, slot: u8, work: Work) {
+    fn datanode_begin(&mut self, slot: u8, work: StoreWork) {
         let now = self.now;
         let copy_max = self.plan.copy_micros_max;
         let datanode = &mut self.datanodes[usize::from(slot)];
@@ -434,7 +437,7 @@ impl World {
         if micros == 0 {
             self.datanode_finish(slot, number);
         } else {
-            self.set_timer(Place::Datanode(slot), micros, Timer::Work(number));
+            self.set_timer(Host::Datanode(slot), micros, Timer::Work(number));
         }
     }
 
@@ -444,7 +447,7 @@ impl World {
         let Some(work) = datanode.works.remove(&number) else { return };
         let held = work.held();
         let (from, call, answer) = match work {
-            Work::Write { from, call, ticket, request, whole } => {
+            StoreWork::Write { from, call, ticket, request, whole } => {
                 let (tier, length) = (ticket.tier(), whole.bytes());
                 let before = datanode.room.get(&request.block).copied();
                 let result = match datanode.take_room(request.block, tier, length, is_any) {
@@ -465,7 +468,7 @@ impl World {
                 }
                 (from, call, result.map(|_| DataAnswer::Written))
             }
-            Work::Store { from, call, request, content } => {
+            StoreWork::Store { from, call, request, content } => {
                 let before = datanode.room.get(&request.block).copied();
                 let room = datanode.take_room(request.block, request.tier, request.bytes, is_any);
                 let result = room.and_then(|()| datanode.table.stored(&request, content));
@@ -483,13 +486,13 @@ impl World {
             let found = self.checks.numbers.held(block, epoch, &content);
             self.expect(found);
         }
-        self.reply(Place::Datanode(slot), from, call, Answer::Data(answer));
+        self.reply(Host::Datanode(slot), from, call, Response::Data(answer));
     }
 
     fn datanode_order(
         &mut self,
         slot: u8,
-        from: Place,
+        from: Host,
         call: u64,
         order: Order,
     ) -> Option<Result<DataAnswer, Refusal>> {
@@ -497,7 +500,7 @@ impl World {
         let reply = match order {
             Order::FenceNode { .. } | Order::UnfenceNode => {
                 let is_fenced = matches!(order, Order::FenceNode { .. });
-                datanode.member.standing_mut().order(Instant(self.now), is_fenced);
+                datanode.member.registration_mut().order(Instant(self.now), is_fenced);
                 datanode.follow_member();
                 OrderReply::Done
             }
@@ -511,7 +514,7 @@ impl World {
                     lengths.push(length);
                     self.checks.bytes.fenced(
                         slot,
-                        self.lives[Place::Datanode(slot).index()],
+                        self.lives[Host::Datanode(slot).index()],
                         block,
                         length,
                     );

@@ -3,17 +3,17 @@
 use sanderling_core::access::Claims;
 use sanderling_core::catalog::{Catalog, Command, DatanodeOrder};
 use sanderling_core::namenode::{
-    Decides, Origin, Prepared, Probe, Turn, Turns, Unwritten, Work as Taken,
+    Decides, Origin, Prepared, Probe, Turn, TurnWork as Taken, Turns, Unwritten,
 };
 use sanderling_protocol::{Instant, Millis, NodeId, OrderReply, Refusal, Request};
 
 use crate::event::{NamenodeCall, Purpose};
-use crate::namenode::Work;
-use crate::wire::{Answer, Ask, DataAsk, Place};
+use crate::namenode::NamenodeWork;
+use crate::wire::{Ask, DataAsk, Host, Response};
 use crate::world::World;
 
 /// Who waits for the answers of each frame, and what was asked by which call.
-type Asked = Vec<(Place, Vec<(u64, Request)>)>;
+type PendingFrames = Vec<(Host, Vec<(u64, Request)>)>;
 
 /// Time between two looks at what has come.
 const LOOK_MICROS: u64 = 100_000;
@@ -107,24 +107,24 @@ impl World {
     pub(crate) fn namenode_turn(&mut self) {
         self.namenode.is_turn_set = false;
         self.namenode_looks();
-        let (mut asked, mut work) = (Asked::new(), Vec::new());
+        let (mut asked, mut work) = (PendingFrames::new(), Vec::new());
         for waiting in std::mem::take(&mut self.namenode.inbox) {
             work.push(match waiting {
-                Work::Ask { from, asked: frame } => {
+                NamenodeWork::Ask { from, asked: frame } => {
                     let requests = frame.iter().map(|(_, request)| request.clone()).collect();
                     asked.push((from, frame));
                     Taken::Frame(requests, None)
                 }
-                Work::Ordered(order, reply) => Taken::Ordered(*order, reply),
-                Work::Probed(node, outcome) => Taken::Probed(node, outcome),
+                NamenodeWork::Ordered(order, reply) => Taken::Ordered(*order, reply),
+                NamenodeWork::Probed(node, outcome) => Taken::Probed(node, outcome),
             });
         }
-        let now = self.clock(Place::Namenode);
+        let now = self.clock(Host::Namenode);
         let mut turn = self.turns(|turns, decider| turns.take(now, decider, work));
         for (node, address) in std::mem::take(&mut turn.probes) {
-            let Some(place) = Place::at(&address) else { continue };
+            let Some(place) = Host::at(&address) else { continue };
             let (ask, call) = (Ask::Data(node, DataAsk::Hello), NamenodeCall::Probe(node));
-            self.call(Place::Namenode, place, ask, PROBE_MILLIS, Purpose::Namenode(call));
+            self.call(Host::Namenode, place, ask, PROBE_MILLIS, Purpose::Namenode(call));
         }
         self.namenode_work_off(turn, &asked);
         self.namenode_wake();
@@ -132,13 +132,13 @@ impl World {
 
     /// Looks at what has come, as the real shell does several times a second while not stopped.
     fn namenode_looks(&mut self) {
-        let now = self.clock(Place::Namenode);
+        let now = self.clock(Host::Namenode);
         let mut at = self.namenode.looked_until + LOOK_MICROS;
         while at < self.now {
             if !self.namenode.frozen.contains(&at) {
                 let looked = now - Millis((self.now - at) / 1000);
                 // What it would say is said again by the turn.
-                let _ = self.turns(|turns, decider| turns.excuse(looked, decider));
+                let _ = self.turns(|turns, decider| turns.grant_grace(looked, decider));
             }
             at += LOOK_MICROS;
         }
@@ -146,8 +146,8 @@ impl World {
     }
 
     /// Writes and applies the rounds of a turn, and answers who asked.
-    pub(crate) fn namenode_work_off(&mut self, mut turn: Turn, asked: &Asked) {
-        let now = self.clock(Place::Namenode);
+    pub(crate) fn namenode_work_off(&mut self, mut turn: Turn, asked: &PendingFrames) {
+        let now = self.clock(Host::Namenode);
         loop {
             if turn.must_prepare() {
                 self.namenode.logged.clear();
@@ -163,7 +163,7 @@ impl World {
         for ((from, frame), answers) in asked.iter().zip(turn.finish()) {
             let mut replies = Vec::with_capacity(frame.len());
             for ((call, request), answer) in frame.iter().zip(answers) {
-                replies.push((*call, Answer::Meta(self.mistake_answer(request, answer))));
+                replies.push((*call, Response::Meta(self.mistake_answer(request, answer))));
             }
             self.reply_frame(*from, replies);
         }
@@ -173,9 +173,9 @@ impl World {
     }
 
     /// Writes a round to the journal, then applies it. Tells whether the process still runs.
-    fn namenode_commit(&mut self, now: Instant, turn: &mut Turn, asked: &Asked) -> bool {
+    fn namenode_commit(&mut self, now: Instant, turn: &mut Turn, asked: &PendingFrames) -> bool {
         if self.namenode.turns.is_late(turn) {
-            self.turns(|turns, decider| turns.excuse_pause(turn, decider));
+            self.turns(|turns, decider| turns.grace_after(turn, decider));
         }
         if let Err(why) = self.namenode_write(turn) {
             self.log.event(self.now, 16, 0, || format!("namenode: not written: {why:?}"));
@@ -185,7 +185,7 @@ impl World {
         }
         if let Some(down_millis) = self.namenode.dies_after_journal.take() {
             self.namenode.unapplied = turn.commands().len();
-            self.kill(Place::Namenode, down_millis);
+            self.kill(Host::Namenode, down_millis);
             return false;
         }
         let logged = std::mem::take(&mut self.namenode.logged);

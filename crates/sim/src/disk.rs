@@ -12,7 +12,7 @@ use sanderling_protocol::Instant;
 use sanderling_protocol::frame::decode_body;
 
 use crate::plan::FaultKind;
-use crate::wire::Place;
+use crate::wire::Host;
 use crate::world::World;
 
 /// When a change counts as written.
@@ -226,7 +226,7 @@ impl World {
                 self.namenode.disk.fails = Some((down_millis, kept_permille));
             }
             FaultKind::StepClock { down_millis, step_millis } => {
-                self.kill(Place::Namenode, down_millis);
+                self.kill(Host::Namenode, down_millis);
                 self.step_clock(0, step_millis);
             }
             other => unreachable!("{other:?} is none of the directory"),
@@ -235,7 +235,7 @@ impl World {
 
     /// Crashes the namenode's machine: what its disk does not have is gone, but for a share.
     pub(crate) fn crash_namenode(&mut self, down_millis: u64, kept_permille: u64, is_holed: bool) {
-        self.kill(Place::Namenode, down_millis);
+        self.kill(Host::Namenode, down_millis);
         let host = &mut self.namenode;
         let synced = host.disk.synced(self.now).max(host.snapshot.records);
         let unsynced = host.journal.len().saturating_sub(synced) as u64;
@@ -266,7 +266,7 @@ impl World {
         if self.namenode.disk.copy.is_none() {
             return;
         }
-        self.kill(Place::Namenode, down_millis);
+        self.kill(Host::Namenode, down_millis);
         let host = &mut self.namenode;
         let Some(copy) = host.disk.put_back(host.journal.len()) else { return };
         (host.snapshot, host.journal) = (copy.snapshot, copy.journal);

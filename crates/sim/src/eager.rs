@@ -15,9 +15,9 @@ use sanderling_protocol::{
 };
 
 use crate::event::{ManagerCall, Purpose, Timer};
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Answer, Ask, DataAnswer, DataAsk, Place, data, meta};
+use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response, data, meta};
 use crate::world::World;
 
 /// What the eager manager of one process knows.
@@ -48,7 +48,7 @@ const PAGE_BLOCKS: u32 = 12;
 const PUSH_MILLIS: u64 = 3000;
 
 impl Eager {
-    pub(crate) fn new(plan: &Plan, number: u8) -> Self {
+    pub(crate) fn new(plan: &RunPlan, number: u8) -> Self {
         let random = Random::new(plan.seed, 500 + u64::from(number));
         Self { nodes: Vec::new(), late: BTreeMap::new(), next_late: 0, random }
     }
@@ -97,7 +97,7 @@ impl World {
 
     fn eager_ask(&mut self, number: u8, request: Request, call: EagerCall) {
         let purpose = Purpose::Manager(number, ManagerCall::Eager(call));
-        self.call(Place::Manager(number), Place::Namenode, Ask::Meta(request), 1000, purpose);
+        self.call(Host::Manager(number), Host::Namenode, Ask::Meta(request), 1000, purpose);
     }
 
     /// Begins something, or not. Called as often as the manager looks at the drains.
@@ -112,7 +112,7 @@ impl World {
         self.eager_ask(number, request, EagerCall::Page(node));
     }
 
-    pub(crate) fn eager_answered(&mut self, number: u8, call: EagerCall, answer: Option<Answer>) {
+    pub(crate) fn eager_answered(&mut self, number: u8, call: EagerCall, answer: Option<Response>) {
         match call {
             EagerCall::Page(node) => {
                 if let Some(Ok(Reply::Candidates { candidates, .. })) = meta(answer) {
@@ -185,7 +185,7 @@ impl World {
         let Some(place) = self.place_of(source).filter(|_| !pushes.is_empty()) else { return };
         let ask = Ask::Data(source, DataAsk::Order(Order::Push { moves: pushes }));
         let purpose = Purpose::Manager(number, ManagerCall::Eager(EagerCall::Push(commits)));
-        self.call(Place::Manager(number), place, ask, PUSH_MILLIS, purpose);
+        self.call(Host::Manager(number), place, ask, PUSH_MILLIS, purpose);
     }
 
     fn eager_commit(
@@ -240,7 +240,7 @@ impl World {
         eager.late.insert(late, moves);
         let longest = eager.random.pick(&[300, 3000, BACKGROUND_MOVE_MILLIS_MAX + 2000]);
         let millis = eager.random.below(longest);
-        self.set_timer(Place::Manager(number), millis * 1000, Timer::Late(late));
+        self.set_timer(Host::Manager(number), millis * 1000, Timer::Late(late));
     }
 
     pub(crate) fn eager_late(&mut self, number: u8, late: u64) {

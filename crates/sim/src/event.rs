@@ -3,16 +3,16 @@
 use std::cmp::Ordering;
 
 use sanderling_core::catalog::DatanodeOrder;
-use sanderling_core::datanode::{Act, Asked, DamageReport};
+use sanderling_core::datanode::{Act, DamageReport, RequestStamp};
 use sanderling_core::manager::{LeaseRequest, ViewRequest};
 use sanderling_core::notices::Saying;
-use sanderling_core::read::Piece;
+use sanderling_core::read::ReadPiece;
 use sanderling_core::relocation::CallId;
 use sanderling_protocol::message::BlockLength;
 use sanderling_protocol::{BlockId, Instant, NodeId, Request};
 
 use crate::eager::EagerCall;
-use crate::wire::{Message, Place};
+use crate::wire::{Host, Message};
 
 /// One event with its time. The number makes the order total.
 #[derive(Debug)]
@@ -29,13 +29,13 @@ pub(crate) enum Event {
     Timeout(u64),
     /// A timer of one process; it means nothing to the next process in that place.
     Timer {
-        place: Place,
+        place: Host,
         life: u32,
         timer: Timer,
     },
     Fault(usize),
     /// A killed process starts again.
-    Start(Place),
+    Start(Host),
     /// A noticed machine dies, and a manager's process on it.
     Die {
         slot: u8,
@@ -57,7 +57,7 @@ pub(crate) enum Timer {
     Send(u64),
     Turn,
     Wake,
-    Lane(NodeId, bool),
+    OrderQueue(NodeId, bool),
     Poll,
     Relocate,
     /// A manager's next view may be due.
@@ -86,8 +86,8 @@ pub(crate) enum Purpose {
 
 #[derive(Debug)]
 pub(crate) enum DatanodeCall {
-    Register(Asked),
-    Heartbeat(Asked),
+    Register(RequestStamp),
+    Heartbeat(RequestStamp),
     /// A page of a block report.
     Held,
     Push {
@@ -145,7 +145,7 @@ pub(crate) enum WriterCall {
 #[derive(Debug)]
 pub(crate) enum ReaderCall {
     Layout { job: u32 },
-    Bytes { job: u32, piece: Piece },
+    Bytes { job: u32, piece: ReadPiece },
 }
 
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use sanderling_protocol::{NodeId, Policy, Request};
 use crate::datanode::Datanode;
 use crate::event::Event;
 use crate::plan::FaultKind;
-use crate::wire::{DATANODES_MAX, Place, address};
+use crate::wire::{DATANODES_MAX, Host, address};
 use crate::world::World;
 
 /// How often the world looks whether everything has settled.
@@ -37,17 +37,17 @@ impl World {
             FaultKind::KillNamenode { down_millis, is_after_journal: true } => {
                 self.namenode.dies_after_journal = Some(down_millis);
             }
-            FaultKind::KillNamenode { down_millis, .. } => self.kill(Place::Namenode, down_millis),
+            FaultKind::KillNamenode { down_millis, .. } => self.kill(Host::Namenode, down_millis),
             FaultKind::FreezeNamenode { millis } => {
                 self.namenode_freeze(millis);
             }
             FaultKind::KillManager { manager, down_millis } => {
-                self.kill(Place::Manager(manager), down_millis);
+                self.kill(Host::Manager(manager), down_millis);
             }
             FaultKind::PauseManager { manager, millis } => {
                 self.paused_until[usize::from(manager)] = until(millis);
             }
-            FaultKind::KillWriter { writer } => self.kill(Place::Writer(writer), 50),
+            FaultKind::KillWriter { writer } => self.kill(Host::Writer(writer), 50),
             FaultKind::Notice { slot, deadline_millis, dies_in_millis, is_own, manager } => {
                 self.notice(slot, deadline_millis, is_own.then_some(dies_in_millis.is_some()));
                 if let Some(dies_in_millis) = dies_in_millis {
@@ -118,7 +118,7 @@ impl World {
         dies_in_millis: u64,
         manager: Option<u8>,
     ) {
-        let life = self.lives[Place::Datanode(slot).index()];
+        let life = self.lives[Host::Datanode(slot).index()];
         // The cloud counts from its own notice; the namenode hears of it a little later.
         let grace = if dies_in_millis >= deadline_millis { 60 } else { 0 };
         self.after((dies_in_millis + grace) * 1000, Event::Die { slot, life, manager });
@@ -155,12 +155,12 @@ impl World {
             let mut fresh = Datanode::new(&self.plan, slot);
             fresh.capacity = capacity.unwrap_or(fresh.capacity);
             self.datanodes.push(fresh);
-            self.start(Place::Datanode(slot));
+            self.start(Host::Datanode(slot));
         }
     }
 
     pub(crate) fn kill_datanode(&mut self, slot: u8, down_millis: u64) {
-        self.kill(Place::Datanode(slot), down_millis);
+        self.kill(Host::Datanode(slot), down_millis);
     }
 
     /// Ends the faults: from here on everything must come to rest.
@@ -209,8 +209,8 @@ impl World {
     /// Returns something that is still under way.
     fn unsettled(&self) -> Option<(&'static str, String)> {
         let busy = |text: String| Some(("convergence", text));
-        let is_down = |place: Place| !self.is_up[place.index()];
-        if is_down(Place::Namenode) || self.namenode.frozen.end > self.now {
+        let is_down = |place: Host| !self.is_up[place.index()];
+        if is_down(Host::Namenode) || self.namenode.frozen.end > self.now {
             return busy("the namenode is down".to_owned());
         }
         if let Some(number) = self.writers.iter().position(|writer| writer.job.is_some()) {
@@ -232,7 +232,7 @@ impl World {
             // Who was just killed still has its name, until the namenode finds out.
             let mut places = self.datanodes.iter().zip(0_u8..);
             let is_there = places.any(|(datanode, slot)| {
-                datanode.node == Some(node) && self.is_up[Place::Datanode(slot).index()]
+                datanode.node == Some(node) && self.is_up[Host::Datanode(slot).index()]
             });
             if !is_there {
                 return busy(format!("nobody is node {node}"));
@@ -264,10 +264,10 @@ impl World {
         let term = self.namenode.catalog().position().map(|place| place.term);
         let mut places = self.datanodes.iter().zip(0_u8..);
         let (datanode, slot) = places.find(|(datanode, slot)| {
-            let is_node = datanode.node.is_some() && self.is_up[Place::Datanode(*slot).index()];
+            let is_node = datanode.node.is_some() && self.is_up[Host::Datanode(*slot).index()];
             is_node && datanode.reported_in != term
         })?;
-        let place = Place::Datanode(slot);
+        let place = Host::Datanode(slot);
         Some(format!("{place} has reported in {:?}, not in {term:?}", datanode.reported_in))
     }
 }

@@ -6,9 +6,9 @@
 use sanderling_protocol::Request;
 
 use crate::event::Event;
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Answer, Ask, Body, Message, Place};
+use crate::wire::{Ask, Host, Message, MessageBody, Response};
 use crate::world::World;
 
 /// The requests that gather for the next frame.
@@ -16,21 +16,21 @@ use crate::world::World;
 pub(crate) struct Frames {
     random: Random,
     /// Who has requested it, and by which call.
-    waiting: Vec<(Place, u64, Request)>,
+    waiting: Vec<(Host, u64, Request)>,
 }
 
 /// Longest time that a request waits for others, in microseconds.
 const GATHER_MICROS_MAX: u64 = 20_000;
 
 impl Frames {
-    pub(crate) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &RunPlan) -> Self {
         Self { random: Random::new(plan.seed, 44), waiting: Vec::new() }
     }
 }
 
 impl World {
     /// Keeps a request for the next frame, or gives it back: then it travels alone.
-    pub(crate) fn gather(&mut self, from: Place, call: u64, ask: Ask) -> Option<Ask> {
+    pub(crate) fn gather(&mut self, from: Host, call: u64, ask: Ask) -> Option<Ask> {
         let share = self.plan.frame_permille;
         let request = match ask {
             Ask::Meta(request) if from.is_client() && share > 0 => request,
@@ -60,18 +60,18 @@ impl World {
             self.statistics.frames += 1;
             Ask::Frame(requests.collect())
         };
-        self.send(Message { from, to: Place::Namenode, call, body: Body::Ask(ask) });
+        self.send(Message { from, to: Host::Namenode, call, body: MessageBody::Ask(ask) });
     }
 
     /// Answers the requests of one frame.
-    pub(crate) fn reply_frame(&mut self, to: Place, mut answers: Vec<(u64, Answer)>) {
+    pub(crate) fn reply_frame(&mut self, to: Host, mut answers: Vec<(u64, Response)>) {
         let Some((call, _)) = answers.first() else { return };
         let call = *call;
         let answer = if answers.len() == 1 {
             answers.pop().expect("there is one").1
         } else {
-            Answer::Frame(answers)
+            Response::Frame(answers)
         };
-        self.reply(Place::Namenode, to, call, answer);
+        self.reply(Host::Namenode, to, call, answer);
     }
 }

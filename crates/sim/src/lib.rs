@@ -33,5 +33,5 @@ mod world;
 mod writer;
 
 pub use broken::{Broken, UnknownBroken};
-pub use options::{Options, Outcome, Statistics, Violation};
+pub use options::{Options, RunOutcome, Statistics, Violation};
 pub use run::{run, run_many};

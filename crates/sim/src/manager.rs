@@ -12,10 +12,10 @@ use sanderling_protocol::{
 };
 
 use crate::Broken;
-use crate::check::first::UnderWay;
+use crate::check::first::InFlightPushes;
 use crate::event::{ManagerCall, Purpose, Timer};
-use crate::plan::Plan;
-use crate::wire::{Answer, Ask, DataAnswer, DataAsk, Place, data, meta};
+use crate::plan::RunPlan;
+use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response, data, meta};
 use crate::world::World;
 
 /// One manager.
@@ -28,7 +28,7 @@ pub(crate) struct Manager {
     lead_at: Option<u64>,
     decisions: Decisions,
     views: ViewSchedule,
-    under_way: UnderWay,
+    under_way: InFlightPushes,
     wake_at: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ const EVENT_TICKS: u64 = 8;
 const CALL_MILLIS: u64 = 1000;
 
 impl Manager {
-    pub(crate) fn new(plan: &Plan, broken: Option<Broken>) -> Self {
+    pub(crate) fn new(plan: &RunPlan, broken: Option<Broken>) -> Self {
         let mut background = plan.background.config();
         background.exposure.is_on &= broken != Some(Broken::NeverCopied);
         background.rebalance.is_on &= broken != Some(Broken::NeverRebalanced);
@@ -60,7 +60,7 @@ impl Manager {
             lead_at: None,
             decisions: Decisions::new(plan.limits.relocator.clone(), background),
             views: ViewSchedule::new(POLL, POLL),
-            under_way: UnderWay::default(),
+            under_way: InFlightPushes::default(),
             wake_at: None,
         }
     }
@@ -73,20 +73,14 @@ impl World {
             Manager { holder, ..Manager::new(&self.plan, self.broken) };
         self.eagers[usize::from(number)].restart();
         let micros = self.random.below(POLL_MICROS);
-        self.set_timer(Place::Manager(number), micros, Timer::Poll);
+        self.set_timer(Host::Manager(number), micros, Timer::Poll);
         let micros = self.random.below(POLL_MICROS);
-        self.set_timer(Place::Manager(number), micros, Timer::Lead);
+        self.set_timer(Host::Manager(number), micros, Timer::Lead);
     }
 
     fn manager_ask(&mut self, number: u8, request: Request, call: ManagerCall) {
         let purpose = Purpose::Manager(number, call);
-        self.call(
-            Place::Manager(number),
-            Place::Namenode,
-            Ask::Meta(request),
-            CALL_MILLIS,
-            purpose,
-        );
+        self.call(Host::Manager(number), Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
     }
 
     pub(crate) fn manager_timer(&mut self, number: u8, timer: Timer) {
@@ -101,7 +95,7 @@ impl World {
                     self.manager_view(number);
                     self.eager_poll(number, holder);
                 }
-                self.set_timer(Place::Manager(number), POLL_MICROS, Timer::Poll);
+                self.set_timer(Host::Manager(number), POLL_MICROS, Timer::Poll);
             }
             Timer::Lead => {
                 self.managers[usize::from(number)].lead_at = None;
@@ -110,7 +104,7 @@ impl World {
             Timer::View if self.manager_leads(number) => self.manager_view(number),
             Timer::Relocate => {
                 let is_leader = self.manager_leads(number);
-                let now = self.clock(Place::Manager(number));
+                let now = self.clock(Host::Manager(number));
                 let micros = self.now;
                 let manager = &mut self.managers[usize::from(number)];
                 if is_leader && manager.wake_at.is_some_and(|at| at <= micros) {
@@ -142,7 +136,7 @@ impl World {
             None => views.failed(now, request),
         }
         if let Some(due) = views.deadline() {
-            self.set_timer(Place::Manager(number), due.0.saturating_sub(now.0), Timer::View);
+            self.set_timer(Host::Manager(number), due.0.saturating_sub(now.0), Timer::View);
         }
     }
 
@@ -150,7 +144,7 @@ impl World {
         &mut self,
         number: u8,
         call: ManagerCall,
-        answer: Option<Answer>,
+        answer: Option<Response>,
     ) {
         let call = match call {
             ManagerCall::Eager(call) => return self.eager_answered(number, call, answer),
@@ -167,7 +161,7 @@ impl World {
             }
             call => call,
         };
-        if let Some(Answer::Meta(Err(Refusal::NotManager { remaining }))) = &answer {
+        if let Some(Response::Meta(Err(Refusal::NotManager { remaining }))) = &answer {
             let now = Instant(self.now);
             self.managers[usize::from(number)].leadership.refused(now, *remaining);
         }
@@ -177,7 +171,7 @@ impl World {
     }
 
     /// Hands the end of a call to the decisions.
-    fn manager_take(&mut self, number: u8, call: ManagerCall, answer: Option<Answer>) {
+    fn manager_take(&mut self, number: u8, call: ManagerCall, answer: Option<Response>) {
         let input = match call {
             ManagerCall::Eager(_) | ManagerCall::Lease(_) => return,
             ManagerCall::Drains(request) => match meta(answer) {
@@ -218,7 +212,7 @@ impl World {
                 Input::Abandoned { call, is_done }
             }
         };
-        let now = self.clock(Place::Manager(number));
+        let now = self.clock(Host::Manager(number));
         self.managers[usize::from(number)].decisions.handle(now, input);
         self.manager_act(number);
     }
@@ -241,7 +235,7 @@ impl World {
                 self.manager_stop(number);
             }
             if term.is_some() {
-                self.set_timer(Place::Manager(number), 0, Timer::View);
+                self.set_timer(Host::Manager(number), 0, Timer::View);
             }
             let code = u64::from(number) << 1 | u64::from(term.is_some());
             self.log.event(self.now, 17, code, || format!("manager{number}: leads in {term:?}"));
@@ -257,7 +251,7 @@ impl World {
             && manager.lead_at.is_none_or(|at| due.0 < at)
         {
             manager.lead_at = Some(due.0);
-            self.set_timer(Place::Manager(number), due.0.saturating_sub(now.0), Timer::Lead);
+            self.set_timer(Host::Manager(number), due.0.saturating_sub(now.0), Timer::Lead);
         }
         term.is_some()
     }
@@ -320,10 +314,10 @@ impl World {
                     self.manager_ask(number, request, ManagerCall::Forecast);
                 }
                 Output::Push { call, source, address, moves, within } => {
-                    let Some(place) = Place::at(&address) else { continue };
+                    let Some(place) = Host::at(&address) else { continue };
                     let ask = Ask::Data(source, DataAsk::Order(Order::Push { moves }));
                     let purpose = Purpose::Manager(number, ManagerCall::Push(call));
-                    self.call(Place::Manager(number), place, ask, within.0, purpose);
+                    self.call(Host::Manager(number), place, ask, within.0, purpose);
                 }
             }
         }
@@ -331,7 +325,7 @@ impl World {
     }
 
     fn manager_wake(&mut self, number: u8) {
-        let place = Place::Manager(number);
+        let place = Host::Manager(number);
         let Some(due) = self.managers[usize::from(number)].decisions.deadline() else { return };
         let at = self.now + self.until(place, due).max(1000);
         let manager = &mut self.managers[usize::from(number)];
@@ -342,19 +336,19 @@ impl World {
     }
 
     /// Returns where a node's process was started.
-    pub(crate) fn place_of(&self, node: NodeId) -> Option<Place> {
-        self.namenode.catalog().node_policy(node).and_then(|(_, address)| Place::at(address))
+    pub(crate) fn place_of(&self, node: NodeId) -> Option<Host> {
+        self.namenode.catalog().node_policy(node).and_then(|(_, address)| Host::at(address))
     }
 }
 
-fn epochs(answer: Option<Answer>) -> Option<Vec<Result<Epoch, Refusal>>> {
+fn epochs(answer: Option<Response>) -> Option<Vec<Result<Epoch, Refusal>>> {
     match meta(answer) {
         Some(Ok(Reply::Epochs(epochs))) => Some(epochs),
         _ => None,
     }
 }
 
-fn page(answer: Option<Answer>) -> Option<(Vec<MoveCandidate>, bool)> {
+fn page(answer: Option<Response>) -> Option<(Vec<MoveCandidate>, bool)> {
     match meta(answer) {
         Some(Ok(Reply::Candidates { candidates, is_more })) => Some((candidates, is_more)),
         _ => None,

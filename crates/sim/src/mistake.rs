@@ -20,7 +20,7 @@ use sanderling_protocol::{
 
 use crate::Broken;
 use crate::event::{NamenodeCall, Purpose};
-use crate::wire::{Answer, DataAnswer, Place};
+use crate::wire::{DataAnswer, Host, Response};
 use crate::world::World;
 
 /// How long an answer is given again by a namenode that keeps answers.
@@ -78,7 +78,7 @@ impl World {
 
     /// Takes every move for one that was reserved just now.
     fn mistake_commit(&mut self, moves: &mut [MoveCommit]) {
-        let now = self.clock(Place::Namenode);
+        let now = self.clock(Host::Namenode);
         for one in moves {
             let Some((Some(home), epoch)) = self.namenode.catalog().block_home(one.block) else {
                 continue;
@@ -241,11 +241,11 @@ impl World {
     /// Answers a caller what it would have been answered a while ago.
     pub(crate) fn mistake_stale(
         &mut self,
-        from: Place,
+        from: Host,
         request: &Request,
         answer: Result<Reply, Refusal>,
     ) -> Result<Reply, Refusal> {
-        if !self.is_broken(Broken::StaleRead) || !matches!(from, Place::Caller(_)) {
+        if !self.is_broken(Broken::StaleRead) || !matches!(from, Host::Caller(_)) {
             return answer;
         }
         let now = self.now;
@@ -297,7 +297,7 @@ impl World {
             let lengths = vec![u32::MAX; blocks.len()];
             let reply = DataAnswer::Order(OrderReply::Fenced(lengths));
             let call = NamenodeCall::Order(Box::new(order), false);
-            self.call_back(Purpose::Namenode(call), Answer::Data(Ok(reply)));
+            self.call_back(Purpose::Namenode(call), Response::Data(Ok(reply)));
         }
     }
 
@@ -327,7 +327,7 @@ impl World {
         let Some((late, _)) = pairs.find(|(one, epoch)| epoch.is_err() && is_lost(one)) else {
             return;
         };
-        let (late, now) = (*late, self.clock(Place::Namenode));
+        let (late, now) = (*late, self.clock(Host::Namenode));
         let whole = self.namenode.journal.clone();
         let ends = |command: &Command| {
             matches!(
@@ -392,7 +392,7 @@ impl World {
         if !self.is_broken(Broken::LiveNodeIgnored) {
             return None;
         }
-        let (now, catalog) = (self.clock(Place::Namenode), self.namenode.catalog());
+        let (now, catalog) = (self.clock(Host::Namenode), self.namenode.catalog());
         let (policy, _) = catalog.node_policy(*node)?;
         let (deadline, home_blocks) = catalog.node_deadline(*node);
         let deadline_in = deadline.map(|at| now.until(at));

@@ -2,7 +2,7 @@
 //! memory.
 //!
 //! As in the real shell, what waits is taken together: everything is prepared, then journalled,
-//! then applied. Orders go to each datanode in two lanes, one after the other, until they are
+//! then applied. Orders go to each datanode in two queues, one after the other, until they are
 //! answered.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use sanderling_core::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
 use sanderling_core::membership::Probe;
-use sanderling_core::namenode::{Namenode, NamenodeConfig, Reading, Turns, start_time};
+use sanderling_core::namenode::{FrameRead, Namenode, NamenodeConfig, Turns, start_time};
 use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::{
     ClusterId, Instant, Millis, NodeId, Order, OrderReply, Policy, Refusal, Reply, Request, Term,
@@ -21,9 +21,9 @@ use crate::client::key;
 use crate::disk::{Disk, Snapshot};
 use crate::event::{NamenodeCall, Purpose, Timer};
 use crate::mistake::Mistakes;
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Answer, Ask, DataAnswer, DataAsk, Place, data};
+use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response, data};
 use crate::world::World;
 
 /// The namenode's place and what survives its process.
@@ -40,13 +40,13 @@ pub(crate) struct NamenodeHost {
     pub(crate) journal: Vec<Command>,
     /// Records of the journal that no process has applied: the last one died before.
     pub(crate) unapplied: usize,
-    pub(crate) inbox: Vec<Work>,
+    pub(crate) inbox: Vec<NamenodeWork>,
     /// The commands that the requests of the present round became.
     pub(crate) logged: Vec<(Command, Request)>,
     pub(crate) is_turn_set: bool,
     pub(crate) turns: Turns,
     wake_at: Option<u64>,
-    lanes: BTreeMap<(NodeId, bool), Lane>,
+    order_queues: BTreeMap<(NodeId, bool), NodeOrders>,
     pub(crate) started_at: u64,
     /// What its clock showed then; from there it never steps.
     clock_base: Instant,
@@ -64,10 +64,10 @@ pub(crate) struct NamenodeHost {
 
 /// Something for the next turn.
 #[derive(Debug)]
-pub(crate) enum Work {
+pub(crate) enum NamenodeWork {
     /// The requests of one frame, each with its call.
     Ask {
-        from: Place,
+        from: Host,
         asked: Vec<(u64, Request)>,
     },
     Ordered(Box<DatanodeOrder>, Option<OrderReply>),
@@ -76,7 +76,7 @@ pub(crate) enum Work {
 
 /// Orders to one node, one at a time.
 #[derive(Debug, Default)]
-struct Lane {
+struct NodeOrders {
     waiting: VecDeque<DatanodeOrder>,
     is_busy: bool,
     tries: u32,
@@ -91,7 +91,7 @@ const SLICE_ENTRIES: usize = 2;
 const ORDER_MILLIS: u64 = 2000;
 
 impl NamenodeHost {
-    pub(crate) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &RunPlan) -> Self {
         let config = NamenodeConfig {
             lease: Millis(plan.lease_millis),
             placement_seed: plan.seed,
@@ -117,7 +117,7 @@ impl NamenodeHost {
             is_turn_set: false,
             turns: Turns::new(Instant(0)),
             wake_at: None,
-            lanes: BTreeMap::new(),
+            order_queues: BTreeMap::new(),
             started_at: 0,
             clock_base: Instant(0),
             frozen: 0..0,
@@ -177,7 +177,7 @@ impl NamenodeHost {
 
 impl World {
     pub(crate) fn namenode_start(&mut self) {
-        self.namenode.clock_base = self.clock(Place::Namenode);
+        self.namenode.clock_base = self.clock(Host::Namenode);
         self.namenode.started_at = self.now;
         self.namenode.frozen = 0..0;
         self.namenode.looked_until = self.now;
@@ -198,7 +198,7 @@ impl World {
         host.inbox.clear();
         host.is_turn_set = false;
         host.wake_at = None;
-        host.lanes.clear();
+        host.order_queues.clear();
         host.dies_after_journal = None;
         let (commands, term) = (host.commands(), Term(host.random.next()));
         let mut begun = host.machine.begin(now, term, commands, 0);
@@ -233,7 +233,7 @@ impl World {
 
     /// Starts the process's clock: by the machine's and by the log.
     fn namenode_clock_starts(&mut self) -> Instant {
-        let wall = self.wall(Place::Namenode);
+        let wall = self.wall(Host::Namenode);
         let floor = self.namenode.catalog().now();
         self.namenode.clock_base = self.mistake_clock(wall).unwrap_or(start_time(floor, wall));
         self.namenode.clock_base
@@ -265,13 +265,13 @@ impl World {
         }
     }
 
-    pub(crate) fn namenode_ask(&mut self, from: Place, asked: Vec<(u64, Request)>) {
-        let now = self.clock(Place::Namenode);
+    pub(crate) fn namenode_ask(&mut self, from: Host, asked: Vec<(u64, Request)>) {
+        let now = self.clock(Host::Namenode);
         let (calls, requests): (Vec<u64>, Vec<Request>) = asked.into_iter().unzip();
         // What changes nothing is answered beside the writer.
         let machine = &self.namenode.machine;
         if requests.iter().all(|request| machine.is_read(request)) {
-            let mut reading = Reading::new(requests, None);
+            let mut reading = FrameRead::new(requests, None);
             while !reading.slice(now, machine, SLICE_ENTRIES) {}
             let (requests, answers) = reading.finish();
             let mut replies = Vec::with_capacity(calls.len());
@@ -282,12 +282,12 @@ impl World {
                     let found = self.checks.blocks.told(layout);
                     self.expect(found);
                 }
-                replies.push((call, Answer::Meta(answer)));
+                replies.push((call, Response::Meta(answer)));
             }
             return self.reply_frame(from, replies);
         }
         let asked = calls.into_iter().zip(requests).collect();
-        self.namenode.inbox.push(Work::Ask { from, asked });
+        self.namenode.inbox.push(NamenodeWork::Ask { from, asked });
         self.namenode_turn_soon();
     }
 
@@ -296,7 +296,7 @@ impl World {
             return;
         }
         let micros = self.namenode.random.below(self.plan.turn_micros_max + 1);
-        self.set_timer(Place::Namenode, micros, Timer::Turn);
+        self.set_timer(Host::Namenode, micros, Timer::Turn);
     }
 
     pub(crate) fn namenode_timer(&mut self, timer: Timer) {
@@ -306,11 +306,11 @@ impl World {
                 self.namenode.wake_at = None;
                 self.namenode_turn();
             }
-            Timer::Lane(node, is_fence) => {
-                if let Some(lane) = self.namenode.lanes.get_mut(&(node, is_fence)) {
-                    lane.is_busy = false;
+            Timer::OrderQueue(node, is_fence) => {
+                if let Some(order_queue) = self.namenode.order_queues.get_mut(&(node, is_fence)) {
+                    order_queue.is_busy = false;
                 }
-                self.namenode_lane(node, is_fence);
+                self.namenode_order_queue(node, is_fence);
             }
             _ => {}
         }
@@ -318,14 +318,14 @@ impl World {
 
     /// Stops the process for a while.
     pub(crate) fn namenode_freeze(&mut self, millis: u64) {
-        if !self.is_up[Place::Namenode.index()] || self.namenode.frozen.end > self.now {
+        if !self.is_up[Host::Namenode.index()] || self.namenode.frozen.end > self.now {
             return;
         }
         self.served_millis();
         let until = self.now + millis * 1000;
         self.namenode.frozen = self.now..until;
         self.namenode.served_micros.1 = until;
-        self.set_timer(Place::Namenode, millis * 1000, Timer::Turn);
+        self.set_timer(Host::Namenode, millis * 1000, Timer::Turn);
     }
 
     /// Counts the time in which a namenode was up and not stopped.
@@ -339,7 +339,7 @@ impl World {
     pub(crate) fn namenode_apply(
         &mut self,
         command: &Command,
-        origin: Option<(Place, &Request)>,
+        origin: Option<(Host, &Request)>,
     ) -> Applied {
         let index = self.namenode.catalog().index();
         self.log.event(self.now, 10, index, || format!("namenode: [{index}] {:?}", command.action));
@@ -366,71 +366,73 @@ impl World {
 
     pub(crate) fn namenode_wake_at(&mut self, due: Instant) {
         // Never faster than the real shell's shortest sleep.
-        let at = self.now + self.until(Place::Namenode, due).max(1000);
+        let at = self.now + self.until(Host::Namenode, due).max(1000);
         if self.namenode.wake_at.is_none_or(|before| at < before) {
             self.namenode.wake_at = Some(at);
-            self.set_timer(Place::Namenode, at - self.now, Timer::Wake);
+            self.set_timer(Host::Namenode, at - self.now, Timer::Wake);
         }
     }
 
     pub(crate) fn namenode_order(&mut self, order: DatanodeOrder) {
         let is_fence = matches!(order.order, Order::FenceNode { .. } | Order::UnfenceNode);
         let node = order.node;
-        self.namenode.lanes.entry((node, is_fence)).or_default().waiting.push_back(order);
-        self.namenode_lane(node, is_fence);
+        self.namenode.order_queues.entry((node, is_fence)).or_default().waiting.push_back(order);
+        self.namenode_order_queue(node, is_fence);
     }
 
-    fn namenode_lane(&mut self, node: NodeId, is_fence: bool) {
+    fn namenode_order_queue(&mut self, node: NodeId, is_fence: bool) {
         let policy = self.namenode.catalog().node_policy(node).map(|(policy, _)| policy);
-        let Some(lane) = self.namenode.lanes.get_mut(&(node, is_fence)) else { return };
+        let Some(order_queue) = self.namenode.order_queues.get_mut(&(node, is_fence)) else {
+            return;
+        };
         if policy.is_none_or(|policy| policy == Policy::Gone) {
-            self.namenode.lanes.remove(&(node, is_fence));
+            self.namenode.order_queues.remove(&(node, is_fence));
             return;
         }
-        if lane.is_busy {
+        if order_queue.is_busy {
             return;
         }
-        let Some(order) = lane.waiting.front().cloned() else { return };
-        let Some(place) = Place::at(&order.address) else { return };
-        lane.is_busy = true;
+        let Some(order) = order_queue.waiting.front().cloned() else { return };
+        let Some(place) = Host::at(&order.address) else { return };
+        order_queue.is_busy = true;
         let ask = Ask::Data(node, DataAsk::Order(order.order.clone()));
         let purpose = Purpose::Namenode(NamenodeCall::Order(Box::new(order), is_fence));
-        self.call(Place::Namenode, place, ask, ORDER_MILLIS, purpose);
+        self.call(Host::Namenode, place, ask, ORDER_MILLIS, purpose);
     }
 
-    pub(crate) fn namenode_answered(&mut self, call: NamenodeCall, answer: Option<Answer>) {
+    pub(crate) fn namenode_answered(&mut self, call: NamenodeCall, answer: Option<Response>) {
         match call {
             NamenodeCall::Order(order, is_fence) => {
                 let (node, key) = (order.node, (order.node, is_fence));
                 let work = match answer {
-                    Some(Answer::Data(Ok(DataAnswer::Order(reply)))) => {
-                        Work::Ordered(order, Some(reply))
+                    Some(Response::Data(Ok(DataAnswer::Order(reply)))) => {
+                        NamenodeWork::Ordered(order, Some(reply))
                     }
-                    Some(Answer::Data(Err(refusal)))
+                    Some(Response::Data(Err(refusal)))
                         if Probe::refused_by(&refusal) == Some(Probe::Refused) =>
                     {
-                        self.namenode.lanes.remove(&key);
-                        Work::Probed(node, Probe::Refused)
+                        self.namenode.order_queues.remove(&key);
+                        NamenodeWork::Probed(node, Probe::Refused)
                     }
-                    _ => Work::Ordered(order, None),
+                    _ => NamenodeWork::Ordered(order, None),
                 };
-                let is_done = matches!(work, Work::Ordered(_, Some(_)));
+                let is_done = matches!(work, NamenodeWork::Ordered(_, Some(_)));
                 self.namenode.inbox.push(work);
                 self.namenode_turn_soon();
-                let Some(lane) = self.namenode.lanes.get_mut(&key) else { return };
+                let Some(order_queue) = self.namenode.order_queues.get_mut(&key) else { return };
                 if is_done {
-                    lane.waiting.pop_front();
-                    (lane.is_busy, lane.tries) = (false, 0);
-                    self.namenode_lane(node, is_fence);
+                    order_queue.waiting.pop_front();
+                    (order_queue.is_busy, order_queue.tries) = (false, 0);
+                    self.namenode_order_queue(node, is_fence);
                 } else {
-                    lane.tries += 1;
-                    let micros = (50_000 << lane.tries.min(5)).min(1_000_000);
-                    self.set_timer(Place::Namenode, micros, Timer::Lane(node, is_fence));
+                    order_queue.tries += 1;
+                    let micros = (50_000 << order_queue.tries.min(5)).min(1_000_000);
+                    self.set_timer(Host::Namenode, micros, Timer::OrderQueue(node, is_fence));
                 }
             }
             NamenodeCall::Probe(node) => {
                 let outcome = match answer {
-                    Some(Answer::Refused) => Probe::Refused,
+                    Some(Response::Refused) => Probe::Refused,
                     answer => match data(answer) {
                         Some(Err(refusal)) => Probe::refused_by(&refusal).unwrap_or(Probe::Timeout),
                         Some(Ok(_)) => Probe::Alive,
@@ -440,7 +442,7 @@ impl World {
                 if outcome == Probe::Alive {
                     self.heard(node);
                 }
-                self.namenode.inbox.push(Work::Probed(node, outcome));
+                self.namenode.inbox.push(NamenodeWork::Probed(node, outcome));
                 self.namenode_turn_soon();
             }
         }
@@ -448,7 +450,7 @@ impl World {
 
     /// Asks the namenode what it would answer now, from outside the world.
     pub(crate) fn peek(&self, request: &Request) -> Result<Reply, Refusal> {
-        let now = self.clock(Place::Namenode);
+        let now = self.clock(Host::Namenode);
         self.namenode.machine.read(now, request).expect("only reads are peeked at")
     }
 }

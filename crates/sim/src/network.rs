@@ -2,7 +2,7 @@
 
 use crate::plan::Rates;
 use crate::random::Random;
-use crate::wire::{PLACES, Place};
+use crate::wire::{Host, PLACES};
 
 /// What carries messages.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Network {
     }
 
     /// Decides what becomes of one message.
-    pub(crate) fn send(&mut self, now: u64, from: Place, to: Place, bytes: u64) -> Arrivals {
+    pub(crate) fn send(&mut self, now: u64, from: Host, to: Host, bytes: u64) -> Arrivals {
         // Drawn in the same number whatever is lost, so that less changes when a fault is left out.
         let is_lost = self.random.permille(self.rates.loss);
         let is_doubled = self.random.permille(self.rates.duplicate);
@@ -96,9 +96,9 @@ impl Network {
         Arrivals([Some(at), is_doubled.then_some(at + 1 + late)])
     }
 
-    fn is_cut(&mut self, now: u64, from: Place, to: Place) -> bool {
+    fn is_cut(&mut self, now: u64, from: Host, to: Host) -> bool {
         self.cuts.retain(|cut| cut.until > now);
-        let has = |set: u32, place: Place| set >> place.index() & 1 == 1;
+        let has = |set: u32, place: Host| set >> place.index() & 1 == 1;
         self.cuts.iter().any(|cut| has(cut.from, from) && has(cut.to, to))
     }
 }

@@ -27,7 +27,7 @@ impl Default for Options {
 
 /// What came of one run.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// The seed.
     pub seed: u64,
     /// The first promise that was seen broken.

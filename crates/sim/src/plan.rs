@@ -14,13 +14,13 @@ use crate::caller::CALLERS_MAX;
 use crate::disk::Sync;
 use crate::random::Random;
 use crate::schedule::{self, Scene};
-use crate::wire::{PLACES, Place};
+use crate::wire::{Host, PLACES};
 
 use limits::Limits;
 
 /// Everything that is decided before a run begins.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
+pub(crate) struct RunPlan {
     pub(crate) seed: u64,
     pub(crate) scene: Scene,
     pub(crate) datanodes: u8,
@@ -50,7 +50,7 @@ pub(crate) struct Plan {
     pub(crate) eager_permille: u32,
     /// Share of the clients' requests, in thousandths, that travel in a frame with others.
     pub(crate) frame_permille: u32,
-    pub(crate) background: Background,
+    pub(crate) background: BackgroundPlan,
     /// How many nodes must be able to leave at once; often nothing is kept for them.
     pub(crate) departures: Departures,
     /// How long machines live, if the namenode knows.
@@ -70,7 +70,7 @@ pub(crate) struct Plan {
 
 /// What is done without a notice, and what is known for it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Background {
+pub(crate) struct BackgroundPlan {
     pub(crate) has_copies: bool,
     pub(crate) has_rebalancing: bool,
     /// Whether datanodes tell how fast they can send.
@@ -81,7 +81,7 @@ pub(crate) struct Background {
     pub(crate) ramp: Millis,
 }
 
-impl Background {
+impl BackgroundPlan {
     fn draw(random: &mut Random) -> Self {
         Self {
             has_copies: random.permille(800),
@@ -272,7 +272,7 @@ fn draw_callers(random: &mut Random) -> u8 {
     if random.permille(350) { callers } else { 0 }
 }
 
-impl Plan {
+impl RunPlan {
     pub(crate) fn new(seed: u64, steps: u32) -> Self {
         let mut random = Random::new(seed, 1);
         let datanodes = random.between(2, 6) as u8;
@@ -304,7 +304,7 @@ impl Plan {
             snapshot_every: random.pick(&[20, 200, 100_000]),
             eager_permille: 0,
             frame_permille: Random::new(seed, 45).pick(&[0, 0, 300, 1000]),
-            background: Background::draw(&mut Random::new(seed, 9)),
+            background: BackgroundPlan::draw(&mut Random::new(seed, 9)),
             departures: draw_departures(&mut Random::new(seed, 12)),
             preemption: schedule::model(seed, scene),
             limits: Limits::draw(&mut Random::new(seed, 31))
@@ -517,10 +517,10 @@ impl Plan {
         if self.scene == Scene::Kind || !random.permille(150) {
             return;
         }
-        let namenode = 1 << Place::Namenode.index();
+        let namenode = 1 << Host::Namenode.index();
         for _ in 0..random.between(1, 3) {
             let slot = random.below(u64::from(self.datanodes)) as u8;
-            let one = 1 << Place::Datanode(slot).index();
+            let one = 1 << Host::Datanode(slot).index();
             let other = 1 << random.below(PLACES as u64);
             let pairs = [(one, namenode), (namenode, one), (one, other), (other, one)];
             let all = [(one, !one), (!one, one), (other, !other), (!other, other)];

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use sanderling_core::client::Failure;
+use sanderling_core::client::AttemptFailure;
 use sanderling_core::location_cache::LocationCache;
-use sanderling_core::read::{Filling, Piece};
-use sanderling_core::retry::{Retry, RetryPolicy, Verdict};
+use sanderling_core::read::{Filling, ReadPiece};
+use sanderling_core::retry::{Retry, RetryDecision, RetryPolicy};
 use sanderling_protocol::frame::RangeRequest;
 use sanderling_protocol::message::Layout;
 use sanderling_protocol::refusal::{ByteRange, Recovery};
@@ -14,15 +14,15 @@ use sanderling_protocol::{Millis, ObjectId, Path, Refusal, Reply, Request};
 
 use crate::content::Content;
 use crate::event::{Purpose, ReaderCall, Timer};
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Answer, Ask, DataAnswer, DataAsk, Place, data, meta};
+use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response, data, meta};
 use crate::world::World;
 
 /// One reader: it reads a range of one object after the other.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    pub(crate) job: Option<Job>,
+    pub(crate) job: Option<ReadTask>,
     pub(crate) steps_left: u32,
     next_job: u32,
     cache: LocationCache,
@@ -33,7 +33,7 @@ pub(crate) struct Reader {
 
 /// One range being read.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct ReadTask {
     number: u32,
     path: Path,
     object: Option<ObjectId>,
@@ -42,7 +42,7 @@ pub(crate) struct Job {
     /// What has come of the range.
     filling: Option<Filling<Content>>,
     /// Pieces not asked for yet in this attempt.
-    left: Vec<Piece>,
+    left: Vec<ReadPiece>,
     retry: Retry,
 }
 
@@ -56,7 +56,7 @@ const READ_MILLIS: u64 = 2000;
 const JOB_MILLIS: u64 = 9000;
 
 impl Reader {
-    pub(crate) fn new(plan: &Plan, number: u8) -> Self {
+    pub(crate) fn new(plan: &RunPlan, number: u8) -> Self {
         Self {
             job: None,
             steps_left: plan.steps,
@@ -72,7 +72,7 @@ impl Reader {
 impl World {
     pub(crate) fn reader_start(&mut self, number: u8) {
         let micros = self.readers[usize::from(number)].random.below(500_000);
-        self.set_timer(Place::Reader(number), micros, Timer::Begin);
+        self.set_timer(Host::Reader(number), micros, Timer::Begin);
     }
 
     pub(crate) fn reader_timer(&mut self, number: u8, timer: Timer) {
@@ -86,12 +86,12 @@ impl World {
         }
     }
 
-    fn reader_job(&mut self, number: u8, job: u32) -> Option<&mut Job> {
+    fn reader_job(&mut self, number: u8, job: u32) -> Option<&mut ReadTask> {
         self.readers[usize::from(number)].job.as_mut().filter(|current| current.number == job)
     }
 
     fn reader_begin(&mut self, number: u8) {
-        let deadline = self.clock(Place::Reader(number)) + Millis(JOB_MILLIS);
+        let deadline = self.clock(Host::Reader(number)) + Millis(JOB_MILLIS);
         let is_calm = self.is_calm;
         let reader = &mut self.readers[usize::from(number)];
         if reader.steps_left == 0 || is_calm || reader.job.is_some() {
@@ -105,7 +105,7 @@ impl World {
             7 => format!("/t/k{}", random.below(3)),
             _ => format!("/m/p{}", random.below(5)),
         };
-        reader.job = Some(Job {
+        reader.job = Some(ReadTask {
             number: reader.next_job,
             path: text.parse().expect("a good path"),
             object: None,
@@ -138,17 +138,22 @@ impl World {
         };
         let call = ReaderCall::Layout { job: job.number };
         let purpose = Purpose::Reader(number, call);
-        self.call(Place::Reader(number), Place::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        self.call(Host::Reader(number), Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
     }
 
-    pub(crate) fn reader_answered(&mut self, number: u8, call: ReaderCall, answer: Option<Answer>) {
+    pub(crate) fn reader_answered(
+        &mut self,
+        number: u8,
+        call: ReaderCall,
+        answer: Option<Response>,
+    ) {
         match call {
             ReaderCall::Layout { job } => self.reader_looked_up(number, job, answer),
             ReaderCall::Bytes { job, piece } => self.reader_read(number, job, piece, answer),
         }
     }
 
-    fn reader_looked_up(&mut self, number: u8, job_number: u32, answer: Option<Answer>) {
+    fn reader_looked_up(&mut self, number: u8, job_number: u32, answer: Option<Response>) {
         let Some(_) = self.reader_job(number, job_number) else { return };
         let layout = match meta(answer) {
             Some(Ok(Reply::Layout(layout))) => layout,
@@ -199,7 +204,7 @@ impl World {
         }
         // The location is used at once, or when it has grown old.
         let micros = if random.permille(700) { 0 } else { random.below(1_500_000) };
-        self.set_timer(Place::Reader(number), micros, Timer::Send(u64::from(job_number)));
+        self.set_timer(Host::Reader(number), micros, Timer::Send(u64::from(job_number)));
     }
 
     fn reader_next(&mut self, number: u8) {
@@ -218,10 +223,16 @@ impl World {
         let Some(to) = self.place_of(piece.node) else { return self.reader_failed(number, None) };
         let purpose = Purpose::Reader(number, call);
         let ask = Ask::Data(piece.node, ask);
-        self.call(Place::Reader(number), to, ask, READ_MILLIS, purpose);
+        self.call(Host::Reader(number), to, ask, READ_MILLIS, purpose);
     }
 
-    fn reader_read(&mut self, number: u8, job_number: u32, piece: Piece, answer: Option<Answer>) {
+    fn reader_read(
+        &mut self,
+        number: u8,
+        job_number: u32,
+        piece: ReadPiece,
+        answer: Option<Response>,
+    ) {
         let Some(job) = self.reader_job(number, job_number) else { return };
         let (Some(layout), Some(range)) = (&job.layout, job.range) else { return };
         let object = layout.stat.object;
@@ -251,23 +262,23 @@ impl World {
     }
 
     fn reader_failed(&mut self, number: u8, refusal: Option<Refusal>) {
-        let failure = refusal.as_ref().map_or(Failure::NO_ANSWER, Failure::refused);
+        let failure = refusal.as_ref().map_or(AttemptFailure::NO_ANSWER, AttemptFailure::refused);
         self.reader_goes_on(number, failure.recovery(), refusal.as_ref());
     }
 
     /// Forgets the location and looks the object up again, if that may help in time.
     fn reader_goes_on(&mut self, number: u8, recovery: Recovery, refusal: Option<&Refusal>) {
-        let now = self.clock(Place::Reader(number));
+        let now = self.clock(Host::Reader(number));
         let reader = &mut self.readers[usize::from(number)];
         let Some(job) = &mut reader.job else { return };
         if let Some(object) = job.object {
             reader.cache.forget(object);
         }
         match job.retry.failed(now, recovery) {
-            Verdict::Again { pause, .. } => {
-                self.set_timer(Place::Reader(number), pause.0 * 1000, Timer::Again);
+            RetryDecision::Again { pause, .. } => {
+                self.set_timer(Host::Reader(number), pause.0 * 1000, Timer::Again);
             }
-            Verdict::GiveUp | Verdict::TooLate => {
+            RetryDecision::GiveUp | RetryDecision::TooLate => {
                 self.check_failed_call("read", refusal);
                 self.reader_end(number, false);
             }
@@ -285,6 +296,6 @@ impl World {
             self.statistics.failed_reads += 1;
         }
         let micros = reader.random.below(400_000);
-        self.set_timer(Place::Reader(number), micros, Timer::Begin);
+        self.set_timer(Host::Reader(number), micros, Timer::Begin);
     }
 }

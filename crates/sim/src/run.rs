@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use crate::world::World;
-use crate::{Broken, Options, Outcome, Violation};
+use crate::{Broken, Options, RunOutcome, Violation};
 
 /// Runs one seed.
 #[must_use]
-pub fn run(seed: u64, options: &Options) -> Outcome {
-    let plan = Plan::new(seed, options.steps);
+pub fn run(seed: u64, options: &Options) -> RunOutcome {
+    let plan = RunPlan::new(seed, options.steps);
     let mut outcome = run_plan(&plan, options.broken, options.keep_events);
     if let Some(found) = &outcome.violation
         && options.minimise
@@ -22,7 +22,7 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
 }
 
 /// Runs one plan.
-fn run_plan(plan: &Plan, broken: Option<Broken>, keep_events: bool) -> Outcome {
+fn run_plan(plan: &RunPlan, broken: Option<Broken>, keep_events: bool) -> RunOutcome {
     let mut world = World::new(plan.clone(), broken, keep_events);
     world.run();
     let violation = world.violation.take();
@@ -31,13 +31,13 @@ fn run_plan(plan: &Plan, broken: Option<Broken>, keep_events: bool) -> Outcome {
     let events = world.log.into_lines();
     let violation =
         violation.map(|(checker, message)| Violation { checker, message, events: events.clone() });
-    Outcome { seed: plan.seed, violation, statistics, digest, events }
+    RunOutcome { seed: plan.seed, violation, statistics, digest, events }
 }
 
 /// Leaves out faults, one by one and then kinds of them, for as long as the same checker still sees
 /// something; returns the last violation with its event log.
-fn minimise(plan: Plan, broken: Option<Broken>, checker: &'static str) -> Option<Violation> {
-    let shows = |plan: &Plan| {
+fn minimise(plan: RunPlan, broken: Option<Broken>, checker: &'static str) -> Option<Violation> {
+    let shows = |plan: &RunPlan| {
         let outcome = run_plan(plan, broken, false);
         outcome.violation.is_some_and(|found| found.checker == checker)
     };
@@ -62,7 +62,7 @@ pub fn run_many(
     seeds: std::ops::Range<u64>,
     options: &Options,
     threads: usize,
-    mut progress: impl FnMut(Outcome) -> bool,
+    mut progress: impl FnMut(RunOutcome) -> bool,
 ) {
     let next = AtomicU64::new(seeds.start);
     let is_stopped = AtomicBool::new(false);

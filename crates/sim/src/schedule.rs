@@ -6,12 +6,12 @@
 //! preemption model, full fleets, and clouds that say one thing and then another.
 
 use sanderling_core::preemption::{
-    Bathtub, Exponential, Fleet, Lifetimes, Model, Shape, Trace, TraceKind,
+    Bathtub, Exponential, FleetModel, Lifetimes, Model, Shape, Trace, TraceKind,
 };
 use sanderling_protocol::Millis;
 
 use crate::disk::Sync;
-use crate::plan::{Fault, FaultKind, Plan};
+use crate::plan::{Fault, FaultKind, RunPlan};
 use crate::random::Random;
 use crate::wire::PLACES_SINGLE;
 
@@ -36,7 +36,7 @@ pub(crate) enum Scene {
 
 /// Draws one schedule.
 struct Schedule<'a> {
-    plan: &'a Plan,
+    plan: &'a RunPlan,
     random: Random,
     faults: Vec<Fault>,
 }
@@ -87,7 +87,7 @@ impl Scene {
 
 /// Draws what becomes of the namenode's directory and of its machine's clock; of most seeds
 /// nothing.
-pub(crate) fn draw_log(plan: &mut Plan) {
+pub(crate) fn draw_log(plan: &mut RunPlan) {
     let mut random = Random::new(plan.seed, 41);
     if plan.scene == Scene::Kind {
         return;
@@ -160,7 +160,7 @@ pub(crate) fn model(seed: u64, scene: Scene) -> Option<Model> {
 }
 
 /// Draws the faults of a plan.
-pub(crate) fn draw(plan: &Plan) -> Vec<Fault> {
+pub(crate) fn draw(plan: &RunPlan) -> Vec<Fault> {
     let random = Random::new(plan.seed, 2);
     let mut schedule = Schedule { plan, random, faults: Vec::new() };
     match plan.scene {
@@ -367,7 +367,7 @@ impl Schedule<'_> {
             let trace: Trace = TRACE.parse().expect("a recorded trace");
             return self.follow(&trace, horizon.0 as f64 / 1000.0 / TRACE_SECONDS);
         };
-        let fleet = Fleet {
+        let fleet = FleetModel {
             slots: u32::from(self.plan.datanodes),
             horizon,
             notice: Millis(self.random.pick(&[0, 300, 1000, 2500, 8000])),

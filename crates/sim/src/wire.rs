@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use sanderling_core::fence::{StoreRequest, WriteRequest};
+use sanderling_core::block_table::{StoreRequest, WriteRequest};
 use sanderling_protocol::{BlockId, Epoch, NodeId, Order, OrderReply, Refusal, Reply, Request};
 
 use crate::content::Content;
 
 /// Where a process runs. A process that ends leaves its place to the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum Host {
     Namenode,
     Datanode(u8),
     Manager(u8),
@@ -28,7 +28,7 @@ pub(crate) const PLACES_SINGLE: usize = 24;
 /// Most datanodes, those that come in the end among them.
 pub(crate) const DATANODES_MAX: u8 = 8;
 
-impl Place {
+impl Host {
     pub(crate) const fn index(self) -> usize {
         match self {
             Self::Namenode => 0,
@@ -57,7 +57,7 @@ pub(crate) fn address(slot: u8) -> String {
     format!("host{slot}")
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Host {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Namenode => formatter.write_str("namenode"),
@@ -95,7 +95,7 @@ pub(crate) enum DataAsk {
 /// What is answered.
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "an answer lives for one event")]
-pub(crate) enum Answer {
+pub(crate) enum Response {
     Meta(Result<Reply, Refusal>),
     /// To the requests of one frame, each with its call.
     Frame(Vec<(u64, Self)>),
@@ -123,25 +123,28 @@ pub(crate) enum DataAnswer {
 /// One message.
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
-    pub(crate) from: Place,
-    pub(crate) to: Place,
+    pub(crate) from: Host,
+    pub(crate) to: Host,
     pub(crate) call: u64,
-    pub(crate) body: Body,
+    pub(crate) body: MessageBody,
 }
 
 /// What a message carries.
 #[derive(Debug, Clone)]
-pub(crate) enum Body {
+pub(crate) enum MessageBody {
     Ask(Ask),
-    Answer(Answer),
+    Answer(Response),
 }
 
 impl Message {
     /// Returns the bytes that take time on the wire.
     pub(crate) fn payload_bytes(&self) -> u64 {
         match &self.body {
-            Body::Ask(Ask::Data(_, DataAsk::Write(_, content) | DataAsk::Store(_, content)))
-            | Body::Answer(Answer::Data(Ok(DataAnswer::Bytes { content, .. }))) => {
+            MessageBody::Ask(Ask::Data(
+                _,
+                DataAsk::Write(_, content) | DataAsk::Store(_, content),
+            ))
+            | MessageBody::Answer(Response::Data(Ok(DataAnswer::Bytes { content, .. }))) => {
                 u64::from(content.bytes())
             }
             _ => 0,
@@ -150,17 +153,17 @@ impl Message {
 }
 
 /// The answer of the namenode; `None` when there was none.
-pub(crate) fn meta(answer: Option<Answer>) -> Option<Result<Reply, Refusal>> {
+pub(crate) fn meta(answer: Option<Response>) -> Option<Result<Reply, Refusal>> {
     match answer? {
-        Answer::Meta(result) => Some(result),
-        Answer::Frame(_) | Answer::Data(_) | Answer::Refused => None,
+        Response::Meta(result) => Some(result),
+        Response::Frame(_) | Response::Data(_) | Response::Refused => None,
     }
 }
 
 /// The answer of a datanode; `None` when there was none.
-pub(crate) fn data(answer: Option<Answer>) -> Option<Result<DataAnswer, Refusal>> {
+pub(crate) fn data(answer: Option<Response>) -> Option<Result<DataAnswer, Refusal>> {
     match answer? {
-        Answer::Data(result) => Some(result),
-        Answer::Frame(_) | Answer::Meta(_) | Answer::Refused => None,
+        Response::Data(result) => Some(result),
+        Response::Frame(_) | Response::Meta(_) | Response::Refused => None,
     }
 }

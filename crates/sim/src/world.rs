@@ -15,16 +15,16 @@ use crate::log::Log;
 use crate::manager::Manager;
 use crate::namenode::NamenodeHost;
 use crate::network::Network;
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use crate::random::Random;
 use crate::reader::Reader;
-use crate::wire::{Answer, Ask, Body, Message, PLACES, Place};
+use crate::wire::{Ask, Host, Message, MessageBody, PLACES, Response};
 use crate::writer::Writer;
 use crate::{Broken, Statistics};
 
 /// Everything of one run.
 pub(crate) struct World {
-    pub(crate) plan: Plan,
+    pub(crate) plan: RunPlan,
     pub(crate) broken: Option<Broken>,
     pub(crate) now: u64,
     events: BinaryHeap<Timed>,
@@ -62,7 +62,7 @@ pub(crate) struct World {
 }
 
 struct Pending {
-    place: Place,
+    place: Host,
     life: u32,
     purpose: Purpose,
     sent_at: u64,
@@ -75,7 +75,7 @@ const CLOCK_START: u64 = 1_000_000_000_000;
 const EVENTS_MAX: u64 = 400_000;
 
 impl World {
-    pub(crate) fn new(plan: Plan, broken: Option<Broken>, keep_events: bool) -> Self {
+    pub(crate) fn new(plan: RunPlan, broken: Option<Broken>, keep_events: bool) -> Self {
         let seed = plan.seed;
         let mut world = Self {
             now: 0,
@@ -121,22 +121,22 @@ impl World {
         for skew in &mut self.skews {
             *skew = random.between(0, 2_000_000) as i64 - 1_000_000;
         }
-        self.start(Place::Namenode);
-        self.start(Place::Admin);
+        self.start(Host::Namenode);
+        self.start(Host::Admin);
         for slot in 0..self.plan.datanodes {
-            self.start(Place::Datanode(slot));
+            self.start(Host::Datanode(slot));
         }
         for number in 0..self.plan.managers {
-            self.start(Place::Manager(number));
+            self.start(Host::Manager(number));
         }
         for number in 0..self.plan.writers {
-            self.start(Place::Writer(number));
+            self.start(Host::Writer(number));
         }
         for number in 0..self.plan.readers {
-            self.start(Place::Reader(number));
+            self.start(Host::Reader(number));
         }
         for number in 0..self.plan.callers {
-            self.start(Place::Caller(number));
+            self.start(Host::Caller(number));
         }
         for (index, fault) in self.plan.faults.clone().iter().enumerate() {
             self.at(fault.at, Event::Fault(index));
@@ -173,8 +173,8 @@ impl World {
             _ => return None,
         };
         let until = match place {
-            Place::Namenode => self.namenode.frozen.end,
-            Place::Manager(number) => self.paused_until[usize::from(number)],
+            Host::Namenode => self.namenode.frozen.end,
+            Host::Manager(number) => self.paused_until[usize::from(number)],
             _ => return None,
         };
         Some(until).filter(|until| *until > self.now)
@@ -209,11 +209,11 @@ impl World {
                 }
             }
             Event::Die { slot, life, manager } => {
-                if self.lives[Place::Datanode(slot).index()] == life {
+                if self.lives[Host::Datanode(slot).index()] == life {
                     self.check_notice_kept(slot);
                     self.kill_datanode(slot, 300);
                     if let Some(manager) = manager {
-                        self.kill(Place::Manager(manager), 2000);
+                        self.kill(Host::Manager(manager), 2000);
                     }
                 }
             }
@@ -228,7 +228,7 @@ impl World {
         self.statistics.events += 1;
         let is_up = self.is_up[to.index()];
         match body {
-            Body::Ask(ask) => {
+            MessageBody::Ask(ask) => {
                 let code = (from.index() * PLACES + to.index()) as u64;
                 self.log.event(self.now, 4, code ^ call << 10, || {
                     format!("{from} -> {to} #{call}: {}", show(&ask))
@@ -239,17 +239,17 @@ impl World {
                     self.reply(to, from, call, refused(&ask));
                 }
             }
-            Body::Answer(Answer::Frame(answers)) if is_up => {
+            MessageBody::Answer(Response::Frame(answers)) if is_up => {
                 for (call, answer) in answers {
                     self.deliver_answer(from, call, answer);
                 }
             }
-            Body::Answer(answer) if is_up => self.deliver_answer(from, call, answer),
-            Body::Answer(_) => {}
+            MessageBody::Answer(answer) if is_up => self.deliver_answer(from, call, answer),
+            MessageBody::Answer(_) => {}
         }
     }
 
-    fn deliver_answer(&mut self, from: Place, call: u64, answer: Answer) {
+    fn deliver_answer(&mut self, from: Host, call: u64, answer: Response) {
         if !self.is_awaited(call) {
             return;
         }
@@ -263,25 +263,25 @@ impl World {
 
     /// Tells whether the process still runs that waits for the answer of a call.
     pub(crate) fn is_awaited(&self, call: u64) -> bool {
-        let is_there = |place: Place, life| self.lives[place.index()] == life;
+        let is_there = |place: Host, life| self.lives[place.index()] == life;
         let pending = self.pending.get(&call);
         pending.is_some_and(|pending| {
             is_there(pending.place, pending.life) && self.is_up[pending.place.index()]
         })
     }
 
-    fn ask(&mut self, from: Place, to: Place, call: u64, ask: Ask) {
+    fn ask(&mut self, from: Host, to: Host, call: u64, ask: Ask) {
         match (to, ask) {
-            (Place::Namenode, Ask::Meta(request)) => self.namenode_ask(from, vec![(call, request)]),
-            (Place::Namenode, Ask::Frame(requests)) => self.namenode_ask(from, requests),
-            (Place::Datanode(slot), Ask::Data(node, ask)) => {
+            (Host::Namenode, Ask::Meta(request)) => self.namenode_ask(from, vec![(call, request)]),
+            (Host::Namenode, Ask::Frame(requests)) => self.namenode_ask(from, requests),
+            (Host::Datanode(slot), Ask::Data(node, ask)) => {
                 self.datanode_ask(slot, from, call, node, ask);
             }
             (to, ask) => unreachable!("{to} is not asked {ask:?}"),
         }
     }
 
-    fn answered(&mut self, purpose: Purpose, answer: Option<Answer>) {
+    fn answered(&mut self, purpose: Purpose, answer: Option<Response>) {
         match purpose {
             Purpose::Datanode(slot, call) => self.datanode_answered(slot, call, answer),
             Purpose::Namenode(call) => self.namenode_answered(call, answer),
@@ -293,45 +293,45 @@ impl World {
         }
     }
 
-    fn timer(&mut self, place: Place, timer: Timer) {
+    fn timer(&mut self, place: Host, timer: Timer) {
         match place {
-            Place::Namenode => self.namenode_timer(timer),
-            Place::Datanode(slot) => self.datanode_timer(slot, timer),
-            Place::Manager(number) => self.manager_timer(number, timer),
-            Place::Writer(number) => self.writer_timer(number, timer),
-            Place::Reader(number) => self.reader_timer(number, timer),
-            Place::Caller(number) => self.caller_timer(number, timer),
-            Place::Admin => self.admin_timer(timer),
+            Host::Namenode => self.namenode_timer(timer),
+            Host::Datanode(slot) => self.datanode_timer(slot, timer),
+            Host::Manager(number) => self.manager_timer(number, timer),
+            Host::Writer(number) => self.writer_timer(number, timer),
+            Host::Reader(number) => self.reader_timer(number, timer),
+            Host::Caller(number) => self.caller_timer(number, timer),
+            Host::Admin => self.admin_timer(timer),
         }
     }
 
     /// Starts the next process of a place.
-    pub(crate) fn start(&mut self, place: Place) {
+    pub(crate) fn start(&mut self, place: Host) {
         self.lives[place.index()] += 1;
         self.is_up[place.index()] = true;
         self.log.event(self.now, 6, place.index() as u64, || format!("{place}: a process starts"));
         match place {
-            Place::Namenode => self.namenode_start(),
-            Place::Datanode(slot) => self.datanode_start(slot),
-            Place::Manager(number) => self.manager_start(number),
-            Place::Writer(number) => self.writer_start(number),
-            Place::Reader(number) => self.reader_start(number),
-            Place::Caller(number) => self.caller_start(number),
-            Place::Admin => self.admin_start(),
+            Host::Namenode => self.namenode_start(),
+            Host::Datanode(slot) => self.datanode_start(slot),
+            Host::Manager(number) => self.manager_start(number),
+            Host::Writer(number) => self.writer_start(number),
+            Host::Reader(number) => self.reader_start(number),
+            Host::Caller(number) => self.caller_start(number),
+            Host::Admin => self.admin_start(),
         }
     }
 
     /// Ends the process of a place at once, and starts another after a while.
-    pub(crate) fn kill(&mut self, place: Place, down_millis: u64) {
+    pub(crate) fn kill(&mut self, place: Host, down_millis: u64) {
         if !std::mem::take(&mut self.is_up[place.index()]) {
             return;
         }
         self.lives[place.index()] += 1;
-        if place == Place::Namenode {
+        if place == Host::Namenode {
             self.served_millis();
             self.namenode.frozen = 0..0;
         }
-        if let Place::Manager(number) = place {
+        if let Host::Manager(number) = place {
             self.paused_until[usize::from(number)] = 0;
         }
         self.log.event(self.now, 7, place.index() as u64, || format!("{place}: killed"));
@@ -349,13 +349,13 @@ impl World {
     }
 
     /// Sets a timer of the process that is in a place now.
-    pub(crate) fn set_timer(&mut self, place: Place, micros: u64, timer: Timer) {
+    pub(crate) fn set_timer(&mut self, place: Host, micros: u64, timer: Timer) {
         let life = self.lives[place.index()];
         self.after(micros, Event::Timer { place, life, timer });
     }
 
     /// Asks somebody; the answer, or that there was none, comes to `purpose`.
-    pub(crate) fn call(&mut self, from: Place, to: Place, ask: Ask, millis: u64, purpose: Purpose) {
+    pub(crate) fn call(&mut self, from: Host, to: Host, ask: Ask, millis: u64, purpose: Purpose) {
         self.next_call += 1;
         let call = self.next_call;
         let life = self.lives[from.index()];
@@ -363,7 +363,7 @@ impl World {
         self.pending.insert(call, Pending { place: from, life, purpose, sent_at });
         self.after(millis * 1000, Event::Timeout(call));
         if let Some(ask) = self.gather(from, call, ask) {
-            self.send(Message { from, to, call, body: Body::Ask(ask) });
+            self.send(Message { from, to, call, body: MessageBody::Ask(ask) });
         }
     }
 
@@ -373,12 +373,12 @@ impl World {
     }
 
     /// Answers a call that was never sent.
-    pub(crate) fn call_back(&mut self, purpose: Purpose, answer: Answer) {
+    pub(crate) fn call_back(&mut self, purpose: Purpose, answer: Response) {
         self.answered(purpose, Some(answer));
     }
 
-    pub(crate) fn reply(&mut self, from: Place, to: Place, call: u64, answer: Answer) {
-        self.send(Message { from, to, call, body: Body::Answer(answer) });
+    pub(crate) fn reply(&mut self, from: Host, to: Host, call: u64, answer: Response) {
+        self.send(Message { from, to, call, body: MessageBody::Answer(answer) });
     }
 
     pub(crate) fn send(&mut self, message: Message) {
@@ -396,21 +396,21 @@ impl World {
     }
 
     /// Returns the time by the clock of a place.
-    pub(crate) fn clock(&self, place: Place) -> Instant {
+    pub(crate) fn clock(&self, place: Host) -> Instant {
         match place {
-            Place::Namenode => self.namenode.clock(self.now),
+            Host::Namenode => self.namenode.clock(self.now),
             place => self.wall(place),
         }
     }
 
     /// Returns the time by the clock of a place's machine.
-    pub(crate) fn wall(&self, place: Place) -> Instant {
+    pub(crate) fn wall(&self, place: Host) -> Instant {
         let skew = self.skews[place.index()];
         Instant((CLOCK_START + self.now).saturating_add_signed(skew))
     }
 
     /// Returns in how many microseconds a clock shows a time.
-    pub(crate) fn until(&self, place: Place, at: Instant) -> u64 {
+    pub(crate) fn until(&self, place: Host, at: Instant) -> u64 {
         at.0.saturating_sub(self.clock(place).0)
     }
 
@@ -432,12 +432,12 @@ impl World {
 }
 
 /// Returns that no process listens, to each request of a message.
-fn refused(ask: &Ask) -> Answer {
+fn refused(ask: &Ask) -> Response {
     match ask {
         Ask::Frame(requests) => {
-            Answer::Frame(requests.iter().map(|(call, _)| (*call, Answer::Refused)).collect())
+            Response::Frame(requests.iter().map(|(call, _)| (*call, Response::Refused)).collect())
         }
-        _ => Answer::Refused,
+        _ => Response::Refused,
     }
 }
 

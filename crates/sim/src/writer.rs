@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use sanderling_core::client::{ChangeAttempts, Failure, Next};
-use sanderling_core::fence::WriteRequest;
-use sanderling_core::retry::{Retry, RetryPolicy, Verdict};
-use sanderling_core::write::{Placed, WriteMachine};
+use sanderling_core::block_table::WriteRequest;
+use sanderling_core::client::{AttemptFailure, ChangeAttempts, NextAttempt};
+use sanderling_core::retry::{Retry, RetryDecision, RetryPolicy};
+use sanderling_core::writer::{Placed, WriteMachine};
 use sanderling_protocol::message::{
     BlockLength, Condition, Create, CreateKind, CreateMode, Grant, Repetition,
 };
@@ -17,28 +17,28 @@ use sanderling_protocol::{
 use crate::Broken;
 use crate::admin::{draw_attributes, draw_condition};
 use crate::client::{Sequences, is_final};
-use crate::content::{Content, Run};
+use crate::content::{Content, SessionRange};
 use crate::event::{Purpose, Timer, WriterCall};
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Answer, Ask, DataAsk, Place, data, meta};
+use crate::wire::{Ask, DataAsk, Host, Response, data, meta};
 use crate::world::World;
 
 /// One writer: it writes one object after the other.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    pub(crate) job: Option<Job>,
+    pub(crate) job: Option<WriteTask>,
     pub(crate) steps_left: u32,
     sequences: Sequences,
     /// The change that was sent last and not answered yet, and as what it was sent.
-    sent: Option<Sent>,
+    sent: Option<SentChange>,
     next_job: u32,
     random: Random,
 }
 
 /// A change as its machine knows it, as it is sent, and what came of that.
 #[derive(Debug)]
-struct Sent {
+struct SentChange {
     plain: Request,
     request: Request,
     attempts: ChangeAttempts,
@@ -46,11 +46,11 @@ struct Sent {
 
 /// One object being written.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct WriteTask {
     number: u32,
     path: Path,
     open: Request,
-    stage: Stage,
+    stage: WriteStage,
     object: ObjectId,
     lease: LeaseId,
     session: u32,
@@ -59,7 +59,7 @@ pub(crate) struct Job {
     /// Runs to be placed, in the order of the bytes.
     queue: VecDeque<(u64, u32)>,
     /// Runs under way or acknowledged since, by their piece.
-    placed: BTreeMap<u64, Piece>,
+    placed: BTreeMap<u64, SentPiece>,
     /// First byte not handed to the queue yet.
     next: u64,
     window: usize,
@@ -73,7 +73,7 @@ pub(crate) struct Job {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Piece {
+struct SentPiece {
     offset: u64,
     bytes: u32,
     placed: Placed,
@@ -81,7 +81,7 @@ struct Piece {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum WriteStage {
     Opening,
     Writing,
     Sealing,
@@ -94,7 +94,7 @@ const CALL_MILLIS: u64 = 1000;
 const JOB_MILLIS: u64 = 9000;
 
 impl Writer {
-    pub(crate) fn new(plan: &Plan, number: u8) -> Self {
+    pub(crate) fn new(plan: &RunPlan, number: u8) -> Self {
         Self {
             job: None,
             steps_left: plan.steps / u32::from(plan.writers) + 1,
@@ -118,7 +118,7 @@ impl Writer {
         }
         let sent = self.sequences.begin(request.clone());
         let attempts = ChangeAttempts::default();
-        self.sent = Some(Sent { plain: request, request: sent.clone(), attempts });
+        self.sent = Some(SentChange { plain: request, request: sent.clone(), attempts });
         sent
     }
 
@@ -132,7 +132,7 @@ impl Writer {
     }
 }
 
-impl Job {
+impl WriteTask {
     /// Returns the first byte of the object that is not acknowledged.
     fn prefix(&self) -> u64 {
         let open = self.placed.values().filter(|piece| !piece.is_acknowledged);
@@ -155,7 +155,7 @@ impl World {
         self.writers[usize::from(number)].job = None;
         let writer = &mut self.writers[usize::from(number)];
         let micros = writer.random.below(300_000);
-        self.set_timer(Place::Writer(number), micros, Timer::Begin);
+        self.set_timer(Host::Writer(number), micros, Timer::Begin);
     }
 
     pub(crate) fn writer_timer(&mut self, number: u8, timer: Timer) {
@@ -172,24 +172,24 @@ impl World {
                 let request = Request::RenewLeases { leases };
                 self.writer_call(number, request, WriterCall::Renew { job: job_number });
                 let micros = self.plan.lease_millis * 1000 / 3;
-                self.set_timer(Place::Writer(number), micros, Timer::Renew(job_number));
+                self.set_timer(Host::Writer(number), micros, Timer::Renew(job_number));
             }
             _ => {}
         }
     }
 
-    fn writer_job(&mut self, number: u8, job: u32) -> Option<&mut Job> {
+    fn writer_job(&mut self, number: u8, job: u32) -> Option<&mut WriteTask> {
         self.writers[usize::from(number)].job.as_mut().filter(|current| current.number == job)
     }
 
     fn writer_call(&mut self, number: u8, request: Request, call: WriterCall) {
         let purpose = Purpose::Writer(number, call);
         let request = self.writers[usize::from(number)].numbered(request);
-        self.call(Place::Writer(number), Place::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        self.call(Host::Writer(number), Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
     }
 
     fn writer_begin(&mut self, number: u8) {
-        let deadline = self.clock(Place::Writer(number)) + Millis(JOB_MILLIS);
+        let deadline = self.clock(Host::Writer(number)) + Millis(JOB_MILLIS);
         let is_calm = self.is_calm;
         let writer = &mut self.writers[usize::from(number)];
         if writer.steps_left == 0 || is_calm || writer.job.is_some() {
@@ -206,11 +206,11 @@ impl World {
             _ => random.between(1, 3_500_000),
         };
         let (path, open) = draw_open(random, nonce, total);
-        let job = Job {
+        let job = WriteTask {
             number: writer.next_job,
             path,
             open,
-            stage: Stage::Opening,
+            stage: WriteStage::Opening,
             object: ObjectId(0),
             lease: LeaseId(0),
             session: 0,
@@ -237,12 +237,12 @@ impl World {
         let Some(job) = &mut self.writers[usize::from(number)].job else { return };
         let (job_number, open) = (job.number, job.open.clone());
         match job.stage {
-            Stage::Opening if !job.is_asking => {
+            WriteStage::Opening if !job.is_asking => {
                 job.is_asking = true;
                 self.writer_call(number, open, WriterCall::Open { job: job_number });
             }
-            Stage::Writing => self.writer_write(number),
-            Stage::Sealing if !job.is_asking => {
+            WriteStage::Writing => self.writer_write(number),
+            WriteStage::Sealing if !job.is_asking => {
                 job.is_asking = true;
                 let (object, lease) = (job.object, job.lease);
                 let (lengths, prefix) = (job.machine.lengths(), job.prefix());
@@ -250,7 +250,7 @@ impl World {
                 let request = Request::Seal { object, lease, lengths, attributes };
                 self.writer_call(number, request, WriterCall::Seal { job: job_number, prefix });
             }
-            Stage::Opening | Stage::Sealing => {}
+            WriteStage::Opening | WriteStage::Sealing => {}
         }
     }
 
@@ -282,7 +282,7 @@ impl World {
             if bytes_now < bytes {
                 job.queue.push_front((offset + u64::from(bytes_now), bytes - bytes_now));
             }
-            let piece = Piece { offset, bytes: bytes_now, placed, is_acknowledged: false };
+            let piece = SentPiece { offset, bytes: bytes_now, placed, is_acknowledged: false };
             job.placed.insert(placed.piece, piece);
             self.writer_send(number, placed.piece, false);
         }
@@ -300,13 +300,13 @@ impl World {
             offset: u64::from(piece.placed.offset),
             bytes: piece.bytes,
         };
-        let run = Run { session: job.session, offset: piece.offset, bytes: piece.bytes };
+        let run = SessionRange { session: job.session, offset: piece.offset, bytes: piece.bytes };
         let call = WriterCall::Piece { job: job.number, piece: piece_number, is_again };
         let ask = Ask::Data(granted.node, DataAsk::Write(request, Content::of(run)));
         let Some(place) = self.place_of(granted.node) else {
             return self.writer_refused(number, piece_number, true);
         };
-        self.call(Place::Writer(number), place, ask, CALL_MILLIS, Purpose::Writer(number, call));
+        self.call(Host::Writer(number), place, ask, CALL_MILLIS, Purpose::Writer(number, call));
     }
 
     /// Asks for more blocks.
@@ -352,13 +352,18 @@ impl World {
                 WriterCall::Abort { job },
             );
         }
-        job.stage = Stage::Sealing;
+        job.stage = WriteStage::Sealing;
         self.writer_pump(number);
     }
 
-    pub(crate) fn writer_answered(&mut self, number: u8, call: WriterCall, answer: Option<Answer>) {
+    pub(crate) fn writer_answered(
+        &mut self,
+        number: u8,
+        call: WriterCall,
+        answer: Option<Response>,
+    ) {
         let is_change = !matches!(call, WriterCall::Piece { .. } | WriterCall::Renew { .. });
-        if is_change && let Some(Answer::Meta(answer)) = &answer {
+        if is_change && let Some(Response::Meta(answer)) = &answer {
             self.writers[usize::from(number)].heard(answer);
         }
         match call {
@@ -390,7 +395,7 @@ impl World {
         }
     }
 
-    fn writer_opened(&mut self, number: u8, job_number: u32, answer: Option<Answer>) {
+    fn writer_opened(&mut self, number: u8, job_number: u32, answer: Option<Response>) {
         let Some(job) = self.writer_job(number, job_number) else { return };
         job.is_asking = false;
         let total = job.total;
@@ -407,9 +412,9 @@ impl World {
 
     fn writer_granted(&mut self, number: u8, grant: &Grant) {
         let session = self.checks.bytes.open(grant.object, grant.bytes);
-        let deadline = self.clock(Place::Writer(number)) + Millis(JOB_MILLIS);
+        let deadline = self.clock(Host::Writer(number)) + Millis(JOB_MILLIS);
         let Some(job) = &mut self.writers[usize::from(number)].job else { return };
-        job.stage = Stage::Writing;
+        job.stage = WriteStage::Writing;
         (job.object, job.lease, job.session) = (grant.object, grant.lease, session);
         (job.next, job.acknowledged) = (grant.bytes, grant.bytes);
         job.total += grant.bytes;
@@ -417,7 +422,7 @@ impl World {
         job.retry = Retry::new(RetryPolicy::default(), deadline);
         let job_number = job.number;
         let micros = self.plan.lease_millis * 1000 / 3;
-        self.set_timer(Place::Writer(number), micros, Timer::Renew(job_number));
+        self.set_timer(Host::Writer(number), micros, Timer::Renew(job_number));
         self.writer_pump(number);
     }
 
@@ -427,13 +432,13 @@ impl World {
         job_number: u32,
         piece_number: u64,
         is_again: bool,
-        answer: Option<Answer>,
+        answer: Option<Response>,
     ) {
         let believes_moved = self.broken == Some(Broken::WriteAfterMoved);
-        let deadline = self.clock(Place::Writer(number)) + Millis(JOB_MILLIS);
+        let deadline = self.clock(Host::Writer(number)) + Millis(JOB_MILLIS);
         let Some(job) = self.writer_job(number, job_number) else { return };
         let Some(piece) = job.placed.get_mut(&piece_number) else { return };
-        let is_refused = matches!(answer, Some(Answer::Refused));
+        let is_refused = matches!(answer, Some(Response::Refused));
         match data(answer) {
             Some(Err(Refusal::Moved { .. })) if believes_moved => piece.is_acknowledged = true,
             Some(Ok(_)) => piece.is_acknowledged = true,
@@ -473,9 +478,9 @@ impl World {
         number: u8,
         job_number: u32,
         ended: Vec<BlockLength>,
-        answer: Option<Answer>,
+        answer: Option<Response>,
     ) {
-        let deadline = self.clock(Place::Writer(number)) + Millis(JOB_MILLIS);
+        let deadline = self.clock(Host::Writer(number)) + Millis(JOB_MILLIS);
         let Some(job) = self.writer_job(number, job_number) else { return };
         job.is_asking = false;
         match meta(answer) {
@@ -496,7 +501,7 @@ impl World {
         number: u8,
         job_number: u32,
         prefix: u64,
-        answer: Option<Answer>,
+        answer: Option<Response>,
         is_seal: bool,
     ) {
         let Some(job) = self.writer_job(number, job_number) else { return };
@@ -524,31 +529,31 @@ impl World {
     /// A call failed: another try, or the end of the object. `is_asked` tells a call to the
     /// namenode from a write.
     fn writer_failed(&mut self, number: u8, refusal: Option<Refusal>, is_asked: bool) {
-        let now = self.clock(Place::Writer(number));
+        let now = self.clock(Host::Writer(number));
         let writer = &mut self.writers[usize::from(number)];
         let Some(job) = &mut writer.job else { return };
-        let failure = refusal.as_ref().map_or(Failure::NO_ANSWER, Failure::refused);
+        let failure = refusal.as_ref().map_or(AttemptFailure::NO_ANSWER, AttemptFailure::refused);
         let verdict = if is_asked {
             // Of a change that was answered for good nothing is left to be done.
             let mut answered = ChangeAttempts::default();
             let sent = writer.sent.as_mut().map_or(&mut answered, |sent| &mut sent.attempts);
             match sent.failed(&mut job.retry, now, &failure) {
-                Next::Again { pause, as_other_client: false } => {
-                    Verdict::Again { pause, refresh: false }
+                NextAttempt::Again { pause, as_other_client: false } => {
+                    RetryDecision::Again { pause, refresh: false }
                 }
-                _ => Verdict::GiveUp,
+                _ => RetryDecision::GiveUp,
             }
         } else {
             job.retry.failed(now, failure.recovery())
         };
         match verdict {
-            Verdict::Again { pause, .. } if is_asked => {
+            RetryDecision::Again { pause, .. } if is_asked => {
                 job.is_asking = true;
                 let again = Timer::Send(u64::from(job.number));
-                self.set_timer(Place::Writer(number), pause.0 * 1000, again);
+                self.set_timer(Host::Writer(number), pause.0 * 1000, again);
             }
-            Verdict::Again { .. } => self.writer_pump(number),
-            Verdict::GiveUp | Verdict::TooLate => {
+            RetryDecision::Again { .. } => self.writer_pump(number),
+            RetryDecision::GiveUp | RetryDecision::TooLate => {
                 self.check_failed_call("write", refusal.as_ref());
                 let why = refusal.map_or_else(|| "no answer".to_owned(), |it| it.to_string());
                 self.writer_end(number, false, &why);
@@ -568,7 +573,7 @@ impl World {
             self.statistics.failed_writes += 1;
         }
         let micros = writer.random.below(200_000);
-        self.set_timer(Place::Writer(number), micros, Timer::Begin);
+        self.set_timer(Host::Writer(number), micros, Timer::Begin);
     }
 }
 

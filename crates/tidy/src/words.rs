@@ -89,7 +89,7 @@ fn check_terms<'a>(
 }
 
 /// Cuts a line into words; identifiers are cut at `_` and before capitals.
-fn words(line: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|char: char| !char.is_alphabetic()).flat_map(|word| {
         let mut starts: Vec<usize> = vec![0];
         let pairs = word.char_indices().zip(word.chars().skip(1));

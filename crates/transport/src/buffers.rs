@@ -17,12 +17,12 @@ const KEPT_BYTES_MAX: usize = 32 << 20;
 /// Buffers of powers of two. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Buffers {
-    shared: Arc<Shared>,
+    shared: Arc<BufferCache>,
     memory: Memory,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct BufferCache {
     kept_bytes_max: usize,
     free: Mutex<Free>,
 }
@@ -50,7 +50,7 @@ impl Buffers {
     /// The same; those in use are counted in `memory`.
     #[must_use]
     pub fn within(kept_bytes_max: usize, memory: Memory) -> Self {
-        Self { shared: Arc::new(Shared { kept_bytes_max, free: Mutex::default() }), memory }
+        Self { shared: Arc::new(BufferCache { kept_bytes_max, free: Mutex::default() }), memory }
     }
 
     /// Returns where the buffers in use are counted.
@@ -107,7 +107,7 @@ fn class(bytes: usize) -> usize {
 pub(crate) struct Buffer {
     memory: Vec<u8>,
     bytes: usize,
-    shared: Arc<Shared>,
+    shared: Arc<BufferCache>,
     reserved: Reserved,
 }
 

@@ -10,42 +10,42 @@ use tokio::time::Instant;
 
 use crate::error::CallError;
 
-pub(crate) type Answer = Result<Frame<Bytes>, CallError>;
+pub(crate) type CallResult = Result<Frame<Bytes>, CallError>;
 
 /// How long a call waits for its answer.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct Timeouts {
     /// The call ends by then, whatever happens.
     pub deadline: Instant,
     /// It ends before when the connection is silent for this long: neither did the peer send
     /// anything, of whatever answer, nor did the kernel take anything to send. It also ends when a
     /// call made that much later has its answer already: then the wait is not the connection's.
-    pub silence_max: Option<Duration>,
+    pub idle: Option<Duration>,
 }
 
-impl From<Instant> for Patience {
+impl From<Instant> for Timeouts {
     fn from(deadline: Instant) -> Self {
-        Self { deadline, silence_max: None }
+        Self { deadline, idle: None }
     }
 }
 
-impl Patience {
+impl Timeouts {
     /// Returns when a call that begins now ends if nothing at all is heard.
     #[must_use]
     pub fn soonest(&self, now: Instant) -> Instant {
-        self.silence_max.map_or(self.deadline, |silence_max| self.deadline.min(now + silence_max))
+        self.idle.map_or(self.deadline, |idle| self.deadline.min(now + idle))
     }
 }
 
 /// The calls under way, by slot. No allocation per call and one timer for all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    state: Mutex<State>,
+    state: Mutex<CallTable>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    slots: Vec<Slot>,
+struct CallTable {
+    slots: Vec<CallSlot>,
     free: Vec<u32>,
     under_way: usize,
     /// Why the connection broke, once it has.
@@ -59,26 +59,26 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct CallSlot {
     /// Tells a late answer to an earlier call of the slot apart.
     sequence: u32,
     began: Instant,
-    patience: Patience,
-    stage: Stage,
+    timeouts: Timeouts,
+    stage: SlotState,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum SlotState {
     Free,
     Waiting(Option<Waker>),
-    Done(Answer),
+    Done(CallResult),
     /// It waited as long as it would.
     Late,
 }
 
 /// Why a call ended without an answer.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub(crate) enum CallEnd {
     Broken(CallError),
     Late(Duration),
 }
@@ -92,16 +92,16 @@ pub(crate) struct Begun {
     pub(crate) is_earliest: bool,
 }
 
-impl Slot {
+impl CallSlot {
     /// Returns when the call has waited long enough, as far as is known now.
     fn due(&self, progress: Option<Instant>, answered_began: Option<Instant>) -> Instant {
-        let Patience { deadline, silence_max } = self.patience;
-        let Some(silence_max) = silence_max else { return deadline };
-        let earliest = self.began + silence_max;
+        let Timeouts { deadline, idle } = self.timeouts;
+        let Some(idle) = idle else { return deadline };
+        let earliest = self.began + idle;
         if answered_began.is_some_and(|began| began > earliest) {
             return deadline.min(earliest);
         }
-        deadline.min(progress.map_or(earliest, |at| earliest.max(at + silence_max)))
+        deadline.min(progress.map_or(earliest, |at| earliest.max(at + idle)))
     }
 }
 
@@ -109,40 +109,39 @@ const fn index(request: u64) -> usize {
     (request & 0xffff_ffff) as usize
 }
 
-impl State {
-    fn slot(&mut self, request: u64) -> Option<&mut Slot> {
+impl CallTable {
+    fn slot(&mut self, request: u64) -> Option<&mut CallSlot> {
         let slot = self.slots.get_mut(index(request))?;
         (u64::from(slot.sequence) == request >> 32).then_some(slot)
     }
 
-    fn take_slot(&mut self, began: Instant, patience: Patience) -> u64 {
+    fn take_slot(&mut self, began: Instant, timeouts: Timeouts) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
-            let slot = Slot { sequence: 0, began, patience, stage: Stage::Free };
+            let slot = CallSlot { sequence: 0, began, timeouts, stage: SlotState::Free };
             self.slots.push(slot);
             u32::try_from(self.slots.len() - 1).expect("calls are bounded")
         });
         let slot = &mut self.slots[index as usize];
         // Never 0: request 0 is the connection itself.
         slot.sequence = slot.sequence.wrapping_add(1).max(1);
-        (slot.began, slot.patience) = (began, patience);
-        slot.stage = Stage::Waiting(None);
+        (slot.began, slot.timeouts) = (began, timeouts);
+        slot.stage = SlotState::Waiting(None);
         u64::from(slot.sequence) << 32 | u64::from(index)
     }
 }
 
 impl Calls {
     /// Begins a call.
-    pub(crate) fn begin(&self, patience: Patience, began: Instant) -> Result<Begun, CallError> {
+    pub(crate) fn begin(&self, timeouts: Timeouts, began: Instant) -> Result<Begun, CallError> {
         let mut state = self.state.lock();
         if let Some(error) = &state.broken {
             return Err(error.clone());
         }
-        let request = state.take_slot(began, patience);
+        let request = state.take_slot(began, timeouts);
         let is_alone = state.under_way == 0;
         state.under_way += 1;
-        let due = patience
-            .silence_max
-            .map_or(patience.deadline, |silence_max| patience.deadline.min(began + silence_max));
+        let due =
+            timeouts.idle.map_or(timeouts.deadline, |idle| timeouts.deadline.min(began + idle));
         let is_earliest = state.look_at.is_none_or(|at| due < at);
         if is_earliest {
             state.look_at = Some(due);
@@ -151,19 +150,19 @@ impl Calls {
     }
 
     /// Takes the answer, or keeps the waker until there is one.
-    pub(crate) fn poll(&self, request: u64, waker: &Waker) -> Poll<Result<Frame<Bytes>, Ended>> {
+    pub(crate) fn poll(&self, request: u64, waker: &Waker) -> Poll<Result<Frame<Bytes>, CallEnd>> {
         let mut state = self.state.lock();
         let slot = state.slot(request).expect("a call keeps its slot until it is forgotten");
-        match std::mem::replace(&mut slot.stage, Stage::Waiting(None)) {
-            Stage::Done(Ok(frame)) => Poll::Ready(Ok(frame)),
-            Stage::Done(Err(error)) => Poll::Ready(Err(Ended::Broken(error))),
-            Stage::Late => Poll::Ready(Err(Ended::Late(slot.began.elapsed()))),
-            Stage::Waiting(kept) => {
+        match std::mem::replace(&mut slot.stage, SlotState::Waiting(None)) {
+            SlotState::Done(Ok(frame)) => Poll::Ready(Ok(frame)),
+            SlotState::Done(Err(error)) => Poll::Ready(Err(CallEnd::Broken(error))),
+            SlotState::Late => Poll::Ready(Err(CallEnd::Late(slot.began.elapsed()))),
+            SlotState::Waiting(kept) => {
                 let kept = kept.filter(|kept| kept.will_wake(waker));
-                slot.stage = Stage::Waiting(Some(kept.unwrap_or_else(|| waker.clone())));
+                slot.stage = SlotState::Waiting(Some(kept.unwrap_or_else(|| waker.clone())));
                 Poll::Pending
             }
-            Stage::Free => unreachable!("a call keeps its slot until it is forgotten"),
+            SlotState::Free => unreachable!("a call keeps its slot until it is forgotten"),
         }
     }
 
@@ -171,7 +170,7 @@ impl Calls {
     pub(crate) fn forget(&self, request: u64) {
         let mut state = self.state.lock();
         let Some(slot) = state.slot(request) else { return };
-        let stage = std::mem::replace(&mut slot.stage, Stage::Free);
+        let stage = std::mem::replace(&mut slot.stage, SlotState::Free);
         // The number is no longer anybody's.
         slot.sequence = slot.sequence.wrapping_add(1);
         state.free.push(index(request) as u32);
@@ -185,9 +184,9 @@ impl Calls {
         let mut state = self.state.lock();
         let Some(slot) = state.slot(frame.header.request) else { return };
         let began = slot.began;
-        let Stage::Waiting(waker) = &mut slot.stage else { return };
+        let SlotState::Waiting(waker) = &mut slot.stage else { return };
         let waker = waker.take();
-        slot.stage = Stage::Done(Ok(frame));
+        slot.stage = SlotState::Done(Ok(frame));
         state.answered_began = state.answered_began.max(Some(began));
         drop(state);
         if let Some(waker) = waker {
@@ -198,7 +197,7 @@ impl Calls {
     /// Tells whether a call need not wait any more.
     pub(crate) fn is_done(&self, request: u64) -> bool {
         let mut state = self.state.lock();
-        state.slot(request).is_none_or(|slot| !matches!(slot.stage, Stage::Waiting(_)))
+        state.slot(request).is_none_or(|slot| !matches!(slot.stage, SlotState::Waiting(_)))
     }
 
     /// Notes that bytes passed.
@@ -210,7 +209,7 @@ impl Calls {
     pub(crate) fn fail(&self, error: &CallError) {
         let mut state = self.state.lock();
         state.broken.get_or_insert_with(|| error.clone());
-        let wakers = state.end(|_| true, |_| Stage::Done(Err(error.clone())));
+        let wakers = state.end(|_| true, |_| SlotState::Done(Err(error.clone())));
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -223,8 +222,9 @@ impl Calls {
     pub(crate) fn end_late(&self, now: Instant) -> Option<Instant> {
         let mut state = self.state.lock();
         let (progress, answered_began) = (state.progress, state.answered_began);
-        let wakers = state.end(|slot| slot.due(progress, answered_began) <= now, |_| Stage::Late);
-        let waiting = state.slots.iter().filter(|slot| matches!(slot.stage, Stage::Waiting(_)));
+        let wakers =
+            state.end(|slot| slot.due(progress, answered_began) <= now, |_| SlotState::Late);
+        let waiting = state.slots.iter().filter(|slot| matches!(slot.stage, SlotState::Waiting(_)));
         let next = waiting.map(|slot| slot.due(progress, answered_began)).min();
         state.look_at = next;
         drop(state);
@@ -233,19 +233,19 @@ impl Calls {
     }
 }
 
-impl State {
+impl CallTable {
     fn end(
         &mut self,
-        is_meant: impl Fn(&Slot) -> bool,
-        stage: impl Fn(&Slot) -> Stage,
+        is_meant: impl Fn(&CallSlot) -> bool,
+        stage: impl Fn(&CallSlot) -> SlotState,
     ) -> Vec<Waker> {
         let mut wakers = Vec::new();
         for slot in &mut self.slots {
-            if !matches!(slot.stage, Stage::Waiting(_)) || !is_meant(slot) {
+            if !matches!(slot.stage, SlotState::Waiting(_)) || !is_meant(slot) {
                 continue;
             }
             let ended = stage(slot);
-            if let Stage::Waiting(Some(waker)) = std::mem::replace(&mut slot.stage, ended) {
+            if let SlotState::Waiting(Some(waker)) = std::mem::replace(&mut slot.stage, ended) {
                 wakers.push(waker);
             }
         }

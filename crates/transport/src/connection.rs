@@ -14,10 +14,10 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::buffers::Buffers;
-use crate::calls::{Answer, Begun, Calls, Ended, Patience};
+use crate::calls::{Begun, CallEnd, CallResult, Calls, Timeouts};
 use crate::error::CallError;
 use crate::gather::length;
-use crate::inbound::{Broken, Inbound};
+use crate::inbound::{Inbound, InboundError};
 use crate::outgoing::Outgoing;
 use crate::security::Credentials;
 use crate::stream::{Stream, prepare};
@@ -50,13 +50,13 @@ const WRITE_WITHIN: Duration = Duration::from_secs(30);
 /// One connection to a peer. Clones share it; it closes with the last of them.
 #[derive(Debug, Clone)]
 pub struct Connection {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionInner>,
     /// The version of the messages that both sides speak.
     version: u8,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ConnectionInner {
     wire: Arc<Wire>,
     permits: Semaphore,
     tasks: [JoinHandle<()>; 3],
@@ -73,7 +73,7 @@ struct Wire {
     earlier: Notify,
 }
 
-impl Drop for Shared {
+impl Drop for ConnectionInner {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
@@ -192,7 +192,7 @@ impl Connection {
             tokio::spawn(end_late(Arc::clone(&wire))),
         ];
         let permits = Semaphore::new(options.in_flight_max);
-        let shared = Arc::new(Shared { wire, permits, tasks });
+        let shared = Arc::new(ConnectionInner { wire, permits, tasks });
         Self { shared, version: version::MESSAGES_MIN }
     }
 
@@ -206,15 +206,15 @@ impl Connection {
         &self,
         mut header: Header,
         body: Vec<Bytes>,
-        patience: impl Into<Patience>,
-    ) -> Answer {
-        let patience = patience.into();
+        timeouts: impl Into<Timeouts>,
+    ) -> CallResult {
+        let timeouts = timeouts.into();
         let wire = &*self.shared.wire;
         header.body_bytes = checked_length(&body)?;
-        let _permit = self.permit(patience.deadline).await?;
+        let _permit = self.permit(timeouts.deadline).await?;
         let Begun { request, is_alone, is_earliest } =
-            wire.calls.begin(patience, Instant::now())?;
-        let mut under_way = UnderWay { wire, request, is_answered: false };
+            wire.calls.begin(timeouts, Instant::now())?;
+        let mut under_way = InFlightCall { wire, request, is_answered: false };
         if is_earliest {
             wire.earlier.notify_one();
         }
@@ -222,14 +222,14 @@ impl Connection {
         if let Err(error) = wire.outgoing.send(header, body, is_alone) {
             wire.calls.fail(&closed(&wire.address, &error.to_string()));
         } else if is_alone {
-            wire.wait_awake(request);
+            wire.wait_spinning(request);
         }
         let answered = poll_fn(|context| wire.calls.poll(request, context.waker())).await;
         under_way.is_answered = answered.is_ok();
         match answered {
             Ok(frame) => check(&wire.address, frame),
-            Err(Ended::Broken(error)) => Err(error),
-            Err(Ended::Late(waited)) => Err(timed_out(&wire.address, waited)),
+            Err(CallEnd::Broken(error)) => Err(error),
+            Err(CallEnd::Late(waited)) => Err(timed_out(&wire.address, waited)),
         }
     }
 
@@ -268,13 +268,13 @@ impl Connection {
 }
 
 /// Forgets a call however it ends, so that a cancelled one leaves nothing behind.
-struct UnderWay<'a> {
+struct InFlightCall<'a> {
     wire: &'a Wire,
     request: u64,
     is_answered: bool,
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlightCall<'_> {
     fn drop(&mut self) {
         self.wire.calls.forget(self.request);
         if !self.is_answered {
@@ -292,7 +292,7 @@ fn checked_length(body: &[Bytes]) -> Result<u32, CallError> {
     })
 }
 
-fn check(address: &str, frame: Frame<Bytes>) -> Answer {
+fn check(address: &str, frame: Frame<Bytes>) -> CallResult {
     if frame.header.status == 0 {
         return Ok(frame);
     }
@@ -301,11 +301,11 @@ fn check(address: &str, frame: Frame<Bytes>) -> Answer {
 }
 
 impl Wire {
-    /// Waits awake for the answer, for a moment: who does needs no other task to be woken.
-    fn wait_awake(&self, request: u64) {
+    /// Busy-polls for the answer, for a moment: then no other task has to be woken.
+    fn wait_spinning(&self, request: u64) {
         let take = |frame| self.calls.answer(frame);
         let is_done = || self.calls.is_done(request);
-        if let Err(broken) = self.inbound.read_awake(take, || self.progressed(), is_done) {
+        if let Err(broken) = self.inbound.read_spinning(take, || self.progressed(), is_done) {
             self.calls.fail(&self.why(broken));
         }
     }
@@ -314,10 +314,10 @@ impl Wire {
         self.calls.progressed(Instant::now());
     }
 
-    fn why(&self, broken: Broken) -> CallError {
+    fn why(&self, broken: InboundError) -> CallError {
         match broken {
-            Broken::Read(error) => closed(&self.address, &error.to_string()),
-            Broken::Refused(frame) => match check(&self.address, frame) {
+            InboundError::Read(error) => closed(&self.address, &error.to_string()),
+            InboundError::Refused(frame) => match check(&self.address, frame) {
                 Err(error) => error,
                 Ok(_) => closed(&self.address, "an answer to no request"),
             },

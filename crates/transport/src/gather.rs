@@ -27,7 +27,7 @@ const COPIED_BYTES_KEPT_MAX: usize = 256 << 10;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-enum Part {
+enum Segment {
     /// So many bytes of what was copied.
     Copied(usize),
     Own(Bytes),
@@ -37,7 +37,7 @@ enum Part {
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     copied: Vec<u8>,
-    parts: Vec<Part>,
+    parts: Vec<Segment>,
     /// Where the first unwritten part begins, and how much of what was copied is written.
     first: usize,
     skip: usize,
@@ -58,7 +58,7 @@ impl Gather {
             if bytes.len() <= COPIED_BYTES_MAX {
                 self.copy(&bytes);
             } else {
-                self.parts.push(Part::Own(bytes));
+                self.parts.push(Segment::Own(bytes));
             }
         }
     }
@@ -69,8 +69,8 @@ impl Gather {
         }
         self.copied.extend_from_slice(bytes);
         match self.parts.last_mut() {
-            Some(Part::Copied(length)) => *length += bytes.len(),
-            _ => self.parts.push(Part::Copied(bytes.len())),
+            Some(Segment::Copied(length)) => *length += bytes.len(),
+            _ => self.parts.push(Segment::Copied(bytes.len())),
         }
     }
 
@@ -89,12 +89,12 @@ impl Gather {
         let (mut count, mut skip, mut copied) = (0, self.skip, self.copied_written);
         for part in self.parts[self.first..].iter().take(SLICES_MAX) {
             let whole = match part {
-                Part::Copied(length) => {
+                Segment::Copied(length) => {
                     let start = copied - skip;
                     copied = start + length;
                     &self.copied[start..copied]
                 }
-                Part::Own(bytes) => bytes,
+                Segment::Own(bytes) => bytes,
             };
             slices[count] = IoSlice::new(&whole[skip..]);
             count += 1;
@@ -108,8 +108,8 @@ impl Gather {
     fn advance(&mut self, mut written: usize) {
         while written > 0 {
             let (length, is_copied) = match &self.parts[self.first] {
-                Part::Copied(length) => (*length, true),
-                Part::Own(bytes) => (bytes.len(), false),
+                Segment::Copied(length) => (*length, true),
+                Segment::Own(bytes) => (bytes.len(), false),
             };
             let taken = written.min(length - self.skip);
             written -= taken;
@@ -119,7 +119,7 @@ impl Gather {
             }
             if self.skip == length {
                 // The memory of what is written is free at once.
-                self.parts[self.first] = Part::Copied(0);
+                self.parts[self.first] = Segment::Copied(0);
                 self.first += 1;
                 self.skip = 0;
             }

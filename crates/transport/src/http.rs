@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::connection::{Answer, Hall, Place};
+use self::connection::{ConnectionSet, ConnectionSlot, ResponseBody};
 use crate::stream::prepare;
 use crate::tls::{ServerTls, begins_tls, turn_away};
 
@@ -68,7 +68,7 @@ pub struct HttpOptions {
     pub take_within: Duration,
     /// How long answers that are under way at the end may still take.
     pub end_within: Duration,
-    /// What the server shows; without it the door speaks plainly.
+    /// What the server shows; without it the endpoint speaks plainly.
     pub tls: Option<ServerTls>,
 }
 
@@ -104,14 +104,14 @@ pub async fn serve_http<S, B>(
     B::Data: Send,
     B::Error: Into<Failed>,
 {
-    let hall = Hall::new(options.connections_max, options.followers_max);
+    let connection_set = ConnectionSet::new(options.connections_max, options.followers_max);
     let options = Arc::new(options);
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         let accepted = async {
             let (stream, address) = listener.accept().await?;
-            Ok::<_, io::Error>((stream, hall.enter(address.ip()).await))
+            Ok::<_, io::Error>((stream, connection_set.enter(address.ip()).await))
         };
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
@@ -178,13 +178,13 @@ impl<S: Service<Request<RequestBody>>> Service<Request<Incoming>> for ShortBodie
     }
 }
 
-/// Shakes hands where the door has TLS, and attends the connection.
+/// Shakes hands where the endpoint has TLS, and attends the connection.
 async fn meet<S, B>(
     stream: TcpStream,
     service: S,
     options: &HttpOptions,
     shutdown: CancellationToken,
-    place: &Place,
+    place: &ConnectionSlot,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>> + Send,
     S::Future: Send,
@@ -216,7 +216,7 @@ async fn attend<S, B, I>(
     service: S,
     options: &HttpOptions,
     shutdown: CancellationToken,
-    place: &Place,
+    place: &ConnectionSlot,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>> + Send,
     S::Future: Send,
@@ -234,7 +234,7 @@ async fn attend<S, B, I>(
         async move {
             let (answer, under_way) = answer.ok_or(NoAnswer::Evicted)?;
             match answer.await {
-                Ok(Ok(answer)) => Ok(answer.map(|body| Answer::new(body, under_way))),
+                Ok(Ok(answer)) => Ok(answer.map(|body| ResponseBody::new(body, under_way))),
                 Ok(Err(error)) => Err(NoAnswer::Failed(error.into())),
                 Err(_) => Err(NoAnswer::Late(within)),
             }
@@ -262,7 +262,7 @@ struct Taken<'a, I> {
     within: Duration,
     /// Runs while nothing is taken.
     timer: Option<Pin<Box<Sleep>>>,
-    place: &'a Place,
+    place: &'a ConnectionSlot,
 }
 
 impl<I> Taken<'_, I> {
@@ -374,13 +374,13 @@ mod tests {
         }
     }
 
-    struct Door {
+    struct Endpoint {
         address: std::net::SocketAddr,
         stop: CancellationToken,
         served: tokio::task::JoinHandle<()>,
     }
 
-    impl Door {
+    impl Endpoint {
         async fn open(options: HttpOptions) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
@@ -411,55 +411,58 @@ mod tests {
         let mut answer = String::new();
         let read = stream.read_to_string(&mut answer);
         // A connection that was closed with bytes unread ends with a reset.
-        drop(timeout(SOON, read).await.expect("the door says something or closes"));
+        drop(timeout(SOON, read).await.expect("the endpoint says something or closes"));
         answer
     }
 
     #[tokio::test]
     async fn peer_that_never_ends_its_head_is_left() {
         let within = Duration::from_millis(50);
-        let door = Door::open(HttpOptions { head_within: within, ..HttpOptions::default() }).await;
-        let mut silent = door.connect().await;
-        let mut slow = door.connect().await;
+        let endpoint =
+            Endpoint::open(HttpOptions { head_within: within, ..HttpOptions::default() }).await;
+        let mut silent = endpoint.connect().await;
+        let mut slow = endpoint.connect().await;
         slow.write_all(b"GET / HTTP/1.1\r\nx: ").await.unwrap();
         assert!(!rest(&mut silent).await.contains("200"));
         assert!(!rest(&mut slow).await.contains("200"));
-        door.serves().await;
+        endpoint.serves().await;
     }
 
     #[tokio::test]
     async fn peer_that_never_ends_its_body_is_left() {
         let within = Duration::from_millis(50);
-        let door =
-            Door::open(HttpOptions { answer_within: within, ..HttpOptions::default() }).await;
-        let mut slow = door.connect().await;
+        let endpoint =
+            Endpoint::open(HttpOptions { answer_within: within, ..HttpOptions::default() }).await;
+        let mut slow = endpoint.connect().await;
         slow.write_all(&ASK[..ASK.len() - 1]).await.unwrap();
         assert!(!rest(&mut slow).await.contains("200"));
-        door.serves().await;
+        endpoint.serves().await;
     }
 
     #[tokio::test]
     async fn peer_that_takes_nothing_is_left() {
         let within = Duration::from_millis(50);
-        let door = Door::open(HttpOptions { take_within: within, ..HttpOptions::default() }).await;
-        let mut deaf = door.connect().await;
-        // More than the kernel takes off the door's hands; the echo of it is never read.
+        let endpoint =
+            Endpoint::open(HttpOptions { take_within: within, ..HttpOptions::default() }).await;
+        let mut deaf = endpoint.connect().await;
+        // More than the kernel takes off the server's hands; the echo of it is never read.
         let body = vec![b'x'; 64 << 20];
         let head = format!("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
         deaf.write_all(head.as_bytes()).await.unwrap();
         deaf.write_all(&body).await.unwrap();
         let left = async { while deaf.write_all(b"x").await.is_ok() {} };
-        timeout(SOON, left).await.expect("the door closes");
-        door.serves().await;
+        timeout(SOON, left).await.expect("the endpoint closes");
+        endpoint.serves().await;
     }
 
     #[tokio::test]
     async fn connection_beyond_the_bound_waits_until_another_ends() {
-        let door = Door::open(HttpOptions { connections_max: 1, ..HttpOptions::default() }).await;
-        let mut first = door.connect().await;
+        let endpoint =
+            Endpoint::open(HttpOptions { connections_max: 1, ..HttpOptions::default() }).await;
+        let mut first = endpoint.connect().await;
         first.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
         first.read_u8().await.unwrap();
-        let mut second = door.connect().await;
+        let mut second = endpoint.connect().await;
         second.write_all(ASK).await.unwrap();
         drop(first);
         assert!(rest(&mut second).await.ends_with("here"));
@@ -469,30 +472,31 @@ mod tests {
     async fn silent_connections_make_room_for_others() {
         let long = Duration::from_secs(3600);
         let options = HttpOptions { connections_max: 4, head_within: long, ..Default::default() };
-        let door = Door::open(options).await;
+        let endpoint = Endpoint::open(options).await;
         let mut silent = Vec::new();
         for _ in 0..9 {
-            silent.push(door.connect().await);
+            silent.push(endpoint.connect().await);
             // One that was answered and asks nothing more is as silent.
-            let mut idle = door.connect().await;
+            let mut idle = endpoint.connect().await;
             idle.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
             timeout(SOON, idle.read_u8()).await.expect("it is answered").unwrap();
             silent.push(idle);
         }
-        assert!(ask(&mut door.connect().await).await.ends_with("here"));
+        assert!(ask(&mut endpoint.connect().await).await.ends_with("here"));
         assert!(!rest(&mut silent[0]).await.contains("200"), "it was closed");
     }
 
     #[tokio::test]
     async fn request_under_way_keeps_its_place() {
-        let door = Door::open(HttpOptions { connections_max: 1, ..HttpOptions::default() }).await;
-        let mut first = door.connect().await;
+        let endpoint =
+            Endpoint::open(HttpOptions { connections_max: 1, ..HttpOptions::default() }).await;
+        let mut first = endpoint.connect().await;
         // Told to go on, its request is under way.
         let head =
             b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\n";
         first.write_all(head).await.unwrap();
         timeout(SOON, first.read_u8()).await.expect("it is told to go on").unwrap();
-        let mut second = door.connect().await;
+        let mut second = endpoint.connect().await;
         second.write_all(ASK).await.unwrap();
         let waits = timeout(Duration::from_millis(50), second.read_u8()).await;
         assert!(waits.is_err(), "there is one place");
@@ -504,9 +508,9 @@ mod tests {
     #[tokio::test]
     async fn followers_leave_places_to_others_and_have_a_bound() {
         let bounds = HttpOptions { connections_max: 1, followers_max: 3, ..Default::default() };
-        let door = Door::open(bounds).await;
+        let endpoint = Endpoint::open(bounds).await;
         let follow = async || {
-            let mut stream = door.connect().await;
+            let mut stream = endpoint.connect().await;
             stream.write_all(b"GET /events HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
             let mut status = [0; 12];
             let read = timeout(SOON, stream.read_exact(&mut status)).await;
@@ -520,7 +524,7 @@ mod tests {
             followers.push(follower);
         }
         assert_eq!(follow().await.1, b"503");
-        assert!(ask(&mut door.connect().await).await.ends_with("here"));
+        assert!(ask(&mut endpoint.connect().await).await.ends_with("here"));
         followers.pop();
         let again = async { while follow().await.1 != b"200" {} };
         timeout(SOON, again).await.expect("a follower's place comes back");
@@ -529,11 +533,11 @@ mod tests {
     #[tokio::test]
     async fn end_comes_although_a_peer_says_nothing() {
         let end_within = Duration::from_millis(50);
-        let door = Door::open(HttpOptions { end_within, ..HttpOptions::default() }).await;
-        let mut idle = door.connect().await;
+        let endpoint = Endpoint::open(HttpOptions { end_within, ..HttpOptions::default() }).await;
+        let mut idle = endpoint.connect().await;
         idle.write_all(b"GET / HTTP/1.1\r\nx").await.unwrap();
-        assert!(ask(&mut door.connect().await).await.ends_with("here"));
-        door.stop.cancel();
-        timeout(SOON, door.served).await.expect("it ends").unwrap();
+        assert!(ask(&mut endpoint.connect().await).await.ends_with("here"));
+        endpoint.stop.cancel();
+        timeout(SOON, endpoint.served).await.expect("it ends").unwrap();
     }
 }

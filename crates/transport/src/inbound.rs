@@ -1,4 +1,4 @@
-//! The answers of one connection: read by its task, or by a caller who waits awake for one of
+//! The answers of one connection: read by its task, or by a caller that busy-polls for one of
 //! them.
 
 use std::task::{Context, Poll, Waker, ready};
@@ -7,8 +7,8 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use sanderling_protocol::{Frame, FrameError};
 
-use crate::awake::Awake;
 use crate::buffers::Buffers;
+use crate::busy_poll::BusyPoll;
 use crate::reader::{Arrived, FrameReader, ReadError};
 use crate::stream::ReadHalf;
 
@@ -16,15 +16,15 @@ use crate::stream::ReadHalf;
 /// was woken for may still be there.
 #[derive(Debug)]
 pub(crate) struct Inbound {
-    state: Mutex<State>,
+    state: Mutex<ReadState>,
     turned_away: Mutex<Option<Waker>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ReadState {
     reader: FrameReader,
     stream: ReadHalf,
-    awake: Awake,
+    busy_poll: BusyPoll,
     /// Why the peer refused the connection: whoever reads after the one who read it hears the same,
     /// and not only that the connection has ended.
     refused: Option<Frame<Bytes>>,
@@ -32,31 +32,31 @@ struct State {
 
 /// Why nothing more is read.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum InboundError {
     Read(ReadError),
     /// The peer refuses the connection itself.
     Refused(Frame<Bytes>),
 }
 
-impl From<ReadError> for Broken {
+impl From<ReadError> for InboundError {
     fn from(error: ReadError) -> Self {
         Self::Read(error)
     }
 }
 
-impl From<FrameError> for Broken {
+impl From<FrameError> for InboundError {
     fn from(error: FrameError) -> Self {
         Self::Read(error.into())
     }
 }
 
 /// The right to read, until it is dropped.
-struct Reading<'a> {
+struct ReadGuard<'a> {
     inbound: &'a Inbound,
-    state: Option<MutexGuard<'a, State>>,
+    state: Option<MutexGuard<'a, ReadState>>,
 }
 
-impl Drop for Reading<'_> {
+impl Drop for ReadGuard<'_> {
     fn drop(&mut self) {
         self.state = None;
         // Looked at after the lock is free: who finds it held leaves the waker and looks again.
@@ -69,8 +69,8 @@ impl Drop for Reading<'_> {
 
 impl Inbound {
     pub(crate) fn new(stream: ReadHalf, buffers: Buffers) -> Self {
-        let (reader, awake) = (FrameReader::new(buffers), Awake::default());
-        let state = State { reader, stream, awake, refused: None };
+        let (reader, busy_poll) = (FrameReader::new(buffers), BusyPoll::default());
+        let state = ReadState { reader, stream, busy_poll, refused: None };
         Self { state: Mutex::new(state), turned_away: Mutex::default() }
     }
 
@@ -84,11 +84,11 @@ impl Inbound {
         context: &mut Context<'_>,
         mut take: impl FnMut(Frame<Bytes>),
         progress: impl Fn(),
-    ) -> Poll<Result<usize, Broken>> {
+    ) -> Poll<Result<usize, InboundError>> {
         let Some(mut state) = self.state.try_lock().or_else(|| self.turn_away(context)) else {
             return Poll::Pending;
         };
-        let State { reader, stream, refused, .. } = &mut *state;
+        let ReadState { reader, stream, refused, .. } = &mut *state;
         loop {
             let frames = take_buffered(reader, refused, &mut take)?;
             if frames > 0 {
@@ -99,28 +99,28 @@ impl Inbound {
         }
     }
 
-    /// Leaves the task's waker with whoever reads, unless he has just stopped.
-    fn turn_away(&self, context: &Context<'_>) -> Option<MutexGuard<'_, State>> {
+    /// Leaves the task's waker with the task that reads, unless it has just stopped.
+    fn turn_away(&self, context: &Context<'_>) -> Option<MutexGuard<'_, ReadState>> {
         *self.turned_away.lock() = Some(context.waker().clone());
         self.state.try_lock()
     }
 
-    /// Reads awake until `is_done`, for a moment, if that has been worth it. Gives frames to
-    /// `take` as the task does.
+    /// Reads by busy-polling until `is_done`, for a moment, if that has been worth it. Gives frames
+    /// to `take` as the task does.
     ///
     /// # Errors
     /// What is not a frame, or the end: the connection is broken.
-    pub(crate) fn read_awake(
+    pub(crate) fn read_spinning(
         &self,
         mut take: impl FnMut(Frame<Bytes>),
         progress: impl Fn(),
         is_done: impl Fn() -> bool,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), InboundError> {
         let Some(state) = self.state.try_lock() else { return Ok(()) };
-        let mut reading = Reading { inbound: self, state: Some(state) };
+        let mut reading = ReadGuard { inbound: self, state: Some(state) };
         let state = reading.state.as_mut().expect("held until the end");
-        let State { reader, stream, awake, refused } = &mut **state;
-        if !stream.can_look() || !awake.is_due() {
+        let ReadState { reader, stream, busy_poll, refused } = &mut **state;
+        if !stream.can_look() || !busy_poll.is_due() {
             return Ok(());
         }
         let look = || {
@@ -128,9 +128,9 @@ impl Inbound {
                 return Ok(false);
             }
             progress();
-            Ok::<_, Broken>(take_buffered(reader, refused, &mut take)? > 0 && is_done())
+            Ok::<_, InboundError>(take_buffered(reader, refused, &mut take)? > 0 && is_done())
         };
-        awake.wait(look).map(|_| ())
+        busy_poll.wait(look).map(|_| ())
     }
 }
 
@@ -138,20 +138,20 @@ fn take_buffered(
     reader: &mut FrameReader,
     refused: &mut Option<Frame<Bytes>>,
     mut take: impl FnMut(Frame<Bytes>),
-) -> Result<usize, Broken> {
+) -> Result<usize, InboundError> {
     let mut frames = 0;
     if let Some(frame) = refused {
-        return Err(Broken::Refused(frame.clone()));
+        return Err(InboundError::Refused(frame.clone()));
     }
     loop {
         match reader.buffered(|_| None)? {
             None => return Ok(frames),
             Some(Arrived::Landed(..)) => unreachable!("no memory was offered"),
             // A client bounds what it asks for: its buffers have no other bound by default.
-            Some(Arrived::Refused(_)) => return Err(Broken::Read(ReadError::NoMemory)),
+            Some(Arrived::Refused(_)) => return Err(InboundError::Read(ReadError::NoMemory)),
             Some(Arrived::Frame(frame)) if frame.header.request == 0 => {
                 *refused = Some(frame.clone());
-                return Err(Broken::Refused(frame));
+                return Err(InboundError::Refused(frame));
             }
             Some(Arrived::Frame(frame)) => {
                 frames += 1;
@@ -187,7 +187,7 @@ mod tests {
         [&header.encode()[..], &[request as u8; 100]].concat()
     }
 
-    async fn read(inbound: &Inbound, taken: &mut Vec<u64>) -> Result<usize, Broken> {
+    async fn read(inbound: &Inbound, taken: &mut Vec<u64>) -> Result<usize, InboundError> {
         let take = |frame: Frame<Bytes>| taken.push(frame.header.request);
         let mut take = take;
         poll_fn(|context| inbound.poll_read(context, &mut take, || ())).await
@@ -203,13 +203,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_of_others_are_handed_out_awake_and_the_task_goes_on_with_the_rest() {
+    async fn answers_of_others_are_handed_out_by_polling_and_the_task_goes_on_with_the_rest() {
         let (inbound, _write, mut peer) = pair();
         let last = frame(9);
         peer.write_all(&[&frame(7)[..], &frame(8), &last[..50]].concat()).await.unwrap();
         let taken = Mutex::new(Vec::new());
         let take = |frame: Frame<Bytes>| taken.lock().push(frame.header.request);
-        inbound.read_awake(take, || (), || taken.lock().contains(&8)).unwrap();
+        inbound.read_spinning(take, || (), || taken.lock().contains(&8)).unwrap();
         assert_eq!(*taken.lock(), [7, 8], "both, in one look");
         peer.write_all(&last[50..]).await.unwrap();
         let mut rest = Vec::new();
@@ -227,7 +227,7 @@ mod tests {
             let polled = inbound.poll_read(&mut Context::from_waker(&waker), |_| (), || ());
             assert!(polled.is_pending());
         };
-        inbound.read_awake(|_| poll_task(), || (), || true).unwrap();
+        inbound.read_spinning(|_| poll_task(), || (), || true).unwrap();
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     }
 
@@ -237,21 +237,24 @@ mod tests {
         peer.write_all(&frame(7)[..50]).await.unwrap();
         drop(peer);
         // Time may be up between the two.
-        let broken = match inbound.read_awake(|_| (), || (), || false) {
+        let broken = match inbound.read_spinning(|_| (), || (), || false) {
             Ok(()) => read(&inbound, &mut Vec::new()).await.unwrap_err(),
             Err(broken) => broken,
         };
-        assert!(matches!(broken, Broken::Read(ReadError::Closed)), "{broken:?}");
+        assert!(matches!(broken, InboundError::Read(ReadError::Closed)), "{broken:?}");
     }
 
     #[tokio::test]
     async fn refusal_of_the_connection_ends_it() {
         let (inbound, _write, mut peer) = pair();
         peer.write_all(&frame(0)).await.unwrap();
-        let broken = inbound.read_awake(|_| (), || (), || true).unwrap_err();
-        assert!(matches!(broken, Broken::Refused(_)), "{broken:?}");
+        let broken = inbound.read_spinning(|_| (), || (), || true).unwrap_err();
+        assert!(matches!(broken, InboundError::Refused(_)), "{broken:?}");
         drop(peer);
         let again = read(&inbound, &mut Vec::new()).await.unwrap_err();
-        assert!(matches!(again, Broken::Refused(_)), "who reads next hears the same: {again:?}");
+        assert!(
+            matches!(again, InboundError::Refused(_)),
+            "who reads next hears the same: {again:?}"
+        );
     }
 }

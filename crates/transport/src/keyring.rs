@@ -20,14 +20,14 @@ pub(crate) type KeyNumber = u64;
 
 /// The keys of a file, or of bytes that were given.
 pub(crate) struct Keyring {
-    keys: RwLock<Arc<Keys>>,
+    keys: RwLock<Arc<SigningKeys>>,
     /// Counts the times that other keys were read.
     version: AtomicU64,
     file: Option<File>,
 }
 
 /// Keys, the one that signs first.
-pub(crate) struct Keys(Vec<(KeyNumber, hmac::Key)>);
+pub(crate) struct SigningKeys(Vec<(KeyNumber, hmac::Key)>);
 
 struct File {
     path: PathBuf,
@@ -35,13 +35,13 @@ struct File {
     /// When the file was looked at last, in milliseconds after `began`.
     looked: AtomicU64,
     /// What the file was when it was read last; held while it is read.
-    known: Mutex<Option<Identity>>,
+    known: Mutex<Option<FileIdentity>>,
 }
 
 /// Inode, bytes, and the time of the last change in seconds and nanoseconds.
-type Identity = (u64, u64, i64, i64);
+type FileIdentity = (u64, u64, i64, i64);
 
-impl Keys {
+impl SigningKeys {
     /// Signs with the first key.
     pub(crate) fn sign(&self, bytes: &[u8]) -> hmac::Tag {
         let (_, first) = self.0.first().expect("a keyring has a key");
@@ -97,19 +97,23 @@ fn secrets(bytes: &[u8]) -> Vec<&[u8]> {
 
 impl Keyring {
     pub(crate) fn of(secret: &[u8]) -> Self {
-        Self { keys: RwLock::new(Arc::new(Keys::of([secret]))), version: 0.into(), file: None }
+        Self {
+            keys: RwLock::new(Arc::new(SigningKeys::of([secret]))),
+            version: 0.into(),
+            file: None,
+        }
     }
 
     pub(crate) fn read(path: &Path) -> Result<Self, SecretError> {
         let known = identity(path);
-        let keys = Keys::read(path)?;
+        let keys = SigningKeys::read(path)?;
         let (began, looked, known) = (Instant::now(), AtomicU64::new(0), Mutex::new(known));
         let file = Some(File { path: path.to_owned(), began, looked, known });
         Ok(Self { keys: RwLock::new(Arc::new(keys)), version: 0.into(), file })
     }
 
     /// Returns the keys as the file has them, or had them at most [`LOOK_EVERY`] ago.
-    pub(crate) fn keys(&self) -> Arc<Keys> {
+    pub(crate) fn keys(&self) -> Arc<SigningKeys> {
         self.look();
         Arc::clone(&self.keys.read())
     }
@@ -143,7 +147,7 @@ impl Keyring {
         }
         // A file that is being written is looked at again when it has changed again.
         *known = found;
-        match Keys::read(&file.path) {
+        match SigningKeys::read(&file.path) {
             Ok(keys) => {
                 let secrets = keys.0.len();
                 *self.keys.write() = Arc::new(keys);
@@ -155,7 +159,7 @@ impl Keyring {
     }
 }
 
-fn identity(path: &Path) -> Option<Identity> {
+fn identity(path: &Path) -> Option<FileIdentity> {
     let found = std::fs::metadata(path).ok()?;
     Some((found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
 }

@@ -4,8 +4,9 @@
 //! hands each complete frame of its buffer to a [`Service`] and answers them with one gathered
 //! write. Long bodies are received in place, into memory that is used again and again.
 
-mod awake;
+mod body_sink;
 mod buffers;
+mod busy_poll;
 mod calls;
 pub mod clock;
 mod connection;
@@ -14,7 +15,6 @@ mod gather;
 mod http;
 mod inbound;
 mod keyring;
-mod landing;
 mod listen;
 pub mod local;
 mod memory;
@@ -37,12 +37,12 @@ mod stream;
 mod tls;
 mod watched;
 
+pub use body_sink::BodySink;
 pub use buffers::Buffers;
-pub use calls::Patience;
+pub use calls::Timeouts;
 pub use connection::{Connection, ConnectionOptions};
 pub use error::CallError;
 pub use http::{HttpConnection, HttpOptions, RequestBody, serve_http, serve_pages};
-pub use landing::Landing;
 pub use listen::{ListenError, listen};
 pub use memory::{Memory, Reserved};
 pub use pool::{Pool, PoolOptions};
@@ -56,7 +56,7 @@ pub use session::attend;
 pub use sites::refused_site;
 pub use stream::Stream;
 pub use tls::{
-    ClientTls, Expiries, Life, ServerTls, Shown, TLS_NAME, TlsError, TlsStream, Validity,
-    read_validities, worst,
+    ClientTls, Expiries, PeerCertificates, ServerTls, TLS_NAME, TlsError, TlsStream, Validity,
+    ValidityState, read_validities, worst,
 };
 pub use watched::{Looked, Watched};

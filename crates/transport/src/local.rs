@@ -3,7 +3,7 @@
 mod memory;
 mod socket;
 
-pub use memory::{Memory, View};
+pub use memory::{SharedMemory, View};
 pub use socket::PacketSocket;
 
 /// Returns the kernel's id of this boot: equal for two processes of one machine, whatever

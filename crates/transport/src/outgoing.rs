@@ -27,12 +27,12 @@ struct Queued {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     socket: WriteHalf,
-    state: Mutex<State>,
+    state: Mutex<WriteState>,
     wake: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WriteState {
     queue: VecDeque<Queued>,
     /// Somebody writes, or will soon.
     is_writing: bool,

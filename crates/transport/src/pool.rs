@@ -13,7 +13,7 @@ use sanderling_protocol::{
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::calls::Patience;
+use crate::calls::Timeouts;
 use crate::connection::{Connection, ConnectionOptions, bad_reply};
 use crate::error::CallError;
 use crate::security::Credentials;
@@ -43,8 +43,8 @@ impl Default for PoolOptions {
     }
 }
 
-type Key = (String, Option<NodeId>);
-type Slot = Arc<tokio::sync::Mutex<Option<Connection>>>;
+type PoolKey = (String, Option<NodeId>);
+type PoolSlot = Arc<tokio::sync::Mutex<Option<Connection>>>;
 
 /// Connections that were found to work, by incarnation: found without waiting and without a key.
 type Ready = HashMap<Option<NodeId>, Vec<Connection>>;
@@ -52,14 +52,14 @@ type Ready = HashMap<Option<NodeId>, Vec<Connection>>;
 /// Keeps one connection for each address and incarnation.
 #[derive(Debug, Clone)]
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct PoolInner {
     options: PoolOptions,
     cluster: Mutex<Option<ClusterId>>,
-    slots: Mutex<HashMap<Key, Slot>>,
+    slots: Mutex<HashMap<PoolKey, PoolSlot>>,
     ready: RwLock<Ready>,
 }
 
@@ -69,7 +69,7 @@ impl Pool {
     pub fn new(options: PoolOptions) -> Self {
         let cluster = Mutex::new(options.cluster);
         let (slots, ready) = (Mutex::default(), RwLock::default());
-        Self { shared: Arc::new(Shared { options, cluster, slots, ready }) }
+        Self { shared: Arc::new(PoolInner { options, cluster, slots, ready }) }
     }
 
     /// Asks a namenode for its cluster, which is meant from then on, so that tokens that this
@@ -169,7 +169,7 @@ impl Pool {
         connections.push(connection.clone());
     }
 
-    fn slot(&self, address: &str, node: Option<NodeId>) -> Slot {
+    fn slot(&self, address: &str, node: Option<NodeId>) -> PoolSlot {
         let mut slots = self.shared.slots.lock();
         if slots.len() >= self.shared.options.connections_max {
             slots.retain(|_, slot| is_in_use(slot));
@@ -196,29 +196,29 @@ impl Pool {
         node: Option<NodeId>,
         header: Header,
         body: Vec<Bytes>,
-        patience: impl Into<Patience>,
+        timeouts: impl Into<Timeouts>,
     ) -> Result<Frame<Bytes>, CallError> {
-        let patience = patience.into();
+        let timeouts = timeouts.into();
         // Most calls are answered by one connection, and their futures are kept small.
         let connection = match self.ready(address, node) {
             Some(connection) => connection,
-            None => self.connection(address, node, patience.soonest(Instant::now())).await?,
+            None => self.connection(address, node, timeouts.soonest(Instant::now())).await?,
         };
         if !self.credentials().may_renew() {
-            return connection.call(header, body, patience).await;
+            return connection.call(header, body, timeouts).await;
         }
-        self.call_on(connection, node, header, body, patience).await
+        self.call_on(connection, node, header, body, timeouts).await
     }
 
     async fn connected(
         &self,
         address: &str,
         node: Option<NodeId>,
-        patience: Patience,
+        timeouts: Timeouts,
     ) -> Result<Connection, CallError> {
         match self.ready(address, node) {
             Some(connection) => Ok(connection),
-            None => self.connection(address, node, patience.soonest(Instant::now())).await,
+            None => self.connection(address, node, timeouts.soonest(Instant::now())).await,
         }
     }
 
@@ -228,18 +228,18 @@ impl Pool {
         node: Option<NodeId>,
         header: Header,
         body: Vec<Bytes>,
-        patience: Patience,
+        timeouts: Timeouts,
     ) -> Result<Frame<Bytes>, CallError> {
         if !self.credentials().may_renew() {
-            return connection.call(header, body, patience).await;
+            return connection.call(header, body, timeouts).await;
         }
-        match connection.call(header, body.clone(), patience).await {
+        match connection.call(header, body.clone(), timeouts).await {
             Err(CallError::Refused(Refusal::Unauthenticated { .. })) => {
                 // The session's token has ended: the next one shows a new token.
                 self.drop_connection(node, &connection).await;
-                let deadline = patience.soonest(Instant::now());
+                let deadline = timeouts.soonest(Instant::now());
                 let connection = self.connection(connection.address(), node, deadline).await?;
-                connection.call(header, body, patience).await
+                connection.call(header, body, timeouts).await
             }
             answer => answer,
         }
@@ -347,7 +347,7 @@ impl Pool {
 }
 
 /// Tells whether somebody else holds the slot, or it holds a connection that works.
-fn is_in_use(slot: &Slot) -> bool {
+fn is_in_use(slot: &PoolSlot) -> bool {
     Arc::strong_count(slot) > 1
         || slot.try_lock().is_ok_and(|kept| kept.as_ref().is_some_and(|it| !it.is_broken()))
 }

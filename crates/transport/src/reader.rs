@@ -13,8 +13,8 @@ use sanderling_protocol::{Frame, FrameError, Header, Op};
 use thiserror::Error;
 use tokio::io::{AsyncRead, ReadBuf};
 
+use crate::body_sink::BodySink;
 use crate::buffers::{Buffer, Buffers};
-use crate::landing::Landing;
 use crate::memory::Memory;
 use crate::pace::Pace;
 use crate::stream::ReadHalf;
@@ -49,16 +49,16 @@ pub(crate) enum ReadError {
 pub(crate) enum Arrived {
     Frame(Frame<Bytes>),
     /// Its body is where [`FrameReader::buffered`] was told to put it.
-    Landed(Header, Box<dyn Landing>),
+    Landed(Header, Box<dyn BodySink>),
     /// There was no memory for its body, which was read and forgotten.
     Refused(Header),
 }
 
 /// Where a long body goes.
 #[derive(Debug)]
-enum Target {
+enum BodyTarget {
     Buffer(Buffer),
-    Landing(Box<dyn Landing>),
+    Sink(Box<dyn BodySink>),
     /// Nowhere: every part is written over the one before.
     Nowhere(Box<[u8; COPIED_BYTES_MAX]>),
 }
@@ -67,7 +67,7 @@ enum Target {
 #[derive(Debug)]
 struct Partial {
     header: Header,
-    target: Target,
+    target: BodyTarget,
     filled: usize,
     pace: Pace,
 }
@@ -99,7 +99,7 @@ impl FrameReader {
     /// a long body, of which it sees the header.
     pub(crate) fn buffered(
         &mut self,
-        land: impl FnOnce(&Header) -> Option<Box<dyn Landing>>,
+        land: impl FnOnce(&Header) -> Option<Box<dyn BodySink>>,
     ) -> Result<Option<Arrived>, FrameError> {
         if let Some(arrived) = self.landed() {
             return Ok(Some(arrived));
@@ -125,13 +125,13 @@ impl FrameReader {
     }
 
     /// Begins a long body with what is there of it.
-    fn begin(&mut self, header: Header, landing: Option<Box<dyn Landing>>) {
+    fn begin(&mut self, header: Header, sink: Option<Box<dyn BodySink>>) {
         let bytes = header.body_bytes as usize;
-        let target = match landing {
-            Some(landing) => Target::Landing(landing),
+        let target = match sink {
+            Some(sink) => BodyTarget::Sink(sink),
             None => match self.buffers.take(bytes) {
-                Some(buffer) => Target::Buffer(buffer),
-                None => Target::Nowhere(Box::new([0; COPIED_BYTES_MAX])),
+                Some(buffer) => BodyTarget::Buffer(buffer),
+                None => BodyTarget::Nowhere(Box::new([0; COPIED_BYTES_MAX])),
             },
         };
         let mut partial = Partial { header, target, filled: 0, pace: Pace::begin() };
@@ -151,9 +151,9 @@ impl FrameReader {
         let is_whole = |partial: &mut Partial| partial.left() == 0;
         let Partial { header, target, .. } = self.partial.take_if(is_whole)?;
         Some(match target {
-            Target::Buffer(buffer) => Arrived::Frame(Frame { header, body: buffer.freeze() }),
-            Target::Landing(landing) => Arrived::Landed(header, landing),
-            Target::Nowhere(_) => Arrived::Refused(header),
+            BodyTarget::Buffer(buffer) => Arrived::Frame(Frame { header, body: buffer.freeze() }),
+            BodyTarget::Sink(sink) => Arrived::Landed(header, sink),
+            BodyTarget::Nowhere(_) => Arrived::Refused(header),
         })
     }
 
@@ -167,7 +167,7 @@ impl FrameReader {
     }
 
     /// Does not count time in which nobody read against the peer that sends a long body.
-    pub(crate) fn excuse(&mut self, time: Duration) {
+    pub(crate) fn forgive_stall(&mut self, time: Duration) {
         if let Some(partial) = &mut self.partial {
             partial.pace.excuse(time);
         }
@@ -323,23 +323,23 @@ impl Partial {
     fn spare(&mut self) -> &mut [u8] {
         let left = self.left();
         match &mut self.target {
-            Target::Buffer(buffer) => &mut buffer.bytes_mut()[self.filled..],
-            Target::Landing(landing) => {
-                let spare = landing.spare();
+            BodyTarget::Buffer(buffer) => &mut buffer.bytes_mut()[self.filled..],
+            BodyTarget::Sink(sink) => {
+                let spare = sink.spare();
                 let room = spare.len().min(left);
                 assert!(room > 0, "a landing has room for the whole body");
                 &mut spare[..room]
             }
-            Target::Nowhere(scratch) => &mut scratch[..left.min(COPIED_BYTES_MAX)],
+            BodyTarget::Nowhere(scratch) => &mut scratch[..left.min(COPIED_BYTES_MAX)],
         }
     }
 
     fn advance(&mut self, bytes: usize) {
         self.filled += bytes;
         match &mut self.target {
-            Target::Landing(landing) => landing.advance(bytes),
-            Target::Buffer(buffer) => buffer.came(self.filled),
-            Target::Nowhere(_) => {}
+            BodyTarget::Sink(sink) => sink.advance(bytes),
+            BodyTarget::Buffer(buffer) => buffer.came(self.filled),
+            BodyTarget::Nowhere(_) => {}
         }
     }
 }

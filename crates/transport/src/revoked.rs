@@ -100,22 +100,22 @@ impl Revocations {
 
 #[cfg(test)]
 mod tests {
-    use sanderling_core::access::{Lineage, Part, Rights};
+    use sanderling_core::access::{Lineage, Rights, TokenRole};
     use sanderling_protocol::{Path, TokenId, TokenSelector};
 
     use super::*;
 
-    fn claims(part: Part, id: Option<u64>) -> Claims {
+    fn claims(part: TokenRole, id: Option<u64>) -> Claims {
         let lineage = Lineage { id: id.map(TokenId), ..Lineage::default() };
         let (subject, subtree) = (part.word().to_owned(), Path::root());
-        Claims { subject, part, subtree, rights: Rights::READ, expires_at: 0, lineage }
+        Claims { subject, role: part, subtree, rights: Rights::READ, expires_at: 0, lineage }
     }
 
     #[test]
     fn list_is_relied_on_for_a_while_after_it_was_heard() {
         let known = Revocations::lasting(Some(Duration::from_secs(60)));
         let at = |seconds| known.began + Duration::from_secs(seconds);
-        let client = claims(Part::Client, Some(7));
+        let client = claims(TokenRole::Client, Some(7));
         let waits = |now| matches!(known.check(&client, now), Err(Refusal::RetryAfter { .. }));
         assert!(waits(at(0)), "it never heard");
         known.hear(at(10), 3, None);
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(known.check(&client, at(70)), Ok(()));
         assert!(waits(at(71)));
         // The servers themselves go on: only with the secret can their tokens be taken back.
-        assert_eq!(known.check(&claims(Part::Namenode, None), at(71)), Ok(()));
+        assert_eq!(known.check(&claims(TokenRole::Namenode, None), at(71)), Ok(()));
         known.hear(at(80), 3, None);
         assert_eq!(known.check(&client, at(140)), Ok(()));
         // An answer that comes late does not make the list younger.
@@ -133,6 +133,6 @@ mod tests {
         let tokens = TokenSelector::Id(TokenId(7));
         known.hear(at(141), 4, Some(vec![Revocation { tokens, until: 9 }]));
         assert!(matches!(known.check(&client, at(141)), Err(Refusal::Unauthenticated { .. })));
-        assert_eq!(known.check(&claims(Part::Client, Some(8)), at(141)), Ok(()));
+        assert_eq!(known.check(&claims(TokenRole::Client, Some(8)), at(141)), Ok(()));
     }
 }

@@ -16,44 +16,44 @@ const AGAIN_AFTER: Millis = Millis(1000);
 
 /// The places of one server.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct ConnectionLimit {
     connections_max: usize,
     strangers_max: usize,
-    strangers: Mutex<Counted>,
+    strangers: Mutex<StrangerCount>,
     /// A stranger has left or been admitted.
     left: Notify,
     places: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
-struct Counted {
-    strangers: Strangers<Known>,
+struct StrangerCount {
+    strangers: Strangers<StrangerEntry>,
     evicted: u64,
 }
 
 /// What is known of a stranger.
 #[derive(Debug)]
-struct Known {
+struct StrangerEntry {
     since: Instant,
     evicted: CancellationToken,
 }
 
 /// The place of a connection whose caller has not been admitted. It is given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Waiting {
-    room: Arc<Room>,
+pub(crate) struct PendingAdmission {
+    room: Arc<ConnectionLimit>,
     stranger: Stranger,
     evicted: CancellationToken,
 }
 
-impl Room {
+impl ConnectionLimit {
     pub(crate) fn new(connections_max: usize, strangers_max: usize) -> Arc<Self> {
         let (strangers, places) = (Mutex::default(), Arc::new(Semaphore::new(connections_max)));
         Arc::new(Self { connections_max, strangers_max, strangers, left: Notify::new(), places })
     }
 
     /// Gives a stranger a place, if need be that of another one.
-    pub(crate) async fn enter(self: &Arc<Self>, address: IpAddr) -> Waiting {
+    pub(crate) async fn enter(self: &Arc<Self>, address: IpAddr) -> PendingAdmission {
         loop {
             match self.try_enter(address, Instant::now()) {
                 Ok(waiting) => return waiting,
@@ -63,7 +63,11 @@ impl Room {
     }
 
     /// Gives a stranger a place now, or returns when there will be one.
-    fn try_enter(self: &Arc<Self>, address: IpAddr, now: Instant) -> Result<Waiting, Instant> {
+    fn try_enter(
+        self: &Arc<Self>,
+        address: IpAddr,
+        now: Instant,
+    ) -> Result<PendingAdmission, Instant> {
         let mut counted = self.strangers.lock();
         if counted.strangers.len() >= self.strangers_max {
             let kept_until = counted.strangers.first_to_go().map(|known| known.since + KEPT_MIN);
@@ -73,12 +77,12 @@ impl Room {
             self.evict(&mut counted);
         }
         let evicted = CancellationToken::new();
-        let known = Known { since: now, evicted: evicted.clone() };
+        let known = StrangerEntry { since: now, evicted: evicted.clone() };
         let stranger = counted.strangers.add(address.into(), known);
-        Ok(Waiting { room: Arc::clone(self), stranger, evicted })
+        Ok(PendingAdmission { room: Arc::clone(self), stranger, evicted })
     }
 
-    fn evict(&self, counted: &mut Counted) {
+    fn evict(&self, counted: &mut StrangerCount) {
         let Some(evicted) = counted.strangers.evict() else { return };
         evicted.evicted.cancel();
         counted.evicted += 1;
@@ -90,7 +94,7 @@ impl Room {
     }
 }
 
-impl Waiting {
+impl PendingAdmission {
     /// Waits until another stranger has the place: the connection is to be closed.
     pub(crate) fn evicted(&self) -> WaitForCancellationFuture<'_> {
         self.evicted.cancelled()
@@ -121,7 +125,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PendingAdmission {
     fn drop(&mut self) {
         self.leave();
     }
@@ -137,7 +141,7 @@ mod tests {
 
     #[test]
     fn stranger_without_a_place_is_told_to_leave_and_not_admitted() {
-        let room = Room::new(4, 2);
+        let room = ConnectionLimit::new(4, 2);
         let start = Instant::now();
         let enter = |after| room.try_enter(HERE, start + after);
         let (first, second) = (enter(Duration::ZERO).unwrap(), enter(Duration::ZERO).unwrap());
@@ -159,7 +163,7 @@ mod tests {
 
     #[tokio::test]
     async fn newcomer_enters_as_soon_as_a_stranger_leaves() {
-        let room = Room::new(1, 1);
+        let room = ConnectionLimit::new(1, 1);
         let late = Instant::now() + Duration::from_secs(3600);
         let first = room.try_enter(HERE, late).unwrap();
         let leave = async move {
@@ -175,7 +179,7 @@ mod tests {
 
     #[tokio::test]
     async fn places_of_admitted_callers_come_back() {
-        let room = Room::new(1, 8);
+        let room = ConnectionLimit::new(1, 8);
         let (first, second) = (room.enter(HERE).await, room.enter(HERE).await);
         let place = first.admit().unwrap();
         assert!(matches!(second.admit(), Err(Refusal::RetryAfter { .. })));

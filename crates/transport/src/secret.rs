@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use sanderling_core::access::{Claims, Lineage, Part, Rights, join, parts, signed_text};
+use sanderling_core::access::{Claims, Lineage, Rights, TokenRole, join, parts, signed_text};
 use sanderling_protocol::message::Role;
 use sanderling_protocol::{ClusterId, Refusal, Token};
 use thiserror::Error;
@@ -143,7 +143,7 @@ impl Secret {
         let until = now.checked_add(Duration::from_secs(left));
         let revoked = revocations.version();
         revocations.check(&claims, now)?;
-        let seen = Arc::new(Seen { keyring: keyring.into(), revoked: revoked.into() });
+        let seen = Arc::new(VerifiedVersions { keyring: keyring.into(), revoked: revoked.into() });
         let (secret, revocations) = (self.clone(), Arc::clone(revocations));
         Ok(Pass { claims: Arc::new(claims), until, secret, signer, revocations, seen })
     }
@@ -151,11 +151,11 @@ impl Secret {
     /// Returns the token that a server shows in a cluster; in any if it does not know its own yet.
     #[must_use]
     pub fn own(&self, role: Role, cluster: Option<ClusterId>) -> Token {
-        let part = Part::from(role);
+        let part = TokenRole::from(role);
         let lifetime = if cluster.is_some() { OWN_TOKEN } else { OWN_TOKEN_ANYWHERE };
         self.sign(&Claims {
             subject: part.word().to_owned(),
-            part,
+            role: part,
             subtree: sanderling_protocol::Path::root(),
             rights: Rights::ALL,
             expires_at: unix_seconds() + lifetime.as_secs(),
@@ -173,12 +173,12 @@ pub struct Pass {
     secret: Secret,
     signer: KeyNumber,
     revocations: Arc<Revocations>,
-    seen: Arc<Seen>,
+    seen: Arc<VerifiedVersions>,
 }
 
 /// The versions with which the token was found to hold.
 #[derive(Debug)]
-struct Seen {
+struct VerifiedVersions {
     keyring: AtomicU64,
     revoked: AtomicU64,
 }
@@ -285,7 +285,7 @@ mod tests {
     fn claims(expires_at: u64) -> Claims {
         let (subject, subtree) = ("job".to_owned(), "/jobs/x".parse().unwrap());
         let (rights, lineage) = (Rights::READ, Lineage::default());
-        Claims { subject, part: Part::Client, subtree, rights, expires_at, lineage }
+        Claims { subject, role: TokenRole::Client, subtree, rights, expires_at, lineage }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sanderling_core::access::Page;
+use sanderling_core::access::HttpResource;
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{ClusterId, Millis, Refusal, Token};
 
@@ -82,13 +82,13 @@ impl Credentials {
 /// How a server proves who it is, and whom it lets in.
 #[derive(Debug, Clone, Default)]
 pub struct Security {
-    /// The cluster's secret; without it nobody is asked who he is.
+    /// The cluster's secret; without it callers are not authenticated.
     pub secret: Option<Secret>,
-    /// What its doors show; without it they speak plainly.
+    /// What its endpoints show; without it they speak plainly.
     pub tls: Option<ServerTls>,
     /// How the certificates of those whom it calls are checked.
     pub peers: Option<ClientTls>,
-    /// Listen beyond loopback although nobody is asked who he is, or everybody can listen in.
+    /// Listen beyond loopback although callers are not authenticated, or everybody can listen in.
     pub allow_unauthenticated: bool,
     /// Which tokens were taken back. Each server has a list of its own.
     pub revocations: Arc<Revocations>,
@@ -144,11 +144,11 @@ impl Security {
     /// [`Refusal::Unauthenticated`], [`Refusal::Forbidden`], [`Refusal::RetryAfter`].
     pub fn check_page(
         &self,
-        page: Page,
+        page: HttpResource,
         authorization: Option<&str>,
         here: Option<ClusterId>,
     ) -> Result<Option<Pass>, Refusal> {
-        let Some(secret) = self.secret.as_ref().filter(|_| page != Page::Health) else {
+        let Some(secret) = self.secret.as_ref().filter(|_| page != HttpResource::Health) else {
             return Ok(None);
         };
         let bearer = |text: &str| {

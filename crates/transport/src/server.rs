@@ -14,10 +14,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::body_sink::BodySink;
 use crate::buffers::Buffers;
-use crate::landing::Landing;
 use crate::memory::Memory;
-use crate::room::{Room, Waiting};
+use crate::room::{ConnectionLimit, PendingAdmission};
 use crate::security::Admitted;
 use crate::session::{greeted, refuse_connection};
 use crate::stream::{Stream, prepare};
@@ -65,7 +65,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     fn hello(&self, hello: &Hello) -> Result<HelloReply, Refusal>;
 
     /// Answers the greeting, and says who serves the connection from then on: a service that knows
-    /// the caller, where it matters who he is.
+    /// the caller, where its identity matters.
     ///
     /// # Errors
     /// As [`Service::hello`].
@@ -100,7 +100,7 @@ pub trait Service: Send + Sync + Sized + 'static {
 
     /// Offers memory for a long body whose header has come; then the memory takes the frame, and
     /// [`Self::handle`] never sees it. Without an offer, `handle` gets the body in a buffer.
-    fn land(self: &Arc<Self>, _header: &Header) -> Option<Box<dyn Landing>> {
+    fn body_sink(self: &Arc<Self>, _header: &Header) -> Option<Box<dyn BodySink>> {
         None
     }
 }
@@ -130,7 +130,7 @@ pub struct ServeOptions {
     pub read_within: Duration,
     /// Memory that long bodies are received into, by all connections.
     pub buffers: Buffers,
-    /// What the server shows; without it the door speaks plainly.
+    /// What the server shows; without it the endpoint speaks plainly.
     pub tls: Option<ServerTls>,
 }
 
@@ -174,8 +174,8 @@ impl<S: Service> Drop for Open<S> {
     }
 }
 
-/// Waits for the first byte, and shakes hands where the door has TLS. Who does not speak it is told
-/// so.
+/// Waits for the first byte, and shakes hands where the endpoint has TLS. Who does not speak it is
+/// told so.
 async fn met(stream: TcpStream, options: &ServeOptions) -> Option<Stream> {
     let first_byte = timeout(options.first_byte_within, stream.peek(&mut [0])).await;
     if !matches!(first_byte, Ok(Ok(1))) {
@@ -206,7 +206,7 @@ async fn attend<S: Service>(
     stream: TcpStream,
     service: Arc<S>,
     options: &ServeOptions,
-    stranger: Waiting,
+    stranger: PendingAdmission,
 ) {
     let greeting = async {
         let stream = met(stream, options).await?;
@@ -229,7 +229,7 @@ pub async fn serve<S: Service>(
     options: ServeOptions,
     shutdown: CancellationToken,
 ) {
-    let room = Room::new(options.connections_max, options.strangers_max);
+    let room = ConnectionLimit::new(options.connections_max, options.strangers_max);
     let options = Arc::new(options);
     let mut connections = JoinSet::new();
     loop {

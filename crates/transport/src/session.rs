@@ -15,7 +15,7 @@ use sanderling_protocol::{Frame, FrameError, Header, Millis, Op, Refusal, versio
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::awake::Awake;
+use crate::busy_poll::BusyPoll;
 use crate::gather::{Gather, length};
 use crate::reader::{Arrived, FrameReader, ReadError};
 use crate::server::{Handled, Response, ServeOptions, Service};
@@ -25,11 +25,11 @@ use crate::stream::{ReadHalf, Stream, WriteHalf};
 /// copy, and so few that the peer works on the first while the next are made.
 const SEND_BYTES: usize = 32 << 10;
 
-/// Requests that came alone, one after the other, before the next one is waited for awake: a peer
+/// Requests that came alone, one after the other, before the next one is polled for: a peer
 /// with many of them under way is not one that waits for each.
 const ALONE_MIN: u32 = 16;
 
-/// A request or an answer that is longer takes more time than is saved by waiting awake for the
+/// A request or an answer that is longer takes more time than is saved by busy-polling for the
 /// next one.
 const SHORT_BYTES_MAX: usize = 16 << 10;
 
@@ -38,8 +38,8 @@ const SHORT_BYTES_MAX: usize = 16 << 10;
 /// microseconds, so it costs such a peer less than a hundredth.
 const TURN: Duration = Duration::from_millis(1);
 
-/// Frames after which it is looked whether the turn is over: reading the clock takes a tenth of what
-/// a short read does.
+/// Frames after which it is looked whether the turn is over: reading the clock takes a tenth of
+/// what a short read does.
 const LOOKED_AFTER: u32 = 16;
 
 /// How often a peer is looked at that sends a long body.
@@ -71,7 +71,7 @@ pub(crate) async fn greeted<S: Service, P>(
     service: Arc<S>,
     options: &ServeOptions,
     place: impl FnOnce() -> Result<P, Refusal>,
-) -> Option<(Session<'_, S>, P)> {
+) -> Option<(ServerSession<'_, S>, P)> {
     let (mut read, write) = stream.prepared();
     let mut reader = FrameReader::new(options.buffers.clone());
     let (reply, welcome) = match reader.greeting(&mut read).await {
@@ -87,9 +87,9 @@ pub(crate) async fn greeted<S: Service, P>(
         None => (service, None),
     };
     let (later, gather) = (FuturesUnordered::new(), Gather::default());
-    let (awake, alone, turn_began) = (Awake::default(), 0, Instant::now());
+    let (busy_poll, alone, turn_began) = (BusyPoll::default(), 0, Instant::now());
     let evicted = reader.memory().evicted().clone();
-    let mut session = Session {
+    let mut session = ServerSession {
         evicted,
         service,
         options,
@@ -98,7 +98,7 @@ pub(crate) async fn greeted<S: Service, P>(
         write,
         later,
         gather,
-        awake,
+        busy_poll,
         alone,
         turn_began,
     };
@@ -143,7 +143,7 @@ pub(crate) fn refuse_connection(refusal: &Refusal) -> Response {
 }
 
 /// A connection whose caller has been admitted.
-pub(crate) struct Session<'a, S> {
+pub(crate) struct ServerSession<'a, S> {
     service: Arc<S>,
     /// Cancelled when others need the memory that this connection keeps.
     evicted: CancellationToken,
@@ -153,7 +153,7 @@ pub(crate) struct Session<'a, S> {
     write: WriteHalf,
     later: FuturesUnordered<Pin<Box<dyn Future<Output = Response> + Send>>>,
     gather: Gather,
-    awake: Awake,
+    busy_poll: BusyPoll,
     /// Requests in a row that came alone, short ones with short answers.
     alone: u32,
     /// When other connections had their turn last, or this one waited for its peer.
@@ -172,7 +172,7 @@ enum Buffer {
 /// Why a session ends: what the peer sent is no frame, or it is gone.
 type End = Option<FrameError>;
 
-impl<S: Service> Session<'_, S> {
+impl<S: Service> ServerSession<'_, S> {
     /// Serves the caller until the connection ends.
     pub(crate) async fn attend(mut self) {
         // Whatever ended it, the peer is told if it can be, and nobody else needs to know.
@@ -201,7 +201,7 @@ impl<S: Service> Session<'_, S> {
             self.send().await?;
             if let Some(began) = began {
                 // Nobody read meanwhile: that is not the peer's time.
-                self.reader.excuse(began.elapsed());
+                self.reader.forgive_stall(began.elapsed());
             }
             if self.turn_began.elapsed() > TURN {
                 tokio::task::yield_now().await;
@@ -212,7 +212,7 @@ impl<S: Service> Session<'_, S> {
             }
             let has_waited = if !self.later.is_empty() {
                 waits(self.fill_or_finish()).await?
-            } else if !self.fill_awake()? {
+            } else if !self.fill_spinning()? {
                 waits(self.fill()).await?
             } else {
                 false
@@ -235,16 +235,16 @@ impl<S: Service> Session<'_, S> {
                 self.alone = 0;
                 return Ok(Buffer::MoreToHandle);
             }
-            let land = |header: &Header| self.service.land(header);
+            let land = |header: &Header| self.service.body_sink(header);
             let handled = match self.reader.buffered(land)? {
                 None => break,
                 Some(Arrived::Frame(frame)) => {
                     asked += frame.body.len();
                     self.service.handle(frame.header, frame.body)
                 }
-                Some(Arrived::Landed(header, landing)) => {
+                Some(Arrived::Landed(header, sink)) => {
                     asked += header.body_bytes as usize;
-                    landing.arrived(header)
+                    sink.arrived(header)
                 }
                 Some(Arrived::Refused(header)) => {
                     let why = "the server's memory for long requests is used up".to_owned();
@@ -263,14 +263,18 @@ impl<S: Service> Session<'_, S> {
         Ok(Buffer::Handled)
     }
 
-    /// Waits awake for the next request of a peer that asks one after the other, for a moment, if
+    /// Busy-polls for the next request of a peer that asks one after the other, for a moment, if
     /// that has been worth it. Returns whether something came.
-    fn fill_awake(&mut self) -> Result<bool, End> {
-        let Self { reader, read, awake, .. } = self;
-        if self.alone < ALONE_MIN || reader.is_amid_frame() || !read.can_look() || !awake.is_due() {
+    fn fill_spinning(&mut self) -> Result<bool, End> {
+        let Self { reader, read, busy_poll, .. } = self;
+        if self.alone < ALONE_MIN
+            || reader.is_amid_frame()
+            || !read.can_look()
+            || !busy_poll.is_due()
+        {
             return Ok(false);
         }
-        Ok(awake.wait(|| reader.fill_now(read))?)
+        Ok(busy_poll.wait(|| reader.fill_now(read))?)
     }
 
     async fn fill(&mut self) -> Result<(), End> {

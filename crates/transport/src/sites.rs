@@ -1,4 +1,4 @@
-//! Pages of other sites, which make a browser send requests to doors that ask nobody who he is.
+//! Pages of other sites, which make a browser send requests to endpoints without authentication.
 
 use std::net::IpAddr;
 
@@ -14,9 +14,9 @@ const PRIVATE_ENDS: [&str; 4] = [".localhost", ".local", ".internal", ".home.arp
 /// Says why a request of a browser is refused, if it is: a page of another site sent it, or a page
 /// whose name was made to lead here. Programs that are no browsers send what passes.
 ///
-/// The second is checked only at a door where `is_open`, that is where no token is asked: a browser
-/// keeps no token for a page. The door then must be called by an address, by a name without a dot,
-/// by one that nobody can register in public, or by the machine's own name.
+/// The second is checked only at an endpoint where `is_open`, that is where no token is asked: a
+/// browser keeps no token for a page. The endpoint then must be called by an address, by a name
+/// without a dot, by one that nobody can register in public, or by the machine's own name.
 #[must_use]
 pub fn refused_site(headers: &HeaderMap, is_open: bool) -> Option<&'static str> {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
@@ -29,7 +29,7 @@ pub fn refused_site(headers: &HeaderMap, is_open: bool) -> Option<&'static str> 
     }
     if is_open && host.is_some_and(|host| !is_ours(host)) {
         return Some(
-            "this door is not known by that name: ask by the machine's address or its own name, \
+            "this server is not known by that name: ask by the machine's address or its own name, \
              or start the server with --secret-file",
         );
     }

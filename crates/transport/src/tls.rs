@@ -1,7 +1,7 @@
-//! TLS on the doors: certificates from files, and what is said when the two ends do not agree.
+//! TLS on the endpoints: certificates from files, and what is said when the two ends do not agree.
 
 mod expiry;
-mod shown;
+mod peer_certificates;
 mod stream;
 mod validity;
 
@@ -24,10 +24,10 @@ use crate::secret::{SecretError, read_private, unix_seconds};
 use crate::stream::Stream;
 use crate::watched::{Looked, Watched};
 pub use expiry::Expiries;
-pub use shown::Shown;
+pub use peer_certificates::PeerCertificates;
 pub use stream::TlsStream;
 pub(crate) use stream::{TlsRead, TlsWrite};
-pub use validity::{Life, Validity, worst};
+pub use validity::{Validity, ValidityState, worst};
 
 /// The name that certificates of a cluster are made for. Machines that come and go have no names of
 /// their own that were known in advance.
@@ -134,7 +134,7 @@ impl ServerTls {
         self.certificates.shown.value().validities.clone()
     }
 
-    /// Shakes hands with a caller, or says that he came to the wrong door.
+    /// Shakes hands with a caller, or reports a connection that does not speak TLS.
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Accepted> {
         if !begins_tls(&stream).await? {
             return Ok(Accepted::Plain(stream));
@@ -144,7 +144,7 @@ impl ServerTls {
     }
 }
 
-/// Who came to a door with TLS.
+/// Who came to an endpoint with TLS.
 pub(crate) enum Accepted {
     Tls(Stream),
     /// Somebody who does not speak it.
@@ -158,10 +158,10 @@ pub(crate) async fn begins_tls(stream: &TcpStream) -> io::Result<bool> {
     Ok(read == 0 || first[0] == HANDSHAKE)
 }
 
-/// Answers somebody who does not speak TLS, and leaves him.
+/// Answers a connection that does not speak TLS, and closes it.
 pub(crate) async fn turn_away(mut stream: TcpStream, answer: &[u8]) {
     use tokio::io::AsyncWriteExt;
-    // What he sent is taken first: a connection that is closed with bytes unread ends with a
+    // What it sent is taken first: a connection that is closed with bytes unread ends with a
     // reset, which may overtake the answer.
     let mut taken = [0; 4096];
     while stream.try_read(&mut taken).is_ok_and(|read| read == taken.len()) {}
@@ -318,7 +318,7 @@ impl OwnCertificate {
 
     /// Refuses one that nobody would believe in place of one that is believed.
     fn follows(self, path: &Path, before: Option<&Self>, now: u64) -> Result<Self, TlsError> {
-        let is_valid = |life: Life| life <= Life::Ending;
+        let is_valid = |life: ValidityState| life <= ValidityState::Ending;
         let Some(worst) = worst(&self.validities, now) else { return Ok(self) };
         let before = before.and_then(|it| validity::worst(&it.validities, now));
         let life = worst.life(now);
@@ -326,7 +326,7 @@ impl OwnCertificate {
             return Ok(self);
         }
         let why = match life {
-            Life::Early => format!("it is not valid before {}", worst.begin_date()),
+            ValidityState::Early => format!("it is not valid before {}", worst.begin_date()),
             _ => format!("it ended at {}", worst.end_date()),
         };
         Err(TlsError::File { path: path.to_owned(), why })

@@ -14,7 +14,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// Device, inode, bytes, and the time of the last change in seconds and nanoseconds: of the file
 /// that a symbolic link leads to, however many links there are. `None` if there is none.
-type Identity = Option<(u64, u64, u64, i64, i64)>;
+type FileIdentity = Option<(u64, u64, u64, i64, i64)>;
 
 /// A value that is made of files.
 pub struct Watched<T, E> {
@@ -22,7 +22,7 @@ pub struct Watched<T, E> {
     /// Makes the value. It is given the one before, if there is one.
     read: Box<Read<T, E>>,
     log: fn(Looked<'_>),
-    state: Mutex<State<T>>,
+    state: Mutex<WatchedState<T>>,
 }
 
 /// What a look at changed files found, for the log.
@@ -36,16 +36,16 @@ pub enum Looked<'a> {
 
 type Read<T, E> = dyn Fn(Option<&T>) -> Result<T, E> + Send + Sync;
 
-struct State<T> {
+struct WatchedState<T> {
     value: Arc<T>,
     /// What the files were when the value was made of them.
-    taken: Vec<Identity>,
-    refused: Option<Refused>,
+    taken: Vec<FileIdentity>,
+    refused: Option<RejectedFiles>,
 }
 
 /// Files that were not taken.
-struct Refused {
-    found: Vec<Identity>,
+struct RejectedFiles {
+    found: Vec<FileIdentity>,
     at: Instant,
 }
 
@@ -68,7 +68,7 @@ impl<T, E: fmt::Display> Watched<T, E> {
         // Looked at before they are read: what changes meanwhile is read again.
         let taken = identities(&paths);
         let value = Arc::new(read(None)?);
-        let state = Mutex::new(State { value, taken, refused: None });
+        let state = Mutex::new(WatchedState { value, taken, refused: None });
         Ok(Self { paths, read: Box::new(read), log, state })
     }
 
@@ -91,13 +91,13 @@ impl<T, E: fmt::Display> Watched<T, E> {
             Ok(value) => {
                 let file = self.paths.first().map(|path| path.display().to_string());
                 (self.log)(Looked::Taken(&file.unwrap_or_default()));
-                *state = State { value: Arc::new(value), taken: found, refused: None };
+                *state = WatchedState { value: Arc::new(value), taken: found, refused: None };
             }
             Err(error) => {
                 if !is_known {
                     (self.log)(Looked::Refused(&error));
                 }
-                state.refused = Some(Refused { found, at: Instant::now() });
+                state.refused = Some(RejectedFiles { found, at: Instant::now() });
             }
         }
         Arc::clone(&state.value)
@@ -117,7 +117,7 @@ impl<T, E: fmt::Display> Watched<T, E> {
     }
 }
 
-fn identities(paths: &[PathBuf]) -> Vec<Identity> {
+fn identities(paths: &[PathBuf]) -> Vec<FileIdentity> {
     let identity = |path: &PathBuf| {
         let it = std::fs::metadata(path).ok()?;
         Some((it.dev(), it.ino(), it.size(), it.ctime(), it.ctime_nsec()))

@@ -241,7 +241,7 @@ async fn peers_that_wait_for_each_answer_and_one_that_does_not_share_a_server() 
         async move {
             let connection = connect(server).await;
             for number in 0..200_u32 {
-                // Now and then one that takes longer than is waited for awake.
+                // Now and then one that takes longer than is polled for.
                 let header = delayed(if number % 50 == 49 { pause } else { 0 });
                 let body = vec![Bytes::from(number.to_le_bytes().to_vec())];
                 let answer = connection.call(header, body, soon(20_000)).await.unwrap();

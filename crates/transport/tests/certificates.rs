@@ -93,14 +93,14 @@ fn put_pair(place: &Path, pair: &Pair) {
     put(&place.join("node.key"), &pair.key);
 }
 
-struct Door {
+struct Endpoint {
     address: String,
     expiries: Expiries,
     place: TempDir,
     _stop: tokio_util::sync::DropGuard,
 }
 
-impl Door {
+impl Endpoint {
     /// Serves what is in a directory under the names of `tls new`.
     async fn open(place: TempDir, under: &str) -> Self {
         let at = |name: &str| place.path().join(under).join(name);
@@ -153,7 +153,7 @@ impl Door {
 #[tokio::test]
 async fn authorities_are_read_again_by_who_goes_on_calling() {
     let [old, new] = [Authority::new(), Authority::new()];
-    let [before, after] = [Door::of(&old.signed()).await, Door::of(&new.signed()).await];
+    let [before, after] = [Endpoint::of(&old.signed()).await, Endpoint::of(&new.signed()).await];
     let file = before.path("ca.pem");
     put(&file, &old.pem);
     let tls = ClientTls::read(&file, TLS_NAME).unwrap();
@@ -206,85 +206,85 @@ async fn links_that_are_swapped_show_the_new_files() {
         let target = Path::new("../data").join(name);
         symlink(target, place.path().join("mount").join(name)).unwrap();
     }
-    let door = Door::open(place, "mount").await;
-    let tls = ClientTls::read(&door.path("ca.pem"), TLS_NAME).unwrap();
-    assert_eq!(door.ends(), ends[0]);
-    symlink("two", door.path("next")).unwrap();
-    std::fs::rename(door.path("next"), door.path("data")).unwrap();
-    assert!(door.is_believed(&tls).await);
-    assert_eq!(door.ends(), ends[1]);
-    let shown = tls.shown_by(&door.address).await.unwrap();
+    let endpoint = Endpoint::open(place, "mount").await;
+    let tls = ClientTls::read(&endpoint.path("ca.pem"), TLS_NAME).unwrap();
+    assert_eq!(endpoint.ends(), ends[0]);
+    symlink("two", endpoint.path("next")).unwrap();
+    std::fs::rename(endpoint.path("next"), endpoint.path("data")).unwrap();
+    assert!(endpoint.is_believed(&tls).await);
+    assert_eq!(endpoint.ends(), ends[1]);
+    let shown = tls.shown_by(&endpoint.address).await.unwrap();
     assert_eq!(shown.distrust, None);
     assert_eq!(shown.validities[0].ends, i64::try_from(ends[1]).unwrap());
     // The old directory is gone, and the new one with it: the server shows what it has.
-    std::fs::remove_dir_all(door.path("two")).unwrap();
-    assert!(door.is_believed(&tls).await);
+    std::fs::remove_dir_all(endpoint.path("two")).unwrap();
+    assert!(endpoint.is_believed(&tls).await);
 }
 
 #[tokio::test]
 async fn certificate_that_nobody_would_believe_is_not_taken() {
     let authority = Authority::new();
     let good = authority.signed();
-    let door = Door::of(&good).await;
-    put(&door.path("ca.pem"), &authority.pem);
-    let tls = ClientTls::read(&door.path("ca.pem"), TLS_NAME).unwrap();
-    let ends = door.ends();
+    let endpoint = Endpoint::of(&good).await;
+    put(&endpoint.path("ca.pem"), &authority.pem);
+    let tls = ClientTls::read(&endpoint.path("ca.pem"), TLS_NAME).unwrap();
+    let ends = endpoint.ends();
     let ended = authority.sign(now() - 20 * DAY, now() - 10 * DAY);
     let early = authority.sign(now() + DAY, now() + 300 * DAY);
     for bad in [&ended, &early] {
-        put_pair(door.place.path(), bad);
-        assert!(door.is_believed(&tls).await);
-        assert_eq!(door.ends(), ends);
+        put_pair(endpoint.place.path(), bad);
+        assert!(endpoint.is_believed(&tls).await);
+        assert_eq!(endpoint.ends(), ends);
     }
     // A certificate without its key, and a key that others may read.
-    put(&door.path("node.pem"), &authority.signed().certificate);
-    assert!(door.is_believed(&tls).await);
-    put_pair(door.place.path(), &authority.sign(now() - DAY, now() + 50 * DAY));
-    std::fs::set_permissions(door.path("node.key"), std::fs::Permissions::from_mode(0o644))
+    put(&endpoint.path("node.pem"), &authority.signed().certificate);
+    assert!(endpoint.is_believed(&tls).await);
+    put_pair(endpoint.place.path(), &authority.sign(now() - DAY, now() + 50 * DAY));
+    std::fs::set_permissions(endpoint.path("node.key"), std::fs::Permissions::from_mode(0o644))
         .unwrap();
-    assert!(door.is_believed(&tls).await);
-    assert_eq!(door.ends(), ends);
-    std::fs::set_permissions(door.path("node.key"), std::fs::Permissions::from_mode(0o600))
+    assert!(endpoint.is_believed(&tls).await);
+    assert_eq!(endpoint.ends(), ends);
+    std::fs::set_permissions(endpoint.path("node.key"), std::fs::Permissions::from_mode(0o600))
         .unwrap();
-    assert_ne!(door.ends(), ends);
+    assert_ne!(endpoint.ends(), ends);
 }
 
 #[tokio::test]
 async fn certificate_that_has_ended_is_replaced_and_says_so() {
     let authority = Authority::new();
     let ended = authority.sign(now() - 20 * DAY, now() - 10 * DAY + 600);
-    let door = Door::of(&ended).await;
-    put(&door.path("ca.pem"), &authority.pem);
-    let tls = ClientTls::read(&door.path("ca.pem"), TLS_NAME).unwrap();
-    let refused = door.connect(&tls).await.unwrap_err();
+    let endpoint = Endpoint::of(&ended).await;
+    put(&endpoint.path("ca.pem"), &authority.pem);
+    let tls = ClientTls::read(&endpoint.path("ca.pem"), TLS_NAME).unwrap();
+    let refused = endpoint.connect(&tls).await.unwrap_err();
     assert!(refused.to_string().contains("its certificate has ended"), "{refused}");
-    let shown = tls.shown_by(&door.address).await.unwrap();
+    let shown = tls.shown_by(&endpoint.address).await.unwrap();
     assert!(shown.distrust.unwrap().contains("has ended"));
     assert_eq!(shown.validities[0].days_left(now()), -10);
     // Where nothing that is there is believed, what is new is taken whatever its dates: the clock
     // may be the one that is wrong.
     let later = now() + 7 * DAY;
-    put_pair(door.place.path(), &authority.sign(later - DAY, later));
-    assert_eq!(door.ends(), later);
-    put_pair(door.place.path(), &authority.signed());
-    assert!(door.is_believed(&tls).await);
+    put_pair(endpoint.place.path(), &authority.sign(later - DAY, later));
+    assert_eq!(endpoint.ends(), later);
+    put_pair(endpoint.place.path(), &authority.signed());
+    assert!(endpoint.is_believed(&tls).await);
     // Far from now in both directions.
-    put_pair(door.place.path(), &authority.sign(0, 253_402_300_799));
-    assert!(door.is_believed(&tls).await);
-    assert_eq!(door.ends(), 253_402_300_799);
+    put_pair(endpoint.place.path(), &authority.sign(0, 253_402_300_799));
+    assert!(endpoint.is_believed(&tls).await);
+    assert_eq!(endpoint.ends(), 253_402_300_799);
 }
 
 #[tokio::test]
 async fn authority_that_has_ended_is_believed_until_it_is_taken_out() {
     let ended = Authority::until(now() - 10 * DAY);
-    let door = Door::of(&ended.signed()).await;
-    let file = door.path("ca.pem");
+    let endpoint = Endpoint::of(&ended.signed()).await;
+    let file = endpoint.path("ca.pem");
     put(&file, &ended.pem);
     let tls = ClientTls::read(&file, TLS_NAME).unwrap();
-    assert!(door.is_believed(&tls).await);
+    assert!(endpoint.is_believed(&tls).await);
     let expiries = Expiries::new(None, Some(tls.clone()));
     let [("authority", ends)] = expiries.timestamps()[..] else { panic!("it believes one") };
     assert!(ends < now().try_into().unwrap());
     put(&file, &Authority::new().pem);
-    assert!(!door.is_believed(&tls).await);
+    assert!(!endpoint.is_believed(&tls).await);
 }

@@ -9,8 +9,8 @@ use sanderling_protocol::frame::{HEADER_BYTES, encode_body};
 use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::{Header, Op, Refusal};
 use sanderling_transport::{
-    CallError, Connection, ConnectionOptions, Handled, Landing, Patience, Response, ServeOptions,
-    Service, attend,
+    BodySink, CallError, Connection, ConnectionOptions, Handled, Response, ServeOptions, Service,
+    Timeouts, attend,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -22,9 +22,9 @@ const HELLO: Hello = Hello { role: Role::Client, cluster: None, node: None, toke
 /// Longest time that a test waits for what must happen.
 const SOON: Duration = Duration::from_secs(60);
 
-fn patient(deadline_millis: u64, silence_millis: u64) -> Patience {
+fn patient(deadline_millis: u64, idle_millis: u64) -> Timeouts {
     let deadline = Instant::now() + Duration::from_millis(deadline_millis);
-    Patience { deadline, silence_max: Some(Duration::from_millis(silence_millis)) }
+    Timeouts { deadline, idle: Some(Duration::from_millis(idle_millis)) }
 }
 
 /// Reads one frame of a client.
@@ -153,23 +153,23 @@ async fn cancelled_calls_send_nothing_more_and_leave_room_for_others() {
 
 /// Takes bodies of `Write` into memory of its own and answers with their sum.
 struct Lander {
-    landings: watch::Sender<i32>,
+    sinks: watch::Sender<i32>,
 }
 
 #[derive(Debug)]
 struct Landed {
     bytes: Vec<u8>,
     filled: usize,
-    landings: watch::Sender<i32>,
+    sinks: watch::Sender<i32>,
 }
 
 impl Drop for Landed {
     fn drop(&mut self) {
-        self.landings.send_modify(|landings| *landings -= 1);
+        self.sinks.send_modify(|sinks| *sinks -= 1);
     }
 }
 
-impl Landing for Landed {
+impl BodySink for Landed {
     /// In pieces of which none is a power of two, as memory may be.
     fn spare(&mut self) -> &mut [u8] {
         let upto = self.bytes.len().min(self.filled + 70_001);
@@ -196,30 +196,30 @@ impl Service for Lander {
         Handled::Now(Response { header: header.reply(), body: vec![body] })
     }
 
-    fn land(self: &Arc<Self>, header: &Header) -> Option<Box<dyn Landing>> {
+    fn body_sink(self: &Arc<Self>, header: &Header) -> Option<Box<dyn BodySink>> {
         if header.op != Op::Write {
             return None;
         }
         let bytes = vec![0; header.body_bytes as usize];
-        self.landings.send_modify(|landings| *landings += 1);
-        Some(Box::new(Landed { bytes, filled: 0, landings: self.landings.clone() }))
+        self.sinks.send_modify(|sinks| *sinks += 1);
+        Some(Box::new(Landed { bytes, filled: 0, sinks: self.sinks.clone() }))
     }
 }
 
 async fn lander(read_within: Duration) -> (TcpStream, watch::Receiver<i32>) {
-    let (landings, seen) = watch::channel(0);
+    let (sinks, seen) = watch::channel(0);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (ours, accepted) =
         tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
     let options = ServeOptions { read_within, ..ServeOptions::default() };
     let stream = accepted.unwrap().0;
-    tokio::spawn(async move { attend(stream, Arc::new(Lander { landings }), &options).await });
+    tokio::spawn(async move { attend(stream, Arc::new(Lander { sinks }), &options).await });
     (ours.unwrap(), seen)
 }
 
 #[tokio::test]
 async fn bodies_land_where_the_service_says_among_others() {
-    let (stream, landings) = lander(SOON).await;
+    let (stream, sinks) = lander(SOON).await;
     let deadline = Instant::now() + SOON;
     let options = ConnectionOptions::default();
     let (connection, _) =
@@ -240,12 +240,12 @@ async fn bodies_land_where_the_service_says_among_others() {
         }
     });
     futures_util::future::join_all(calls).await;
-    assert_eq!(*landings.borrow(), 0);
+    assert_eq!(*sinks.borrow(), 0);
 }
 
 #[tokio::test]
 async fn client_that_stalls_in_the_middle_of_a_body_loses_the_memory_for_it() {
-    let (mut stream, mut landings) = lander(Duration::from_millis(1500)).await;
+    let (mut stream, mut sinks) = lander(Duration::from_millis(1500)).await;
     let greeting = encode_body(&HELLO);
     let mut header = Header::new(Op::Hello, 1);
     header.body_bytes = greeting.len() as u32;
@@ -255,8 +255,8 @@ async fn client_that_stalls_in_the_middle_of_a_body_loses_the_memory_for_it() {
     half.body_bytes = 1 << 20;
     stream.write_all(&half.encode()).await.unwrap();
     stream.write_all(&[7; 1000]).await.unwrap();
-    timeout(SOON, landings.wait_for(|landings| *landings == 1)).await.unwrap().unwrap();
-    timeout(SOON, landings.wait_for(|landings| *landings == 0)).await.unwrap().unwrap();
+    timeout(SOON, sinks.wait_for(|sinks| *sinks == 1)).await.unwrap().unwrap();
+    timeout(SOON, sinks.wait_for(|sinks| *sinks == 0)).await.unwrap().unwrap();
     let mut rest = Vec::new();
     timeout(SOON, stream.read_to_end(&mut rest)).await.unwrap().unwrap();
 }

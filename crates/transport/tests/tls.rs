@@ -55,13 +55,13 @@ fn certify(place: &Path) -> [PathBuf; 3] {
     files
 }
 
-struct Door {
+struct Endpoint {
     address: String,
     place: TempDir,
     _stop: tokio_util::sync::DropGuard,
 }
 
-impl Door {
+impl Endpoint {
     async fn open() -> Self {
         let place = TempDir::new().unwrap();
         let [_, certificate, key] = certify(place.path());
@@ -102,8 +102,8 @@ async fn echoed(connection: &Connection, number: usize, sent: usize, more: usize
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frames_of_all_sizes_come_back_whatever_else_is_under_way() {
-    let door = Door::open().await;
-    let connection = door.connect(Some(&door.authority())).await.unwrap();
+    let endpoint = Endpoint::open().await;
+    let connection = endpoint.connect(Some(&endpoint.authority())).await.unwrap();
     for round in 0..3 {
         let calls = (0..40).map(|number| {
             let connection = connection.clone();
@@ -123,51 +123,51 @@ async fn frames_of_all_sizes_come_back_whatever_else_is_under_way() {
 
 #[tokio::test]
 async fn one_thread_is_enough_for_both_ends() {
-    let door = Door::open().await;
-    let connection = door.connect(Some(&door.authority())).await.unwrap();
+    let endpoint = Endpoint::open().await;
+    let connection = endpoint.connect(Some(&endpoint.authority())).await.unwrap();
     let calls = (0..8).map(|number| echoed(&connection, number, 3 << 20, 3 << 20));
     timeout(SOON, futures_util::future::join_all(calls)).await.expect("they are answered");
 }
 
 #[tokio::test]
 async fn who_does_not_speak_tls_or_breaks_off_disturbs_nobody() {
-    let door = Door::open().await;
-    let plain = door.connect(None).await.unwrap_err();
+    let endpoint = Endpoint::open().await;
+    let plain = endpoint.connect(None).await.unwrap_err();
     assert!(plain.to_string().contains("this port speaks TLS"), "{plain}");
-    let silent = TcpStream::connect(&door.address).await.unwrap();
+    let silent = TcpStream::connect(&endpoint.address).await.unwrap();
     for noise in [&b"\x16"[..], b"\x16\x03\x01\x00\x05hello", b"GET / HTTP/1.1\r\n\r\n", &[0; 999]]
     {
-        let mut stream = TcpStream::connect(&door.address).await.unwrap();
+        let mut stream = TcpStream::connect(&endpoint.address).await.unwrap();
         stream.write_all(noise).await.unwrap();
         stream.shutdown().await.unwrap();
         let mut answer = Vec::new();
         // A reset is an end, too.
         let _ = timeout(SOON, stream.read_to_end(&mut answer)).await.expect("it ends");
     }
-    let connection = door.connect(Some(&door.authority())).await.unwrap();
+    let connection = endpoint.connect(Some(&endpoint.authority())).await.unwrap();
     echoed(&connection, 1, 10, 10).await;
     drop(silent);
 }
 
 #[tokio::test]
 async fn certificate_is_read_again_when_its_files_change() {
-    let door = Door::open().await;
-    let old = door.place.path().join("old.pem");
-    std::fs::copy(door.authority(), &old).unwrap();
-    let before = door.connect(Some(&old)).await.unwrap();
-    certify(door.place.path());
+    let endpoint = Endpoint::open().await;
+    let old = endpoint.place.path().join("old.pem");
+    std::fs::copy(endpoint.authority(), &old).unwrap();
+    let before = endpoint.connect(Some(&old)).await.unwrap();
+    certify(endpoint.place.path());
     let limit = Instant::now() + SOON;
     // The clock of the file system may not have ticked between the two.
-    while door.connect(Some(&door.authority())).await.is_err() {
+    while endpoint.connect(Some(&endpoint.authority())).await.is_err() {
         assert!(Instant::now() < limit, "the new certificate is shown");
-        certify(door.place.path());
+        certify(endpoint.place.path());
     }
-    let refused = door.connect(Some(&old)).await.unwrap_err();
+    let refused = endpoint.connect(Some(&old)).await.unwrap_err();
     assert!(refused.to_string().contains("its certificate is not believed"), "{refused}");
     assert!(matches!(refused, CallError::Credentials { .. }));
     echoed(&before, 1, 100, 100).await;
     // Nonsense in the file changes nothing for who comes.
-    std::fs::write(door.place.path().join("node.pem"), "nonsense").unwrap();
-    let connection = door.connect(Some(&door.authority())).await.unwrap();
+    std::fs::write(endpoint.place.path().join("node.pem"), "nonsense").unwrap();
+    let connection = endpoint.connect(Some(&endpoint.authority())).await.unwrap();
     echoed(&connection, 1, 10, 10).await;
 }

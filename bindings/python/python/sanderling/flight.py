@@ -197,7 +197,7 @@ class _Bearer(flight.ServerMiddlewareFactory):  # type: ignore[misc]
                 shown = value if isinstance(value, bytes) else value.encode()
                 if hmac.compare_digest(shown, b"Bearer " + self._token):
                     return
-        raise flight.FlightUnauthenticatedError("no token, or another one than this door's")
+        raise flight.FlightUnauthenticatedError("no token, or another one than this server's")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -210,7 +210,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--token-file", type=Path, help="callers show what this file holds")
     parser.add_argument("--tls-cert", type=Path, help="certificate, PEM")
     parser.add_argument("--tls-key", type=Path, help="its key, PEM")
-    parser.add_argument("--ready-file", type=Path, help="written when the door is open")
+    parser.add_argument("--ready-file", type=Path, help="written when the server is ready")
     options = parser.parse_args(arguments)
     try:
         host, port = _address(options.listen)

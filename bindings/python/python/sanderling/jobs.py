@@ -76,9 +76,9 @@ class JobScope:
     by an error too, or the program dies, the subtree goes; with `keep_after` it stays.
     """
 
-    def __init__(self, store: Store, job: Job, keeper: _sanderling.Keeper) -> None:
+    def __init__(self, store: Store, job: Job, renewer: _sanderling.LeaseRenewer) -> None:
         self._store = store
-        self._keeper: _sanderling.Keeper | None = keeper
+        self._renewer: _sanderling.LeaseRenewer | None = renewer
         self.id = job.job
         """The job's id."""
         self.path = job.path
@@ -98,7 +98,7 @@ class JobScope:
     @property
     def is_alive(self) -> bool:
         """Whether the job has neither been ended nor lost its lease, as far as is known here."""
-        return self._keeper is not None and not self._keeper.has_ended()
+        return self._renewer is not None and not self._renewer.has_ended()
 
     def put(self, name: str, data: Any, **options: Unpack[PutOptions]) -> Stat:
         """Writes a whole object of the job, as `Store.put` does; missing directories are made."""
@@ -147,10 +147,10 @@ class JobScope:
 
     def end(self) -> None:
         """Ends the job now; a second time does nothing."""
-        keeper, self._keeper = self._keeper, None
-        if keeper is None:
+        renewer, self._renewer = self._renewer, None
+        if renewer is None:
             return
-        keeper.stop()
+        renewer.stop()
         try:
             self._store.end_job(self.id)
         except BadRequest as error:
@@ -163,13 +163,13 @@ class JobScope:
     def detach(self) -> Job:
         """Leaves the job to somebody else, who renews it within its lifetime (`renew_job`)."""
         self._check()
-        assert self._keeper is not None
-        self._keeper.stop()
-        self._keeper = None
+        assert self._renewer is not None
+        self._renewer.stop()
+        self._renewer = None
         return self.info
 
     def _check(self) -> None:
-        if self._keeper is None:
+        if self._renewer is None:
             raise Closed("the job was ended")
 
 

@@ -17,14 +17,14 @@ const PAGE_BYTES_MAX: u64 = 4 << 20;
 
 /// Where a server's figures come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum CpuSource {
     /// Its metrics, at this address.
     Metrics(String),
     /// The kernel, for a process of this machine.
     Process(u32),
 }
 
-impl Source {
+impl CpuSource {
     /// Returns what is known of a server, the best first. `http` may be empty.
     pub(super) fn of(http: &str, address: &str) -> Vec<Self> {
         let metrics = (!http.is_empty()).then(|| Self::Metrics(http.to_owned()));
@@ -43,7 +43,7 @@ impl Source {
 }
 
 /// Returns the figures of the first source that has any.
-pub(super) async fn first(sources: &[Source]) -> Option<Figures> {
+pub(super) async fn first(sources: &[CpuSource]) -> Option<Figures> {
     for source in sources {
         if let Some(figures) = source.figures().await {
             return Some(figures);

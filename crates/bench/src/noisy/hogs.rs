@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::setting::{HogKind, Setting};
-use super::stage::{NotRun, Stage, Tally};
+use super::stage::{HogContext, NotRun, Tally};
 
 /// Threads of a hog.
 const THREADS: usize = 2;
@@ -31,13 +31,13 @@ const THREADS_END_WITHIN: Duration = Duration::from_secs(5);
 /// A hog on threads of its own.
 #[derive(Debug)]
 pub(super) struct Hog {
-    stage: Arc<Stage>,
+    stage: Arc<HogContext>,
     ended: oneshot::Receiver<Result<(), NotRun>>,
 }
 
 impl Hog {
     pub(super) fn start(setting: &Arc<Setting>, kind: HogKind) -> Self {
-        let stage = Arc::new(Stage {
+        let stage = Arc::new(HogContext {
             setting: Arc::clone(setting),
             operations: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
@@ -99,7 +99,7 @@ impl Hog {
     }
 }
 
-fn on_threads(kind: HogKind, stage: Arc<Stage>) -> Result<(), NotRun> {
+fn on_threads(kind: HogKind, stage: Arc<HogContext>) -> Result<(), NotRun> {
     let yield_cores = || {
         // On Linux it is this thread's. With the usual one the figures say less of the servers.
         let _ = rustix::process::setpriority_process(None, NICE);
@@ -116,7 +116,7 @@ fn on_threads(kind: HogKind, stage: Arc<Stage>) -> Result<(), NotRun> {
     ended
 }
 
-async fn run(kind: HogKind, stage: Arc<Stage>) -> Result<(), NotRun> {
+async fn run(kind: HogKind, stage: Arc<HogContext>) -> Result<(), NotRun> {
     match kind {
         HogKind::Usage => frames::usage(stage).await,
         HogKind::ListAttributes => frames::list_attributes(stage).await,

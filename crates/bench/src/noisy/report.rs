@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::sample::{Latency, Operation, Sample};
+use super::sample::{Operation, PhaseLatency, Sample};
 use super::setting::{HogKind, Setting};
 use super::stage::Tally;
 use super::tenant::PAUSE;
@@ -13,7 +13,7 @@ use crate::output::{Align, Output, Table};
 
 /// The whole run.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct NoisyReport {
     r#type: &'static str,
     seconds: u64,
     pause_millis: u64,
@@ -31,22 +31,22 @@ pub(super) struct Report {
 struct Tenancy {
     /// How long the phase took.
     seconds: f64,
-    latency_micros: Each<Latency>,
+    latency_micros: PerOperation<PhaseLatency>,
     /// How often the p99 is that of the first phase.
-    p99_ratio: Each<Option<f64>>,
+    p99_ratio: PerOperation<Option<f64>>,
     errors: u64,
     first_error: Option<String>,
 }
 
 /// Something for each of the tenant's operations.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Each<T> {
+struct PerOperation<T> {
     get: T,
     put: T,
     stat: T,
 }
 
-impl<T: Copy> Each<T> {
+impl<T: Copy> PerOperation<T> {
     fn of(each: impl Fn(Operation) -> T) -> Self {
         let (get, put, stat) = (Operation::Get, Operation::Put, Operation::Stat);
         Self { get: each(get), put: each(put), stat: each(stat) }
@@ -65,8 +65,8 @@ impl Tenancy {
     fn new(sample: &Sample, alone: &Sample) -> Self {
         Self {
             seconds: sample.elapsed.as_secs_f64(),
-            latency_micros: Each::of(|of| sample.latency(of)),
-            p99_ratio: Each::of(|of| sample.p99_ratio(alone, of)),
+            latency_micros: PerOperation::of(|of| sample.latency(of)),
+            p99_ratio: PerOperation::of(|of| sample.p99_ratio(alone, of)),
             errors: sample.errors,
             first_error: sample.first_error.clone(),
         }
@@ -129,7 +129,7 @@ impl Beside {
     }
 }
 
-impl Report {
+impl NoisyReport {
     pub(super) fn new(
         setting: &Setting,
         object_bytes: usize,

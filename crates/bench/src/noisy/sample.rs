@@ -41,7 +41,7 @@ pub(super) struct Sample {
 
 /// One kind of operation in one phase, in microseconds; `None` without operations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Latency {
+pub(super) struct PhaseLatency {
     pub(super) operations: u64,
     pub(super) p50: Option<f64>,
     pub(super) p99: Option<f64>,
@@ -69,11 +69,11 @@ impl Sample {
         self.latency.iter().all(|of| !of.is_empty())
     }
 
-    pub(super) fn latency(&self, of: Operation) -> Latency {
+    pub(super) fn latency(&self, of: Operation) -> PhaseLatency {
         let of = &self.latency[of as usize];
         #[expect(clippy::cast_precision_loss, reason = "durations are far below 2^52 ns")]
         let micros = |nanos: u64| (!of.is_empty()).then_some(nanos as f64 / 1e3);
-        Latency {
+        PhaseLatency {
             operations: of.len(),
             p50: micros(of.value_at_quantile(0.5)),
             p99: micros(of.value_at_quantile(0.99)),

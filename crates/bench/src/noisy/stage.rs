@@ -54,7 +54,7 @@ pub(super) struct Tally {
 
 /// What a hog and whoever watches it share.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct HogContext {
     pub(super) setting: Arc<Setting>,
     pub(super) operations: AtomicU64,
     pub(super) refusals: AtomicU64,
@@ -66,7 +66,7 @@ pub(super) struct Stage {
     pub(super) stop: CancellationToken,
 }
 
-impl Stage {
+impl HogContext {
     pub(super) fn done(&self, operations: u64) {
         self.operations.fetch_add(operations, Ordering::Relaxed);
     }

@@ -41,13 +41,13 @@ enum Order {
 
 /// The tenant.
 #[derive(Debug)]
-pub(super) struct Tenant {
+pub(super) struct TenantThread {
     orders: mpsc::Sender<Order>,
     object_bytes: usize,
     thread: JoinHandle<Result<(), ClientError>>,
 }
 
-impl Tenant {
+impl TenantThread {
     /// Starts the thread, which connects and makes the objects.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::failure::Failure;
 
 use super::ask::{Meta, failed, unexpected};
-use super::fleet::{Fleet, Shared};
+use super::fleet::{FleetShared, StubFleet};
 
 /// Requests of one frame.
 const BATCH: u64 = 256;
@@ -50,7 +50,7 @@ pub(super) fn path(what: What, index: u64) -> Path {
 /// Creates the objects of a range. What the datanodes hold of them is told to the fleet.
 pub(super) async fn fill(
     address: &str,
-    fleet: &Fleet,
+    fleet: &StubFleet,
     what: What,
     range: std::ops::Range<u64>,
 ) -> Result<(), Failure> {
@@ -72,7 +72,7 @@ pub(super) async fn fill(
 
 async fn create(
     meta: &Meta,
-    shared: &Shared,
+    shared: &FleetShared,
     what: What,
     batch: std::ops::Range<u64>,
 ) -> Result<(), Failure> {
@@ -83,9 +83,9 @@ async fn create(
             Reply::Grant(grant) => {
                 let (request, held) = seal(&grant);
                 if let Some((node, block)) = held
-                    && let Some(speaker) = shared.speaker(node)
+                    && let Some(stub) = shared.stub(node)
                 {
-                    speaker.held().insert(block.block, block);
+                    stub.held().insert(block.block, block);
                 }
                 seals.push(request);
             }
@@ -105,10 +105,10 @@ fn one(what: What, index: u64) -> Create {
     }
 }
 
-type Held = (sanderling_protocol::NodeId, HeldBlock);
+type NodeBlock = (sanderling_protocol::NodeId, HeldBlock);
 
 /// Returns the request that seals what was granted, and what its datanode holds then.
-fn seal(grant: &Grant) -> (Request, Option<Held>) {
+fn seal(grant: &Grant) -> (Request, Option<NodeBlock>) {
     let length = BLOCK_BYTES;
     let lengths = grant.blocks.iter().map(|block| BlockLength { block: block.block, length });
     let request = Request::Seal {

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::failure::Failure;
 
 use super::ask::{Meta, failed};
-use super::speaker::Speaker;
+use super::datanode_stub::DatanodeStub;
 
 /// Nodes that report their blocks at once: they register at different times, so that reports are
 /// spread as well.
@@ -24,23 +24,23 @@ const REPORTS_AT_ONCE: usize = 4;
 
 /// What all nodes count and know together.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct FleetShared {
     pub(super) namenode: String,
-    by_id: Mutex<BTreeMap<NodeId, Arc<Speaker>>>,
+    by_id: Mutex<BTreeMap<NodeId, Arc<DatanodeStub>>>,
     came_back: AtomicU64,
     beats: Mutex<Histogram<u64>>,
 }
 
 /// Nodes that speak, until this is dropped.
-pub(super) struct Fleet {
-    pub(super) shared: Arc<Shared>,
-    pub(super) speakers: Vec<Arc<Speaker>>,
+pub(super) struct StubFleet {
+    pub(super) shared: Arc<FleetShared>,
+    pub(super) stubs: Vec<Arc<DatanodeStub>>,
     stop: CancellationToken,
     tasks: JoinSet<()>,
 }
 
-impl Shared {
-    pub(super) fn speaker(&self, node: NodeId) -> Option<Arc<Speaker>> {
+impl FleetShared {
+    pub(super) fn stub(&self, node: NodeId) -> Option<Arc<DatanodeStub>> {
         self.by_id.lock().expect("nobody panics with it").get(&node).cloned()
     }
 
@@ -65,17 +65,17 @@ impl Shared {
     }
 }
 
-impl Fleet {
+impl StubFleet {
     /// Lets nodes register, one after the other, and begin to live.
     pub(super) async fn register(namenode: &str, count: u32) -> Result<Self, Failure> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(FleetShared {
             namenode: namenode.to_owned(),
             by_id: Mutex::default(),
             came_back: AtomicU64::new(0),
             beats: Mutex::new(micros()),
         });
         let (stop, tasks) = (CancellationToken::new(), JoinSet::new());
-        let mut fleet = Self { shared, speakers: Vec::new(), stop, tasks };
+        let mut fleet = Self { shared, stubs: Vec::new(), stop, tasks };
         for at in 0..count {
             // Heartbeats are spread as those of nodes that started at any time are.
             let offset = Duration::from_millis(500) * at / count;
@@ -87,16 +87,16 @@ impl Fleet {
     async fn add(&mut self, nonce: u64, offset: Duration) -> Result<(), Failure> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
-        let speaker = Arc::new(Speaker::new(nonce, address, Arc::clone(&self.shared)));
+        let stub = Arc::new(DatanodeStub::new(nonce, address, Arc::clone(&self.shared)));
         let options = ServeOptions::default();
-        self.tasks.spawn(serve(listener, Arc::clone(&speaker), options, self.stop.clone()));
+        self.tasks.spawn(serve(listener, Arc::clone(&stub), options, self.stop.clone()));
         let meta = Meta::connect(&self.shared.namenode, Role::Datanode).await.map_err(failed)?;
-        speaker.register(&meta).await.map_err(failed)?;
+        stub.register(&meta).await.map_err(failed)?;
         let mut by_id = self.shared.by_id.lock().expect("nobody panics with it");
-        by_id.insert(speaker.id(), Arc::clone(&speaker));
+        by_id.insert(stub.id(), Arc::clone(&stub));
         drop(by_id);
-        self.speakers.push(Arc::clone(&speaker));
-        self.tasks.spawn(async move { speaker.live(meta, offset).await });
+        self.stubs.push(Arc::clone(&stub));
+        self.tasks.spawn(async move { stub.live(meta, offset).await });
         Ok(())
     }
 
@@ -104,16 +104,16 @@ impl Fleet {
     /// them the namenode did not want.
     pub(super) async fn report(&self) -> Result<(u64, u64), Failure> {
         let (mut told, mut unwanted) = (0, 0);
-        let mut waiting = self.speakers.iter();
+        let mut waiting = self.stubs.iter();
         let mut reports = JoinSet::new();
         loop {
             while reports.len() < REPORTS_AT_ONCE
-                && let Some(speaker) = waiting.next()
+                && let Some(stub) = waiting.next()
             {
-                let (speaker, shared) = (Arc::clone(speaker), Arc::clone(&self.shared));
+                let (stub, shared) = (Arc::clone(stub), Arc::clone(&self.shared));
                 reports.spawn(async move {
                     let meta = Meta::connect(&shared.namenode, Role::Datanode).await?;
-                    speaker.report(&meta).await
+                    stub.report(&meta).await
                 });
             }
             let Some(ended) = reports.join_next().await else { return Ok((told, unwanted)) };
@@ -125,17 +125,17 @@ impl Fleet {
 
     /// Returns the blocks that all nodes hold.
     pub(super) fn held(&self) -> u64 {
-        self.speakers.iter().map(|speaker| speaker.held().len() as u64).sum()
+        self.stubs.iter().map(|stub| stub.held().len() as u64).sum()
     }
 
     /// Returns the node that holds most blocks, and how many.
     pub(super) fn fullest(&self) -> Option<(NodeId, u64)> {
-        let held = |speaker: &Arc<Speaker>| (speaker.held().len() as u64, speaker.id());
-        self.speakers.iter().map(held).max().map(|(blocks, node)| (node, blocks))
+        let held = |stub: &Arc<DatanodeStub>| (stub.held().len() as u64, stub.id());
+        self.stubs.iter().map(held).max().map(|(blocks, node)| (node, blocks))
     }
 }
 
-impl Drop for Fleet {
+impl Drop for StubFleet {
     fn drop(&mut self) {
         self.stop.cancel();
         self.tasks.abort_all();

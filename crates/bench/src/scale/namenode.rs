@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::child::Server;
+use crate::child::ChildServer;
 use crate::failure::{Exit, Failure};
 use crate::process::program;
 
@@ -40,13 +40,13 @@ impl Cpu {
 }
 
 /// A running namenode. Dropping it kills it.
-pub(super) struct Namenode {
-    server: Server,
+pub(super) struct NamenodeProcess {
+    server: ChildServer,
     directory: PathBuf,
     pub(super) address: String,
 }
 
-impl Namenode {
+impl NamenodeProcess {
     /// Starts one and waits until it serves. It dies with the calling thread.
     pub(super) async fn start(directory: &Path) -> Result<Self, Failure> {
         Self::spawn(directory, "127.0.0.1:0").await
@@ -70,7 +70,7 @@ impl Namenode {
         command.arg(directory.join("catalog"));
         // What goes on besides would not be the same from run to run.
         command.args(["--no-rebalance", "--no-precopy", "--ramp-up", "0s"]);
-        let mut server = Server::spawn(command, directory, "namenode")?;
+        let mut server = ChildServer::spawn(command, directory, "namenode")?;
         let limit = Instant::now() + READY_WITHIN;
         while Instant::now() < limit {
             if let Some(ready) = server.ready()? {

@@ -13,10 +13,10 @@ use crate::session::Session;
 
 use super::ask::{Meta, failed, unexpected};
 use super::fill::{What, fill};
-use super::fleet::Fleet;
-use super::namenode::{Cpu, Namenode};
+use super::fleet::StubFleet;
+use super::namenode::{Cpu, NamenodeProcess};
 use super::probe::{Probed, during, many};
-use super::record::{Calls, Cost, Latency, Point, Recovery};
+use super::record::{CallLatencies, CallLatency, Cost, Point, Recovery};
 
 /// Objects over which the journal's bytes are measured: no snapshot takes them away before.
 const JOURNALLED: u64 = 10_000;
@@ -37,14 +37,14 @@ pub(super) async fn measure(
     (objects, nodes): (u64, u32),
     directory: &Path,
 ) -> Result<Point, Failure> {
-    let mut namenode = Namenode::start(directory).await?;
+    let mut namenode = NamenodeProcess::start(directory).await?;
     let values = objects * args.values.0 / 100;
     let (files, phase) = (objects - values, args.phase.0);
     let say = |what| session.output.note(format_args!("  {what}"));
 
     say("registrations");
     let meter = Meter::begin(&namenode, 0.0)?;
-    let fleet = Fleet::register(&namenode.address, nodes).await?;
+    let fleet = StubFleet::register(&namenode.address, nodes).await?;
     let register = meter.end(&namenode, u64::from(nodes))?;
     let (heartbeat, heartbeat_micros) = heartbeats(&namenode, &fleet, phase).await?;
     let base = heartbeat.cpu_micros_each * heartbeat.per_second / 1e6;
@@ -106,11 +106,11 @@ struct Meter {
 }
 
 impl Meter {
-    fn begin(namenode: &Namenode, base: f64) -> Result<Self, Failure> {
+    fn begin(namenode: &NamenodeProcess, base: f64) -> Result<Self, Failure> {
         Ok(Self { began: Instant::now(), cpu: namenode.cpu()?, base })
     }
 
-    fn end(self, namenode: &Namenode, count: u64) -> Result<Cost, Failure> {
+    fn end(self, namenode: &NamenodeProcess, count: u64) -> Result<Cost, Failure> {
         let seconds = self.began.elapsed().as_secs_f64();
         let cpu = namenode.cpu()?.since(self.cpu).as_secs_f64();
         let units = count.max(1) as f64;
@@ -126,30 +126,30 @@ async fn pause(phase: Duration) -> Result<(), Failure> {
 }
 
 async fn heartbeats(
-    namenode: &Namenode,
-    fleet: &Fleet,
+    namenode: &NamenodeProcess,
+    fleet: &StubFleet,
     phase: Duration,
-) -> Result<(Cost, Latency), Failure> {
+) -> Result<(Cost, CallLatency), Failure> {
     // The manager's first looks are over then.
     sleep(Duration::from_millis(500)).await;
     drop(fleet.shared.take_beats());
     let meter = Meter::begin(namenode, 0.0)?;
     sleep(phase).await;
     let beats = fleet.shared.take_beats();
-    Ok((meter.end(namenode, beats.len())?, Latency::from(&beats)))
+    Ok((meter.end(namenode, beats.len())?, CallLatency::from(&beats)))
 }
 
 /// What filling cost.
 struct Filled {
     cost: Cost,
-    calls: Calls,
+    calls: CallLatencies,
     memory_each: f64,
     journal_each: f64,
 }
 
 async fn filled(
-    namenode: &Namenode,
-    fleet: &Fleet,
+    namenode: &NamenodeProcess,
+    fleet: &StubFleet,
     what: What,
     count: u64,
     base: f64,
@@ -174,8 +174,8 @@ async fn filled(
 }
 
 async fn reports(
-    namenode: &Namenode,
-    fleet: &Fleet,
+    namenode: &NamenodeProcess,
+    fleet: &StubFleet,
     files: u64,
     base: f64,
 ) -> Result<(Cost, Probed), Failure> {
@@ -191,8 +191,8 @@ async fn reports(
 }
 
 async fn recover(
-    namenode: &mut Namenode,
-    fleet: &Fleet,
+    namenode: &mut NamenodeProcess,
+    fleet: &StubFleet,
     objects: u64,
 ) -> Result<Recovery, Failure> {
     let journal_bytes = namenode.file_bytes("journal-")?;
@@ -200,7 +200,7 @@ async fn recover(
     let began = Instant::now();
     let served = namenode.restart().await?;
     let cpu = namenode.cpu()?.whole();
-    let wanted = before + fleet.speakers.len() as u64;
+    let wanted = before + fleet.stubs.len() as u64;
     let are_back = until("the nodes' return", async || Ok(fleet.shared.comebacks() >= wanted));
     are_back.await?;
     let seconds = served.as_secs_f64();
@@ -214,8 +214,8 @@ async fn recover(
 }
 
 async fn drained(
-    namenode: &Namenode,
-    fleet: &Fleet,
+    namenode: &NamenodeProcess,
+    fleet: &StubFleet,
     files: u64,
     base: f64,
 ) -> Result<(Cost, Probed), Failure> {
@@ -256,9 +256,9 @@ async fn until(
     Err(Failure::new(Exit::Deadline, "Deadline", format_args!("{what} did not come")))
 }
 
-fn calls(probed: &Probed) -> Calls {
+fn calls(probed: &Probed) -> CallLatencies {
     let Probed { lookups, changes } = probed;
-    Calls { lookup_micros: lookups.into(), change_micros: changes.into() }
+    CallLatencies { lookup_micros: lookups.into(), change_micros: changes.into() }
 }
 
 fn each(sum: u64, count: u64) -> f64 {

@@ -22,20 +22,20 @@ pub(super) struct Point {
     pub(super) journal_bytes_per_file: f64,
     pub(super) journal_bytes_per_value: f64,
     /// Of calls made one after the other while the catalog was filled.
-    pub(super) filling: Calls,
+    pub(super) filling: CallLatencies,
     /// Of one heartbeat, with what the manager does meanwhile.
     pub(super) heartbeat: Cost,
-    pub(super) heartbeat_micros: Latency,
+    pub(super) heartbeat_micros: CallLatency,
     /// Of one lookup of a file, in frames of many.
     pub(super) lookup: Cost,
     /// Of calls made one after the other while only heartbeats came.
-    pub(super) quiet: Calls,
+    pub(super) quiet: CallLatencies,
     /// Of one block reported.
     pub(super) report: Cost,
-    pub(super) reporting: Calls,
+    pub(super) reporting: CallLatencies,
     /// Of one block of the fullest node, drained by the manager over links that cost no time.
     pub(super) drain: Cost,
-    pub(super) draining: Calls,
+    pub(super) draining: CallLatencies,
     pub(super) snapshot_bytes: u64,
     pub(super) recovery: Recovery,
 }
@@ -51,14 +51,14 @@ pub(super) struct Cost {
 
 /// How long calls took that were made one after the other.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Calls {
-    pub(super) lookup_micros: Latency,
-    pub(super) change_micros: Latency,
+pub(super) struct CallLatencies {
+    pub(super) lookup_micros: CallLatency,
+    pub(super) change_micros: CallLatency,
 }
 
 /// Microseconds of one kind of call.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Latency {
+pub(super) struct CallLatency {
     pub(super) count: u64,
     pub(super) p50: u64,
     pub(super) p99: u64,
@@ -77,7 +77,7 @@ pub(super) struct Recovery {
     pub(super) nodes_back_seconds: f64,
 }
 
-impl From<&Histogram<u64>> for Latency {
+impl From<&Histogram<u64>> for CallLatency {
     fn from(taken: &Histogram<u64>) -> Self {
         let at = |quantile| taken.value_at_quantile(quantile);
         Self { count: taken.len(), p50: at(0.5), p99: at(0.99), max: taken.max() }

@@ -12,7 +12,7 @@ use crate::session::Session;
 use super::record::Point;
 
 #[derive(Serialize)]
-struct Report {
+struct ScaleReport {
     phase_seconds: f64,
     points: Vec<Point>,
     /// The cost of one unit where it is highest, over where it is lowest.
@@ -53,7 +53,7 @@ pub(super) fn print(session: &Session, args: &Scale, points: Vec<Point>) -> Resu
     let linearity: Vec<Growth> = UNITS.iter().map(|unit| growth(*unit, &points)).collect();
     let is_linear = linearity.iter().all(|it| it.growth <= args.factor);
     let phase_seconds = args.phase.0.as_secs_f64();
-    let report = Report { phase_seconds, points, linearity, factor: args.factor, is_linear };
+    let report = ScaleReport { phase_seconds, points, linearity, factor: args.factor, is_linear };
     session.output.result(&report, |writer| table(&report, writer))
 }
 
@@ -67,7 +67,7 @@ fn growth((cost, unit, measure): Unit, points: &[Point]) -> Growth {
     Growth { cost, unit, least, most, growth }
 }
 
-fn table(report: &Report, writer: &mut dyn Write) -> io::Result<()> {
+fn table(report: &ScaleReport, writer: &mut dyn Write) -> io::Result<()> {
     let mut columns = vec![("", Align::Left)];
     columns.extend(report.points.iter().map(|_| ("", Align::Right)));
     let mut table = Table::new(&columns);

@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use sanderling_transport::{ClientTls, Life, Validity, read_validities, unix_seconds, worst};
+use sanderling_transport::{
+    ClientTls, Validity, ValidityState, read_validities, unix_seconds, worst,
+};
 use tokio::time::timeout;
 
-use super::{Check, Dates, Verdict};
+use super::{Check, CheckLevel, Dates};
 use crate::session::Session;
 
 const NAME: &str = "cert";
@@ -49,7 +51,7 @@ async fn shown(tls: &ClientTls, address: &str) -> Check {
     };
     let check = dated(what, &seen.validities, RENEW);
     match seen.distrust {
-        Some(why) if check.verdict != Verdict::Fail => {
+        Some(why) if check.verdict != CheckLevel::Fail => {
             let found = format!("{}: {why}", check.found);
             Check { dates: check.dates, ..Check::fail(NAME, found, RENEW) }
         }
@@ -69,7 +71,7 @@ fn of_file(tls: Option<&ClientTls>, file: &Path) -> Check {
         tls.check(file, &pem)
     });
     match believed {
-        Err(error) if check.verdict != Verdict::Fail => {
+        Err(error) if check.verdict != CheckLevel::Fail => {
             Check { dates: check.dates, ..Check::fail(NAME, error.to_string(), RENEW) }
         }
         _ => check,
@@ -83,21 +85,21 @@ fn dated(what: String, validities: &[Validity], renew: &str) -> Check {
     };
     let days_left = validity.days_left(now);
     let check = match validity.life(now) {
-        Life::Good => {
+        ValidityState::Good => {
             let ends = validity.end_date();
             Check::ok(NAME, format!("{what} ends {ends}, {days_left} days left"))
         }
-        Life::Ending => {
+        ValidityState::Ending => {
             let ends = validity.end_date();
             let found = format!("{what} ends soon, {ends}, {days_left} days left");
             Check::warn(NAME, found, renew)
         }
-        Life::Early => {
+        ValidityState::Early => {
             let begins = validity.begin_date();
             let found = format!("{what} is not valid before {begins}, by this machine's clock");
             Check::fail(NAME, found, "set the clock, or wait")
         }
-        Life::Ended => {
+        ValidityState::Ended => {
             Check::fail(NAME, format!("{what} has ended: {}", validity.end_date()), renew)
         }
     };

@@ -54,7 +54,7 @@ const READ_AHEAD_BYTES: u64 = 4 << 20;
 
 /// One object and the local file that it becomes.
 #[derive(Debug)]
-struct Job {
+struct Download {
     from: Path,
     to: PathBuf,
     is_multifile: bool,
@@ -78,14 +78,14 @@ async fn planned(
     args: &Get,
     stat: &ObjectStat,
     to: PathBuf,
-) -> Result<(Vec<Job>, u64), Failure> {
+) -> Result<(Vec<Download>, u64), Failure> {
     let is_tree =
         stat.kind.is_container() && (args.recursive || stat.kind != ObjectKind::Multifile);
     let to = if to.is_dir() && !is_tree { to.join(args.path.name().unwrap_or("root")) } else { to };
     let is_multifile = stat.kind == ObjectKind::Multifile;
     if !is_tree {
         let from = stat.path.clone();
-        return Ok((vec![Job { from, to, is_multifile, force: args.force }], stat.bytes));
+        return Ok((vec![Download { from, to, is_multifile, force: args.force }], stat.bytes));
     }
     if !args.recursive {
         let refusal = Refusal::IsADirectory { path: stat.path.clone() };
@@ -101,7 +101,7 @@ async fn planned(
         } else {
             total += located.entry.bytes;
             let (from, force) = (located.path, args.force);
-            jobs.push(Job { from, to: local, is_multifile: false, force });
+            jobs.push(Download { from, to: local, is_multifile: false, force });
         }
     }
     Ok((jobs, total))
@@ -115,7 +115,7 @@ fn make_directory(path: &LocalPath) -> Result<(), Failure> {
 async fn fetch_all(
     session: &Session,
     client: &Client,
-    jobs: Vec<Job>,
+    jobs: Vec<Download>,
     total: u64,
 ) -> Result<(), Failure> {
     let mut progress = Progress::start(session.output, "fetching", Some(total));
@@ -161,7 +161,7 @@ async fn fetch_all(
 async fn fetch(
     session: Session,
     client: Client,
-    job: Job,
+    job: Download,
     say: mpsc::Sender<u64>,
 ) -> Result<(), Failure> {
     if !job.force && job.to.exists() {
@@ -184,7 +184,7 @@ async fn fetch(
 async fn fetch_into(
     session: &Session,
     client: &Client,
-    job: &Job,
+    job: &Download,
     partial: &LocalPath,
     say: &mpsc::Sender<u64>,
 ) -> Result<(), Failure> {

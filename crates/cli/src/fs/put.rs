@@ -60,7 +60,7 @@ pub(crate) struct Put {
 
 /// One local file and the object that it becomes.
 #[derive(Debug, Clone)]
-struct Job {
+struct LocalUpload {
     from: PathBuf,
     to: Path,
     bytes: Option<u64>,
@@ -147,7 +147,7 @@ async fn planned(
     client: &Client,
     args: &Put,
     source: &LocalPath,
-) -> Result<Vec<Job>, Failure> {
+) -> Result<Vec<LocalUpload>, Failure> {
     let is_stdin = source == LocalPath::new("-");
     let name = source.file_name().and_then(|name| name.to_str());
     let to = match (args.sources.len(), is_stdin) {
@@ -179,7 +179,7 @@ async fn walk(
     args: &Put,
     source: &LocalPath,
     to: Path,
-) -> Result<Vec<Job>, Failure> {
+) -> Result<Vec<LocalUpload>, Failure> {
     let mut jobs = Vec::new();
     let mut waiting = vec![(source.to_owned(), to)];
     while let Some((local, path)) = waiting.pop() {
@@ -218,7 +218,13 @@ async fn kind_in(session: &Session, client: &Client, to: &Path) -> Result<Create
     Ok(if kind == Some(ObjectKind::Table) { CreateKind::KeyValue } else { CreateKind::File })
 }
 
-fn job(args: &Put, kind: CreateKind, from: &LocalPath, to: Path, bytes: Option<u64>) -> Job {
+fn job(
+    args: &Put,
+    kind: CreateKind,
+    from: &LocalPath,
+    to: Path,
+    bytes: Option<u64>,
+) -> LocalUpload {
     let storing = &args.storing;
     let options = PutOptions {
         kind,
@@ -232,14 +238,14 @@ fn job(args: &Put, kind: CreateKind, from: &LocalPath, to: Path, bytes: Option<u
     };
     // What says that it has no bytes may be endless, such as a device.
     let is_small = bytes.is_some_and(|bytes| (1..=PIECE_BYTES as u64).contains(&bytes));
-    Job { from: from.to_owned(), to, bytes, is_small, options }
+    LocalUpload { from: from.to_owned(), to, bytes, is_small, options }
 }
 
 /// Stores one file. An interrupted or failed one is given up, so that its name is free at once.
 async fn store(
     session: Session,
     client: Client,
-    job: Job,
+    job: LocalUpload,
     say: mpsc::Sender<u64>,
 ) -> Result<(), Failure> {
     let failed = |error| {
@@ -277,7 +283,7 @@ async fn store(
 async fn copy(
     mut source: Box<dyn AsyncRead + Send + Unpin>,
     writer: &mut Writer,
-    job: &Job,
+    job: &LocalUpload,
     session: &Session,
     say: &mpsc::Sender<u64>,
 ) -> Result<(), Failure> {

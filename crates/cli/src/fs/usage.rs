@@ -59,7 +59,7 @@ pub(super) async fn of_subtrees(session: &Session, args: Du) -> Result<(), Failu
 
 /// One tier of one node.
 #[derive(Serialize)]
-struct Room {
+struct TierUsage {
     node: String,
     tier: Tier,
     state: &'static str,
@@ -78,7 +78,7 @@ pub(super) async fn of_nodes(session: &Session) -> Result<(), Failure> {
             capacity += tier.capacity_bytes;
             used += tier.used_bytes;
             free += if node.policy == Policy::Active { left } else { 0 };
-            rooms.push(Room {
+            rooms.push(TierUsage {
                 node: node.name.clone(),
                 tier: tier.tier,
                 state: node.policy.name(),

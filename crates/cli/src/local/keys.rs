@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sanderling_core::access::{Claims, Lineage, Part, Rights};
+use sanderling_core::access::{Claims, Lineage, Rights, TokenRole};
 use sanderling_transport::{TLS_NAME, unix_seconds};
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ const HOLDS: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The files of a secure cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Keys {
+pub(super) struct KeyFiles {
     /// An admin's token.
     pub(super) token_file: PathBuf,
     /// The authority of the servers' certificate.
@@ -28,7 +28,7 @@ pub(super) struct Keys {
     tls_key: PathBuf,
 }
 
-impl Keys {
+impl KeyFiles {
     /// Makes all of them in an empty directory.
     pub(super) fn make(directory: &Path) -> Result<Self, Failure> {
         let keys = Self {
@@ -42,7 +42,7 @@ impl Keys {
         tls::make(directory, TLS_NAME, HOLDS)?;
         let admin = Claims {
             subject: "local".to_owned(),
-            part: Part::Admin,
+            role: TokenRole::Admin,
             subtree: sanderling_protocol::Path::root(),
             rights: Rights::ALL,
             expires_at: unix_seconds() + HOLDS.as_secs(),

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::keys::Keys;
+use super::keys::KeyFiles;
 use crate::failure::{Exit, Failure};
 use crate::output::SCHEMA;
-use crate::process::Known;
+use crate::process::RecordedProcess;
 
 const FILE: &str = "cluster.json";
 
@@ -23,18 +23,18 @@ pub(super) struct Record {
     pub(super) cluster: Option<String>,
     /// What it takes to be let in, if anything does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) keys: Option<Keys>,
-    pub(super) processes: Vec<Server>,
+    pub(super) keys: Option<KeyFiles>,
+    pub(super) processes: Vec<ServerRecord>,
 }
 
 /// One process of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Server {
+pub(super) struct ServerRecord {
     /// `namenode` or `datanode`.
     pub(super) role: String,
     pub(super) name: String,
     #[serde(flatten)]
-    pub(super) process: Known,
+    pub(super) process: RecordedProcess,
     pub(super) address: String,
     pub(super) log: PathBuf,
 }
@@ -91,7 +91,7 @@ impl Record {
     }
 
     /// Returns the processes that still run.
-    pub(super) fn running(&self) -> impl Iterator<Item = &Server> {
+    pub(super) fn running(&self) -> impl Iterator<Item = &ServerRecord> {
         self.processes.iter().filter(|server| server.process.is_running())
     }
 }

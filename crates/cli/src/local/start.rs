@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::keys::Keys;
+use super::keys::KeyFiles;
 use super::lock::Lock;
-use super::record::{Record, Server};
+use super::record::{Record, ServerRecord};
 use super::stop::end;
-use super::{Place, directory};
+use super::{ClusterDirectory, directory};
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
-use crate::process::{Known, LOOK_EVERY, spawn};
+use crate::process::{LOOK_EVERY, RecordedProcess, spawn};
 use crate::ready::Ready;
 use crate::refused::shell_word;
 use crate::units;
@@ -24,10 +24,10 @@ use crate::units::Size;
 
 /// `local start`.
 #[derive(Debug, Args)]
-pub(crate) struct Start {
+pub(crate) struct LocalStart {
     /// Where it lives.
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: ClusterDirectory,
     /// How many datanodes
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -62,10 +62,10 @@ const LOG_LINES: usize = 8;
 struct Starting {
     child: Child,
     ready_file: PathBuf,
-    server: Server,
+    server: ServerRecord,
 }
 
-pub(super) fn run(global: &Global, output: Output, args: &Start) -> Result<(), Failure> {
+pub(super) fn run(global: &Global, output: Output, args: &LocalStart) -> Result<(), Failure> {
     let directory = directory(&args.place)?;
     let _lock = Lock::take(&directory)?;
     if let Some(record) = Record::read(&directory)?
@@ -89,11 +89,11 @@ pub(super) fn run(global: &Global, output: Output, args: &Start) -> Result<(), F
     }
 }
 
-fn start(record: &mut Record, args: &Start, limit: Instant) -> Result<(), Failure> {
+fn start(record: &mut Record, args: &LocalStart, limit: Instant) -> Result<(), Failure> {
     prepare(&record.directory)?;
     let directory = record.directory.clone();
     if args.secure {
-        record.keys = Some(Keys::make(&directory.join("keys"))?);
+        record.keys = Some(KeyFiles::make(&directory.join("keys"))?);
     }
     let namenode = launch(record, "namenode", "namenode", namenode_words(&directory, args))?;
     let ready = namenode.serves(limit)?;
@@ -140,7 +140,7 @@ fn words(list: &[&str]) -> Vec<OsString> {
     list.iter().map(OsString::from).collect()
 }
 
-fn namenode_words(directory: &Path, args: &Start) -> Vec<OsString> {
+fn namenode_words(directory: &Path, args: &LocalStart) -> Vec<OsString> {
     let http_port = match (args.http_port, args.port) {
         (Some(port), _) => port,
         (None, 0) => 0,
@@ -152,7 +152,12 @@ fn namenode_words(directory: &Path, args: &Start) -> Vec<OsString> {
     list
 }
 
-fn datanode_words(directory: &Path, args: &Start, namenode: &str, name: &str) -> Vec<OsString> {
+fn datanode_words(
+    directory: &Path,
+    args: &LocalStart,
+    namenode: &str,
+    name: &str,
+) -> Vec<OsString> {
     let dram = args.dram.0.to_string();
     let mut list = words(&["datanode", "--namenode", namenode, "--name", name, "--dram", &dram]);
     // Their metrics; the namenode's list of nodes says at which port.
@@ -176,13 +181,13 @@ fn launch(
 ) -> Result<Starting, Failure> {
     let ready_file = record.directory.join("ready").join(name);
     let log = record.directory.join("logs").join(format!("{name}.log"));
-    words.extend(record.keys.iter().flat_map(Keys::words));
+    words.extend(record.keys.iter().flat_map(KeyFiles::words));
     words.extend(["--detach".into(), "--ready-file".into(), ready_file.clone().into()]);
     let child = spawn(&words, &log)?;
     let pid = child.id();
-    let process = Known::of(pid).unwrap_or(Known { pid, start_time: 0 });
+    let process = RecordedProcess::of(pid).unwrap_or(RecordedProcess { pid, start_time: 0 });
     let (role, name) = (role.to_owned(), name.to_owned());
-    let server = Server { role, name, process, address: String::new(), log };
+    let server = ServerRecord { role, name, process, address: String::new(), log };
     record.processes.push(server.clone());
     record.write()?;
     Ok(Starting { child, ready_file, server })
@@ -231,7 +236,7 @@ impl Starting {
     }
 }
 
-fn said(output: Output, record: &Record, args: &Start) -> Result<(), Failure> {
+fn said(output: Output, record: &Record, args: &LocalStart) -> Result<(), Failure> {
     let dram = units::bytes(args.dram.0);
     output.note(format_args!("1 namenode and {} datanodes of {dram} serve", args.datanodes));
     if record.namenode != "127.0.0.1:7600" {

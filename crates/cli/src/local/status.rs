@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::Place;
+use super::ClusterDirectory;
 use super::directory;
-use super::record::{Record, Server};
+use super::record::{Record, ServerRecord};
 use crate::failure::{Exit, Failure};
 use crate::output::{Align, Output, Table};
 
@@ -14,19 +14,19 @@ struct Status<'a> {
     namenode: &'a str,
     http_address: &'a Option<String>,
     cluster: &'a Option<String>,
-    processes: Vec<Line<'a>>,
+    processes: Vec<StatusLine<'a>>,
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct StatusLine<'a> {
     #[serde(flatten)]
-    server: &'a Server,
+    server: &'a ServerRecord,
     is_running: bool,
 }
 
-pub(super) fn run(output: Output, place: &Place) -> Result<(), Failure> {
+pub(super) fn run(output: Output, place: &ClusterDirectory) -> Result<(), Failure> {
     let record = Record::existing(&directory(place)?)?;
-    let line = |server| Line { server, is_running: server.process.is_running() };
+    let line = |server| StatusLine { server, is_running: server.process.is_running() };
     let status = Status {
         directory: &record.directory,
         namenode: &record.namenode,
@@ -54,7 +54,8 @@ pub(super) fn run(output: Output, place: &Place) -> Result<(), Failure> {
         }
         table.write(writer)
     })?;
-    let down: Vec<&Line<'_>> = status.processes.iter().filter(|line| !line.is_running).collect();
+    let down: Vec<&StatusLine<'_>> =
+        status.processes.iter().filter(|line| !line.is_running).collect();
     let Some(first) = down.first() else { return Ok(()) };
     let cause = format!("{} of {} processes are down", down.len(), status.processes.len());
     Err(Failure::new(Exit::Unavailable, "Down", cause)

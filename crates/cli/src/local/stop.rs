@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::Place;
+use super::ClusterDirectory;
 use super::directory;
 use super::lock::Lock;
 use super::record::Record;
@@ -15,7 +15,11 @@ use crate::output::Output;
 /// How long the servers may take to end by themselves.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-pub(super) fn run(global: &Global, output: Output, place: &Place) -> Result<(), Failure> {
+pub(super) fn run(
+    global: &Global,
+    output: Output,
+    place: &ClusterDirectory,
+) -> Result<(), Failure> {
     let directory = directory(place)?;
     Record::existing(&directory)?;
     let _lock = Lock::take(&directory)?;

@@ -23,7 +23,7 @@ pub(crate) struct Ls {
 }
 
 #[derive(Serialize)]
-struct Fleet {
+struct FleetSummary {
     /// Bytes of homes on the fullest active node over the mean of the active nodes; 1 when all hold
     /// the same.
     imbalance: f64,
@@ -41,7 +41,7 @@ pub(super) async fn run(session: &Session, args: Ls) -> Result<(), Failure> {
     let nodes = super::nodes(session, &client, args.all).await?;
     let room = client.room().await;
     let room = room.map_err(|error| crate::refused::client(&error, &session.namenode))?;
-    let fleet = Fleet {
+    let fleet = FleetSummary {
         departures_fit: room.as_ref().map(Room::fits),
         room,
         imbalance: imbalance(&nodes),
@@ -51,7 +51,7 @@ pub(super) async fn run(session: &Session, args: Ls) -> Result<(), Failure> {
     session.output.result(&fleet, |writer| write(writer, &fleet))
 }
 
-fn write(writer: &mut dyn Write, fleet: &Fleet) -> io::Result<()> {
+fn write(writer: &mut dyn Write, fleet: &FleetSummary) -> io::Result<()> {
     if fleet.nodes.is_empty() {
         return writeln!(writer, "no nodes");
     }

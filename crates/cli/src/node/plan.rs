@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use sanderling_client::Client;
-use sanderling_core::relocation::{Plan, Planner};
+use sanderling_core::relocation::{DrainPlan, Planner};
 use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
 use sanderling_protocol::message::Forecast;
 use sanderling_protocol::node::NodeInfo;
@@ -30,7 +30,7 @@ struct DryRun {
     /// Bytes free on the nodes that take blocks.
     room_bytes: u64,
     /// Where the blocks would go.
-    targets: Vec<Target>,
+    targets: Vec<PlannedTarget>,
     deadline_millis: Option<i64>,
     /// What the node's link must carry to make the deadline.
     needed_bytes_per_second: Option<u64>,
@@ -40,7 +40,7 @@ struct DryRun {
 }
 
 #[derive(Serialize)]
-struct Target {
+struct PlannedTarget {
     node: NodeId,
     name: String,
     tier: Tier,
@@ -70,7 +70,7 @@ async fn with_blocks(
     client: &Client,
     node: NodeId,
     mut planner: Planner,
-) -> Result<Plan, Failure> {
+) -> Result<DrainPlan, Failure> {
     let limit = u32::try_from(BLOCKS_PER_PAGE_MAX).expect("a page fits a frame");
     let mut after = BlockId::default();
     loop {
@@ -92,7 +92,7 @@ async fn with_blocks(
 fn dry_run(
     fleet: &[NodeInfo],
     node: NodeInfo,
-    plan: &Plan,
+    plan: &DrainPlan,
     deadline_millis: Option<i64>,
 ) -> DryRun {
     let takers = fleet.iter().filter(|other| other.id != node.id && other.policy == Policy::Active);
@@ -100,7 +100,7 @@ fn dry_run(
         .flat_map(|other| &other.tiers)
         .map(|tier| tier.capacity_bytes.saturating_sub(tier.used_bytes));
     let name = |id| fleet.iter().find(|other| other.id == id).map(|other| other.name.clone());
-    let targets = plan.targets.iter().map(|target| Target {
+    let targets = plan.targets.iter().map(|target| PlannedTarget {
         node: target.node,
         name: name(target.node).unwrap_or_default(),
         tier: target.tier,
@@ -131,7 +131,7 @@ fn write(writer: &mut dyn Write, plan: &DryRun, left: Option<Millis>) -> io::Res
     }
     for target in &plan.targets {
         let (bytes, tier) = (units::bytes(target.bytes), target.tier);
-        let Target { node, name, blocks, .. } = target;
+        let PlannedTarget { node, name, blocks, .. } = target;
         writeln!(writer, "  to node {node} ({name}), {tier}: {blocks} blocks, {bytes}")?;
     }
     let verdict = if plan.forecast.unplaced_bytes == 0 { "enough" } else { "NOT enough" };

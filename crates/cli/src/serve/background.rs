@@ -9,7 +9,7 @@ use crate::units::{Percent, Span};
 /// What moves in the background.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Background options")]
-pub(crate) struct Background {
+pub(crate) struct BackgroundArgs {
     /// Share of a quiet node's link for copies and rebalancing; a quarter of it under load
     #[arg(long, value_name = "PERCENT", default_value = "20%")]
     pub(crate) background_share: Percent,
@@ -25,15 +25,15 @@ pub(crate) struct Background {
     pub(crate) no_rebalance: bool,
 }
 
-impl Background {
+impl BackgroundArgs {
     /// Returns how long a new node gets less than its share.
     pub(crate) fn ramp_up(&self) -> Millis {
         Millis(u64::try_from(self.ramp_up.0.as_millis()).unwrap_or(u64::MAX))
     }
 }
 
-impl From<&Background> for BackgroundConfig {
-    fn from(args: &Background) -> Self {
+impl From<&BackgroundArgs> for BackgroundConfig {
+    fn from(args: &BackgroundArgs) -> Self {
         let mut pace = PaceConfig::of_share(args.background_share.0);
         pace.ramp = Millis(args.ramp_up().0.saturating_mul(2));
         let mut config = Self { pace, ..Self::default() };

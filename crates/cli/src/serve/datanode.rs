@@ -19,7 +19,7 @@ use crate::global::Global;
 use crate::policy::PolicyName;
 use crate::ready::Ready;
 use crate::security::Guard;
-use crate::server::Process;
+use crate::server::ProcessArgs;
 use crate::units::{Rate, Size, Span, UnitError};
 use crate::{security, server, units};
 
@@ -89,7 +89,7 @@ pub(crate) struct Datanode {
     /// Where to learn that the machine will be taken: aws, gcp, azure, file:PATH; repeat it for
     /// more than one [default: SIGTERM and POST /v1/notice only]
     #[arg(long, value_name = "SOURCE")]
-    pub(crate) notice_source: Vec<Source>,
+    pub(crate) notice_source: Vec<NoticeSourceArg>,
     /// Where the cloud's metadata service is [default: the cloud's own address]
     #[arg(long, value_name = "URL", requires = "notice_source")]
     pub(crate) notice_url: Option<String>,
@@ -129,7 +129,7 @@ pub(crate) struct Datanode {
     pub(crate) guard: Guard,
     /// The process.
     #[command(flatten)]
-    pub(crate) process: Process,
+    pub(crate) process: ProcessArgs,
 }
 
 /// How fast blocks are scrubbed; `None` for not at all.
@@ -149,9 +149,9 @@ impl FromStr for ScrubRate {
 
 /// A source of notices as the command line names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Source(pub(crate) NoticeSource);
+pub(crate) struct NoticeSourceArg(pub(crate) NoticeSource);
 
-impl FromStr for Source {
+impl FromStr for NoticeSourceArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -257,7 +257,7 @@ fn local(args: &Datanode) -> Option<LocalOptions> {
 }
 
 fn notices(args: &Datanode) -> Vec<NoticeOptions> {
-    let options = |source: &Source| NoticeOptions {
+    let options = |source: &NoticeSourceArg| NoticeOptions {
         url: args.notice_url.clone(),
         poll: args.notice_poll.map(|span| span.0),
         call_within: args.notice_call_within.0,

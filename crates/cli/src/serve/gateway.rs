@@ -4,18 +4,18 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use sanderling_client::ClientConfig;
-use sanderling_gateway::{GatewayOptions, GatewayServer, Keys, StartError};
+use sanderling_gateway::{AccessKeys, GatewayOptions, GatewayServer, GatewayStartError};
 use sanderling_protocol::Path;
 
 use super::process::{Signals, keep_private, not_started, somewhere};
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
 use crate::ready::Ready;
-use crate::server::Process;
+use crate::server::ProcessArgs;
 use crate::units::Span;
 use crate::{credentials, security, server};
 
-/// The doors for other tools.
+/// The interfaces for other tools.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Gateway {
     /// Serve S3: buckets are directories, keys are paths
@@ -84,10 +84,10 @@ pub(crate) struct S3 {
     pub(crate) allow_unauthenticated: bool,
     /// The process.
     #[command(flatten)]
-    pub(crate) process: Process,
+    pub(crate) process: ProcessArgs,
 }
 
-/// Serves a door until SIGTERM or SIGINT.
+/// Serves the interface until SIGTERM or SIGINT.
 ///
 /// # Errors
 /// It cannot start.
@@ -100,7 +100,7 @@ pub(crate) fn run(global: &Global, command: Gateway) -> Result<(), Failure> {
 }
 
 fn options(global: &Global, args: &S3) -> Result<GatewayOptions, Failure> {
-    let keys = args.keys.as_deref().map(Keys::read).transpose().map_err(|error| {
+    let keys = args.keys.as_deref().map(AccessKeys::read).transpose().map_err(|error| {
         Failure::new(Exit::Usage, "BadKeys", &error).next("sanderling gateway s3 --help")
     })?;
     if args.connections == 0 {
@@ -120,7 +120,7 @@ fn options(global: &Global, args: &S3) -> Result<GatewayOptions, Failure> {
         allow_unauthenticated: args.allow_unauthenticated,
         upload_ttl: args.upload_ttl.0,
         connections_max: args.connections,
-        silence_max: args.silence.0,
+        idle_timeout: args.silence.0,
     })
 }
 
@@ -138,10 +138,16 @@ async fn serve(options: GatewayOptions, args: S3) -> Result<(), Failure> {
     Ok(())
 }
 
-const fn next(error: &StartError) -> &'static str {
+const fn next(error: &GatewayStartError) -> &'static str {
     match error {
-        StartError::Listen(_) => "the same with another --listen and --http, or sanderling doctor",
-        StartError::Cluster(_) => "sanderling local start, or the same with another --namenode",
-        StartError::NoKeys { .. } | StartError::Plaintext { .. } => "sanderling gateway s3 --help",
+        GatewayStartError::Listen(_) => {
+            "the same with another --listen and --http, or sanderling doctor"
+        }
+        GatewayStartError::Cluster(_) => {
+            "sanderling local start, or the same with another --namenode"
+        }
+        GatewayStartError::NoKeys { .. } | GatewayStartError::Plaintext { .. } => {
+            "sanderling gateway s3 --help"
+        }
     }
 }

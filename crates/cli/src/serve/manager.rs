@@ -5,19 +5,19 @@ use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_protocol::message::Role;
 use sanderling_transport::{Credentials, Expiries, Security, listen};
 
-use super::background::Background;
+use super::background::BackgroundArgs;
 use super::process::{Signals, keep_private, not_started, somewhere};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::policy::PolicyName;
 use crate::ready::Ready;
-use crate::security::Held;
-use crate::server::Process;
+use crate::security::ServerCredentials;
+use crate::server::ProcessArgs;
 use crate::{security, server};
 
 /// `sanderling manager`.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Manager {
+pub(crate) struct ManagerArgs {
     /// Where to serve health and metrics, on loopback; `none` for nowhere
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub(crate) http: String,
@@ -29,20 +29,20 @@ pub(crate) struct Manager {
     pub(crate) policy: PolicyName,
     /// What it does without a notice.
     #[command(flatten)]
-    pub(crate) background: Background,
+    pub(crate) background: BackgroundArgs,
     /// What it has.
     #[command(flatten)]
-    pub(crate) held: Held,
+    pub(crate) held: ServerCredentials,
     /// The process.
     #[command(flatten)]
-    pub(crate) process: Process,
+    pub(crate) process: ProcessArgs,
 }
 
 /// Runs the manager on its own until SIGTERM or SIGINT. It waits while another one acts.
 ///
 /// # Errors
 /// The ready file cannot be written.
-pub(crate) fn run(global: &Global, args: Manager) -> Result<(), Failure> {
+pub(crate) fn run(global: &Global, args: ManagerArgs) -> Result<(), Failure> {
     keep_private();
     let namenode = global.namenode.clone();
     let credentials = security::caller(global, &args.held, Role::Manager)?;
@@ -55,7 +55,7 @@ async fn serve(
     namenode: String,
     credentials: Credentials,
     expiries: Expiries,
-    args: Manager,
+    args: ManagerArgs,
 ) -> Result<(), Failure> {
     // Nobody is asked for a token there, so it listens on loopback alone.
     let pages = match somewhere(&args.http) {

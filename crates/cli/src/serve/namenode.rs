@@ -10,12 +10,12 @@ use sanderling_core::Mechanism;
 use sanderling_core::preemption::{Model, Spec};
 use sanderling_core::reserve::Departures;
 use sanderling_manager::{ManagerOptions, ManagerServer};
-use sanderling_namenode::{NamenodeOptions, NamenodeServer, StartError, Sync};
+use sanderling_namenode::{NamenodeOptions, NamenodeServer, NamenodeStartError, Sync};
 use sanderling_protocol::Nonce;
 use sanderling_protocol::message::Role;
 use sanderling_transport::Security;
 
-use super::background::Background;
+use super::background::BackgroundArgs;
 use super::process::{
     Signals, close_to_others, keep_private, machine_bytes, not_started, somewhere,
 };
@@ -24,7 +24,7 @@ use crate::global::Global;
 use crate::policy::PolicyName;
 use crate::ready::Ready;
 use crate::security::Guard;
-use crate::server::Process;
+use crate::server::ProcessArgs;
 use crate::units::{Size, Span, UnitError};
 use crate::{security, server, units};
 
@@ -39,7 +39,7 @@ pub(crate) enum SyncMode {
 
 /// `sanderling namenode`.
 #[derive(Debug, Args)]
-pub(crate) struct Namenode {
+pub(crate) struct NamenodeArgs {
     /// Where to serve; port 0 takes any free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7600")]
     pub(crate) listen: String,
@@ -83,10 +83,10 @@ pub(crate) struct Namenode {
     pub(crate) guard: Guard,
     /// What the manager inside does without a notice.
     #[command(flatten)]
-    pub(crate) background: Background,
+    pub(crate) background: BackgroundArgs,
     /// The process.
     #[command(flatten)]
-    pub(crate) process: Process,
+    pub(crate) process: ProcessArgs,
 }
 
 /// How much memory a server takes; `None` for as much as there is.
@@ -117,14 +117,14 @@ const UNSYNCED_MIN: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// It cannot start, or its journal has failed.
-pub(crate) fn run(global: &Global, args: Namenode) -> Result<(), Failure> {
+pub(crate) fn run(global: &Global, args: NamenodeArgs) -> Result<(), Failure> {
     keep_private();
     let security = security::guard(global, &args.guard)?;
     let expiries = security.expiries();
     server::run(global, &args.process.clone(), expiries, serve(args, security))
 }
 
-async fn serve(args: Namenode, security: Security) -> Result<(), Failure> {
+async fn serve(args: NamenodeArgs, security: Security) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
     close_to_others(&args.directory, &["journal-", "snapshot-"])?;
     if args.unsynced_max.0 < UNSYNCED_MIN {
@@ -229,20 +229,22 @@ fn model(spec: &Spec) -> Result<Model, Failure> {
     })
 }
 
-fn next(error: &StartError) -> Cow<'static, str> {
+fn next(error: &NamenodeStartError) -> Cow<'static, str> {
     Cow::Borrowed(match error {
-        StartError::Listen(_) => "the same with another --listen and --http, or sanderling doctor",
-        StartError::DirectoryLocked { .. } => "the same with another --dir",
-        StartError::DamagedJournal { name, .. } => {
+        NamenodeStartError::Listen(_) => {
+            "the same with another --listen and --http, or sanderling doctor"
+        }
+        NamenodeStartError::DirectoryLocked { .. } => "the same with another --dir",
+        NamenodeStartError::DamagedJournal { name, .. } => {
             return Cow::Owned(format!(
                 "restore the directory from a copy; or start without what would be lost, which \
                  stays beside the journal: the same with --accept-journal-loss {name}"
             ));
         }
-        StartError::JournalVersion { .. } | StartError::SnapshotVersion { .. } => {
+        NamenodeStartError::JournalVersion { .. } | NamenodeStartError::SnapshotVersion { .. } => {
             "the version of sanderling that wrote it"
         }
-        StartError::CorruptSnapshot { .. } | StartError::CorruptJournal { .. } => {
+        NamenodeStartError::CorruptSnapshot { .. } | NamenodeStartError::CorruptJournal { .. } => {
             "move the directory away and keep it, then start again: its data are ephemeral"
         }
         _ => "sanderling doctor",

@@ -166,9 +166,9 @@ impl Faults {
                 self.client.notice(&selector, millis, "chaos").await.expect("it is heard");
             }
             Source::Http => {
-                let door = self.cluster.datanode(name).http_address.clone();
+                let endpoint = self.cluster.datanode(name).http_address.clone();
                 let body = format!("{{\"deadline_seconds\": {seconds}}}");
-                let answer = post(&door, "/v1/notice", &body).await;
+                let answer = post(&endpoint, "/v1/notice", &body).await;
                 assert!(answer.contains(" 200 ") || answer.contains(" 202 "), "{answer}");
             }
             Source::File => {
@@ -230,7 +230,7 @@ impl Faults {
         for (name, id) in leaving {
             self.until_empty(&name, id, deadline).await;
             self.noticed.insert(id);
-            self.bury(&name).await;
+            self.remove_node(&name).await;
         }
         self.settled().await;
     }
@@ -247,7 +247,7 @@ impl Faults {
     }
 
     /// Kills a node's process and starts another machine.
-    async fn bury(&mut self, name: &str) {
+    async fn remove_node(&mut self, name: &str) {
         self.cluster.datanode(name).kill();
         self.cluster.datanodes.retain(|server| server.name != name);
         if self.listener.as_deref() == Some(name) {
@@ -260,7 +260,7 @@ impl Faults {
     async fn kill_datanode(&mut self) {
         let name = self.draw_node();
         self.say(format!("{name} is killed without a word"));
-        self.bury(&name).await;
+        self.remove_node(&name).await;
         self.settled().await;
     }
 

@@ -16,7 +16,7 @@ use super::{Cluster, Ran, SOON, Shape, run, sanderling};
 pub(crate) struct Guarded {
     pub(crate) cluster: Cluster,
     pub(crate) secret: String,
-    /// The authority, where the doors have TLS.
+    /// The authority, where the endpoints have TLS.
     pub(crate) authority: Option<PathBuf>,
     pub(crate) place: TempDir,
 }

@@ -1,4 +1,4 @@
-//! Calls of the servers' HTTP doors.
+//! Calls of the servers' HTTP endpoints.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -35,7 +35,7 @@ pub(crate) async fn shown(
 }
 
 async fn call(address: &str, head: &str, body: &str) -> String {
-    let mut stream = TcpStream::connect(address).await.expect("the HTTP door is open");
+    let mut stream = TcpStream::connect(address).await.expect("the HTTP endpoint is open");
     let request = format!("{head}host: {address}\r\nconnection: close\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut answer = String::new();

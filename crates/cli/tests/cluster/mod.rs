@@ -24,7 +24,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// How long a test's client waits for an answer: on such a machine an answer within ten seconds is
 /// not certain.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How a cluster is started.
 #[derive(Debug, Clone)]
@@ -158,7 +158,7 @@ impl Cluster {
 
     pub(crate) async fn client_of(&self, config: ClientConfig) -> Client {
         let limit = Instant::now() + SOON;
-        let config = ClientConfig { call_deadline: PATIENCE, ..config };
+        let config = ClientConfig { call_deadline: TIMEOUT, ..config };
         loop {
             match Client::connect(&self.namenode.address, config.clone()).await {
                 Ok(client) => return client,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sanderling_core::write::Placed;
+use sanderling_core::writer::Placed;
 use sanderling_protocol::checksum::{Running, crc32c};
 use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
 use sanderling_protocol::local::{
@@ -15,16 +15,16 @@ use sanderling_protocol::local::{
 };
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{ClusterId, Header, NodeId, Op, Refusal, version};
-use sanderling_transport::local::{Memory, PacketSocket};
+use sanderling_transport::local::{PacketSocket, SharedMemory};
 use sanderling_transport::{CallError, Credentials};
 use tokio::time::{Instant, timeout_at};
 
-use super::Ranges;
-use super::line::{Line, Returning};
+use super::LocalRanges;
+use super::socket::{LeaseSocket, Returning};
 
-/// Time that a thread stays awake for an answer. A lease is answered in less; a core that went to
+/// Time that a thread busy-polls for an answer. A lease is answered in less; a core that went to
 /// sleep meanwhile would take longer to wake.
-const AWAKE_MAX: Duration = Duration::from_micros(15);
+const SPIN_MAX: Duration = Duration::from_micros(15);
 
 /// Longest time that a thread waits for an answer in place. Most come sooner than a task can be put
 /// to sleep and woken; the checksum of a block, or its copy, takes the node this long.
@@ -39,18 +39,18 @@ const FILL_BYTES: usize = 128 << 10;
 
 /// Who calls.
 #[derive(Debug)]
-pub(super) struct Caller {
+pub(super) struct LocalIdentity {
     pub(super) cluster: Option<ClusterId>,
     pub(super) credentials: Credentials,
 }
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Connection {
-    line: Arc<Line>,
+pub(super) struct LocalConnection {
+    line: Arc<LeaseSocket>,
     name: String,
     next_lease: u64,
-    staging: Option<Memory>,
+    staging: Option<SharedMemory>,
     /// The number of the next piece.
     next_piece: u64,
     packet: Vec<u8>,
@@ -66,29 +66,29 @@ pub(super) struct Staged {
 }
 
 /// An answer: its header, the length of its body, and the descriptor that it brought.
-struct Answer {
+struct LocalReply {
     header: Header,
     body_bytes: usize,
     file: Option<OwnedFd>,
 }
 
-impl Connection {
+impl LocalConnection {
     /// Connects and greets. Returns the arena, mapped, if it was wanted.
     pub(super) async fn open(
         socket: &Path,
-        caller: &Caller,
+        caller: &LocalIdentity,
         node: NodeId,
         returning: Arc<Returning>,
         wants_arena: bool,
         deadline: Instant,
-    ) -> Result<(Self, Option<Memory>), CallError> {
+    ) -> Result<(Self, Option<SharedMemory>), CallError> {
         let name = socket.display().to_string();
         let connected = PacketSocket::connect(socket).map_err(|error| CallError::Unreachable {
             address: name.clone(),
             cause: error.kind(),
         })?;
         let mut connection = Self {
-            line: Line::new(connected, returning),
+            line: LeaseSocket::new(connected, returning),
             name,
             next_lease: 1,
             staging: None,
@@ -109,7 +109,7 @@ impl Connection {
             return Ok((connection, None));
         }
         let file = answer.file.ok_or_else(|| connection.bad_reply("no arena"))?;
-        let memory = Memory::read_only(file, welcome.arena_bytes);
+        let memory = SharedMemory::read_only(file, welcome.arena_bytes);
         let memory = memory.map_err(|error| connection.closed(&error))?;
         Ok((connection, Some(memory)))
     }
@@ -117,10 +117,10 @@ impl Connection {
     /// Leases ranges of the arena; `memory` is its mapping.
     pub(super) async fn lease(
         &mut self,
-        memory: &Arc<Memory>,
+        memory: &Arc<SharedMemory>,
         ranges: &[RangeRequest],
         deadline: Instant,
-    ) -> Result<(Ranges, u16), CallError> {
+    ) -> Result<(LocalRanges, u16), CallError> {
         let mut returned = Vec::new();
         self.line.take_returned(&mut returned);
         self.body.clear();
@@ -189,7 +189,7 @@ impl Connection {
                 answer => answer?,
             };
             let file = answer.file.ok_or_else(|| self.bad_reply("no memory"))?;
-            let memory = Memory::writable(file, u64::from(answer.header.length));
+            let memory = SharedMemory::writable(file, u64::from(answer.header.length));
             self.staging = Some(memory.map_err(|error| self.closed(&error))?);
         }
         let staging = self.staging.as_ref().expect("it was just made");
@@ -252,7 +252,11 @@ impl Connection {
 
     /// Sends a request with the body that was prepared and waits for its answer. After an error
     /// other than a refusal, or when it is given up, the connection must not be used again.
-    async fn exchange(&mut self, header: Header, deadline: Instant) -> Result<Answer, CallError> {
+    async fn exchange(
+        &mut self,
+        header: Header,
+        deadline: Instant,
+    ) -> Result<LocalReply, CallError> {
         let began = Instant::now();
         let mut header = header;
         header.body_bytes = self.body.len() as u32;
@@ -283,9 +287,9 @@ impl Connection {
         Err(refusal.map_or_else(|_| self.bad_reply("a refusal"), CallError::Refused))
     }
 
-    fn answer_in_place(&mut self) -> Result<Option<Answer>, CallError> {
+    fn answer_in_place(&mut self) -> Result<Option<LocalReply>, CallError> {
         let began = std::time::Instant::now();
-        while began.elapsed() < AWAKE_MAX {
+        while began.elapsed() < SPIN_MAX {
             if let Some(answer) = self.receive()? {
                 return Ok(Some(answer));
             }
@@ -298,7 +302,7 @@ impl Connection {
         Ok(None)
     }
 
-    fn receive(&mut self) -> Result<Option<Answer>, CallError> {
+    fn receive(&mut self) -> Result<Option<LocalReply>, CallError> {
         let received = self.line.socket.receive_now(&mut self.packet);
         let Some((bytes, file)) = received.map_err(|error| self.closed(&error))? else {
             return Ok(None);
@@ -313,10 +317,10 @@ impl Connection {
         if header.body_bytes as usize != body_bytes {
             return Err(bad());
         }
-        Ok(Some(Answer { header, body_bytes, file }))
+        Ok(Some(LocalReply { header, body_bytes, file }))
     }
 
-    fn body_of(&self, answer: &Answer) -> &[u8] {
+    fn body_of(&self, answer: &LocalReply) -> &[u8] {
         &self.packet[HEADER_BYTES..HEADER_BYTES + answer.body_bytes]
     }
 

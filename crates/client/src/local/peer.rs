@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use sanderling_core::write::Placed;
+use sanderling_core::writer::Placed;
 use sanderling_protocol::frame::RangeRequest;
 use sanderling_protocol::local::LEASES_PER_PACKET_MAX;
 use sanderling_protocol::{NodeId, Refusal, Tier};
-use sanderling_transport::local::Memory;
+use sanderling_transport::local::SharedMemory;
 use sanderling_transport::{CallError, Pool};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::connection::{Caller, Connection, Staged};
-use super::line::{Returning, give_back};
-use super::{Ranges, Socket};
+use super::connection::{LocalConnection, LocalIdentity, Staged};
+use super::socket::{Returning, give_back};
+use super::{LocalRanges, Socket};
 
 /// Connections of one client to one node. Each costs the node a thread, and one request at a time
 /// takes so little that more would be the same requests waiting elsewhere.
@@ -25,11 +25,11 @@ const CONNECTIONS_MAX: usize = 8;
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) node: NodeId,
-    caller: Caller,
+    caller: LocalIdentity,
     socket: Socket,
-    memory: Arc<Memory>,
+    memory: Arc<SharedMemory>,
     /// Connections that nobody uses, the one used last at the end.
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<LocalConnection>>,
     open: AtomicUsize,
     returning: Arc<Returning>,
     giving_back: JoinHandle<()>,
@@ -39,13 +39,13 @@ pub(super) struct Peer {
 #[derive(Debug)]
 struct Using {
     peer: Arc<Peer>,
-    connection: Option<Connection>,
+    connection: Option<LocalConnection>,
     is_kept: bool,
 }
 
 /// A piece that a node was given before its block was known. Dropped, it takes no room there.
 #[derive(Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct StagedPiece {
     using: Option<Using>,
     staged: Staged,
 }
@@ -58,10 +58,11 @@ impl Peer {
         node: NodeId,
         deadline: Instant,
     ) -> Result<Arc<Self>, CallError> {
-        let caller = Caller { cluster: pool.cluster(), credentials: pool.credentials().clone() };
+        let caller =
+            LocalIdentity { cluster: pool.cluster(), credentials: pool.credentials().clone() };
         let returning = Arc::new(Returning::default());
         let opening =
-            Connection::open(&socket, &caller, node, Arc::clone(&returning), true, deadline);
+            LocalConnection::open(&socket, &caller, node, Arc::clone(&returning), true, deadline);
         let (connection, memory) = opening.await?;
         let memory = Arc::new(memory.expect("the arena was wanted"));
         let giving_back = tokio::spawn(give_back(Arc::clone(&returning)));
@@ -74,7 +75,7 @@ impl Peer {
         self: &Arc<Self>,
         ranges: &[RangeRequest],
         deadline: Instant,
-    ) -> Result<Option<(Ranges, u16)>, CallError> {
+    ) -> Result<Option<(LocalRanges, u16)>, CallError> {
         if ranges.len() > LEASES_PER_PACKET_MAX {
             return Ok(None);
         }
@@ -102,10 +103,10 @@ impl Peer {
         self: &Arc<Self>,
         piece: &[u8],
         deadline: Instant,
-    ) -> Result<Option<Ahead>, CallError> {
+    ) -> Result<Option<StagedPiece>, CallError> {
         let Some(mut using) = self.connection(deadline).await? else { return Ok(None) };
         match using.get().stage(piece, true, deadline).await? {
-            Some(staged) => Ok(Some(Ahead { using: Some(using), staged })),
+            Some(staged) => Ok(Some(StagedPiece { using: Some(using), staged })),
             None => {
                 using.keep();
                 Ok(None)
@@ -117,7 +118,7 @@ impl Peer {
     /// were given up, it is connected to again.
     pub(super) async fn is_gone(self: &Arc<Self>, deadline: Instant) -> bool {
         if self.open.load(Ordering::Relaxed) > 0 {
-            return self.idle.lock().iter().any(Connection::is_ended);
+            return self.idle.lock().iter().any(LocalConnection::is_ended);
         }
         match self.connection(deadline).await {
             Ok(using) => {
@@ -148,9 +149,15 @@ impl Peer {
         }
         let mut using = Using { peer: Arc::clone(self), connection: None, is_kept: false };
         let returning = Arc::clone(&self.returning);
-        let opening =
-            Connection::open(&self.socket, &self.caller, self.node, returning, false, deadline)
-                .await;
+        let opening = LocalConnection::open(
+            &self.socket,
+            &self.caller,
+            self.node,
+            returning,
+            false,
+            deadline,
+        )
+        .await;
         let (connection, _) = opening?;
         using.connection = Some(connection);
         Ok(Some(using))
@@ -164,7 +171,7 @@ impl Drop for Peer {
 }
 
 impl Using {
-    const fn get(&mut self) -> &mut Connection {
+    const fn get(&mut self) -> &mut LocalConnection {
         self.connection.as_mut().expect("it is in use")
     }
 
@@ -185,7 +192,7 @@ impl Drop for Using {
     }
 }
 
-impl Ahead {
+impl StagedPiece {
     /// Returns who was given it.
     pub(super) fn peer(&self) -> &Arc<Peer> {
         &self.using.as_ref().expect("it has not been written").peer
@@ -213,7 +220,7 @@ impl Ahead {
     }
 }
 
-impl Drop for Ahead {
+impl Drop for StagedPiece {
     fn drop(&mut self) {
         if let Some(mut using) = self.using.take() {
             using.get().give_up();

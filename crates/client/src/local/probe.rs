@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanderling_protocol::frame::decode_body;
-use sanderling_protocol::local::Door;
+use sanderling_protocol::local::LocalEndpoint;
 use sanderling_protocol::{Header, NodeId, Op, Refusal};
 use sanderling_transport::local::boot_id;
 use sanderling_transport::{CallError, Pool};
@@ -23,7 +23,7 @@ pub(super) const BROKEN_FOR: Duration = Duration::from_secs(5);
 /// Longest time of the whole search. Calls go over TCP meanwhile.
 const WITHIN: Duration = Duration::from_secs(3);
 
-/// Asks the node for its door and goes through it. `None` when it is elsewhere or has none.
+/// Requests the node's local endpoint and connects to it. `None` when it is elsewhere or has none.
 pub(super) async fn probe(
     pool: &Pool,
     node: NodeId,
@@ -31,15 +31,18 @@ pub(super) async fn probe(
 ) -> Result<Option<Arc<Peer>>, String> {
     let Some(here) = boot_id() else { return Ok(None) };
     let deadline = Instant::now() + WITHIN;
-    let header = Header::new(Op::Door, 0);
+    let header = Header::new(Op::LocalEndpoint, 0);
     let answer = pool.call(address, Some(node), header, Vec::new(), deadline).await;
     let answer = match answer {
         // A token that does not reach everything gets copies, over TCP.
         Err(CallError::Refused(Refusal::Forbidden { .. })) => return Ok(None),
         answer => answer.map_err(|error| error.to_string())?,
     };
-    let door: Option<Door> = decode_body(&answer.body).map_err(|refusal| refusal.to_string())?;
-    let Some(door) = door.filter(|door| door.boot_id == here) else { return Ok(None) };
-    let peer = Peer::open(PathBuf::from(door.socket), pool, node, deadline).await;
+    let endpoint: Option<LocalEndpoint> =
+        decode_body(&answer.body).map_err(|refusal| refusal.to_string())?;
+    let Some(endpoint) = endpoint.filter(|endpoint| endpoint.boot_id == here) else {
+        return Ok(None);
+    };
+    let peer = Peer::open(PathBuf::from(endpoint.socket), pool, node, deadline).await;
     peer.map(Some).map_err(|error| error.to_string())
 }

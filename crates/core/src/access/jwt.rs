@@ -6,7 +6,7 @@ use sanderling_protocol::token::read_hex;
 use sanderling_protocol::{ClusterId, Path, Token, TokenId, TokenSelector};
 use serde::{Deserialize, Serialize};
 
-use super::{Claims, Lineage, Part, Rights, SUBJECT_BYTES_MAX};
+use super::{Claims, Lineage, Rights, SUBJECT_BYTES_MAX, TokenRole};
 
 /// `{"alg":"HS256","typ":"JWT"}`, the only header.
 const HEADER: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9";
@@ -82,7 +82,7 @@ pub struct Parts<'a> {
 pub fn signed_text(claims: &Claims) -> String {
     let payload = Payload {
         sub: claims.subject.clone(),
-        role: claims.part.word().to_owned(),
+        role: claims.role.word().to_owned(),
         path: claims.subtree.clone(),
         rights: claims.rights.words().map(str::to_owned).collect(),
         exp: claims.expires_at,
@@ -129,7 +129,7 @@ impl Parts<'_> {
         let malformed = "the token's claims cannot be read";
         let json = BASE64URL_NOPAD.decode(self.payload.as_bytes()).map_err(|_| malformed)?;
         let payload: Payload = serde_json::from_slice(&json).map_err(|_| malformed)?;
-        let part = Part::from_word(&payload.role).ok_or("the token's role is unknown")?;
+        let part = TokenRole::from_word(&payload.role).ok_or("the token's role is unknown")?;
         let rights = Rights::of_words(payload.rights.iter().map(String::as_str))
             .map_err(|_| "the token has an unknown right")?;
         if payload.sub.len() > SUBJECT_BYTES_MAX {
@@ -138,7 +138,7 @@ impl Parts<'_> {
         let Payload { sub: subject, path: subtree, exp: expires_at, jti, cluster, parents, .. } =
             payload;
         let lineage = lineage(jti.as_deref(), cluster.as_deref(), parents).ok_or(malformed)?;
-        Ok(Claims { subject, part, subtree, rights, expires_at, lineage })
+        Ok(Claims { subject, role: part, subtree, rights, expires_at, lineage })
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
         (".{0,20}", 0..5_usize, path, 0..16_u8, any::<u64>(), lineages()).prop_map(
             |(subject, part, path, rights, expires_at, lineage)| Claims {
                 subject,
-                part: Part::ALL[part].0,
+                role: TokenRole::ALL[part].0,
                 subtree: path.parse().unwrap(),
                 rights: Rights(rights),
                 expires_at,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use sanderling_protocol::{ClusterId, Refusal, TokenId, TokenSelector};
 
-use super::{Claims, Part};
+use super::{Claims, TokenRole};
 
 /// What tells a token from others. Tokens of earlier releases have nothing of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -45,7 +45,9 @@ impl Revoked {
 /// Tells whether a subject is what servers call themselves in the tokens that they make: those can
 /// only be taken back with the secret.
 pub(crate) fn is_of_servers(subject: &str) -> bool {
-    [Part::Namenode, Part::Datanode, Part::Manager].iter().any(|part| part.word() == subject)
+    [TokenRole::Namenode, TokenRole::Datanode, TokenRole::Manager]
+        .iter()
+        .any(|part| part.word() == subject)
 }
 
 impl Claims {
@@ -53,7 +55,7 @@ impl Claims {
     /// themselves.
     #[must_use]
     pub fn is_revocable(&self) -> bool {
-        self.part == Part::Client || self.lineage.id.is_some() || !is_of_servers(&self.subject)
+        self.role == TokenRole::Client || self.lineage.id.is_some() || !is_of_servers(&self.subject)
     }
 
     /// Says whether its token, or one that it was minted from, was taken back.

@@ -18,7 +18,7 @@ use super::*;
 /// Objects 1 (`/jobs/x/a`) and 2 (`/jobs/y`), jobs 1 (`/jobs/x`) and 2 (`/jobs/y`).
 struct Known(BTreeMap<u64, &'static str>);
 
-impl Names for Known {
+impl PathLookup for Known {
     fn path_of_object(&self, object: ObjectId) -> Option<Path> {
         self.0.get(&object.0).map(|path| path.parse().unwrap())
     }
@@ -36,10 +36,10 @@ fn path(text: &str) -> Path {
     text.parse().unwrap()
 }
 
-fn claims(part: Part, subtree: &str, rights: Rights) -> Claims {
+fn claims(part: TokenRole, subtree: &str, rights: Rights) -> Claims {
     let subject = "somebody".to_owned();
     let lineage = Lineage::default();
-    Claims { subject, part, subtree: path(subtree), rights, expires_at: 100, lineage }
+    Claims { subject, role: part, subtree: path(subtree), rights, expires_at: 100, lineage }
 }
 
 fn create(at: &str, affinity: Option<Affinity>) -> Request {
@@ -194,7 +194,7 @@ fn refused(claims: &Claims, requests: &[Request]) {
 
 #[test]
 fn scoped_token_reaches_its_own_subtree_alone() {
-    let own = claims(Part::Client, "/jobs/x", Rights::READ.and(Rights::WRITE));
+    let own = claims(TokenRole::Client, "/jobs/x", Rights::READ.and(Rights::WRITE));
     let (reads, writes) = at_place("/jobs/x/a", 1);
     allowed(&own, &reads);
     allowed(&own, &writes);
@@ -211,7 +211,7 @@ fn scoped_token_reaches_its_own_subtree_alone() {
 
 #[test]
 fn another_s_job_and_one_that_is_not_there_look_the_same() {
-    let own = claims(Part::Client, "/jobs/x", Rights::WRITE);
+    let own = claims(TokenRole::Client, "/jobs/x", Rights::WRITE);
     for job in [JobId(2), JobId(9)] {
         for request in [Request::EndJob { job }, Request::RenewJob { job }] {
             assert_eq!(own.check(&request, &known()), Err(Refusal::UnknownJob { job }));
@@ -221,7 +221,7 @@ fn another_s_job_and_one_that_is_not_there_look_the_same() {
 
 #[test]
 fn both_ends_of_what_touches_two_places_are_checked() {
-    let own = claims(Part::Client, "/jobs/x", Rights::READ.and(Rights::WRITE));
+    let own = claims(TokenRole::Client, "/jobs/x", Rights::READ.and(Rights::WRITE));
     let rename = |from, to| Request::Rename { from: path(from), to: path(to), replace: true };
     let near = |at| Some(Affinity::Object(path(at)));
     allowed(
@@ -252,37 +252,37 @@ fn both_ends_of_what_touches_two_places_are_checked() {
 fn rights_are_apart() {
     let (reads, writes) = at_place("/jobs/x/a", 1);
     for subtree in ["/", "/jobs/x"] {
-        let reader = claims(Part::Client, subtree, Rights::READ);
+        let reader = claims(TokenRole::Client, subtree, Rights::READ);
         allowed(&reader, &reads);
         refused(&reader, &writes);
-        let writer = claims(Part::Client, subtree, Rights::WRITE);
+        let writer = claims(TokenRole::Client, subtree, Rights::WRITE);
         allowed(&writer, &writes);
         refused(&writer, &reads);
     }
-    let metrics = claims(Part::Client, "/jobs/x", Rights::METRICS);
+    let metrics = claims(TokenRole::Client, "/jobs/x", Rights::METRICS);
     allowed(&metrics, &observed());
     refused(&metrics, &noticed());
-    assert_eq!(metrics.check_page(Page::Look), Ok(()));
-    assert!(metrics.check_page(Page::Change).is_err());
-    let operator = claims(Part::Client, "/", Rights::ADMIN);
+    assert_eq!(metrics.check_page(HttpResource::Look), Ok(()));
+    assert!(metrics.check_page(HttpResource::Change).is_err());
+    let operator = claims(TokenRole::Client, "/", Rights::ADMIN);
     allowed(&operator, &[observed(), noticed(), administrated()].concat());
-    assert_eq!(operator.check_page(Page::Change), Ok(()));
+    assert_eq!(operator.check_page(HttpResource::Change), Ok(()));
     refused(&operator, &[reads, writes, of_datanodes(), of_managers()].concat());
     // The right to administrate holds for the whole cluster or not at all.
-    refused(&claims(Part::Client, "/jobs/x", Rights::ALL), &administrated());
+    refused(&claims(TokenRole::Client, "/jobs/x", Rights::ALL), &administrated());
 }
 
 #[test]
 fn parts_do_their_own_work() {
-    let datanode = claims(Part::Datanode, "/", Rights::default());
+    let datanode = claims(TokenRole::Datanode, "/", Rights::default());
     allowed(&datanode, &[of_datanodes(), noticed(), observed()].concat());
     refused(&datanode, &[administrated(), of_managers()].concat());
-    let manager = claims(Part::Manager, "/", Rights::default());
+    let manager = claims(TokenRole::Manager, "/", Rights::default());
     allowed(&manager, &[of_managers(), observed()].concat());
     refused(&manager, &[administrated(), of_datanodes(), noticed()].concat());
-    let whole = claims(Part::Client, "/", Rights::ALL);
+    let whole = claims(TokenRole::Client, "/", Rights::ALL);
     refused(&whole, &[of_datanodes(), of_managers()].concat());
-    let admin = claims(Part::Admin, "/", Rights::default());
+    let admin = claims(TokenRole::Admin, "/", Rights::default());
     let (reads, writes) = at_place("/jobs/y", 2);
     allowed(&admin, &[reads, writes, observed(), noticed(), administrated()].concat());
     allowed(&admin, &[of_datanodes(), of_managers()].concat());
@@ -292,7 +292,7 @@ fn parts_do_their_own_work() {
 
 #[test]
 fn minted_token_is_never_wider() {
-    let own = claims(Part::Client, "/jobs/x", Rights::READ.and(Rights::WRITE));
+    let own = claims(TokenRole::Client, "/jobs/x", Rights::READ.and(Rights::WRITE));
     let mint = |subtree: &str, rights: &[&str], millis: u64| MintToken {
         subject: "task".to_owned(),
         subtree: path(subtree),
@@ -301,7 +301,7 @@ fn minted_token_is_never_wider() {
     };
     let minted = own.narrower(&mint("/jobs/x/a", &["read"], 20_001), 10, TokenId(7)).unwrap();
     assert_eq!((minted.rights, minted.expires_at), (Rights::READ, 31));
-    assert_eq!(minted.part, Part::Client);
+    assert_eq!(minted.role, TokenRole::Client);
     let longest =
         own.narrower(&mint("/jobs/x", &["read", "write"], u64::MAX), 10, TokenId(7)).unwrap();
     assert_eq!(longest.expires_at, own.expires_at);
@@ -325,11 +325,11 @@ fn minted_token_is_never_wider() {
             "{bad:?}"
         );
     }
-    let admin = claims(Part::Admin, "/", Rights::default());
+    let admin = claims(TokenRole::Admin, "/", Rights::default());
     let minted = admin
         .narrower(&mint("/", &["read", "write", "admin", "metrics"], 1), 10, TokenId(7))
         .unwrap();
-    assert_eq!((minted.part, minted.rights), (Part::Client, Rights::ALL));
+    assert_eq!((minted.role, minted.rights), (TokenRole::Client, Rights::ALL));
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn token_ends_with_each_of_those_that_it_was_minted_from() {
         |id| revoked(TokenSelector::Id(TokenId(id))),
         |subject: &str| revoked(TokenSelector::Subject(subject.to_owned())),
     );
-    let mut first = claims(Part::Client, "/jobs/x", Rights::READ);
+    let mut first = claims(TokenRole::Client, "/jobs/x", Rights::READ);
     first.lineage.id = Some(TokenId(1));
     first.lineage.cluster = Some(ClusterId(9));
     let second = first.narrower(&asked("task"), 10, TokenId(2)).unwrap();
@@ -372,7 +372,7 @@ fn token_ends_with_each_of_those_that_it_was_minted_from() {
     });
     assert!(matches!(refused, Some(Err(Refusal::BadRequest { .. }))), "{refused:?}");
     // What servers make for themselves can only be taken back with the secret.
-    let mut own = claims(Part::Datanode, "/", Rights::ALL);
+    let mut own = claims(TokenRole::Datanode, "/", Rights::ALL);
     own.subject = "datanode".to_owned();
     assert_eq!(own.check_revoked(&by_subject("datanode")), Ok(()));
     own.subject = "x".to_owned();
@@ -381,7 +381,7 @@ fn token_ends_with_each_of_those_that_it_was_minted_from() {
 
 #[test]
 fn token_holds_in_its_own_cluster_or_in_all() {
-    let mut token = claims(Part::Admin, "/", Rights::ALL);
+    let mut token = claims(TokenRole::Admin, "/", Rights::ALL);
     assert_eq!(token.check_cluster(ClusterId(1)), Ok(()));
     token.lineage.cluster = Some(ClusterId(1));
     assert_eq!(token.check_cluster(ClusterId(1)), Ok(()));
@@ -404,7 +404,7 @@ fn jobs_of_others_are_not_listed() {
         hints: JobHints::default(),
     };
     let mut reply = Reply::Jobs(vec![job(1, "/jobs/x"), job(2, "/jobs/y"), job(3, "/jobs")]);
-    claims(Part::Client, "/jobs/x", Rights::READ).narrow(&mut reply);
+    claims(TokenRole::Client, "/jobs/x", Rights::READ).narrow(&mut reply);
     assert_eq!(reply, Reply::Jobs(vec![job(1, "/jobs/x")]));
 }
 

@@ -24,7 +24,7 @@ pub(super) enum Hurry {
 
 /// What the search for a target found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum TargetSearch {
     /// The bytes may go there.
     Go(NodeId),
     /// Every node with room takes as much as it may, some until this time at least; without one,
@@ -36,10 +36,10 @@ pub(super) enum Answer {
 
 /// One node.
 #[derive(Debug, Clone)]
-pub(super) struct Member {
+pub(super) struct FleetNode {
     pub(super) info: NodeInfo,
     pub(super) is_copying: bool,
-    traffic: Traffic,
+    traffic: TrafficEstimate,
     sent: Bucket,
     /// What may be stored here, of any kind.
     stored: Bucket,
@@ -50,7 +50,7 @@ pub(super) struct Member {
 
 /// What clients read and write, learnt from the totals of two heartbeats.
 #[derive(Debug, Clone, Copy)]
-struct Traffic {
+struct TrafficEstimate {
     at: Instant,
     total: u64,
     bytes_per_second: u64,
@@ -58,15 +58,15 @@ struct Traffic {
 
 /// All nodes.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Fleet {
-    members: BTreeMap<NodeId, Member>,
+pub(super) struct NodeTable {
+    members: BTreeMap<NodeId, FleetNode>,
     /// Nodes that refused or could not be reached, and until when they are left alone.
     avoided: BTreeMap<NodeId, Instant>,
     /// Nodes that drains use now: those that leave, and those that take their blocks.
     engaged: BTreeSet<NodeId>,
 }
 
-impl Traffic {
+impl TrafficEstimate {
     /// Shortest time between two heartbeats that says something, in microseconds.
     const MICROS_MIN: u64 = 100_000;
 
@@ -92,9 +92,9 @@ const fn total(info: &NodeInfo) -> u64 {
     info.load.read_bytes_total.saturating_add(info.load.written_bytes_total)
 }
 
-impl Member {
+impl FleetNode {
     fn new(now: Instant, info: NodeInfo) -> Self {
-        let traffic = Traffic::begin(now, &info);
+        let traffic = TrafficEstimate::begin(now, &info);
         let (sent, stored, settled) = (Bucket::new(now), Bucket::new(now), Bucket::new(now));
         Self { info, is_copying: false, traffic, sent, stored, settled, pushes: 0 }
     }
@@ -154,7 +154,7 @@ impl Member {
     }
 }
 
-impl Fleet {
+impl NodeTable {
     /// Takes a new view. `unseen` are bytes of reservations that the view may not show yet.
     pub(super) fn replace(
         &mut self,
@@ -169,9 +169,9 @@ impl Fleet {
             let mut member = match before.remove(&id) {
                 Some(mut member) => {
                     member.traffic.learn(now, &info);
-                    Member { info, ..member }
+                    FleetNode { info, ..member }
                 }
-                None => Member::new(now, info),
+                None => FleetNode::new(now, info),
             };
             let load = member.info.load;
             for usage in &mut member.info.tiers {
@@ -205,11 +205,11 @@ impl Fleet {
         tiers.map(free).fold(0, u64::saturating_add)
     }
 
-    pub(super) fn get(&self, node: NodeId) -> Option<&Member> {
+    pub(super) fn get(&self, node: NodeId) -> Option<&FleetNode> {
         self.members.get(&node)
     }
 
-    pub(super) fn get_mut(&mut self, node: NodeId) -> Option<&mut Member> {
+    pub(super) fn get_mut(&mut self, node: NodeId) -> Option<&mut FleetNode> {
         self.members.get_mut(&node)
     }
 
@@ -301,7 +301,7 @@ impl Fleet {
         tier: Tier,
         (bytes, can_wait): (u64, bool),
         config: &BackgroundConfig,
-    ) -> Answer {
+    ) -> TargetSearch {
         let host = self.members.get(&source).map_or("", |member| &member.info.host).to_owned();
         let elsewhere = self.has_other_host(&host);
         let life_min = config.exposure.life_min;
@@ -322,7 +322,7 @@ impl Fleet {
         (length, bytes, copy): (u64, u64, Option<NodeId>),
         lack: &BTreeMap<(NodeId, Tier), u64>,
         config: &BackgroundConfig,
-    ) -> Answer {
+    ) -> TargetSearch {
         let purpose = MovePurpose::Rebalance;
         let mut choose = |avoided: Option<NodeId>| {
             self.choose(now, purpose, tier, (bytes, true), config, |member| {
@@ -332,7 +332,7 @@ impl Fleet {
             })
         };
         match choose(copy) {
-            Answer::NoRoom if copy.is_some() => choose(None),
+            TargetSearch::NoRoom if copy.is_some() => choose(None),
             answer => answer,
         }
     }
@@ -346,9 +346,9 @@ impl Fleet {
         tier: Tier,
         (bytes, can_wait): (u64, bool),
         config: &BackgroundConfig,
-        weigh: impl Fn(&Member) -> Option<u64>,
-    ) -> Answer {
-        let (mut answer, mut best) = (Answer::NoRoom, 0);
+        weigh: impl Fn(&FleetNode) -> Option<u64>,
+    ) -> TargetSearch {
+        let (mut answer, mut best) = (TargetSearch::NoRoom, 0);
         for (id, member) in &mut self.members {
             let is_avoided = self.avoided.get(id).is_some_and(|until| *until > now);
             let room = room(member, purpose, tier, config);
@@ -361,16 +361,18 @@ impl Fleet {
             if is_engaged || member.pushes >= config.target_batches_max || ready_at > now {
                 let until = (ready_at > now).then_some(ready_at);
                 answer = match answer {
-                    Answer::NoRoom => Answer::Busy(until),
-                    Answer::Busy(before) => Answer::Busy(before.into_iter().chain(until).min()),
-                    Answer::Go(_) => answer,
+                    TargetSearch::NoRoom => TargetSearch::Busy(until),
+                    TargetSearch::Busy(before) => {
+                        TargetSearch::Busy(before.into_iter().chain(until).min())
+                    }
+                    TargetSearch::Go(_) => answer,
                 };
                 continue;
             }
             let room = if purpose == MovePurpose::Precopy { room } else { 1 };
             let weight = weight.saturating_mul(room) / (1 + member.pushes as u64);
-            if weight > best || !matches!(answer, Answer::Go(_)) {
-                (answer, best) = (Answer::Go(*id), weight);
+            if weight > best || !matches!(answer, TargetSearch::Go(_)) {
+                (answer, best) = (TargetSearch::Go(*id), weight);
             }
         }
         answer
@@ -382,7 +384,7 @@ fn takes(info: &NodeInfo) -> bool {
 }
 
 /// Returns the bytes that a node may take of this kind in a tier.
-fn room(member: &Member, purpose: MovePurpose, tier: Tier, config: &BackgroundConfig) -> u64 {
+fn room(member: &FleetNode, purpose: MovePurpose, tier: Tier, config: &BackgroundConfig) -> u64 {
     if purpose == MovePurpose::Rebalance {
         return config.rebalance.room_bytes(&member.info, tier);
     }

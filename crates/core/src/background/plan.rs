@@ -7,7 +7,7 @@ use sanderling_protocol::message::MovePurpose;
 use sanderling_protocol::{BlockId, Instant, NodeId, Tier};
 
 use super::Background;
-use super::fleet::{Answer, Hurry};
+use super::fleet::{Hurry, TargetSearch};
 use super::scan::Scan;
 use crate::exposure::plan::{Coldness, copy_tiers};
 use crate::moves::{self, Batch, Choice, Move, Output};
@@ -23,7 +23,7 @@ enum Task {
 }
 
 /// What can be done for a source for one task.
-enum Next {
+enum NextTask {
     Batch(Batch),
     /// Nothing before this.
     Wait(Instant),
@@ -35,7 +35,7 @@ impl Background {
     /// Does everything that can be done now.
     pub(super) fn pump_all(&mut self, now: Instant) {
         let mut order: Vec<(std::cmp::Reverse<Option<Hurry>>, NodeId)> =
-            self.wishes.iter().map(|(node, wish)| (std::cmp::Reverse(wish.hurry), *node)).collect();
+            self.goals.iter().map(|(node, goal)| (std::cmp::Reverse(goal.hurry), *node)).collect();
         order.sort();
         self.due.clear();
         for (_, node) in order {
@@ -54,12 +54,12 @@ impl Background {
             let mut planned = None;
             for task in self.tasks(source) {
                 match self.next(now, source, task) {
-                    Next::Batch(batch) => {
+                    NextTask::Batch(batch) => {
                         planned = Some(batch);
                         break;
                     }
-                    Next::Wait(at) => due = due.into_iter().chain([at]).min(),
-                    Next::Nothing => {}
+                    NextTask::Wait(at) => due = due.into_iter().chain([at]).min(),
+                    NextTask::Nothing => {}
                 }
             }
             let Some(batch) = planned else {
@@ -82,17 +82,17 @@ impl Background {
 
     /// Returns what is wished for of a source, copies first.
     fn tasks(&self, source: NodeId) -> Vec<Task> {
-        let Some(wish) = self.wishes.get(&source).filter(|_| self.fleet.stays(source)) else {
+        let Some(goal) = self.goals.get(&source).filter(|_| self.fleet.stays(source)) else {
             return Vec::new();
         };
-        let copy = (wish.copy_bytes > 0).then_some(Task::Copy);
-        let moves = wish.move_bytes.iter().filter(|(_, bytes)| **bytes > 0);
+        let copy = (goal.copy_bytes > 0).then_some(Task::Copy);
+        let moves = goal.move_bytes.iter().filter(|(_, bytes)| **bytes > 0);
         let moves = moves.map(|(tier, _)| Task::Move(*tier));
-        let drop = (wish.needless_bytes > 0 || wish.may_relieve).then_some(Task::Drop);
+        let drop = (goal.needless_bytes > 0 || goal.may_relieve).then_some(Task::Drop);
         copy.into_iter().chain(moves).chain(drop).collect()
     }
 
-    fn next(&mut self, now: Instant, source: NodeId, task: Task) -> Next {
+    fn next(&mut self, now: Instant, source: NodeId, task: Task) -> NextTask {
         let scan = self.scans.entry(source).or_insert_with(|| Scan::new(now));
         let has_any = match task {
             Task::Copy => scan.coldest().is_some(),
@@ -102,15 +102,15 @@ impl Background {
         if !has_any {
             return self.read(now, source);
         }
-        let hurry = self.wishes[&source].hurry.filter(|_| task == Task::Copy);
+        let hurry = self.goals[&source].hurry.filter(|_| task == Task::Copy);
         let hurry = hurry.unwrap_or(Hurry::None);
         let is_waiting = self.is_waiting || self.fleet.is_engaged(source);
         let pace = &self.config.pace;
-        let Some(member) = self.fleet.get_mut(source) else { return Next::Nothing };
+        let Some(member) = self.fleet.get_mut(source) else { return NextTask::Nothing };
         let rate = member.send_rate(hurry, is_waiting, pace);
         match member.sends_at(now, rate) {
-            None => Next::Nothing,
-            Some(at) if at > now => Next::Wait(at),
+            None => NextTask::Nothing,
+            Some(at) if at > now => NextTask::Wait(at),
             Some(_) => {
                 let bytes_max =
                     (rate / 10).clamp(u64::from(BLOCK_BYTES_MAX), self.config.batch_bytes_max);
@@ -123,52 +123,54 @@ impl Background {
     }
 
     /// Begins to read a node's blocks, if it is time.
-    fn read(&mut self, now: Instant, node: NodeId) -> Next {
+    fn read(&mut self, now: Instant, node: NodeId) -> NextTask {
         let Some(scan) = self.scans.get_mut(&node).filter(|scan| !scan.is_reading()) else {
-            return Next::Nothing;
+            return NextTask::Nothing;
         };
         if scan.next_at() > now {
-            return Next::Wait(scan.next_at());
+            return NextTask::Wait(scan.next_at());
         }
         if self.pages.len() >= self.config.pages_max {
             // The next page's end comes back here.
-            return Next::Nothing;
+            return NextTask::Nothing;
         }
         let after = scan.begin();
         self.fetch(node, after);
-        Next::Nothing
+        NextTask::Nothing
     }
 
-    fn plan_copies(&mut self, now: Instant, source: NodeId, bytes_max: u64) -> Next {
+    fn plan_copies(&mut self, now: Instant, source: NodeId, bytes_max: u64) -> NextTask {
         // A block that fits nowhere does not hold up those that do.
         let mut misfits: BTreeMap<Tier, u64> = BTreeMap::new();
-        let can_wait = self.wishes[&source].hurry.is_none_or(|hurry| hurry == Hurry::None);
+        let can_wait = self.goals[&source].hurry.is_none_or(|hurry| hurry == Hurry::None);
         for (place, own, bytes) in self.scans[&source].coldest_places() {
             if misfits.get(&own).is_some_and(|misfit| *misfit <= bytes) {
                 continue;
             }
             for tier in copy_tiers(own) {
                 match self.fleet.choose_copy(now, source, tier, (bytes, can_wait), &self.config) {
-                    Answer::Go(target) => {
+                    TargetSearch::Go(target) => {
                         self.unplaced.remove(&source);
                         return self.gather_copies(source, (target, tier), place, bytes_max);
                     }
                     // A busy tier is waited for, not left.
-                    Answer::Busy(until) => return until.map_or(Next::Nothing, Next::Wait),
-                    Answer::NoRoom => {}
+                    TargetSearch::Busy(until) => {
+                        return until.map_or(NextTask::Nothing, NextTask::Wait);
+                    }
+                    TargetSearch::NoRoom => {}
                 }
             }
             misfits.insert(own, bytes);
         }
-        let wish = self.wishes.get_mut(&source).expect("the caller has it");
-        self.unplaced.insert(source, std::mem::take(&mut wish.copy_bytes));
+        let goal = self.goals.get_mut(&source).expect("the caller has it");
+        self.unplaced.insert(source, std::mem::take(&mut goal.copy_bytes));
         self.read_again(now, source)
     }
 
     /// Plans moves that bring both nodes nearer to their share: a block that is twice as long as
     /// what one has too much would only change which of them is the fuller one.
-    fn plan_moves(&mut self, now: Instant, source: NodeId, tier: Tier, bytes_max: u64) -> Next {
-        let excess = self.wishes[&source].move_bytes[&tier];
+    fn plan_moves(&mut self, now: Instant, source: NodeId, tier: Tier, bytes_max: u64) -> NextTask {
+        let excess = self.goals[&source].move_bytes[&tier];
         // A block that is too long for every target does not hold up the shorter ones.
         let lacks = self.lack.iter().filter(|((_, of), _)| *of == tier).map(|(_, lack)| *lack);
         let longest = excess.min(lacks.max().unwrap_or(0)).saturating_mul(2);
@@ -177,21 +179,23 @@ impl Background {
             let copy = head.copy.map(|(holder, _)| holder);
             let block = (length, bytes, copy);
             match self.fleet.choose_home(now, tier, block, &self.lack, &self.config) {
-                Answer::Go(target) => {
+                TargetSearch::Go(target) => {
                     return self.gather_moves(source, (target, tier), bytes_max);
                 }
-                Answer::Busy(until) => return until.map_or(Next::Nothing, Next::Wait),
-                Answer::NoRoom => {}
+                TargetSearch::Busy(until) => {
+                    return until.map_or(NextTask::Nothing, NextTask::Wait);
+                }
+                TargetSearch::NoRoom => {}
             }
         }
         // The next view says whether it is otherwise then.
-        self.wishes.get_mut(&source).expect("the caller has it").move_bytes.remove(&tier);
+        self.goals.get_mut(&source).expect("the caller has it").move_bytes.remove(&tier);
         self.read_again(now, source)
     }
 
     /// Reads a node's blocks again after none of those that are known fits anywhere: it may have
     /// others by now.
-    fn read_again(&mut self, now: Instant, source: NodeId) -> Next {
+    fn read_again(&mut self, now: Instant, source: NodeId) -> NextTask {
         if let Some(scan) = self.scans.get_mut(&source) {
             scan.stuck();
         }
@@ -205,10 +209,10 @@ impl Background {
         (target, tier): (NodeId, Tier),
         place: Coldness,
         bytes_max: u64,
-    ) -> Next {
+    ) -> NextTask {
         let scan = self.scans.get_mut(&source).expect("the caller has it");
-        let wish = self.wishes.get_mut(&source).expect("the caller has it");
-        let bytes_max = bytes_max.min(wish.copy_bytes);
+        let goal = self.goals.get_mut(&source).expect("the caller has it");
+        let bytes_max = bytes_max.min(goal.copy_bytes);
         let purpose = MovePurpose::Precopy;
         let mut moves: Vec<Move> = Vec::new();
         let mut bytes = 0;
@@ -226,13 +230,13 @@ impl Background {
             moves.push(Move::from(candidate));
         }
         if moves.is_empty() {
-            return Next::Nothing;
+            return NextTask::Nothing;
         }
         debug_assert!(moves.len() <= self.config.batch_blocks_max, "a batch is bounded");
         let is_alone = |one: &Move| one.candidate.copy.is_none() && !one.candidate.is_open;
         debug_assert!(moves.iter().all(is_alone), "only an ended block without a copy gets one");
-        wish.copy_bytes = wish.copy_bytes.saturating_sub(bytes);
-        Next::Batch(Batch::new(purpose, source, Choice { node: target, tier }, moves))
+        goal.copy_bytes = goal.copy_bytes.saturating_sub(bytes);
+        NextTask::Batch(Batch::new(purpose, source, Choice { node: target, tier }, moves))
     }
 
     /// Takes the next block to move and those that follow it into the same batch.
@@ -241,10 +245,10 @@ impl Background {
         source: NodeId,
         (target, tier): (NodeId, Tier),
         bytes_max: u64,
-    ) -> Next {
+    ) -> NextTask {
         let scan = self.scans.get_mut(&source).expect("the caller has it");
-        let wish = self.wishes.get_mut(&source).expect("the caller has it");
-        let left = wish.move_bytes.get_mut(&tier).expect("the caller has it");
+        let goal = self.goals.get_mut(&source).expect("the caller has it");
+        let left = goal.move_bytes.get_mut(&tier).expect("the caller has it");
         let lack = self.lack.get(&(target, tier)).copied().unwrap_or(u64::MAX);
         let bytes_max = bytes_max.min(*left).min(lack);
         let first_max = (*left).min(lack).saturating_mul(2);
@@ -290,41 +294,41 @@ impl Background {
         }
         let has_given_up = self.give_up(source, in_the_way, alone_max - alone_left);
         if moves.is_empty() && !has_given_up {
-            return Next::Nothing;
+            return NextTask::Nothing;
         }
-        Next::Batch(Batch::new(purpose, source, Choice { node: target, tier }, moves))
+        NextTask::Batch(Batch::new(purpose, source, Choice { node: target, tier }, moves))
     }
 
     /// Uses a complete reading: drops the copies that are in the way. Tells whether it brought
     /// anything that is wished for.
     pub(super) fn use_scan(&mut self, node: NodeId) -> bool {
-        let (Some(scan), Some(wish)) = (self.scans.get_mut(&node), self.wishes.get_mut(&node))
+        let (Some(scan), Some(goal)) = (self.scans.get_mut(&node), self.goals.get_mut(&node))
         else {
             return false;
         };
-        let has_copies = wish.copy_bytes > 0 && scan.coldest().is_some();
+        let has_copies = goal.copy_bytes > 0 && scan.coldest().is_some();
         let has_moves =
-            wish.move_bytes.keys().any(|tier| scan.next_move(*tier, u64::MAX).is_some());
+            goal.move_bytes.keys().any(|tier| scan.next_move(*tier, u64::MAX).is_some());
         let (mut blocks, mut given_up) = (Vec::new(), 0);
         for copy in scan.take_droppable() {
             let (length, bytes) = (u64::from(copy.length), u64::from(copy.bytes));
             let scarce = self.scarce.get_mut(&(copy.holder, copy.tier)).filter(|left| **left > 0);
-            let is_needless = wish.needless_bytes >= length;
+            let is_needless = goal.needless_bytes >= length;
             let mut is_dropped = is_needless;
             if let Some(left) = scarce
-                && (wish.may_relieve || is_needless)
+                && (goal.may_relieve || is_needless)
             {
                 *left = left.saturating_sub(bytes);
                 is_dropped = true;
             }
             if is_dropped && blocks.len() < self.config.page_blocks_max as usize {
-                wish.needless_bytes = wish.needless_bytes.saturating_sub(length);
+                goal.needless_bytes = goal.needless_bytes.saturating_sub(length);
                 blocks.push(copy.block);
                 given_up += length;
             }
         }
-        wish.may_relieve = false;
-        wish.needless_bytes = 0;
+        goal.may_relieve = false;
+        goal.needless_bytes = 0;
         let has_dropped = self.give_up(node, blocks, given_up);
         has_copies || has_moves || has_dropped
     }

@@ -5,7 +5,7 @@ use sanderling_protocol::{BlockId, Epoch, EventKind, Millis, NodeId, Order, Refu
 use super::Catalog;
 use super::block_map::Orders;
 use super::log::{Action, Command};
-use super::members::Node;
+use super::members::NodeRecord;
 
 /// What came of a command.
 #[derive(Debug)]
@@ -248,7 +248,7 @@ impl Catalog {
                 return Ok(Reply::Done);
             }
             Action::NodeDead { node, why } => {
-                self.bury(node, &why, orders);
+                self.remove_node(node, &why, orders);
                 return Ok(Reply::Done);
             }
             other => unreachable!("{other:?} is not about a node"),
@@ -295,6 +295,6 @@ impl Catalog {
     }
 }
 
-fn is_present(node: &Node) -> bool {
+fn is_present(node: &NodeRecord) -> bool {
     node.policy != sanderling_protocol::Policy::Gone
 }

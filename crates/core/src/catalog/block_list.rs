@@ -5,11 +5,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Blocks in the order of their bytes.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct BlockList(Kept);
+pub(crate) struct BlockList(BlockIds);
 
 #[derive(Debug, Clone, Default)]
 #[allow(clippy::box_collection, reason = "most objects have one block: the rest pays the step")]
-enum Kept {
+enum BlockIds {
     #[default]
     None,
     One(BlockId),
@@ -19,9 +19,9 @@ enum Kept {
 impl BlockList {
     pub(crate) fn as_slice(&self) -> &[BlockId] {
         match &self.0 {
-            Kept::None => &[],
-            Kept::One(block) => std::slice::from_ref(block),
-            Kept::Many(blocks) => blocks,
+            BlockIds::None => &[],
+            BlockIds::One(block) => std::slice::from_ref(block),
+            BlockIds::Many(blocks) => blocks,
         }
     }
 
@@ -31,23 +31,23 @@ impl BlockList {
 
     pub(crate) fn push(&mut self, block: BlockId) {
         match &mut self.0 {
-            Kept::None => self.0 = Kept::One(block),
-            Kept::One(first) => self.0 = Kept::Many(Box::new(vec![*first, block])),
-            Kept::Many(blocks) => blocks.push(block),
+            BlockIds::None => self.0 = BlockIds::One(block),
+            BlockIds::One(first) => self.0 = BlockIds::Many(Box::new(vec![*first, block])),
+            BlockIds::Many(blocks) => blocks.push(block),
         }
     }
 
     pub(crate) fn remove(&mut self, block: BlockId) {
         match &mut self.0 {
-            Kept::One(only) if *only == block => self.0 = Kept::None,
-            Kept::None | Kept::One(_) => {}
-            Kept::Many(blocks) => {
+            BlockIds::One(only) if *only == block => self.0 = BlockIds::None,
+            BlockIds::None | BlockIds::One(_) => {}
+            BlockIds::Many(blocks) => {
                 // What is given back was mostly reserved last.
                 if let Some(place) = blocks.iter().rposition(|it| *it == block) {
                     blocks.remove(place);
                 }
                 if let [only] = blocks.as_slice() {
-                    self.0 = Kept::One(*only);
+                    self.0 = BlockIds::One(*only);
                 }
             }
         }
@@ -72,9 +72,9 @@ impl<'de> Deserialize<'de> for BlockList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let blocks = Vec::<BlockId>::deserialize(deserializer)?;
         Ok(Self(match blocks.as_slice() {
-            [] => Kept::None,
-            [only] => Kept::One(*only),
-            _ => Kept::Many(Box::new(blocks)),
+            [] => BlockIds::None,
+            [only] => BlockIds::One(*only),
+            _ => BlockIds::Many(Box::new(blocks)),
         }))
     }
 }

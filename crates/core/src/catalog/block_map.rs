@@ -33,7 +33,7 @@ pub(crate) struct Block {
     pub(crate) lost_on: NodeId,
     pub(crate) tier: Tier,
     pub(crate) state: BlockState,
-    pub(crate) moving: Option<Move>,
+    pub(crate) moving: Option<ReservedMove>,
     /// Its bytes beside the home, made ahead of a notice. Only a block that has ended has any.
     pub(crate) copy: Option<Copied>,
 }
@@ -51,7 +51,7 @@ pub(crate) enum BlockState {
 
 /// A reserved future home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Move {
+pub(crate) struct ReservedMove {
     pub(crate) to: NodeId,
     pub(crate) tier: Tier,
     pub(crate) to_epoch: Epoch,

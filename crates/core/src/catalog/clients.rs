@@ -36,7 +36,7 @@ const MINUTE_MICROS: u64 = 60_000_000;
 pub(super) struct Clients {
     /// The number of the last one. Numbers are not given again.
     last: u64,
-    known: BTreeMap<u64, Known>,
+    known: BTreeMap<u64, ClientRecord>,
     /// The minute of the last change and the client, the longest silent first.
     by_use: BTreeSet<(u64, u64)>,
     /// Memory of all answers.
@@ -57,7 +57,7 @@ impl Default for AnswersMax {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Known {
+struct ClientRecord {
     key: Nonce,
     minute: u64,
     /// Changes with smaller numbers are refused.
@@ -65,19 +65,19 @@ struct Known {
     /// Memory of the answers.
     bytes: u64,
     /// In the order of their sequences.
-    answers: VecDeque<Answer>,
+    answers: VecDeque<AppliedChange>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Answer {
+struct AppliedChange {
     sequence: u64,
     fingerprint: u64,
-    outcome: Outcome,
+    outcome: ChangeOutcome,
 }
 
 /// What came of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum Outcome {
+enum ChangeOutcome {
     Done,
     Deleted {
         objects: u64,
@@ -99,14 +99,14 @@ enum Outcome {
 
 /// Which of a client's changes is meant.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sent {
+pub(crate) struct ChangeKey {
     pub(crate) client: ClientId,
     pub(crate) sequence: u64,
     pub(crate) settled_below: u64,
     pub(crate) fingerprint: u64,
 }
 
-impl Outcome {
+impl ChangeOutcome {
     /// Returns what is kept of an answer; nothing of a refusal that changed nothing and that the
     /// client meets by sending the change again.
     fn of(result: &Result<Reply, Refusal>) -> Option<Self> {
@@ -158,13 +158,13 @@ pub(crate) const fn is_passing(refusal: &Refusal) -> bool {
     matches!(refusal.recovery(), Recovery::RetryAfter(_))
 }
 
-impl Answer {
+impl AppliedChange {
     fn bytes(&self) -> u64 {
         size_of::<Self>() as u64 + self.outcome.bytes()
     }
 }
 
-impl Known {
+impl ClientRecord {
     /// Forgets the answers that are needed no longer. Returns the memory that they took.
     fn settle(&mut self, below: u64) -> u64 {
         self.settled_below = self.settled_below.max(below);
@@ -181,7 +181,7 @@ impl Known {
 
     /// Keeps an answer. What is beyond the bounds is forgotten, the oldest change first; returns
     /// the memory that was taken and the memory that was freed.
-    fn keep(&mut self, answer: Answer, answers_max: usize) -> (u64, u64) {
+    fn keep(&mut self, answer: AppliedChange, answers_max: usize) -> (u64, u64) {
         let taken = answer.bytes();
         let place = self.answers.partition_point(|kept| kept.sequence < answer.sequence);
         self.answers.insert(place, answer);
@@ -194,7 +194,7 @@ impl Known {
         (taken, freed)
     }
 
-    fn find(&self, sequence: u64) -> Option<&Answer> {
+    fn find(&self, sequence: u64) -> Option<&AppliedChange> {
         let place = self.answers.binary_search_by_key(&sequence, |answer| answer.sequence);
         place.ok().map(|place| &self.answers[place])
     }
@@ -210,7 +210,7 @@ impl Clients {
         self.last += 1;
         let (minute, number) = (now.0 / MINUTE_MICROS, self.last);
         let (settled_below, bytes, answers) = (0, 0, VecDeque::new());
-        self.known.insert(number, Known { key, minute, settled_below, bytes, answers });
+        self.known.insert(number, ClientRecord { key, minute, settled_below, bytes, answers });
         self.by_use.insert((minute, number));
         self.forget(minute, number);
         number
@@ -232,8 +232,8 @@ impl Clients {
     }
 
     /// Returns what came of a change before; `None` if it is new.
-    fn find(&self, sent: &Sent) -> Result<Option<&Outcome>, Refusal> {
-        let Sent { client, sequence, settled_below, fingerprint } = *sent;
+    fn find(&self, sent: &ChangeKey) -> Result<Option<&ChangeOutcome>, Refusal> {
+        let ChangeKey { client, sequence, settled_below, fingerprint } = *sent;
         let unknown = Refusal::OutcomeUnknown { client: client.number, sequence };
         let known = self.known.get(&client.number).filter(|known| known.key == client.key);
         let Some(known) = known else { return Err(unknown) };
@@ -259,14 +259,14 @@ impl Clients {
         known.is_some_and(|known| known.minute == now.0 / MINUTE_MICROS)
     }
 
-    fn keep(&mut self, now: Instant, sent: &Sent, outcome: Option<Outcome>) {
+    fn keep(&mut self, now: Instant, sent: &ChangeKey, outcome: Option<ChangeOutcome>) {
         let number = sent.client.number;
         let minute = now.0 / MINUTE_MICROS;
         let Some(known) = self.known.get_mut(&number) else { return };
         self.bytes -= known.settle(sent.settled_below);
         if let Some(outcome) = outcome {
             let (sequence, fingerprint) = (sent.sequence, sent.fingerprint);
-            let answer = Answer { sequence, fingerprint, outcome };
+            let answer = AppliedChange { sequence, fingerprint, outcome };
             let (taken, freed) = known.keep(answer, self.answers_max.0);
             self.bytes = self.bytes + taken - freed;
         }
@@ -304,7 +304,7 @@ impl Catalog {
             assert_eq!(result.as_ref().err(), Some(&refusal), "{:?}", once.action);
         }
         let served = self.served();
-        self.clients.keep(served, &sent, Outcome::of(&result));
+        self.clients.keep(served, &sent, ChangeOutcome::of(&result));
         result
     }
 
@@ -321,34 +321,34 @@ impl Catalog {
 
     /// Returns the answer to a change that has been made, or why it must not be made; `None` if it
     /// is to be made.
-    pub(crate) fn answered(&self, sent: &Sent) -> Option<Result<Reply, Refusal>> {
+    pub(crate) fn answered(&self, sent: &ChangeKey) -> Option<Result<Reply, Refusal>> {
         match self.clients.find(sent) {
             Ok(outcome) => outcome.map(|outcome| self.told_again(outcome)),
             Err(refusal) => Some(Err(refusal)),
         }
     }
 
-    fn told_again(&self, outcome: &Outcome) -> Result<Reply, Refusal> {
+    fn told_again(&self, outcome: &ChangeOutcome) -> Result<Reply, Refusal> {
         Ok(match outcome {
-            Outcome::Done => Reply::Done,
-            Outcome::Deleted { objects, freed_bytes } => {
+            ChangeOutcome::Done => Reply::Done,
+            ChangeOutcome::Deleted { objects, freed_bytes } => {
                 Reply::Deleted { objects: *objects, freed_bytes: *freed_bytes }
             }
-            Outcome::Stat(stat) => Reply::Stat((**stat).clone()),
-            Outcome::Grant { object, lease, blocks } => {
+            ChangeOutcome::Stat(stat) => Reply::Stat((**stat).clone()),
+            ChangeOutcome::Grant { object, lease, blocks } => {
                 if !self.has_lease(*object, *lease) {
                     return Err(Refusal::LeaseEnded { object: *object });
                 }
                 Reply::Grant(self.grant(*object, blocks))
             }
-            Outcome::Job(job) => Reply::Job((**job).clone()),
-            Outcome::Node(node) => {
+            ChangeOutcome::Job(job) => Reply::Job((**job).clone()),
+            ChangeOutcome::Node(node) => {
                 let unknown = || Refusal::UnknownNode { node: node.to_string() };
                 let info = self.node_info(*node, self.now).ok_or_else(unknown)?;
                 Reply::Node(Box::new(info))
             }
-            Outcome::Reply(reply) => (**reply).clone(),
-            Outcome::Refused(refusal) => return Err((**refusal).clone()),
+            ChangeOutcome::Reply(reply) => (**reply).clone(),
+            ChangeOutcome::Refused(refusal) => return Err((**refusal).clone()),
         })
     }
 
@@ -366,17 +366,17 @@ mod tests {
 
     const KEY: Nonce = Nonce(5);
 
-    fn sent(number: u64, sequence: u64, settled_below: u64) -> Sent {
+    fn sent(number: u64, sequence: u64, settled_below: u64) -> ChangeKey {
         let client = ClientId { number, key: KEY };
-        Sent { client, sequence, settled_below, fingerprint: sequence }
+        ChangeKey { client, sequence, settled_below, fingerprint: sequence }
     }
 
-    fn is_unknown(clients: &Clients, sent: &Sent) -> bool {
+    fn is_unknown(clients: &Clients, sent: &ChangeKey) -> bool {
         matches!(clients.find(sent), Err(Refusal::OutcomeUnknown { .. }))
     }
 
     fn check(clients: &Clients) {
-        let of = |known: &Known| known.answers.iter().map(Answer::bytes).sum::<u64>();
+        let of = |known: &ClientRecord| known.answers.iter().map(AppliedChange::bytes).sum::<u64>();
         assert!(clients.known.values().all(|known| known.bytes == of(known)));
         assert_eq!(clients.bytes, clients.known.values().map(|known| known.bytes).sum::<u64>());
         assert_eq!(clients.by_use.len(), clients.known.len());
@@ -388,13 +388,13 @@ mod tests {
         let number = clients.open(Instant(0), KEY);
         for sequence in [2, 1, 3] {
             assert_eq!(clients.find(&sent(number, sequence, 0)), Ok(None));
-            clients.keep(Instant(0), &sent(number, sequence, 0), Some(Outcome::Done));
+            clients.keep(Instant(0), &sent(number, sequence, 0), Some(ChangeOutcome::Done));
         }
-        assert_eq!(clients.find(&sent(number, 1, 0)), Ok(Some(&Outcome::Done)));
+        assert_eq!(clients.find(&sent(number, 1, 0)), Ok(Some(&ChangeOutcome::Done)));
         clients.keep(Instant(0), &sent(number, 4, 3), None);
         assert!(is_unknown(&clients, &sent(number, 1, 0)));
         assert!(is_unknown(&clients, &sent(number, 2, 0)));
-        assert_eq!(clients.find(&sent(number, 3, 3)), Ok(Some(&Outcome::Done)));
+        assert_eq!(clients.find(&sent(number, 3, 3)), Ok(Some(&ChangeOutcome::Done)));
         // It was refused for a while only: it may come again.
         assert_eq!(clients.find(&sent(number, 4, 3)), Ok(None));
         check(&clients);
@@ -404,11 +404,11 @@ mod tests {
     fn other_change_of_the_same_number_and_other_clients_are_refused() {
         let mut clients = Clients::default();
         let number = clients.open(Instant(0), KEY);
-        clients.keep(Instant(0), &sent(number, 1, 0), Some(Outcome::Done));
-        let other = Sent { fingerprint: 77, ..sent(number, 1, 0) };
+        clients.keep(Instant(0), &sent(number, 1, 0), Some(ChangeOutcome::Done));
+        let other = ChangeKey { fingerprint: 77, ..sent(number, 1, 0) };
         assert!(matches!(clients.find(&other), Err(Refusal::BadRequest { .. })));
         let stranger = ClientId { number, key: Nonce(6) };
-        assert!(is_unknown(&clients, &Sent { client: stranger, ..sent(number, 1, 0) }));
+        assert!(is_unknown(&clients, &ChangeKey { client: stranger, ..sent(number, 1, 0) }));
         assert!(is_unknown(&clients, &sent(number + 1, 1, 0)));
         assert!(matches!(clients.find(&sent(number, 1, 2)), Err(Refusal::BadRequest { .. })));
     }
@@ -417,7 +417,8 @@ mod tests {
     fn beyond_each_bound_a_repeat_is_refused() {
         let mut clients = Clients::default();
         let first = clients.open(Instant(0), KEY);
-        let long = || Outcome::Refused(Box::new(Refusal::BadRequest { why: "x".repeat(1 << 16) }));
+        let long =
+            || ChangeOutcome::Refused(Box::new(Refusal::BadRequest { why: "x".repeat(1 << 16) }));
         for sequence in 1..100 {
             clients.keep(Instant(0), &sent(first, sequence, 0), Some(long()));
         }
@@ -456,18 +457,18 @@ mod tests {
         let number = clients.open(Instant(0), KEY);
         let last = 2 * CatalogLimits::DEFAULT.answers_per_client_max as u64;
         for sequence in 1..=last {
-            clients.keep(Instant(0), &sent(number, sequence, 0), Some(Outcome::Done));
+            clients.keep(Instant(0), &sent(number, sequence, 0), Some(ChangeOutcome::Done));
         }
         assert!(
             clients.known[&number].answers.len() <= CatalogLimits::DEFAULT.answers_per_client_max
         );
         assert!(is_unknown(&clients, &sent(number, 1, 0)));
-        assert_eq!(clients.find(&sent(number, last, 0)), Ok(Some(&Outcome::Done)));
+        assert_eq!(clients.find(&sent(number, last, 0)), Ok(Some(&ChangeOutcome::Done)));
         check(&clients);
     }
 
     #[test]
     fn an_answer_takes_little_more_than_a_cache_line() {
-        assert!(size_of::<Answer>() <= 72, "{}", size_of::<Answer>());
+        assert!(size_of::<AppliedChange>() <= 72, "{}", size_of::<AppliedChange>());
     }
 }

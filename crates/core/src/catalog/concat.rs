@@ -9,7 +9,7 @@ use sanderling_protocol::{LeaseId, ObjectId, Path, Refusal, Reply};
 use super::Catalog;
 use super::block_map::Orders;
 use super::job_limits::attribute_bytes;
-use super::namespace::Place;
+use super::namespace::Destination;
 use super::object::Data;
 
 impl Catalog {
@@ -135,7 +135,7 @@ impl Catalog {
         }
         self.count_texts(0, moved);
         let (is_listed, ttl) = (request.is_listed, request.ttl);
-        self.insert_unbound(id, Place { parent, name, is_listed, ttl }, data);
+        self.insert_unbound(id, Destination { parent, name, is_listed, ttl }, data);
         self.keep_attributes(id, &request.attributes);
         id
     }

@@ -6,9 +6,9 @@ use sanderling_protocol::{BlockId, Millis, NodeId, Nonce, Refusal, Reply, Tier};
 
 use super::Catalog;
 use super::block_map::{Copied, Orders, allocated_bytes};
-use super::due::Due;
 use super::events::Gathered;
-use super::members::Node;
+use super::members::NodeRecord;
+use super::timers::Timer;
 
 /// The part of a tier that is freed of copies at once when a writer finds no room.
 const ROOM_MADE_SHARE: u64 = 25;
@@ -111,7 +111,13 @@ impl Catalog {
     /// Adds to `way` what is to go from a node so that so many bytes are free in a tier:
     /// reservations first, for which nothing was made yet, then the copies of the newest blocks,
     /// which are copied last. Returns the bytes that are free then.
-    fn find_in_the_way(&self, node: &Node, tier: Tier, bytes: u64, way: &mut InTheWay) -> u64 {
+    fn find_in_the_way(
+        &self,
+        node: &NodeRecord,
+        tier: Tier,
+        bytes: u64,
+        way: &mut InTheWay,
+    ) -> u64 {
         let mut made = node.free_bytes(tier);
         let moves = node.incoming.iter().filter(|(_, (of, _))| *of == tier);
         for (block, (_, taken)) in moves.filter(|(block, _)| self.is_spare_move(**block)) {
@@ -189,10 +195,10 @@ impl Catalog {
     pub(super) fn leave_copies(&mut self, id: NodeId, orders: &mut Orders) {
         let Some(node) = self.nodes.get(id) else { return };
         let copies: Vec<BlockId> = node.copies.keys().copied().collect();
-        let mut heirs = self.heirs(id);
+        let mut adopters = self.adopters(id);
         for block in copies {
             if let Some(copy) = self.take_copy(block) {
-                self.inherit_copy(block, copy, &mut heirs, orders);
+                self.adopt_copy(block, copy, &mut adopters, orders);
             }
             if let Some(node) = self.nodes.get_mut(id) {
                 node.left.insert(block);
@@ -212,7 +218,7 @@ impl Catalog {
         self.promote(id, &blocks, orders);
         let is_more = self.hand_over(id, self.limits.promoted_per_turn_max, orders) || is_more;
         if is_more {
-            self.schedule(self.now, Due::Promote(id));
+            self.schedule(self.now, Timer::Promote(id));
         }
     }
 

@@ -17,7 +17,7 @@ use super::Catalog;
 use super::block_map::{Block, Orders};
 
 /// What a damaged block is to the catalog.
-enum Held {
+enum DamagedReplica {
     Home,
     Copy,
     /// What a move has stored and nobody has committed.
@@ -40,17 +40,17 @@ impl Catalog {
         self.held_as(node, reported).is_some()
     }
 
-    fn held_as(&self, node: NodeId, reported: &DamagedBlock) -> Option<Held> {
+    fn held_as(&self, node: NodeId, reported: &DamagedBlock) -> Option<DamagedReplica> {
         let block = self.blocks.get(&reported.block)?;
         let moving = block.moving.map(|planned| (planned.to, planned.to_epoch));
         let copy = block.copy.map(|copy| (copy.node, copy.epoch));
         let is = |held| held == (node, reported.epoch);
         if block.home.is_some_and(|home| is((home, block.epoch))) {
-            Some(Held::Home)
+            Some(DamagedReplica::Home)
         } else if copy.is_some_and(is) {
-            Some(Held::Copy)
+            Some(DamagedReplica::Copy)
         } else {
-            moving.is_some_and(is).then_some(Held::Moving)
+            moving.is_some_and(is).then_some(DamagedReplica::Moving)
         }
     }
 
@@ -73,16 +73,16 @@ impl Catalog {
         for damaged in reported.iter().filter(|damaged| seen.insert(damaged.block)) {
             let id = damaged.block;
             match self.held_as(node, damaged) {
-                Some(Held::Home) if self.blocks[&id].copy.is_some() => saved.push(id),
-                Some(Held::Home) => {
+                Some(DamagedReplica::Home) if self.blocks[&id].copy.is_some() => saved.push(id),
+                Some(DamagedReplica::Home) => {
                     lost.push(id);
                     why.insert(damaged.damage);
                 }
-                Some(Held::Copy) => {
+                Some(DamagedReplica::Copy) => {
                     self.drop_copy(id, orders);
                     spare += 1;
                 }
-                Some(Held::Moving) => {
+                Some(DamagedReplica::Moving) => {
                     self.void_move(id, orders);
                     spare += 1;
                 }

@@ -9,8 +9,8 @@ use sanderling_protocol::{
 
 use super::Catalog;
 use super::block_map::Orders;
-use super::due::Due;
-use super::members::{Drain, Node, TierState};
+use super::members::{Drain, NodeRecord, TierState};
+use super::timers::Timer;
 
 impl Catalog {
     /// Lets a datanode join. The same process gets the same id again; another process on the
@@ -39,7 +39,7 @@ impl Catalog {
             return Err(Refusal::NameInUse { name, node });
         }
         if let Some((before, _)) = self.nodes.live_at(&request.address) {
-            self.bury(before, "another process took its address", orders);
+            self.remove_node(before, "another process took its address", orders);
         }
         let id = self.insert_node(request, name);
         Ok(self.welcome(id, Policy::Active, heartbeat))
@@ -51,7 +51,7 @@ impl Catalog {
             .iter()
             .map(|tier| TierState { tier: tier.tier, capacity: tier.bytes, used: 0, copied: 0 })
             .collect();
-        let node = Node {
+        let node = NodeRecord {
             nonce: request.nonce,
             name: name.clone(),
             address: request.address.clone(),
@@ -75,10 +75,10 @@ impl Catalog {
             egress_bytes_per_second: request.egress_bytes_per_second,
             risk: None,
         };
-        let is_heir = node.tiers.iter().any(|state| state.tier == Tier::Object);
+        let is_adopter = node.tiers.iter().any(|state| state.tier == Tier::Object);
         let id = self.nodes.insert(node);
-        if is_heir {
-            self.heir_came();
+        if is_adopter {
+            self.adopter_joined();
         }
         self.emit(EventKind::NodeRegistered { node: id, name, address: request.address });
         id
@@ -113,7 +113,7 @@ impl Catalog {
         }
         let name = node.name.clone();
         self.cancelled.remove(&id);
-        self.schedule(deadline, Due::Node(id));
+        self.schedule(deadline, Timer::Node(id));
         let bytes = self.begin_drain(id, orders);
         if is_first {
             let deadline_in = self.now.until(deadline);
@@ -269,7 +269,7 @@ impl Catalog {
         self.emit(kind);
     }
 
-    pub(super) fn live_node(&mut self, id: NodeId) -> Result<&mut Node, Refusal> {
+    pub(super) fn live_node(&mut self, id: NodeId) -> Result<&mut NodeRecord, Refusal> {
         let node = self.nodes.get_mut(id);
         let node = node.ok_or_else(|| Refusal::UnknownNode { node: id.to_string() })?;
         if node.policy == Policy::Gone {

@@ -11,7 +11,7 @@ use sanderling_protocol::{Event, EventKind, Instant, Millis, NodeId};
 use serde::{Deserialize, Serialize};
 
 use super::Catalog;
-use super::due::Due;
+use super::timers::Timer;
 
 /// How long moves off a draining node are gathered into one event: people watch a drain.
 const DRAIN_GATHERED: Millis = Millis(1000);
@@ -151,7 +151,7 @@ impl Catalog {
         if due.is_none() {
             let at = self.now + span;
             *due = Some(at);
-            self.schedule(at, Due::Events);
+            self.schedule(at, Timer::Events);
         }
         if self.events.gathered.len() > GATHERED_MAX {
             self.events.tell(self.now, |_| true);

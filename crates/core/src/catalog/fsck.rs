@@ -7,7 +7,7 @@ use sanderling_protocol::message::FsckReport;
 use sanderling_protocol::{BlockId, JobId, NodeId, ObjectId, Tier};
 
 use super::Catalog;
-use super::object::{Body, Data, Object, ROOT};
+use super::object::{Data, Object, ObjectBody, ROOT};
 
 /// Most contradictions listed: one bug can show in every block.
 const PROBLEMS_MAX: usize = 100;
@@ -21,8 +21,8 @@ impl Catalog {
         for (id, object) in self.objects.iter() {
             self.check_place(id, object, &mut problems);
             match &object.body {
-                Body::Container(_) => report.directories += 1,
-                Body::Data(data) => {
+                ObjectBody::Container(_) => report.directories += 1,
+                ObjectBody::Data(data) => {
                     report.files += 1;
                     report.bytes += data.bytes;
                     self.check_data(id, data, &mut problems);

@@ -83,7 +83,7 @@ pub struct Numbers {
 /// The starts of namenodes that wrote the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct History {
-    starts: Vec<Start>,
+    starts: Vec<TermStart>,
     /// The term whose end was cut off last, and the commands up to there.
     cut: Option<LogPosition>,
     /// The furthest place that a node was told of and that this log does not contain.
@@ -94,7 +94,7 @@ pub(super) struct History {
 
 /// One start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Start {
+struct TermStart {
     term: Term,
     /// Commands before its first.
     first: u64,
@@ -166,7 +166,7 @@ impl Catalog {
         // A new cluster has told nobody anything.
         self.events.skip(if skip > 0 { EVENT_SKIP } else { 0 });
         let starts = &mut self.history.starts;
-        starts.push(Start { term, first: self.index, before, after });
+        starts.push(TermStart { term, first: self.index, before, after });
         if starts.len() > STARTS_KEPT_MAX {
             starts.remove(0);
         }

@@ -71,13 +71,13 @@ struct Span<V> {
 
 #[derive(Debug, Clone)]
 struct Group<V> {
-    pages: [Page<V>; GROUP_PAGES],
+    pages: [MapPage<V>; GROUP_PAGES],
     /// Entries of all pages.
     length: usize,
 }
 
 #[derive(Debug, Clone)]
-struct Page<V> {
+struct MapPage<V> {
     /// One bit for each id whose entry is there.
     bits: u64,
     /// The entries, in the order of their ids.
@@ -111,7 +111,7 @@ impl<V> Span<V> {
     }
 }
 
-impl<V> Page<V> {
+impl<V> MapPage<V> {
     const EMPTY: Self = Self { bits: 0, entries: Vec::new() };
 
     const fn rank(&self, bit: u64) -> usize {
@@ -192,7 +192,8 @@ impl<K: Id, V: Clone> IdMap<K, V> {
             self.spans.resize_with(at.span + 1, || None);
         }
         let span = self.spans[at.span].get_or_insert_with(|| Box::new(Span::empty()));
-        let empty = || Arc::new(Group { pages: [const { Page::EMPTY }; GROUP_PAGES], length: 0 });
+        let empty =
+            || Arc::new(Group { pages: [const { MapPage::EMPTY }; GROUP_PAGES], length: 0 });
         span.present += usize::from(span.groups[at.group].is_none());
         let group = Arc::make_mut(span.groups[at.group].get_or_insert_with(empty));
         let page = &mut group.pages[at.page];
@@ -220,7 +221,7 @@ impl<K: Id, V: Clone> IdMap<K, V> {
         let removed = page.entries.remove(page.rank(at.bit));
         page.bits &= !at.bit;
         if page.bits == 0 {
-            *page = Page::EMPTY;
+            *page = MapPage::EMPTY;
         } else if page.entries.len() * 4 <= page.entries.capacity() {
             // The few that stay of many must not keep the memory of all.
             page.entries.shrink_to(page.entries.len() * 2);

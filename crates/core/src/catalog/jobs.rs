@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Catalog;
 use super::block_map::Orders;
-use super::due::Due;
 use super::reap::EndedJob;
+use super::timers::Timer;
 
 /// One job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ impl Catalog {
         self.open_account(id);
         self.account(Some(id), 1, self.attribute_bytes_of(root).cast_signed());
         self.objects.get_mut(&root).expect("just resolved").job = Some(id);
-        self.schedule_served(until, Due::Job(id));
+        self.schedule_served(until, Timer::Job(id));
         self.emit(EventKind::JobRegistered { job: id, path });
         Ok(Reply::Job(self.job_info(id, self.now).expect("just made")))
     }

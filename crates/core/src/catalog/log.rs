@@ -11,7 +11,7 @@ use sanderling_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::Sent;
+use super::ChangeKey;
 use crate::reserve::Departures;
 
 /// One record of the log. Applying the same records in the same order gives the same catalog.
@@ -50,9 +50,9 @@ pub struct LoggedOnce {
 }
 
 impl LoggedOnce {
-    pub(crate) const fn sent(&self) -> Sent {
+    pub(crate) const fn sent(&self) -> ChangeKey {
         let Self { client, sequence, settled_below, fingerprint, .. } = self;
-        Sent {
+        ChangeKey {
             client: *client,
             sequence: *sequence,
             settled_below: *settled_below,

@@ -12,10 +12,10 @@ use sanderling_protocol::{NodeId, ObjectId, Path, Refusal};
 
 use super::Catalog;
 use super::index::Hash;
-use super::object::{Body, Data, ROOT};
+use super::object::{Data, ObjectBody, ROOT};
 
 /// A path on its way down the tree.
-struct Walk<'a> {
+struct PathWalk<'a> {
     /// Where it is; `None` when it leads nowhere.
     at: Option<ObjectId>,
     /// The next name.
@@ -81,7 +81,7 @@ impl Catalog {
         let shared = shared_bytes(paths);
         let base = paths.iter().next().and_then(|first| self.directory(&first[..shared]));
         let begin = |path| self.begin(path, shared, base);
-        let mut walks: Vec<Walk<'_>> = paths.iter().map(begin).collect();
+        let mut walks: Vec<PathWalk<'_>> = paths.iter().map(begin).collect();
         while walks.iter().any(|walk| walk.rest.is_some()) {
             self.step(&mut walks);
         }
@@ -95,7 +95,7 @@ impl Catalog {
     }
 
     /// Begins behind the first `shared` bytes, which lead to `base`.
-    fn begin<'a>(&self, path: &'a str, shared: usize, base: Option<ObjectId>) -> Walk<'a> {
+    fn begin<'a>(&self, path: &'a str, shared: usize, base: Option<ObjectId>) -> PathWalk<'a> {
         let (at, rest) = match shared {
             0 => (path.strip_prefix('/').map(|_| ROOT), path.strip_prefix('/')),
             _ => (base, Some(&path[shared..])),
@@ -104,10 +104,10 @@ impl Catalog {
         let is_whole = rest.is_none_or(str::is_empty);
         let at = at.filter(|_| !is_whole || path.len() == 1);
         let rest = rest.filter(|rest| !rest.is_empty());
-        Walk { at, name: "", rest, hash: self.names.hash(ROOT, &[]), guess: None }
+        PathWalk { at, name: "", rest, hash: self.names.hash(ROOT, &[]), guess: None }
     }
 
-    fn step(&self, walks: &mut [Walk<'_>]) {
+    fn step(&self, walks: &mut [PathWalk<'_>]) {
         for walk in walks.iter_mut() {
             let (Some(at), Some(rest)) = (walk.at, walk.rest) else {
                 walk.rest = None;
@@ -171,7 +171,7 @@ impl Catalog {
         let object = &self.objects[&id];
         let mut found =
             Found { object: id, kind: object.kind(), is_sealed: true, ..Found::nothing() };
-        if let Body::Data(data) = &object.body {
+        if let ObjectBody::Data(data) = &object.body {
             self.add_data(data, &mut found, lookups);
         }
         lookups.found.push(found);

@@ -17,7 +17,7 @@ const LOSSES_FORGOTTEN: usize = LOST_OBJECTS_KEPT_MAX / 10;
 
 impl Catalog {
     /// Ends a node for good: what it still held is lost, what was on its way to it is not.
-    pub(super) fn bury(&mut self, id: NodeId, why: &str, orders: &mut Orders) {
+    pub(super) fn remove_node(&mut self, id: NodeId, why: &str, orders: &mut Orders) {
         let Some(node) = self.nodes.get_mut(id) else { return };
         if node.policy == Policy::Gone {
             return;

@@ -8,11 +8,11 @@ use sanderling_protocol::{BlockId, Instant, Millis, NodeId, Nonce, Refusal, Tier
 use serde::{Deserialize, Serialize};
 
 use super::block_map::Block;
-use crate::reserve::{Departures, Fleet};
+use crate::reserve::{Departures, FleetCapacity};
 
 /// One incarnation of a datanode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Node {
+pub(crate) struct NodeRecord {
     pub(crate) nonce: Nonce,
     pub(crate) name: String,
     pub(crate) address: String,
@@ -74,11 +74,11 @@ pub(crate) struct Drain {
 /// All nodes that ever registered and are still worth remembering.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Nodes {
-    pub(crate) by_id: BTreeMap<NodeId, Node>,
+    pub(crate) by_id: BTreeMap<NodeId, NodeRecord>,
     pub(crate) next_id: u32,
     /// Made anew when a snapshot is read.
     #[serde(skip)]
-    found: Found,
+    found: NodeIndex,
     /// Made anew when a snapshot is read.
     #[serde(skip)]
     pub(crate) totals: Totals,
@@ -92,7 +92,7 @@ pub(crate) struct Totals {
     /// Bytes of homes in the object tier.
     pub(crate) stored: u64,
     /// What the nodes that take blocks can hold.
-    pub(crate) fleet: Fleet,
+    pub(crate) fleet: FleetCapacity,
     /// Whether a node's policy has changed since they were looked at.
     pub(crate) is_fleet_stale: bool,
 }
@@ -107,7 +107,7 @@ impl Totals {
 /// The nodes by what they are found by. Of those that share a name or an address the newest is
 /// here: only the newest can be alive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Found {
+struct NodeIndex {
     by_nonce: BTreeMap<Nonce, NodeId>,
     by_name: BTreeMap<String, NodeId>,
     by_address: BTreeMap<String, NodeId>,
@@ -117,7 +117,7 @@ struct Found {
 /// fleet.
 pub(crate) const GONE_NODES_KEPT_MAX: usize = 1000;
 
-impl Node {
+impl NodeRecord {
     pub(crate) fn free_bytes(&self, tier: Tier) -> u64 {
         let state = self.tiers.iter().find(|state| state.tier == tier);
         state.map_or(0, |state| state.capacity.saturating_sub(state.used))
@@ -154,14 +154,14 @@ impl Drain {
     }
 }
 
-impl Found {
-    fn insert(&mut self, id: NodeId, node: &Node) {
+impl NodeIndex {
+    fn insert(&mut self, id: NodeId, node: &NodeRecord) {
         self.by_nonce.insert(node.nonce, id);
         self.by_name.insert(node.name.clone(), id);
         self.by_address.insert(node.address.clone(), id);
     }
 
-    fn remove(&mut self, id: NodeId, node: &Node) {
+    fn remove(&mut self, id: NodeId, node: &NodeRecord) {
         self.by_nonce.remove(&node.nonce);
         if self.by_name.get(&node.name) == Some(&id) {
             self.by_name.remove(&node.name);
@@ -179,7 +179,7 @@ impl Nodes {
 
     /// Finds every node again, after a snapshot was read.
     pub(crate) fn find_again(&mut self) {
-        self.found = Found::default();
+        self.found = NodeIndex::default();
         self.totals = Totals::default();
         for (id, node) in &self.by_id {
             self.found.insert(*id, node);
@@ -197,12 +197,12 @@ impl Nodes {
         let takers = self.by_id.values().filter(|node| node.policy.takes_blocks());
         let tiers = takers.map(|node| node.tiers.iter().map(|it| (it.tier, it.capacity)));
         let is_leaving = self.by_id.values().any(|node| node.policy.is_draining());
-        self.totals.fleet = Fleet::of(departures, is_leaving, tiers);
+        self.totals.fleet = FleetCapacity::of(departures, is_leaving, tiers);
         self.totals.is_fleet_stale = false;
     }
 
     /// Adds a new node and returns its id.
-    pub(crate) fn insert(&mut self, node: Node) -> NodeId {
+    pub(crate) fn insert(&mut self, node: NodeRecord) -> NodeId {
         let id = NodeId(self.next_id);
         self.next_id += 1;
         self.found.insert(id, &node);
@@ -216,25 +216,25 @@ impl Nodes {
     }
 
     /// Returns the node with that name that is not gone.
-    pub(crate) fn live_named(&self, name: &str) -> Option<(NodeId, &Node)> {
+    pub(crate) fn live_named(&self, name: &str) -> Option<(NodeId, &NodeRecord)> {
         self.live(self.found.by_name.get(name))
     }
 
     /// Returns the node at that address that is not gone.
-    pub(crate) fn live_at(&self, address: &str) -> Option<(NodeId, &Node)> {
+    pub(crate) fn live_at(&self, address: &str) -> Option<(NodeId, &NodeRecord)> {
         self.live(self.found.by_address.get(address))
     }
 
-    fn live(&self, id: Option<&NodeId>) -> Option<(NodeId, &Node)> {
+    fn live(&self, id: Option<&NodeId>) -> Option<(NodeId, &NodeRecord)> {
         let node = self.by_id.get(id?).filter(|node| node.policy != Policy::Gone)?;
         Some((*id?, node))
     }
 
-    pub(crate) fn get(&self, id: NodeId) -> Option<&Node> {
+    pub(crate) fn get(&self, id: NodeId) -> Option<&NodeRecord> {
         self.by_id.get(&id)
     }
 
-    pub(crate) fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+    pub(crate) fn get_mut(&mut self, id: NodeId) -> Option<&mut NodeRecord> {
         self.by_id.get_mut(&id)
     }
 
@@ -247,7 +247,7 @@ impl Nodes {
         {
             return Ok(NodeId(number));
         }
-        let best = |matches: &dyn Fn(&Node) -> bool| {
+        let best = |matches: &dyn Fn(&NodeRecord) -> bool| {
             let found = self.by_id.iter().filter(|(_, node)| matches(node));
             found.max_by_key(|(id, node)| (node.policy != Policy::Gone, **id)).map(|(id, _)| *id)
         };
@@ -342,7 +342,7 @@ impl Nodes {
 
     /// Forgets the oldest nodes that are gone, beyond [`GONE_NODES_KEPT_MAX`].
     pub(crate) fn forget_old(&mut self) {
-        let gone = |node: &Node| node.policy == Policy::Gone;
+        let gone = |node: &NodeRecord| node.policy == Policy::Gone;
         let excess = self
             .by_id
             .values()

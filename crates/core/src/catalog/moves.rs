@@ -9,10 +9,10 @@ use sanderling_protocol::{
     BlockId, Epoch, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply,
 };
 
-use super::block_map::{Block, BlockState, Copied, Move, Orders, allocated_bytes};
-use super::due::Due;
+use super::block_map::{Block, BlockState, Copied, Orders, ReservedMove, allocated_bytes};
 use super::events::Gathered;
-use super::{Catalog, Manager};
+use super::timers::Timer;
+use super::{Catalog, LeaderRecord};
 
 impl Catalog {
     /// Gives or renews the right to act as the manager.
@@ -30,7 +30,7 @@ impl Catalog {
         }
         let is_new = self.manager.as_ref().is_none_or(|manager| manager.holder != holder);
         let until = self.served() + lease;
-        self.manager = Some(Manager { holder, name: name.clone(), until });
+        self.manager = Some(LeaderRecord { holder, name: name.clone(), until });
         if is_new {
             self.emit(EventKind::ManagerChanged { name });
         }
@@ -68,7 +68,7 @@ impl Catalog {
             && (planned.to, planned.tier) == (to, tier)
         {
             let kept = self.blocks.get_mut(&id).expect("just found");
-            kept.moving = Some(Move { purpose, ..planned });
+            kept.moving = Some(ReservedMove { purpose, ..planned });
             self.schedule_end(id, planned.to_epoch, purpose);
             return Ok(planned.to_epoch);
         }
@@ -88,7 +88,7 @@ impl Catalog {
         let block = self.blocks.get_mut(&id).expect("just found");
         block.epoch_last = block.epoch_last.next();
         let to_epoch = block.epoch_last;
-        block.moving = Some(Move { to, tier, to_epoch, purpose });
+        block.moving = Some(ReservedMove { to, tier, to_epoch, purpose });
         self.nodes.reserve_incoming(to, id, tier, bytes);
         self.schedule_end(id, to_epoch, purpose);
         Ok(to_epoch)
@@ -122,7 +122,7 @@ impl Catalog {
     fn schedule_end(&mut self, id: BlockId, to_epoch: Epoch, purpose: MovePurpose) {
         if purpose != MovePurpose::Relocate {
             let until = self.now + Millis(BACKGROUND_MOVE_MILLIS_MAX);
-            self.schedule(until, Due::Move(id, to_epoch));
+            self.schedule(until, Timer::Move(id, to_epoch));
         }
     }
 

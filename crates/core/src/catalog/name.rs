@@ -9,10 +9,10 @@ const SHORT_BYTES_MAX: usize = 22;
 
 /// One component of a path.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Name(Kept);
+pub(crate) struct Name(NameRepr);
 
 #[derive(Clone, PartialEq, Eq)]
-enum Kept {
+enum NameRepr {
     Short { length: u8, bytes: [u8; SHORT_BYTES_MAX] },
     Long(Box<str>),
 }
@@ -20,15 +20,15 @@ enum Kept {
 impl Name {
     pub(crate) fn as_bytes(&self) -> &[u8] {
         match &self.0 {
-            Kept::Short { length, bytes } => &bytes[..usize::from(*length)],
-            Kept::Long(text) => text.as_bytes(),
+            NameRepr::Short { length, bytes } => &bytes[..usize::from(*length)],
+            NameRepr::Long(text) => text.as_bytes(),
         }
     }
 
     pub(crate) fn as_str(&self) -> &str {
         match &self.0 {
-            Kept::Short { .. } => std::str::from_utf8(self.as_bytes()).expect("made of a str"),
-            Kept::Long(text) => text,
+            NameRepr::Short { .. } => std::str::from_utf8(self.as_bytes()).expect("made of a str"),
+            NameRepr::Long(text) => text,
         }
     }
 }
@@ -36,11 +36,11 @@ impl Name {
 impl From<&str> for Name {
     fn from(text: &str) -> Self {
         if text.len() > SHORT_BYTES_MAX {
-            return Self(Kept::Long(Box::from(text)));
+            return Self(NameRepr::Long(Box::from(text)));
         }
         let mut bytes = [0; SHORT_BYTES_MAX];
         bytes[..text.len()].copy_from_slice(text.as_bytes());
-        Self(Kept::Short { length: text.len() as u8, bytes })
+        Self(NameRepr::Short { length: text.len() as u8, bytes })
     }
 }
 

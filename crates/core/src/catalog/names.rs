@@ -44,14 +44,14 @@ struct Sorted {
 /// How far a walk over what a container holds has come. Names are kept, not places in lists: lists
 /// change between the steps of a walk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct WalkCursor {
     /// Whether what the container lists is behind.
     is_past_listed: bool,
     /// The last name; empty before the first.
     after: String,
 }
 
-impl Place {
+impl WalkCursor {
     /// Returns the place behind an object, by whether its container lists it and by its name.
     pub(crate) fn after(is_listed: bool, name: &str) -> Self {
         Self { is_past_listed: !is_listed, after: name.to_owned() }
@@ -171,7 +171,7 @@ impl Names {
         &self,
         objects: &Objects,
         container: ObjectId,
-        place: &Place,
+        place: &WalkCursor,
     ) -> impl Iterator<Item = ObjectId> {
         let after = |is_here: bool| if is_here { place.after.as_bytes() } else { &[][..] };
         let unlisted = after(place.is_past_listed);

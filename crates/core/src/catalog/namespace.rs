@@ -12,10 +12,10 @@ use super::job_limits::attribute_bytes;
 use super::log::Placement;
 use super::memory::{of_attributes, texts};
 use super::name::Name;
-use super::object::{Body, Container, Data, Object, ROOT};
+use super::object::{Container, Data, Object, ObjectBody, ROOT};
 
 /// Where a new object will be named, and for how long.
-pub(super) struct Place<'a> {
+pub(super) struct Destination<'a> {
     pub(super) parent: ObjectId,
     pub(super) name: &'a str,
     pub(super) is_listed: bool,
@@ -107,14 +107,14 @@ impl Catalog {
             ..Data::new(kind, request.class, request.writer)
         };
         let (is_listed, ttl) = (request.is_listed, request.ttl);
-        self.insert_unbound(id, Place { parent, name, is_listed, ttl }, data);
+        self.insert_unbound(id, Destination { parent, name, is_listed, ttl }, data);
         self.keep_attributes(id, &request.attributes);
         id
     }
 
     /// Puts an object into the map that no name leads to yet.
-    pub(super) fn insert_unbound(&mut self, id: ObjectId, place: Place<'_>, data: Data) {
-        let Place { parent, name, is_listed, ttl } = place;
+    pub(super) fn insert_unbound(&mut self, id: ObjectId, place: Destination<'_>, data: Data) {
+        let Destination { parent, name, is_listed, ttl } = place;
         let object = Object {
             parent,
             name: Name::from(name),
@@ -124,7 +124,7 @@ impl Catalog {
             modified_at: self.now,
             expires_at: None,
             job: self.objects[&parent].job,
-            body: Body::Data(data),
+            body: ObjectBody::Data(data),
         };
         self.account(object.job, 1, 0);
         self.count_texts(texts(&object), 0);
@@ -245,7 +245,7 @@ impl Catalog {
             modified_at: self.now,
             expires_at: None,
             job: self.objects[&parent].job,
-            body: Body::Container(Container { kind }),
+            body: ObjectBody::Container(Container { kind }),
         };
         self.account(object.job, 1, 0);
         self.count_texts(texts(&object), 0);

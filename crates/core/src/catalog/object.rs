@@ -26,12 +26,12 @@ pub(crate) struct Object {
     pub(crate) modified_at: Instant,
     pub(crate) expires_at: Option<Instant>,
     pub(crate) job: Option<JobId>,
-    pub(crate) body: Body,
+    pub(crate) body: ObjectBody,
 }
 
 /// What an object consists of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Body {
+pub(crate) enum ObjectBody {
     Container(Container),
     Data(Data),
 }
@@ -59,14 +59,14 @@ pub(crate) struct Data {
     pub(crate) blocks: BlockList,
     /// Drawn by the writer that created it, so that a repeated create is told from another's.
     pub(crate) created_by: Nonce,
-    pub(crate) lease: Option<Box<Lease>>,
+    pub(crate) lease: Option<Box<WriterLease>>,
     /// The lease under which it was sealed last, so that a repeated seal is answered alike.
     pub(crate) sealed_by: LeaseId,
 }
 
 /// The right of one writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Lease {
+pub(crate) struct WriterLease {
     pub(crate) id: LeaseId,
     pub(crate) writer: Nonce,
     pub(crate) until: Instant,
@@ -129,29 +129,29 @@ impl Container {
 impl Object {
     pub(crate) const fn kind(&self) -> ObjectKind {
         match &self.body {
-            Body::Container(container) => container.kind,
-            Body::Data(data) => data.kind,
+            ObjectBody::Container(container) => container.kind,
+            ObjectBody::Data(data) => data.kind,
         }
     }
 
     pub(crate) const fn data(&self) -> Option<&Data> {
         match &self.body {
-            Body::Data(data) => Some(data),
-            Body::Container(_) => None,
+            ObjectBody::Data(data) => Some(data),
+            ObjectBody::Container(_) => None,
         }
     }
 
     pub(crate) const fn data_mut(&mut self) -> Option<&mut Data> {
         match &mut self.body {
-            Body::Data(data) => Some(data),
-            Body::Container(_) => None,
+            ObjectBody::Data(data) => Some(data),
+            ObjectBody::Container(_) => None,
         }
     }
 
     pub(crate) const fn container(&self) -> Option<&Container> {
         match &self.body {
-            Body::Container(container) => Some(container),
-            Body::Data(_) => None,
+            ObjectBody::Container(container) => Some(container),
+            ObjectBody::Data(_) => None,
         }
     }
 }

@@ -12,7 +12,7 @@ use sanderling_protocol::{Instant, Millis, NodeId, ObjectId};
 use serde::{Deserialize, Serialize};
 
 use super::Catalog;
-use super::due::Due;
+use super::timers::Timer;
 
 /// Time that a noticed node has left at least after an absence: as long as the absence, within
 /// these bounds. The namenode reads what has waited (commits of blocks that arrived meanwhile)
@@ -31,7 +31,7 @@ pub(super) struct ServiceTime {
     pub(super) resumed_at: Instant,
     /// What becomes due by service time. Entries of leases may be early, since renewals do not
     /// touch them; an object with a time to live has exactly one.
-    pub(super) due: BTreeSet<(Instant, Due)>,
+    pub(super) due: BTreeSet<(Instant, Timer)>,
 }
 
 impl Catalog {
@@ -51,7 +51,7 @@ impl Catalog {
         until.max(self.service.resumed_at + lease)
     }
 
-    pub(super) fn schedule_served(&mut self, at: Instant, due: Due) {
+    pub(super) fn schedule_served(&mut self, at: Instant, due: Timer) {
         self.service.due.insert((at, due));
     }
 
@@ -62,13 +62,13 @@ impl Catalog {
             self.forget_expiry(id, before);
         }
         if let Some(at) = at {
-            self.schedule_served(at, Due::Object(id));
+            self.schedule_served(at, Timer::Object(id));
         }
     }
 
     /// Forgets when the time to live of an object ends that goes.
     pub(super) fn forget_expiry(&mut self, id: ObjectId, at: Instant) {
-        self.service.due.remove(&(at, Due::Object(id)));
+        self.service.due.remove(&(at, Timer::Object(id)));
     }
 
     /// Does not count a time in which no namenode served against leases, times to live and notices.
@@ -87,7 +87,7 @@ impl Catalog {
             if let Some(node) = self.nodes.get_mut(id) {
                 node.deadline = Some(soonest);
             }
-            self.schedule(soonest, Due::Node(id));
+            self.schedule(soonest, Timer::Node(id));
         }
     }
 

@@ -6,7 +6,7 @@ use super::Catalog;
 use super::block_map::Orders;
 use super::memory::texts;
 use super::name::Name;
-use super::object::{Body, Object, ROOT};
+use super::object::{Object, ObjectBody, ROOT};
 
 impl Catalog {
     /// Finds a bound object by its exact name.
@@ -122,7 +122,7 @@ impl Catalog {
         if let Some(at) = object.expires_at {
             self.forget_expiry(id, at);
         }
-        let Body::Data(data) = object.body else { return 0 };
+        let ObjectBody::Data(data) = object.body else { return 0 };
         if let Some(inline) = &data.inline {
             self.charge(object.job, -(inline.len() as i64));
         }

@@ -4,8 +4,8 @@ use sanderling_protocol::message::Usage;
 use sanderling_protocol::{ObjectId, Path, Refusal};
 
 use super::Catalog;
-use super::names::Place;
-use super::object::Body;
+use super::names::WalkCursor;
+use super::object::ObjectBody;
 
 /// A walk over a subtree that is made in steps, between which the catalog may change. What is
 /// created, deleted or moved meanwhile is counted or not; what is moved may be counted twice.
@@ -14,7 +14,7 @@ pub(crate) struct UsageWalk {
     usage: Usage,
     /// Containers that are not walked to their end, and how far each is. The last one is next, so
     /// a step adds no more of them than it has entries.
-    open: Vec<(ObjectId, Place)>,
+    open: Vec<(ObjectId, WalkCursor)>,
 }
 
 impl Catalog {
@@ -50,7 +50,7 @@ impl Catalog {
             *entries -= children.len();
             if let Some(last) = children.last().filter(|_| children.len() == most) {
                 let last = &self.objects[last];
-                place = Place::after(last.is_listed, last.name.as_str());
+                place = WalkCursor::after(last.is_listed, last.name.as_str());
                 walk.open.push((container, place));
             }
             for child in children {
@@ -62,13 +62,13 @@ impl Catalog {
 
     fn count_in(&self, id: ObjectId, walk: &mut UsageWalk) {
         match &self.objects[&id].body {
-            Body::Container(_) => {
+            ObjectBody::Container(_) => {
                 walk.usage.directories += 1;
                 if self.names.count(id) > 0 {
-                    walk.open.push((id, Place::default()));
+                    walk.open.push((id, WalkCursor::default()));
                 }
             }
-            Body::Data(data) => {
+            ObjectBody::Data(data) => {
                 walk.usage.files += 1;
                 walk.usage.bytes += data.bytes;
                 walk.usage.lost_bytes += data.lost_bytes;

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use sanderling_protocol::limits::{BLOCKS_PER_LAYOUT_MAX, LIST_PAGE_MAX};
 use sanderling_protocol::message::{
-    Attributes, BlockLocation, DrainWork, Entry, JobInfo, Layout, ObjectKind, ObjectStat, Place,
+    Attributes, BlockLocation, DrainWork, Entry, JobInfo, Layout, NodeAddress, ObjectKind,
+    ObjectStat,
 };
 use sanderling_protocol::node::{
     Availability, DrainProgress, Load, NodeInfo, NodeSelector, Policy, TierUsage,
@@ -16,9 +17,9 @@ use sanderling_protocol::{
 
 use super::Catalog;
 use super::block_map::BlockState;
-use super::members::Node;
+use super::members::NodeRecord;
 use super::memory::of_attributes;
-use super::object::{Body, Data, Object};
+use super::object::{Data, Object, ObjectBody};
 use crate::exposure;
 
 /// Memory of attributes after which a page of a listing ends: with the longest attributes a full
@@ -108,9 +109,9 @@ impl Catalog {
     /// Returns published and lost bytes; of multifiles and tables the sums of their parts.
     fn bytes_of(&self, id: ObjectId, object: &Object) -> (u64, u64) {
         match &object.body {
-            Body::Data(data) => (data.bytes, data.lost_bytes),
-            Body::Container(container) if container.kind == ObjectKind::Directory => (0, 0),
-            Body::Container(_) => {
+            ObjectBody::Data(data) => (data.bytes, data.lost_bytes),
+            ObjectBody::Container(container) if container.kind == ObjectKind::Directory => (0, 0),
+            ObjectBody::Container(_) => {
                 let sum = self.sum_of(id);
                 (sum.bytes, sum.lost_bytes)
             }
@@ -188,11 +189,11 @@ impl Catalog {
     }
 
     /// Returns the addresses of nodes, each once.
-    pub(super) fn places(&self, nodes: impl Iterator<Item = NodeId>) -> Vec<Place> {
+    pub(super) fn places(&self, nodes: impl Iterator<Item = NodeId>) -> Vec<NodeAddress> {
         let nodes: BTreeSet<NodeId> = nodes.collect();
         let place = |id: NodeId| {
             let node = self.nodes.get(id)?;
-            Some(Place { node: id, address: node.address.clone(), host: node.host.clone() })
+            Some(NodeAddress { node: id, address: node.address.clone(), host: node.host.clone() })
         };
         nodes.into_iter().filter_map(place).collect()
     }
@@ -341,7 +342,7 @@ impl Catalog {
         })
     }
 
-    fn drain_progress(&self, id: NodeId, node: &Node, now: Instant) -> Option<DrainProgress> {
+    fn drain_progress(&self, id: NodeId, node: &NodeRecord, now: Instant) -> Option<DrainProgress> {
         let drain = node.drain?;
         let elapsed = drain.ended_at.unwrap_or(now).since(drain.began_at);
         let left_bytes = if node.policy.is_draining() { self.exposure(id) } else { 0 };
@@ -372,7 +373,7 @@ impl Catalog {
     /// Returns the ids of the nodes that are not gone, or of all that are remembered.
     #[must_use]
     pub fn node_ids(&self, all: bool) -> Vec<NodeId> {
-        let wanted = |node: &Node| all || node.policy != Policy::Gone;
+        let wanted = |node: &NodeRecord| all || node.policy != Policy::Gone;
         let nodes = self.nodes.by_id.iter();
         nodes.filter(|(_, node)| wanted(node)).map(|(id, _)| *id).collect()
     }

@@ -16,10 +16,10 @@ use sanderling_protocol::{
 use super::Catalog;
 use super::block_map::{BlockState, Orders, allocated_bytes};
 use super::copies::ROOM_IS_MADE;
-use super::due::Due;
 use super::job_limits::attribute_bytes;
 use super::log::Placement;
-use super::object::Lease;
+use super::object::WriterLease;
+use super::timers::Timer;
 
 /// How soon a fence of a vanished writer's blocks is ordered again when its datanode has not
 /// answered.
@@ -38,10 +38,11 @@ impl Catalog {
         let data = self.data_mut(id);
         let is_recovering = false;
         let blank_blocks = 0;
-        let lease = Lease { id: lease, writer, until, is_recovering, condition, blank_blocks };
+        let lease =
+            WriterLease { id: lease, writer, until, is_recovering, condition, blank_blocks };
         data.lease = Some(Box::new(lease));
         data.is_sealed = false;
-        self.schedule_served(until, Due::Lease(id));
+        self.schedule_served(until, Timer::Lease(id));
     }
 
     /// Describes the lease and those of the blocks that may still be written.
@@ -455,7 +456,7 @@ impl Catalog {
             return;
         };
         if self.is_held(&lease) && !lease.is_recovering {
-            self.schedule_served(self.lease_end(lease.until, self.lease), Due::Lease(id));
+            self.schedule_served(self.lease_end(lease.until, self.lease), Timer::Lease(id));
             return;
         }
         if !object.is_bound {
@@ -471,12 +472,12 @@ impl Catalog {
         }
         self.finish_recovery(id, orders);
         if self.data_mut(id).lease.is_some() {
-            self.schedule_served(self.served() + RECOVERY_RETRY, Due::Lease(id));
+            self.schedule_served(self.served() + RECOVERY_RETRY, Timer::Lease(id));
         }
     }
 
     /// Tells whether a writer's lease has time left.
-    fn is_held(&self, lease: &Lease) -> bool {
+    fn is_held(&self, lease: &WriterLease) -> bool {
         self.lease_end(lease.until, self.lease) > self.served()
     }
 

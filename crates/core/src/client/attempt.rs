@@ -3,25 +3,25 @@
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{Instant, Millis, Refusal};
 
-use crate::retry::{Retry, Verdict};
+use crate::retry::{Retry, RetryDecision};
 
 /// How one attempt at a call failed.
 #[derive(Debug, Clone, Copy)]
-pub struct Failure<'a> {
+pub struct AttemptFailure<'a> {
     /// The refusal that was answered; `None` if no answer came.
     pub refusal: Option<&'a Refusal>,
-    /// What the caller of any server does next. [`Failure::recovery`] adds what is special about
-    /// the namenode.
+    /// What the caller of any server does next. [`AttemptFailure::recovery`] adds what is special
+    /// about the namenode.
     pub recovery: Recovery,
     /// Whether the request may have taken effect although no answer came. False if it was never
     /// sent, and if it was refused.
     pub may_be_done: bool,
 }
 
-impl<'a> Failure<'a> {
+impl<'a> AttemptFailure<'a> {
     /// The request was sent, and no answer came.
-    pub const NO_ANSWER: Failure<'static> =
-        Failure { refusal: None, recovery: Recovery::Refresh, may_be_done: true };
+    pub const NO_ANSWER: AttemptFailure<'static> =
+        AttemptFailure { refusal: None, recovery: Recovery::Refresh, may_be_done: true };
 
     /// Returns the failure of a request that was refused: it has changed nothing.
     #[must_use]
@@ -42,7 +42,7 @@ impl<'a> Failure<'a> {
 
 /// What to do after a failed attempt at a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum NextAttempt {
     /// Wait, then send the same change again.
     Again {
         /// How long to wait: a pause of the [`RetryPolicy`](crate::retry::RetryPolicy), or longer
@@ -107,9 +107,14 @@ impl ChangeAttempts {
     /// A refusal that the log decided ends the change: the namenode keeps it as the outcome and
     /// would answer each further attempt with it. Any other refusal says nothing of an earlier
     /// attempt, which may still arrive and take effect: a change in doubt is sent again until the
-    /// log answers, or until the deadline ([`Next::TooLate`]). [`Refusal::OutcomeUnknown`] is
-    /// retried as another client if no attempt is in doubt; else it ends the change.
-    pub fn failed(&mut self, retry: &mut Retry, now: Instant, failure: &Failure<'_>) -> Next {
+    /// log answers, or until the deadline ([`NextAttempt::TooLate`]). [`Refusal::OutcomeUnknown`]
+    /// is retried as another client if no attempt is in doubt; else it ends the change.
+    pub fn failed(
+        &mut self,
+        retry: &mut Retry,
+        now: Instant,
+        failure: &AttemptFailure<'_>,
+    ) -> NextAttempt {
         let is_forgotten = matches!(failure.refusal, Some(Refusal::OutcomeUnknown { .. }));
         // A change that may have been made keeps its sequence: another one would make it twice.
         let as_other_client = is_forgotten && !self.is_in_doubt;
@@ -120,14 +125,14 @@ impl ChangeAttempts {
             _ if as_other_client => Recovery::RetryAfter(REOPEN_PAUSE),
             Recovery::RetryAfter(after) => Recovery::RetryAfter(after),
             _ if leaves_doubt => Recovery::RetryAfter(DOUBT_PAUSE),
-            Recovery::Refresh if failure.refusal.is_some() => return Next::GiveUp,
+            Recovery::Refresh if failure.refusal.is_some() => return NextAttempt::GiveUp,
             recovery => recovery,
         };
         match retry.failed(now, recovery) {
-            Verdict::Again { pause, .. } => Next::Again { pause, as_other_client },
-            Verdict::GiveUp if leaves_doubt => Next::TooLate,
-            Verdict::GiveUp => Next::GiveUp,
-            Verdict::TooLate => Next::TooLate,
+            RetryDecision::Again { pause, .. } => NextAttempt::Again { pause, as_other_client },
+            RetryDecision::GiveUp if leaves_doubt => NextAttempt::TooLate,
+            RetryDecision::GiveUp => NextAttempt::GiveUp,
+            RetryDecision::TooLate => NextAttempt::TooLate,
         }
     }
 }
@@ -149,44 +154,50 @@ mod tests {
         Refusal::OutcomeUnknown { client: 3, sequence: 4 }
     }
 
-    const fn is_again(next: Next, as_other: bool) -> bool {
-        matches!(next, Next::Again { as_other_client, .. } if as_other_client == as_other)
+    const fn is_again(next: NextAttempt, as_other: bool) -> bool {
+        matches!(next, NextAttempt::Again { as_other_client, .. } if as_other_client == as_other)
     }
 
     #[test]
     fn change_without_an_answer_is_sent_again_until_the_deadline() {
         let (mut retry, mut change) = (retry(), ChangeAttempts::default());
         let mut now = NOW;
-        while let Next::Again { pause, as_other_client } =
-            change.failed(&mut retry, now, &Failure::NO_ANSWER)
+        while let NextAttempt::Again { pause, as_other_client } =
+            change.failed(&mut retry, now, &AttemptFailure::NO_ANSWER)
         {
             assert!(!as_other_client);
             now = now + pause;
         }
         assert!(change.is_in_doubt());
-        assert_eq!(change.failed(&mut retry, now, &Failure::NO_ANSWER), Next::TooLate);
+        assert_eq!(
+            change.failed(&mut retry, now, &AttemptFailure::NO_ANSWER),
+            NextAttempt::TooLate
+        );
     }
 
     #[test]
     fn change_that_was_never_made_begins_again_when_its_client_is_forgotten() {
         let (mut retry, mut change) = (retry(), ChangeAttempts::default());
         let refusal = forgotten();
-        let failure = Failure::refused(&refusal);
+        let failure = AttemptFailure::refused(&refusal);
         assert!(is_again(change.failed(&mut retry, NOW, &failure), true));
         // Of the first attempt nothing is known: it may have been made before it was forgotten.
-        assert!(is_again(change.failed(&mut retry, NOW, &Failure::NO_ANSWER), false));
-        assert_eq!(change.failed(&mut retry, NOW, &failure), Next::GiveUp);
+        assert!(is_again(change.failed(&mut retry, NOW, &AttemptFailure::NO_ANSWER), false));
+        assert_eq!(change.failed(&mut retry, NOW, &failure), NextAttempt::GiveUp);
     }
 
     #[test]
     fn refusal_that_was_kept_is_not_asked_for_again() {
         let (mut retry, mut change) = (retry(), ChangeAttempts::default());
         let waits = Refusal::RetryAfter { after: Millis(7), why: String::new() };
-        let next = change.failed(&mut retry, NOW, &Failure::refused(&waits));
-        assert_eq!(next, Next::Again { pause: Millis(7), as_other_client: false });
+        let next = change.failed(&mut retry, NOW, &AttemptFailure::refused(&waits));
+        assert_eq!(next, NextAttempt::Again { pause: Millis(7), as_other_client: false });
         let gone = Refusal::NodeGone { node: NodeId(1) };
         assert_eq!(gone.recovery(), Recovery::Refresh);
-        assert_eq!(change.failed(&mut retry, NOW, &Failure::refused(&gone)), Next::GiveUp);
+        assert_eq!(
+            change.failed(&mut retry, NOW, &AttemptFailure::refused(&gone)),
+            NextAttempt::GiveUp
+        );
         assert!(!change.is_in_doubt());
     }
 
@@ -195,29 +206,32 @@ mod tests {
         let full = Refusal::JournalFull { why: "the disk is full".to_owned() };
         let (mut retry, mut change) = (retry(), ChangeAttempts::default());
         // Nothing else was sent: nothing of it can arrive later.
-        assert_eq!(change.failed(&mut retry, NOW, &Failure::refused(&full)), Next::GiveUp);
+        assert_eq!(
+            change.failed(&mut retry, NOW, &AttemptFailure::refused(&full)),
+            NextAttempt::GiveUp
+        );
 
         let mut change = ChangeAttempts::default();
-        assert!(is_again(change.failed(&mut retry, NOW, &Failure::NO_ANSWER), false));
+        assert!(is_again(change.failed(&mut retry, NOW, &AttemptFailure::NO_ANSWER), false));
         let mut now = NOW;
-        while let Next::Again { pause, .. } =
-            change.failed(&mut retry, now, &Failure::refused(&full))
+        while let NextAttempt::Again { pause, .. } =
+            change.failed(&mut retry, now, &AttemptFailure::refused(&full))
         {
             now = now + pause;
         }
-        let last = change.failed(&mut retry, now, &Failure::refused(&full));
-        assert_eq!(last, Next::TooLate, "the first attempt may be made later");
+        let last = change.failed(&mut retry, now, &AttemptFailure::refused(&full));
+        assert_eq!(last, NextAttempt::TooLate, "the first attempt may be made later");
         let decided = Refusal::Exists { path: "/a".parse().unwrap() };
-        let settled = change.failed(&mut retry, NOW, &Failure::refused(&decided));
-        assert_eq!(settled, Next::GiveUp);
+        let settled = change.failed(&mut retry, NOW, &AttemptFailure::refused(&decided));
+        assert_eq!(settled, NextAttempt::GiveUp);
     }
 
     #[test]
     fn attempt_that_did_not_begin_leaves_no_doubt() {
         let (mut retry, mut change) = (retry(), ChangeAttempts::default());
-        let unreachable = Failure { may_be_done: false, ..Failure::NO_ANSWER };
+        let unreachable = AttemptFailure { may_be_done: false, ..AttemptFailure::NO_ANSWER };
         assert!(is_again(change.failed(&mut retry, NOW, &unreachable), false));
         let refusal = forgotten();
-        assert!(is_again(change.failed(&mut retry, NOW, &Failure::refused(&refusal)), true));
+        assert!(is_again(change.failed(&mut retry, NOW, &AttemptFailure::refused(&refusal)), true));
     }
 }

@@ -12,7 +12,7 @@ use crate::notices::{EARLIER, Notice, Notices};
 
 /// What a source shows at the moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct SourceReading {
     /// The machine will be taken.
     pub notice: Option<Notice>,
     /// The machine is likely to be taken soon: the source's words.
@@ -79,7 +79,7 @@ impl Agent {
     /// Takes what the source shows, and notes it in the node's memory: the machine ends whether or
     /// not the namenode hears of it, so writes are refused before it is told. Returns what to tell
     /// it, in this order. Each act ends with [`Agent::done`].
-    pub fn look(&mut self, node: NodeId, seen: &Seen, notices: &mut Notices) -> Vec<Act> {
+    pub fn look(&mut self, node: NodeId, seen: &SourceReading, notices: &mut Notices) -> Vec<Act> {
         match &seen.notice {
             // With a notice, what was recommended is of no consequence.
             Some(notice) => Vec::from_iter(self.give(node, notice, notices)),
@@ -207,13 +207,13 @@ mod tests {
     const NOW: Instant = Instant(1_000_000);
     const DEADLINE: Instant = Instant(60_000_000);
 
-    fn notice(deadline: Instant) -> Seen {
+    fn notice(deadline: Instant) -> SourceReading {
         let (source, reason) = ("aws".to_owned(), "spot".to_owned());
-        Seen { notice: Some(Notice { source, deadline, reason }), recommendation: None }
+        SourceReading { notice: Some(Notice { source, deadline, reason }), recommendation: None }
     }
 
-    fn risk() -> Seen {
-        Seen { notice: None, recommendation: Some("rebalance".to_owned()) }
+    fn risk() -> SourceReading {
+        SourceReading { notice: None, recommendation: Some("rebalance".to_owned()) }
     }
 
     fn final_refusal() -> CallFailure {
@@ -266,13 +266,13 @@ mod tests {
     fn notice_that_is_shown_no_more_is_taken_back_until_that_is_heard() {
         let (mut agent, mut notices) = told();
         for outcome in [CallFailure::Busy, passing_refusal()] {
-            assert_eq!(agent.look(NODE, &Seen::default(), &mut notices), [Act::Cancel]);
+            assert_eq!(agent.look(NODE, &SourceReading::default(), &mut notices), [Act::Cancel]);
             assert!(!agent.done((NODE, NOW), Act::Cancel, Err(&outcome), &mut notices));
             assert!(notices.shows("aws"));
         }
         assert!(agent.done((NODE, NOW), Act::Cancel, Err(&final_refusal()), &mut notices));
         assert!(!notices.shows("aws"));
-        assert_eq!(agent.look(NODE, &Seen::default(), &mut notices), []);
+        assert_eq!(agent.look(NODE, &SourceReading::default(), &mut notices), []);
     }
 
     #[test]
@@ -280,7 +280,7 @@ mod tests {
         let (mut agent, mut notices) = told();
         let (source, reason) = ("file".to_owned(), "test".to_owned());
         notices.show(&Notice { source, deadline: DEADLINE, reason });
-        assert_eq!(agent.look(NODE, &Seen::default(), &mut notices), []);
+        assert_eq!(agent.look(NODE, &SourceReading::default(), &mut notices), []);
         assert!(!notices.shows("aws") && notices.shows("file"));
     }
 
@@ -295,11 +295,11 @@ mod tests {
         let act = agent.look(NODE, &risk(), &mut notices).remove(0);
         assert!(agent.done((NODE, NOW), act, Ok(()), &mut notices));
         assert_eq!(agent.look(NODE, &risk(), &mut notices), []);
-        let act = agent.look(NODE, &Seen::default(), &mut notices).remove(0);
+        let act = agent.look(NODE, &SourceReading::default(), &mut notices).remove(0);
         assert_eq!(act, Act::Withdraw("rebalance".to_owned()));
         assert!(!agent.done((NODE, NOW), act.clone(), Err(&CallFailure::Busy), &mut notices));
         assert!(agent.done((NODE, NOW), act, Ok(()), &mut notices));
-        assert_eq!(agent.look(NODE, &Seen::default(), &mut notices), []);
+        assert_eq!(agent.look(NODE, &SourceReading::default(), &mut notices), []);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use sanderling_protocol::order::{Damage, DamagedBlock};
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{BlockId, Epoch, Millis, Refusal};
 
-use crate::fence::BlockTable;
+use crate::block_table::BlockTable;
 
 /// Pause before a report of damage that was not acknowledged is sent again; it doubles with each
 /// further failure. Chosen, not measured: half of the default heartbeat period.
@@ -139,7 +139,7 @@ mod tests {
     use sanderling_protocol::Tier;
 
     use super::*;
-    use crate::fence::StoreRequest;
+    use crate::block_table::StoreRequest;
 
     fn damaged(block: u64, damage: Damage) -> DamagedBlock {
         DamagedBlock { block: BlockId(block), epoch: Epoch(1), damage }

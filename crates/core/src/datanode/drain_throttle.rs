@@ -21,7 +21,7 @@ const SAVED_BYTES_MAX: u64 = 256 << 10;
 /// Pushes that follow each other this closely are one departure.
 const PAUSE_MAX: Millis = Millis(100);
 
-/// Longest time that a read is held back: within a client's patience with one attempt.
+/// Longest time that a read is held back: within a client's timeout of one attempt.
 const READ_WAIT_MAX: Millis = Millis(1500);
 
 /// Smaller answers, such as refusals, are not worth waiting for.
@@ -43,14 +43,14 @@ pub struct DrainThrottle {
     /// Bytes that reads may have.
     granted: u64,
     /// Reads that are held back, the oldest first.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<ThrottledRead>,
     reads: u64,
     /// Blocks that are also elsewhere, where their home may be by now.
     pushed: BTreeSet<BlockId>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct ThrottledRead {
     read: HeldRead,
     bytes: u64,
     until: Instant,
@@ -94,7 +94,7 @@ impl DrainThrottle {
     pub fn hold(&mut self, now: Instant, bytes: u64) -> HeldRead {
         self.reads += 1;
         let read = HeldRead(self.reads);
-        self.waiting.push_back(Waiting { read, bytes, until: now + READ_WAIT_MAX });
+        self.waiting.push_back(ThrottledRead { read, bytes, until: now + READ_WAIT_MAX });
         read
     }
 

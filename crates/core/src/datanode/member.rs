@@ -21,7 +21,7 @@
 //! - **The datanode stops** on a refusal that no retry can change.
 //!
 //! The shell calls [`Member::next`], makes the call that it returns, and hands over the outcome.
-//! Until then `next` returns [`Step::Pending`].
+//! Until then `next` returns [`MemberStep::Pending`].
 
 use sanderling_protocol::message::{HeartbeatReply, Joined, Registered, Wiped};
 use sanderling_protocol::{
@@ -29,7 +29,7 @@ use sanderling_protocol::{
 };
 
 use super::known_log::{KnownLog, LostEnd};
-use super::standing::{Asked, Standing};
+use super::registration::{RegistrationState, RequestStamp};
 use crate::Mechanism;
 
 /// Pause before a block report that failed is sent again. Chosen, not measured: a namenode that
@@ -63,7 +63,7 @@ pub struct MemberOptions {
 
 /// What the shell does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum MemberStep {
     /// Send this registration, then call [`Member::registered`].
     Register(Joining),
     /// Send a heartbeat, then call [`Member::beaten`].
@@ -73,9 +73,10 @@ pub enum Step {
         /// The number of the process.
         nonce: Nonce,
         /// Pass this to [`Member::beaten`].
-        asked: Asked,
+        asked: RequestStamp,
     },
-    /// Run a block report ([`Report`](super::Report)) of this node, then call [`Member::reported`].
+    /// Run a block report ([`ReportProgress`](super::ReportProgress)) of this node, then call
+    /// [`Member::reported`].
     Report(NodeId),
     /// Send the notices that the namenode lacks, then call [`Member::repeated`].
     Repeat,
@@ -101,7 +102,7 @@ pub struct Joining {
     /// What the previous incarnation dropped; `None` if that was reported, or if there was none.
     pub wiped: Option<Wiped>,
     /// Pass this to [`Member::registered`].
-    pub asked: Asked,
+    pub asked: RequestStamp,
 }
 
 /// Why a call to the namenode has no usable answer.
@@ -141,7 +142,8 @@ pub enum Welcome {
     },
     /// What it was before: the registration failed and is tried again.
     NotYet,
-    /// No node: it stops, because the refusal is final or the time of [`Start::Until`] is over.
+    /// No node: it stops, because the refusal is final or the time of [`StartLimit::Until`] is
+    /// over.
     Never,
 }
 
@@ -176,7 +178,7 @@ pub struct BlockTotals {
 
 /// When a process that was never a node gives up registering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
+pub enum StartLimit {
     /// At this time, with the last failure. A missing right ([`Refusal::Unauthenticated`],
     /// [`Refusal::Forbidden`]) ends it at once.
     Until(Instant),
@@ -209,7 +211,7 @@ pub struct Member {
     node: Option<NodeId>,
     nonce: Nonce,
     log: KnownLog,
-    standing: Standing,
+    registration: RegistrationState,
     /// The period that the namenode asked for.
     heartbeat: Millis,
     /// Whether the namenode is surely the process with which the node registered.
@@ -221,7 +223,7 @@ pub struct Member {
     is_pending: bool,
     /// The answer that gave this process another id; it takes effect when all blocks are dropped.
     welcome: Option<Registered>,
-    start: Start,
+    start: StartLimit,
 }
 
 impl CallFailure {
@@ -258,14 +260,14 @@ impl Member {
     /// Returns the membership of a process that is not a node yet; its first step is a
     /// registration. `nonce` is a random number that no other process has drawn.
     #[must_use]
-    pub fn new(options: MemberOptions, nonce: Nonce, start: Start) -> Self {
+    pub fn new(options: MemberOptions, nonce: Nonce, start: StartLimit) -> Self {
         Self {
             options,
             cluster: None,
             node: None,
             nonce,
             log: KnownLog::default(),
-            standing: Standing::new(options.mechanism),
+            registration: RegistrationState::new(options.mechanism),
             heartbeat: HEARTBEAT_MIN,
             is_known: false,
             report_at: Instant(0),
@@ -302,28 +304,28 @@ impl Member {
 
     /// Returns the node's policy, fence and notices.
     #[must_use]
-    pub const fn standing(&self) -> &Standing {
-        &self.standing
+    pub const fn registration(&self) -> &RegistrationState {
+        &self.registration
     }
 
     /// Returns the node's policy, fence and notices, for orders and notices to change.
-    pub const fn standing_mut(&mut self) -> &mut Standing {
-        &mut self.standing
+    pub const fn registration_mut(&mut self) -> &mut RegistrationState {
+        &mut self.registration
     }
 
     /// Returns the next step. `is_broken` says whether the connection of the last registration has
-    /// ended. After any step but [`Step::Wait`] and [`Step::Stop`] the next call returns
-    /// [`Step::Pending`] until the step's outcome is handed over.
-    pub fn next(&mut self, now: Instant, is_broken: bool) -> Step {
+    /// ended. After any step but [`MemberStep::Wait`] and [`MemberStep::Stop`] the next call
+    /// returns [`MemberStep::Pending`] until the step's outcome is handed over.
+    pub fn next(&mut self, now: Instant, is_broken: bool) -> MemberStep {
         if self.is_pending {
-            return Step::Pending;
+            return MemberStep::Pending;
         }
         let step = self.step(now, is_broken);
-        self.is_pending = !matches!(step, Step::Wait(_) | Step::Stop(_));
+        self.is_pending = !matches!(step, MemberStep::Wait(_) | MemberStep::Stop(_));
         step
     }
 
-    fn step(&mut self, now: Instant, is_broken: bool) -> Step {
+    fn step(&mut self, now: Instant, is_broken: bool) -> MemberStep {
         if let Phase::Rest(at) = self.phase
             && at <= now
         {
@@ -336,16 +338,18 @@ impl Member {
         if matches!(self.phase, Phase::Repeat) && !self.is_known {
             self.rest(now);
         }
-        let asked = self.standing.asks(now);
+        let asked = self.registration.asks(now);
         let node = self.node.unwrap_or_default();
         match &self.phase {
-            Phase::Outside(at) | Phase::Rest(at) | Phase::Leave(at) if *at > now => Step::Wait(*at),
+            Phase::Outside(at) | Phase::Rest(at) | Phase::Leave(at) if *at > now => {
+                MemberStep::Wait(*at)
+            }
             Phase::Outside(_) | Phase::Rest(_) | Phase::Register => {
                 let (seen, wiped) = (self.log.seen(), self.log.wiped());
                 let (cluster, nonce) = (self.cluster, self.nonce);
-                Step::Register(Joining { cluster, nonce, seen, wiped, asked })
+                MemberStep::Register(Joining { cluster, nonce, seen, wiped, asked })
             }
-            Phase::Beat if !is_broken => Step::Beat { node, nonce: self.nonce, asked },
+            Phase::Beat if !is_broken => MemberStep::Beat { node, nonce: self.nonce, asked },
             Phase::Beat => {
                 self.is_known = false;
                 self.phase = Phase::Register;
@@ -353,30 +357,30 @@ impl Member {
             }
             Phase::Report => {
                 self.report_at = now + self.options.report_every;
-                Step::Report(node)
+                MemberStep::Report(node)
             }
-            Phase::Repeat => Step::Repeat,
-            Phase::Leave(_) => Step::BeginAgain,
-            Phase::Stopped(failure) => Step::Stop(failure.clone()),
+            Phase::Repeat => MemberStep::Repeat,
+            Phase::Leave(_) => MemberStep::BeginAgain,
+            Phase::Stopped(failure) => MemberStep::Stop(failure.clone()),
         }
     }
 
     /// Ends the round. A fenced node, which waits for the end of its drain, pauses for less.
     fn rest(&mut self, now: Instant) {
-        let is_fenced = self.standing.is_fenced();
+        let is_fenced = self.registration.is_fenced();
         let draining = self.options.draining_heartbeat;
         let pause = if is_fenced { self.heartbeat.min(draining) } else { self.heartbeat };
         self.phase = Phase::Rest(now + pause.max(HEARTBEAT_MIN));
     }
 
-    /// Handles the outcome of [`Step::Beat`]. `asked` is that of the step. The position is the one
-    /// that the answer names; without one the datanode takes the log for unchanged.
+    /// Handles the outcome of [`MemberStep::Beat`]. `asked` is that of the step. The position is
+    /// the one that the answer names; without one the datanode takes the log for unchanged.
     ///
     /// An answer that an order has overtaken does not change the policy or the fence.
     pub fn beaten(
         &mut self,
         now: Instant,
-        asked: Asked,
+        asked: RequestStamp,
         answer: Result<(HeartbeatReply, Option<LogPosition>), CallFailure>,
     ) -> Beaten {
         self.is_pending = false;
@@ -385,7 +389,7 @@ impl Member {
                 Beaten::Gone { is_expected: self.gone(now) }
             }
             Ok((reply, position)) => {
-                self.standing.answered(now, asked, &reply);
+                self.registration.answered(now, asked, &reply);
                 self.is_known = !self.log.saw(position);
                 self.phase = if self.is_known { Phase::Report } else { Phase::Register };
                 if self.is_known { Beaten::Stays } else { Beaten::AnotherTerm }
@@ -399,13 +403,13 @@ impl Member {
         }
     }
 
-    /// Handles the outcome of [`Step::Register`]. `asked` is that of the step.
+    /// Handles the outcome of [`MemberStep::Register`]. `asked` is that of the step.
     ///
     /// An answer that an order has overtaken does not change the policy or the fence.
     pub fn registered(
         &mut self,
         now: Instant,
-        asked: Asked,
+        asked: RequestStamp,
         answer: Result<&Joined, CallFailure>,
     ) -> Registration {
         self.is_pending = false;
@@ -427,7 +431,7 @@ impl Member {
                 self.is_known = true;
                 self.heartbeat = registered.heartbeat;
                 self.report_at = now;
-                self.standing.rejoined(now, asked, registered.policy);
+                self.registration.rejoined(now, asked, registered.policy);
                 self.phase = Phase::Report;
                 Welcome::Rejoined
             }
@@ -442,8 +446,8 @@ impl Member {
 
     fn not_registered(&mut self, now: Instant, failure: CallFailure) -> Welcome {
         let is_too_late = match self.start {
-            Start::Until(give_up) => failure.is_not_let_in() || now >= give_up,
-            Start::Endless => false,
+            StartLimit::Until(give_up) => failure.is_not_let_in() || now >= give_up,
+            StartLimit::Endless => false,
         };
         if failure.is_final() || is_too_late {
             self.phase = Phase::Stopped(failure);
@@ -465,7 +469,7 @@ impl Member {
             self.phase = Phase::Leave(now + self.options.attempt_every);
             return false;
         }
-        let is_expected = self.standing.gone();
+        let is_expected = self.registration.gone();
         let wait = if is_expected { self.options.rejoin_after_notice } else { Millis(0) };
         self.phase = Phase::Leave(now + wait);
         is_expected
@@ -474,15 +478,15 @@ impl Member {
     fn enter(&mut self, now: Instant, registered: &Registered) {
         (self.cluster, self.node) = (Some(registered.cluster), Some(registered.node));
         self.heartbeat = registered.heartbeat;
-        self.start = Start::Endless;
+        self.start = StartLimit::Endless;
         self.is_known = true;
         self.report_at = now;
-        self.standing.joined(now, registered.policy);
+        self.registration.joined(now, registered.policy);
         self.phase = Phase::Beat;
     }
 
-    /// Handles the end of [`Step::Report`]. `is_taken` says whether the namenode answered every
-    /// page; if not, the report is due again after [`REPORT_AGAIN`].
+    /// Handles the end of [`MemberStep::Report`]. `is_taken` says whether the namenode answered
+    /// every page; if not, the report is due again after [`REPORT_AGAIN`].
     pub fn reported(&mut self, now: Instant, is_taken: bool) {
         self.is_pending = false;
         if !is_taken {
@@ -491,7 +495,7 @@ impl Member {
         self.phase = Phase::Repeat;
     }
 
-    /// Handles the end of [`Step::Repeat`], whatever its outcome, and begins the pause.
+    /// Handles the end of [`MemberStep::Repeat`], whatever its outcome, and begins the pause.
     pub fn repeated(&mut self, now: Instant) {
         self.is_pending = false;
         self.rest(now);
@@ -507,11 +511,12 @@ impl Member {
         if self.welcome.is_none() {
             self.nonce = next;
         }
-        self.standing.begin_again(now);
+        self.registration.begin_again(now);
     }
 
-    /// Handles the end of [`Step::BeginAgain`]: all blocks are dropped. Returns whether the process
-    /// is a node again, under the id that the namenode has already given; if not, it registers.
+    /// Handles the end of [`MemberStep::BeginAgain`]: all blocks are dropped. Returns whether the
+    /// process is a node again, under the id that the namenode has already given; if not, it
+    /// registers.
     pub fn wiped(&mut self, now: Instant) -> bool {
         self.is_pending = false;
         self.phase = Phase::Outside(now);

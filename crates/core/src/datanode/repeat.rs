@@ -6,7 +6,7 @@ use sanderling_protocol::message::Repeat;
 use sanderling_protocol::{Instant, NodeId, NodeInfo, NodeSelector, Nonce, Refusal, Request};
 
 use super::CallFailure;
-use crate::notices::{Said, Saying};
+use crate::notices::{NoticeReply, Saying};
 
 /// Returns the request that sends `saying` at `now`.
 ///
@@ -34,15 +34,15 @@ pub fn request(saying: &Saying, now: Instant, node: NodeId, nonce: Nonce) -> Req
 /// Returns what the answer to such a request means for the memory of notices: how the node stands,
 /// that this will never be accepted, or that nothing is known and it must be sent again.
 #[must_use]
-pub fn said(now: Instant, answer: Result<&NodeInfo, &CallFailure>) -> Said {
+pub fn said(now: Instant, answer: Result<&NodeInfo, &CallFailure>) -> NoticeReply {
     match answer {
-        Ok(info) => Said::Stands {
+        Ok(info) => NoticeReply::Stands {
             policy: info.policy,
             deadline: info.deadline_in.map(|left| now + left),
             is_at_risk: info.is_at_risk,
         },
-        Err(CallFailure::Refused(refusal)) if is_final(refusal) => Said::Refused,
-        Err(_) => Said::Unheard,
+        Err(CallFailure::Refused(refusal)) if is_final(refusal) => NoticeReply::Refused,
+        Err(_) => NoticeReply::Unheard,
     }
 }
 
@@ -102,9 +102,9 @@ mod tests {
     fn refusal_that_may_pass_is_no_answer() {
         let refused = |refusal| said(NOW, Err(&CallFailure::Refused(refusal)));
         let why = String::new();
-        assert_eq!(refused(Refusal::BadRequest { why: why.clone() }), Said::Refused);
-        assert_eq!(refused(Refusal::RetryAfter { after: Millis(1), why }), Said::Unheard);
-        assert_eq!(refused(Refusal::NodeGone { node: NodeId(7) }), Said::Unheard);
-        assert_eq!(said(NOW, Err(&CallFailure::Busy)), Said::Unheard);
+        assert_eq!(refused(Refusal::BadRequest { why: why.clone() }), NoticeReply::Refused);
+        assert_eq!(refused(Refusal::RetryAfter { after: Millis(1), why }), NoticeReply::Unheard);
+        assert_eq!(refused(Refusal::NodeGone { node: NodeId(7) }), NoticeReply::Unheard);
+        assert_eq!(said(NOW, Err(&CallFailure::Busy)), NoticeReply::Unheard);
     }
 }

@@ -14,19 +14,19 @@ use sanderling_protocol::BlockId;
 use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
 use sanderling_protocol::order::{DamagedBlock, HeldBlock};
 
-use crate::fence::BlockTable;
+use crate::block_table::BlockTable;
 
 /// A block report that is under way. If one of its calls fails, drop it and start another one
 /// later: pages that were answered count.
 #[derive(Debug, Clone)]
-pub struct Report {
+pub struct ReportProgress {
     page_max: usize,
-    stage: Stage,
+    stage: ReportStage,
     dropped: u64,
 }
 
 #[derive(Debug, Clone)]
-enum Stage {
+enum ReportStage {
     Held { after: BlockId, page: Vec<HeldBlock> },
     Probe,
     Expected { after: BlockId, suspects: Option<Vec<DamagedBlock>> },
@@ -36,13 +36,14 @@ enum Stage {
 /// What the shell does next for a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReportStep {
-    /// Send this page of blocks, in the order of their ids, then call [`Report::unwanted`].
+    /// Send this page of blocks, in the order of their ids, then call [`ReportProgress::unwanted`].
     Held(Vec<HeldBlock>),
     /// Check that the files of all blocks are there and long enough, without reading them; call
-    /// [`Damages::report_again`](super::Damages::report_again); then call [`Report::probed`].
+    /// [`Damages::report_again`](super::Damages::report_again); then call
+    /// [`ReportProgress::probed`].
     Probe,
-    /// Request a page of the blocks that must be here, then call [`Report::expected`], or
-    /// [`Report::not_comparable`] if the namenode does not know the request.
+    /// Request a page of the blocks that must be here, then call [`ReportProgress::expected`], or
+    /// [`ReportProgress::not_comparable`] if the namenode does not know the request.
     Expected {
         /// The page begins after this block.
         after: BlockId,
@@ -53,19 +54,19 @@ pub enum ReportStep {
     Done,
 }
 
-impl Default for Report {
+impl Default for ReportProgress {
     fn default() -> Self {
         Self::in_pages_of(BLOCKS_PER_PAGE_MAX)
     }
 }
 
-impl Report {
+impl ReportProgress {
     /// Starts a report with at most `page_max` blocks in a page. Values outside of 1 to
     /// [`BLOCKS_PER_PAGE_MAX`] are moved to the nearer bound. Servers use the upper bound; the
     /// simulator uses small pages, so that its small clusters have several.
     #[must_use]
     pub fn in_pages_of(page_max: usize) -> Self {
-        let stage = Stage::Held { after: BlockId(0), page: Vec::new() };
+        let stage = ReportStage::Held { after: BlockId(0), page: Vec::new() };
         Self { page_max: page_max.clamp(1, BLOCKS_PER_PAGE_MAX), stage, dropped: 0 }
     }
 
@@ -79,7 +80,7 @@ impl Report {
     /// until their outcome is handed over; each page of held blocks is returned once.
     pub fn next<B: Clone>(&mut self, table: &BlockTable<B>) -> ReportStep {
         match &mut self.stage {
-            Stage::Held { after, page } => {
+            ReportStage::Held { after, page } => {
                 *page = table.list(*after, self.page_max);
                 match page.last() {
                     Some(last) => {
@@ -87,17 +88,17 @@ impl Report {
                         ReportStep::Held(page.clone())
                     }
                     None => {
-                        self.stage = Stage::Probe;
+                        self.stage = ReportStage::Probe;
                         ReportStep::Probe
                     }
                 }
             }
-            Stage::Probe => ReportStep::Probe,
-            Stage::Expected { after, .. } => {
+            ReportStage::Probe => ReportStep::Probe,
+            ReportStage::Expected { after, .. } => {
                 let limit = u32::try_from(self.page_max).expect("a page has a few thousand blocks");
                 ReportStep::Expected { after: *after, limit }
             }
-            Stage::Done => ReportStep::Done,
+            ReportStage::Done => ReportStep::Done,
         }
     }
 
@@ -105,7 +106,7 @@ impl Report {
     /// want. Returns the blocks to drop, which the caller drops only if it still holds them at that
     /// epoch. Ids that were not in the page are ignored, and so is a second answer to it.
     pub fn unwanted(&mut self, mut unwanted: Vec<BlockId>) -> Vec<HeldBlock> {
-        let Stage::Held { page, .. } = &mut self.stage else { return Vec::new() };
+        let ReportStage::Held { page, .. } = &mut self.stage else { return Vec::new() };
         unwanted.sort_unstable();
         let mut page = std::mem::take(page);
         page.retain(|held| unwanted.binary_search(&held.block).is_ok());
@@ -115,14 +116,14 @@ impl Report {
 
     /// Handles the end of [`ReportStep::Probe`].
     pub fn probed(&mut self) {
-        self.stage = Stage::Expected { after: BlockId(0), suspects: None };
+        self.stage = ReportStage::Expected { after: BlockId(0), suspects: None };
     }
 
     /// Ends the report without a comparison, because the namenode is of an earlier release, which
     /// cannot list the expected blocks. The report counts as complete: repeating it would send all
     /// blocks again and fail again.
     pub fn not_comparable(&mut self) {
-        self.stage = Stage::Done;
+        self.stage = ReportStage::Done;
     }
 
     /// Handles a page of blocks that must be here, in the order of their ids; `is_more` says
@@ -135,7 +136,7 @@ impl Report {
         expected: &[HeldBlock],
         is_more: bool,
     ) -> Vec<DamagedBlock> {
-        let Stage::Expected { after, suspects } = &mut self.stage else { return Vec::new() };
+        let ReportStage::Expected { after, suspects } = &mut self.stage else { return Vec::new() };
         let lacks = |it: &HeldBlock| {
             let damage = table.lacks(it)?;
             Some(DamagedBlock { block: it.block, epoch: it.epoch, damage })
@@ -152,7 +153,7 @@ impl Report {
         // A page that does not go on would be asked for again and again.
         match expected.last().filter(|last| is_more && last.block > *after) {
             Some(last) => *after = last.block,
-            None => self.stage = Stage::Done,
+            None => self.stage = ReportStage::Done,
         }
         lacking
     }
@@ -164,7 +165,7 @@ mod tests {
     use sanderling_protocol::{Epoch, Tier};
 
     use super::*;
-    use crate::fence::StoreRequest;
+    use crate::block_table::StoreRequest;
 
     const BYTES: u32 = 10;
 
@@ -198,8 +199,8 @@ mod tests {
     }
 
     /// Returns a report that has told what is held.
-    fn compares(table: &BlockTable<()>) -> Report {
-        let mut report = Report::in_pages_of(2);
+    fn compares(table: &BlockTable<()>) -> ReportProgress {
+        let mut report = ReportProgress::in_pages_of(2);
         while let ReportStep::Held(_) = report.next(table) {
             report.unwanted(Vec::new());
         }
@@ -215,7 +216,7 @@ mod tests {
     #[test]
     fn everything_is_told_page_by_page_and_then_compared() {
         let table = table(1..=5);
-        let mut report = Report::in_pages_of(2);
+        let mut report = ReportProgress::in_pages_of(2);
         for page in [vec![held(1), held(2)], vec![held(3), held(4)], vec![held(5)]] {
             assert_eq!(report.next(&table), ReportStep::Held(page));
             assert_eq!(report.unwanted(Vec::new()), []);
@@ -233,7 +234,7 @@ mod tests {
     #[test]
     fn unwanted_blocks_of_the_page_are_dropped_and_no_others() {
         let table = table(1..=3);
-        let mut report = Report::in_pages_of(2);
+        let mut report = ReportProgress::in_pages_of(2);
         report.next(&table);
         let unwanted = vec![BlockId(3), BlockId(2), BlockId(2)];
         assert_eq!(report.unwanted(unwanted.clone()), [held(2)]);

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use sanderling_protocol::{Instant, Refusal, Reply, Request};
 
 use super::Prepared;
+use super::reply_budget::ReplyBudget;
 use super::round::{Round, is_change, is_refusal, may_place};
 use super::turn::{Answers, Decides, Origin};
-use super::weight::Weight;
 use crate::access::Claims;
 
 /// The requests of a frame that wait, and the answers so far.
 #[derive(Debug)]
 pub(super) struct OpenFrame {
     requests: VecDeque<Request>,
-    /// What their caller may do; `None` if he may do everything.
+    /// What their caller may do; `None` if it may do everything.
     claims: Option<Arc<Claims>>,
     /// Answers of the first requests, in their order.
     answers: Answers,
@@ -23,14 +23,14 @@ pub(super) struct OpenFrame {
     taken: usize,
     /// Answers to repeats that stand behind commands of this frame, each with its place.
     early: VecDeque<(usize, Result<Reply, Refusal>)>,
-    weight: Weight,
+    weight: ReplyBudget,
 }
 
 impl OpenFrame {
     /// Returns a frame of which nothing is answered.
     pub(super) fn new(requests: Vec<Request>, claims: Option<Arc<Claims>>) -> Self {
         let answers = Vec::with_capacity(requests.len());
-        let (taken, early, weight) = (0, VecDeque::new(), Weight::default());
+        let (taken, early, weight) = (0, VecDeque::new(), ReplyBudget::default());
         Self { requests: requests.into(), claims, answers, taken, early, weight }
     }
 

@@ -6,7 +6,7 @@ use sanderling_protocol::{Instant, Refusal, Reply, Request};
 use super::prepare::Answered;
 use super::{Namenode, Prepared};
 use crate::access::Claims;
-use crate::catalog::{Action, Command, LoggedOnce, Sent, is_passing};
+use crate::catalog::{Action, ChangeKey, Command, LoggedOnce, is_passing};
 
 impl Namenode {
     /// Answers a change that was made before as it was answered then; makes the command of one that
@@ -23,7 +23,7 @@ impl Namenode {
             let why = format!("{} is no change that is made once", request.kind());
             return Prepared::Answer(Err(Refusal::BadRequest { why }));
         }
-        let sent = Sent { client, sequence, settled_below, fingerprint };
+        let sent = ChangeKey { client, sequence, settled_below, fingerprint };
         if let Some(mut answer) = self.catalog.answered(&sent) {
             if let Ok(Reply::Node(info)) = &mut answer {
                 self.add_heartbeat(info, now);
@@ -89,7 +89,7 @@ impl Namenode {
     fn is_repeated(&self, request: &Request) -> bool {
         let Request::Once(once) = request else { return false };
         let Once { client, sequence, settled_below, change } = &**once;
-        let sent = Sent {
+        let sent = ChangeKey {
             client: *client,
             sequence: *sequence,
             settled_below: *settled_below,

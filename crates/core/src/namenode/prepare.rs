@@ -15,7 +15,7 @@ use sanderling_protocol::{
 
 use super::{KnownCandidates, Namenode, Prepared};
 use crate::catalog::{Action, Command, InTheWay, Placement, allocated_bytes};
-use crate::placement::{Candidate, Candidates, WAIT_FOR_ROOM, Wish, place, weights};
+use crate::placement::{Candidate, Candidates, PlacementRequest, WAIT_FOR_ROOM, place, weights};
 
 /// The longest notice. A deadline further off is a mistake, or a decommission.
 const NOTICE_MILLIS_MAX: i64 = 7 * 24 * 3600 * 1000;
@@ -61,7 +61,7 @@ impl Namenode {
             Request::Create(request) => self.create(now, request)?,
             Request::Append { path, writer } => {
                 let class = self.catalog.class_at(&path).unwrap_or_default();
-                let placed = self.place(now, &[BLOCK_BYTES_MAX], 1, &wish(class))?;
+                let placed = self.place(now, &[BLOCK_BYTES_MAX], 1, &wanted(class))?;
                 Action::Append { path, writer, placed }
             }
             Request::AddBlocks { object, lease, ended, count, avoid } => {
@@ -187,8 +187,8 @@ impl Namenode {
             Some(Affinity::Host(host)) => Some(host.clone()),
             Some(Affinity::Object(path)) => self.host_of(path),
         };
-        let wish = Wish { near_host: host.as_deref(), ..wish(request.class) };
-        let placed = self.place(now, &sizes, sizes.len(), &wish)?;
+        let wanted = PlacementRequest { near_host: host.as_deref(), ..wanted(request.class) };
+        let placed = self.place(now, &sizes, sizes.len(), &wanted)?;
         Ok(Action::Create { request, placed })
     }
 
@@ -216,7 +216,7 @@ impl Namenode {
         let within_quota = self.catalog.blocks_within_quota(object, ended).max(1);
         let count = usize::try_from(within_quota.min(count.into())).expect("a grant is small");
         let sizes = vec![BLOCK_BYTES_MAX; count];
-        self.place(now, &sizes, 1, &Wish { avoid, ..wish(class) })
+        self.place(now, &sizes, 1, &PlacementRequest { avoid, ..wanted(class) })
     }
 
     /// Places blocks of these sizes, `least` of them at least.
@@ -225,13 +225,13 @@ impl Namenode {
         now: Instant,
         sizes: &[u32],
         least: usize,
-        wish: &Wish<'_>,
+        wanted: &PlacementRequest<'_>,
     ) -> Result<Vec<Placement>, Answered> {
         if sizes.is_empty() {
             return Ok(Vec::new());
         }
         self.look_at_candidates(now);
-        let class = wish.class;
+        let class = wanted.class;
         let has_nodes = !self.candidates.nodes.is_empty();
         let keeps_reserve = |count: &usize| !self.catalog.uses_reserve(allocated(&sizes[..*count]));
         let Some(most) = (least..=sizes.len()).rev().find(|it| !has_nodes || keeps_reserve(it))
@@ -246,7 +246,7 @@ impl Namenode {
             Tier::Object => (0, 0),
             Tier::Dram | Tier::Disk => catalog.node_room(node, tier),
         };
-        let placed = place(&mut self.draw, candidates, room, wish, &sizes[..most], least);
+        let placed = place(&mut self.draw, candidates, room, wanted, &sizes[..most], least);
         placed.map_err(|refusal| {
             let way = if has_nodes {
                 self.in_the_way(class, &sizes[..least])
@@ -442,9 +442,9 @@ const fn is_no_room(refusal: &Refusal) -> bool {
     )
 }
 
-/// Returns the wish for a place anywhere.
-const fn wish(class: StorageClass) -> Wish<'static> {
-    Wish { class, avoid: &[], near_host: None }
+/// Returns the request for a place anywhere.
+const fn wanted(class: StorageClass) -> PlacementRequest<'static> {
+    PlacementRequest { class, avoid: &[], near_host: None }
 }
 
 /// Returns the bytes that blocks of these sizes take.

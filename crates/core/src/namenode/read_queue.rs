@@ -3,11 +3,11 @@
 //! Tenants take turns, a slice each. A frame whose answers have become large holds much memory
 //! until it is answered, so only some of those go on. Others are parked until one of these is done.
 
-use super::Reading;
-use crate::fair::{Bounds, Fair, Size};
+use super::FrameRead;
+use crate::fair::{Bounds, Fair, TaskSize};
 
 /// Every slice is as much work as any other.
-const SLICE: Size = Size { bytes: 0, cost: 1 };
+const SLICE: TaskSize = TaskSize { bytes: 0, cost: 1 };
 
 /// Bounds of a [`ReadQueue`].
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +50,7 @@ pub trait Waiter {
 #[derive(Debug)]
 pub struct Waiting<W> {
     /// Its answers so far.
-    pub reading: Reading,
+    pub reading: FrameRead,
     /// Who waits for them.
     pub waiter: W,
     /// Whether it is counted among the large ones.
@@ -80,7 +80,7 @@ impl<K: Ord + Clone, W: Waiter> ReadQueue<K, W> {
     ///
     /// # Errors
     /// The waiter, if the queue or the tenant's share of it is full: it tries again later.
-    pub fn push(&mut self, tenant: K, reading: Reading, waiter: W) -> Result<(), W> {
+    pub fn push(&mut self, tenant: K, reading: FrameRead, waiter: W) -> Result<(), W> {
         let waiting = Waiting { reading, waiter, is_large: false };
         self.frames.push(tenant, SLICE, waiting).map_err(|waiting| waiting.waiter)
     }
@@ -185,7 +185,7 @@ mod tests {
         fn push(&mut self, tenant: &'static str, number: u32, requests: usize) -> Caller {
             let caller = Caller(number, Rc::default());
             let requests = vec![Request::Stat { path: Path::root() }; requests];
-            let reading = Reading::new(requests, None);
+            let reading = FrameRead::new(requests, None);
             self.queue.push(tenant, reading, caller.clone()).unwrap();
             caller
         }

@@ -10,32 +10,32 @@ use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
 use sanderling_protocol::{Instant, Refusal, Reply, Request};
 
 use super::Namenode;
+use super::reply_budget::{ReplyBudget, entries};
 use super::turn::Answers;
-use super::weight::{Weight, entries};
 use crate::access::Claims;
 use crate::catalog::{Catalog, Listing, UsageWalk};
 
 /// The reads of one frame, and how far their answers are.
 #[derive(Debug)]
-pub struct Reading {
+pub struct FrameRead {
     /// The first of them have been answered.
     requests: Vec<Request>,
     /// What their caller may do; `None` if it may do everything.
     claims: Option<Arc<Claims>>,
     /// What has been found of the next answer.
-    walk: Option<Walk>,
+    walk: Option<SlicedRead>,
     answers: Answers,
-    weight: Weight,
+    weight: ReplyBudget,
 }
 
 /// An answer that takes several slices.
 #[derive(Debug)]
-enum Walk {
+enum SlicedRead {
     Usage(UsageWalk),
     List(Listing),
 }
 
-impl Reading {
+impl FrameRead {
     /// Most entries that are visited by whoever asks: as many as a frame may have requests, which
     /// takes some 100 us.
     pub const AT_ONCE_ENTRIES: usize = REQUESTS_PER_FRAME_MAX;
@@ -46,7 +46,7 @@ impl Reading {
     /// Returns the reads of a frame, of which nothing is answered.
     #[must_use]
     pub fn new(requests: Vec<Request>, claims: Option<Arc<Claims>>) -> Self {
-        let (answers, weight) = (Vec::with_capacity(requests.len()), Weight::default());
+        let (answers, weight) = (Vec::with_capacity(requests.len()), ReplyBudget::default());
         Self { requests, claims, walk: None, answers, weight }
     }
 
@@ -82,7 +82,7 @@ impl Reading {
         &self.requests
     }
 
-    /// Returns the requests and their answers. Called when [`Reading::slice`] has returned true;
+    /// Returns the requests and their answers. Called when [`FrameRead::slice`] has returned true;
     /// before, requests lack answers.
     #[must_use]
     pub fn finish(self) -> (Vec<Request>, Answers) {
@@ -91,7 +91,7 @@ impl Reading {
     }
 }
 
-impl Walk {
+impl SlicedRead {
     /// Begins the answer to a request; `None` if it is made in one step.
     fn begin(catalog: &Catalog, request: &Request) -> Result<Option<Self>, Refusal> {
         Ok(match request {
@@ -110,16 +110,18 @@ fn answer(
     now: Instant,
     namenode: &Namenode,
     request: &Request,
-    walk: &mut Option<Walk>,
+    walk: &mut Option<SlicedRead>,
     entries: &mut usize,
 ) -> Result<Option<Reply>, Refusal> {
     let catalog = namenode.catalog();
     if walk.is_none() {
-        *walk = Walk::begin(catalog, request)?;
+        *walk = SlicedRead::begin(catalog, request)?;
     }
     match (walk, request) {
-        (Some(Walk::Usage(walk)), _) => Ok(catalog.usage_step(walk, entries).map(Reply::Usage)),
-        (Some(Walk::List(listing)), Request::List { path, .. }) => {
+        (Some(SlicedRead::Usage(walk)), _) => {
+            Ok(catalog.usage_step(walk, entries).map(Reply::Usage))
+        }
+        (Some(SlicedRead::List(listing)), Request::List { path, .. }) => {
             catalog.list_step(path, listing, entries)
         }
         _ => {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use sanderling_protocol::Refusal;
 
-use crate::catalog::{Catalog, Sent};
+use crate::catalog::{Catalog, ChangeKey};
 
 /// Most refusals that are remembered of one client, and of all. What is beyond goes into the log.
 const CLIENT_MAX: usize = 4096;
@@ -27,7 +27,7 @@ const LOOK_EVERY: usize = CLIENTS_MAX;
 
 /// What was refused, by client.
 #[derive(Debug, Default)]
-pub(super) struct Refused {
+pub(super) struct RefusalCache {
     clients: BTreeMap<u64, Client>,
     count: usize,
     /// Refusals until a full table is looked at for what can be forgotten.
@@ -42,10 +42,10 @@ struct Client {
     refusals: BTreeMap<u64, (u64, Refusal)>,
 }
 
-impl Refused {
+impl RefusalCache {
     /// Returns what a change was answered before. Notes what its client has settled.
-    pub(super) fn find(&mut self, sent: &Sent) -> Option<Refusal> {
-        let Sent { client, sequence, settled_below, fingerprint } = *sent;
+    pub(super) fn find(&mut self, sent: &ChangeKey) -> Option<Refusal> {
+        let ChangeKey { client, sequence, settled_below, fingerprint } = *sent;
         let known = self.clients.get_mut(&client.number)?;
         known.settled_below = known.settled_below.max(settled_below);
         let kept = known.refusals.split_off(&known.settled_below);
@@ -65,7 +65,7 @@ impl Refused {
     }
 
     /// Remembers a refusal; tells whether there was room for it.
-    pub(super) fn keep(&mut self, catalog: &Catalog, sent: &Sent, refusal: &Refusal) -> bool {
+    pub(super) fn keep(&mut self, catalog: &Catalog, sent: &ChangeKey, refusal: &Refusal) -> bool {
         if self.count >= ALL_MAX || self.clients.len() >= CLIENTS_MAX {
             // To look at all of them each time would cost more than a record in the log.
             self.until_look = self.until_look.saturating_sub(1);

@@ -23,7 +23,7 @@ pub enum Route {
     },
     /// A check of the whole catalog.
     Check,
-    /// Requests that change nothing: a [`Reading`](super::Reading).
+    /// Requests that change nothing: a [`FrameRead`](super::FrameRead).
     Reads(Vec<Request>),
     /// Changes, and reads among them that are short.
     Changes(Vec<Request>),

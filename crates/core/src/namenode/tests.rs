@@ -2,13 +2,13 @@
 //! end the replayed log must give the same catalog.
 
 mod absence;
+mod adoption;
 mod attributes;
 mod cluster;
 mod concat;
 mod copies;
 mod damage;
 mod events;
-mod heirs;
 mod jobs;
 mod lookups;
 mod names;

@@ -26,8 +26,8 @@ pub type Answers = Vec<Result<Reply, Refusal>>;
 
 /// Work that waits for the next turn.
 #[derive(Debug)]
-pub enum Work {
-    /// The requests of one frame, and what their caller may do; `None` if he may do everything.
+pub enum TurnWork {
+    /// The requests of one frame, and what their caller may do; `None` if it may do everything.
     Frame(Vec<Request>, Option<Arc<Claims>>),
     /// The answer of a datanode to an order; `None` if the node was not reached.
     Ordered(DatanodeOrder, Option<OrderReply>),
@@ -156,7 +156,7 @@ pub struct Turn {
     /// The commands of the round.
     commands: Vec<(Command, Origin)>,
     /// Nodes that the shell must dial, with their addresses. It hands the outcomes to a later turn
-    /// as [`Work::Probed`].
+    /// as [`TurnWork::Probed`].
     pub probes: Vec<(NodeId, String)>,
 }
 
@@ -212,7 +212,7 @@ impl Turns {
     /// objects or a pause of the machine kept it from reading its input. Returns the turn that logs
     /// the absence, so that leases and times to live do not count it; `None` if there was none. The
     /// shell works the turn off before it reads the work that waited meanwhile.
-    pub fn excuse(&mut self, now: Instant, namenode: &mut impl Decides) -> Option<Turn> {
+    pub fn grant_grace(&mut self, now: Instant, namenode: &mut impl Decides) -> Option<Turn> {
         self.listened_at = now;
         namenode.listened(now).map(|command| Turn::of(vec![command]))
     }
@@ -224,20 +224,20 @@ impl Turns {
         &mut self,
         now: Instant,
         namenode: &mut impl Decides,
-        work: impl IntoIterator<Item = Work>,
+        work: impl IntoIterator<Item = TurnWork>,
     ) -> Turn {
         self.listened_at = now;
         let mut commands = Vec::from_iter(namenode.listened(now));
         let mut turn = Turn::default();
         for work in work {
             match work {
-                Work::Frame(requests, claims) => {
+                TurnWork::Frame(requests, claims) => {
                     turn.frames.push(OpenFrame::new(requests, claims));
                 }
-                Work::Ordered(order, reply) => {
+                TurnWork::Ordered(order, reply) => {
                     commands.extend(namenode.ordered(now, &order, reply));
                 }
-                Work::Probed(node, outcome) => {
+                TurnWork::Probed(node, outcome) => {
                     commands.extend(namenode.probed(now, node, outcome));
                 }
             }
@@ -250,20 +250,20 @@ impl Turns {
         turn
     }
 
-    /// Tells whether the shell must call [`Turns::excuse_pause`] before it writes the round: the
+    /// Tells whether the shell must call [`Turns::grace_after`] before it writes the round: the
     /// last check for an absence was more than 250 ms before the round's commands.
     #[must_use]
     pub fn is_late(&self, turn: &Turn) -> bool {
-        let is_excuse = |command: &Command| matches!(command.action, Action::Absent { .. });
+        let is_grace = |command: &Command| matches!(command.action, Action::Absent { .. });
         let at = turn.commands.iter().map(|(command, _)| command.at).max();
         at.is_some_and(|at| at > self.listened_at + Self::PAUSE_MIN)
-            && !turn.commands.iter().any(|(command, _)| is_excuse(command))
+            && !turn.commands.iter().any(|(command, _)| is_grace(command))
     }
 
     /// Checks for an absence since the last check, at the time of the round's last command, and
     /// puts the command that logs it at the front of the round. A process that was stopped between
     /// reading its input and preparing the round so logs the pause before what came after it.
-    pub fn excuse_pause(&mut self, turn: &mut Turn, namenode: &mut impl Decides) {
+    pub fn grace_after(&mut self, turn: &mut Turn, namenode: &mut impl Decides) {
         let Some(at) = turn.commands.iter().map(|(command, _)| command.at).max() else { return };
         self.listened_at = at;
         if let Some(command) = namenode.listened(at) {
@@ -298,7 +298,7 @@ impl Turn {
         Self { commands, ..Self::default() }
     }
 
-    /// Returns a turn of one frame, as of [`Work::Frame`]. It has no round before
+    /// Returns a turn of one frame, as of [`TurnWork::Frame`]. It has no round before
     /// [`Turn::prepare`].
     #[must_use]
     pub fn asked(requests: Vec<Request>, claims: Option<Arc<Claims>>) -> Self {
@@ -377,7 +377,7 @@ mod tests {
     use sanderling_protocol::{ClusterId, JobId, Nonce, Path, Term, Tier};
 
     use super::*;
-    use crate::access::{Lineage, Part, Rights};
+    use crate::access::{Lineage, Rights, TokenRole};
     use crate::namenode::NamenodeConfig;
 
     fn namenode() -> Namenode {
@@ -403,8 +403,10 @@ mod tests {
         let mut namenode = namenode();
         let now = namenode.catalog().now();
         let mut turns = Turns::new(now);
-        let work =
-            [Work::Frame(vec![make("/a"), stat("/a")], None), Work::Frame(vec![stat("/b")], None)];
+        let work = [
+            TurnWork::Frame(vec![make("/a"), stat("/a")], None),
+            TurnWork::Frame(vec![stat("/b")], None),
+        ];
         let mut turn = turns.take(now, &mut namenode, work);
         let mut rounds = 0;
         while turn.must_prepare() {
@@ -424,17 +426,17 @@ mod tests {
         let now = namenode.catalog().now();
         let mut turns = Turns::new(now);
         let bound = |subtree: &str| {
-            let (subject, part, rights) = (String::new(), Part::Client, Rights::ALL);
+            let (subject, part, rights) = (String::new(), TokenRole::Client, Rights::ALL);
             let subtree = subtree.parse().unwrap();
             let (expires_at, lineage) = (u64::MAX, Lineage::default());
-            Some(Arc::new(Claims { subject, part, subtree, rights, expires_at, lineage }))
+            Some(Arc::new(Claims { subject, role: part, subtree, rights, expires_at, lineage }))
         };
         let register = |path: &str| {
             let (path, lease) = (path.parse().unwrap(), Millis(60_000));
             let hints = JobHints::default();
             Request::RegisterJob(RegisterJob { path, lease, quota_bytes: None, hints })
         };
-        let mut run = |work: Vec<Work>| {
+        let mut run = |work: Vec<TurnWork>| {
             let mut turn = turns.take(now, &mut namenode, work);
             while turn.must_prepare() || turn.commands().len() > 0 {
                 if turn.must_prepare() {
@@ -444,20 +446,20 @@ mod tests {
             }
             turn.finish()
         };
-        let answers = run(vec![Work::Frame(vec![register("/jobs/a/1")], None)]);
+        let answers = run(vec![TurnWork::Frame(vec![register("/jobs/a/1")], None)]);
         let Ok(Reply::Job(first)) = &answers[0][0] else { panic!("{answers:?}") };
         // The next job's number, asked for before anybody has it, and in the same turn.
         let job = JobId(first.job.0 + 1);
         let early = vec![Request::EndJob { job }, Request::RenewJob { job }];
         let answers = run(vec![
-            Work::Frame(vec![register("/jobs/a/2")], bound("/jobs/a")),
-            Work::Frame(early.clone(), bound("/jobs/b")),
+            TurnWork::Frame(vec![register("/jobs/a/2")], bound("/jobs/a")),
+            TurnWork::Frame(early.clone(), bound("/jobs/b")),
         ]);
         let Ok(Reply::Job(second)) = &answers[0][0] else { panic!("{answers:?}") };
         assert_eq!(second.job, job);
         let unknown = Refusal::UnknownJob { job };
         assert_eq!(answers[1], [Err(unknown.clone()), Err(unknown)]);
-        let answers = run(vec![Work::Frame(early, bound("/jobs/a"))]);
+        let answers = run(vec![TurnWork::Frame(early, bound("/jobs/a"))]);
         assert!(answers[0][0].is_ok(), "{answers:?}");
     }
 
@@ -481,7 +483,7 @@ mod tests {
         let now = namenode.catalog().now();
         let mut turns = Turns::new(now);
         let mut turn =
-            turns.take(now, &mut namenode, [Work::Frame(vec![make("/a"), stat("/a")], None)]);
+            turns.take(now, &mut namenode, [TurnWork::Frame(vec![make("/a"), stat("/a")], None)]);
         turn.prepare(now, &mut namenode);
         turns.refuse(&mut turn, now, &Unwritten::Behind("slow".to_owned()));
         while turn.must_prepare() {
@@ -538,7 +540,7 @@ mod tests {
         assert!(turns.lead(&mut turn));
         assert!(turn.commands().eq(&begun), "once");
         turns.refuse(&mut turn, now, &Unwritten::Refused("full".to_owned()));
-        let mut turn = turns.take(now, &mut namenode, [Work::Frame(vec![make("/a")], None)]);
+        let mut turn = turns.take(now, &mut namenode, [TurnWork::Frame(vec![make("/a")], None)]);
         turn.prepare(now, &mut namenode);
         assert!(turns.lead(&mut turn));
         assert!(turn.commands().take(begun.len()).eq(&begun));
@@ -546,7 +548,7 @@ mod tests {
         turns.has_begun();
         turn.apply(|command, _| namenode.apply(command));
         assert_eq!(namenode.catalog().position().map(|it| it.term), Some(Term(1)));
-        let mut turn = turns.take(now, &mut namenode, [Work::Frame(vec![make("/b")], None)]);
+        let mut turn = turns.take(now, &mut namenode, [TurnWork::Frame(vec![make("/b")], None)]);
         turn.prepare(now, &mut namenode);
         assert!(!turns.lead(&mut turn));
     }
@@ -557,8 +559,8 @@ mod tests {
         let began = namenode.catalog().now();
         let mut turns = Turns::new(began);
         let heard = began + Millis(400);
-        assert!(turns.excuse(heard, &mut namenode).is_none(), "no absence is so short");
-        let turn = turns.excuse(heard + Millis(5000), &mut namenode).expect("an absence");
+        assert!(turns.grant_grace(heard, &mut namenode).is_none(), "no absence is so short");
+        let turn = turns.grant_grace(heard + Millis(5000), &mut namenode).expect("an absence");
         let absence = Action::Absent { absence: Millis(5000) };
         assert!(turn.commands().map(|command| &command.action).eq([&absence]));
     }
@@ -568,12 +570,12 @@ mod tests {
         let mut namenode = namenode();
         let began = namenode.catalog().now();
         let mut turns = Turns::new(began);
-        let mut turn = turns.take(began, &mut namenode, [Work::Frame(vec![make("/a")], None)]);
+        let mut turn = turns.take(began, &mut namenode, [TurnWork::Frame(vec![make("/a")], None)]);
         // The process was stopped here.
         let now = began + Millis(5000);
         turn.prepare(now, &mut namenode);
         assert!(turns.is_late(&turn));
-        turns.excuse_pause(&mut turn, &mut namenode);
+        turns.grace_after(&mut turn, &mut namenode);
         assert!(!turns.is_late(&turn));
         let first = turn.commands().next().unwrap();
         assert_eq!(first.action, Action::Absent { absence: Millis(5000) });

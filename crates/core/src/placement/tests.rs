@@ -4,7 +4,7 @@ use super::*;
 #[derive(Debug, Clone)]
 struct FreeNode {
     node: NodeId,
-    room: BTreeMap<Tier, Room>,
+    room: BTreeMap<Tier, TierSpace>,
     weight: u32,
     is_at_risk: bool,
 }
@@ -17,17 +17,17 @@ fn candidate(id: u32, dram: u64, disk: u64) -> FreeNode {
 fn place(
     draw: &mut Draw,
     nodes: Vec<FreeNode>,
-    wish: &Wish<'_>,
+    request: &PlacementRequest<'_>,
     sizes: &[u32],
 ) -> Result<Vec<Placement>, Refusal> {
-    place_at_least(sizes.len(), draw, nodes, wish, sizes)
+    place_at_least(sizes.len(), draw, nodes, request, sizes)
 }
 
 fn place_at_least(
     least: usize,
     draw: &mut Draw,
     nodes: Vec<FreeNode>,
-    wish: &Wish<'_>,
+    request: &PlacementRequest<'_>,
     sizes: &[u32],
 ) -> Result<Vec<Placement>, Refusal> {
     let one = |free: &FreeNode| Candidate {
@@ -39,22 +39,22 @@ fn place_at_least(
     let candidates = Candidates::new(nodes.iter().map(one).collect());
     let rooms: BTreeMap<NodeId, FreeNode> = nodes.into_iter().map(|it| (it.node, it)).collect();
     let room = |node, tier| rooms[&node].room.get(&tier).copied().unwrap_or_default();
-    super::place(draw, &candidates, room, wish, sizes, least)
+    super::place(draw, &candidates, room, request, sizes, least)
 }
 
-fn wish(class: &str) -> Wish<'static> {
-    Wish { class: class.parse().unwrap(), avoid: &[], near_host: None }
+fn request(class: &str) -> PlacementRequest<'static> {
+    PlacementRequest { class: class.parse().unwrap(), avoid: &[], near_host: None }
 }
 
 #[test]
 fn full_memory_falls_through_waits_or_refuses() {
     let nodes = vec![candidate(1, 0, 1 << 20)];
     let mut draw = Draw::new(1);
-    let placed = place(&mut draw, nodes.clone(), &wish("dram"), &[4096]).unwrap();
+    let placed = place(&mut draw, nodes.clone(), &request("dram"), &[4096]).unwrap();
     assert_eq!(placed[0].tier, Tier::Disk);
-    let waited = place(&mut draw, nodes.clone(), &wish("dram:wait"), &[4096]);
+    let waited = place(&mut draw, nodes.clone(), &request("dram:wait"), &[4096]);
     assert!(matches!(waited, Err(Refusal::RetryAfter { .. })));
-    let refused = place(&mut draw, nodes, &wish("dram:refuse"), &[4096]);
+    let refused = place(&mut draw, nodes, &request("dram:refuse"), &[4096]);
     assert!(matches!(refused, Err(Refusal::Full { .. })));
 }
 
@@ -62,25 +62,25 @@ fn full_memory_falls_through_waits_or_refuses() {
 fn one_request_never_promises_more_than_there_is() {
     let nodes = vec![candidate(1, 8192, 0), candidate(2, 4096, 0)];
     let mut draw = Draw::new(1);
-    assert!(place(&mut draw, nodes.clone(), &wish("dram"), &[4096; 3]).is_ok());
-    assert!(place(&mut draw, nodes.clone(), &wish("dram"), &[4096; 4]).is_err());
+    assert!(place(&mut draw, nodes.clone(), &request("dram"), &[4096; 3]).is_ok());
+    assert!(place(&mut draw, nodes.clone(), &request("dram"), &[4096; 4]).is_err());
     // Who can do with fewer gets those.
     let mut some =
-        |least| place_at_least(least, &mut draw, nodes.clone(), &wish("dram"), &[4096; 4]);
+        |least| place_at_least(least, &mut draw, nodes.clone(), &request("dram"), &[4096; 4]);
     assert_eq!(some(3).unwrap().len(), 3);
     assert!(some(4).is_err());
 }
 
 #[test]
-fn wishes_are_followed_where_there_is_room() {
+fn requests_are_followed_where_there_is_room() {
     let nodes: Vec<FreeNode> = (1..=5).map(|id| candidate(id, 1 << 20, 0)).collect();
     let mut draw = Draw::new(1);
-    let near = Wish { near_host: Some("host-3"), ..wish("dram") };
+    let near = PlacementRequest { near_host: Some("host-3"), ..request("dram") };
     let placed = place(&mut draw, nodes.clone(), &near, &[4096; 4]).unwrap();
     assert!(placed.iter().all(|placement| placement.node == NodeId(3)));
     let avoid: Vec<NodeId> = (1..=4).map(NodeId).collect();
-    let wish = Wish { avoid: &avoid, ..wish("dram") };
-    let placed = place(&mut draw, nodes, &wish, &[4096; 4]).unwrap();
+    let request = PlacementRequest { avoid: &avoid, ..request("dram") };
+    let placed = place(&mut draw, nodes, &request, &[4096; 4]).unwrap();
     assert!(placed.iter().all(|placement| placement.node == NodeId(5)));
 }
 
@@ -93,7 +93,7 @@ fn nodes_that_suit_get_equal_shares_whatever_the_others_are() {
     let mut draw = Draw::new(3);
     let mut counts: BTreeMap<NodeId, u32> = BTreeMap::new();
     for _ in 0..10_000 {
-        let placed = place(&mut draw, nodes.clone(), &wish("dram:refuse"), &[4096]).unwrap();
+        let placed = place(&mut draw, nodes.clone(), &request("dram:refuse"), &[4096]).unwrap();
         *counts.entry(placed[0].node).or_default() += 1;
     }
     assert_eq!(counts.len(), 10);
@@ -106,9 +106,9 @@ fn the_only_node_with_room_is_found_among_many() {
     let mut nodes: Vec<FreeNode> = (0..1000).map(|id| candidate(id, 0, 0)).collect();
     nodes[777] = candidate(777, 8192, 0);
     let mut draw = Draw::new(5);
-    let placed = place(&mut draw, nodes.clone(), &wish("dram:refuse"), &[4096; 2]).unwrap();
+    let placed = place(&mut draw, nodes.clone(), &request("dram:refuse"), &[4096; 2]).unwrap();
     assert!(placed.iter().all(|placement| placement.node == NodeId(777)));
-    assert!(place(&mut draw, nodes, &wish("dram:refuse"), &[4096; 3]).is_err());
+    assert!(place(&mut draw, nodes, &request("dram:refuse"), &[4096; 3]).is_err());
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn new_empty_node_does_not_get_every_block() {
     let mut draw = Draw::new(7);
     let mut on_new = 0;
     for _ in 0..1000 {
-        let placed = place(&mut draw, nodes.clone(), &wish("dram"), &[4096]).unwrap();
+        let placed = place(&mut draw, nodes.clone(), &request("dram"), &[4096]).unwrap();
         on_new += u32::from(placed[0].node == NodeId(5));
     }
     // Two draws of five hit the new node with probability 9/25.
@@ -132,7 +132,7 @@ fn node_with_the_larger_free_share_is_preferred_to_one_with_more_free_bytes() {
     let mut draw = Draw::new(7);
     let mut on_larger = 0;
     for _ in 0..1000 {
-        let placed = place(&mut draw, nodes.clone(), &wish("dram"), &[4096]).unwrap();
+        let placed = place(&mut draw, nodes.clone(), &request("dram"), &[4096]).unwrap();
         on_larger += u32::from(placed[0].node == NodeId(2));
     }
     // It gets the blocks for which both draws hit it: a quarter.
@@ -150,7 +150,7 @@ fn thousand(nodes: &mut [FreeNode], draw: &mut Draw) -> u32 {
     let last = nodes.last().unwrap().node;
     let mut on_last = 0;
     for _ in 0..1000 {
-        let placed = place(draw, nodes.to_vec(), &wish("dram"), &[4096]).unwrap();
+        let placed = place(draw, nodes.to_vec(), &request("dram"), &[4096]).unwrap();
         let taken = nodes.iter_mut().find(|node| node.node == placed[0].node).unwrap();
         taken.room.get_mut(&Tier::Dram).unwrap().0 -= 4096;
         on_last += u32::from(placed[0].node == last);
@@ -222,12 +222,12 @@ fn node_at_risk_is_passed_over_while_others_have_room() {
     let mut nodes = vec![candidate(1, 1 << 20, 0), candidate(2, 8192, 0)];
     nodes[0].is_at_risk = true;
     let mut draw = Draw::new(1);
-    let near = Wish { near_host: Some("host-1"), ..wish("dram") };
+    let near = PlacementRequest { near_host: Some("host-1"), ..request("dram") };
     let placed = place(&mut draw, nodes.clone(), &near, &[4096; 3]).unwrap();
     let homes: Vec<u32> = placed.iter().map(|placement| placement.node.0).collect();
     assert_eq!(homes, [2, 2, 1]);
     // A node that the writer could not reach comes after one at risk.
-    let avoid = Wish { avoid: &[NodeId(2)], ..wish("dram") };
+    let avoid = PlacementRequest { avoid: &[NodeId(2)], ..request("dram") };
     assert_eq!(place(&mut draw, nodes, &avoid, &[4096]).unwrap()[0].node, NodeId(1));
 }
 

@@ -17,14 +17,14 @@ const KNOWN: &str = "known are bathtub:NAME or bathtub:a=,tau1=,tau2=,b=, expone
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// Where the distribution comes from.
-    pub source: Source,
+    pub source: Distribution,
     /// How many hours of the model pass in one hour here.
     pub speed: f64,
 }
 
 /// Where a model's distribution comes from.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Source {
+pub enum Distribution {
     /// The bathtub formula.
     Bathtub(Bathtub),
     /// An exponential.
@@ -57,16 +57,16 @@ fn parse(text: &str) -> Result<Spec, String> {
     let (kind, rest) = text.split_once(':').ok_or(KNOWN)?;
     let mut words = Words::split(rest)?;
     let source = match kind {
-        "bathtub" => Source::Bathtub(bathtub(&mut words)?),
+        "bathtub" => Distribution::Bathtub(bathtub(&mut words)?),
         "exponential" => {
             let mean = words.take("mean").ok_or("the mean is missing: mean=12h")?;
-            Source::Exponential(Exponential { mean_hours: hours(&mean)? })
+            Distribution::Exponential(Exponential { mean_hours: hours(&mean)? })
         }
         "lifetimes" => {
             let filter = Filter { machine: words.take("machine"), zone: words.take("zone") };
-            Source::Lifetimes { file: words.file()?, filter }
+            Distribution::Lifetimes { file: words.file()?, filter }
         }
-        "trace" => Source::Trace { file: words.file()? },
+        "trace" => Distribution::Trace { file: words.file()? },
         _ => return Err(KNOWN.to_owned()),
     };
     let speed = words.positive("speed")?.unwrap_or(1.0);
@@ -158,19 +158,19 @@ fn hours(text: &str) -> Result<f64, String> {
 impl fmt::Display for Spec {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.source {
-            Source::Bathtub(Bathtub { a, tau1, tau2, b, limit }) => {
+            Distribution::Bathtub(Bathtub { a, tau1, tau2, b, limit }) => {
                 write!(formatter, "bathtub:a={a},tau1={tau1},tau2={tau2},b={b},limit={limit}")?;
             }
-            Source::Exponential(Exponential { mean_hours }) => {
+            Distribution::Exponential(Exponential { mean_hours }) => {
                 write!(formatter, "exponential:mean={mean_hours}h")?;
             }
-            Source::Lifetimes { file, filter } => {
+            Distribution::Lifetimes { file, filter } => {
                 write!(formatter, "lifetimes:{file}")?;
                 for (key, value) in [("machine", &filter.machine), ("zone", &filter.zone)] {
                     value.iter().try_for_each(|value| write!(formatter, ",{key}={value}"))?;
                 }
             }
-            Source::Trace { file } => write!(formatter, "trace:{file}")?,
+            Distribution::Trace { file } => write!(formatter, "trace:{file}")?,
         }
         if self.speed == 1.0 { Ok(()) } else { write!(formatter, ",speed={}", self.speed) }
     }

@@ -272,7 +272,7 @@ c,100,end,
 #[test]
 fn drawn_trace_lives_by_its_model() {
     let model = model("bathtub:n1-highcpu-16,speed=720");
-    let fleet = Fleet {
+    let fleet = FleetModel {
         slots: 200,
         horizon: Millis(3_600_000),
         notice: Millis(500),
@@ -302,9 +302,13 @@ fn shipped_traces_are_those_that_their_comments_say() {
     }
 }
 
-fn shipped() -> [(&'static str, &'static str, Fleet); 2] {
-    let fleet =
-        |notice| Fleet { slots: 10, horizon: Millis(120_000), notice, back_after: Millis(2000) };
+fn shipped() -> [(&'static str, &'static str, FleetModel); 2] {
+    let fleet = |notice| FleetModel {
+        slots: 10,
+        horizon: Millis(120_000),
+        notice,
+        back_after: Millis(2000),
+    };
     [
         (
             include_str!("../../tests/data/bathtub-16-in-two-minutes.csv"),

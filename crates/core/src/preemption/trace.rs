@@ -65,7 +65,7 @@ pub struct Trace {
 
 /// The fleet for which [`Trace::draw`] draws a trace.
 #[derive(Debug, Clone)]
-pub struct Fleet {
+pub struct FleetModel {
     /// Machines at the start, and slots for them: `slot-1` and so on.
     pub slots: u32,
     /// How long the trace is.
@@ -87,7 +87,7 @@ impl Trace {
     /// Draws what would happen to a fleet whose machines live by a model. The same seed gives the
     /// same trace.
     #[must_use]
-    pub fn draw(model: &Model, fleet: &Fleet, seed: u64) -> Self {
+    pub fn draw(model: &Model, fleet: &FleetModel, seed: u64) -> Self {
         let mut draw = Draw::new(seed);
         let mut events = Vec::new();
         for slot in 1..=fleet.slots {
@@ -127,7 +127,7 @@ impl Trace {
     /// # Errors
     /// [`ModelError::NoLifetimes`] when no machine ended.
     pub fn lifetimes(&self) -> Result<Lifetimes, ModelError> {
-        let mut slots: BTreeMap<&str, Slot> = BTreeMap::new();
+        let mut slots: BTreeMap<&str, TraceSlot> = BTreeMap::new();
         let mut lives = Lives::default();
         let mut last = Millis(0);
         for event in &self.events {
@@ -156,12 +156,12 @@ struct Lives {
 
 /// The machine in a slot, while a trace is read.
 #[derive(Default)]
-struct Slot {
+struct TraceSlot {
     started: Option<Millis>,
     deadline: Option<Millis>,
 }
 
-impl Slot {
+impl TraceSlot {
     /// Ends the machine if its deadline was before `now`.
     fn pass(&mut self, now: Millis, lives: &mut Lives) {
         if let Some(deadline) = self.deadline

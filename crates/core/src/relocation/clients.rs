@@ -7,21 +7,21 @@ use sanderling_protocol::{Instant, Millis, NodeId, NodeInfo};
 /// The traffic of clients at every node.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Clients {
-    nodes: BTreeMap<NodeId, Seen>,
+    nodes: BTreeMap<NodeId, TrafficSample>,
 }
 
 /// What the last heartbeat said, and what has changed since the one before.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct TrafficSample {
     at: Instant,
     read_bytes_total: u64,
     written_bytes_total: u64,
-    traffic: Traffic,
+    traffic: ClientTraffic,
 }
 
 /// Bytes per second that clients read and write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Traffic {
+pub(super) struct ClientTraffic {
     pub(super) read: u64,
     pub(super) written: u64,
 }
@@ -35,32 +35,32 @@ impl Clients {
         let mut seen = BTreeMap::new();
         for node in nodes {
             let before = self.nodes.get(&node.id);
-            seen.insert(node.id, Seen::after(before, now - node.heartbeat_age, node));
+            seen.insert(node.id, TrafficSample::after(before, now - node.heartbeat_age, node));
         }
         self.nodes = seen;
     }
 
     /// Returns the traffic at a node, by its last two heartbeats.
-    pub(super) fn at(&self, node: NodeId) -> Traffic {
-        self.nodes.get(&node).map_or(Traffic::default(), |seen| seen.traffic)
+    pub(super) fn at(&self, node: NodeId) -> ClientTraffic {
+        self.nodes.get(&node).map_or(ClientTraffic::default(), |seen| seen.traffic)
     }
 }
 
-impl Seen {
+impl TrafficSample {
     fn after(before: Option<&Self>, at: Instant, node: &NodeInfo) -> Self {
         let load = &node.load;
         let mut seen = Self {
             at,
             read_bytes_total: load.read_bytes_total,
             written_bytes_total: load.written_bytes_total,
-            traffic: Traffic::default(),
+            traffic: ClientTraffic::default(),
         };
         let Some(before) = before else { return seen };
         if at < before.at + Clients::APART {
             return *before;
         }
         let micros = at.0 - before.at.0;
-        seen.traffic = Traffic {
+        seen.traffic = ClientTraffic {
             read: rate(load.read_bytes_total.saturating_sub(before.read_bytes_total), micros),
             written: rate(
                 load.written_bytes_total.saturating_sub(before.written_bytes_total),
@@ -87,18 +87,18 @@ mod tests {
         let mut one = node(1, 100);
         one.load.read_bytes_total = 5_000;
         clients.look(now, std::slice::from_ref(&one));
-        assert_eq!(clients.at(NodeId(1)), Traffic::default());
+        assert_eq!(clients.at(NodeId(1)), ClientTraffic::default());
         one.load.read_bytes_total = 6_000;
         one.load.written_bytes_total = 100;
         one.heartbeat_age = Millis(10);
         let later = now + Millis(510);
         clients.look(later, std::slice::from_ref(&one));
-        assert_eq!(clients.at(NodeId(1)), Traffic { read: 2_000, written: 200 });
+        assert_eq!(clients.at(NodeId(1)), ClientTraffic { read: 2_000, written: 200 });
         one.heartbeat_age = Millis(60);
         clients.look(later + Millis(50), std::slice::from_ref(&one));
         assert_eq!(clients.at(NodeId(1)).read, 2_000, "the same heartbeat seen again");
         one.heartbeat_age = Millis(0);
         clients.look(later + Millis(490), &[one]);
-        assert_eq!(clients.at(NodeId(1)), Traffic::default(), "nobody reads any more");
+        assert_eq!(clients.at(NodeId(1)), ClientTraffic::default(), "nobody reads any more");
     }
 }

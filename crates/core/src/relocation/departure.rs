@@ -7,12 +7,12 @@ use super::config::RelocatorConfig;
 use super::drain::Drain;
 use super::pace::Force;
 use super::queue::{self, Queued};
-use super::targets::{Answer, Targets, Wish};
+use super::targets::{MoveRequest, TargetSearch, Targets};
 use crate::moves::{Batch, Choice, Move, Step};
 
 /// What is under way from one source.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct UnderWay {
+pub(super) struct InFlightMoves {
     pub(super) batches: usize,
     /// Batches that may be under way.
     pub(super) batches_max: usize,
@@ -22,7 +22,7 @@ pub(super) struct UnderWay {
     pub(super) placed_bytes: u64,
 }
 
-impl UnderWay {
+impl InFlightMoves {
     /// Fewest batches that a source may have under way, however many others there are.
     const BATCHES_MIN: usize = 2;
 
@@ -48,7 +48,7 @@ impl UnderWay {
 
 /// How large a batch may be.
 #[derive(Debug, Clone, Copy)]
-struct Size {
+struct BatchSize {
     blocks_max: usize,
     /// Bytes to be aimed at.
     bytes: u64,
@@ -71,7 +71,7 @@ pub(super) fn depart(
     source: NodeId,
     drain: &mut Drain,
     targets: &mut Targets,
-    under_way: UnderWay,
+    under_way: InFlightMoves,
     config: &RelocatorConfig,
 ) -> Option<Batch> {
     let left = drain.left(now);
@@ -87,7 +87,7 @@ pub(super) fn depart(
         Force::Yielding(_) => config.target_batches_max.div_ceil(2),
     };
     let choice = choose(now, source, drain, targets, pushes_max, bytes_in_time, config.retry_wait)?;
-    let size = Size {
+    let size = BatchSize {
         blocks_max: config.batch_blocks_max,
         bytes: drain
             .pace
@@ -124,10 +124,10 @@ fn choose(
             drain.replan(queued);
             continue;
         }
-        match targets.choose(now, Wish::of(head, source, pushes_max)) {
-            Answer::Go(choice) => return Some(choice),
-            Answer::Busy => return None,
-            Answer::NoRoom => {
+        match targets.choose(now, MoveRequest::of(head, source, pushes_max)) {
+            TargetSearch::Go(choice) => return Some(choice),
+            TargetSearch::Busy => return None,
+            TargetSearch::NoRoom => {
                 let queued = drain.queue.pop(bytes_max).expect("it was peeked at");
                 drain.retry(now, queued, retry_wait);
             }
@@ -138,7 +138,7 @@ fn choose(
 }
 
 /// Takes the head of the queue, and what follows it as long as it fits into the same batch.
-fn take(drain: &mut Drain, targets: &mut Targets, choice: Choice, size: Size) -> Vec<Move> {
+fn take(drain: &mut Drain, targets: &mut Targets, choice: Choice, size: BatchSize) -> Vec<Move> {
     let mut moves: Vec<Move> = Vec::new();
     let mut bytes = 0;
     while moves.len() < size.blocks_max

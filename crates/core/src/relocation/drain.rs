@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use sanderling_protocol::message::{DrainWork, MoveCandidate};
 use sanderling_protocol::{BlockId, Instant, Millis, NodeId};
 
-use super::forecast::{Facts, Said};
+use super::forecast::{ForecastInput, LastForecast};
 use super::pace::{Force, Pace};
-use super::queue::{Queue, Queued};
+use super::queue::{MoveQueue, Queued};
 use super::rate::Rate;
 use super::scan::Scan;
 use crate::moves;
@@ -27,8 +27,8 @@ pub(super) struct Drain {
     targets: BTreeSet<NodeId>,
     /// The rate at which blocks left.
     rate: Rate,
-    pub(super) said: Said,
-    pub(super) queue: Queue,
+    pub(super) said: LastForecast,
+    pub(super) queue: MoveQueue,
     pub(super) pace: Pace,
     /// No moves are planned before this: there was no room anywhere.
     pub(super) stalled_until: Option<Instant>,
@@ -48,8 +48,8 @@ impl Drain {
             clients_bytes_per_second: 0,
             targets: BTreeSet::new(),
             rate: Rate::default(),
-            said: Said::default(),
-            queue: Queue::default(),
+            said: LastForecast::default(),
+            queue: MoveQueue::default(),
             pace: Pace::new(egress_bytes_per_second),
             stalled_until: None,
             is_ended: false,
@@ -88,9 +88,9 @@ impl Drain {
     }
 
     /// Returns what a forecast is made of, but for the room that there is: of `open` nodes.
-    pub(super) fn facts(&self, now: Instant, open: usize) -> Facts {
+    pub(super) fn forecast_input(&self, now: Instant, open: usize) -> ForecastInput {
         let targets = if self.targets.is_empty() { open } else { self.targets.len() };
-        Facts {
+        ForecastInput {
             left_bytes: self.movable_bytes(),
             skipped_bytes: self.scan.skipped_bytes().min(self.left_bytes),
             unplaced_bytes: 0,
@@ -125,7 +125,7 @@ impl Drain {
     pub(super) fn wake(&mut self, now: Instant) -> bool {
         self.is_ended = self.is_over(now);
         if self.is_ended {
-            self.queue = Queue::default();
+            self.queue = MoveQueue::default();
             return false;
         }
         self.queue.wake(now);

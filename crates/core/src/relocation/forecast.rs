@@ -5,7 +5,7 @@ use sanderling_protocol::{Instant, Millis};
 
 /// What a forecast is made of.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Facts {
+pub(super) struct ForecastInput {
     /// Bytes that are to be moved and have not been.
     pub(super) left_bytes: u64,
     /// Bytes that stay because they expire before the deadline.
@@ -21,7 +21,7 @@ pub(super) struct Facts {
     pub(super) targets: u32,
 }
 
-impl Facts {
+impl ForecastInput {
     /// The part of the bytes left that may be late without being said to be.
     const DOUBT: u64 = 50;
 
@@ -67,19 +67,19 @@ pub(super) fn time_for(bytes: u64, bytes_per_second: u64) -> Option<Millis> {
 
 /// The last forecast that was given, so that the same is not said again and none too often.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Said(Option<(Instant, Forecast)>);
+pub(super) struct LastForecast(Option<(Instant, Forecast)>);
 
-impl Said {
+impl LastForecast {
     /// Shortest time between two forecasts of a drain: each is a command in the namenode's log.
     const PAUSE: Millis = Millis(250);
 
     /// Tells whether another forecast may be given now.
-    pub(super) fn may_say(&self, now: Instant) -> bool {
+    pub(super) fn is_due(&self, now: Instant) -> bool {
         self.0.is_none_or(|(at, _)| at + Self::PAUSE <= now)
     }
 
     /// Notes a forecast; tells whether it is another one than before.
-    pub(super) fn say(&mut self, now: Instant, forecast: Forecast) -> bool {
+    pub(super) fn send(&mut self, now: Instant, forecast: Forecast) -> bool {
         let is_news = self.0.is_none_or(|(_, before)| before != forecast);
         if is_news {
             self.0 = Some((now, forecast));
@@ -92,7 +92,7 @@ impl Said {
 mod tests {
     use super::*;
 
-    const FACTS: Facts = Facts {
+    const INPUT: ForecastInput = ForecastInput {
         left_bytes: 10_000,
         skipped_bytes: 7,
         unplaced_bytes: 0,
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn what_fits_into_the_time_is_not_late() {
-        let forecast = FACTS.forecast();
+        let forecast = INPUT.forecast();
         assert_eq!((forecast.late_bytes, forecast.unplaced_bytes), (0, 0));
         assert_eq!(forecast.finish_in, Some(Millis(10_000)));
         assert_eq!((forecast.skipped_bytes, forecast.targets), (7, 3));
@@ -112,40 +112,42 @@ mod tests {
 
     #[test]
     fn what_does_not_is_late_unless_it_has_no_room_anyway() {
-        let short = Facts { left: Some(Millis(4_000)), ..FACTS };
+        let short = ForecastInput { left: Some(Millis(4_000)), ..INPUT };
         assert_eq!(short.forecast().late_bytes, 6_000);
-        let full = Facts { unplaced_bytes: 6_500, ..short };
+        let full = ForecastInput { unplaced_bytes: 6_500, ..short };
         assert_eq!((full.forecast().late_bytes, full.forecast().unplaced_bytes), (0, 6_500));
     }
 
     #[test]
     fn what_is_late_by_a_hair_is_not_said_to_be() {
-        let close = |millis| Facts { left: Some(Millis(millis)), ..FACTS }.forecast().late_bytes;
+        let close =
+            |millis| ForecastInput { left: Some(Millis(millis)), ..INPUT }.forecast().late_bytes;
         assert_eq!((close(9_900), close(9_700)), (0, 300));
     }
 
     #[test]
     fn slowness_by_courtesy_makes_nothing_late() {
-        let facts = Facts { link_bytes_per_second: 5000, left: Some(Millis(2_000)), ..FACTS };
-        assert_eq!(facts.forecast().late_bytes, 0);
+        let input =
+            ForecastInput { link_bytes_per_second: 5000, left: Some(Millis(2_000)), ..INPUT };
+        assert_eq!(input.forecast().late_bytes, 0);
     }
 
     #[test]
     fn before_anything_was_measured_nothing_is_promised_and_nothing_is_late() {
-        let forecast = Facts { bytes_per_second: None, ..FACTS }.forecast();
+        let forecast = ForecastInput { bytes_per_second: None, ..INPUT }.forecast();
         assert_eq!((forecast.finish_in, forecast.late_bytes), (None, 0));
-        let stuck = Facts { bytes_per_second: Some(0), ..FACTS }.forecast();
+        let stuck = ForecastInput { bytes_per_second: Some(0), ..INPUT }.forecast();
         assert_eq!(stuck.finish_in, None);
     }
 
     #[test]
     fn the_same_is_not_said_twice_and_nothing_too_often() {
-        let mut said = Said::default();
-        let (now, forecast) = (Instant(1_000_000), FACTS.forecast());
-        assert!(said.may_say(now) && said.say(now, forecast));
-        assert!(!said.may_say(now + Millis(249)));
+        let mut said = LastForecast::default();
+        let (now, forecast) = (Instant(1_000_000), INPUT.forecast());
+        assert!(said.is_due(now) && said.send(now, forecast));
+        assert!(!said.is_due(now + Millis(249)));
         let later = now + Millis(250);
-        assert!(said.may_say(later) && !said.say(later, forecast));
-        assert!(said.say(later, Forecast { left_bytes: 1, ..forecast }));
+        assert!(said.is_due(later) && !said.send(later, forecast));
+        assert!(said.send(later, Forecast { left_bytes: 1, ..forecast }));
     }
 }

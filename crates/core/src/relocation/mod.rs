@@ -31,7 +31,7 @@ mod targets;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use config::RelocatorConfig;
-pub use plan::{Plan, PlannedTarget, Planner};
+pub use plan::{DrainPlan, PlannedTarget, Planner};
 use sanderling_protocol::message::DrainWork;
 use sanderling_protocol::{Instant, NodeId, NodeInfo};
 
@@ -39,9 +39,9 @@ use crate::Machine;
 use crate::moves::{self, Pipeline};
 pub use crate::moves::{CallId, Input, Output};
 use clients::Clients;
-use departure::UnderWay;
+use departure::InFlightMoves;
 use drain::Drain;
-use forecast::Facts;
+use forecast::ForecastInput;
 use targets::Targets;
 
 /// Counts of what a relocator did, for logs and metrics.
@@ -122,8 +122,8 @@ impl Relocator {
         order.sort_by_key(|(deadline, node)| (deadline.unwrap_or(Instant(u64::MAX)), *node));
         let order: Vec<NodeId> = order.into_iter().map(|(_, node)| node).collect();
         let (open, _) = self.targets.room(now);
-        let none = UnderWay::none(order.len(), open, &self.config);
-        let mut under_way: BTreeMap<NodeId, UnderWay> =
+        let none = InFlightMoves::none(order.len(), open, &self.config);
+        let mut under_way: BTreeMap<NodeId, InFlightMoves> =
             order.iter().map(|node| (*node, none)).collect();
         for batch in self.moves.batches() {
             if let Some(under_way) = under_way.get_mut(&batch.source) {
@@ -134,14 +134,19 @@ impl Relocator {
             let under_way = under_way.get_mut(node).expect("every drain has an entry");
             self.pump_drain(now, *node, under_way);
         }
-        if self.drains.values().any(|drain| drain.said.may_say(now)) {
+        if self.drains.values().any(|drain| drain.said.is_due(now)) {
             self.forecast(now, &order, &under_way);
         }
     }
 
     /// Says what is to be expected of each drain, those with the nearest deadline first: they take
     /// the room that there is.
-    fn forecast(&mut self, now: Instant, order: &[NodeId], under_way: &BTreeMap<NodeId, UnderWay>) {
+    fn forecast(
+        &mut self,
+        now: Instant,
+        order: &[NodeId],
+        under_way: &BTreeMap<NodeId, InFlightMoves>,
+    ) {
         let (open, mut room) = self.targets.room(now);
         for node in order {
             let drain = self.drains.get_mut(node).expect("listed just now");
@@ -150,17 +155,18 @@ impl Relocator {
             let unplaced_bytes = to_place.saturating_sub(room);
             debug_assert!(to_place - unplaced_bytes <= room, "no room is promised twice");
             room -= to_place - unplaced_bytes;
-            if drain.is_over(now) || !drain.said.may_say(now) {
+            if drain.is_over(now) || !drain.said.is_due(now) {
                 continue;
             }
-            let forecast = Facts { unplaced_bytes, ..drain.facts(now, open) }.forecast();
-            if drain.said.say(now, forecast) {
+            let forecast =
+                ForecastInput { unplaced_bytes, ..drain.forecast_input(now, open) }.forecast();
+            if drain.said.send(now, forecast) {
                 self.moves.emit(Output::Forecast { node: *node, forecast });
             }
         }
     }
 
-    fn pump_drain(&mut self, now: Instant, node: NodeId, under_way: &mut UnderWay) {
+    fn pump_drain(&mut self, now: Instant, node: NodeId, under_way: &mut InFlightMoves) {
         let known_max = self.config.known_blocks_max;
         let drain = self.drains.get_mut(&node).expect("listed just now");
         if !drain.wake(now) {

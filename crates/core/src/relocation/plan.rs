@@ -6,15 +6,15 @@ use sanderling_protocol::message::{Forecast, MoveCandidate};
 use sanderling_protocol::{Instant, Millis, NodeId, NodeInfo, Tier};
 
 use super::clients::Clients;
-use super::forecast::Facts;
-use super::queue::{self, Seen};
-use super::targets::{Answer, Targets, Wish};
+use super::forecast::ForecastInput;
+use super::queue::{self, Enqueued};
+use super::targets::{MoveRequest, TargetSearch, Targets};
 use crate::exposure;
 use crate::moves::Choice;
 
 /// What a drain of one node would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct DrainPlan {
     /// Blocks that would be moved, or for which there is no room.
     pub blocks: u64,
     /// Their bytes.
@@ -56,7 +56,7 @@ pub struct Planner {
     shares: BTreeMap<Choice, (u64, u64)>,
     unplaced_bytes: u64,
     skipped_bytes: u64,
-    plan: Plan,
+    plan: DrainPlan,
 }
 
 impl Planner {
@@ -95,7 +95,7 @@ impl Planner {
             shares: BTreeMap::new(),
             unplaced_bytes: 0,
             skipped_bytes: 0,
-            plan: Plan::default(),
+            plan: DrainPlan::default(),
         }
     }
 
@@ -103,12 +103,12 @@ impl Planner {
     pub fn add(&mut self, candidate: &MoveCandidate) {
         let bytes = u64::from(candidate.length);
         match queue::look(candidate, self.left) {
-            Seen::Expires => self.skipped_bytes += bytes,
-            Seen::Safe => {
+            Enqueued::Expires => self.skipped_bytes += bytes,
+            Enqueued::Safe => {
                 self.plan.safe_blocks += 1;
                 self.plan.safe_bytes += bytes;
             }
-            Seen::Taken | Seen::Known => {
+            Enqueued::Taken | Enqueued::Known => {
                 self.plan.blocks += 1;
                 self.plan.bytes += bytes;
                 match self.place(candidate) {
@@ -131,8 +131,8 @@ impl Planner {
             *left = left.saturating_sub(bytes);
             return Some(*choice);
         }
-        let wish = Wish::of(candidate, self.source, usize::MAX);
-        let Answer::Go(choice) = self.targets.choose(Self::NOW, wish) else { return None };
+        let request = MoveRequest::of(candidate, self.source, usize::MAX);
+        let TargetSearch::Go(choice) = self.targets.choose(Self::NOW, request) else { return None };
         self.targets.push_started(choice.node);
         let left = Self::PUSH_BYTES.saturating_sub(bytes);
         self.going.insert(candidate.tier, (choice, left));
@@ -141,7 +141,7 @@ impl Planner {
 
     /// Returns the plan of the blocks that were taken into account.
     #[must_use]
-    pub fn finish(self) -> Plan {
+    pub fn finish(self) -> DrainPlan {
         let mut plan = self.plan;
         plan.targets = self
             .shares
@@ -156,7 +156,7 @@ impl Planner {
         plan.targets.sort_by_key(|target| std::cmp::Reverse(target.bytes));
         // Before bytes flow the node is fenced and the first moves are reserved.
         let sending = self.left.map(|left| Millis(left.0.saturating_sub(exposure::REACTION.0)));
-        let facts = Facts {
+        let input = ForecastInput {
             left_bytes: plan.bytes,
             skipped_bytes: self.skipped_bytes,
             unplaced_bytes: self.unplaced_bytes,
@@ -165,7 +165,7 @@ impl Planner {
             left: sending,
             targets: u32::try_from(plan.targets.len()).unwrap_or(u32::MAX),
         };
-        plan.forecast = facts.forecast();
+        plan.forecast = input.forecast();
         plan.needed_bytes_per_second = sending.map(|sending| {
             let rate = u128::from(plan.bytes) * 1000 / u128::from(sending.0.max(1));
             u64::try_from(rate).unwrap_or(u64::MAX)
@@ -192,7 +192,7 @@ mod tests {
         nodes.to_vec()
     }
 
-    fn plan(nodes: &[NodeInfo], left: Option<Millis>, blocks: &[MoveCandidate]) -> Plan {
+    fn plan(nodes: &[NodeInfo], left: Option<Millis>, blocks: &[MoveCandidate]) -> DrainPlan {
         let mut planner = Planner::new(SOURCE, nodes, left);
         for block in blocks {
             planner.add(block);

@@ -32,7 +32,7 @@ struct Rank {
 /// ones that would live longest, told apart by the doublings of their time; of those the longest,
 /// because a block costs a round trip whatever its length, so most bytes make it; then by id.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Queue {
+pub(super) struct MoveQueue {
     ready: BTreeMap<Rank, Queued>,
     parked: BTreeMap<(Instant, BlockId), Queued>,
     /// Blocks that wait here or are on their way.
@@ -41,7 +41,7 @@ pub(super) struct Queue {
 
 /// What a look at a candidate said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum Enqueued {
     /// It waits for its move from now on.
     Taken,
     /// It waits already or is on its way.
@@ -52,21 +52,21 @@ pub(super) enum Seen {
     Safe,
 }
 
-impl Queue {
+impl MoveQueue {
     /// Blocks looked at for one that is short enough.
     const SEARCH_MAX: usize = 64;
 
     /// Takes a candidate, unless it needs no move; it is looked at again at the next scan.
-    pub(super) fn insert(&mut self, candidate: MoveCandidate, left: Option<Millis>) -> Seen {
+    pub(super) fn insert(&mut self, candidate: MoveCandidate, left: Option<Millis>) -> Enqueued {
         let seen = look(&candidate, left);
-        if seen != Seen::Taken {
+        if seen != Enqueued::Taken {
             return seen;
         }
         if !self.known.insert(candidate.block) {
-            return Seen::Known;
+            return Enqueued::Known;
         }
         self.push(Queued { candidate, attempts: 0 });
-        Seen::Taken
+        Enqueued::Taken
     }
 
     /// Takes a known block back, at once.
@@ -100,7 +100,7 @@ impl Queue {
         self.next(bytes_max).map(|(_, queued)| queued)
     }
 
-    /// Takes that block; it stays known until [`Queue::forget`].
+    /// Takes that block; it stays known until [`MoveQueue::forget`].
     pub(super) fn pop(&mut self, bytes_max: u64) -> Option<Queued> {
         let rank = *self.next(bytes_max)?.0;
         self.ready.remove(&rank)
@@ -134,15 +134,15 @@ pub(super) fn bytes(candidate: &MoveCandidate) -> u32 {
 }
 
 /// Says what a candidate is to a drain with so much time left.
-pub(super) fn look(candidate: &MoveCandidate, left: Option<Millis>) -> Seen {
+pub(super) fn look(candidate: &MoveCandidate, left: Option<Millis>) -> Enqueued {
     // Without a deadline nothing declares the node gone: it is emptied to the last block.
     let survives = candidate.tier == Tier::Object && left.is_some();
     if candidate.copy.is_some() || survives {
-        return Seen::Safe;
+        return Enqueued::Safe;
     }
     match (candidate.expires_in, left) {
-        (Some(expires_in), Some(left)) if expires_in <= left => Seen::Expires,
-        _ => Seen::Taken,
+        (Some(expires_in), Some(left)) if expires_in <= left => Enqueued::Expires,
+        _ => Enqueued::Taken,
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
     const LEFT: Option<Millis> = Some(Millis(10_000));
 
     fn order(candidates: Vec<MoveCandidate>, left: Option<Millis>) -> Vec<u64> {
-        let mut queue = Queue::default();
+        let mut queue = MoveQueue::default();
         for candidate in candidates {
             queue.insert(candidate, left);
         }
@@ -212,17 +212,17 @@ mod tests {
         copied.copy = Some((NodeId(3), Tier::Dram));
         let mut stored = candidate(2, 100);
         stored.tier = Tier::Object;
-        let mut queue = Queue::default();
-        assert_eq!(queue.insert(copied.clone(), LEFT), Seen::Safe);
-        assert_eq!(queue.insert(stored.clone(), LEFT), Seen::Safe);
-        assert_eq!(queue.insert(stored, None), Seen::Taken, "its node is to be emptied");
+        let mut queue = MoveQueue::default();
+        assert_eq!(queue.insert(copied.clone(), LEFT), Enqueued::Safe);
+        assert_eq!(queue.insert(stored.clone(), LEFT), Enqueued::Safe);
+        assert_eq!(queue.insert(stored, None), Enqueued::Taken, "its node is to be emptied");
         copied.copy = None;
-        assert_eq!(queue.insert(copied, LEFT), Seen::Taken, "its copy went with another node");
+        assert_eq!(queue.insert(copied, LEFT), Enqueued::Taken, "its copy went with another node");
     }
 
     #[test]
     fn block_that_is_too_long_is_passed_over() {
-        let mut queue = Queue::default();
+        let mut queue = MoveQueue::default();
         queue.insert(candidate(1, 500), LEFT);
         queue.insert(candidate(2, 90), LEFT);
         assert_eq!(queue.peek(100).unwrap().candidate.block, BlockId(2));
@@ -232,18 +232,18 @@ mod tests {
 
     #[test]
     fn known_block_is_not_taken_twice_until_forgotten() {
-        let mut queue = Queue::default();
-        assert_eq!(queue.insert(candidate(1, 1), LEFT), Seen::Taken);
-        assert_eq!(queue.insert(candidate(1, 1), LEFT), Seen::Known);
+        let mut queue = MoveQueue::default();
+        assert_eq!(queue.insert(candidate(1, 1), LEFT), Enqueued::Taken);
+        assert_eq!(queue.insert(candidate(1, 1), LEFT), Enqueued::Known);
         queue.pop(1).unwrap();
-        assert_eq!(queue.insert(candidate(1, 1), LEFT), Seen::Known);
+        assert_eq!(queue.insert(candidate(1, 1), LEFT), Enqueued::Known);
         queue.forget(BlockId(1));
-        assert_eq!(queue.insert(candidate(1, 1), LEFT), Seen::Taken);
+        assert_eq!(queue.insert(candidate(1, 1), LEFT), Enqueued::Taken);
     }
 
     #[test]
     fn parked_block_comes_back_at_its_time() {
-        let mut queue = Queue::default();
+        let mut queue = MoveQueue::default();
         queue.insert(candidate(1, 1), LEFT);
         let queued = queue.pop(1).unwrap();
         queue.park(queued, Instant(50));

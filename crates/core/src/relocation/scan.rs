@@ -3,7 +3,7 @@
 use sanderling_protocol::message::MoveCandidate;
 use sanderling_protocol::{BlockId, Instant, Millis};
 
-use super::queue::{Queue, Seen};
+use super::queue::{Enqueued, MoveQueue};
 
 /// Where the reading of a node's blocks is.
 #[derive(Debug, Clone)]
@@ -48,7 +48,7 @@ impl Scan {
     /// there is enough to do.
     pub(super) fn page_at(
         &self,
-        queue: &Queue,
+        queue: &MoveQueue,
         left_blocks: u64,
         known_max: usize,
     ) -> Option<Instant> {
@@ -70,7 +70,7 @@ impl Scan {
     pub(super) fn page(
         &mut self,
         now: Instant,
-        queue: &mut Queue,
+        queue: &mut MoveQueue,
         page: Option<(Vec<MoveCandidate>, bool)>,
         left: Option<Millis>,
         retry: Millis,
@@ -86,9 +86,9 @@ impl Scan {
         for candidate in candidates {
             let bytes = u64::from(candidate.length);
             match queue.insert(candidate, left) {
-                Seen::Taken => self.has_found = true,
-                Seen::Expires => self.skipping_bytes += bytes,
-                Seen::Known | Seen::Safe => {}
+                Enqueued::Taken => self.has_found = true,
+                Enqueued::Expires => self.skipping_bytes += bytes,
+                Enqueued::Known | Enqueued::Safe => {}
             }
         }
         self.after = last.filter(|_| is_more);

@@ -13,7 +13,7 @@ use crate::moves::Choice;
 /// The nodes that may take blocks, as the last view showed them, less what was planned since.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Targets {
-    nodes: BTreeMap<NodeId, Target>,
+    nodes: BTreeMap<NodeId, TargetNode>,
     /// The machine of every node, of those that drain, too.
     hosts: BTreeMap<NodeId, String>,
     /// Bytes per second that one push to a node achieved.
@@ -25,7 +25,7 @@ pub(super) struct Targets {
 }
 
 #[derive(Debug, Clone)]
-struct Target {
+struct TargetNode {
     address: String,
     free_bytes: BTreeMap<Tier, u64>,
     /// Bytes of copies of other blocks, which go when a last copy needs their room.
@@ -43,7 +43,7 @@ struct Target {
 
 /// What the search for a target found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum TargetSearch {
     /// The block may go there.
     Go(Choice),
     /// There is room, but every node that has it takes as many pushes as it may.
@@ -54,7 +54,7 @@ pub(super) enum Answer {
 
 /// What a block wants of its target.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wish {
+pub(super) struct MoveRequest {
     /// The node that it leaves: another machine is better.
     pub(super) from: NodeId,
     pub(super) tier: Tier,
@@ -64,7 +64,7 @@ pub(super) struct Wish {
     pub(super) pushes_max: usize,
 }
 
-impl Wish {
+impl MoveRequest {
     pub(super) const fn of(candidate: &MoveCandidate, from: NodeId, pushes_max: usize) -> Self {
         Self { from, tier: candidate.tier, bytes: candidate.reserve_bytes, pushes_max }
     }
@@ -109,7 +109,7 @@ impl Targets {
         self.nodes = eligible
             .map(|node| {
                 let unseen = |tier| unseen.get(&Choice { node: node.id, tier }).copied();
-                let mut target = Target::of(node, |tier| unseen(tier).unwrap_or(0));
+                let mut target = TargetNode::of(node, |tier| unseen(tier).unwrap_or(0));
                 target.written_bytes_per_second = clients.at(node.id).written;
                 target.pushes = pushes.get(&node.id).copied().unwrap_or(0);
                 (node.id, target)
@@ -170,10 +170,10 @@ impl Targets {
     /// one, because a full tier is no reason to lose bytes. A busy tier is waited for, not left.
     /// Where there is no room at all, that of other blocks' copies is taken. A node whose cloud
     /// recommends to leave it is only chosen when no other has room.
-    pub(super) fn choose(&self, now: Instant, wish: Wish) -> Answer {
-        let slower = std::iter::successors(wish.tier.slower(), |tier| tier.slower());
-        let faster = Tier::ALL.into_iter().rev().filter(|tier| *tier < wish.tier);
-        let tiers = || std::iter::once(wish.tier).chain(slower.clone()).chain(faster.clone());
+    pub(super) fn choose(&self, now: Instant, request: MoveRequest) -> TargetSearch {
+        let slower = std::iter::successors(request.tier.slower(), |tier| tier.slower());
+        let faster = Tier::ALL.into_iter().rev().filter(|tier| *tier < request.tier);
+        let tiers = || std::iter::once(request.tier).chain(slower.clone()).chain(faster.clone());
         let pass = |takes_copies, is_at_risk| {
             tiers().map(move |tier| Pass { tier, takes_copies, is_at_risk })
         };
@@ -181,31 +181,31 @@ impl Targets {
             .chain(pass(true, false))
             .chain(pass(false, true))
             .chain(pass(true, true))
-            .map(|pass| self.choose_in(now, wish, pass))
-            .find(|answer| *answer != Answer::NoRoom)
-            .unwrap_or(Answer::NoRoom)
+            .map(|pass| self.choose_in(now, request, pass))
+            .find(|answer| *answer != TargetSearch::NoRoom)
+            .unwrap_or(TargetSearch::NoRoom)
     }
 
-    fn choose_in(&self, now: Instant, wish: Wish, pass: Pass) -> Answer {
-        let (host, tier) = (self.hosts.get(&wish.from), pass.tier);
+    fn choose_in(&self, now: Instant, request: MoveRequest, pass: Pass) -> TargetSearch {
+        let (host, tier) = (self.hosts.get(&request.from), pass.tier);
         let with_room = self.nodes.iter().filter(|(node, target)| {
-            let has_room = target.has_room(tier, u64::from(wish.bytes), pass.takes_copies);
+            let has_room = target.has_room(tier, u64::from(request.bytes), pass.takes_copies);
             has_room && target.is_at_risk == pass.is_at_risk && self.is_eligible(now, **node)
         });
-        let mut answer = Answer::NoRoom;
+        let mut answer = TargetSearch::NoRoom;
         let mut best = (false, 0);
         for (node, target) in with_room {
-            if target.pushes >= wish.pushes_max {
-                if answer == Answer::NoRoom {
-                    answer = Answer::Busy;
+            if target.pushes >= request.pushes_max {
+                if answer == TargetSearch::NoRoom {
+                    answer = TargetSearch::Busy;
                 }
                 continue;
             }
             // What takes the machine away takes every node on it.
             let is_elsewhere = self.hosts.get(node) != host;
             let rank = (is_elsewhere, target.weight(tier, self.link(*node)));
-            if rank > best || !matches!(answer, Answer::Go(_)) {
-                answer = Answer::Go(Choice { node: *node, tier });
+            if rank > best || !matches!(answer, TargetSearch::Go(_)) {
+                answer = TargetSearch::Go(Choice { node: *node, tier });
                 best = rank;
             }
         }
@@ -263,7 +263,7 @@ impl Targets {
     }
 }
 
-impl Target {
+impl TargetNode {
     fn of(node: &NodeInfo, unseen: impl Fn(Tier) -> u64) -> Self {
         let free = |usage: &TierUsage| {
             let taken = usage.used_bytes.saturating_add(unseen(usage.tier));
@@ -328,12 +328,12 @@ mod tests {
         targets
     }
 
-    fn wish(bytes: u32) -> Wish {
-        Wish::of(&candidate(1, bytes), FROM, 4)
+    fn request(bytes: u32) -> MoveRequest {
+        MoveRequest::of(&candidate(1, bytes), FROM, 4)
     }
 
-    fn go(node: u32, tier: Tier) -> Answer {
-        Answer::Go(Choice { node: NodeId(node), tier })
+    fn go(node: u32, tier: Tier) -> TargetSearch {
+        TargetSearch::Go(Choice { node: NodeId(node), tier })
     }
 
     #[test]
@@ -343,8 +343,8 @@ mod tests {
         nodes[2].availability = Availability::Suspect;
         nodes[3].policy = Policy::Gone;
         let targets = targets(&nodes);
-        assert_eq!(targets.choose(NOW, wish(50)), go(1, Tier::Dram));
-        assert_eq!(targets.choose(NOW, wish(101)), Answer::NoRoom);
+        assert_eq!(targets.choose(NOW, request(50)), go(1, Tier::Dram));
+        assert_eq!(targets.choose(NOW, request(101)), TargetSearch::NoRoom);
     }
 
     #[test]
@@ -352,8 +352,8 @@ mod tests {
         let mut small = node(1, 10);
         small.tiers.push(tier(Tier::Disk, 1000));
         let both = targets(&[small]);
-        assert_eq!(both.choose(NOW, wish(50)), go(1, Tier::Disk));
-        let disk = Wish { tier: Tier::Disk, ..wish(5) };
+        assert_eq!(both.choose(NOW, request(50)), go(1, Tier::Disk));
+        let disk = MoveRequest { tier: Tier::Disk, ..request(5) };
         assert_eq!(both.choose(NOW, disk), go(1, Tier::Disk));
         let only_dram = targets(&[node(1, 100)]);
         assert_eq!(only_dram.choose(NOW, disk), go(1, Tier::Dram));
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn target_that_would_have_to_make_copies_itself_weighs_an_eighth() {
-        let mut target = Target::of(&node(1, 8_000_000), |_| 0);
+        let mut target = TargetNode::of(&node(1, 8_000_000), |_| 0);
         target.headroom_bytes = u64::MAX;
         let with_headroom = target.weight(Tier::Dram, 1000);
         target.headroom_bytes = 0;
@@ -372,22 +372,24 @@ mod tests {
     fn avoided_node_is_chosen_again_after_its_time() {
         let mut targets = targets(&[node(1, 100)]);
         targets.avoid(NodeId(1), Instant(2_000));
-        assert_eq!(targets.choose(NOW, wish(10)), Answer::NoRoom);
-        assert_eq!(targets.choose(Instant(2_000), wish(10)), go(1, Tier::Dram));
+        assert_eq!(targets.choose(NOW, request(10)), TargetSearch::NoRoom);
+        assert_eq!(targets.choose(Instant(2_000), request(10)), go(1, Tier::Dram));
     }
 
     #[test]
     fn pushes_spread_over_equal_targets_and_wait_at_their_bound() {
         let mut targets = targets(&[node(1, 1000), node(2, 1000)]);
-        let wish = Wish { pushes_max: 2, ..wish(10) };
+        let request = MoveRequest { pushes_max: 2, ..request(10) };
         let mut chosen = Vec::new();
         for _ in 0..4 {
-            let Answer::Go(choice) = targets.choose(NOW, wish) else { panic!("there is room") };
+            let TargetSearch::Go(choice) = targets.choose(NOW, request) else {
+                panic!("there is room")
+            };
             targets.push_started(choice.node);
             chosen.push(choice.node.0);
         }
         assert_eq!(chosen, [1, 2, 1, 2]);
-        assert_eq!(targets.choose(NOW, wish), Answer::Busy);
+        assert_eq!(targets.choose(NOW, request), TargetSearch::Busy);
     }
 
     #[test]
@@ -396,13 +398,13 @@ mod tests {
         nodes[0].is_at_risk = true;
         nodes[1].tiers.push(tier(Tier::Disk, 300));
         let mut targets = targets(&nodes);
-        assert_eq!(targets.choose(NOW, wish(50)), go(2, Tier::Dram));
-        assert_eq!(targets.choose(NOW, wish(200)), go(2, Tier::Disk));
-        assert_eq!(targets.choose(NOW, wish(400)), go(1, Tier::Dram));
+        assert_eq!(targets.choose(NOW, request(50)), go(2, Tier::Dram));
+        assert_eq!(targets.choose(NOW, request(200)), go(2, Tier::Disk));
+        assert_eq!(targets.choose(NOW, request(400)), go(1, Tier::Dram));
         for _ in 0..4 {
             targets.push_started(NodeId(2));
         }
-        assert_eq!(targets.choose(NOW, wish(50)), Answer::Busy, "it is waited for");
+        assert_eq!(targets.choose(NOW, request(50)), TargetSearch::Busy, "it is waited for");
     }
 
     #[test]
@@ -412,12 +414,12 @@ mod tests {
         nodes[1].tiers[0].used_bytes = 90;
         let mut targets = targets(&nodes);
         assert_eq!(targets.room(NOW), (2, 100));
-        assert_eq!(targets.choose(NOW, wish(60)), go(1, Tier::Dram));
+        assert_eq!(targets.choose(NOW, request(60)), go(1, Tier::Dram));
         let first = Choice { node: NodeId(1), tier: Tier::Dram };
         assert!(targets.take(first, 60) && !targets.take(first, 31) && targets.take(first, 30));
         assert_eq!(targets.room(NOW), (2, 10));
-        assert_eq!(targets.choose(NOW, wish(5)), go(2, Tier::Dram));
-        assert_eq!(targets.choose(NOW, wish(11)), Answer::NoRoom);
+        assert_eq!(targets.choose(NOW, request(5)), go(2, Tier::Dram));
+        assert_eq!(targets.choose(NOW, request(11)), TargetSearch::NoRoom);
     }
 
     #[test]
@@ -426,11 +428,11 @@ mod tests {
         nodes[0].policy = Policy::Draining;
         nodes[1].host = nodes[0].host.clone();
         let mut targets = targets(&nodes);
-        assert_eq!(targets.choose(NOW, wish(50)), go(2, Tier::Dram));
+        assert_eq!(targets.choose(NOW, request(50)), go(2, Tier::Dram));
         for _ in 0..4 {
             targets.push_started(NodeId(2));
         }
-        assert_eq!(targets.choose(NOW, wish(50)), go(1, Tier::Dram), "better than to wait");
+        assert_eq!(targets.choose(NOW, request(50)), go(1, Tier::Dram), "better than to wait");
     }
 
     #[test]
@@ -448,9 +450,9 @@ mod tests {
                 node.egress_bytes_per_second = 100 << 20;
                 node.budget_bytes = 1 << 30;
             }
-            assert_eq!(targets(&nodes).choose(NOW, wish(50)), go(1, Tier::Dram));
+            assert_eq!(targets(&nodes).choose(NOW, request(50)), go(1, Tier::Dram));
             spoil(&mut nodes[0]);
-            assert_eq!(targets(&nodes).choose(NOW, wish(50)), go(2, Tier::Dram), "case {index}");
+            assert_eq!(targets(&nodes).choose(NOW, request(50)), go(2, Tier::Dram), "case {index}");
         }
     }
 
@@ -465,8 +467,10 @@ mod tests {
         targets.record(NodeId(2), 10 << 20, 1_000_000);
         let mut pushes: BTreeMap<u32, i32> = BTreeMap::new();
         for _ in 0..24 {
-            let wish = Wish { pushes_max: 100, ..wish(10) };
-            let Answer::Go(choice) = targets.choose(NOW, wish) else { panic!("there is room") };
+            let request = MoveRequest { pushes_max: 100, ..request(10) };
+            let TargetSearch::Go(choice) = targets.choose(NOW, request) else {
+                panic!("there is room")
+            };
             targets.push_started(choice.node);
             *pushes.entry(choice.node.0).or_insert(0) += 1;
         }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sanderling_core::datanode::{Act, Agent, Seen};
+use sanderling_core::datanode::{Act, Agent, SourceReading};
 use sanderling_protocol::NodeId;
 use sanderling_transport::CallError;
 use tokio::time::sleep;
 
 use super::options::{Acknowledge, NoticeOptions};
-use super::source::{Source, SourceError};
+use super::source::{SourceError, SourceKind};
 use crate::member::failure;
 use crate::node::Node;
 use crate::notices::is_final;
@@ -19,7 +19,7 @@ const TELL_EVERY: Duration = Duration::from_millis(100);
 
 /// Looks at a source for as long as the datanode lives.
 pub(crate) async fn watch(node: Arc<Node>, options: NoticeOptions) {
-    let source = match Source::new(&options, node.clock) {
+    let source = match SourceKind::new(&options, node.clock) {
         Ok(source) => source,
         Err(error) => {
             let source = &options.source;
@@ -35,7 +35,7 @@ pub(crate) async fn watch(node: Arc<Node>, options: NoticeOptions) {
 struct Watch {
     node: Arc<Node>,
     options: NoticeOptions,
-    source: Source,
+    source: SourceKind,
     agent: Agent,
     /// Whether the last look succeeded; `None` before the first.
     is_good: Option<bool>,
@@ -76,7 +76,7 @@ impl Watch {
     }
 
     /// Does what became necessary; tells whether all of it is done.
-    async fn act(&mut self, seen: Seen) -> bool {
+    async fn act(&mut self, seen: SourceReading) -> bool {
         let id = self.node.id();
         let is_noticed = seen.notice.is_some();
         let (agent, source) = (&mut self.agent, self.options.source.to_string());
@@ -119,7 +119,7 @@ impl Watch {
     }
 
     async fn acknowledge(&mut self, id: NodeId) {
-        let policy = self.node.standing().borrow().policy;
+        let policy = self.node.registration().borrow().policy;
         let is_drained_only = match self.options.acknowledge {
             Acknowledge::Never => return,
             Acknowledge::AtOnce => false,

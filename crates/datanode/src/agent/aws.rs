@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use hyper::Method;
-use sanderling_core::datanode::Seen;
+use sanderling_core::datanode::SourceReading;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -49,7 +49,7 @@ impl Aws {
         Ok(Self { service, token: None, notices })
     }
 
-    pub(super) async fn look(&mut self) -> Result<Seen, SourceError> {
+    pub(super) async fn look(&mut self) -> Result<SourceReading, SourceError> {
         let action = self.page(ACTION).await?;
         let announced = action.map(|body| notice(&body)).transpose()?;
         let notice = announced.map(|(left, reason)| self.notices.notice(left, reason));
@@ -60,7 +60,7 @@ impl Aws {
             Err(_) if notice.is_some() => None,
             Err(error) => return Err(error),
         };
-        Ok(Seen { notice, recommendation })
+        Ok(SourceReading { notice, recommendation })
     }
 
     /// Reads a page that is only there when there is something to say.

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use hyper::Method;
-use sanderling_core::datanode::Seen;
+use sanderling_core::datanode::SourceReading;
 use sanderling_core::notices::Notice;
 use serde::Deserialize;
 use serde_json::json;
@@ -34,11 +34,11 @@ pub(super) struct Azure {
 #[derive(Debug, Deserialize)]
 struct Document {
     #[serde(rename = "Events")]
-    events: Vec<Event>,
+    events: Vec<AzureEvent>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Event {
+pub(super) struct AzureEvent {
     #[serde(rename = "EventId")]
     id: String,
     #[serde(rename = "EventType")]
@@ -63,14 +63,14 @@ impl Azure {
         })
     }
 
-    pub(super) async fn look(&mut self) -> Result<Seen, SourceError> {
+    pub(super) async fn look(&mut self) -> Result<SourceReading, SourceError> {
         let body = self.page(EVENTS).await?;
         let events = taking(&body)?;
         let needs_name = events.iter().any(|event| !event.resources.is_empty());
         if needs_name && self.name.is_none() {
             self.name = Some(self.page(NAME).await?.trim().to_owned());
         }
-        let mine = |event: &&Event| {
+        let mine = |event: &&AzureEvent| {
             event.resources.is_empty()
                 || self.name.as_ref().is_some_and(|name| {
                     event.resources.iter().any(|resource| resource.eq_ignore_ascii_case(name))
@@ -88,10 +88,10 @@ impl Azure {
             None => self.event = None,
         }
         let notice = self.event.as_ref().map(|(_, notice)| notice.clone());
-        Ok(Seen { notice, recommendation: None })
+        Ok(SourceReading { notice, recommendation: None })
     }
 
-    fn left(&self, event: &Event) -> Result<Duration, SourceError> {
+    fn left(&self, event: &AzureEvent) -> Result<Duration, SourceError> {
         if event.not_before.trim().is_empty() {
             // It has started: nobody knows how much time is left, but none is promised.
             let has_started = event.status == "Started";
@@ -130,10 +130,10 @@ impl Azure {
 }
 
 /// Returns the events that take a machine's memory for good.
-pub(super) fn taking(body: &str) -> Result<Vec<Event>, SourceError> {
+pub(super) fn taking(body: &str) -> Result<Vec<AzureEvent>, SourceError> {
     let document: Document = serde_json::from_str(body)
         .map_err(|error| SourceError::Garbled { path: EVENTS, why: error.to_string() })?;
-    let takes = |event: &Event| matches!(event.kind.as_str(), "Preempt" | "Terminate");
+    let takes = |event: &AzureEvent| matches!(event.kind.as_str(), "Preempt" | "Terminate");
     Ok(document.events.into_iter().filter(takes).collect())
 }
 

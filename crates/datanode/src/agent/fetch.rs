@@ -24,7 +24,7 @@ pub(super) struct Service {
 
 /// A whole answer.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpReply {
     pub(super) status: u16,
     pub(super) body: String,
     /// The header `ETag`, if there is one.
@@ -76,7 +76,11 @@ impl Service {
     }
 
     /// Reads a page.
-    pub(super) async fn get(&self, path: &str, header: (&str, &str)) -> Result<Answer, FetchError> {
+    pub(super) async fn get(
+        &self,
+        path: &str,
+        header: (&str, &str),
+    ) -> Result<HttpReply, FetchError> {
         self.get_within(path, header, self.within).await
     }
 
@@ -86,7 +90,7 @@ impl Service {
         path: &str,
         header: (&str, &str),
         within: Duration,
-    ) -> Result<Answer, FetchError> {
+    ) -> Result<HttpReply, FetchError> {
         self.send(Method::GET, path, header, "", within).await
     }
 
@@ -98,7 +102,7 @@ impl Service {
         header: (&str, &str),
         body: &str,
         within: Duration,
-    ) -> Result<Answer, FetchError> {
+    ) -> Result<HttpReply, FetchError> {
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -113,7 +117,7 @@ impl Service {
         }
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, FetchError> {
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<HttpReply, FetchError> {
         let has_port = self.authority.rsplit_once(':').is_some_and(|(_, port)| {
             !port.is_empty() && port.chars().all(|digit| digit.is_ascii_digit())
         });
@@ -131,7 +135,7 @@ impl Service {
             let etag = etag.map(str::to_owned);
             let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
             let body = body.map_err(|error| self.broken(&error))?.to_bytes();
-            Ok(Answer { status, body: String::from_utf8_lossy(&body).into_owned(), etag })
+            Ok(HttpReply { status, body: String::from_utf8_lossy(&body).into_owned(), etag })
         };
         // The connection must be driven while the answer is read, and ends with it.
         tokio::pin!(connection, exchange);

@@ -8,14 +8,14 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use sanderling_core::datanode::Seen;
+use sanderling_core::datanode::SourceReading;
 use sanderling_core::notices::Notice;
 use serde::Deserialize;
 
 use super::moment;
 use super::options::NoticeSource;
 use super::source::{NoticeMaker, SourceError};
-use crate::notices::Clock;
+use crate::notices::ProcessClock;
 
 /// Longest file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -25,7 +25,7 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 pub(super) struct File {
     path: PathBuf,
     deadline: Duration,
-    seen: Option<(SystemTime, Seen)>,
+    seen: Option<(SystemTime, SourceReading)>,
     notices: NoticeMaker,
 }
 
@@ -44,14 +44,14 @@ impl File {
         Self { path, deadline, seen: None, notices }
     }
 
-    pub(super) fn look(&mut self) -> Result<Seen, SourceError> {
+    pub(super) fn look(&mut self) -> Result<SourceReading, SourceError> {
         let failed =
             |error: std::io::Error| SourceError::File(format!("{}: {error}", self.path.display()));
         let about = match std::fs::metadata(&self.path) {
             Ok(about) => about,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.seen = None;
-                return Ok(Seen::default());
+                return Ok(SourceReading::default());
             }
             Err(error) => return Err(failed(error)),
         };
@@ -70,7 +70,7 @@ impl File {
         Ok(seen)
     }
 
-    fn read(&self, text: &str, changed_at: SystemTime) -> Result<Seen, SourceError> {
+    fn read(&self, text: &str, changed_at: SystemTime) -> Result<SourceReading, SourceError> {
         let garbled =
             |why: String| SourceError::File(format!("{} is no notice: {why}", self.path.display()));
         let content: Content =
@@ -100,7 +100,7 @@ impl File {
                 Some(self.announce(moment.unwrap_or(changed_at + self.deadline), reason))
             }
         };
-        Ok(Seen { notice, recommendation: content.recommendation })
+        Ok(SourceReading { notice, recommendation: content.recommendation })
     }
 
     fn announce(&self, moment: SystemTime, reason: String) -> Notice {
@@ -113,9 +113,9 @@ pub(super) fn understands(text: &str) -> bool {
     read(text).is_ok()
 }
 
-fn read(text: &str) -> Result<Seen, SourceError> {
+fn read(text: &str) -> Result<SourceReading, SourceError> {
     let path = PathBuf::from("/notice");
-    let notices = NoticeMaker::new(&NoticeSource::File(path.clone()), Clock::start());
+    let notices = NoticeMaker::new(&NoticeSource::File(path.clone()), ProcessClock::start());
     File::new(path, Duration::from_secs(30), notices).read(text, SystemTime::now())
 }
 

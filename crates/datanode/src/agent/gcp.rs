@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sanderling_core::datanode::Seen;
+use sanderling_core::datanode::SourceReading;
 use sanderling_core::notices::Notice;
 
 use super::fetch::{FetchError, Service};
@@ -44,7 +44,7 @@ impl Gcp {
         self.has_waited
     }
 
-    pub(super) async fn look(&mut self) -> Result<Seen, SourceError> {
+    pub(super) async fn look(&mut self) -> Result<SourceReading, SourceError> {
         self.has_waited = false;
         let header = ("metadata-flavor", "Google");
         let answer = match &self.etag {
@@ -73,7 +73,7 @@ impl Gcp {
         } else {
             self.notice = None;
         }
-        Ok(Seen { notice: self.notice.clone(), recommendation: None })
+        Ok(SourceReading { notice: self.notice.clone(), recommendation: None })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sanderling_core::datanode::Seen;
+use sanderling_core::datanode::SourceReading;
 use sanderling_core::notices::Notice;
 use thiserror::Error;
 
@@ -12,17 +12,17 @@ use super::fetch::FetchError;
 use super::file::File;
 use super::gcp::Gcp;
 use super::options::{NoticeOptions, NoticeSource};
-use crate::notices::Clock;
+use crate::notices::ProcessClock;
 
 /// Makes the notices of one source, by the datanode's clock.
 #[derive(Debug, Clone)]
 pub(super) struct NoticeMaker {
-    clock: Clock,
+    clock: ProcessClock,
     source: String,
 }
 
 impl NoticeMaker {
-    pub(super) fn new(source: &NoticeSource, clock: Clock) -> Self {
+    pub(super) fn new(source: &NoticeSource, clock: ProcessClock) -> Self {
         Self { clock, source: source.to_string() }
     }
 
@@ -61,15 +61,15 @@ pub(crate) enum SourceError {
 
 /// One source.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum SourceKind {
     Aws(Aws),
     Gcp(Gcp),
     Azure(Azure),
     File(File),
 }
 
-impl Source {
-    pub(super) fn new(options: &NoticeOptions, clock: Clock) -> Result<Self, FetchError> {
+impl SourceKind {
+    pub(super) fn new(options: &NoticeOptions, clock: ProcessClock) -> Result<Self, FetchError> {
         let maker = NoticeMaker::new(&options.source, clock);
         Ok(match &options.source {
             NoticeSource::Aws => Self::Aws(Aws::new(options, maker)?),
@@ -83,7 +83,7 @@ impl Source {
 
     /// Asks the source what it shows. Takes as long as its calls may take; Google's answer is
     /// waited for until something changes.
-    pub(super) async fn look(&mut self) -> Result<Seen, SourceError> {
+    pub(super) async fn look(&mut self) -> Result<SourceReading, SourceError> {
         match self {
             Self::Aws(aws) => aws.look().await,
             Self::Gcp(gcp) => gcp.look().await,

@@ -17,7 +17,7 @@ struct Range {
 /// `struct cachestat` of `linux/mman.h`, in pages.
 #[repr(C)]
 #[derive(Default)]
-struct Found {
+struct CacheStat {
     cached: u64,
     dirty: u64,
     writeback: u64,
@@ -28,7 +28,7 @@ struct Found {
 /// Tells whether most of a run is in the page cache, or waits there to be written; `None` before
 /// Linux 6.5, which cannot say. Never reads anything, as a read that does not wait would.
 pub(crate) fn is_cached(file: &File, offset: u64, length: u64) -> Option<bool> {
-    let (range, mut found) = (Range { offset, length }, Found::default());
+    let (range, mut found) = (Range { offset, length }, CacheStat::default());
     // SAFETY: cachestat(2) reads the one structure and fills the other, both of the layout that it
     // wants and alive until it returns.
     let failed =

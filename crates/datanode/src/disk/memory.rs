@@ -18,7 +18,7 @@ const KEPT_MAX: usize = 16;
 
 /// Pieces of memory, each large enough for a block.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct DiskBuffers {
     free: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
@@ -38,7 +38,7 @@ struct Range {
     to: usize,
 }
 
-impl Memory {
+impl DiskBuffers {
     /// Takes whole pages for `bytes` bytes.
     pub(crate) fn take(&self, bytes: usize) -> Pages {
         let length = bytes.next_multiple_of(PAGE_BYTES);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn pages_are_aligned_and_used_again_once_nobody_reads_them() {
-        let memory = Memory::default();
+        let memory = DiskBuffers::default();
         let mut first = memory.take(1 << 20);
         let address = first.bytes_mut().as_ptr();
         assert!(address.addr().is_multiple_of(PAGE_BYTES));
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn no_more_is_kept_than_the_bound() {
-        let memory = Memory::default();
+        let memory = DiskBuffers::default();
         let taken: Vec<Pages> = (0..2 * KEPT_MAX).map(|_| memory.take(9)).collect();
         drop(taken);
         drop(memory.take(2 * PIECE_BYTES));

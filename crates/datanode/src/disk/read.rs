@@ -14,33 +14,33 @@ use bytes::Bytes;
 use rustix::fs::OFlags;
 
 use super::cached::is_cached;
-use super::memory::{Memory, PAGE_BYTES, Pages};
+use super::memory::{DiskBuffers, PAGE_BYTES, Pages};
 
 /// Shorter runs that are not in the page cache are read through it: their neighbours come along.
 const DIRECT_BYTES_MIN: usize = 128 << 10;
 
 /// How the files of one directory are read.
 #[derive(Debug)]
-pub(crate) struct Reading {
-    memory: Memory,
+pub(crate) struct DiskReader {
+    memory: DiskBuffers,
     /// Not every file system can pass the page cache by.
     is_direct: AtomicBool,
 }
 
 /// Bytes that were read.
 #[derive(Debug)]
-pub(crate) enum Piece {
+pub(crate) enum DiskBytes {
     Small(Vec<u8>),
     Pages { pages: Pages, skipped: usize, wanted: usize },
 }
 
-impl Default for Reading {
+impl Default for DiskReader {
     fn default() -> Self {
-        Self { memory: Memory::default(), is_direct: AtomicBool::new(true) }
+        Self { memory: DiskBuffers::default(), is_direct: AtomicBool::new(true) }
     }
 }
 
-impl Reading {
+impl DiskReader {
     /// Reads `length` bytes from `offset`. Blocks the thread.
     ///
     /// # Errors
@@ -54,17 +54,22 @@ impl Reading {
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub(crate) fn read_piece(&self, file: &File, from: u64, length: usize) -> io::Result<Piece> {
+    pub(crate) fn read_piece(
+        &self,
+        file: &File,
+        from: u64,
+        length: usize,
+    ) -> io::Result<DiskBytes> {
         if length < DIRECT_BYTES_MIN {
             let mut bytes = vec![0; length];
             file.read_exact_at(&mut bytes, from)?;
-            return Ok(Piece::Small(bytes));
+            return Ok(DiskBytes::Small(bytes));
         }
         let skipped = (from % PAGE_BYTES as u64) as usize;
         let wanted = skipped + length;
         let mut pages = self.memory.take(wanted);
         self.fill(file, &mut pages, from - skipped as u64, wanted)?;
-        Ok(Piece::Pages { pages, skipped, wanted })
+        Ok(DiskBytes::Pages { pages, skipped, wanted })
     }
 
     fn fill(&self, file: &File, pages: &mut Pages, start: u64, wanted: usize) -> io::Result<()> {
@@ -85,7 +90,7 @@ impl Reading {
     }
 }
 
-impl Piece {
+impl DiskBytes {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Small(bytes) => bytes,
@@ -148,7 +153,7 @@ mod tests {
     #[test]
     fn ranges_are_read_as_written_cached_or_not() {
         let all = pattern((1 << 20) - 77);
-        let (file, reading) = (file(&all), Reading::default());
+        let (file, reading) = (file(&all), DiskReader::default());
         let end = all.len() as u32;
         let ranges = [(0, end), (1, 200_000), (4096, 131_072), (end - 131_073, 131_073), (end, 0)];
         for (offset, length) in ranges {
@@ -166,7 +171,7 @@ mod tests {
     #[test]
     fn file_that_is_too_short_is_an_error_cached_or_not() {
         let all = pattern(300_000);
-        let (file, reading) = (file(&all), Reading::default());
+        let (file, reading) = (file(&all), DiskReader::default());
         for (offset, length) in
             [(0, 300_001), (200_000, 400_000), (299_008, 200_000), (300_000, 200_000)]
         {

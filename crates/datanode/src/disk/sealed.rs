@@ -15,12 +15,12 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use sanderling_protocol::BlockId;
 
-use super::read::Reading;
-use crate::runs::RUN_BYTES;
+use super::read::DiskReader;
+use crate::chunk_sums::CHUNK_BYTES;
 use crate::seal::{Cipher, Forged, TAG_BYTES};
 
 /// Bytes of the block in a unit: what is read at least, and what has a checksum.
-const UNIT_BYTES: u32 = RUN_BYTES;
+const UNIT_BYTES: u32 = CHUNK_BYTES;
 
 /// A unit in the file.
 const SEALED_UNIT_BYTES: u64 = UNIT_BYTES as u64 + TAG_BYTES as u64;
@@ -43,7 +43,7 @@ pub(super) enum SealError {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Medium<'a> {
     pub(super) cipher: &'a Cipher,
-    pub(super) reading: &'a Reading,
+    pub(super) reading: &'a DiskReader,
     pub(super) file: &'a File,
 }
 
@@ -52,13 +52,13 @@ pub(super) struct Medium<'a> {
 pub(super) struct Seals {
     file: u64,
     block: BlockId,
-    state: RwLock<State>,
+    state: RwLock<SealedFileState>,
 }
 
 /// What is in the file. Only the last unit ever grows, so every earlier state of the block is a
 /// prefix of this one.
 #[derive(Debug, Default)]
-struct State {
+struct SealedFileState {
     /// Appends that were begun.
     appends: u32,
     /// Which append wrote the units from `first_unit` on, in their order.
@@ -167,7 +167,7 @@ impl Seals {
 
     fn read_at(
         &self,
-        state: &State,
+        state: &SealedFileState,
         medium: Medium<'_>,
         offset: u32,
         length: u32,
@@ -186,7 +186,7 @@ impl Seals {
     /// Opens the units around a range of sealed bytes and returns the range.
     fn open(
         &self,
-        state: &State,
+        state: &SealedFileState,
         medium: Medium<'_>,
         offset: u32,
         length: u32,
@@ -233,7 +233,7 @@ impl Seals {
     }
 }
 
-impl State {
+impl SealedFileState {
     fn append_of(&self, unit: u32) -> u32 {
         let after = self.written.partition_point(|written| written.first_unit <= unit);
         after.checked_sub(1).map_or(0, |index| self.written[index].append)

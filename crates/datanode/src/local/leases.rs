@@ -28,14 +28,14 @@ const AGE_MAX: Duration = Duration::from_secs(300);
 /// A range that a client looks at. The block's memory is free when the last of its leases, and the
 /// block itself, is gone.
 #[derive(Debug)]
-struct Lease {
+struct RangeLease {
     block: Arc<DramBytes>,
     since: Instant,
 }
 
 /// A block that a connection looks at.
 #[derive(Debug)]
-struct Kept {
+struct LeasedBlock {
     leases: u32,
     /// What of the arena stays taken: all of the block, however little of it is looked at.
     bytes: u64,
@@ -49,16 +49,16 @@ pub(crate) struct Leases {
     count: AtomicU64,
     refused: AtomicU64,
     /// Those of connections that this side has ended: their holders may still look.
-    parked: Mutex<Vec<BTreeMap<u64, Lease>>>,
+    parked: Mutex<Vec<BTreeMap<u64, RangeLease>>>,
 }
 
 /// The leases of one connection.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct ConnectionLeases {
     all: Arc<Leases>,
-    leases: BTreeMap<u64, Lease>,
+    leases: BTreeMap<u64, RangeLease>,
     /// By the address of the block's table.
-    blocks: BTreeMap<usize, Kept>,
+    blocks: BTreeMap<usize, LeasedBlock>,
     /// By when each was given: the client chooses the numbers.
     by_age: BTreeSet<(Instant, u64)>,
     bytes: u64,
@@ -87,7 +87,7 @@ impl Leases {
     }
 }
 
-impl Held {
+impl ConnectionLeases {
     pub(crate) fn new(all: Arc<Leases>) -> Self {
         let (leases, blocks, by_age) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         Self { all, leases, blocks, by_age, bytes: 0, age_max: AGE_MAX }
@@ -107,9 +107,9 @@ impl Held {
             return false;
         }
         let since = Instant::now();
-        self.leases.insert(number, Lease { block, since });
+        self.leases.insert(number, RangeLease { block, since });
         self.by_age.insert((since, number));
-        self.blocks.entry(key).or_insert(Kept { leases: 0, bytes }).leases += 1;
+        self.blocks.entry(key).or_insert(LeasedBlock { leases: 0, bytes }).leases += 1;
         self.bytes += bytes;
         self.all.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.all.count.fetch_add(1, Ordering::Relaxed);
@@ -149,7 +149,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for ConnectionLeases {
     fn drop(&mut self) {
         let all: Vec<u64> = self.leases.keys().copied().collect();
         self.take_back(&all);
@@ -160,7 +160,7 @@ impl Drop for Held {
 mod tests {
     use super::*;
     use crate::arena::Arena;
-    use crate::runs::BodySums;
+    use crate::chunk_sums::BodySums;
 
     fn block(arena: &Arc<Arena>, bytes: usize) -> Arc<DramBytes> {
         Arc::new(DramBytes::new(arena).with(&vec![7; bytes], &BodySums::default()).unwrap())
@@ -170,7 +170,7 @@ mod tests {
     fn leased_memory_is_free_after_block_and_lease_are_gone() {
         let arena = Arc::new(Arena::new(64 << 10).unwrap());
         let all = Arc::new(Leases::new(arena.bytes()));
-        let mut held = Held::new(Arc::clone(&all));
+        let mut held = ConnectionLeases::new(Arc::clone(&all));
         let block = block(&arena, 4096);
         assert!(held.give(1, Arc::clone(&block)));
         assert!(!held.give(1, Arc::clone(&block)), "a number stands for one lease");
@@ -184,11 +184,11 @@ mod tests {
     fn holder_that_died_gives_back_and_one_that_was_parted_from_does_not() {
         let arena = Arc::new(Arena::new(64 << 10).unwrap());
         let all = Arc::new(Leases::new(arena.bytes()));
-        let mut dead = Held::new(Arc::clone(&all));
+        let mut dead = ConnectionLeases::new(Arc::clone(&all));
         assert!(dead.give(1, block(&arena, 4096)));
         drop(dead);
         assert_eq!(arena.used_bytes(), 0);
-        let mut parted = Held::new(Arc::clone(&all));
+        let mut parted = ConnectionLeases::new(Arc::clone(&all));
         assert!(parted.give(1, block(&arena, 4096)));
         parted.park();
         drop(parted);
@@ -200,7 +200,8 @@ mod tests {
         let arena = Arc::new(Arena::new(64 << 10).unwrap());
         let all = Arc::new(Leases::new(arena.bytes()));
         let blocks: Vec<_> = (0..3).map(|_| block(&arena, 8192)).collect();
-        let mut connections: Vec<Held> = (0..3).map(|_| Held::new(Arc::clone(&all))).collect();
+        let mut connections: Vec<ConnectionLeases> =
+            (0..3).map(|_| ConnectionLeases::new(Arc::clone(&all))).collect();
         let mut give = |at: usize, number, block: usize| {
             connections[at].give(number, Arc::clone(&blocks[block]))
         };
@@ -222,7 +223,7 @@ mod tests {
     fn holder_of_an_old_lease_keeps_it_and_gets_few_more() {
         let arena = Arc::new(Arena::new(256 << 10).unwrap());
         let all = Arc::new(Leases::new(arena.bytes()));
-        let mut held = Held::new(Arc::clone(&all));
+        let mut held = ConnectionLeases::new(Arc::clone(&all));
         held.age_max = Duration::ZERO;
         assert!(held.give(1, block(&arena, 8192)), "none is old");
         std::thread::sleep(Duration::from_millis(2));

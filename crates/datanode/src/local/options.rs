@@ -1,9 +1,9 @@
-//! Bounds of the door.
+//! Bounds of the local endpoint.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The door for clients on the same machine.
+/// The endpoint for clients on the same machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalOptions {
     /// The path of its socket; `None` for a new one in `/run/user/UID/sanderling`, or in

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use sanderling_core::fence::WriteRequest;
+use sanderling_core::block_table::WriteRequest;
 use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::local::{
@@ -17,12 +17,12 @@ use sanderling_protocol::local::{
 use sanderling_protocol::message::Hello;
 use sanderling_protocol::{Header, NodeId, Op, Refusal, version};
 use sanderling_transport::Pass;
-use sanderling_transport::local::{Memory, PacketSocket};
+use sanderling_transport::local::{PacketSocket, SharedMemory};
 
-use super::door::Local;
-use super::leases::Held;
-use super::stage::Ahead;
-use crate::front::{may_come_in, may_write};
+use super::leases::ConnectionLeases;
+use super::listener::Local;
+use super::stage::StagedCopy;
+use crate::admission::{may_come_in, may_write};
 use crate::node::Node;
 use crate::service::write_tier;
 use crate::store::BlockBytes;
@@ -33,12 +33,12 @@ const COPIES_BYTES_MAX: usize = PACKET_BYTES_MAX / 4;
 /// Bytes of a reply after which refusals are not spelt out: the ranges are asked for over TCP.
 const REFUSALS_BYTES_MAX: usize = PACKET_BYTES_MAX / 2;
 
-/// Time that a thread stays awake for the next packet of a piece: the client is filling memory, and
+/// Time that a thread busy-polls for the next packet of a piece: the client is filling memory, and
 /// a core that went to sleep meanwhile would take as long to wake as the client to fill.
-const AWAKE_MAX: Duration = Duration::from_micros(60);
+const SPIN_MAX: Duration = Duration::from_micros(60);
 
 /// A connection.
-pub(super) struct Session {
+pub(super) struct LocalSession {
     node: Arc<Node>,
     socket: Arc<PacketSocket>,
     /// The incarnation that the client has greeted.
@@ -47,21 +47,21 @@ pub(super) struct Session {
     version: u8,
     /// What the client may do; `None` where nobody is asked.
     pass: Option<Pass>,
-    held: Held,
-    staging: Option<Memory>,
+    held: ConnectionLeases,
+    staging: Option<SharedMemory>,
     /// The piece that the client is filling the staging memory with.
-    ahead: Option<Ahead>,
+    ahead: Option<StagedCopy>,
     oldest_millis: Arc<AtomicU64>,
 }
 
 /// What is answered: a packet, and the descriptor of the arena or of another memory.
-struct Answer {
+struct LocalResponse {
     header: Header,
     body: Vec<u8>,
     file: Option<OwnedFd>,
 }
 
-impl Answer {
+impl LocalResponse {
     const fn of(header: Header, body: Vec<u8>) -> Self {
         Self { header, body, file: None }
     }
@@ -73,14 +73,14 @@ impl Answer {
     }
 }
 
-impl Session {
+impl LocalSession {
     pub(super) fn new(
         node: Arc<Node>,
         socket: Arc<PacketSocket>,
         oldest_millis: Arc<AtomicU64>,
     ) -> Self {
         let leases = &local(&node).leases;
-        let held = Held::new(Arc::clone(leases));
+        let held = ConnectionLeases::new(Arc::clone(leases));
         let (greeted, pass, version) = (None, None, version::MESSAGES_MIN);
         let (staging, ahead) = (None, None);
         Self { node, socket, greeted, version, pass, held, staging, ahead, oldest_millis }
@@ -111,7 +111,7 @@ impl Session {
     fn receive(&self, packet: &mut [u8]) -> std::io::Result<usize> {
         if self.ahead.is_some() {
             let began = Instant::now();
-            while began.elapsed() < AWAKE_MAX {
+            while began.elapsed() < SPIN_MAX {
                 if let Some((bytes, _)) = self.socket.receive_now(packet)? {
                     return Ok(bytes);
                 }
@@ -134,12 +134,12 @@ impl Session {
         }
     }
 
-    fn answer(&mut self, packet: &[u8]) -> Option<Answer> {
+    fn answer(&mut self, packet: &[u8]) -> Option<LocalResponse> {
         let (header, body) = match read_packet(packet) {
             Ok(read) => read,
             Err(refusal) => {
                 self.node.metrics.count_refusal(&refusal);
-                return Some(Answer::refused(&Header::new(Op::Hello, 0), &refusal));
+                return Some(LocalResponse::refused(&Header::new(Op::Hello, 0), &refusal));
             }
         };
         self.node.metrics.count_request(header.op);
@@ -165,11 +165,11 @@ impl Session {
             let refusal = self.node.answered_refusal(header.op, refusal);
             self.node.metrics.count_refusal(&refusal);
             tracing::debug!(op = ?header.op, block = %header.block, %refusal, "refused");
-            Answer::refused(&header, &version::refusal_for(self.version, refusal))
+            LocalResponse::refused(&header, &version::refusal_for(self.version, refusal))
         }))
     }
 
-    fn greet(&mut self, header: &Header, body: &[u8]) -> Result<Answer, Refusal> {
+    fn greet(&mut self, header: &Header, body: &[u8]) -> Result<LocalResponse, Refusal> {
         let hello: Hello = decode_body(body)?;
         self.version = version::agreed_locally(header.flags);
         let here = self.node.identity().cluster;
@@ -184,10 +184,10 @@ impl Session {
         self.pass = pass;
         let arena = self.node.store.arena();
         let welcome = Welcome { node, arena_bytes: arena.mapped_bytes() };
-        let mut answer = Answer::of(header.reply(), encode_body(&welcome));
+        let mut answer = LocalResponse::of(header.reply(), encode_body(&welcome));
         answer.header.flags = version::local_flags();
         if header.flags & WANTS_ARENA != 0 {
-            let file = arena.descriptor().expect("a node that cannot share has no door");
+            let file = arena.descriptor().expect("a node that cannot share has no endpoint");
             answer.file = Some(file.try_clone_to_owned().map_err(|error| no_memory(&error))?);
         }
         Ok(answer)
@@ -206,7 +206,7 @@ impl Session {
         Err(Refusal::WrongNode { here: here.unwrap_or_default(), asked })
     }
 
-    /// The same, and who may not write: he would hold memory that writers need.
+    /// The same, and callers that may not write: they would hold memory that writers need.
     fn check_writer(&self) -> Result<(), Refusal> {
         self.check_greeted()?;
         match &self.pass {
@@ -215,7 +215,7 @@ impl Session {
         }
     }
 
-    fn lease(&mut self, header: &Header, body: &[u8]) -> Result<Answer, Refusal> {
+    fn lease(&mut self, header: &Header, body: &[u8]) -> Result<LocalResponse, Refusal> {
         let request = LeaseRequest::decode(body)?;
         self.held.take_back(&request.returned);
         self.check_greeted()?;
@@ -243,7 +243,7 @@ impl Session {
         heads.extend_from_slice(&tail);
         let mut reply = header.reply();
         reply.flags = self.node.read_flags(request.ranges.iter().map(|range| range.block));
-        Ok(Answer::of(reply, heads))
+        Ok(LocalResponse::of(reply, heads))
     }
 
     fn lease_one(
@@ -280,7 +280,7 @@ impl Session {
     }
 
     /// Hands out the memory into which this client puts what it writes, made with the first call.
-    fn stage(&mut self, header: &Header) -> Result<Answer, Refusal> {
+    fn stage(&mut self, header: &Header) -> Result<LocalResponse, Refusal> {
         self.check_writer()?;
         let bytes = u64::from(BLOCK_BYTES_MAX);
         let local = local(&self.node);
@@ -293,12 +293,12 @@ impl Session {
             local.staging_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return Err(too_much());
         }
-        match Memory::create("sanderling-staging", BLOCK_BYTES_MAX as usize) {
+        match SharedMemory::create("sanderling-staging", BLOCK_BYTES_MAX as usize) {
             Ok((memory, file)) => {
                 self.staging = Some(memory);
                 let mut reply = header.reply();
                 reply.length = BLOCK_BYTES_MAX;
-                let mut answer = Answer::of(reply, Vec::new());
+                let mut answer = LocalResponse::of(reply, Vec::new());
                 answer.file = Some(file);
                 Ok(answer)
             }
@@ -321,14 +321,14 @@ impl Session {
             return;
         }
         if self.ahead.is_none() {
-            self.ahead = Ahead::take(self.node.store.arena(), header.request, bytes);
+            self.ahead = StagedCopy::take(self.node.store.arena(), header.request, bytes);
         }
         if let Some(ahead) = &mut self.ahead {
             ahead.copy(staged, u32::try_from(header.offset).unwrap_or(bytes));
         }
     }
 
-    fn write(&mut self, header: &Header) -> Result<Answer, Refusal> {
+    fn write(&mut self, header: &Header) -> Result<LocalResponse, Refusal> {
         // Whatever becomes of the write, what was copied for another has to make room.
         let ahead = self.ahead.take().filter(|ahead| ahead.is(header.request, header.length));
         self.check_writer()?;
@@ -347,11 +347,11 @@ impl Session {
         let length = self.node.store.write_staged(request, staged, header.checksum, ahead)?;
         let mut reply = header.reply();
         reply.length = length;
-        Ok(Answer::of(reply, Vec::new()))
+        Ok(LocalResponse::of(reply, Vec::new()))
     }
 }
 
-impl Drop for Session {
+impl Drop for LocalSession {
     fn drop(&mut self) {
         if let Some(staging) = &self.staging {
             let bytes = staging.bytes() as u64;
@@ -361,7 +361,7 @@ impl Drop for Session {
 }
 
 fn local(node: &Node) -> &Local {
-    node.local.as_ref().expect("a connection came through the door")
+    node.local.as_ref().expect("a connection came through the local endpoint")
 }
 
 /// Takes a packet apart.

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sanderling_core::fence::{WriteAdmission, WriteRequest};
+use sanderling_core::block_table::{WriteAdmission, WriteRequest};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::{Refusal, Tier};
-use sanderling_transport::local::Memory;
+use sanderling_transport::local::SharedMemory;
 
 use crate::arena::Arena;
+use crate::chunk_sums::{BodySums, Summing};
 use crate::dram::DramBytes;
 use crate::received::Received;
-use crate::runs::{BodySums, Summing};
 use crate::store::{BlockBytes, BlockStore, check};
 
 /// Bytes copied before their checksum goes on: they are still in the first cache then.
@@ -21,7 +21,7 @@ const STEP_BYTES: usize = 16 << 10;
 /// anybody knows its block. Nobody can see these bytes: they become those of a block with the
 /// client's `Write`, or go.
 #[derive(Debug)]
-pub(super) struct Ahead {
+pub(super) struct StagedCopy {
     number: u64,
     bytes: u32,
     received: Received,
@@ -30,7 +30,7 @@ pub(super) struct Ahead {
     copied: u32,
 }
 
-impl Ahead {
+impl StagedCopy {
     /// Takes room for a piece; `None` when the arena has none.
     pub(super) fn take(arena: &Arc<Arena>, number: u64, bytes: u32) -> Option<Self> {
         let received = Received::take(arena, bytes)?;
@@ -43,7 +43,7 @@ impl Ahead {
     }
 
     /// Copies what is there by now: the first `end` bytes.
-    pub(super) fn copy(&mut self, staged: &Memory, end: u32) {
+    pub(super) fn copy(&mut self, staged: &SharedMemory, end: u32) {
         let end = end.min(self.bytes);
         while self.copied < end {
             let spare = self.received.spare();
@@ -56,7 +56,7 @@ impl Ahead {
     }
 
     /// Copies the rest and returns the bytes with their checksums, computed where they are.
-    fn finish(mut self, staged: &Memory) -> (Received, BodySums) {
+    fn finish(mut self, staged: &SharedMemory) -> (Received, BodySums) {
         self.copy(staged, self.bytes);
         (self.received, self.summing.finish())
     }
@@ -74,9 +74,9 @@ impl BlockStore {
     pub(super) fn write_staged(
         &self,
         request: WriteRequest,
-        staged: &Memory,
+        staged: &SharedMemory,
         checksum: u32,
-        ahead: Option<Ahead>,
+        ahead: Option<StagedCopy>,
     ) -> Result<u32, Refusal> {
         if request.tier != Tier::Dram {
             let why = format!("blocks of tier {} are written over TCP", request.tier);
@@ -117,8 +117,8 @@ impl BlockStore {
     fn landed_ahead(
         &self,
         request: &WriteRequest,
-        ahead: Ahead,
-        staged: &Memory,
+        ahead: StagedCopy,
+        staged: &SharedMemory,
         checksum: u32,
     ) -> Result<BlockBytes, Refusal> {
         let (received, sums) = ahead.finish(staged);
@@ -131,7 +131,7 @@ impl BlockStore {
         &self,
         request: &WriteRequest,
         before: Option<BlockBytes>,
-        staged: &Memory,
+        staged: &SharedMemory,
         checksum: u32,
     ) -> Result<BlockBytes, Refusal> {
         let before = match before {

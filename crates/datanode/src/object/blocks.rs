@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use sanderling_core::fence::{StoreAdmission, StoreRequest};
+use sanderling_core::block_table::{StoreAdmission, StoreRequest};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::RangeRequest;
 use sanderling_protocol::order::DamagedBlock;
 use sanderling_protocol::{Epoch, Refusal, Tier};
 
-use super::{Key, ObjectTier, failed};
+use super::{ObjectTier, TierKey, failed};
 use crate::store::{BlockBytes, BlockStore, check};
 use crate::verify::ReadError;
 
@@ -100,7 +100,7 @@ impl BlockStore {
     }
 
     /// Serves a block from now on if its object is there; tells whether it is.
-    async fn adopt_by_fetch(&self, key: Key) -> Result<bool, Refusal> {
+    async fn adopt_by_fetch(&self, key: TierKey) -> Result<bool, Refusal> {
         let Some(objects) = self.objects.as_ref().filter(|it| !it.is_known_absent(key)) else {
             return Ok(false);
         };
@@ -123,13 +123,13 @@ impl BlockStore {
     ///
     /// # Errors
     /// The last error of the store; the other blocks are served.
-    pub(crate) async fn adopt_all(&self, blocks: &[Key]) -> Result<(), Refusal> {
+    pub(crate) async fn adopt_all(&self, blocks: &[TierKey]) -> Result<(), Refusal> {
         let Some(objects) = &self.objects else { return Err(failed("it has no object tier")) };
-        let missing: Vec<Key> = {
+        let missing: Vec<TierKey> = {
             let table = self.table.read();
             blocks.iter().copied().filter(|key| !table.holds(key.0, key.1)).collect()
         };
-        let adopt = |key: Key| async move {
+        let adopt = |key: TierKey| async move {
             match objects.length(key).await? {
                 Some(length) => self.adopt(objects, key, length),
                 None => Ok(()),
@@ -140,7 +140,7 @@ impl BlockStore {
         adopted.fold(Ok(()), |all, one| async move { one.and(all) }).await
     }
 
-    fn adopt(&self, objects: &Arc<ObjectTier>, key: Key, length: u32) -> Result<(), Refusal> {
+    fn adopt(&self, objects: &Arc<ObjectTier>, key: TierKey, length: u32) -> Result<(), Refusal> {
         let (block, epoch) = key;
         let request = StoreRequest { block, epoch, tier: Tier::Object, bytes: length };
         let held = BlockBytes::Object(Arc::new(objects.adopted(key, length)));

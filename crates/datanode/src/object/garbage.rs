@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::{Key, ObjectTier};
+use super::{ObjectTier, TierKey};
 use crate::node::Node;
 
 /// Most objects waiting for their end. Others are found by the search.
@@ -39,22 +39,22 @@ const DELETIONS_AT_ONCE: usize = 8;
 /// Objects that may be of no use any more, each with the time to ask.
 #[derive(Debug, Default)]
 pub(crate) struct Garbage {
-    due: Mutex<BTreeMap<Key, Instant>>,
+    due: Mutex<BTreeMap<TierKey, Instant>>,
     changed: Notify,
 }
 
 impl Garbage {
     /// Adds an object that was dropped.
-    pub(crate) fn add_now(&self, key: Key) {
+    pub(crate) fn add_now(&self, key: TierKey) {
         self.add(key, Instant::now());
     }
 
     /// Adds an object that a move may have left, which may still be repeated.
-    pub(crate) fn add_later(&self, key: Key) {
+    pub(crate) fn add_later(&self, key: TierKey) {
         self.add(key, Instant::now() + REPEATED_FOR);
     }
 
-    fn add(&self, key: Key, at: Instant) {
+    fn add(&self, key: TierKey, at: Instant) {
         let mut due = self.due.lock();
         if due.len() < GARBAGE_MAX {
             due.insert(key, at);
@@ -63,7 +63,7 @@ impl Garbage {
     }
 
     /// Takes a page of what is due; no block is twice in it, because the answer names blocks only.
-    fn take_page(&self, now: Instant) -> Vec<Key> {
+    fn take_page(&self, now: Instant) -> Vec<TierKey> {
         let mut due = self.due.lock();
         let mut page: BTreeMap<BlockId, Epoch> = BTreeMap::new();
         for ((block, epoch), at) in due.iter() {
@@ -131,8 +131,8 @@ async fn end_page(node: &Node, objects: &Arc<ObjectTier>) -> bool {
 }
 
 /// Returns those of a page that no node serves and no move makes; `None` without an answer.
-async fn unwanted(node: &Node, page: &[Key]) -> Option<Vec<Key>> {
-    let held = |(block, epoch): &Key| HeldBlock {
+async fn unwanted(node: &Node, page: &[TierKey]) -> Option<Vec<TierKey>> {
+    let held = |(block, epoch): &TierKey| HeldBlock {
         block: *block,
         epoch: *epoch,
         length: 0,
@@ -155,7 +155,7 @@ async fn unwanted(node: &Node, page: &[Key]) -> Option<Vec<Key>> {
 }
 
 /// Deletes objects; returns those that are still there.
-async fn delete(node: &Node, objects: &Arc<ObjectTier>, keys: Vec<Key>) -> Vec<Key> {
+async fn delete(node: &Node, objects: &Arc<ObjectTier>, keys: Vec<TierKey>) -> Vec<TierKey> {
     let deleting = keys.into_iter().map(|key| async move { (key, objects.remove(key).await) });
     let deleted: Vec<_> =
         futures_util::stream::iter(deleting).buffer_unordered(DELETIONS_AT_ONCE).collect().await;
@@ -195,7 +195,7 @@ async fn sweep(node: &Node, objects: &Arc<ObjectTier>) {
             }
         }
         if page.len() >= BLOCKS_PER_PAGE_MAX || is_end {
-            let keys: Vec<Key> = std::mem::take(&mut page).into_iter().collect();
+            let keys: Vec<TierKey> = std::mem::take(&mut page).into_iter().collect();
             if !keys.is_empty()
                 && let Some(unwanted) = unwanted(node, &keys).await
             {

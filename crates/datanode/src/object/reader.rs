@@ -14,8 +14,8 @@ use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
 
 use super::sealed::{End, OBJECT_BYTES_MAX};
 use super::trailer::Trailer;
-use super::{Fetched, Key, ObjectTier, failed};
-use crate::runs::{Runs, sums_of};
+use super::{Fetched, ObjectTier, TierKey, failed};
+use crate::chunk_sums::{ChunkSums, sums_of};
 use crate::seal::Forged;
 use crate::verify::ReadError;
 
@@ -36,22 +36,22 @@ type Fetch = Shared<BoxFuture<'static, Result<Option<Fetched>, Refusal>>>;
 
 /// What was fetched, is being fetched, and was not there.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
-    under_way: BTreeMap<Key, Fetch>,
-    kept: BTreeMap<Key, Fetched>,
-    order: VecDeque<Key>,
+pub(super) struct BlockFetcher {
+    under_way: BTreeMap<TierKey, Fetch>,
+    kept: BTreeMap<TierKey, Fetched>,
+    order: VecDeque<TierKey>,
     kept_bytes: usize,
-    absent: BTreeMap<Key, Instant>,
+    absent: BTreeMap<TierKey, Instant>,
 }
 
-impl Reader {
+impl BlockFetcher {
     /// Notes that an object is there now.
-    pub(super) fn appeared(&mut self, key: Key) {
+    pub(super) fn appeared(&mut self, key: TierKey) {
         self.absent.remove(&key);
     }
 
     /// Forgets what is known of an object.
-    pub(super) fn forget(&mut self, key: Key) {
+    pub(super) fn forget(&mut self, key: TierKey) {
         if let Some(fetched) = self.kept.remove(&key) {
             self.kept_bytes -= fetched.bytes.len();
             self.order.retain(|kept| *kept != key);
@@ -61,11 +61,11 @@ impl Reader {
     /// Forgets what was fetched of a block.
     pub(super) fn forget_block(&mut self, block: BlockId) {
         let range = (block, Epoch(0))..=(block, Epoch(u32::MAX));
-        let keys: Vec<Key> = self.kept.range(range).map(|(key, _)| *key).collect();
+        let keys: Vec<TierKey> = self.kept.range(range).map(|(key, _)| *key).collect();
         keys.into_iter().for_each(|key| self.forget(key));
     }
 
-    fn ended(&mut self, key: Key, found: &Result<Option<Fetched>, Refusal>) {
+    fn ended(&mut self, key: TierKey, found: &Result<Option<Fetched>, Refusal>) {
         self.under_way.remove(&key);
         match found {
             Ok(Some(fetched)) => self.keep(key, fetched.clone()),
@@ -79,7 +79,7 @@ impl Reader {
         }
     }
 
-    fn keep(&mut self, key: Key, fetched: Fetched) {
+    fn keep(&mut self, key: TierKey, fetched: Fetched) {
         let bytes = fetched.bytes.len();
         if self.kept.insert(key, fetched).is_some() {
             return;
@@ -96,7 +96,7 @@ impl Reader {
 
 impl ObjectTier {
     /// Tells whether an object was looked for and not found a moment ago.
-    pub(crate) fn is_known_absent(&self, key: Key) -> bool {
+    pub(crate) fn is_known_absent(&self, key: TierKey) -> bool {
         self.reader.lock().absent.get(&key).is_some_and(|at| at.elapsed() < ABSENT_FOR)
     }
 
@@ -108,7 +108,7 @@ impl ObjectTier {
     /// [`Refusal::BlockDamaged`]: it is no block, or another one. [`Refusal::TierFailed`]: the
     /// store failed or is slow.
     /// [`Refusal::RetryAfter`]: too much is being fetched.
-    pub(crate) async fn fetch(self: &Arc<Self>, key: Key) -> Result<Option<Fetched>, Refusal> {
+    pub(crate) async fn fetch(self: &Arc<Self>, key: TierKey) -> Result<Option<Fetched>, Refusal> {
         let fetch = {
             let mut reader = self.reader.lock();
             if let Some(kept) = reader.kept.get(&key) {
@@ -131,7 +131,7 @@ impl ObjectTier {
     /// [`ReadError::Damaged`]: the object is not what was put there. Else as [`Self::fetch`].
     pub(crate) async fn fetch_twice(
         self: &Arc<Self>,
-        key: Key,
+        key: TierKey,
     ) -> Result<Option<Fetched>, ReadError> {
         let is_damage = |refusal: &Refusal| {
             matches!(refusal, Refusal::ChecksumMismatch { .. } | Refusal::BlockDamaged { .. })
@@ -147,7 +147,7 @@ impl ObjectTier {
     }
 
     /// Fetches on a task of its own: whoever began it may go away, and others wait for it.
-    fn fetching(self: &Arc<Self>, key: Key) -> Fetch {
+    fn fetching(self: &Arc<Self>, key: TierKey) -> Fetch {
         let tier = Arc::clone(self);
         let working = tokio::spawn(async move {
             let found = tier.load(key).await;
@@ -158,7 +158,7 @@ impl ObjectTier {
         done.boxed().shared()
     }
 
-    async fn load(&self, key: Key) -> Result<Option<Fetched>, Refusal> {
+    async fn load(&self, key: TierKey) -> Result<Option<Fetched>, Refusal> {
         let path = self.path(key)?;
         let store = Arc::clone(&self.store);
         let get = async move {
@@ -176,7 +176,7 @@ impl ObjectTier {
         }
     }
 
-    fn opened(&self, key: Key, object: Bytes) -> Result<Fetched, Refusal> {
+    fn opened(&self, key: TierKey, object: Bytes) -> Result<Fetched, Refusal> {
         self.check_end(key, End::of(&object))?;
         let (block, epoch) = key;
         match self.sealing.open(self.cluster()?, key, object) {
@@ -189,7 +189,7 @@ impl ObjectTier {
     }
 }
 
-fn verified(key: Key, object: &Bytes) -> Result<Fetched, Refusal> {
+fn verified(key: TierKey, object: &Bytes) -> Result<Fetched, Refusal> {
     let (block, epoch) = key;
     let decoded = Trailer::decode(object);
     let is_block = |found: &(Trailer, usize)| (1..=BLOCK_BYTES_MAX).contains(&found.0.length);
@@ -203,10 +203,10 @@ fn verified(key: Key, object: &Bytes) -> Result<Fetched, Refusal> {
         return Err(Refusal::BlockDamaged { block });
     }
     let bytes = object.slice(..length);
-    let runs = Runs::default().with(&sums_of(0, &bytes));
-    let computed = runs.whole();
+    let sums = ChunkSums::default().with(&sums_of(0, &bytes));
+    let computed = sums.whole();
     if computed == trailer.checksum {
-        return Ok(Fetched { bytes, runs });
+        return Ok(Fetched { bytes, sums });
     }
     tracing::error!(%block, %epoch, tier = %Tier::Object, "the bytes of an object changed");
     Err(Refusal::ChecksumMismatch { block, expected: trailer.checksum, computed })

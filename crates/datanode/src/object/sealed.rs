@@ -11,7 +11,7 @@ use sanderling_protocol::ClusterId;
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 
-use super::Key;
+use super::TierKey;
 use super::trailer::Trailer;
 use crate::seal::{Cipher, EncryptionKey, Forged, KEY_ID_BYTES, KeyId, Salt, TAG_BYTES, salt};
 
@@ -149,7 +149,7 @@ impl Sealing {
     pub(super) fn seal(
         &self,
         cluster: ClusterId,
-        key: Key,
+        key: TierKey,
         bytes: Bytes,
         trailer: &Trailer,
     ) -> Vec<Bytes> {
@@ -173,7 +173,7 @@ impl Sealing {
     pub(super) fn open(
         &self,
         cluster: ClusterId,
-        key: Key,
+        key: TierKey,
         object: Bytes,
     ) -> Result<Bytes, Forged> {
         let Some((tier_key, _)) = &self.key else { return Ok(object) };
@@ -191,7 +191,7 @@ fn derived(key: &EncryptionKey, salt: &Salt) -> Cipher {
     key.derive(salt, PURPOSE)
 }
 
-fn context(cluster: ClusterId, (block, epoch): Key) -> [u8; 20] {
+fn context(cluster: ClusterId, (block, epoch): TierKey) -> [u8; 20] {
     let mut context = [0; 20];
     context[..8].copy_from_slice(&cluster.0.to_le_bytes());
     context[8..16].copy_from_slice(&block.0.to_le_bytes());

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sanderling_core::fence::{StoreRequest, WriteRequest};
+use sanderling_core::block_table::{StoreRequest, WriteRequest};
 use sanderling_protocol::frame::{IS_COMPLAINT, RangeReply, RangeRequest, encode_body};
 use sanderling_protocol::limits::{FRAME_BODY_BYTES_MAX, RANGES_MAX};
 use sanderling_protocol::{BlockId, Header, Refusal, Tier};
@@ -13,7 +13,7 @@ use sanderling_transport::{Handled, Response};
 
 use crate::blocking::on_thread;
 use crate::node::Node;
-use crate::received::Body;
+use crate::received::BlockBody;
 use crate::store::{BlockBytes, ReadBytes, WriteStep};
 
 /// Bytes kept free in a vectored reply for each range: its header and the longest refusal.
@@ -31,11 +31,13 @@ impl Node {
         let bytes = match self.store.admit_read(block, epoch, offset, length) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Handled::Now(Response { header: header.reply(), body: Vec::new() }),
-            Err(refusal) if self.store.may_adopt(epoch, &refusal) => return self.read_away(header),
+            Err(refusal) if self.store.may_adopt(epoch, &refusal) => {
+                return self.read_object(header);
+            }
             Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
         };
-        if bytes.is_away() {
-            return self.read_away(header);
+        if bytes.is_in_object_tier() {
+            return self.read_object(header);
         }
         if bytes.is_on_disk() {
             let room = u64::from(length);
@@ -67,7 +69,7 @@ impl Node {
 
     /// Copies that were made ahead of a notice say nothing before it comes.
     pub(crate) fn read_flags(&self, blocks: impl Iterator<Item = BlockId>) -> u16 {
-        let flags = self.leaving.flags(blocks);
+        let flags = self.read_throttle.flags(blocks);
         if flags != 0 && self.store.is_fenced() { flags } else { 0 }
     }
 
@@ -85,12 +87,12 @@ impl Node {
             (*range, self.store.admit_read(block, epoch, u64::from(offset), length))
         };
         let admitted: Vec<Admitted> = ranges.iter().map(admit).collect();
-        let is_away = |(range, admitted): &Admitted| match admitted {
-            Ok(bytes) => bytes.as_ref().is_some_and(BlockBytes::is_away),
+        let is_in_object_tier = |(range, admitted): &Admitted| match admitted {
+            Ok(bytes) => bytes.as_ref().is_some_and(BlockBytes::is_in_object_tier),
             Err(refusal) => self.store.may_adopt(range.epoch, refusal),
         };
-        if admitted.iter().any(is_away) {
-            return self.read_many_away(header, ranges);
+        if admitted.iter().any(is_in_object_tier) {
+            return self.read_many_objects(header, ranges);
         }
         if admitted.iter().any(is_on_disk) {
             let on_disk = admitted.iter().filter(|range| is_on_disk(range));
@@ -151,7 +153,7 @@ impl Node {
         Response { header: reply, body: slices }
     }
 
-    pub(super) fn write(self: &Arc<Self>, header: Header, body: Body) -> Handled {
+    pub(super) fn write(self: &Arc<Self>, header: Header, body: BlockBody) -> Handled {
         let request = match write_tier(&header) {
             Ok(tier) => WriteRequest {
                 block: header.block,
@@ -166,7 +168,7 @@ impl Node {
             return Handled::Now(self.refused(&header, &refusal));
         }
         if self.store.is_early(&request) {
-            return self.write_in_turn(header, request, body);
+            return self.write_in_order(header, request, body);
         }
         let _in_flight = self.enter();
         match self.store.write(request, body, header.checksum) {
@@ -181,14 +183,14 @@ impl Node {
 
     /// Queues a write behind those before it, which came over the same connection and are only
     /// slow.
-    fn write_in_turn(
+    fn write_in_order(
         self: &Arc<Self>,
         header: Header,
         request: WriteRequest,
-        body: Body,
+        body: BlockBody,
     ) -> Handled {
         let node = Arc::clone(self);
-        let turn = self.store.turns.queue(request.block, request.offset);
+        let turn = self.store.write_queue.queue(request.block, request.offset);
         Handled::Later(Box::pin(async move {
             let _in_flight = node.enter();
             let done = node.wait_and_write(header.checksum, request, body).await;
@@ -204,11 +206,11 @@ impl Node {
         self: &Arc<Self>,
         checksum: u32,
         request: WriteRequest,
-        body: Body,
+        body: BlockBody,
     ) -> Result<u32, Refusal> {
         let give_up = tokio::time::Instant::now() + DISK_TURN_MAX;
         loop {
-            let changed = self.store.turns.changed();
+            let changed = self.store.write_queue.changed();
             tokio::pin!(changed);
             // From here on no change is missed.
             changed.as_mut().enable();
@@ -223,13 +225,13 @@ impl Node {
         }
     }
 
-    pub(super) fn store_block(self: &Arc<Self>, header: Header, body: Body) -> Handled {
+    pub(super) fn store_block(self: &Arc<Self>, header: Header, body: BlockBody) -> Handled {
         let request = match store_request(&header, &body) {
             Ok(request) => request,
             Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
         };
         if request.tier == Tier::Object {
-            return self.store_away(header, request, body.into_bytes());
+            return self.store_object(header, request, body.into_bytes());
         }
         let store = move |node: &Self| {
             node.store.store(&request, body, header.checksum)?;
@@ -269,7 +271,7 @@ pub(crate) fn write_tier(header: &Header) -> Result<Tier, Refusal> {
     Ok(tier)
 }
 
-fn store_request(header: &Header, body: &Body) -> Result<StoreRequest, Refusal> {
+fn store_request(header: &Header, body: &BlockBody) -> Result<StoreRequest, Refusal> {
     let tier = tier(header)?;
     if header.offset != 0 {
         return Err(Refusal::BadFrame { why: "a block is stored from its start".to_owned() });

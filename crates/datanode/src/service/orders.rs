@@ -36,7 +36,7 @@ impl Node {
             // Files are deleted on the way.
             Order::Drop { blocks } => self.later(header, move |node| {
                 node.store.drop_blocks(&blocks);
-                node.leaving.dropped(blocks.iter().map(|(block, _)| *block));
+                node.read_throttle.dropped(blocks.iter().map(|(block, _)| *block));
                 Ok(answer(&header, &OrderReply::Done))
             }),
             Order::Adopt { blocks } => {
@@ -80,7 +80,7 @@ impl Node {
     fn fence_blocks(self: &Arc<Self>, header: Header, blocks: Vec<(BlockId, Epoch)>) -> Handled {
         self.fences_blocks();
         if self.store.objects.is_some() {
-            return self.fence_away(header, blocks);
+            return self.fence_object(header, blocks);
         }
         let lengths = self.store.fence_blocks(&blocks);
         Handled::Now(answer(&header, &OrderReply::Fenced(lengths)))
@@ -88,7 +88,7 @@ impl Node {
 
     /// Fences blocks some of which may be in the object tier, unknown to the table: the length of
     /// such a one must not be told as 0.
-    fn fence_away(self: &Arc<Self>, header: Header, blocks: Vec<(BlockId, Epoch)>) -> Handled {
+    fn fence_object(self: &Arc<Self>, header: Header, blocks: Vec<(BlockId, Epoch)>) -> Handled {
         let node = Arc::clone(self);
         Handled::Later(Box::pin(async move {
             let _in_flight = node.enter();

@@ -7,7 +7,7 @@ use sanderling_protocol::limits::{LIST_PAGE_MAX, NAME_BYTES_MAX};
 use sanderling_protocol::message::{Attributes, Entry, ObjectKind};
 use sanderling_protocol::{Instant, ObjectId, Path, Refusal};
 
-use crate::name::{DOT, DOTS, EMPTY, ESCAPE, LONG, PREFIXED, Piece, before, piece_of};
+use crate::name::{DOT, DOTS, EMPTY, ESCAPE, KeyComponent, LONG, PREFIXED, before, piece_of};
 
 /// Names that begin as `.`, `..` and the empty piece do, and nothing else between them.
 const SPECIAL_MAX: u32 = 64;
@@ -27,13 +27,13 @@ pub(crate) enum Head {
 pub(crate) struct Level {
     /// What all keys of this level begin with.
     base: String,
-    runs: Vec<Run>,
+    runs: Vec<NameRun>,
     page_entries: usize,
 }
 
 /// Some names of a directory, in the order of their pieces.
 #[derive(Debug)]
-struct Run {
+struct NameRun {
     directory: Path,
     /// What stands before each piece: the start of a long one.
     lead: String,
@@ -81,7 +81,7 @@ impl Level {
         from: &str,
     ) -> Result<(), ClientError> {
         let first = from.split('/').next().unwrap_or_default();
-        let mut plain = Run::new(directory.clone(), lead.clone(), "", before(first));
+        let mut plain = NameRun::new(directory.clone(), lead.clone(), "", before(first));
         plain.wait_for(client, from, first).await?;
         plain.load(client, self.page_entries).await?;
         let is_whole = first.is_empty() && plain.after.is_none();
@@ -95,9 +95,9 @@ impl Level {
         if has_escaped {
             for prefix in [LONG, PREFIXED] {
                 let (directory, lead) = (directory.clone(), lead.clone());
-                self.runs.push(Run::new(directory, lead, prefix, before(prefix)));
+                self.runs.push(NameRun::new(directory, lead, prefix, before(prefix)));
             }
-            self.runs.push(Run::special(client, directory, lead).await?);
+            self.runs.push(NameRun::special(client, directory, lead).await?);
         }
         Ok(())
     }
@@ -139,7 +139,7 @@ impl Level {
     }
 }
 
-impl Run {
+impl NameRun {
     fn new(directory: Path, lead: String, prefix: &'static str, after: String) -> Self {
         let (page, waiting) = (VecDeque::new(), Vec::new());
         Self { directory, lead, prefix, page, after: Some(after), waiting }
@@ -152,7 +152,7 @@ impl Run {
         let (page, _) =
             client.list_with_attributes(&run.directory, &before(DOT), SPECIAL_MAX).await?;
         for entry in page.into_iter().filter(|it| [EMPTY, DOT, DOTS].contains(&it.name.as_str())) {
-            let Some(Piece::Whole(mut piece)) = piece_of(&entry.name) else { continue };
+            let Some(KeyComponent::Whole(mut piece)) = piece_of(&entry.name) else { continue };
             if entry.kind.is_container() {
                 piece.push('/');
             }
@@ -227,8 +227,8 @@ impl Run {
                         self.page.pop_front();
                         continue;
                     }
-                    Some(Piece::Start(_)) => return Ok(()),
-                    Some(Piece::Whole(text)) => text,
+                    Some(KeyComponent::Start(_)) => return Ok(()),
+                    Some(KeyComponent::Whole(text)) => text,
                 };
                 let is_due = self.waiting.last().is_some_and(|it| it.piece < text);
                 if is_due || !entry.kind.is_container() {
@@ -246,7 +246,8 @@ impl Run {
 
     /// Returns the next piece, with what stands before it.
     fn peek(&self) -> Option<String> {
-        let page = self.page.front().and_then(|entry| piece_of(&entry.name)).map(Piece::into_text);
+        let page =
+            self.page.front().and_then(|entry| piece_of(&entry.name)).map(KeyComponent::into_text);
         let waiting = self.waiting.last().map(|named| named.piece.clone());
         let piece = match (page, waiting) {
             (Some(page), Some(waiting)) => page.min(waiting),
@@ -261,7 +262,7 @@ impl Run {
         match page {
             Some(piece) if waiting.is_none_or(|waiting| piece.text() <= waiting) => {
                 let entry = self.page.pop_front()?;
-                let is_start = matches!(piece, Piece::Start(_));
+                let is_start = matches!(piece, KeyComponent::Start(_));
                 Some(Named { piece: piece.into_text(), entry, is_start })
             }
             _ => self.waiting.pop(),

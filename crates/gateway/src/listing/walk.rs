@@ -13,7 +13,7 @@ use crate::name::directory_of;
 
 /// What a walk comes to.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum WalkStep {
     /// An object, with its key.
     Key(String, Box<Entry>),
     /// A directory that is not entered, with its key and the `/` behind it.
@@ -22,7 +22,7 @@ pub(crate) enum Step {
 
 /// A walk through a bucket.
 #[derive(Debug)]
-pub(crate) struct Walk<'a> {
+pub(crate) struct BucketWalk<'a> {
     client: &'a Client,
     /// The directory in which keys of the prefix are, and its part of the prefix.
     top: (Path, String),
@@ -33,7 +33,7 @@ pub(crate) struct Walk<'a> {
     is_started: bool,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> BucketWalk<'a> {
     /// Makes a walk through the keys of a prefix from `from` on. Listings are asked for with about
     /// so many entries.
     ///
@@ -68,7 +68,7 @@ impl<'a> Walk<'a> {
     pub(crate) async fn next(
         &mut self,
         is_whole: impl Fn(&str) -> bool,
-    ) -> Result<Option<Step>, ClientError> {
+    ) -> Result<Option<WalkStep>, ClientError> {
         if !self.is_started {
             self.is_started = true;
             let (directory, base) = self.top.clone();
@@ -81,7 +81,7 @@ impl<'a> Walk<'a> {
             };
             match head {
                 Head::Object(key, entry) if key >= self.from => {
-                    return Ok(Some(Step::Key(key, entry)));
+                    return Ok(Some(WalkStep::Key(key, entry)));
                 }
                 Head::Object(..) => {}
                 // All that begins so is before the start.
@@ -89,7 +89,7 @@ impl<'a> Walk<'a> {
                     if whole < self.from && !self.from.starts_with(&whole) => {}
                 // Of one in which the walk starts nothing may be left.
                 Head::Directory(whole, _) if is_whole(&whole) && !self.from.starts_with(&whole) => {
-                    return Ok(Some(Step::Directory(whole)));
+                    return Ok(Some(WalkStep::Directory(whole)));
                 }
                 Head::Directory(whole, path) => self.enter(path, whole).await?,
             }

@@ -5,7 +5,7 @@
 pub(super) const CHUNK_BYTES: usize = 64;
 
 /// What one stream carries from chunk to chunk: A, B, C and D.
-pub(super) type State = [u32; 4];
+pub(super) type Md5State = [u32; 4];
 
 /// The integer part of 2^32 times abs(sin(i)), i in radians from 1 on (RFC 1321, section 3.4).
 const SINES: [[u32; 16]; 4] = [
@@ -94,7 +94,7 @@ type Lanes<const N: usize> = [u32; N];
 /// # Panics
 /// If the inputs differ in length or are no whole chunks.
 #[inline(never)]
-pub(super) fn compress<const N: usize>(states: &mut [State; N], inputs: &[&[u8]; N]) {
+pub(super) fn compress<const N: usize>(states: &mut [Md5State; N], inputs: &[&[u8]; N]) {
     let bytes = inputs[0].len();
     assert!(bytes.is_multiple_of(CHUNK_BYTES), "whole chunks are taken in");
     assert!(inputs.iter().all(|input| input.len() == bytes), "of all streams as many");

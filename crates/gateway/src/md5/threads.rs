@@ -8,7 +8,7 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use super::lanes::{State, compress};
+use super::lanes::{Md5State, compress};
 
 /// Streams beside each other: what the vector instructions hold that every processor has.
 const LANES: usize = 4;
@@ -22,35 +22,35 @@ pub(crate) struct Threads(Arc<Owner>);
 
 #[derive(Debug)]
 struct Owner {
-    queue: Arc<Queue>,
+    queue: Arc<HashQueue>,
     threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    waiting: Mutex<Waiting>,
+struct HashQueue {
+    waiting: Mutex<TaskQueue>,
     came: Condvar,
 }
 
 /// What waits. No stream has more than one job, so there are never more than connections.
 #[derive(Debug, Default)]
-struct Waiting {
-    jobs: VecDeque<Job>,
+struct TaskQueue {
+    jobs: VecDeque<HashTask>,
     is_over: bool,
 }
 
 /// Whole chunks of one stream.
 #[derive(Debug)]
-struct Job {
-    state: State,
+struct HashTask {
+    state: Md5State,
     bytes: Bytes,
-    after: oneshot::Sender<State>,
+    after: oneshot::Sender<Md5State>,
 }
 
 impl Threads {
     /// Starts threads. Where the system allows none, callers work by themselves.
     pub(crate) fn start(count: usize) -> Self {
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(HashQueue::default());
         let start = |number: usize| {
             let queue = Arc::clone(&queue);
             let thread = std::thread::Builder::new().name(format!("md5-{number}"));
@@ -63,12 +63,12 @@ impl Threads {
 
     /// Hands whole chunks over. Returns what brings the state after them; nothing comes when the
     /// threads have ended.
-    pub(super) fn begin(&self, state: State, bytes: Bytes) -> oneshot::Receiver<State> {
+    pub(super) fn begin(&self, state: Md5State, bytes: Bytes) -> oneshot::Receiver<Md5State> {
         let (after, receiver) = oneshot::channel();
         let queue = &self.0.queue;
         let mut waiting = queue.waiting.lock();
         if !waiting.is_over {
-            waiting.jobs.push_back(Job { state, bytes, after });
+            waiting.jobs.push_back(HashTask { state, bytes, after });
             queue.came.notify_one();
         }
         receiver
@@ -86,9 +86,9 @@ impl Drop for Owner {
     }
 }
 
-impl Queue {
+impl HashQueue {
     fn work(&self) {
-        let mut lanes: Vec<Job> = Vec::with_capacity(LANES);
+        let mut lanes: Vec<HashTask> = Vec::with_capacity(LANES);
         while self.fill(&mut lanes) {
             step(&mut lanes);
             while let Some(done) = lanes.iter().position(|job| job.bytes.is_empty()) {
@@ -101,7 +101,7 @@ impl Queue {
 
     /// Takes what waits into free lanes; with none in use, waits for something. Returns whether to
     /// go on.
-    fn fill(&self, lanes: &mut Vec<Job>) -> bool {
+    fn fill(&self, lanes: &mut Vec<HashTask>) -> bool {
         lanes.retain(|job| !job.after.is_closed());
         let mut waiting = self.waiting.lock();
         while lanes.is_empty() && waiting.jobs.is_empty() && !waiting.is_over {
@@ -120,7 +120,7 @@ impl Queue {
 }
 
 /// Works on the next slice of every lane.
-fn step(lanes: &mut [Job]) {
+fn step(lanes: &mut [HashTask]) {
     let left = lanes.iter().map(|job| job.bytes.len()).min().unwrap_or(0);
     let slices: Vec<Bytes> =
         lanes.iter_mut().map(|job| job.bytes.split_to(left.min(SLICE_BYTES))).collect();
@@ -130,7 +130,7 @@ fn step(lanes: &mut [Job]) {
         lanes => {
             // Lanes that nobody uses do the first one's work again.
             let of = |lane: usize| if lane < lanes.len() { lane } else { 0 };
-            let mut states: [State; LANES] = std::array::from_fn(|lane| lanes[of(lane)].state);
+            let mut states: [Md5State; LANES] = std::array::from_fn(|lane| lanes[of(lane)].state);
             compress(
                 &mut states,
                 &std::array::from_fn::<&[u8], LANES, _>(|lane| &slices[of(lane)]),

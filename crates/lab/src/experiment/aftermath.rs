@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Which;
 use crate::failure::Failure;
-use crate::fleet::Fleet;
-use crate::plan::Plan;
-use crate::record::{DrainRecord, Kind, NodeRecord};
+use crate::fleet::LabFleet;
+use crate::plan::LabPlan;
+use crate::record::{DrainRecord, ExperimentKind, NodeRecord};
 use crate::refused;
 
 /// Events that are asked for at once.
@@ -28,9 +28,9 @@ pub(super) struct Aftermath {
 impl Aftermath {
     /// Waits until loads have to be even, where that is asked for, and looks.
     pub(super) async fn look(
-        plan: &Plan,
+        plan: &LabPlan,
         which: Which,
-        fleet: &Fleet<'_>,
+        fleet: &LabFleet<'_>,
         client: &Client,
         began: Instant,
     ) -> Result<Self, Failure> {
@@ -39,7 +39,7 @@ impl Aftermath {
         let last_change = lives.iter().filter_map(|life| life.served).max();
         let is_changed = lives.iter().any(|life| life.killed.is_some());
         let mut imbalance = None;
-        if which.kind != Kind::Write {
+        if which.kind != ExperimentKind::Write {
             if let Some(at) = last_change.filter(|_| is_changed) {
                 sleep_until(at + plan.even_within()).await;
             }

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::{Aftermath, Measured, PolicyName, Which, fleet_options};
 use crate::failure::{Exit, Failure};
 use crate::fleet::network::Network;
-use crate::fleet::{Fleet, play};
-use crate::plan::Plan;
+use crate::fleet::{LabFleet, play};
+use crate::plan::LabPlan;
 use crate::record::RunRecord;
 use crate::refused;
 use crate::trace::{Chance, Preemption};
@@ -32,12 +32,12 @@ const BOUND_WITHIN_NOTICES: u32 = 120;
 /// # Errors
 /// As those of a run; a fleet whose exposure stays beyond its bound.
 pub(super) async fn run(
-    plan: &Plan,
+    plan: &LabPlan,
     network: &Network,
     which: Which,
 ) -> Result<RunRecord, Failure> {
     let nodes = which.nodes(plan);
-    let mut fleet = Fleet::start(network, fleet_options(plan, which)).await?;
+    let mut fleet = LabFleet::start(network, fleet_options(plan, which)).await?;
     let (client, control) = (fleet.client().await?, fleet.client().await?);
     let data = DataSet::write(&client, plan.data_bytes(which.kind) * u64::from(nodes)).await?;
     let meter = Arc::new(Meter::of_calls(0));

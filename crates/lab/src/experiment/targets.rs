@@ -1,7 +1,7 @@
 //! What is to be reached, and whether it was.
 
 use crate::plan::CLOUD_NOTICE_SECONDS;
-use crate::record::{Kind, LabRecord, PolicyName, RunRecord, Spread, TargetRecord};
+use crate::record::{ExperimentKind, LabRecord, PolicyName, RunRecord, Spread, TargetRecord};
 
 /// What a writer may lose at a fence beside a round trip, in milliseconds.
 const STALL_MILLIS: f64 = 10.0;
@@ -11,8 +11,8 @@ const STALL_MILLIS: f64 = 10.0;
 const DRAIN_LINK_PART: u64 = 10;
 
 /// One figure to reach.
-struct Target {
-    kind: Kind,
+struct Goal {
+    kind: ExperimentKind,
     name: &'static str,
     about: &'static str,
     limit: f64,
@@ -20,36 +20,36 @@ struct Target {
 }
 
 /// The targets of each experiment.
-const TARGETS: &[Target] = &[
-    Target {
-        kind: Kind::Read,
+const TARGETS: &[Goal] = &[
+    Goal {
+        kind: ExperimentKind::Read,
         name: "slowdown",
         about: "run time over the undisturbed one, less 1, without the capacity that was gone",
         limit: 0.05,
         measure: |lab, run| lab.corrected_slowdown(run).into_iter().collect(),
     },
-    Target { kind: Kind::Read, limit: 0.05, ..SCALED_SLOWDOWN },
-    Target {
-        kind: Kind::Read,
+    Goal { kind: ExperimentKind::Read, limit: 0.05, ..SCALED_SLOWDOWN },
+    Goal {
+        kind: ExperimentKind::Read,
         name: "imbalance",
         about: "largest over mean bytes of the nodes, scaled two minutes after the last change",
         limit: 1.15,
         measure: |_, run| run.imbalance.into_iter().collect(),
     },
-    Target { kind: Kind::Read, ..DRAIN },
-    Target { kind: Kind::Read, ..LOST },
-    Target { kind: Kind::Read, ..RECOMPUTED },
-    Target { kind: Kind::Read, ..ERRORS },
-    Target {
-        kind: Kind::Write,
+    Goal { kind: ExperimentKind::Read, ..DRAIN },
+    Goal { kind: ExperimentKind::Read, ..LOST },
+    Goal { kind: ExperimentKind::Read, ..RECOMPUTED },
+    Goal { kind: ExperimentKind::Read, ..ERRORS },
+    Goal {
+        kind: ExperimentKind::Write,
         name: "slowdown",
         about: "run time over the undisturbed one, less 1, without the capacity that was gone",
         limit: 0.01,
         measure: |lab, run| lab.corrected_slowdown(run).into_iter().collect(),
     },
-    Target { kind: Kind::Write, limit: 0.01, ..SCALED_SLOWDOWN },
-    Target {
-        kind: Kind::Write,
+    Goal { kind: ExperimentKind::Write, limit: 0.01, ..SCALED_SLOWDOWN },
+    Goal {
+        kind: ExperimentKind::Write,
         name: "writer_stall",
         about: "longest time from a refused write to its success, less a round trip, in ms",
         limit: STALL_MILLIS,
@@ -58,22 +58,22 @@ const TARGETS: &[Target] = &[
             round_trip.map(|it| run.writer_stall_millis - it).into_iter().collect()
         },
     },
-    Target { kind: Kind::Write, ..DRAIN },
-    Target { kind: Kind::Write, ..LOST },
-    Target { kind: Kind::Write, ..ERRORS },
-    Target { kind: Kind::Notice, ..DRAIN },
-    Target { kind: Kind::Notice, ..LOST },
-    Target { kind: Kind::Notice, ..ERRORS },
-    Target { kind: Kind::Exposure, ..LOST },
-    Target { kind: Kind::Exposure, ..RECOMPUTED },
-    Target { kind: Kind::Exposure, ..ERRORS },
+    Goal { kind: ExperimentKind::Write, ..DRAIN },
+    Goal { kind: ExperimentKind::Write, ..LOST },
+    Goal { kind: ExperimentKind::Write, ..ERRORS },
+    Goal { kind: ExperimentKind::Notice, ..DRAIN },
+    Goal { kind: ExperimentKind::Notice, ..LOST },
+    Goal { kind: ExperimentKind::Notice, ..ERRORS },
+    Goal { kind: ExperimentKind::Exposure, ..LOST },
+    Goal { kind: ExperimentKind::Exposure, ..RECOMPUTED },
+    Goal { kind: ExperimentKind::Exposure, ..ERRORS },
 ];
 
 /// The slowdown where a notice takes no larger part of a run than in the cloud. A run is compressed
 /// more than a notice, and what a preemption costs belongs to the notice: moving the data, finding
 /// the new places, the first blocks on the replacement.
-const SCALED_SLOWDOWN: Target = Target {
-    kind: Kind::Read,
+const SCALED_SLOWDOWN: Goal = Goal {
+    kind: ExperimentKind::Read,
     name: "scaled_slowdown",
     about: "the same, with notices no larger a part of the run than in the cloud",
     limit: 0.0,
@@ -84,8 +84,8 @@ const SCALED_SLOWDOWN: Target = Target {
     },
 };
 
-const DRAIN: Target = Target {
-    kind: Kind::Read,
+const DRAIN: Goal = Goal {
+    kind: ExperimentKind::Read,
     name: "drain",
     about: "time from a notice to an empty node over (moved bytes / link rate), of drains that \
             move what a link carries in a tenth of a second",
@@ -97,16 +97,16 @@ const DRAIN: Target = Target {
     },
 };
 
-const LOST: Target = Target {
-    kind: Kind::Read,
+const LOST: Goal = Goal {
+    kind: ExperimentKind::Read,
     name: "lost_bytes",
     about: "bytes declared lost",
     limit: 0.0,
     measure: |_, run| vec![run.lost_bytes as f64],
 };
 
-const RECOMPUTED: Target = Target {
-    kind: Kind::Read,
+const RECOMPUTED: Goal = Goal {
+    kind: ExperimentKind::Read,
     name: "recomputed",
     about: "bytes written again for each lost byte",
     limit: 1.1,
@@ -116,8 +116,8 @@ const RECOMPUTED: Target = Target {
     },
 };
 
-const ERRORS: Target = Target {
-    kind: Kind::Read,
+const ERRORS: Goal = Goal {
+    kind: ExperimentKind::Read,
     name: "client_errors",
     about: "calls that failed",
     limit: 0.0,
@@ -127,7 +127,7 @@ const ERRORS: Target = Target {
 /// Measures every target on the runs there are.
 #[must_use]
 pub(crate) fn targets(lab: &LabRecord, policies: &[PolicyName]) -> Vec<TargetRecord> {
-    let record = |target: &Target, policy: PolicyName| {
+    let record = |target: &Goal, policy: PolicyName| {
         let runs = lab.runs_of(target.kind, policy, true);
         let spread = Spread::of(runs.flat_map(|run| (target.measure)(lab, run)));
         TargetRecord {
@@ -140,7 +140,7 @@ pub(crate) fn targets(lab: &LabRecord, policies: &[PolicyName]) -> Vec<TargetRec
             is_reached: spread.map(|spread| spread.median <= target.limit),
         }
     };
-    let has_runs = |target: &&Target| lab.runs.iter().any(|run| run.kind == target.kind);
+    let has_runs = |target: &&Goal| lab.runs.iter().any(|run| run.kind == target.kind);
     let wanted = TARGETS.iter().filter(has_runs);
     wanted.flat_map(|target| policies.iter().map(move |policy| record(target, *policy))).collect()
 }

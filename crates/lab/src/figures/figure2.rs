@@ -35,7 +35,7 @@ const MILLIS_PER_HOUR: f64 = 3_600_000.0;
 
 /// `sanderling lab figure2`.
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct Figure2Args {
     /// Recorded lifetimes: CSV with the columns machine_type, zone and lifetime_seconds. Without it
     /// only models are shown
     #[arg(long, value_name = "FILE")]
@@ -80,7 +80,7 @@ pub(crate) struct Curve {
 }
 
 /// A distribution before it is drawn.
-struct Known {
+struct NamedDistribution {
     name: String,
     group: usize,
     model: Model,
@@ -93,7 +93,7 @@ struct Known {
 ///
 /// # Errors
 /// A file cannot be read or is not of its format.
-pub(crate) fn compute(arguments: &Arguments) -> Result<Figure2, Failure> {
+pub(crate) fn compute(arguments: &Figure2Args) -> Result<Figure2, Failure> {
     let text = arguments.lifetimes.as_deref().map(read).transpose()?;
     let mut known = Vec::new();
     for (group, (spec, machine, zone)) in FITS.into_iter().enumerate() {
@@ -103,7 +103,7 @@ pub(crate) fn compute(arguments: &Arguments) -> Result<Figure2, Failure> {
         // A file without these machines says nothing about this fit.
         let data = text.as_ref().and_then(|text| Lifetimes::parse(text, &filter).ok());
         let distance = data.as_ref().map(|data| model.distance(data.ended()));
-        known.push(Known { name: short(&spec), group, model, rows: None, distance });
+        known.push(NamedDistribution { name: short(&spec), group, model, rows: None, distance });
         known.extend(data.map(|data| recorded(format!("{machine} in {zone}"), group, data)));
     }
     if let Some(text) = &text
@@ -116,14 +116,14 @@ pub(crate) fn compute(arguments: &Arguments) -> Result<Figure2, Failure> {
         |spec: &&Spec| FITS.iter().all(|(fit, _, _)| fit.parse().ok().as_ref() != Some(*spec));
     for (at, spec) in arguments.models.iter().filter(is_new).enumerate() {
         let (name, group, model) = (spec.to_string(), FITS.len() + 1 + at, load(spec)?);
-        known.push(Known { name, group, model, rows: None, distance: None });
+        known.push(NamedDistribution { name, group, model, rows: None, distance: None });
     }
     let longest = known.iter().map(|one| hours(one.model.sample(u64::MAX - (u64::MAX >> 6))));
     let hours = longest.fold(HOURS.0, f64::max).min(HOURS.1).ceil();
     Ok(Figure2 { hours, curves: known.into_iter().map(|one| one.curve(hours)).collect() })
 }
 
-impl Known {
+impl NamedDistribution {
     fn curve(self, last: f64) -> Curve {
         let share = |hours: f64| self.model.cdf(millis(hours));
         let point = |at: u32| {
@@ -198,9 +198,15 @@ impl Curve {
     }
 }
 
-fn recorded(name: String, group: usize, data: Lifetimes) -> Known {
+fn recorded(name: String, group: usize, data: Lifetimes) -> NamedDistribution {
     let rows = Some(data.ended().len() + data.censored_rows());
-    Known { name, group, model: Model::from(Shape::Lifetimes(data)), rows, distance: None }
+    NamedDistribution {
+        name,
+        group,
+        model: Model::from(Shape::Lifetimes(data)),
+        rows,
+        distance: None,
+    }
 }
 
 /// Returns a fit's name; its parameters are in the docs.
@@ -245,7 +251,7 @@ mod tests {
     fn figure(lifetimes: Option<&Path>) -> Figure2 {
         let lifetimes = lifetimes.map(Path::to_owned);
         let models = vec!["exponential:mean=12h".parse().unwrap()];
-        compute(&Arguments { lifetimes, models, ..defaults() }).unwrap()
+        compute(&Figure2Args { lifetimes, models, ..defaults() }).unwrap()
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::figures::{Figure, Written};
 use crate::output::{Align, Table};
 use crate::page::csv::{Csv, optional};
 use crate::page::{self, Section};
-use crate::record::{Kind, LabRecord, PolicyName, Spread};
+use crate::record::{ExperimentKind, LabRecord, PolicyName, Spread};
 use crate::units::Span;
 
 /// Slowdowns that Brodmann et al. measured with their mechanism (sections 1 and 4.2): their
@@ -23,7 +23,7 @@ const PAPER: [(&str, f64); 2] = [("TPC-DS, paper", 0.021), ("read-only, paper", 
 
 /// `sanderling lab figure6`.
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct Figure6Args {
     /// Dollars per hour of a machine on demand
     #[arg(long, value_name = "DOLLARS", default_value_t = 0.776944)]
     pub(crate) on_demand: f64,
@@ -79,7 +79,7 @@ pub(crate) struct Deployment {
 }
 
 /// Computes the figure, with what a run of the lab measured if there is one.
-pub(crate) fn compute(arguments: &Arguments, record: Option<&LabRecord>) -> Figure6 {
+pub(crate) fn compute(arguments: &Figure6Args, record: Option<&LabRecord>) -> Figure6 {
     let mut figure = Figure6 {
         on_demand_dollars_per_hour: arguments.on_demand,
         spot_dollars_per_hour: arguments.spot,
@@ -94,7 +94,8 @@ pub(crate) fn compute(arguments: &Arguments, record: Option<&LabRecord>) -> Figu
         figure.add(&format!("spot, {name}"), None, spot, slowdown, None);
     }
     let Some(record) = record else { return figure };
-    for (kind, what) in [(Kind::Read, "read-only"), (Kind::Write, "write-only")] {
+    for (kind, what) in [(ExperimentKind::Read, "read-only"), (ExperimentKind::Write, "write-only")]
+    {
         for policy in [PolicyName::Seed, PolicyName::Sanderling] {
             let runs = record.runs_of(kind, policy, true);
             if let Some(spread) = Spread::of(runs.filter_map(|run| record.slowdown(run))) {

@@ -21,12 +21,12 @@ use crate::units::{Rate, Span};
 use crate::units::{bytes, duration};
 
 /// A machine type: its name, virtual processors, GiB of memory, Mbit/s of egress.
-type Size = (&'static str, u32, u64, u64);
+type MachineSize = (&'static str, u32, u64, u64);
 
 /// Google Cloud, "General-purpose machine family for Compute Engine", N2 standard machine types,
 /// default egress at most: 2 Gbit/s per virtual processor, at most 32 Gbit/s, at least 10 Gbit/s.
 /// The size of 16 is that of Brodmann et al., table 1. Memory is counted in binary units there.
-const N2_STANDARD: [Size; 10] = [
+const N2_STANDARD: [MachineSize; 10] = [
     ("n2-standard-2", 2, 8, 10_000),
     ("n2-standard-4", 4, 16, 10_000),
     ("n2-standard-8", 8, 32, 16_000),
@@ -41,7 +41,7 @@ const N2_STANDARD: [Size; 10] = [
 
 /// Amazon EC2, "General purpose instances", M6i: the baseline bandwidth, which is what is sure; the
 /// smaller sizes send faster for minutes, as long as they have credits.
-const M6I: [Size; 9] = [
+const M6I: [MachineSize; 9] = [
     ("m6i.large", 2, 8, 781),
     ("m6i.xlarge", 4, 16, 1_562),
     ("m6i.2xlarge", 8, 32, 3_125),
@@ -66,7 +66,7 @@ pub(crate) enum Family {
 
 /// `sanderling lab figure7`.
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct Figure7Args {
     /// Which machine types
     #[arg(long, value_enum, value_name = "FAMILY", default_value_t = Family::N2Standard)]
     pub(crate) family: Family,
@@ -142,10 +142,10 @@ pub(crate) struct NoticeRow {
 }
 
 /// Computes the figure.
-pub(crate) fn compute(arguments: &Arguments) -> Figure7 {
+pub(crate) fn compute(arguments: &Figure7Args) -> Figure7 {
     let mut notices: Vec<Duration> = arguments.notices.iter().map(|notice| notice.0).collect();
     notices.sort_unstable();
-    let family: &[Size] = match arguments.family {
+    let family: &[MachineSize] = match arguments.family {
         Family::N2Standard => &N2_STANDARD,
         Family::M6i => &M6I,
     };
@@ -292,7 +292,7 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
-        figure: Arguments,
+        figure: Figure7Args,
     }
 
     fn figure(words: &[&str]) -> Figure7 {

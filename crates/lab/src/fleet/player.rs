@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::Fleet;
+use super::LabFleet;
 use crate::failure::{Exit, Failure};
 use crate::trace::Preemption;
 
@@ -20,7 +20,7 @@ const SERVE_WITHIN: Duration = Duration::from_secs(30);
 
 /// What is to be done next in a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum SlotStep {
     Kill,
     Start,
     /// The replacement was started and has to serve by then.
@@ -33,7 +33,7 @@ enum Step {
 /// # Errors
 /// The first notice that was refused, or server that did not start.
 pub(crate) async fn play(
-    fleet: &mut Fleet<'_>,
+    fleet: &mut LabFleet<'_>,
     client: &Client,
     trace: &[Preemption],
     began: Instant,
@@ -62,19 +62,19 @@ pub(crate) async fn play(
 }
 
 struct Player {
-    due: Vec<(Instant, u32, Step)>,
+    due: Vec<(Instant, u32, SlotStep)>,
     notices: JoinSet<Result<(), Failure>>,
 }
 
 impl Player {
-    fn notice(&mut self, fleet: &mut Fleet<'_>, client: &Client, slot: u32) {
+    fn notice(&mut self, fleet: &mut LabFleet<'_>, client: &Client, slot: u32) {
         // A place whose replacement is late keeps its turn for the next notice.
         if self.due.iter().any(|(_, busy, _)| *busy == slot) {
             return;
         }
         let Some(name) = fleet.noticed(slot) else { return };
         let notice = fleet.options.notice;
-        self.due.push((Instant::now() + notice, slot, Step::Kill));
+        self.due.push((Instant::now() + notice, slot, SlotStep::Kill));
         let client = client.clone();
         self.notices.spawn(async move {
             let millis = i64::try_from(notice.as_millis()).unwrap_or(i64::MAX);
@@ -86,10 +86,10 @@ impl Player {
     }
 
     /// Does what is due.
-    fn steps(&mut self, fleet: &mut Fleet<'_>, now: Instant) -> Result<(), Failure> {
+    fn steps(&mut self, fleet: &mut LabFleet<'_>, now: Instant) -> Result<(), Failure> {
         let mut next = Vec::new();
         for (at, slot, step) in std::mem::take(&mut self.due) {
-            if step == Step::Serve {
+            if step == SlotStep::Serve {
                 if fleet.look(slot)? {
                     continue;
                 }
@@ -98,20 +98,20 @@ impl Player {
                     return Err(Failure::new(Exit::Deadline, "Deadline", cause));
                 }
             }
-            if step == Step::Serve || now < at {
+            if step == SlotStep::Serve || now < at {
                 next.push((at, slot, step));
                 continue;
             }
             match step {
-                Step::Kill => {
+                SlotStep::Kill => {
                     fleet.kill(slot);
-                    next.push((at + fleet.options.replace, slot, Step::Start));
+                    next.push((at + fleet.options.replace, slot, SlotStep::Start));
                 }
-                Step::Start => {
+                SlotStep::Start => {
                     fleet.spawn(slot)?;
-                    next.push((now + SERVE_WITHIN, slot, Step::Serve));
+                    next.push((now + SERVE_WITHIN, slot, SlotStep::Serve));
                 }
-                Step::Serve => unreachable!("looked at above"),
+                SlotStep::Serve => unreachable!("looked at above"),
             }
         }
         self.due = next;

@@ -27,11 +27,11 @@ struct Version {
 #[derive(Debug, Deserialize)]
 struct Started {
     #[serde(rename = "StartRequests")]
-    requests: Vec<Start>,
+    requests: Vec<StartRequest>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Start {
+struct StartRequest {
     #[serde(rename = "EventId")]
     id: String,
 }

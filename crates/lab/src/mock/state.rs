@@ -25,7 +25,7 @@ pub(super) enum Failing {
 
 /// What the mock shows.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Shown {
+pub(super) struct MockState {
     /// The machine will be taken then.
     #[serde(skip)]
     pub(super) preempted_at: Option<SystemTime>,
@@ -53,7 +53,7 @@ pub(super) struct Shown {
 /// The state of the mock.
 #[derive(Debug)]
 pub(super) struct Mock {
-    shown: Mutex<Shown>,
+    shown: Mutex<MockState>,
     /// Counts changes, for those who wait for one.
     version: watch::Sender<u64>,
 }
@@ -63,7 +63,7 @@ impl Mock {
         Self { shown: Mutex::default(), version: watch::Sender::new(1) }
     }
 
-    pub(super) fn shown(&self) -> MutexGuard<'_, Shown> {
+    pub(super) fn shown(&self) -> MutexGuard<'_, MockState> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

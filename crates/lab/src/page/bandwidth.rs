@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::plot::{Axis, Plot, legend};
 use super::{POLICIES, Section, colour_of, paragraph, rerun, table};
-use crate::record::{Kind, LabRecord, PolicyName, RunRecord, Spread};
+use crate::record::{ExperimentKind, LabRecord, PolicyName, RunRecord, Spread};
 
 const MIB: f64 = 1_048_576.0;
 
@@ -15,7 +15,7 @@ type Series = Vec<(f64, f64)>;
 pub(super) fn section(lab: &LabRecord) -> Option<Section> {
     let all: Vec<(PolicyName, Vec<&RunRecord>)> = POLICIES
         .into_iter()
-        .map(|policy| (policy, lab.runs_of(Kind::Notice, policy, true).collect()))
+        .map(|policy| (policy, lab.runs_of(ExperimentKind::Notice, policy, true).collect()))
         .filter(|(_, runs): &(_, Vec<_>)| !runs.is_empty())
         .collect();
     if all.is_empty() {

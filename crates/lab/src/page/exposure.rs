@@ -1,12 +1,12 @@
 //! The exposure bound on the page: nodes that hold more than a notice lets them move.
 
 use super::{POLICIES, Section, paragraph, rerun, table, timeline};
-use crate::record::{Kind, LabRecord, PolicyName, RunRecord};
+use crate::record::{ExperimentKind, LabRecord, PolicyName, RunRecord};
 use crate::units::bytes;
 
 /// Returns the part of the page about exposure; `None` without such runs.
 pub(super) fn section(lab: &LabRecord) -> Option<Section> {
-    let runs = |policy| lab.runs_of(Kind::Exposure, policy, true).collect::<Vec<_>>();
+    let runs = |policy| lab.runs_of(ExperimentKind::Exposure, policy, true).collect::<Vec<_>>();
     let all: Vec<(PolicyName, Vec<&RunRecord>)> =
         POLICIES.into_iter().map(|policy| (policy, runs(policy))).collect();
     if all.iter().all(|(_, runs)| runs.is_empty()) {
@@ -18,7 +18,8 @@ pub(super) fn section(lab: &LabRecord) -> Option<Section> {
          another machine when the notice comes, and only the rest has to move.",
     );
     // Where there is no other experiment, its pictures lead the page already.
-    let leads = lab.runs.iter().all(|run| run.kind == Kind::Exposure || !run.is_preempted);
+    let leads =
+        lab.runs.iter().all(|run| run.kind == ExperimentKind::Exposure || !run.is_preempted);
     let firsts: Vec<&RunRecord> =
         all.iter().filter(|_| !leads).filter_map(|(_, runs)| runs.first().copied()).collect();
     if !firsts.is_empty() {

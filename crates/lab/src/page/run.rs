@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    POLICIES, Section, Verdict, bandwidth, exposure, json, page, paragraph, rerun, runtimes,
+    Headline, POLICIES, Section, bandwidth, exposure, json, page, paragraph, rerun, runtimes,
     targets, timeline, write, write_rows,
 };
 use crate::failure::Failure;
@@ -11,7 +11,7 @@ use crate::figures::Figure;
 use crate::figures::figure2::Figure2;
 use crate::figures::figure6::Figure6;
 use crate::figures::figure7::Figure7;
-use crate::record::{Isolation, Kind, LabRecord, PolicyName, RunRecord, Setup};
+use crate::record::{ExperimentKind, Isolation, LabRecord, PolicyName, RunRecord, Setup};
 use crate::units::{self, bytes};
 
 /// The figures that need no fleet, as they go with a run.
@@ -64,7 +64,7 @@ fn of(lab: &LabRecord, computed: &Computed) -> String {
 }
 
 /// Says what was found, of our policy against the other.
-fn verdict(lab: &LabRecord) -> Option<Verdict> {
+fn verdict(lab: &LabRecord) -> Option<Headline> {
     let preempted = || lab.runs.iter().filter(|run| run.is_preempted);
     let found = |policy: PolicyName| {
         let runs: Vec<&RunRecord> = preempted().filter(|run| run.policy == policy).collect();
@@ -91,12 +91,17 @@ fn verdict(lab: &LabRecord) -> Option<Verdict> {
         words.join("; "),
         known.len()
     );
-    Some(Verdict { text, is_good: reached == known.len() })
+    Some(Headline { text, is_good: reached == known.len() })
 }
 
 /// Returns the picture of one preempted run of each policy.
 fn taken(lab: &LabRecord) -> Option<Section> {
-    let kinds = [Kind::Read, Kind::Write, Kind::Notice, Kind::Exposure];
+    let kinds = [
+        ExperimentKind::Read,
+        ExperimentKind::Write,
+        ExperimentKind::Notice,
+        ExperimentKind::Exposure,
+    ];
     let kind = kinds
         .into_iter()
         .find(|kind| lab.runs.iter().any(|run| run.kind == *kind && run.is_preempted))?;

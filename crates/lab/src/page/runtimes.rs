@@ -2,11 +2,12 @@
 
 use super::plot::{Axis, Plot, legend};
 use super::{POLICIES, Section, colour_of, paragraph, rerun, table};
-use crate::record::{Kind, LabRecord, PolicyName, RunRecord, Spread};
+use crate::record::{ExperimentKind, LabRecord, PolicyName, RunRecord, Spread};
 use crate::units::bytes;
 
 /// The experiments of these figures.
-const KINDS: [(Kind, &str); 2] = [(Kind::Read, "read-only"), (Kind::Write, "write-only")];
+const KINDS: [(ExperimentKind, &str); 2] =
+    [(ExperimentKind::Read, "read-only"), (ExperimentKind::Write, "write-only")];
 
 /// Returns the part of the page about run times; `None` without such runs.
 pub(super) fn section(lab: &LabRecord) -> Option<Section> {
@@ -37,7 +38,7 @@ pub(super) fn section(lab: &LabRecord) -> Option<Section> {
 }
 
 /// Returns what was measured: experiment, its name, policy.
-fn places(lab: &LabRecord) -> Vec<(Kind, &'static str, PolicyName)> {
+fn places(lab: &LabRecord) -> Vec<(ExperimentKind, &'static str, PolicyName)> {
     let all = KINDS
         .into_iter()
         .flat_map(|(kind, name)| POLICIES.into_iter().map(move |policy| (kind, name, policy)));
@@ -48,7 +49,7 @@ fn seconds<'a>(runs: impl Iterator<Item = &'a RunRecord>) -> Option<Spread> {
     Spread::of(runs.map(|run| run.seconds))
 }
 
-fn plot(lab: &LabRecord, places: &[(Kind, &str, PolicyName)]) -> String {
+fn plot(lab: &LabRecord, places: &[(ExperimentKind, &str, PolicyName)]) -> String {
     let longest = lab.runs.iter().filter(|run| KINDS.iter().any(|(kind, _)| *kind == run.kind));
     let longest = longest.map(|run| run.seconds).fold(1.0, f64::max);
     let y = Axis::linear("run time", (0.0, longest * 1.15), 5, |at| format!("{at:.0} s"));
@@ -90,7 +91,7 @@ const COLUMNS: [&str; 12] = [
     "#rebalanced",
 ];
 
-fn row(lab: &LabRecord, kind: Kind, name: &str, policy: PolicyName) -> Vec<String> {
+fn row(lab: &LabRecord, kind: ExperimentKind, name: &str, policy: PolicyName) -> Vec<String> {
     let runs: Vec<&RunRecord> = lab.runs_of(kind, policy, true).collect();
     let median = |pick: &dyn Fn(&RunRecord) -> Option<f64>| {
         Spread::of(runs.iter().filter_map(|run| pick(run))).map(|it| it.median)

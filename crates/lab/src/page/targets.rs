@@ -2,7 +2,7 @@
 
 use super::csv::{Csv, optional};
 use super::{POLICIES, Section, paragraph, table};
-use crate::record::{Kind, LabRecord, PolicyName, TargetRecord};
+use crate::record::{ExperimentKind, LabRecord, PolicyName, TargetRecord};
 use crate::units::bytes;
 
 /// Returns the part of the page about targets; `None` without any.
@@ -10,13 +10,13 @@ pub(super) fn section(lab: &LabRecord) -> Option<Section> {
     if lab.targets.is_empty() {
         return None;
     }
-    let mut rows: Vec<(Kind, &str)> = Vec::new();
+    let mut rows: Vec<(ExperimentKind, &str)> = Vec::new();
     for target in &lab.targets {
         if !rows.contains(&(target.kind, &target.name)) {
             rows.push((target.kind, &target.name));
         }
     }
-    let find = |kind: Kind, name: &str, policy: PolicyName| {
+    let find = |kind: ExperimentKind, name: &str, policy: PolicyName| {
         let is_it = |it: &&TargetRecord| it.kind == kind && it.name == name && it.policy == policy;
         lab.targets.iter().find(is_it)
     };

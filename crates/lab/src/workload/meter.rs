@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use sanderling_client::ClientError;
 use tokio::time::Instant;
 
-use crate::record::{Latency, Sample};
+use crate::record::{LatencyRecord, Sample};
 
 /// Counts of all workers of a run.
 #[derive(Debug)]
@@ -95,10 +95,10 @@ impl Meter {
 
     /// Sums the calls' times up.
     #[must_use]
-    pub(crate) fn latency(&self) -> Latency {
+    pub(crate) fn latency(&self) -> LatencyRecord {
         let all = self.micros.lock().expect("nobody panics while holding it");
         let millis = |micros: u64| micros as f64 / 1e3;
-        Latency {
+        LatencyRecord {
             count: all.len(),
             p50_millis: millis(all.value_at_quantile(0.5)),
             p99_millis: millis(all.value_at_quantile(0.99)),

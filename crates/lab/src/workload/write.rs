@@ -34,12 +34,12 @@ pub(crate) async fn write(
     let keep = usize::try_from(keep).unwrap_or(usize::MAX);
     Ok(spawn(writers, ended, |index| {
         let (client, meter) = (client.clone(), Arc::clone(meter));
-        let writer = Writing { client, meter, index, keep, live: VecDeque::new(), count: 0 };
+        let writer = WriteLoad { client, meter, index, keep, live: VecDeque::new(), count: 0 };
         writer.run()
     }))
 }
 
-struct Writing {
+struct WriteLoad {
     client: Client,
     meter: Arc<Meter>,
     index: u32,
@@ -48,7 +48,7 @@ struct Writing {
     count: u64,
 }
 
-impl Writing {
+impl WriteLoad {
     async fn run(mut self) {
         let piece = Bytes::from(vec![0xa5; usize::try_from(PIECE_BYTES).expect("it fits")]);
         while self.meter.take(OBJECT_CALLS).is_some() {

@@ -17,10 +17,10 @@ const SECTOR: usize = 512;
 
 /// The disk; clones are the same one.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Disk(Arc<Shared>);
+pub(crate) struct Disk(Arc<DiskInner>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct DiskInner {
     inner: Mutex<Image>,
     /// Syncs wait while it is held.
     is_held: Mutex<bool>,

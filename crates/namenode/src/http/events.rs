@@ -14,7 +14,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{Door, HttpRefusal, bad};
+use super::{HttpApi, HttpRefusal, bad};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,7 +34,7 @@ const WAIT: Millis = Millis(10_000);
 /// # Errors
 /// [`Refusal::RetryAfter`](sanderling_protocol::Refusal::RetryAfter) when as many follow as may be.
 pub(super) async fn stream(
-    State(door): State<Door>,
+    State(api): State<HttpApi>,
     Extension(connection): Extension<HttpConnection>,
     Extension(pass): Extension<Option<Pass>>,
     headers: HeaderMap,
@@ -52,19 +52,19 @@ pub(super) async fn stream(
     connection.follow()?;
     let (events, receiver) = mpsc::channel(PAGE as usize);
     // It ends when the client goes, because the channel closes, or when the server stops.
-    tokio::spawn(follow(door, pass, after, events));
+    tokio::spawn(follow(api, pass, after, events));
     let keep_alive = KeepAlive::new().interval(Duration::from_secs(15));
     Ok(Sse::new(ReceiverStream::new(receiver)).keep_alive(keep_alive).into_response())
 }
 
-type Sent = Result<sse::Event, Infallible>;
+type EventItem = Result<sse::Event, Infallible>;
 
-async fn follow(door: Door, pass: Option<Pass>, mut after: u64, events: mpsc::Sender<Sent>) {
+async fn follow(api: HttpApi, pass: Option<Pass>, mut after: u64, events: mpsc::Sender<EventItem>) {
     loop {
         let request = Request::Events { after, limit: PAGE, wait: WAIT };
         let answer = tokio::select! {
-            answer = door.requests.one(request) => answer,
-            () = door.stop.cancelled() => return,
+            answer = api.requests.one(request) => answer,
+            () = api.stop.cancelled() => return,
             () = events.closed() => return,
         };
         let Ok(Reply::Events(page)) = answer else { return };

@@ -5,10 +5,10 @@ use std::path::Path;
 use sanderling_core::catalog::Command;
 use sanderling_protocol::{ClusterId, Instant};
 
-use super::read::{Known, read_window};
+use super::read::{SegmentStart, read_window};
 use super::record::Layout;
 use super::{PLAIN_VERSION, TIED_VERSION, header};
-use crate::error::StartError;
+use crate::error::NamenodeStartError;
 use crate::files::Window;
 
 const CLUSTER: ClusterId = ClusterId(7);
@@ -29,8 +29,8 @@ pub(crate) fn write(salt: Option<u64>, commands: &[Command]) -> Vec<u8> {
 
 /// Reads a segment that begins with the command 0; returns the commands before the first bytes that
 /// are no record of it.
-pub(crate) fn read(window: Window) -> Result<Vec<Command>, StartError> {
-    let known = Known { first: 0, cluster: Some(CLUSTER), floor: Instant(0) };
+pub(crate) fn read(window: Window) -> Result<Vec<Command>, NamenodeStartError> {
+    let known = SegmentStart { first: 0, cluster: Some(CLUSTER), floor: Instant(0) };
     let mut commands = Vec::new();
     let take = |_: &super::Segment, command| commands.push(command);
     read_window(Path::new("memory"), window, known, take)?;

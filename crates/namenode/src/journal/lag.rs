@@ -42,7 +42,7 @@ pub(crate) struct Limits {
 #[derive(Debug)]
 pub(crate) struct Lag {
     limits: Limits,
-    state: Mutex<State>,
+    state: Mutex<LagState>,
     /// Held during a sync: of two at once, only one would hear of a failure.
     one: Mutex<()>,
     /// There is something to sync, or nothing more will come.
@@ -71,7 +71,7 @@ impl Presence {
 
 /// A write that is not synced.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct UnsyncedWrite {
     /// Where it ends.
     end: u64,
     /// When its first byte was written.
@@ -81,20 +81,20 @@ struct Waiting {
 }
 
 #[derive(Debug)]
-struct State {
+struct LagState {
     file: Arc<dyn Stored>,
     /// Counts the segments, so that a sync of an earlier one says nothing about this one.
     segment: u64,
     written: u64,
     synced: u64,
     /// What is not synced, in the order in which it was written.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<UnsyncedWrite>,
     presence: Presence,
     failure: Option<String>,
     is_closed: bool,
 }
 
-impl State {
+impl LagState {
     fn age(&mut self) -> Duration {
         let now = self.presence.look(Instant::now());
         self.waiting.front().map_or(Duration::ZERO, |first| now.saturating_sub(first.present))
@@ -104,7 +104,7 @@ impl State {
 impl Lag {
     /// Begins with a segment of which the disk has everything.
     pub(crate) fn new(limits: Limits, file: Arc<dyn Stored>, length: u64) -> Self {
-        let state = State {
+        let state = LagState {
             file,
             segment: 0,
             written: length,
@@ -151,7 +151,7 @@ impl Lag {
         match state.waiting.back_mut() {
             // Not the first: a sync that is under way ends with it.
             Some(last) if present - last.present < GRAIN => last.end = written,
-            _ => state.waiting.push_back(Waiting { end: written, since, present }),
+            _ => state.waiting.push_back(UnsyncedWrite { end: written, since, present }),
         }
         if was_idle {
             self.wake.notify_all();

@@ -8,10 +8,10 @@ use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::{ClusterId, Instant};
 
 use super::record::{Bad, Layout, Look, Whole};
-use super::scan::{Place, behind};
+use super::scan::{ScanEnd, behind};
 use super::{HEADER_BYTES, MAGIC, PLAIN_VERSION, TIED_HEADER_BYTES, TIED_VERSION};
-use crate::directory::{Directory, Kind};
-use crate::error::StartError;
+use crate::directory::{Directory, FileKind};
+use crate::error::NamenodeStartError;
 use crate::files::Window;
 
 /// A segment that was read.
@@ -52,7 +52,7 @@ impl Segment {
 
 /// What is known of a segment before it is read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Known {
+pub(crate) struct SegmentStart {
     /// Number of its first command, by its name.
     pub(crate) first: u64,
     pub(crate) cluster: Option<ClusterId>,
@@ -64,11 +64,11 @@ pub(crate) struct Known {
 /// each command with its number to `take`. Nothing is given where the header is not as known.
 pub(crate) fn read_segment(
     directory: &Directory,
-    known: Known,
+    known: SegmentStart,
     take: impl FnMut(&Segment, Command),
-) -> Result<Segment, StartError> {
-    let path = &directory.file(Kind::Journal, known.first);
-    let fail = |cause| StartError::Files { what: "read", path: path.to_owned(), cause };
+) -> Result<Segment, NamenodeStartError> {
+    let path = &directory.file(FileKind::Journal, known.first);
+    let fail = |cause| NamenodeStartError::Files { what: "read", path: path.to_owned(), cause };
     let file = directory.files().open(path).map_err(fail)?;
     read_window(path, Window::new(file).map_err(fail)?, known, take)
 }
@@ -77,13 +77,13 @@ pub(crate) fn read_segment(
 pub(super) fn read_window(
     path: &Path,
     mut window: Window,
-    known: Known,
+    known: SegmentStart,
     mut take: impl FnMut(&Segment, Command),
-) -> Result<Segment, StartError> {
-    let fail = |cause| StartError::Files { what: "read", path: path.to_owned(), cause };
+) -> Result<Segment, NamenodeStartError> {
+    let fail = |cause| NamenodeStartError::Files { what: "read", path: path.to_owned(), cause };
     let header = window.bytes(0, TIED_HEADER_BYTES).map_err(fail)?;
     let mut segment = read_header(path, header)?;
-    let corrupt = |why| StartError::CorruptJournal { path: path.to_owned(), why };
+    let corrupt = |why| NamenodeStartError::CorruptJournal { path: path.to_owned(), why };
     if segment.first != known.first {
         return Err(corrupt(format!("its header says it starts at {}", segment.first)));
     }
@@ -120,7 +120,7 @@ fn look(segment: &Segment, window: &mut Window, last_at: Instant) -> io::Result<
 }
 
 fn tail(segment: &Segment, window: &mut Window, at: Instant, bad: Bad) -> io::Result<Tail> {
-    let place = Place { offset: segment.length, number: segment.next, at };
+    let place = ScanEnd { offset: segment.length, number: segment.next, at };
     let found = behind(segment.layout, window, place, &bad)?;
     Ok(Tail {
         bytes: window.length() - segment.length,
@@ -130,8 +130,8 @@ fn tail(segment: &Segment, window: &mut Window, at: Instant, bad: Bad) -> io::Re
     })
 }
 
-fn read_header(path: &Path, bytes: &[u8]) -> Result<Segment, StartError> {
-    let corrupt = |why: String| StartError::CorruptJournal { path: path.to_owned(), why };
+fn read_header(path: &Path, bytes: &[u8]) -> Result<Segment, NamenodeStartError> {
+    let corrupt = |why: String| NamenodeStartError::CorruptJournal { path: path.to_owned(), why };
     if bytes.len() < HEADER_BYTES {
         return Err(corrupt(format!("its header has {} bytes", bytes.len())));
     }
@@ -145,7 +145,9 @@ fn read_header(path: &Path, bytes: &[u8]) -> Result<Segment, StartError> {
         PLAIN_VERSION => HEADER_BYTES,
         TIED_VERSION if bytes.len() >= TIED_HEADER_BYTES => TIED_HEADER_BYTES,
         TIED_VERSION => return Err(corrupt(format!("its header has {} bytes", bytes.len()))),
-        version => return Err(StartError::JournalVersion { path: path.to_owned(), version }),
+        version => {
+            return Err(NamenodeStartError::JournalVersion { path: path.to_owned(), version });
+        }
     };
     if u32_at(12) != crc32c(&bytes[16..length]) {
         return Err(corrupt("its header has another checksum".to_owned()));

@@ -22,7 +22,7 @@ const EFFORT: u64 = 16;
 
 /// What is known at the first bytes that are no record.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct ScanEnd {
     pub(super) offset: u64,
     /// Number of the command that would have been there.
     pub(super) number: u64,
@@ -43,7 +43,7 @@ pub(super) struct Behind {
 pub(super) fn behind(
     layout: Layout,
     window: &mut Window,
-    place: Place,
+    place: ScanEnd,
     bad: &Bad,
 ) -> io::Result<Behind> {
     let found = match layout {
@@ -56,7 +56,7 @@ pub(super) fn behind(
 
 /// A tied record says up to where the disk had the segment: what is missing before that is damage;
 /// behind it the pages of a crashed machine may be missing in any order.
-fn tied(window: &mut Window, place: Place, bad: &Bad, salt: u64) -> io::Result<Behind> {
+fn tied(window: &mut Window, place: ScanEnd, bad: &Bad, salt: u64) -> io::Result<Behind> {
     let layout = Layout::Tied { salt };
     let total = window.length();
     let (mut records, mut synced) = (0, 0);
@@ -86,7 +86,7 @@ fn tied(window: &mut Window, place: Place, bad: &Bad, salt: u64) -> io::Result<B
 /// A plain record could be a client's value. It counts where the bad record cannot be a torn one
 /// that holds it, where records follow each other up to the end of the file, or where more of them
 /// follow each other than a value holds.
-fn plain(window: &mut Window, place: Place, bad: &Bad) -> io::Result<Behind> {
+fn plain(window: &mut Window, place: ScanEnd, bad: &Bad) -> io::Result<Behind> {
     let total = window.length();
     let (mut records, mut is_certain) = (0, false);
     let mut effort = (total - place.offset).saturating_mul(EFFORT).saturating_add(1 << 20);

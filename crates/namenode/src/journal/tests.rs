@@ -7,7 +7,7 @@ use sanderling_protocol::message::Create;
 use sanderling_protocol::{Instant, Nonce};
 
 use super::*;
-use crate::error::StartError;
+use crate::error::NamenodeStartError;
 use crate::files::disk::{Disk, Faults};
 
 pub(crate) fn command(at: u64) -> Command {
@@ -32,8 +32,8 @@ fn journal(place: &Path, bytes_max: u64) -> (Arc<Directory>, Journal) {
     journal_of(place, settings(VERSION, bytes_max))
 }
 
-fn known(first: u64) -> Known {
-    Known { first, cluster: Some(ClusterId(7)), floor: Instant(0) }
+fn known(first: u64) -> SegmentStart {
+    SegmentStart { first, cluster: Some(ClusterId(7)), floor: Instant(0) }
 }
 
 fn read(directory: &Directory) -> (Vec<Command>, Segment) {
@@ -64,7 +64,7 @@ fn tail_torn_at_any_byte_of_the_last_record_is_no_damage() {
         journal.append(&[command(1), command(2)]).unwrap();
         let good = journal.bytes();
         journal.append(&[command(3)]).unwrap();
-        let path = directory.file(Kind::Journal, 0);
+        let path = directory.file(FileKind::Journal, 0);
         let whole = fs::read(&path).unwrap();
         for end in usize::try_from(good).unwrap() + 1..whole.len() {
             fs::write(&path, &whole[..end]).unwrap();
@@ -91,7 +91,7 @@ fn sectors_that_the_disk_did_not_get_are_no_damage() {
         journal.append(&[command(1)]).unwrap();
         let good = usize::try_from(journal.bytes()).unwrap();
         journal.append(&[chosen(2, vec![0x11; 500]), chosen(3, vec![0x22; 500])]).unwrap();
-        let path = directory.file(Kind::Journal, 0);
+        let path = directory.file(FileKind::Journal, 0);
         let whole = fs::read(&path).unwrap();
         for (from, to) in [(good, whole.len()), (512, 1024), (512, whole.len()), (good, 512)] {
             for longer in [0, 4096] {
@@ -115,7 +115,7 @@ fn records_behind_one_that_lost_a_sector_are_missed_though_the_last_is_torn() {
     let place = tempfile::tempdir().unwrap();
     let (directory, mut journal) = journal_of(place.path(), settings(PLAIN_VERSION, 1 << 20));
     journal.append(&[command(1), chosen(2, vec![0x11; 1500]), command(3), command(4)]).unwrap();
-    let path = directory.file(Kind::Journal, 0);
+    let path = directory.file(FileKind::Journal, 0);
     let mut bytes = fs::read(&path).unwrap();
     bytes[512..1024].fill(0);
     bytes.pop();
@@ -136,7 +136,7 @@ fn record_with_any_bit_changed_is_damage() {
         journal.append(&[command(2)]).unwrap();
         let end = usize::try_from(journal.bytes()).unwrap();
         journal.append(&[command(3), command(4)]).unwrap();
-        let path = directory.file(Kind::Journal, 0);
+        let path = directory.file(FileKind::Journal, 0);
         let whole = fs::read(&path).unwrap();
         for (at, bit) in (good..end).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
             let mut bytes = whole.clone();
@@ -158,7 +158,7 @@ fn last_tied_record_with_any_bit_changed_is_damage() {
     journal.append(&[command(1)]).unwrap();
     let good = usize::try_from(journal.bytes()).unwrap();
     journal.append(&[command(2)]).unwrap();
-    let path = directory.file(Kind::Journal, 0);
+    let path = directory.file(FileKind::Journal, 0);
     let whole = fs::read(&path).unwrap();
     for (at, bit) in (good..whole.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
         let mut bytes = whole.clone();
@@ -180,7 +180,7 @@ fn record_of_another_place_is_damage() {
             journal.append(&[command(10 + at)]).unwrap();
             ends.push(usize::try_from(journal.bytes()).unwrap());
         }
-        let path = directory.file(Kind::Journal, 0);
+        let path = directory.file(FileKind::Journal, 0);
         let whole = fs::read(&path).unwrap();
         for (from, to) in [(0_usize, 1), (0, 2), (1, 2), (0, 3), (2, 1), (3, 1)] {
             if version == PLAIN_VERSION && from.abs_diff(to) == 1 {
@@ -211,7 +211,7 @@ fn pages_that_a_crash_lost_are_no_damage_before_the_next_sync() {
     for at in 2..200 {
         journal.append(&[command(at)]).unwrap();
     }
-    let path = directory.file(Kind::Journal, 0);
+    let path = directory.file(FileKind::Journal, 0);
     let lose = |bytes: &mut Vec<u8>| bytes[synced..1024].fill(0);
     let mut bytes = fs::read(&path).unwrap();
     lose(&mut bytes);
@@ -250,7 +250,7 @@ fn records_within_a_value_are_none() {
             Layout::Tied { salt: 0 }.encode(&command(5), 2, 0, &mut value).unwrap();
         }
         journal.append(&[chosen(2, value)]).unwrap();
-        let path = directory.file(Kind::Journal, 0);
+        let path = directory.file(FileKind::Journal, 0);
         let whole = fs::read(&path).unwrap();
         fs::write(&path, &whole[..whole.len() - 3]).unwrap();
         let tail = read(&directory).1.tail.unwrap();
@@ -274,7 +274,7 @@ fn last_byte_of_a_whole_record_is_not_searched() {
     let place = tempfile::tempdir().unwrap();
     let (directory, mut journal) = journal_of(place.path(), settings(PLAIN_VERSION, 1 << 20));
     journal.append([&first]).unwrap();
-    let path = directory.file(Kind::Journal, 0);
+    let path = directory.file(FileKind::Journal, 0);
     let whole = fs::read(&path).unwrap();
     assert_eq!(whole.last(), second.first());
     fs::write(&path, [&whole, &second[1..]].concat()).unwrap();
@@ -290,7 +290,7 @@ fn damaged_header_is_refused() {
         let place = tempfile::tempdir().unwrap();
         let (directory, journal) = journal_of(place.path(), settings(version, 1 << 20));
         drop(journal);
-        let path = directory.file(Kind::Journal, 0);
+        let path = directory.file(FileKind::Journal, 0);
         let whole = fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
@@ -298,8 +298,8 @@ fn damaged_header_is_refused() {
             bytes[at] ^= 0x10;
             fs::write(&path, &bytes).unwrap();
             let refused = read_segment(&directory, known(0), |_, _| {});
-            let is_version = matches!(refused, Err(StartError::JournalVersion { .. }));
-            let is_corrupt = matches!(refused, Err(StartError::CorruptJournal { .. }));
+            let is_version = matches!(refused, Err(NamenodeStartError::JournalVersion { .. }));
+            let is_corrupt = matches!(refused, Err(NamenodeStartError::CorruptJournal { .. }));
             assert!(is_corrupt || (is_version && (8..12).contains(&at)), "byte {at}");
         }
     }
@@ -310,10 +310,10 @@ fn full_journal_refuses_the_batch_and_changes_nothing() {
     let place = tempfile::tempdir().unwrap();
     let (directory, mut journal) = journal(place.path(), 100);
     journal.append(&[command(1)]).unwrap();
-    let before = fs::read(directory.file(Kind::Journal, 0)).unwrap();
+    let before = fs::read(directory.file(FileKind::Journal, 0)).unwrap();
     let many: Vec<Command> = (0..100).map(command).collect();
     assert!(matches!(journal.append(&many), Err(AppendError::Refused(_))));
-    assert_eq!(fs::read(directory.file(Kind::Journal, 0)).unwrap(), before);
+    assert_eq!(fs::read(directory.file(FileKind::Journal, 0)).unwrap(), before);
     journal.append(&[command(2)]).unwrap();
     assert_eq!(read(&directory).0, [command(1), command(2)]);
 }
@@ -324,7 +324,7 @@ fn failed_write_is_taken_back_or_ends_the_journal() {
     let (directory, mut journal) = journal(place.path(), 1 << 20);
     journal.append(&[command(1)]).unwrap();
     // A handle that cannot write fails like a disk that cannot, and it cannot cut either.
-    journal.file = directory.files().open(&directory.file(Kind::Journal, 0)).unwrap();
+    journal.file = directory.files().open(&directory.file(FileKind::Journal, 0)).unwrap();
     assert!(matches!(journal.append(&[command(2)]), Err(AppendError::Failed(_))));
     assert!(matches!(journal.append(&[command(3)]), Err(AppendError::Failed(_))));
     assert_eq!(journal.index(), 1);
@@ -383,7 +383,7 @@ fn next_segment_starts_where_the_last_one_ends() {
     assert!(journal.is_empty());
     assert!(journal.bytes() > before, "the older segment counts as long as it is there");
     journal.append(&[command(3)]).unwrap();
-    assert_eq!(directory.list(Kind::Journal).unwrap(), [0, 2]);
+    assert_eq!(directory.list(FileKind::Journal).unwrap(), [0, 2]);
     let mut numbers = Vec::new();
     read_segment(&directory, known(2), |segment, _| numbers.push(segment.next)).unwrap();
     assert_eq!(numbers, [2]);
@@ -530,7 +530,7 @@ fn segments_of_all_versions_are_read_as_they_were_written() {
         assert_eq!(hex, golden.split_whitespace().collect::<String>(), "version {version}");
         let place = tempfile::tempdir().unwrap();
         let directory = Directory::open(place.path()).unwrap();
-        fs::write(directory.file(Kind::Journal, 0), bytes).unwrap();
+        fs::write(directory.file(FileKind::Journal, 0), bytes).unwrap();
         let (commands, segment) = read(&directory);
         assert_eq!((commands, segment.version, segment.cut_bytes()), (all.to_vec(), version, 0));
     }

@@ -12,7 +12,7 @@ use sanderling_protocol::{Instant, Nonce};
 use super::*;
 use crate::broken::set;
 use crate::files::disk::{Disk, Faults, Image, piece};
-use crate::journal::{AppendError, Known, read_segment};
+use crate::journal::{AppendError, SegmentStart, read_segment};
 use crate::snapshot::{TakeError, take};
 
 const PLAIN: u32 = 3;
@@ -24,7 +24,7 @@ const STEPS: usize = 60;
 /// Why a seed is a counterexample.
 type Violation = String;
 
-struct Run {
+struct CrashRun {
     random: StdRng,
     disk: Disk,
     options: NamenodeOptions,
@@ -66,7 +66,7 @@ fn directory() -> &'static Path {
     Path::new("/catalog")
 }
 
-impl Run {
+impl CrashRun {
     fn new(seed: u64, version: u32, sync: Sync) -> Self {
         let options = NamenodeOptions {
             directory: directory().to_owned(),
@@ -271,14 +271,14 @@ impl Run {
     /// Loses a segment before the last, and damages the newest snapshot so that it is needed.
     fn lose_segment(&mut self) {
         let directory = Directory::of(directory(), Arc::new(self.disk.clone())).unwrap();
-        let segments = directory.list(Kind::Journal).unwrap();
-        let snapshot = directory.list(Kind::Snapshot).unwrap().pop();
+        let segments = directory.list(FileKind::Journal).unwrap();
+        let snapshot = directory.list(FileKind::Snapshot).unwrap().pop();
         let (Some(snapshot), Some(before)) = (snapshot, segments.len().checked_sub(2)) else {
             return;
         };
         self.is_snapshot = false;
-        let lost = directory.file(Kind::Journal, segments[before]);
-        let path = directory.file(Kind::Snapshot, snapshot);
+        let lost = directory.file(FileKind::Journal, segments[before]);
+        let path = directory.file(FileKind::Snapshot, snapshot);
         self.disk.with(|image| {
             image.lose(&lost);
             image.flip(&path, 30, 1);
@@ -288,8 +288,8 @@ impl Run {
     /// Puts one record of the last segment in the place of another that is as long.
     fn misplace(&mut self) {
         let directory = Directory::of(directory(), Arc::new(self.disk.clone())).unwrap();
-        let Some(first) = directory.list(Kind::Journal).unwrap().pop() else { return };
-        let known = Known { first, cluster: None, floor: Instant(0) };
+        let Some(first) = directory.list(FileKind::Journal).unwrap().pop() else { return };
+        let known = SegmentStart { first, cluster: None, floor: Instant(0) };
         let mut starts = Vec::new();
         let read = read_segment(&directory, known, |segment, _| starts.push(segment.length));
         starts.extend(read.map(|segment| segment.length));
@@ -303,7 +303,7 @@ impl Run {
         let alike: Vec<_> = records.iter().filter(|it| it.1 == to.1 && it.0 != to.0).collect();
         if let Some(from) = alike.get(self.random.random_range(0..alike.len().max(1))) {
             self.is_snapshot = false;
-            let path = directory.file(Kind::Journal, first);
+            let path = directory.file(FileKind::Journal, first);
             let bytes = self.disk.with(|image| image.contents(&path));
             let record = &bytes[from.0..from.0 + from.1];
             self.disk.with(|image| image.misdirect(&path, to.0, record));
@@ -331,29 +331,31 @@ impl Run {
                     self.append(before);
                     return Ok(());
                 }
-                Err(StartError::Files { .. }) if self.disk.with(|image| !image.is_faultless()) => {
+                Err(NamenodeStartError::Files { .. })
+                    if self.disk.with(|image| !image.is_faultless()) =>
+                {
                     self.disk.with(|image| image.faults = Faults::default());
                 }
-                Err(StartError::Files { .. }) => {
+                Err(NamenodeStartError::Files { .. }) => {
                     self.disk.with(|image| image.faults = Faults::default());
-                    if let Err(StartError::Files { cause, .. }) = self.try_start() {
+                    if let Err(NamenodeStartError::Files { cause, .. }) = self.try_start() {
                         return Err(format!("does not start: {cause}"));
                     }
                 }
                 Err(error) if !self.may_be_refused(is_crash) => {
                     return Err(format!("refused without damage: {error}"));
                 }
-                Err(StartError::DamagedJournal { name, .. }) if !is_accepted => {
+                Err(NamenodeStartError::DamagedJournal { name, .. }) if !is_accepted => {
                     self.counts.accepted += 1;
                     self.options.accepted_loss = Some(name);
                     is_accepted = true;
                 }
-                Err(StartError::DamagedJournal { name, .. })
+                Err(NamenodeStartError::DamagedJournal { name, .. })
                     if self.options.accepted_loss.as_ref() != Some(&name) =>
                 {
                     self.options.accepted_loss = Some(name);
                 }
-                Err(StartError::DamagedJournal { name, .. }) => {
+                Err(NamenodeStartError::DamagedJournal { name, .. }) => {
                     return Err(format!("accepted in vain: {name}"));
                 }
                 Err(_) => {
@@ -371,7 +373,7 @@ impl Run {
         (self.is_damaged && !is_made_up_for) || (self.version == PLAIN && is_crash)
     }
 
-    fn try_start(&self) -> Result<Running, StartError> {
+    fn try_start(&self) -> Result<Running, NamenodeStartError> {
         let directory = Arc::new(Directory::of(directory(), Arc::new(self.disk.clone()))?);
         let settings = Settings { version: self.version, ..Settings::from(&self.options) };
         let recovered = recover_with(&directory, &self.options, settings)?;
@@ -418,7 +420,7 @@ impl Run {
         let catalog = running.recovered.namenode.catalog();
         let last = catalog.index().checked_sub(1)?;
         let before = self.history.get(usize::try_from(last).unwrap());
-        let known = Known { first: last, cluster: None, floor: Instant(0) };
+        let known = SegmentStart { first: last, cluster: None, floor: Instant(0) };
         let mut first = None;
         read_segment(&running.directory, known, |_, command| {
             first.get_or_insert(command);
@@ -435,7 +437,7 @@ fn all_runs(seeds: std::ops::Range<u64>) -> Result<Counts, Violation> {
         for (version, sync) in
             [(TIED, Sync::Always), (TIED, Sync::Os), (PLAIN, Sync::Always), (PLAIN, Sync::Os)]
         {
-            let run = Run::new(seed, version, sync);
+            let run = CrashRun::new(seed, version, sync);
             let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.go()));
             let ran = ran.unwrap_or_else(|_| Err("panicked".to_owned()));
             let counts =

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use sanderling_core::catalog::Action;
 
-use crate::directory::{Directory, Kind};
-use crate::error::StartError;
+use crate::directory::{Directory, FileKind};
+use crate::error::NamenodeStartError;
 use crate::journal::{Segment, settle};
 use crate::options::NamenodeOptions;
 
@@ -35,12 +35,12 @@ impl Damage {
     }
 
     /// Refuses the start unless the operator accepts this loss and no other.
-    pub(super) fn accept(&self, options: &NamenodeOptions) -> Result<(), StartError> {
+    pub(super) fn accept(&self, options: &NamenodeOptions) -> Result<(), NamenodeStartError> {
         let name = self.name();
         if options.accepted_loss.as_ref() == Some(&name) {
             return Ok(());
         }
-        Err(StartError::DamagedJournal {
+        Err(NamenodeStartError::DamagedJournal {
             path: self.path.clone(),
             offset: self.offset,
             records: self.records,
@@ -75,7 +75,7 @@ impl Damage {
             directory.save_end(&self.path, self.first, self.offset)?;
         }
         for later in segments.iter().rev().filter(|segment| **segment > self.first) {
-            directory.set_aside(Kind::Journal, *later)?;
+            directory.set_aside(FileKind::Journal, *later)?;
         }
         directory.sync()?;
         // The new segment goes on behind what was whole.
@@ -86,7 +86,7 @@ impl Damage {
     /// seem to be in them.
     pub(super) fn clear_snapshots(directory: &Directory, skipped: &[u64]) -> io::Result<()> {
         for index in skipped {
-            directory.set_aside(Kind::Snapshot, *index)?;
+            directory.set_aside(FileKind::Snapshot, *index)?;
         }
         directory.sync()
     }

@@ -9,9 +9,9 @@ use tracing::warn;
 
 use super::damage::Damage;
 use crate::broken::{self, Broken};
-use crate::directory::{Directory, Kind};
-use crate::error::StartError;
-use crate::journal::{Known, Segment, read_segment};
+use crate::directory::{Directory, FileKind};
+use crate::error::NamenodeStartError;
+use crate::journal::{Segment, SegmentStart, read_segment};
 use crate::options::NamenodeOptions;
 use crate::snapshot;
 
@@ -27,20 +27,23 @@ pub(super) struct Replayed {
     /// Snapshots up to the one that was read, ascending.
     pub(super) snapshots: Vec<u64>,
     /// Newer snapshots that cannot be read, and why.
-    pub(super) skipped: Vec<(u64, StartError)>,
+    pub(super) skipped: Vec<(u64, NamenodeStartError)>,
 }
 
 /// Reads everything. Damage is found, not judged.
 pub(super) fn replay_all(
     directory: &Arc<Directory>,
     options: &NamenodeOptions,
-) -> Result<Replayed, StartError> {
+) -> Result<Replayed, NamenodeStartError> {
     let list = |kind| {
-        let fail =
-            |cause| StartError::Files { what: "list", path: directory.path().to_owned(), cause };
+        let fail = |cause| NamenodeStartError::Files {
+            what: "list",
+            path: directory.path().to_owned(),
+            cause,
+        };
         directory.list(kind).map_err(fail)
     };
-    let (mut snapshots, segments) = (list(Kind::Snapshot)?, list(Kind::Journal)?);
+    let (mut snapshots, segments) = (list(FileKind::Snapshot)?, list(FileKind::Journal)?);
     let (catalog, skipped) = newest(directory, &mut snapshots, &segments)?;
     let namenode =
         catalog.map(|catalog| Namenode::restore(options.core.clone(), catalog, Instant(0)));
@@ -58,20 +61,21 @@ pub(super) fn replay_all(
     Ok(replayed)
 }
 
-type Newest = (Option<Catalog>, Vec<(u64, StartError)>);
+type Newest = (Option<Catalog>, Vec<(u64, NamenodeStartError)>);
 
 /// Reads the newest snapshot that can be read. Where none can, the beginning of the journal does.
 fn newest(
     directory: &Directory,
     snapshots: &mut Vec<u64>,
     segments: &[u64],
-) -> Result<Newest, StartError> {
+) -> Result<Newest, NamenodeStartError> {
     let mut skipped = Vec::new();
     while let Some(index) = snapshots.last().copied() {
         match read_snapshot(directory, index) {
             Ok(catalog) => return Ok((Some(catalog), skipped)),
             Err(
-                error @ (StartError::CorruptSnapshot { .. } | StartError::SnapshotVersion { .. }),
+                error @ (NamenodeStartError::CorruptSnapshot { .. }
+                | NamenodeStartError::SnapshotVersion { .. }),
             ) => {
                 skipped.push((index, error));
                 snapshots.pop();
@@ -85,12 +89,12 @@ fn newest(
     }
 }
 
-fn read_snapshot(directory: &Directory, index: u64) -> Result<Catalog, StartError> {
-    let path = directory.file(Kind::Snapshot, index);
+fn read_snapshot(directory: &Directory, index: u64) -> Result<Catalog, NamenodeStartError> {
+    let path = directory.file(FileKind::Snapshot, index);
     let catalog = snapshot::read(directory, &path)?;
     if catalog.index() != index {
         let why = format!("it holds {} commands where its name says {index}", catalog.index());
-        return Err(StartError::CorruptSnapshot { path, why });
+        return Err(NamenodeStartError::CorruptSnapshot { path, why });
     }
     Ok(catalog)
 }
@@ -105,7 +109,7 @@ impl Replayed {
         &mut self,
         directory: &Directory,
         options: &NamenodeOptions,
-    ) -> Result<(), StartError> {
+    ) -> Result<(), NamenodeStartError> {
         for place in 0..self.segments.len() {
             let first = self.segments[place];
             let after = self.segments.get(place + 1).copied();
@@ -113,13 +117,13 @@ impl Replayed {
                 continue;
             }
             if first > self.reached() && !broken::is(Broken::GapIgnored) {
-                let path = directory.file(Kind::Journal, first);
+                let path = directory.file(FileKind::Journal, first);
                 let why = format!("the commands from {} to {first} are missing", self.reached());
-                return Err(StartError::CorruptJournal { path, why });
+                return Err(NamenodeStartError::CorruptJournal { path, why });
             }
             let segment = match replay(directory, first, options, &mut self.namenode) {
                 Ok(segment) => segment,
-                Err(StartError::CorruptJournal { why, .. }) => {
+                Err(NamenodeStartError::CorruptJournal { why, .. }) => {
                     return self.damaged(directory, first, 0, 0, why);
                 }
                 Err(error) => return Err(error),
@@ -146,16 +150,16 @@ impl Replayed {
         offset: u64,
         records: u64,
         why: String,
-    ) -> Result<(), StartError> {
-        let path = directory.file(Kind::Journal, first);
+    ) -> Result<(), NamenodeStartError> {
+        let path = directory.file(FileKind::Journal, first);
         if self.namenode.is_none() {
-            return Err(StartError::CorruptJournal { path, why });
+            return Err(NamenodeStartError::CorruptJournal { path, why });
         }
         let mut records = records;
-        let mut bytes = directory.bytes(Kind::Journal, first).saturating_sub(offset);
+        let mut bytes = directory.bytes(FileKind::Journal, first).saturating_sub(offset);
         for later in self.segments.iter().copied().filter(|segment| *segment > first) {
-            bytes += directory.bytes(Kind::Journal, later);
-            let known = Known { first: later, cluster: None, floor: Instant(0) };
+            bytes += directory.bytes(FileKind::Journal, later);
+            let known = SegmentStart { first: later, cluster: None, floor: Instant(0) };
             let read = read_segment(directory, known, |_, _| {});
             records += read.map_or(0, |read| {
                 read.next - read.first + read.tail.map_or(0, |tail| tail.records)
@@ -166,7 +170,7 @@ impl Replayed {
     }
 
     /// Checks that the journal has what the damaged snapshots had.
-    fn reach_skipped(&mut self, directory: &Directory) -> Result<(), StartError> {
+    fn reach_skipped(&mut self, directory: &Directory) -> Result<(), NamenodeStartError> {
         let reached = self.reached();
         let newest = self.skipped.iter().map(|(index, _)| *index).max().unwrap_or(0);
         if self.damage.is_some() || newest <= reached {
@@ -193,10 +197,10 @@ fn replay(
     first: u64,
     options: &NamenodeOptions,
     namenode: &mut Option<Namenode>,
-) -> Result<Segment, StartError> {
+) -> Result<Segment, NamenodeStartError> {
     let catalog = namenode.as_ref().map(Namenode::catalog);
     let goes_on = catalog.filter(|catalog| catalog.index() == first);
-    let known = Known {
+    let known = SegmentStart {
         first,
         cluster: catalog.map(Catalog::cluster),
         floor: goes_on.map_or(Instant(0), Catalog::now),

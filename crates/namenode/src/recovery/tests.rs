@@ -16,7 +16,7 @@ fn options(place: &Path) -> NamenodeOptions {
     NamenodeOptions { directory: place.to_owned(), ..NamenodeOptions::default() }
 }
 
-fn start(place: &Path) -> Result<(Arc<Directory>, Recovered), StartError> {
+fn start(place: &Path) -> Result<(Arc<Directory>, Recovered), NamenodeStartError> {
     let directory = Arc::new(Directory::open(place)?);
     let recovered = recover(&directory, &options(place))?;
     Ok((directory, recovered))
@@ -79,11 +79,11 @@ fn snapshot_without_its_journal_starts_a_new_segment() {
     let (directory, mut first) = start(place.path()).unwrap();
     write(&mut first, &command(1));
     take_snapshot(&directory, &mut first);
-    fs::remove_file(directory.file(Kind::Journal, 0)).unwrap();
+    fs::remove_file(directory.file(FileKind::Journal, 0)).unwrap();
     drop((directory, first));
     let (directory, second) = start(place.path()).unwrap();
     assert_eq!(second.commands, 1);
-    assert_eq!(directory.list(Kind::Journal).unwrap(), [1]);
+    assert_eq!(directory.list(FileKind::Journal).unwrap(), [1]);
 }
 
 fn flip(path: &Path) {
@@ -107,11 +107,11 @@ fn damaged_snapshot_loses_nothing_while_the_journal_before_it_is_there() {
         }
     }
     // Two, and the journal since the older.
-    assert_eq!(directory.list(Kind::Snapshot).unwrap(), [6, 9]);
-    assert_eq!(directory.list(Kind::Journal).unwrap(), [6, 9]);
+    assert_eq!(directory.list(FileKind::Snapshot).unwrap(), [6, 9]);
+    assert_eq!(directory.list(FileKind::Journal).unwrap(), [6, 9]);
     write(&mut first, &command(9));
     let catalog = first.namenode.catalog().clone();
-    flip(&directory.file(Kind::Snapshot, 9));
+    flip(&directory.file(FileKind::Snapshot, 9));
     drop((directory, first));
     let (directory, second) = start(place.path()).unwrap();
     assert_eq!(*second.namenode.catalog(), catalog);
@@ -120,11 +120,11 @@ fn damaged_snapshot_loses_nothing_while_the_journal_before_it_is_there() {
     // The next one does not take the damaged one for one of two.
     let image = second.namenode.catalog().image();
     assert_eq!(snapshot::take(&directory, image, &second.snapshots).unwrap(), [6, 10]);
-    assert_eq!(directory.list(Kind::Snapshot).unwrap(), [6, 10]);
-    flip(&directory.file(Kind::Snapshot, 6));
-    flip(&directory.file(Kind::Snapshot, 10));
+    assert_eq!(directory.list(FileKind::Snapshot).unwrap(), [6, 10]);
+    flip(&directory.file(FileKind::Snapshot, 6));
+    flip(&directory.file(FileKind::Snapshot, 10));
     drop((directory, second));
-    assert!(matches!(start(place.path()), Err(StartError::CorruptSnapshot { .. })));
+    assert!(matches!(start(place.path()), Err(NamenodeStartError::CorruptSnapshot { .. })));
 }
 
 #[test]
@@ -139,11 +139,11 @@ fn older_snapshot_that_is_damaged_keeps_what_is_before_it() {
         kept = snapshot::take(&directory, image, &kept).unwrap();
         if at == 2 {
             assert_eq!(kept, [2, 3]);
-            flip(&directory.file(Kind::Snapshot, 3));
+            flip(&directory.file(FileKind::Snapshot, 3));
         }
     }
     assert_eq!(kept, [2, 4]);
-    assert_eq!(directory.list(Kind::Journal).unwrap(), [2, 3, 4]);
+    assert_eq!(directory.list(FileKind::Journal).unwrap(), [2, 3, 4]);
 }
 
 #[test]
@@ -154,13 +154,13 @@ fn first_snapshot_that_is_damaged_is_made_up_for_by_the_whole_journal() {
     first.journal.rotate().unwrap();
     snapshot::take(&directory, first.namenode.catalog().image(), &[]).unwrap();
     let catalog = first.namenode.catalog().clone();
-    flip(&directory.file(Kind::Snapshot, 1));
+    flip(&directory.file(FileKind::Snapshot, 1));
     drop((directory, first));
     let (directory, second) = start(place.path()).unwrap();
     assert_eq!(*second.namenode.catalog(), catalog);
-    fs::remove_file(directory.file(Kind::Journal, 0)).unwrap();
+    fs::remove_file(directory.file(FileKind::Journal, 0)).unwrap();
     drop((directory, second));
-    assert!(matches!(start(place.path()), Err(StartError::CorruptSnapshot { .. })));
+    assert!(matches!(start(place.path()), Err(NamenodeStartError::CorruptSnapshot { .. })));
 }
 
 #[test]
@@ -170,9 +170,9 @@ fn missing_segment_before_the_last_is_refused() {
     write(&mut first, &command(0));
     first.journal.rotate().unwrap();
     write(&mut first, &command(1));
-    fs::remove_file(directory.file(Kind::Journal, 0)).unwrap();
+    fs::remove_file(directory.file(FileKind::Journal, 0)).unwrap();
     drop((directory, first));
-    assert!(matches!(start(place.path()), Err(StartError::CorruptJournal { .. })));
+    assert!(matches!(start(place.path()), Err(NamenodeStartError::CorruptJournal { .. })));
 }
 
 #[test]
@@ -186,13 +186,15 @@ fn damage_of_a_segment_before_the_last_is_refused_until_it_is_accepted() {
     write(&mut first, &command(3));
     first.journal.rotate().unwrap();
     write(&mut first, &command(4));
-    let path = directory.file(Kind::Journal, 0);
+    let path = directory.file(FileKind::Journal, 0);
     let whole = fs::read(&path).unwrap();
-    let later = directory.file(Kind::Journal, 4);
+    let later = directory.file(FileKind::Journal, 4);
     drop((directory, first));
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     let refused = start(place.path()).unwrap_err();
-    let StartError::DamagedJournal { offset, records, name, .. } = refused else { panic!() };
+    let NamenodeStartError::DamagedJournal { offset, records, name, .. } = refused else {
+        panic!()
+    };
     assert_eq!((offset, records), (good, 1));
     // Of another damage nothing is accepted.
     for wrong in [format!("{name}1"), String::new()] {
@@ -227,13 +229,15 @@ fn header_of_the_last_segment_that_is_damaged_can_be_accepted() {
     first.journal.rotate().unwrap();
     snapshot::take(&directory, first.namenode.catalog().image(), &[]).unwrap();
     write(&mut first, &command(1));
-    let path = directory.file(Kind::Journal, 1);
+    let path = directory.file(FileKind::Journal, 1);
     let mut bytes = fs::read(&path).unwrap();
     bytes[17] ^= 1;
     fs::write(&path, bytes).unwrap();
     drop((directory, first));
     let refused = start(place.path()).unwrap_err();
-    let StartError::DamagedJournal { offset: 0, name, .. } = refused else { panic!("{refused}") };
+    let NamenodeStartError::DamagedJournal { offset: 0, name, .. } = refused else {
+        panic!("{refused}")
+    };
     let accepting = NamenodeOptions { accepted_loss: Some(name), ..options(place.path()) };
     let directory = Arc::new(Directory::open(place.path()).unwrap());
     let second = recover(&directory, &accepting).unwrap();
@@ -250,15 +254,17 @@ fn journal_that_ends_before_a_damaged_snapshot_is_refused() {
     write(&mut first, &command(1));
     first.journal.rotate().unwrap();
     snapshot::take(&directory, first.namenode.catalog().image(), &[]).unwrap();
-    fs::remove_file(directory.file(Kind::Journal, 2)).unwrap();
-    flip(&directory.file(Kind::Snapshot, 2));
-    let path = directory.file(Kind::Journal, 0);
+    fs::remove_file(directory.file(FileKind::Journal, 2)).unwrap();
+    flip(&directory.file(FileKind::Snapshot, 2));
+    let path = directory.file(FileKind::Journal, 0);
     let whole = fs::read(&path).unwrap();
     // Torn, as it seems.
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     drop((directory, first));
     let refused = start(place.path()).unwrap_err();
-    let StartError::DamagedJournal { records: 1, name, .. } = refused else { panic!("{refused}") };
+    let NamenodeStartError::DamagedJournal { records: 1, name, .. } = refused else {
+        panic!("{refused}")
+    };
     let accepting = NamenodeOptions { accepted_loss: Some(name), ..options(place.path()) };
     let directory = Arc::new(Directory::open(place.path()).unwrap());
     let second = recover(&directory, &accepting).unwrap();
@@ -274,7 +280,7 @@ fn segment_is_written_anew_after_a_failed_sync() {
     write(&mut first, &command(1));
     first.journal.fail("the disk".to_owned());
     assert!(directory.is_suspect());
-    let path = directory.file(Kind::Journal, 0);
+    let path = directory.file(FileKind::Journal, 0);
     let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
     let old = fs::File::open(&path).unwrap();
     let before = inode(&path);
@@ -292,7 +298,7 @@ fn torn_tail_is_cut_and_counted() {
     let (directory, mut first) = start(place.path()).unwrap();
     write(&mut first, &command(1));
     write(&mut first, &command(2));
-    let path = directory.file(Kind::Journal, 0);
+    let path = directory.file(FileKind::Journal, 0);
     let whole = fs::read(&path).unwrap();
     drop((directory, first));
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
@@ -320,7 +326,7 @@ fn changes_that_a_crash_took_are_said_where_they_were_acknowledged_before_the_di
         for at in 1..200 {
             write(&mut first, &command(at));
         }
-        let path = directory.file(Kind::Journal, 0);
+        let path = directory.file(FileKind::Journal, 0);
         drop((directory, first));
         // The second sector of the segment never reached the disk, the later ones did.
         let mut bytes = fs::read(&path).unwrap();
@@ -365,7 +371,7 @@ fn failed_sync_of_a_start_is_not_believed_by_the_next_one() {
     drop(recover(&open(), &options(place)).unwrap());
     let directory = open();
     disk.with(|image| image.faults = Faults { sync: Some(0), ..Faults::default() });
-    assert!(matches!(recover(&directory, &options(place)), Err(StartError::Files { .. })));
+    assert!(matches!(recover(&directory, &options(place)), Err(NamenodeStartError::Files { .. })));
     assert!(directory.is_suspect());
     recover(&directory, &options(place)).unwrap();
     assert!(!directory.is_suspect());
@@ -382,8 +388,8 @@ fn failed_sync_of_a_snapshot_removes_nothing() {
     for failing in [None, None, Some(0), Some(1), Some(2)] {
         write(&mut first, &command(1));
         first.journal.rotate().unwrap();
-        let segments = directory.list(Kind::Journal).unwrap();
-        let snapshots = directory.list(Kind::Snapshot).unwrap();
+        let segments = directory.list(FileKind::Journal).unwrap();
+        let snapshots = directory.list(FileKind::Snapshot).unwrap();
         disk.with(|image| image.faults = Faults { sync: failing, ..Faults::default() });
         let taken = snapshot::take(&directory, first.namenode.catalog().image(), &kept);
         match (failing, taken) {
@@ -393,8 +399,8 @@ fn failed_sync_of_a_snapshot_removes_nothing() {
             (_, taken) => assert!(matches!(taken, Err(TakeError::Unsynced(_))), "{taken:?}"),
         }
         if matches!(failing, Some(0 | 1)) {
-            assert_eq!(directory.list(Kind::Journal).unwrap(), segments);
-            assert!(directory.list(Kind::Snapshot).unwrap().starts_with(&snapshots));
+            assert_eq!(directory.list(FileKind::Journal).unwrap(), segments);
+            assert!(directory.list(FileKind::Snapshot).unwrap().starts_with(&snapshots));
         }
     }
 }

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
-use crate::directory::{Directory, Kind};
+use crate::directory::{Directory, FileKind};
 use crate::journal::{AppendError, Journal};
 use crate::options::NamenodeOptions;
 use crate::recovery::measure;
 use crate::snapshot::{TakeError, take};
-use crate::state::State;
+use crate::state::NamenodeState;
 
 /// The snapshots of a running namenode.
 pub(crate) struct Snapshots {
@@ -43,7 +43,7 @@ impl Snapshots {
         journal: &Journal,
         kept: Vec<u64>,
     ) -> std::io::Result<Self> {
-        let newest = kept.last().map_or(0, |index| directory.bytes(Kind::Snapshot, *index));
+        let newest = kept.last().map_or(0, |index| directory.bytes(FileKind::Snapshot, *index));
         Ok(Self {
             last_bytes: newest,
             directory,
@@ -66,7 +66,11 @@ impl Snapshots {
     }
 
     /// Does what is due. An error means that the journal cannot be trusted any more.
-    pub(crate) fn keep(&mut self, state: &State, journal: &mut Journal) -> Result<(), String> {
+    pub(crate) fn keep(
+        &mut self,
+        state: &NamenodeState,
+        journal: &mut Journal,
+    ) -> Result<(), String> {
         if let Some(lag) = journal.lag() {
             let (bytes, age) = lag.waiting();
             state.metrics.set_unsynced(bytes, age);
@@ -85,7 +89,7 @@ impl Snapshots {
     }
 
     /// Takes the catalog's image and starts the next segment; a thread writes the snapshot.
-    fn begin(&mut self, state: &State, journal: &mut Journal) -> Result<(), String> {
+    fn begin(&mut self, state: &NamenodeState, journal: &mut Journal) -> Result<(), String> {
         let namenode = state.namenode.read();
         let index = namenode.catalog().index();
         let image = namenode.catalog().image();
@@ -111,14 +115,14 @@ impl Snapshots {
     fn end(
         &mut self,
         thread: JoinHandle<Result<Vec<u64>, TakeError>>,
-        state: &State,
+        state: &NamenodeState,
         journal: &mut Journal,
     ) -> Result<(), String> {
         match thread.join() {
             Ok(Ok(kept)) => {
                 let newest = kept.last().copied().unwrap_or(0);
                 self.kept = kept;
-                self.last_bytes = self.directory.bytes(Kind::Snapshot, newest);
+                self.last_bytes = self.directory.bytes(FileKind::Snapshot, newest);
                 if let Err(error) = measure(&self.directory, journal, newest) {
                     warn!(%error, "the journal cannot be measured");
                 }

@@ -1,10 +1,10 @@
-//! A namenode on loopback and somebody who asks it.
+//! A namenode on loopback and a pool of connections to it.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its part; a test may panic")]
 
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-use sanderling_namenode::{NamenodeOptions, NamenodeServer, StartError};
+use sanderling_namenode::{NamenodeOptions, NamenodeServer, NamenodeStartError};
 use sanderling_protocol::message::{Create, ObjectKind, Register};
 use sanderling_protocol::node::TierCapacity;
 use sanderling_protocol::{
@@ -17,7 +17,7 @@ pub(crate) const WITHIN: Duration = Duration::from_secs(60);
 
 pub(crate) type Answers = Vec<Result<Reply, Refusal>>;
 
-pub(crate) struct Asker {
+pub(crate) struct Fixture {
     pub(crate) server: NamenodeServer,
     pub(crate) address: String,
     pub(crate) pool: Pool,
@@ -33,15 +33,15 @@ pub(crate) fn options(directory: &FilePath) -> NamenodeOptions {
 }
 
 /// Starts a namenode, waiting while an earlier one still holds the directory.
-pub(crate) async fn start(options: NamenodeOptions) -> Asker {
+pub(crate) async fn start(options: NamenodeOptions) -> Fixture {
     let deadline = Instant::now() + WITHIN;
     loop {
         match NamenodeServer::start(options.clone()).await {
             Ok(server) => {
                 let address = server.address().to_string();
-                return Asker { server, address, pool: Pool::new(PoolOptions::default()) };
+                return Fixture { server, address, pool: Pool::new(PoolOptions::default()) };
             }
-            Err(StartError::DirectoryLocked { .. }) if Instant::now() < deadline => {
+            Err(NamenodeStartError::DirectoryLocked { .. }) if Instant::now() < deadline => {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             Err(error) => panic!("{error}"),
@@ -49,7 +49,7 @@ pub(crate) async fn start(options: NamenodeOptions) -> Asker {
     }
 }
 
-impl Asker {
+impl Fixture {
     pub(crate) async fn try_all(&self, requests: Vec<Request>) -> Result<Answers, CallError> {
         self.pool.meta(&self.address, requests, Instant::now() + WITHIN).await
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::namespace::{BlockLocation, ObjectKind, Place};
+use super::namespace::{BlockLocation, NodeAddress, ObjectKind};
 use crate::ids::ObjectId;
 use crate::path::Path;
 use crate::refusal::Refusal;
@@ -93,12 +93,12 @@ pub struct Lookups {
     /// Why there is nothing, for each path of which [`Found::object`] is 0, in their order.
     pub refusals: Vec<Refusal>,
     /// The values that live in the catalog, one behind the other.
-    #[serde(with = "crate::octets")]
+    #[serde(with = "crate::byte_vec")]
     pub inline: Vec<u8>,
     /// The blocks, object by object. Blocks without bytes are left out.
     pub blocks: Vec<BlockLocation>,
     /// Where they are, each node once.
-    pub places: Vec<Place>,
+    pub places: Vec<NodeAddress>,
 }
 
 /// What is under one path.

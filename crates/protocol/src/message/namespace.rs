@@ -63,7 +63,7 @@ pub enum CreateMode {
     Replace,
 }
 
-/// A wish to be near something. It is followed where there is room.
+/// A preference to be near something. It is followed where there is room.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Affinity {
     /// Near a machine.
@@ -89,7 +89,7 @@ pub struct Create {
     pub is_listed: bool,
     /// Where its blocks go.
     pub class: StorageClass,
-    /// A wish to be near something.
+    /// A preference to be near something.
     pub affinity: Option<Affinity>,
     /// Time it has; `None` to keep it.
     pub ttl: Option<Millis>,
@@ -100,7 +100,7 @@ pub struct Create {
     /// Bytes that will be written, if known: that many blocks are reserved at once.
     pub expected_bytes: Option<u64>,
     /// The whole value, at most `INLINE_BYTES_MAX`: the object is sealed at once and has no blocks.
-    #[serde(with = "crate::octets::optional")]
+    #[serde(with = "crate::byte_vec::optional")]
     pub inline: Option<Vec<u8>>,
     /// What is kept beside its bytes.
     pub attributes: Attributes,
@@ -147,7 +147,7 @@ pub struct GrantedBlock {
 
 /// A datanode's id and address, so that each address travels once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct NodeAddress {
     /// The incarnation.
     pub node: NodeId,
     /// Where it serves blocks.
@@ -170,7 +170,7 @@ pub struct Grant {
     /// New blocks, in the order in which they must be filled.
     pub blocks: Vec<GrantedBlock>,
     /// Where they are.
-    pub places: Vec<Place>,
+    pub places: Vec<NodeAddress>,
 }
 
 /// How much of a block counts.
@@ -205,13 +205,13 @@ pub struct Layout {
     /// The object.
     pub stat: ObjectStat,
     /// All its bytes, if it is small enough to live in the catalog.
-    #[serde(with = "crate::octets::optional")]
+    #[serde(with = "crate::byte_vec::optional")]
     pub inline: Option<Vec<u8>>,
     /// The blocks that overlap the range asked for, in order, at most `BLOCKS_PER_LAYOUT_MAX`.
     /// Blocks without bytes are left out.
     pub blocks: Vec<BlockLocation>,
     /// Where they are.
-    pub places: Vec<Place>,
+    pub places: Vec<NodeAddress>,
     /// Where the object's bytes go on behind these blocks, when there are more in the range: what
     /// to ask for next.
     pub next_offset: Option<u64>,

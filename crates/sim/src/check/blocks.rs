@@ -7,12 +7,12 @@ use sanderling_protocol::message::{GrantedBlock, Layout};
 use sanderling_protocol::order::PushMove;
 use sanderling_protocol::{BlockId, Epoch, Instant, NodeId, Policy, Refusal, Reply, Tier};
 
-use super::Found;
+use super::CheckResult;
 
 /// What was seen of all blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
-    seen: BTreeMap<BlockId, Seen>,
+    seen: BTreeMap<BlockId, BlockHistory>,
     /// The home that readers were told of, by block and epoch.
     told: BTreeMap<(BlockId, Epoch), NodeId>,
     /// What a lost end of the log had reserved: managers may still push it.
@@ -22,7 +22,7 @@ pub(crate) struct Blocks {
 
 /// What was seen of one block.
 #[derive(Debug, Default)]
-struct Seen {
+struct BlockHistory {
     epoch: Epoch,
     home: Option<NodeId>,
     is_lost: bool,
@@ -46,7 +46,7 @@ impl Blocks {
         command: &Command,
         result: &Result<Reply, Refusal>,
         catalog: &Catalog,
-    ) -> Found {
+    ) -> CheckResult {
         match (&command.action, result) {
             (
                 Action::Create { .. } | Action::Append { .. } | Action::AddBlocks { .. },
@@ -87,7 +87,7 @@ impl Blocks {
     }
 
     /// Readers are told of one home only for each epoch.
-    pub(crate) fn told(&mut self, layout: &Layout) -> Found {
+    pub(crate) fn told(&mut self, layout: &Layout) -> CheckResult {
         for location in layout.blocks.iter().filter(|it| it.tier != Tier::Object) {
             let Some(home) = location.home else { continue };
             let (block, epoch) = (location.block, location.epoch);
@@ -105,7 +105,7 @@ impl Blocks {
     }
 
     /// Bytes leave a datanode for a place that was reserved for them only.
-    pub(crate) fn pushed(&self, one: &PushMove, catalog: &Catalog) -> Found {
+    pub(crate) fn pushed(&self, one: &PushMove, catalog: &Catalog) -> CheckResult {
         let Some(seen) = self.seen.get(&one.block) else { return Ok(()) };
         let is_known = catalog.block_facts(one.block).is_some();
         let is_of_before = self.given_before.contains(&(one.block, one.to_epoch, one.to));
@@ -117,7 +117,7 @@ impl Blocks {
         Err(("pushes", text))
     }
 
-    fn reserved(&mut self, block: BlockId, epoch: Epoch, to: NodeId) -> Found {
+    fn reserved(&mut self, block: BlockId, epoch: Epoch, to: NodeId) -> CheckResult {
         let seen = self.seen.entry(block).or_default();
         if let Some(before) = seen.given.insert(epoch, to)
             && before != to
@@ -137,13 +137,13 @@ impl Blocks {
 
     /// What a node holds by a lost end of the log is taken over, although its room was promised to
     /// others since.
-    fn check_accounts(&self, catalog: &Catalog) -> Found {
+    fn check_accounts(&self, catalog: &Catalog) -> CheckResult {
         if self.has_lost { Ok(()) } else { check_accounts(catalog) }
     }
 
-    fn check_all(&mut self, catalog: &Catalog) -> Found {
+    fn check_all(&mut self, catalog: &Catalog) -> CheckResult {
         // A lost end may take the deletion back: then a push of before is no surprise.
-        let is_gone = |block: &BlockId, _: &mut Seen| catalog.block_home(*block).is_none();
+        let is_gone = |block: &BlockId, _: &mut BlockHistory| catalog.block_home(*block).is_none();
         for (block, gone) in self.seen.extract_if(.., is_gone) {
             let given = gone.given.into_iter().map(|(epoch, to)| (block, epoch, to));
             self.given_before.extend(given);
@@ -186,7 +186,7 @@ impl Blocks {
 }
 
 /// New blocks go to nodes that take them.
-fn check_placed(block: &GrantedBlock, catalog: &Catalog) -> Found {
+fn check_placed(block: &GrantedBlock, catalog: &Catalog) -> CheckResult {
     let policy = catalog.node_policy(block.node).map(|(policy, _)| policy);
     if policy.is_some_and(Policy::takes_blocks) {
         return Ok(());
@@ -196,7 +196,7 @@ fn check_placed(block: &GrantedBlock, catalog: &Catalog) -> Found {
 }
 
 /// No node is accounted with more than it has.
-fn check_accounts(catalog: &Catalog) -> Found {
+fn check_accounts(catalog: &Catalog) -> CheckResult {
     for node in catalog.node_ids(false) {
         let Some(info) = catalog.node_info(node, Instant(0)) else { continue };
         for tier in info.tiers {

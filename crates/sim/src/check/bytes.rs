@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use sanderling_core::fence::WriteRequest;
+use sanderling_core::block_table::WriteRequest;
 use sanderling_protocol::message::Grant;
 use sanderling_protocol::{BlockId, Epoch, LeaseId, NodeId, ObjectId, Refusal, Reply, Request};
 
-use super::Found;
+use super::CheckResult;
 use crate::content::Content;
-use crate::wire::Place;
+use crate::wire::Host;
 
 /// One writer's time with one object.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Session {
+pub(crate) struct WriteSession {
     pub(crate) object: ObjectId,
     /// Where it began.
     pub(crate) base: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Session {
 /// The model of all bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Bytes {
-    pub(crate) sessions: Vec<Session>,
+    pub(crate) sessions: Vec<WriteSession>,
     by_object: BTreeMap<ObjectId, Vec<u32>>,
     /// The node that each epoch of a block was granted on.
     homes: BTreeMap<(BlockId, Epoch), NodeId>,
@@ -70,7 +70,7 @@ impl Bytes {
     /// Begins a session of a writer that got a grant.
     pub(crate) fn open(&mut self, object: ObjectId, base: u64) -> u32 {
         let number = self.sessions.len() as u32;
-        self.sessions.push(Session { object, base, promised: base, is_cut: false });
+        self.sessions.push(WriteSession { object, base, promised: base, is_cut: false });
         self.by_object.entry(object).or_default().push(number);
         number
     }
@@ -92,7 +92,7 @@ impl Bytes {
     }
 
     /// A concatenation that was done has all bytes of its parts.
-    pub(super) fn joined(&mut self, result: &Result<Reply, Refusal>) -> Found {
+    pub(super) fn joined(&mut self, result: &Result<Reply, Refusal>) -> CheckResult {
         let Ok(Reply::Stat(stat)) = result else { return Ok(()) };
         if self.by_object.contains_key(&stat.object) {
             // Asked again: it was done before.
@@ -117,7 +117,7 @@ impl Bytes {
         Ok(())
     }
 
-    fn sessions_of(&self, object: ObjectId) -> impl Iterator<Item = (u32, &Session)> {
+    fn sessions_of(&self, object: ObjectId) -> impl Iterator<Item = (u32, &WriteSession)> {
         let numbers = self.by_object.get(&object).into_iter().flatten();
         numbers.map(|number| (*number, &self.sessions[*number as usize]))
     }
@@ -128,7 +128,7 @@ impl Bytes {
 
     /// Notes that the namenode said that a session's bytes count up to `end`. No other session's
     /// may lie among them.
-    pub(crate) fn promise(&mut self, number: u32, end: u64) -> Found {
+    pub(crate) fn promise(&mut self, number: u32, end: u64) -> CheckResult {
         let session = self.sessions[number as usize];
         // It may have been said by the end that is lost.
         if self.is_doubtful {
@@ -150,7 +150,7 @@ impl Bytes {
     }
 
     /// A sealed object has the bytes that its writer wrote.
-    pub(crate) fn sealed(&self, number: u32, bytes: u64, prefix: u64) -> Found {
+    pub(crate) fn sealed(&self, number: u32, bytes: u64, prefix: u64) -> CheckResult {
         if bytes == prefix {
             return Ok(());
         }
@@ -179,7 +179,11 @@ impl Bytes {
     }
 
     /// Only the writer with the last lease may change an object.
-    pub(crate) fn answered(&mut self, request: &Request, answer: &Result<Reply, Refusal>) -> Found {
+    pub(crate) fn answered(
+        &mut self,
+        request: &Request,
+        answer: &Result<Reply, Refusal>,
+    ) -> CheckResult {
         let (Request::Publish { object, lease, .. }
         | Request::AddBlocks { object, lease, .. }
         | Request::Seal { object, lease, .. }) = request
@@ -199,10 +203,10 @@ impl Bytes {
         &self,
         (slot, life): (u8, u32),
         node: Option<NodeId>,
-        from: Place,
+        from: Host,
         request: &WriteRequest,
         length: u32,
-    ) -> Found {
+    ) -> CheckResult {
         let WriteRequest { block, epoch, .. } = *request;
         if let Some(told) = self.told.get(&(slot, life, block))
             && length > *told
@@ -227,7 +231,13 @@ impl Bytes {
     }
 
     /// Bytes that were read are those that were written there.
-    pub(crate) fn read(&self, object: ObjectId, at: u64, bytes: u32, content: &Content) -> Found {
+    pub(crate) fn read(
+        &self,
+        object: ObjectId,
+        at: u64,
+        bytes: u32,
+        content: &Content,
+    ) -> CheckResult {
         if content.bytes() != bytes {
             let got = content.bytes();
             let text = format!("{got} bytes of object {object} came where {bytes} were asked");
@@ -252,7 +262,7 @@ impl Bytes {
     }
 
     /// The same of what the object's own writers wrote.
-    fn read_own(&self, object: ObjectId, at: u64, content: &Content) -> Found {
+    fn read_own(&self, object: ObjectId, at: u64, content: &Content) -> CheckResult {
         let mut offset = at;
         for run in content.runs() {
             let Some(session) = self.sessions.get(run.session as usize) else {
@@ -267,7 +277,7 @@ impl Bytes {
             }
             let end = offset + u64::from(run.bytes);
             // Where readers know of bytes that the log has lost, they were there.
-            let mine = |other: &(u32, &Session)| other.0 == run.session || session.is_cut;
+            let mine = |other: &(u32, &WriteSession)| other.0 == run.session || session.is_cut;
             for (other, owner) in self.sessions_of(object).filter(|it| !mine(it)) {
                 let (from, to) = (offset.max(owner.base), end.min(owner.promised));
                 if from < to {

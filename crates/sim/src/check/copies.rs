@@ -10,8 +10,8 @@ use sanderling_protocol::{
     BlockId, Epoch, Instant, Millis, NodeId, ObjectId, Policy, Refusal, Reply, Request,
 };
 
-use super::Found;
-use crate::wire::Place;
+use super::CheckResult;
+use crate::wire::Host;
 use crate::world::World;
 
 /// The model.
@@ -56,7 +56,7 @@ impl Copies {
         command: &Command,
         result: &Result<Reply, Refusal>,
         catalog: &Catalog,
-    ) -> Found {
+    ) -> CheckResult {
         match (&command.action, result) {
             (Action::Reserve { moves, .. }, Ok(Reply::Epochs(epochs))) => {
                 for (one, epoch) in moves.iter().zip(epochs) {
@@ -142,7 +142,7 @@ impl Copies {
     }
 
     /// Copies on nodes that go count no more; those of blocks whose home goes become homes.
-    fn promote(&mut self, catalog: &Catalog) -> Found {
+    fn promote(&mut self, catalog: &Catalog) -> CheckResult {
         let mut gone = Vec::new();
         for (id, (node, epoch)) in &self.copies {
             let facts = catalog.block_facts(*id);
@@ -169,7 +169,7 @@ impl Copies {
         Ok(())
     }
 
-    fn compare(&self, catalog: &Catalog) -> Found {
+    fn compare(&self, catalog: &Catalog) -> CheckResult {
         for id in catalog.block_ids() {
             let Some(facts) = catalog.block_facts(id) else { continue };
             let told = facts.copy.map(|(node, _, epoch)| (node, epoch));
@@ -187,7 +187,7 @@ impl Copies {
     }
 
     /// A reservation that no drain needs ends by itself.
-    fn check_reserved(&self, id: BlockId, facts: &BlockFacts, now: Instant) -> Found {
+    fn check_reserved(&self, id: BlockId, facts: &BlockFacts, now: Instant) -> CheckResult {
         let Some((to, epoch, purpose)) = facts.reserved else { return Ok(()) };
         // One long pause of the namenode may lie between the end and its being noticed.
         let longest = Millis(BACKGROUND_MOVE_MILLIS_MAX + 12_000);
@@ -211,7 +211,7 @@ impl Copies {
 }
 
 /// A node that will go is no target, whatever for.
-fn check_target(block: BlockId, to: NodeId, catalog: &Catalog) -> Found {
+fn check_target(block: BlockId, to: NodeId, catalog: &Catalog) -> CheckResult {
     let policy = catalog.node_policy(to).map(|(policy, _)| policy);
     if policy.is_some_and(Policy::takes_blocks) {
         return Ok(());
@@ -219,7 +219,7 @@ fn check_target(block: BlockId, to: NodeId, catalog: &Catalog) -> Found {
     Err(("placement", format!("block {block} is to move to node {to}, which is {policy:?}")))
 }
 
-fn check_copy(id: BlockId, facts: &BlockFacts, node: NodeId, epoch: Epoch) -> Found {
+fn check_copy(id: BlockId, facts: &BlockFacts, node: NodeId, epoch: Epoch) -> CheckResult {
     let wrong = |text: &str| Err(("copies", format!("the copy of block {id} {text}")));
     if facts.home == Some(node) {
         return wrong("is at its home");
@@ -235,7 +235,7 @@ fn check_copy(id: BlockId, facts: &BlockFacts, node: NodeId, epoch: Epoch) -> Fo
 
 impl World {
     /// Every copy is there, with the bytes that count of its block.
-    pub(crate) fn check_copies_held(&self, is_settled: bool) -> Found {
+    pub(crate) fn check_copies_held(&self, is_settled: bool) -> CheckResult {
         for object in self.checks.bytes.objects() {
             let Some(layout) = self.layout(object) else { continue };
             for location in &layout.blocks {
@@ -246,7 +246,7 @@ impl World {
     }
 
     /// The copies that a command has just made are there.
-    pub(super) fn check_copied(&self, command: &Command) -> Found {
+    pub(super) fn check_copied(&self, command: &Command) -> CheckResult {
         let Action::Commit { moves, .. } = &command.action else { return Ok(()) };
         for one in moves.iter().filter(|one| self.checks.copies.is_safe(one.block)) {
             let Some(facts) = self.namenode.catalog().block_facts(one.block) else { continue };
@@ -263,7 +263,7 @@ impl World {
         object: ObjectId,
         location: &BlockLocation,
         is_settled: bool,
-    ) -> Found {
+    ) -> CheckResult {
         let (id, length) = (location.block, location.length);
         let facts = self.namenode.catalog().block_facts(id);
         let Some((node, _, epoch)) = facts.and_then(|facts| facts.copy) else { return Ok(()) };
@@ -293,11 +293,11 @@ impl World {
     pub(crate) fn slot_of(&self, node: NodeId) -> Option<u8> {
         let slot = self.datanodes.iter().position(|datanode| datanode.node == Some(node))?;
         let slot = u8::try_from(slot).expect("few places");
-        self.is_up[Place::Datanode(slot).index()].then_some(slot)
+        self.is_up[Host::Datanode(slot).index()].then_some(slot)
     }
 
     /// What the namenode tells of each node's exposure is what the model counts.
-    pub(crate) fn check_exposure(&mut self) -> Found {
+    pub(crate) fn check_exposure(&mut self) -> CheckResult {
         let answer = self.peek(&Request::Nodes { all: false });
         let Ok(Reply::Nodes(nodes)) = self.mistake_answer(&Request::Nodes { all: false }, answer)
         else {

@@ -6,7 +6,7 @@ use sanderling_core::catalog::{BlockFacts, Catalog};
 use sanderling_core::reserve;
 use sanderling_protocol::{BlockId, NodeId, Policy, Refusal, Reply, Tier};
 
-use super::Found;
+use super::CheckResult;
 
 /// What the checker remembers.
 #[derive(Debug)]
@@ -22,7 +22,11 @@ impl Departures {
     }
 
     /// After a writer got blocks, every so many nodes could leave.
-    pub(crate) fn apply(&mut self, result: &Result<Reply, Refusal>, catalog: &Catalog) -> Found {
+    pub(crate) fn apply(
+        &mut self,
+        result: &Result<Reply, Refusal>,
+        catalog: &Catalog,
+    ) -> CheckResult {
         let Ok(Reply::Grant(grant)) = result else { return Ok(()) };
         let Some(last) = grant.blocks.iter().map(|block| block.block).max() else { return Ok(()) };
         if last <= self.last {
@@ -49,7 +53,7 @@ impl Departures {
 }
 
 /// Puts every block that leaves where it fits first.
-fn check(catalog: &Catalog, takers: &[NodeId], leave: BTreeSet<NodeId>) -> Found {
+fn check(catalog: &Catalog, takers: &[NodeId], leave: BTreeSet<NodeId>) -> CheckResult {
     let mut room: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
     for node in takers.iter().filter(|node| !leave.contains(node)) {
         for tier in Tier::ALL {

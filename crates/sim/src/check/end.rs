@@ -6,8 +6,8 @@ use sanderling_core::catalog::allocated_bytes;
 use sanderling_protocol::message::Layout;
 use sanderling_protocol::{BlockId, NodeId, Policy, Tier};
 
-use super::Found;
-use super::history::Verdict;
+use super::CheckResult;
+use super::history::SearchResult;
 use crate::world::World;
 
 impl World {
@@ -40,13 +40,13 @@ impl World {
     }
 
     /// One order explains what the callers saw.
-    fn check_history(&mut self) -> Found {
+    fn check_history(&mut self) -> CheckResult {
         let (groups, verdict) = self.checks.history.judge();
         self.statistics.histories += groups;
         match verdict {
-            Verdict::Linearizable => Ok(()),
-            Verdict::Not(why) => Err(("linearizable", why)),
-            Verdict::Unjudged => {
+            SearchResult::Linearizable => Ok(()),
+            SearchResult::Not(why) => Err(("linearizable", why)),
+            SearchResult::Unjudged => {
                 self.statistics.histories_unjudged += 1;
                 Ok(())
             }
@@ -59,7 +59,7 @@ impl World {
     }
 
     /// Every byte that was promised can be read, or is said to be lost.
-    fn check_readable(&self) -> Found {
+    fn check_readable(&self) -> CheckResult {
         for object in self.checks.bytes.objects() {
             let promised = self.checks.bytes.promised(object);
             let Some(layout) = self.layout(object) else {
@@ -78,7 +78,7 @@ impl World {
         Ok(())
     }
 
-    fn check_layout(&self, layout: &Layout) -> Found {
+    fn check_layout(&self, layout: &Layout) -> CheckResult {
         let object = layout.stat.object;
         for block in &layout.blocks {
             let Some(home) = block.home else { continue };
@@ -104,7 +104,7 @@ impl World {
     /// What nodes are accounted with is what they hold: no reservation is left. A datanode may hold
     /// more of a block than its writer published, and a block that moved is accounted as it is
     /// held.
-    fn check_accounts_end(&self) -> Found {
+    fn check_accounts_end(&self) -> CheckResult {
         let mut published: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
         let mut held: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
         for block in self.layouts().iter().flat_map(|layout| &layout.blocks) {
@@ -145,7 +145,7 @@ impl World {
     }
 
     /// Datanodes hold nothing that nobody wants.
-    fn check_orphans(&self) -> Found {
+    fn check_orphans(&self) -> CheckResult {
         let catalog = self.namenode.catalog();
         for (slot, datanode) in self.datanodes.iter().enumerate() {
             let Some(node) = datanode.node else { continue };

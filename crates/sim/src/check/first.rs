@@ -7,19 +7,19 @@ use sanderling_core::relocation::{CallId, Output};
 use sanderling_protocol::message::{DrainWork, MovePurpose};
 use sanderling_protocol::{NodeId, NodeInfo, Policy, Refusal, Reply, Request};
 
-use super::Found;
+use super::CheckResult;
 use crate::world::World;
 
 /// What one manager has under way for its drains.
 #[derive(Debug, Default)]
-pub(crate) struct UnderWay {
+pub(crate) struct InFlightPushes {
     /// Nodes that drain with a deadline, as the manager saw them last.
     leaving: BTreeSet<NodeId>,
     /// Source and target of each push.
     pushes: BTreeMap<CallId, (NodeId, NodeId)>,
 }
 
-impl UnderWay {
+impl InFlightPushes {
     /// Takes a view. What is on its way to a node that is not there, perhaps because the view is an
     /// old one, was given up: its block goes elsewhere.
     pub(crate) fn see(&mut self, drains: &[DrainWork], nodes: &[NodeInfo]) {
@@ -51,7 +51,7 @@ impl UnderWay {
 
 impl World {
     /// Nothing moves for balance from or to a node that a drain of the same manager uses.
-    pub(crate) fn check_keeps_off(&mut self, under_way: &UnderWay, output: &Output) {
+    pub(crate) fn check_keeps_off(&mut self, under_way: &InFlightPushes, output: &Output) {
         let Output::Reserve { moves, .. } = output else { return };
         for one in moves.iter().filter(|one| one.purpose == MovePurpose::Rebalance) {
             // A proposal from an older epoch is refused: the block has moved since it was read.
@@ -81,7 +81,7 @@ impl World {
         self.expect(found);
     }
 
-    fn find_spare(&self, request: &Request, bytes: u64) -> Found {
+    fn find_spare(&self, request: &Request, bytes: u64) -> CheckResult {
         let catalog = self.namenode.catalog();
         let class = match request {
             Request::Create(create) => Some(create.class),

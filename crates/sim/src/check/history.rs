@@ -16,8 +16,8 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use model::{Call, Condition, NAMES, Outcome, Seen, Why};
-pub(crate) use search::{OPERATIONS_MAX, Verdict};
+pub(crate) use model::{Call, Condition, NAMES, Observation, OperationOutcome, Why};
+pub(crate) use search::{OPERATIONS_MAX, SearchResult};
 
 use model::is_change;
 
@@ -36,7 +36,7 @@ struct Operation {
     group: u8,
     call: Call,
     /// `None` while the caller waits, and of an operation that was forgotten.
-    outcome: Option<Outcome>,
+    outcome: Option<OperationOutcome>,
     begun: u64,
     /// When it was answered; of one without an answer, when it could happen for the last time.
     ended: u64,
@@ -81,21 +81,24 @@ impl History {
     ///
     /// Each change of a caller tells the namenode that earlier ones are not sent again. When it is
     /// answered, those that the caller gave up have happened, or never will.
-    pub(crate) fn end(&mut self, now: u64, number: usize, outcome: Outcome) {
+    pub(crate) fn end(&mut self, now: u64, number: usize, outcome: OperationOutcome) {
         self.moment += 1;
         let moment = self.moment;
         let one = &mut self.operations[number];
         one.ended_at = now;
         let caller = one.caller;
-        let settles = is_change(&one.call) && outcome != Outcome::Unknown && !one.is_doubtful;
-        one.ended = if outcome == Outcome::Unknown { NEVER } else { moment };
+        let settles =
+            is_change(&one.call) && outcome != OperationOutcome::Unknown && !one.is_doubtful;
+        one.ended = if outcome == OperationOutcome::Unknown { NEVER } else { moment };
         one.outcome = Some(outcome);
         if one.is_doubtful {
             one.doubt();
         }
         if settles {
             let given_up = |one: &&mut Operation| {
-                one.caller == caller && one.outcome == Some(Outcome::Unknown) && one.ended == NEVER
+                one.caller == caller
+                    && one.outcome == Some(OperationOutcome::Unknown)
+                    && one.ended == NEVER
             };
             for one in self.operations.iter_mut().filter(given_up) {
                 one.ended = moment;
@@ -123,17 +126,17 @@ impl History {
     }
 
     /// Judges each group of names.
-    pub(crate) fn judge(&self) -> (u64, Verdict) {
+    pub(crate) fn judge(&self) -> (u64, SearchResult) {
         let groups = self.operations.iter().map(|one| one.group).max().map_or(0, |last| last + 1);
         for group in 0..groups {
             let of_group = |one: &&Operation| one.group == group && one.outcome.is_some();
             let operations: Vec<&Operation> = self.operations.iter().filter(of_group).collect();
             match search::judge(&operations) {
-                Verdict::Linearizable => {}
+                SearchResult::Linearizable => {}
                 other => return (u64::from(groups), other),
             }
         }
-        (u64::from(groups), Verdict::Linearizable)
+        (u64::from(groups), SearchResult::Linearizable)
     }
 }
 
@@ -141,12 +144,12 @@ impl Operation {
     /// Makes it one of which nobody knows what became of it.
     fn doubt(&mut self) {
         self.ended = NEVER;
-        self.outcome = is_change(&self.call).then_some(Outcome::Unknown);
+        self.outcome = is_change(&self.call).then_some(OperationOutcome::Unknown);
     }
 
     /// Tells whether it is known to have happened, or to have been refused.
     fn is_answered(&self) -> bool {
-        self.outcome.as_ref().is_some_and(|outcome| *outcome != Outcome::Unknown)
+        self.outcome.as_ref().is_some_and(|outcome| *outcome != OperationOutcome::Unknown)
     }
 }
 

@@ -7,14 +7,14 @@ use sanderling_protocol::message::Layout;
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{ObjectId, Reply, Request};
 
-use super::Found;
+use super::CheckResult;
 use super::bytes::Bytes;
-use crate::wire::Place;
+use crate::wire::Host;
 use crate::world::World;
 
 /// Compares the report with what the catalog says of every object that still exists.
-pub(super) fn check(world: &mut World) -> Found {
-    let now = world.clock(Place::Namenode);
+pub(super) fn check(world: &mut World) -> CheckResult {
+    let now = world.clock(Host::Namenode);
     let report = world.namenode.machine.read(now, &Request::Report).expect("a read");
     let report = world.mistake_answer(&Request::Report, report);
     let Ok(Reply::Report(report)) = report else { return Ok(()) };
@@ -82,7 +82,7 @@ impl World {
 
 impl Bytes {
     /// A reader was told that bytes are lost.
-    pub(crate) fn unavailable(&self, object: ObjectId, lost: &[ByteRange]) -> Found {
+    pub(crate) fn unavailable(&self, object: ObjectId, lost: &[ByteRange]) -> CheckResult {
         if lost.is_empty() {
             return Err(("loss-report", format!("object {object} has lost bytes and names none")));
         }

@@ -6,13 +6,13 @@ use sanderling_core::catalog::{Action, Command};
 use sanderling_protocol::event::LossReport;
 use sanderling_protocol::{BlockId, NodeId, Nonce, ObjectId, Refusal, Reply, Tier};
 
-use super::Found;
+use super::CheckResult;
 use crate::world::World;
 
 /// The model.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
-    known: BTreeMap<BlockId, Known>,
+    known: BTreeMap<BlockId, LastBlock>,
     total: Total,
     /// Blocks of a lost end of the log that were counted.
     orphans: BTreeSet<BlockId>,
@@ -24,7 +24,7 @@ pub(crate) struct Losses {
 
 /// A block as it was after the last command.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct LastBlock {
     object: ObjectId,
     home: Option<NodeId>,
     length: u32,
@@ -60,7 +60,7 @@ impl World {
         let catalog = self.namenode.catalog();
         for id in catalog.block_ids() {
             let Some(facts) = catalog.block_facts(id) else { continue };
-            let now = Known { object: facts.object, home: facts.home, length: facts.length };
+            let now = LastBlock { object: facts.object, home: facts.home, length: facts.length };
             known.insert(id, now);
             let before = self.checks.losses.known.get(&id);
             let counted = match before {
@@ -131,7 +131,7 @@ impl World {
 
 impl Losses {
     /// Compares a report with what was counted.
-    pub(super) fn compare(&self, report: &LossReport) -> Found {
+    pub(super) fn compare(&self, report: &LossReport) -> CheckResult {
         let told = Total::from(report);
         if told == self.total {
             return Ok(());

@@ -2,8 +2,8 @@
 
 use sanderling_protocol::{Event, EventKind, LogPosition, Term};
 
-use super::Found;
-use crate::wire::Place;
+use super::CheckResult;
+use crate::wire::Host;
 use crate::world::World;
 
 /// Who knows more than the log, since the last time that it has lost its end.
@@ -27,7 +27,7 @@ impl World {
         let catalog = self.namenode.catalog();
         let mut told = Vec::new();
         for (datanode, slot) in self.datanodes.iter().zip(0_u8..) {
-            let place = Place::Datanode(slot).index();
+            let place = Host::Datanode(slot).index();
             if let Some(seen) = datanode.member.log().seen()
                 && self.is_up[place]
                 && !catalog.continues(seen)
@@ -57,10 +57,10 @@ impl World {
     }
 
     /// A lost end of which a datanode was told that is still there was noticed.
-    pub(crate) fn check_lost_end(&self) -> Found {
+    pub(crate) fn check_lost_end(&self) -> CheckResult {
         let LostEnd { told, after, .. } = &self.checks.lost_end;
         let is_there =
-            |told: &&(u8, u32, LogPosition)| self.lives[Place::Datanode(told.0).index()] == told.1;
+            |told: &&(u8, u32, LogPosition)| self.lives[Host::Datanode(told.0).index()] == told.1;
         let Some((slot, _, seen)) = told.iter().find(is_there) else { return Ok(()) };
         let events = self.namenode.machine.events_after(*after, usize::MAX);
         if events.iter().any(|event| is_told(&event.kind)) {

@@ -8,15 +8,15 @@ use sanderling_protocol::message::{
 };
 use sanderling_protocol::{Instant, JobId, LeaseId, Millis, Nonce, ObjectId, Path, Refusal, Reply};
 
-use super::Found;
+use super::CheckResult;
 
 /// The model.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
-    pub(super) entries: BTreeMap<String, Entry>,
+pub(crate) struct NameModel {
+    pub(super) entries: BTreeMap<String, EntryModel>,
     /// Objects that get their name when they are sealed: where they will be.
     pending: BTreeMap<ObjectId, Pending>,
-    jobs: BTreeMap<JobId, Job>,
+    jobs: BTreeMap<JobId, JobModel>,
     /// Leases that ended with a seal: the same seal again changes nothing.
     sealed: BTreeSet<LeaseId>,
     now: Instant,
@@ -28,7 +28,7 @@ pub(crate) struct Names {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct EntryModel {
     pub(super) object: ObjectId,
     pub(super) kind: ObjectKind,
     pub(super) is_listed: bool,
@@ -43,12 +43,12 @@ struct Pending {
     above: String,
     container: ObjectId,
     name: String,
-    entry: Entry,
+    entry: EntryModel,
     condition: Option<Condition>,
 }
 
 #[derive(Debug, Clone)]
-struct Job {
+struct JobModel {
     path: String,
     root: ObjectId,
     lease_millis: u64,
@@ -68,7 +68,7 @@ pub(super) fn differs(
     what: &str,
     expected: impl std::fmt::Debug,
     found: impl std::fmt::Debug,
-) -> Found {
+) -> CheckResult {
     Err(("names", format!("{what}: the model says {expected:?}, the catalog {found:?}")))
 }
 
@@ -85,7 +85,7 @@ fn is_below(path: &str, root: &str) -> bool {
 }
 
 /// Tells whether what is under a name is what must be there.
-fn holds(condition: Option<Condition>, existing: Option<&Entry>) -> bool {
+fn holds(condition: Option<Condition>, existing: Option<&EntryModel>) -> bool {
     match condition {
         None => true,
         Some(Condition::Absent) => existing.is_none(),
@@ -106,7 +106,7 @@ const fn accepts(container: ObjectKind, kind: ObjectKind) -> bool {
     }
 }
 
-impl Names {
+impl NameModel {
     /// Tells whether an object has a name.
     pub(crate) fn is_alive(&self, object: ObjectId) -> bool {
         self.entries.values().any(|entry| entry.object == object)
@@ -118,7 +118,7 @@ impl Names {
         command: &Command,
         result: &Result<Reply, Refusal>,
         catalog: &Catalog,
-    ) -> Found {
+    ) -> CheckResult {
         self.now = self.now.max(command.at);
         if let Err(Refusal::OutcomeUnknown { .. }) = result {
             // A change that came after its client had moved on: it is not made.
@@ -129,7 +129,7 @@ impl Names {
     }
 
     /// Takes over the ids of what was made without being named in an answer.
-    fn adopt(&mut self, catalog: &Catalog) -> Found {
+    fn adopt(&mut self, catalog: &Catalog) -> CheckResult {
         for (path, entry) in self.entries.iter_mut().filter(|(_, entry)| entry.object == UNKNOWN) {
             let at: Path = path.parse().expect("the model's paths are good");
             match catalog.stat(&at, self.now) {
@@ -153,7 +153,7 @@ impl Names {
         action: &Action,
         result: &Result<Reply, Refusal>,
         catalog: &Catalog,
-    ) -> Found {
+    ) -> CheckResult {
         match action {
             Action::Create { request, .. } => self.create(request, result),
             Action::MakeDirectory { path, kind, parents, is_listed } => {
@@ -222,7 +222,7 @@ impl Names {
         path: &Path,
         ttl: Option<Millis>,
         result: &Result<Reply, Refusal>,
-    ) -> Found {
+    ) -> CheckResult {
         let until = self.expiry(ttl);
         match (self.entries.get_mut(path.as_str()), result) {
             (Some(entry), Ok(_)) => {
@@ -259,7 +259,7 @@ impl Names {
             return false;
         }
         for path in missing.into_iter().rev() {
-            let entry = Entry {
+            let entry = EntryModel {
                 object: UNKNOWN,
                 kind: ObjectKind::Directory,
                 is_listed: true,
@@ -272,7 +272,7 @@ impl Names {
         accepts(ObjectKind::Directory, kind)
     }
 
-    fn create(&mut self, request: &Create, result: &Result<Reply, Refusal>) -> Found {
+    fn create(&mut self, request: &Create, result: &Result<Reply, Refusal>) -> CheckResult {
         let kind = match request.kind {
             CreateKind::File => ObjectKind::File,
             CreateKind::KeyValue => ObjectKind::KeyValue,
@@ -315,7 +315,7 @@ impl Names {
         let expires_at = self.expiry(request.ttl);
         let (is_listed, created_by) = (request.is_listed, request.writer);
         let attributes = request.attributes.clone();
-        let entry = Entry { object, kind, is_listed, expires_at, created_by, attributes };
+        let entry = EntryModel { object, kind, is_listed, expires_at, created_by, attributes };
         let is_bound =
             kind == ObjectKind::File && existing.is_none() && request.mode == CreateMode::New;
         if is_bound {
@@ -377,7 +377,7 @@ impl Names {
         lease: LeaseId,
         attributes: &Attributes,
         result: &Result<Reply, Refusal>,
-    ) -> Found {
+    ) -> CheckResult {
         if let Some(pending) = self.pending.get(&object)
             && (result.is_ok() || is_about_a_condition(result))
         {
@@ -431,7 +431,7 @@ impl Names {
         parents: bool,
         is_listed: bool,
         result: &Result<Reply, Refusal>,
-    ) -> Found {
+    ) -> CheckResult {
         let path = path.as_str();
         let may = self.make_parents(path, kind, parents);
         let existing = self.entries.get(path).map(|entry| entry.kind);
@@ -444,7 +444,7 @@ impl Names {
         }
         let object = stat.object;
         let (expires_at, created_by, attributes) = (None, Nonce(0), Attributes::none());
-        let entry = Entry { object, kind, is_listed, expires_at, created_by, attributes };
+        let entry = EntryModel { object, kind, is_listed, expires_at, created_by, attributes };
         self.entries.entry(path.to_owned()).or_insert(entry);
         Ok(())
     }
@@ -455,9 +455,9 @@ impl Names {
         expected: Option<ObjectId>,
         attributes: &Attributes,
         result: &Result<Reply, Refusal>,
-    ) -> Found {
+    ) -> CheckResult {
         let entry = self.entries.get_mut(path.as_str());
-        let is_it = |entry: &&mut Entry| {
+        let is_it = |entry: &&mut EntryModel| {
             !entry.kind.is_container() && expected.is_none_or(|object| object == entry.object)
         };
         match (entry.filter(is_it), result) {
@@ -470,7 +470,7 @@ impl Names {
         }
     }
 
-    fn concat(&mut self, request: &Concat, result: &Result<Reply, Refusal>) -> Found {
+    fn concat(&mut self, request: &Concat, result: &Result<Reply, Refusal>) -> CheckResult {
         let to = request.to.as_str();
         let existing = self.entries.get(to).cloned();
         if existing.as_ref().is_some_and(|entry| entry.created_by == request.writer) {
@@ -501,7 +501,7 @@ impl Names {
             return differs(&format!("concat {to}"), "refused", result);
         }
         self.entries.retain(|path, _| !paths.contains(path.as_str()));
-        let entry = Entry {
+        let entry = EntryModel {
             object: stat.object,
             kind: ObjectKind::File,
             is_listed: request.is_listed,
@@ -514,7 +514,8 @@ impl Names {
     }
 
     fn job_of(&self, path: &str) -> Option<JobId> {
-        let is_above = |job: &Job| self.path_of(job.root).is_some_and(|root| is_below(path, &root));
+        let is_above =
+            |job: &JobModel| self.path_of(job.root).is_some_and(|root| is_below(path, &root));
         self.jobs.iter().find(|(_, job)| is_above(job)).map(|(id, _)| *id)
     }
 
@@ -524,7 +525,7 @@ impl Names {
         to: &Path,
         replace: bool,
         result: &Result<Reply, Refusal>,
-    ) -> Found {
+    ) -> CheckResult {
         let (from, to) = (from.as_str(), to.as_str());
         let moved = self.entries.get(from).cloned();
         let target = self.entries.get(to).map(|entry| entry.kind);
@@ -566,7 +567,7 @@ impl Names {
         recursive: bool,
         result: &Result<Reply, Refusal>,
         catalog: &Catalog,
-    ) -> Found {
+    ) -> CheckResult {
         let path = path.as_str();
         let is_full = self.entries.keys().any(|other| other != path && is_below(other, path))
             || self.is_written_in(path, catalog);
@@ -587,7 +588,7 @@ impl Names {
         recursive: bool,
         result: &Result<Reply, Refusal>,
         catalog: &Catalog,
-    ) -> Found {
+    ) -> CheckResult {
         let found = self.entries.get(path.as_str()).map(|entry| entry.object);
         match (found == Some(expected), result) {
             (true, result) => self.delete(path, recursive, result, catalog),
@@ -602,7 +603,11 @@ impl Names {
         self.jobs.retain(|_, job| alive.contains(&job.root));
     }
 
-    fn register_job(&mut self, request: &RegisterJob, result: &Result<Reply, Refusal>) -> Found {
+    fn register_job(
+        &mut self,
+        request: &RegisterJob,
+        result: &Result<Reply, Refusal>,
+    ) -> CheckResult {
         let path = request.path.as_str();
         let may = self.make_parents(path, ObjectKind::Directory, true);
         let existing = self.entries.get(path).map(|entry| entry.kind);
@@ -613,7 +618,7 @@ impl Names {
             return differs(&format!("register job {path}"), is_good, result);
         }
         if may && is_directory {
-            let entry = Entry {
+            let entry = EntryModel {
                 object: UNKNOWN,
                 kind: ObjectKind::Directory,
                 is_listed: true,
@@ -624,7 +629,7 @@ impl Names {
             self.entries.entry(path.to_owned()).or_insert(entry);
         }
         if let Ok(Reply::Job(info)) = result {
-            let job = Job {
+            let job = JobModel {
                 path: path.to_owned(),
                 root: UNKNOWN,
                 lease_millis: request.lease.0,
@@ -664,9 +669,9 @@ impl Names {
     }
 
     /// Removes what has expired. Nothing may expire before it was served for its time.
-    fn tick(&mut self) -> Found {
+    fn tick(&mut self) -> CheckResult {
         let (served, really) = (self.served(), self.served_millis + ABSENCE_UNSEEN_MILLIS);
-        let is_over = |entry: &Entry| entry.expires_at.is_some_and(|(at, _)| at <= served);
+        let is_over = |entry: &EntryModel| entry.expires_at.is_some_and(|(at, _)| at <= served);
         let expired: Vec<(String, u64)> = self
             .entries
             .iter()
@@ -681,7 +686,7 @@ impl Names {
         }
         self.pending.retain(|_, pending| !is_over(&pending.entry));
         let resumed_at = self.resumed_at;
-        let end = |job: &Job| job.until.max(resumed_at + Millis(job.lease_millis));
+        let end = |job: &JobModel| job.until.max(resumed_at + Millis(job.lease_millis));
         let ended: Vec<JobId> =
             self.jobs.iter().filter(|(_, job)| end(job) <= served).map(|(id, _)| *id).collect();
         for id in ended {
@@ -699,7 +704,7 @@ impl Names {
 /// Absences that are too short for the namenode to see: several of half a second, and rounding.
 const ABSENCE_UNSEEN_MILLIS: u64 = 1500;
 
-fn early(what: &str, millis: u64) -> Found {
+fn early(what: &str, millis: u64) -> CheckResult {
     let text = format!("{what} ended {millis} ms early: no namenode served in that time");
     Err(("absence", text))
 }

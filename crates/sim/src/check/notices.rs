@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sanderling_core::catalog::{Action, Catalog, Command};
 use sanderling_protocol::{Instant, Millis, NodeId, Policy, Refusal, Reply};
 
-use super::Found;
+use super::CheckResult;
 
 /// The model: the earliest deadline of each noticed node.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(crate) struct Notices {
 
 impl Notices {
     /// A notice waits for a namenode that was away: as long as that was, from 2 to 10 s.
-    fn excuse(&mut self, now: Instant, absence: Millis) {
+    fn grace(&mut self, now: Instant, absence: Millis) {
         if absence.0 > 0 {
             let soonest = now + absence.clamp(Millis(2_000), Millis(10_000));
             self.deadlines.values_mut().for_each(|deadline| *deadline = soonest.max(*deadline));
@@ -27,7 +27,7 @@ impl Notices {
         command: &Command,
         result: &Result<Reply, Refusal>,
         catalog: &Catalog,
-    ) -> Found {
+    ) -> CheckResult {
         let node = match (&command.action, result) {
             (Action::Notice { node, deadline, .. }, Ok(_)) => {
                 let earliest = self.deadlines.entry(*node).or_insert(*deadline);
@@ -47,7 +47,7 @@ impl Notices {
                 return Ok(());
             }
             (Action::BeginTerm { absence, .. } | Action::Absent { absence }, _) => {
-                self.excuse(catalog.now(), *absence);
+                self.grace(catalog.now(), *absence);
                 return Ok(());
             }
             _ => return Ok(()),

@@ -6,7 +6,7 @@ use std::ops::Range;
 use sanderling_core::catalog::{Action, Catalog, Command, Numbers as Next};
 use sanderling_protocol::{BlockId, Epoch, Millis, NodeId, Reply};
 
-use super::Found;
+use super::CheckResult;
 use crate::content::Content;
 
 /// What is numbered.
@@ -68,7 +68,7 @@ impl Numbers {
         reply: Option<&Reply>,
         catalog: &Catalog,
         is_replay: bool,
-    ) -> Found {
+    ) -> CheckResult {
         let (before, now) = (self.next, catalog.numbers());
         self.next = now;
         if matches!(command.action, Action::BeginTerm { .. }) {
@@ -106,7 +106,7 @@ impl Numbers {
     /// Takes what a node holds under a block's number and epoch. Whatever was held under them
     /// before, on this or another node, agrees with it: what nobody has is written behind, and a
     /// new epoch is another home of the same bytes.
-    pub(crate) fn held(&mut self, block: BlockId, epoch: Epoch, content: &Content) -> Found {
+    pub(crate) fn held(&mut self, block: BlockId, epoch: Epoch, content: &Content) -> CheckResult {
         let (before, known) = self.held.entry(block).or_insert((epoch, Content::default()));
         if !known.agrees(content) {
             let (was, is) = (known.runs(), content.runs());
@@ -140,7 +140,7 @@ impl Numbers {
 const STEP_MAX: Millis = Millis(30 * 24 * 3600 * 1000 + 1000);
 
 /// The log's time never goes back, and a start does not carry it far ahead.
-pub(super) fn check_time(command: &Command, catalog: &Catalog) -> Found {
+pub(super) fn check_time(command: &Command, catalog: &Catalog) -> CheckResult {
     let (at, before) = (command.at, catalog.now());
     if at < before {
         let millis = before.since(at).0;

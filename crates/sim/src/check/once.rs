@@ -6,7 +6,7 @@ use sanderling_core::catalog::{Action, Command};
 use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::{Refusal, Reply, Request};
 
-use super::Found;
+use super::CheckResult;
 use crate::Broken;
 use crate::client::{is_final, key_of};
 use crate::world::World;
@@ -93,7 +93,7 @@ impl World {
         self.expect(found);
     }
 
-    fn check_answered(&self, key: (u64, u64), answer: &Result<Reply, Refusal>) -> Found {
+    fn check_answered(&self, key: (u64, u64), answer: &Result<Reply, Refusal>) -> CheckResult {
         // Other mistakes change answers on their way.
         if self.broken.is_some_and(|broken| broken != Broken::ChangedTwice) {
             return Ok(());

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use sanderling_protocol::{Path, Reply, Request};
 
-use super::Found;
+use super::CheckResult;
 use super::names::{differs, parent_of};
 use crate::world::World;
 
 impl World {
     /// Compares the whole tree.
-    pub(crate) fn check_names(&self) -> Found {
+    pub(crate) fn check_names(&self) -> CheckResult {
         let names = &self.checks.names;
         let mut listed: BTreeMap<String, usize> = BTreeMap::new();
         for (path, entry) in &names.entries {

@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sanderling_core::block_table::BlockStage;
 use sanderling_core::catalog::{Action, Command};
 use sanderling_core::datanode::{CallFailure, DamageReport};
-use sanderling_core::fence::Stage;
 use sanderling_protocol::order::{Damage, DamagedBlock, HeldBlock};
 use sanderling_protocol::{BlockId, Epoch, Reply, Request};
 
 use super::Datanode;
 use super::member::outcome;
 use crate::Broken;
-use crate::check::Found;
+use crate::check::CheckResult;
 use crate::event::{DatanodeCall, Timer};
-use crate::wire::{Answer, Place};
+use crate::wire::{Host, Response};
 use crate::world::World;
 
 /// What has happened to a datanode's bytes.
@@ -82,7 +82,7 @@ impl World {
         let HeldBlock { block, epoch, .. } = held[(number % held.len() as u64) as usize];
         datanode.rot.ever.insert(block);
         // The table loses no block that is being written: it has its writer.
-        if is_vanished && datanode.table.stage(block) != Some(Stage::Open) {
+        if is_vanished && datanode.table.stage(block) != Some(BlockStage::Open) {
             datanode.drop_block(block, epoch);
             datanode.rot.vanished.insert(block, epoch);
         } else {
@@ -114,7 +114,7 @@ impl World {
         &mut self,
         slot: u8,
         report: &DamageReport,
-        answer: Option<Answer>,
+        answer: Option<Response>,
     ) {
         let outcome = outcome(answer);
         let is_taken = matches!(outcome, Ok(Reply::Done));
@@ -129,12 +129,12 @@ impl World {
                 None
             };
             let pause = datanode.damages.pause(refusal);
-            self.set_timer(Place::Datanode(slot), pause.0 * 1000, Timer::Damage);
+            self.set_timer(Host::Datanode(slot), pause.0 * 1000, Timer::Damage);
         }
     }
 
     /// Nothing is taken for damaged that nothing has happened to.
-    pub(crate) fn check_damage_founded(&self, command: &Command) -> Found {
+    pub(crate) fn check_damage_founded(&self, command: &Command) -> CheckResult {
         let Action::Damaged { node, blocks } = &command.action else { return Ok(()) };
         let Some(slot) = self.slot_of(*node) else { return Ok(()) };
         let datanode = &self.datanodes[usize::from(slot)];
@@ -158,7 +158,7 @@ impl World {
     }
 
     /// Whatever was damaged or has vanished is lost by the namenode's word, or elsewhere.
-    pub(crate) fn check_damage_declared(&self) -> Found {
+    pub(crate) fn check_damage_declared(&self) -> CheckResult {
         let catalog = self.namenode.catalog();
         for id in catalog.block_ids() {
             let Some(facts) = catalog.block_facts(id).filter(|facts| facts.length > 0) else {
@@ -171,7 +171,7 @@ impl World {
             let expected = HeldBlock { block: id, epoch, length, tier: facts.tier };
             let damage = datanode.table.lacks(&expected).or(datanode.rot.blocks.get(&id).copied());
             if let Some(damage) = damage {
-                let place = Place::Datanode(slot);
+                let place = Host::Datanode(slot);
                 let text = format!("block {id} at epoch {epoch} on {place}: {damage}, undeclared");
                 return Err(("damage-declared", text));
             }

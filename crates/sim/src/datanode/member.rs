@@ -2,7 +2,8 @@
 
 use sanderling_core::Mechanism;
 use sanderling_core::datanode::{
-    Asked, BlockTotals, CallFailure, Joining, Member, MemberOptions, Report, Start, Step,
+    BlockTotals, CallFailure, Joining, Member, MemberOptions, MemberStep, ReportProgress,
+    RequestStamp, StartLimit,
 };
 use sanderling_protocol::message::{Heartbeat, Join, Register};
 use sanderling_protocol::node::{Load, TierCapacity};
@@ -12,7 +13,7 @@ use super::index;
 use super::report::PAGE_BLOCKS;
 use crate::Broken;
 use crate::event::{DatanodeCall, Timer};
-use crate::wire::{Answer, Place, address};
+use crate::wire::{Host, Response, address};
 use crate::world::World;
 
 /// Returns a process that is no node yet. Reports come more often than in real life, so that races
@@ -25,15 +26,17 @@ pub(super) fn member(nonce: Nonce) -> Member {
         report_every: Millis(1500),
         rejoin_after_notice: Millis(3000),
     };
-    Member::new(options, nonce, Start::Endless)
+    Member::new(options, nonce, StartLimit::Endless)
 }
 
 /// Returns what came of a call to the namenode.
-pub(super) fn outcome(answer: Option<Answer>) -> Result<Reply, CallFailure> {
+pub(super) fn outcome(answer: Option<Response>) -> Result<Reply, CallFailure> {
     match answer {
-        Some(Answer::Meta(Ok(reply))) => Ok(reply),
-        Some(Answer::Meta(Err(refusal))) => Err(CallFailure::Refused(refusal)),
-        Some(Answer::Frame(_) | Answer::Data(_) | Answer::Refused) => Err(CallFailure::Broken),
+        Some(Response::Meta(Ok(reply))) => Ok(reply),
+        Some(Response::Meta(Err(refusal))) => Err(CallFailure::Refused(refusal)),
+        Some(Response::Frame(_) | Response::Data(_) | Response::Refused) => {
+            Err(CallFailure::Broken)
+        }
         None => Err(CallFailure::Busy),
     }
 }
@@ -45,40 +48,40 @@ impl World {
         let now = Instant(self.now);
         let datanode = &mut self.datanodes[usize::from(slot)];
         match datanode.member.next(now, is_broken) {
-            Step::Register(joining) => self.datanode_register(slot, joining),
-            Step::Beat { node, nonce, asked } => self.datanode_beat(slot, node, nonce, asked),
-            Step::Report(_) => {
-                datanode.report = Some(Report::in_pages_of(PAGE_BLOCKS));
+            MemberStep::Register(joining) => self.datanode_register(slot, joining),
+            MemberStep::Beat { node, nonce, asked } => self.datanode_beat(slot, node, nonce, asked),
+            MemberStep::Report(_) => {
+                datanode.report = Some(ReportProgress::in_pages_of(PAGE_BLOCKS));
                 self.datanode_report(slot);
             }
-            Step::Repeat => {
+            MemberStep::Repeat => {
                 let is_forgotten = self.broken == Some(Broken::NoticeForgotten);
                 if is_forgotten || !self.datanode_say(slot, true) {
                     self.datanode_repeated(slot);
                 }
             }
-            Step::BeginAgain => self.datanode_begin_again(slot),
-            Step::Wait(at) => {
+            MemberStep::BeginAgain => self.datanode_begin_again(slot),
+            MemberStep::Wait(at) => {
                 let micros = at.0.saturating_sub(self.now);
-                self.set_timer(Place::Datanode(slot), micros, Timer::Round);
+                self.set_timer(Host::Datanode(slot), micros, Timer::Round);
             }
-            Step::Pending => {}
+            MemberStep::Pending => {}
             // Whoever runs it starts it anew.
-            Step::Stop(_) => self.kill_datanode(slot, 300),
+            MemberStep::Stop(_) => self.kill_datanode(slot, 300),
         }
     }
 
     /// Tells whether the connection over which a node registered is gone: it ends with the
     /// namenode's process, unless nothing tells of that before there is another one.
     fn is_disconnected(&self, slot: u8) -> bool {
-        let namenode = Place::Namenode.index();
+        let namenode = Host::Namenode.index();
         let is_seen = self.is_up[namenode] || !self.plan.is_dead_silent;
         self.datanodes[usize::from(slot)].connected != Some(self.lives[namenode]) && is_seen
     }
 
     fn datanode_register(&mut self, slot: u8, joining: Joining) {
         let egress = self.plan.background.tells_egress.then_some(self.plan.link_bytes_per_second);
-        let life = self.lives[Place::Namenode.index()];
+        let life = self.lives[Host::Namenode.index()];
         let datanode = &mut self.datanodes[usize::from(slot)];
         datanode.connected = Some(life);
         let larger = if self.broken == Some(Broken::CapacityIgnored) { 1000 } else { 1 };
@@ -103,7 +106,12 @@ impl World {
         self.datanode_call(slot, Request::Join(Box::new(join)), DatanodeCall::Register(asked));
     }
 
-    pub(super) fn datanode_registered(&mut self, slot: u8, asked: Asked, answer: Option<Answer>) {
+    pub(super) fn datanode_registered(
+        &mut self,
+        slot: u8,
+        asked: RequestStamp,
+        answer: Option<Response>,
+    ) {
         let now = Instant(self.now);
         let joined = match outcome(answer) {
             Ok(Reply::Joined(joined)) => Ok(joined),
@@ -117,7 +125,7 @@ impl World {
         self.datanode_step(slot);
     }
 
-    fn datanode_beat(&mut self, slot: u8, node: NodeId, nonce: Nonce, asked: Asked) {
+    fn datanode_beat(&mut self, slot: u8, node: NodeId, nonce: Nonce, asked: RequestStamp) {
         let now = Instant(self.now);
         let datanode = &mut self.datanodes[usize::from(slot)];
         let measured = datanode.push_rate.bytes_per_second(now);
@@ -132,7 +140,12 @@ impl World {
         self.datanode_call(slot, request, DatanodeCall::Heartbeat(asked));
     }
 
-    pub(super) fn datanode_beaten(&mut self, slot: u8, asked: Asked, answer: Option<Answer>) {
+    pub(super) fn datanode_beaten(
+        &mut self,
+        slot: u8,
+        asked: RequestStamp,
+        answer: Option<Response>,
+    ) {
         let now = Instant(self.now);
         let answer = match outcome(answer) {
             Ok(Reply::Beat { heartbeat, position }) => Ok((heartbeat, position)),

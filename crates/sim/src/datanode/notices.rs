@@ -3,14 +3,14 @@
 
 use std::collections::VecDeque;
 
-use sanderling_core::datanode::{Act, Agent, CallFailure, Seen, repeat};
+use sanderling_core::datanode::{Act, Agent, CallFailure, SourceReading, repeat};
 use sanderling_core::notices::{Notice, Notices, Saying};
 use sanderling_protocol::{Instant, Millis, NodeId, Policy, Reply};
 
 use super::member::outcome;
 use crate::Broken;
 use crate::event::{DatanodeCall, Timer};
-use crate::wire::{Answer, Place};
+use crate::wire::{Host, Response};
 use crate::world::World;
 
 /// Time in which a namenode that can be reached has heard of a notice: a few heartbeats, and a call
@@ -25,8 +25,8 @@ const LOOK_MICROS: u64 = 100_000;
 
 /// What the machine's cloud shows, and the agent that looks at it.
 #[derive(Debug)]
-pub(super) struct Source {
-    seen: Seen,
+pub(super) struct CloudSource {
+    seen: SourceReading,
     agent: Agent,
     /// What the agent has still to tell the namenode; the first of it is under way.
     acts: VecDeque<Act>,
@@ -37,10 +37,10 @@ pub(super) struct Source {
     is_kept: bool,
 }
 
-impl Source {
+impl CloudSource {
     pub(super) fn new() -> Self {
         let agent = Agent::new(SOURCE.to_owned());
-        let (seen, acts) = (Seen::default(), VecDeque::new());
+        let (seen, acts) = (SourceReading::default(), VecDeque::new());
         Self { seen, agent, acts, is_look_set: false, is_undone: false, is_kept: false }
     }
 }
@@ -78,10 +78,10 @@ impl World {
     pub(crate) fn datanode_own_cancel(&mut self, slot: u8) -> bool {
         let Some(datanode) = self.datanodes.get_mut(usize::from(slot)) else { return false };
         let source = &mut datanode.source;
-        if source.is_kept || source.seen == Seen::default() {
+        if source.is_kept || source.seen == SourceReading::default() {
             return false;
         }
-        source.seen = Seen::default();
+        source.seen = SourceReading::default();
         self.datanode_look(slot);
         true
     }
@@ -98,7 +98,7 @@ impl World {
         // A machine that is there after the deadline was not taken.
         source.seen.notice.take_if(|notice| !source.is_kept && notice.deadline <= now);
         let look = |notices: &mut Notices| source.agent.look(id, &source.seen, notices);
-        let acts = datanode.member.standing_mut().remember(now, look);
+        let acts = datanode.member.registration_mut().remember(now, look);
         datanode.follow_member();
         datanode.source.acts = acts.into();
         self.datanode_act(slot);
@@ -106,9 +106,9 @@ impl World {
 
     fn datanode_look_again(&mut self, slot: u8) {
         let source = &mut self.datanodes[usize::from(slot)].source;
-        let must_look = source.seen != Seen::default() || source.is_undone;
+        let must_look = source.seen != SourceReading::default() || source.is_undone;
         if must_look && !std::mem::replace(&mut source.is_look_set, true) {
-            self.set_timer(Place::Datanode(slot), LOOK_MICROS, Timer::Look);
+            self.set_timer(Host::Datanode(slot), LOOK_MICROS, Timer::Look);
         }
     }
 
@@ -138,7 +138,7 @@ impl World {
         &mut self,
         slot: u8,
         (asked_at, id, act, saying): (Instant, NodeId, Act, Option<Saying>),
-        answer: Option<Answer>,
+        answer: Option<Response>,
     ) {
         if let Some(saying) = saying {
             self.datanode_said(slot, (asked_at, saying), answer.clone());
@@ -155,7 +155,7 @@ impl World {
         let done = |notices: &mut Notices| {
             source.is_undone |= !source.agent.done((id, asked_at), act, outcome, notices);
         };
-        datanode.member.standing_mut().remember(now, done);
+        datanode.member.registration_mut().remember(now, done);
         datanode.follow_member();
         self.datanode_act(slot);
     }
@@ -166,7 +166,8 @@ impl World {
         let now = Instant(self.now);
         let datanode = &mut self.datanodes[usize::from(slot)];
         let Some(id) = datanode.node else { return false };
-        let saying = datanode.member.standing_mut().remember(now, |notices| notices.to_say(now));
+        let saying =
+            datanode.member.registration_mut().remember(now, |notices| notices.to_say(now));
         datanode.follow_member();
         let Some(saying) = saying else { return false };
         let request = repeat::request(&saying, now, id, datanode.member.nonce());
@@ -179,7 +180,7 @@ impl World {
         &mut self,
         slot: u8,
         (asked_at, saying): (Instant, Saying),
-        answer: Option<Answer>,
+        answer: Option<Response>,
     ) {
         let info = match outcome(answer) {
             Ok(Reply::Node(info)) => Ok(info),
@@ -190,7 +191,7 @@ impl World {
         let said = repeat::said(now, info.as_ref().map(|info| &**info));
         let datanode = &mut self.datanodes[usize::from(slot)];
         let take = |notices: &mut Notices| notices.said(asked_at, &saying, said);
-        datanode.member.standing_mut().remember(now, take);
+        datanode.member.registration_mut().remember(now, take);
         datanode.follow_member();
     }
 
@@ -204,7 +205,7 @@ impl World {
         let since = datanode.noticed_at.unwrap_or(self.now).max(self.namenode.started_at);
         // While it is stopped it hears nothing.
         let since = since.max(self.namenode.frozen.end);
-        let is_up = self.is_up[Place::Namenode.index()];
+        let is_up = self.is_up[Host::Namenode.index()];
         if is_up && self.plan.is_reachable() && self.now >= since + HEARD_MICROS {
             self.violate("notice-kept", format!("node {node} ends by a notice and is active"));
         }

@@ -3,15 +3,15 @@
 
 use sanderling_protocol::Instant;
 
-use super::Held;
+use super::DelayedResponse;
 use crate::event::Timer;
-use crate::wire::{Answer, DataAnswer, Place};
+use crate::wire::{DataAnswer, Host, Response};
 use crate::world::World;
 
 impl World {
     /// Answers a read when the blocks that leave have had their part of the link, and its bytes
     /// have left.
-    pub(super) fn datanode_pace(&mut self, slot: u8, held: Held) {
+    pub(super) fn datanode_pace(&mut self, slot: u8, held: DelayedResponse) {
         let now = Instant(self.now);
         let bytes = body_bytes(&held.answer);
         let datanode = &mut self.datanodes[usize::from(slot)];
@@ -36,33 +36,33 @@ impl World {
             && datanode.throttle_at.is_none_or(|at| due.0 < at)
         {
             datanode.throttle_at = Some(due.0);
-            self.set_timer(Place::Datanode(slot), due.0.saturating_sub(now.0), Timer::Throttle);
+            self.set_timer(Host::Datanode(slot), due.0.saturating_sub(now.0), Timer::Throttle);
         }
     }
 
     /// Puts an answer into the queue in front of the link.
-    fn datanode_leave(&mut self, slot: u8, held: Held) {
+    fn datanode_leave(&mut self, slot: u8, held: DelayedResponse) {
         let now = Instant(self.now);
         let datanode = &mut self.datanodes[usize::from(slot)];
         let Some(left_at) = datanode.egress.queue(now, body_bytes(&held.answer)) else {
-            return self.reply(Place::Datanode(slot), held.from, held.call, held.answer);
+            return self.reply(Host::Datanode(slot), held.from, held.call, held.answer);
         };
         datanode.next_number += 1;
         let number = datanode.next_number;
         datanode.leaving.insert(number, held);
-        self.set_timer(Place::Datanode(slot), left_at.0 - now.0, Timer::Left(number));
+        self.set_timer(Host::Datanode(slot), left_at.0 - now.0, Timer::Left(number));
     }
 
     pub(super) fn datanode_left(&mut self, slot: u8, number: u64) {
         if let Some(held) = self.datanodes[usize::from(slot)].leaving.remove(&number) {
-            self.reply(Place::Datanode(slot), held.from, held.call, held.answer);
+            self.reply(Host::Datanode(slot), held.from, held.call, held.answer);
         }
     }
 }
 
-fn body_bytes(answer: &Answer) -> u64 {
+fn body_bytes(answer: &Response) -> u64 {
     match answer {
-        Answer::Data(Ok(DataAnswer::Bytes { content, .. })) => u64::from(content.bytes()),
+        Response::Data(Ok(DataAnswer::Bytes { content, .. })) => u64::from(content.bytes()),
         _ => 0,
     }
 }

@@ -1,19 +1,19 @@
 //! Pushes of the simulated datanode.
 
-use sanderling_core::fence::StoreRequest;
+use sanderling_core::block_table::StoreRequest;
 use sanderling_protocol::order::{PushMove, Pushed};
 use sanderling_protocol::{BlockId, Instant, OrderReply, Refusal};
 
 use super::{PUSH_MILLIS, PushJob};
 use crate::Broken;
 use crate::event::{DatanodeCall, Purpose, Timer};
-use crate::wire::{Answer, Ask, DataAnswer, DataAsk, Place};
+use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response};
 use crate::world::World;
 
 impl World {
     /// Fences each block and sends it to its target.
-    pub(super) fn datanode_push(&mut self, slot: u8, from: Place, call: u64, moves: Vec<PushMove>) {
-        let life = self.lives[Place::Datanode(slot).index()];
+    pub(super) fn datanode_push(&mut self, slot: u8, from: Host, call: u64, moves: Vec<PushMove>) {
+        let life = self.lives[Host::Datanode(slot).index()];
         let datanode = &mut self.datanodes[usize::from(slot)];
         let mut results = vec![None; moves.len()];
         let mut waiting = vec![None; moves.len()];
@@ -52,7 +52,7 @@ impl World {
         datanode.pushes.insert(number, PushJob { from, call, results, waiting });
         let now = Instant(self.now);
         let left_at = datanode.egress.queue(now, bytes_in_all).unwrap_or(now);
-        self.set_timer(Place::Datanode(slot), left_at.0 - now.0, Timer::Send(number));
+        self.set_timer(Host::Datanode(slot), left_at.0 - now.0, Timer::Send(number));
     }
 
     pub(super) fn datanode_send_pushes(&mut self, slot: u8, job: u64) {
@@ -67,7 +67,7 @@ impl World {
         }
         for (index, one) in waiting.into_iter().enumerate() {
             let Some((one, content, is_counted)) = one else { continue };
-            let Some(target) = Place::at(&one.address) else { continue };
+            let Some(target) = Host::at(&one.address) else { continue };
             let (block, length) = (one.block, content.bytes());
             let request = StoreRequest {
                 block: one.block,
@@ -80,7 +80,7 @@ impl World {
                 DatanodeCall::Push { job, index, block, length, is_counted },
             );
             let ask = Ask::Data(one.to, DataAsk::Store(request, content));
-            self.call(Place::Datanode(slot), target, ask, PUSH_MILLIS, purpose);
+            self.call(Host::Datanode(slot), target, ask, PUSH_MILLIS, purpose);
         }
         self.datanode_answer_push(slot, job);
     }
@@ -118,7 +118,7 @@ impl World {
         }
         let push = datanode.pushes.remove(&job).expect("it was there just now");
         let results = push.results.into_iter().flatten().collect();
-        let answer = Answer::Data(Ok(DataAnswer::Order(OrderReply::Pushed(results))));
-        self.reply(Place::Datanode(slot), push.from, push.call, answer);
+        let answer = Response::Data(Ok(DataAnswer::Order(OrderReply::Pushed(results))));
+        self.reply(Host::Datanode(slot), push.from, push.call, answer);
     }
 }

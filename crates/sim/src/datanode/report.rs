@@ -6,7 +6,7 @@ use sanderling_protocol::{Instant, Reply, Request};
 use super::member::outcome;
 use crate::Broken;
 use crate::event::DatanodeCall;
-use crate::wire::Answer;
+use crate::wire::Response;
 use crate::world::World;
 
 /// Blocks in a page: so few that reports have several.
@@ -46,7 +46,7 @@ impl World {
     }
 
     /// Takes which blocks of a page nobody wants.
-    pub(super) fn datanode_held(&mut self, slot: u8, answer: Option<Answer>) {
+    pub(super) fn datanode_held(&mut self, slot: u8, answer: Option<Response>) {
         let Ok(Reply::Drop { blocks }) = outcome(answer) else {
             return self.datanode_reported(slot, false);
         };
@@ -64,7 +64,7 @@ impl World {
     }
 
     /// Takes a page of what must be here.
-    pub(super) fn datanode_expected(&mut self, slot: u8, answer: Option<Answer>) {
+    pub(super) fn datanode_expected(&mut self, slot: u8, answer: Option<Response>) {
         let Ok(Reply::Expected { blocks, is_more }) = outcome(answer) else {
             return self.datanode_reported(slot, false);
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sanderling_core::catalog::{Applied, Command, DatanodeOrder};
 use sanderling_core::namenode::{Namenode, NamenodeConfig, Prepared};
 use sanderling_core::read::{Filling, check_inside};
-use sanderling_core::write::{Want, WriteMachine};
+use sanderling_core::writer::{Want, WriteMachine};
 use sanderling_protocol::limits::INLINE_BYTES_MAX;
 use sanderling_protocol::message::{
     Attributes, Concat, Condition, Create, CreateKind, CreateMode, Entry, Grant, Heartbeat,

@@ -7,16 +7,16 @@ fn at(first: Instant, millis: u64) -> Instant {
     first + Duration::from_millis(millis)
 }
 
-fn patient(first: Instant, deadline_millis: u64, silence_millis: u64) -> Patience {
-    let silence_max = Some(Duration::from_millis(silence_millis));
-    Patience { deadline: at(first, deadline_millis), silence_max }
+fn patient(first: Instant, deadline_millis: u64, idle_millis: u64) -> Timeouts {
+    let idle = Some(Duration::from_millis(idle_millis));
+    Timeouts { deadline: at(first, deadline_millis), idle }
 }
 
 fn frame(request: u64) -> Frame<Bytes> {
     Frame { header: Header::new(Op::Read, request), body: Bytes::new() }
 }
 
-fn poll(calls: &Calls, request: u64) -> Poll<Result<Frame<Bytes>, Ended>> {
+fn poll(calls: &Calls, request: u64) -> Poll<Result<Frame<Bytes>, CallEnd>> {
     calls.poll(request, Waker::noop())
 }
 
@@ -25,7 +25,7 @@ fn begin(calls: &Calls, now: Instant) -> u64 {
 }
 
 fn is_late(calls: &Calls, request: u64) -> bool {
-    matches!(poll(calls, request), Poll::Ready(Err(Ended::Late(_))))
+    matches!(poll(calls, request), Poll::Ready(Err(CallEnd::Late(_))))
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn failure_reaches_all_calls_and_those_to_come() {
     let error = CallError::TooBusy { address: "here".to_owned() };
     calls.fail(&error);
     for request in requests {
-        assert!(matches!(poll(&calls, request), Poll::Ready(Err(Ended::Broken(_)))));
+        assert!(matches!(poll(&calls, request), Poll::Ready(Err(CallEnd::Broken(_)))));
     }
     assert_eq!(calls.begin(patient(now, 1000, 100), now).err(), Some(error));
 }
@@ -72,7 +72,7 @@ fn call_waits_for_as_long_as_bytes_come_and_no_longer_than_its_deadline() {
 }
 
 #[test]
-fn silence_ends_a_call() {
+fn idle_timeout_ends_a_call() {
     let (calls, first) = (Calls::default(), Instant::now());
     let request = begin(&calls, first);
     calls.progressed(at(first, 60));
@@ -102,7 +102,7 @@ fn call_that_was_overtaken_does_not_wait_for_others_bytes() {
 fn timer_is_set_anew_only_for_an_earlier_end() {
     let (calls, now) = (Calls::default(), Instant::now());
     let is_earliest =
-        |patience, now| calls.begin(patience, now).map(|begun| begun.is_earliest).unwrap();
+        |timeouts, now| calls.begin(timeouts, now).map(|begun| begun.is_earliest).unwrap();
     assert!(is_earliest(patient(now, 1000, 500), now));
     assert!(!is_earliest(patient(now, 1000, 500), at(now, 1)));
     assert!(is_earliest(patient(now, 10, 500), at(now, 1)));

@@ -13,33 +13,33 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
-use super::places::Places;
+use super::places::ConnectionTable;
 
 /// When a follower tries again for whom there is no place.
 const AGAIN_AFTER: Millis = Millis(1000);
 
 /// The places of one server.
 #[derive(Debug)]
-pub(super) struct Hall {
-    places: Mutex<Places<CancellationToken>>,
+pub(super) struct ConnectionSet {
+    places: Mutex<ConnectionTable<CancellationToken>>,
     /// There may be room again.
     changed: Notify,
 }
 
 /// The place of one connection. It is given back when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     connection: HttpConnection,
     evicted: CancellationToken,
 }
 
 /// The connection that a request came by; among the request's extensions.
 #[derive(Debug, Clone)]
-pub struct HttpConnection(Arc<Known>);
+pub struct HttpConnection(Arc<ConnectionEntry>);
 
 #[derive(Debug)]
-struct Known {
-    hall: Arc<Hall>,
+struct ConnectionEntry {
+    set: Arc<ConnectionSet>,
     number: u64,
     /// The answer is complete; some of it may have to be sent.
     is_answered: AtomicBool,
@@ -47,24 +47,24 @@ struct Known {
 
 /// A request that is under way, until it is dropped.
 #[derive(Debug)]
-pub(super) struct UnderWay(HttpConnection);
+pub(super) struct InFlightRequest(HttpConnection);
 
 /// An answer's body, with the request that it belongs to.
 #[derive(Debug)]
-pub(super) struct Answer<B> {
+pub(super) struct ResponseBody<B> {
     body: Pin<Box<B>>,
-    _under_way: UnderWay,
+    _under_way: InFlightRequest,
 }
 
-impl Hall {
+impl ConnectionSet {
     pub(super) fn new(connections_max: usize, followers_max: usize) -> Arc<Self> {
-        let places = Mutex::new(Places::new(connections_max, followers_max));
+        let places = Mutex::new(ConnectionTable::new(connections_max, followers_max));
         Arc::new(Self { places, changed: Notify::new() })
     }
 
     /// Gives a new connection a place, if need be that of one without a request, as soon as there
     /// is one.
-    pub(super) async fn enter(self: &Arc<Self>, address: IpAddr) -> Place {
+    pub(super) async fn enter(self: &Arc<Self>, address: IpAddr) -> ConnectionSlot {
         let close = CancellationToken::new();
         let enter = |now| self.places.lock().enter(address.into(), close.clone(), now);
         let (number, evicted) = loop {
@@ -79,12 +79,12 @@ impl Hall {
             evicted.cancel();
         }
         let is_answered = AtomicBool::new(false);
-        let known = Known { hall: Arc::clone(self), number, is_answered };
-        Place { connection: HttpConnection(Arc::new(known)), evicted: close }
+        let known = ConnectionEntry { set: Arc::clone(self), number, is_answered };
+        ConnectionSlot { connection: HttpConnection(Arc::new(known)), evicted: close }
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     pub(super) const fn connection(&self) -> &HttpConnection {
         &self.connection
     }
@@ -95,11 +95,11 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let Known { hall, number, .. } = &*self.connection.0;
-        hall.places.lock().leave(*number);
-        hall.changed.notify_one();
+        let ConnectionEntry { set: connection_set, number, .. } = &*self.connection.0;
+        connection_set.places.lock().leave(*number);
+        connection_set.changed.notify_one();
     }
 }
 
@@ -109,60 +109,60 @@ impl HttpConnection {
     /// # Errors
     /// [`Refusal::RetryAfter`] when there are as many of them as may be.
     pub fn follow(&self) -> Result<(), Refusal> {
-        let Known { hall, number, .. } = &*self.0;
-        if !hall.places.lock().follow(*number) {
+        let ConnectionEntry { set: connection_set, number, .. } = &*self.0;
+        if !connection_set.places.lock().follow(*number) {
             let why = "as many callers as may be follow what happens".to_owned();
             return Err(Refusal::RetryAfter { after: AGAIN_AFTER, why });
         }
-        hall.changed.notify_one();
+        connection_set.changed.notify_one();
         Ok(())
     }
 
     /// Notes that a request's head is there; `None` when the connection has lost its place.
-    pub(super) fn begin(&self) -> Option<UnderWay> {
-        let Known { hall, number, is_answered } = &*self.0;
+    pub(super) fn begin(&self) -> Option<InFlightRequest> {
+        let ConnectionEntry { set: connection_set, number, is_answered } = &*self.0;
         is_answered.store(false, Ordering::Relaxed);
-        let has_place = hall.places.lock().begin(*number);
-        has_place.then(|| UnderWay(self.clone()))
+        let has_place = connection_set.places.lock().begin(*number);
+        has_place.then(|| InFlightRequest(self.clone()))
     }
 
     /// Notes that the body of the request under way is still to come: until it has, the connection
     /// makes room for others.
     pub(super) fn receives(&self) {
-        let Known { hall, number, .. } = &*self.0;
-        hall.places.lock().receive(*number, Instant::now());
-        hall.changed.notify_one();
+        let ConnectionEntry { set: connection_set, number, .. } = &*self.0;
+        connection_set.places.lock().receive(*number, Instant::now());
+        connection_set.changed.notify_one();
     }
 
     /// Notes that it has come, or that nobody waits for it.
     pub(super) fn received(&self) {
-        let Known { hall, number, .. } = &*self.0;
-        hall.places.lock().received(*number);
+        let ConnectionEntry { set: connection_set, number, .. } = &*self.0;
+        connection_set.places.lock().received(*number);
     }
 
     /// Notes that everything that was to be sent has been.
     pub(super) fn flushed(&self) {
-        let Known { hall, number, is_answered } = &*self.0;
+        let ConnectionEntry { set: connection_set, number, is_answered } = &*self.0;
         if is_answered.swap(false, Ordering::Relaxed) {
-            hall.places.lock().rest(*number, Instant::now());
-            hall.changed.notify_one();
+            connection_set.places.lock().rest(*number, Instant::now());
+            connection_set.changed.notify_one();
         }
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         self.0.0.is_answered.store(true, Ordering::Relaxed);
     }
 }
 
-impl<B> Answer<B> {
-    pub(super) fn new(body: B, under_way: UnderWay) -> Self {
+impl<B> ResponseBody<B> {
+    pub(super) fn new(body: B, under_way: InFlightRequest) -> Self {
         Self { body: Box::pin(body), _under_way: under_way }
     }
 }
 
-impl<B: Body> Body for Answer<B> {
+impl<B: Body> Body for ResponseBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 

@@ -12,11 +12,11 @@ use crate::strangers::{KEPT_MIN, Origin, Stranger, Strangers};
 /// request's body is not there, if it was said to. One whose answer has no end is a follower, and
 /// followers have places of their own.
 #[derive(Debug)]
-pub(crate) struct Places<T> {
+pub(crate) struct ConnectionTable<T> {
     connections_max: usize,
     followers_max: usize,
     next: u64,
-    connections: BTreeMap<u64, Connection<T>>,
+    connections: BTreeMap<u64, TrackedConnection<T>>,
     followers: usize,
     idle: Strangers<Idle>,
 }
@@ -29,14 +29,14 @@ struct Idle {
 }
 
 #[derive(Debug)]
-struct Connection<T> {
+struct TrackedConnection<T> {
     origin: Origin,
-    standing: Standing,
+    state: ConnectionState,
     close: T,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum ConnectionState {
     /// Its next request's head is not there.
     Idle(Stranger),
     /// The head of a request is there, and its body is not.
@@ -47,7 +47,7 @@ enum Standing {
     Following,
 }
 
-impl<T> Places<T> {
+impl<T> ConnectionTable<T> {
     pub(crate) const fn new(connections_max: usize, followers_max: usize) -> Self {
         Self {
             connections_max,
@@ -82,17 +82,17 @@ impl<T> Places<T> {
         }
         let number = self.next;
         self.next += 1;
-        let standing = Standing::Idle(self.idle.add(origin, Idle { number, since: now }));
-        self.connections.insert(number, Connection { origin, standing, close });
+        let state = ConnectionState::Idle(self.idle.add(origin, Idle { number, since: now }));
+        self.connections.insert(number, TrackedConnection { origin, state, close });
         Ok((number, evicted.map(|connection| connection.close)))
     }
 
     /// Notes that the head of a request is there. Returns whether the connection still has a place.
     pub(crate) fn begin(&mut self, number: u64) -> bool {
         let Some(connection) = self.connections.get_mut(&number) else { return false };
-        if let Standing::Idle(stranger) = connection.standing {
+        if let ConnectionState::Idle(stranger) = connection.state {
             self.idle.remove(stranger);
-            connection.standing = Standing::Busy;
+            connection.state = ConnectionState::Busy;
         }
         true
     }
@@ -100,32 +100,34 @@ impl<T> Places<T> {
     /// Notes that the body of the request that is under way is still to come.
     pub(crate) fn receive(&mut self, number: u64, now: Instant) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        if connection.standing == Standing::Busy {
+        if connection.state == ConnectionState::Busy {
             let stranger = self.idle.add(connection.origin, Idle { number, since: now });
-            connection.standing = Standing::Receiving(stranger);
+            connection.state = ConnectionState::Receiving(stranger);
         }
     }
 
     /// Notes that the body is there, or that nobody waits for it.
     pub(crate) fn received(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        if let Standing::Receiving(stranger) = connection.standing {
+        if let ConnectionState::Receiving(stranger) = connection.state {
             self.idle.remove(stranger);
-            connection.standing = Standing::Busy;
+            connection.state = ConnectionState::Busy;
         }
     }
 
     /// Makes the connection a follower. Returns whether there is a place for one.
     pub(crate) fn follow(&mut self, number: u64) -> bool {
         let Some(connection) = self.connections.get_mut(&number) else { return false };
-        match connection.standing {
-            Standing::Following => true,
-            Standing::Busy if self.followers < self.followers_max => {
-                connection.standing = Standing::Following;
+        match connection.state {
+            ConnectionState::Following => true,
+            ConnectionState::Busy if self.followers < self.followers_max => {
+                connection.state = ConnectionState::Following;
                 self.followers += 1;
                 true
             }
-            Standing::Busy | Standing::Idle(_) | Standing::Receiving(_) => false,
+            ConnectionState::Busy | ConnectionState::Idle(_) | ConnectionState::Receiving(_) => {
+                false
+            }
         }
     }
 
@@ -133,24 +135,25 @@ impl<T> Places<T> {
     pub(crate) fn rest(&mut self, number: u64, now: Instant) {
         self.received(number);
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        if connection.standing == Standing::Following {
+        if connection.state == ConnectionState::Following {
             self.followers -= 1;
         }
-        if !matches!(connection.standing, Standing::Idle(_)) {
-            connection.standing =
-                Standing::Idle(self.idle.add(connection.origin, Idle { number, since: now }));
+        if !matches!(connection.state, ConnectionState::Idle(_)) {
+            connection.state = ConnectionState::Idle(
+                self.idle.add(connection.origin, Idle { number, since: now }),
+            );
         }
     }
 
     /// Removes a connection that has ended, unless that was done before.
     pub(crate) fn leave(&mut self, number: u64) {
         let Some(connection) = self.connections.remove(&number) else { return };
-        match connection.standing {
-            Standing::Idle(stranger) | Standing::Receiving(stranger) => {
+        match connection.state {
+            ConnectionState::Idle(stranger) | ConnectionState::Receiving(stranger) => {
                 self.idle.remove(stranger);
             }
-            Standing::Following => self.followers -= 1,
-            Standing::Busy => {}
+            ConnectionState::Following => self.followers -= 1,
+            ConnectionState::Busy => {}
         }
     }
 }
@@ -175,7 +178,7 @@ mod tests {
 
     #[test]
     fn connection_whose_request_may_be_on_its_way_keeps_its_place_for_a_moment() {
-        let mut places = Places::new(1, 1);
+        let mut places = ConnectionTable::new(1, 1);
         let start = Instant::now();
         let (first, _) = places.enter(origin(1), "first", start).unwrap();
         let early = places.enter(origin(2), "second", start + KEPT_MIN / 2);
@@ -191,7 +194,7 @@ mod tests {
 
     #[test]
     fn idle_connection_gives_its_place_to_a_new_one() {
-        let mut places = Places::new(3, 1);
+        let mut places = ConnectionTable::new(3, 1);
         let (first, _) = places.enter(origin(1), "first", now()).unwrap();
         let (second, _) = places.enter(origin(1), "second", now()).unwrap();
         let (third, evicted) = places.enter(origin(2), "third", now()).unwrap();
@@ -209,7 +212,7 @@ mod tests {
 
     #[test]
     fn connection_whose_body_does_not_come_gives_its_place_to_a_new_one() {
-        let mut places = Places::new(2, 1);
+        let mut places = ConnectionTable::new(2, 1);
         let (slow, _) = places.enter(origin(1), "slow", now()).unwrap();
         let (prompt, _) = places.enter(origin(2), "prompt", now()).unwrap();
         for number in [slow, prompt] {
@@ -231,7 +234,7 @@ mod tests {
 
     #[test]
     fn followers_leave_their_places_to_others_and_are_bounded() {
-        let mut places = Places::new(2, 2);
+        let mut places = ConnectionTable::new(2, 2);
         for name in ["a", "b"] {
             let (number, evicted) = places.enter(origin(1), name, now()).unwrap();
             assert!(places.begin(number) && places.follow(number) && places.follow(number));
@@ -247,7 +250,7 @@ mod tests {
 
     #[test]
     fn follower_whose_answer_ends_counts_among_the_others_again() {
-        let mut places = Places::new(1, 1);
+        let mut places = ConnectionTable::new(1, 1);
         let (first, _) = places.enter(origin(1), "first", now()).unwrap();
         assert!(!places.follow(first), "nothing is under way");
         assert!(places.begin(first) && places.follow(first));

@@ -15,7 +15,7 @@ use rustix::mm::Advice;
 
 /// A mapping of shared memory.
 #[derive(Debug)]
-pub struct Memory {
+pub struct SharedMemory {
     map: MmapRaw,
     is_writable: bool,
 }
@@ -23,13 +23,13 @@ pub struct Memory {
 /// Bytes of a mapping, and what keeps them as they are: a lease, given back when it is dropped.
 #[derive(Debug)]
 pub struct View<K> {
-    memory: Arc<Memory>,
+    memory: Arc<SharedMemory>,
     place: usize,
     length: usize,
-    _keeper: K,
+    _owner: K,
 }
 
-impl Memory {
+impl SharedMemory {
     /// Makes memory of that size and returns it with the descriptor that the peer maps it by.
     /// Neither of the two can change its size: who maps it never meets its end.
     ///
@@ -106,13 +106,13 @@ impl Memory {
         }
     }
 
-    /// Returns bytes that the peer keeps as they are while `keeper` exists; `None` when they are
+    /// Returns bytes that the peer keeps as they are while `owner` exists; `None` when they are
     /// not all there.
     #[must_use]
-    pub fn view<K>(self: &Arc<Self>, place: u64, length: u32, keeper: K) -> Option<View<K>> {
+    pub fn view<K>(self: &Arc<Self>, place: u64, length: u32, owner: K) -> Option<View<K>> {
         let (place, length) = (usize::try_from(place).ok()?, length as usize);
         let memory = Arc::clone(self);
-        self.has(place, length).then_some(View { memory, place, length, _keeper: keeper })
+        self.has(place, length).then_some(View { memory, place, length, _owner: owner })
     }
 
     fn has(&self, place: usize, length: usize) -> bool {
@@ -123,7 +123,7 @@ impl Memory {
 impl<K> AsRef<[u8]> for View<K> {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the range was found to be inside the mapping, which this view keeps. The peer
-        // gave its word with the lease that nobody writes there while `keeper` exists, and seals
+        // gave its word with the lease that nobody writes there while `owner` exists, and seals
         // its memory against writers other than itself; a peer that breaks its word is as bad as
         // one that sends wrong bytes.
         unsafe { std::slice::from_raw_parts(self.memory.map.as_ptr().add(self.place), self.length) }

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use super::validity::{Life, Validity, worst};
+use super::validity::{Validity, ValidityState, worst};
 use super::{ClientTls, ServerTls};
 use crate::keyring::LOOK_EVERY;
 use crate::secret::unix_seconds;
@@ -63,16 +63,16 @@ impl Expiries {
 
 /// When was warned last, and of what.
 #[derive(Debug, Clone, Copy, Default)]
-struct Warnings(Option<(Life, Instant)>);
+struct Warnings(Option<(ValidityState, Instant)>);
 
 impl Warnings {
     /// Tells whether it is time for a warning, and takes it as given.
-    fn is_due(&mut self, life: Life, now: Instant) -> bool {
+    fn is_due(&mut self, life: ValidityState, now: Instant) -> bool {
         // What got worse is worth another: a clock that jumps to and fro gives no more.
         let is_told = self.0.is_some_and(|(told, at)| {
             life <= told && now.saturating_duration_since(at) < WARN_EVERY
         });
-        let is_due = life > Life::Good && !is_told;
+        let is_due = life > ValidityState::Good && !is_told;
         if is_due {
             self.0 = Some((life, now));
         }
@@ -89,17 +89,17 @@ fn warn(kind: &str, file: &str, validity: Validity, now: u64) {
     };
     let days_left = validity.days_left(now);
     match validity.life(now) {
-        Life::Good => {}
-        Life::Ending => {
+        ValidityState::Good => {}
+        ValidityState::Ending => {
             let ends = validity.end_date();
             tracing::warn!(kind, file, ends, days_left, next, "a certificate ends soon");
         }
-        Life::Early => {
+        ValidityState::Early => {
             let begins = validity.begin_date();
             let next = "set the clock, or wait";
             tracing::warn!(kind, file, begins, next, "a certificate is not valid yet");
         }
-        Life::Ended => {
+        ValidityState::Ended => {
             let ended = validity.end_date();
             tracing::warn!(kind, file, ended, next, "a certificate has ended");
         }
@@ -114,14 +114,18 @@ mod tests {
     fn warning_comes_once_a_day_and_when_it_gets_worse() {
         let (mut warnings, begin) = (Warnings::default(), Instant::now());
         let mut at = |seconds, life| warnings.is_due(life, begin + Duration::from_secs(seconds));
-        assert!(!at(0, Life::Good));
-        assert!(at(10, Life::Ending));
-        assert!(!at(12, Life::Ending) && !at(3_600, Life::Ending));
-        assert!(at(86_411, Life::Ending));
-        assert!(at(86_413, Life::Ended));
+        assert!(!at(0, ValidityState::Good));
+        assert!(at(10, ValidityState::Ending));
+        assert!(!at(12, ValidityState::Ending) && !at(3_600, ValidityState::Ending));
+        assert!(at(86_411, ValidityState::Ending));
+        assert!(at(86_413, ValidityState::Ended));
         // The clock steps back and forth, and the certificate is replaced by another such.
-        assert!(!at(86_415, Life::Ending) && !at(86_417, Life::Ended) && !at(86_419, Life::Good));
-        assert!(!at(86_421, Life::Ending));
-        assert!(at(2 * 86_420, Life::Ended));
+        assert!(
+            !at(86_415, ValidityState::Ending)
+                && !at(86_417, ValidityState::Ended)
+                && !at(86_419, ValidityState::Good)
+        );
+        assert!(!at(86_421, ValidityState::Ending));
+        assert!(at(2 * 86_420, ValidityState::Ended));
     }
 }

@@ -22,16 +22,16 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Bytes read at once: then others on the thread get their turn.
 const READ_BYTES_MAX: usize = 256 << 10;
 
-struct Shared {
+struct TlsInner {
     tcp: TcpStream,
     tls: Mutex<Connection>,
 }
 
 /// The half that is read.
-pub(crate) struct TlsRead(Arc<Shared>);
+pub(crate) struct TlsRead(Arc<TlsInner>);
 
 /// The half that is written. Dropped, it says goodbye.
-pub(crate) struct TlsWrite(Arc<Shared>);
+pub(crate) struct TlsWrite(Arc<TlsInner>);
 
 /// A socket whose two ends have shaken hands.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct TlsStream {
 /// Puts a socket and the state of its TLS together, after the handshake.
 pub(super) fn joined(tcp: TcpStream, mut tls: Connection) -> Stream {
     tls.set_buffer_limit(Some(BUFFER_BYTES));
-    let shared = Arc::new(Shared { tcp, tls: Mutex::new(tls) });
+    let shared = Arc::new(TlsInner { tcp, tls: Mutex::new(tls) });
     Stream::Tls(TlsStream { read: TlsRead(Arc::clone(&shared)), write: TlsWrite(shared) })
 }
 
@@ -82,7 +82,7 @@ impl Write for Socket<'_> {
     }
 }
 
-impl Shared {
+impl TlsInner {
     /// Sends what is encrypted, as far as the kernel takes it; returns whether that was all.
     fn flush(&self, tls: &mut Connection) -> io::Result<bool> {
         while tls.wants_write() {
@@ -120,7 +120,7 @@ impl TlsRead {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Shared { tcp, tls } = &*self.0;
+        let TlsInner { tcp, tls } = &*self.0;
         let mut read = 0;
         loop {
             {

@@ -20,7 +20,7 @@ pub struct Validity {
 
 /// What a certificate's validity means at some time, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Life {
+pub enum ValidityState {
     /// More than a fifth of its life is left.
     Good,
     /// A fifth of its life is left, or less: renew it.
@@ -43,15 +43,15 @@ impl Validity {
 
     /// Says what the dates mean at a time in seconds since 1970.
     #[must_use]
-    pub fn life(self, now: u64) -> Life {
+    pub fn life(self, now: u64) -> ValidityState {
         let now = i64::try_from(now).unwrap_or(i64::MAX);
         let left = i128::from(self.ends) - i128::from(now);
         let whole = i128::from(self.ends) - i128::from(self.begins);
         match () {
-            () if left < 0 => Life::Ended,
-            () if now < self.begins => Life::Early,
-            () if left * 100 <= whole * ENDING_PERCENT => Life::Ending,
-            () => Life::Good,
+            () if left < 0 => ValidityState::Ended,
+            () if now < self.begins => ValidityState::Early,
+            () if left * 100 <= whole * ENDING_PERCENT => ValidityState::Ending,
+            () => ValidityState::Good,
         }
     }
 
@@ -116,8 +116,8 @@ mod tests {
         let far = read((1951, 1, 1), (9999, 12, 31));
         assert_eq!(far.begin_date(), "1951-01-01 00:00 UTC");
         assert_eq!(far.end_date(), "9999-12-31 00:00 UTC");
-        assert_eq!(far.life(1_800_000_000), Life::Good);
-        assert_eq!(far.life(u64::MAX), Life::Ended);
+        assert_eq!(far.life(1_800_000_000), ValidityState::Good);
+        assert_eq!(far.life(u64::MAX), ValidityState::Ended);
         let whole = made((2026, 1, 1), (2027, 1, 1));
         for length in 0..whole.len() {
             assert_eq!(Validity::of(&whole[..length].into()), None, "{length} bytes");
@@ -128,23 +128,23 @@ mod tests {
     fn fifth_of_a_life_is_its_end() {
         let validity = Validity { begins: 1_000, ends: 2_000 };
         for (now, life) in [
-            (0, Life::Early),
-            (999, Life::Early),
-            (1_000, Life::Good),
-            (1_799, Life::Good),
-            (1_800, Life::Ending),
-            (2_000, Life::Ending),
-            (2_001, Life::Ended),
-            (u64::MAX, Life::Ended),
+            (0, ValidityState::Early),
+            (999, ValidityState::Early),
+            (1_000, ValidityState::Good),
+            (1_799, ValidityState::Good),
+            (1_800, ValidityState::Ending),
+            (2_000, ValidityState::Ending),
+            (2_001, ValidityState::Ended),
+            (u64::MAX, ValidityState::Ended),
         ] {
             assert_eq!(validity.life(now), life, "at {now}");
         }
         // Dates that contradict themselves or fill all numbers are never good.
         let turned = Validity { begins: 2_000, ends: 1_000 };
-        assert_eq!(turned.life(500), Life::Early);
-        assert_eq!(turned.life(1_500), Life::Ended);
+        assert_eq!(turned.life(500), ValidityState::Early);
+        assert_eq!(turned.life(1_500), ValidityState::Ended);
         let all = Validity { begins: i64::MIN, ends: i64::MAX };
-        assert_eq!(all.life(0), Life::Good);
+        assert_eq!(all.life(0), ValidityState::Good);
         assert!(all.days_left(u64::MAX) >= 0 && !all.end_date().is_empty());
         assert_eq!(validity.days_left(2_001), -1);
         assert_eq!(validity.days_left(2_000), 0);

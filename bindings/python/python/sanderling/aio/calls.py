@@ -42,9 +42,9 @@ class Calls:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.mailbox = _sanderling.Mailbox()
+        self.queue = _sanderling.CompletionQueue()
         self._awaited: dict[int, asyncio.Future[Any]] = {}
-        self._file = self.mailbox.fileno()
+        self._file = self.queue.fileno()
         self.is_closed = False
         # The loop keeps what it calls: a store that everybody forgot must not live on for that.
         self.loop.add_reader(self._file, _take_answers, weakref.ref(self))
@@ -55,7 +55,7 @@ class Calls:
         *arguments: Arguments.args,
         **named: Arguments.kwargs,
     ) -> Result:
-        """Makes a call of the native half, which returns a ticket where types say a result.
+        """Makes a call of the native half, which returns a call id where types say a result.
 
         Cancelled, it gives the call up.
         """
@@ -63,20 +63,20 @@ class Calls:
             raise Closed("the store is closed")
         if asyncio.get_running_loop() is not self.loop:
             raise RuntimeError("this store belongs to another event loop: connect in this one")
-        ticket = cast(int, call(*arguments, **named))
+        call_id = cast(int, call(*arguments, **named))
         future: asyncio.Future[Result] = self.loop.create_future()
-        self._awaited[ticket] = future
+        self._awaited[call_id] = future
         try:
             return await future
         except asyncio.CancelledError:
-            if self._awaited.pop(ticket, None) is not None:
-                self.mailbox.cancel(ticket)
+            if self._awaited.pop(call_id, None) is not None:
+                self.queue.cancel(call_id)
             raise
 
     def take_answers(self) -> None:
         """Gives the answers that are there to those who await them."""
-        for ticket, has_failed, result in self.mailbox.take():
-            future = self._awaited.pop(ticket, None)
+        for call_id, has_failed, result in self.queue.take():
+            future = self._awaited.pop(call_id, None)
             if future is None or future.done():
                 continue
             if has_failed:
@@ -95,7 +95,7 @@ class Calls:
         for future in awaited.values():
             if not future.done():
                 future.set_exception(Closed("the store was closed"))
-        self.mailbox.close()
+        self.queue.close()
 
 
 def _take_answers(calls: weakref.ref[Calls]) -> None:

@@ -84,8 +84,8 @@ async def _connect(
 ) -> AsyncStore:
     calls = Calls()
     try:
-        # Returns a ticket, as every call does here; its answer is the client.
-        client = await calls.run(calls.mailbox.connect, address, limit, credentials)
+        # Returns a call id, as every call does here; its answer is the client.
+        client = await calls.run(calls.queue.connect, address, limit, credentials)
     except BaseException:
         calls.close()
         raise

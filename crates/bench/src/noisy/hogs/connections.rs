@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::noisy::stage::{NotRun, Stage};
+use crate::noisy::stage::{HogContext, NotRun};
 
 /// Connections, if this process may have as many.
 const CONNECTIONS: u64 = 10_000;
@@ -20,7 +20,7 @@ const DIALLED: usize = 256;
 /// Open files that the process needs for everything else.
 const OTHER_FILES: u64 = 256;
 
-pub(super) async fn run(stage: Arc<Stage>) -> Result<(), NotRun> {
+pub(super) async fn run(stage: Arc<HogContext>) -> Result<(), NotRun> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let wanted = CONNECTIONS.min(limit.saturating_sub(OTHER_FILES));
     let (dialled, made) = (Arc::new(Semaphore::new(DIALLED)), Arc::new(AtomicU64::new(0)));

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::noisy::setting;
-use crate::noisy::stage::{NotRun, Stage};
+use crate::noisy::stage::{HogContext, NotRun};
 
 /// Connections.
 const CONNECTIONS: usize = 64;
@@ -28,13 +28,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// What is read, and from whom.
 #[derive(Debug, Clone)]
-struct Target {
+struct ReadTarget {
     address: String,
     node: NodeId,
     block: BlockLocation,
 }
 
-pub(super) async fn run(stage: Arc<Stage>) -> Result<(), NotRun> {
+pub(super) async fn run(stage: Arc<HogContext>) -> Result<(), NotRun> {
     if stage.setting.hog_credentials.tls.is_some() {
         return Err(NotRun("its bare connections do not speak TLS".to_owned()));
     }
@@ -63,17 +63,17 @@ pub(super) async fn run(stage: Arc<Stage>) -> Result<(), NotRun> {
     Ok(())
 }
 
-async fn target(client: &Client, path: &sanderling_protocol::Path) -> Result<Target, NotRun> {
+async fn target(client: &Client, path: &sanderling_protocol::Path) -> Result<ReadTarget, NotRun> {
     let layout = client.layout(path, 0..u64::MAX).await?;
     let found = layout.blocks.first().and_then(|block| {
         let place = layout.places.iter().find(|place| Some(place.node) == block.home)?;
-        Some(Target { address: place.address.clone(), node: place.node, block: *block })
+        Some(ReadTarget { address: place.address.clone(), node: place.node, block: *block })
     });
     found.ok_or_else(|| NotRun("its object has no block".to_owned()))
 }
 
 /// One connection, until the datanode closes it.
-async fn one(stage: &Stage, target: &Target) -> Result<(), NotRun> {
+async fn one(stage: &HogContext, target: &ReadTarget) -> Result<(), NotRun> {
     let mut stream = TcpStream::connect(&target.address).await?;
     let node = Some(target.node);
     let mut hello = Hello { role: Role::Client, cluster: None, node, token: None };

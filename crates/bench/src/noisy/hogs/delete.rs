@@ -5,13 +5,13 @@ use std::sync::Arc;
 use sanderling_protocol::message::Attributes;
 use tokio::task::JoinSet;
 
-use crate::noisy::stage::{NotRun, Stage};
+use crate::noisy::stage::{HogContext, NotRun};
 use crate::noisy::{fill, setting};
 
 /// Names, for each entry of the directory that other hogs list.
 const NAMES_PER_ENTRY: u64 = 5;
 
-pub(super) async fn run(stage: Arc<Stage>) -> Result<(), NotRun> {
+pub(super) async fn run(stage: Arc<HogContext>) -> Result<(), NotRun> {
     let directory = stage.setting.hog_path("deleted");
     let names = stage.setting.entries.saturating_mul(NAMES_PER_ENTRY);
     let none = Attributes::none();

@@ -7,12 +7,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::noisy::stage::{NotRun, Stage};
+use crate::noisy::stage::{HogContext, NotRun};
 
 /// Followers.
 const FOLLOWERS: usize = 1500;
 
-pub(super) async fn run(stage: Arc<Stage>) -> Result<(), NotRun> {
+pub(super) async fn run(stage: Arc<HogContext>) -> Result<(), NotRun> {
     let credentials = &stage.setting.hog_credentials;
     if credentials.tls.is_some() {
         return Err(NotRun("its bare connections do not speak TLS".to_owned()));
@@ -48,7 +48,7 @@ pub(super) async fn run(stage: Arc<Stage>) -> Result<(), NotRun> {
 
 /// Reads events to the end of the connection. Returns whether the namenode sent any.
 async fn follow(
-    stage: &Stage,
+    stage: &HogContext,
     accepted: &AtomicU64,
     address: &str,
     request: &str,

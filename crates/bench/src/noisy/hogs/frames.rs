@@ -14,7 +14,7 @@ use sanderling_transport::Connection;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::noisy::stage::{NotRun, Stage};
+use crate::noisy::stage::{HogContext, NotRun};
 use crate::noisy::{fill, setting};
 
 /// Requests of one frame.
@@ -49,13 +49,13 @@ const FOUR_PIPELINES: Load = Load { connections: 4, in_flight: 16, requests: PER
 /// One request at a time.
 const ONE: Load = Load { connections: 1, in_flight: 1, requests: 1 };
 
-pub(super) async fn usage(stage: Arc<Stage>) -> Result<(), NotRun> {
+pub(super) async fn usage(stage: Arc<HogContext>) -> Result<(), NotRun> {
     let path = stage.setting.usage_of.clone();
     let body = same(&Request::Usage { path }, PIPELINE);
     run(stage, PIPELINE, move |_| body.clone()).await
 }
 
-pub(super) async fn list_attributes(stage: Arc<Stage>) -> Result<(), NotRun> {
+pub(super) async fn list_attributes(stage: Arc<HogContext>) -> Result<(), NotRun> {
     let request = Request::List {
         path: stage.setting.big.clone(),
         after: String::new(),
@@ -66,7 +66,7 @@ pub(super) async fn list_attributes(stage: Arc<Stage>) -> Result<(), NotRun> {
     run(stage, LONG_ANSWERS, move |_| body.clone()).await
 }
 
-pub(super) async fn stat(stage: Arc<Stage>) -> Result<(), NotRun> {
+pub(super) async fn stat(stage: Arc<HogContext>) -> Result<(), NotRun> {
     let (big, entries) = (stage.setting.big.clone(), stage.setting.entries);
     let one = |index: u64| {
         let path = big.join(&fill::name(index % entries)).expect("such a name is short");
@@ -77,12 +77,12 @@ pub(super) async fn stat(stage: Arc<Stage>) -> Result<(), NotRun> {
     run(stage, FOUR_PIPELINES, move |turn| bodies[turn as usize % bodies.len()].clone()).await
 }
 
-pub(super) async fn fsck(stage: Arc<Stage>) -> Result<(), NotRun> {
+pub(super) async fn fsck(stage: Arc<HogContext>) -> Result<(), NotRun> {
     let body = same(&Request::Fsck, ONE);
     run(stage, ONE, move |_| body.clone()).await
 }
 
-pub(super) async fn create(stage: Arc<Stage>) -> Result<(), NotRun> {
+pub(super) async fn create(stage: Arc<HogContext>) -> Result<(), NotRun> {
     let directory = stage.setting.hog_path("created");
     let client = stage.setting.hog_client().await?;
     client.make_directory(&directory, ObjectKind::Directory, true, true).await?;
@@ -108,7 +108,7 @@ fn same(request: &Request, load: Load) -> Bytes {
 
 /// Sends frames until it is stopped. `make` gets the number of the frame.
 async fn run(
-    stage: Arc<Stage>,
+    stage: Arc<HogContext>,
     load: Load,
     make: impl Fn(u64) -> Bytes + Send + Sync + 'static,
 ) -> Result<(), NotRun> {
@@ -139,7 +139,12 @@ async fn run(
 }
 
 /// Sends one frame after the other until the connection breaks.
-async fn pipeline(stage: &Stage, connection: &Connection, load: Load, next: &impl Fn() -> Bytes) {
+async fn pipeline(
+    stage: &HogContext,
+    connection: &Connection,
+    load: Load,
+    next: &impl Fn() -> Bytes,
+) {
     while !connection.is_broken() {
         match fill::send(connection, next()).await {
             Ok(answers) => {

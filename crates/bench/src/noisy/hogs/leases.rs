@@ -12,7 +12,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep};
 
 use crate::noisy::setting;
-use crate::noisy::stage::{NotRun, Stage};
+use crate::noisy::stage::{HogContext, NotRun};
 
 /// Bytes of each range: the fewest for which there is a lease, as shorter ones are copied.
 const RANGE_BYTES: u64 = COPIED_BYTES_MAX as u64 + 1;
@@ -23,7 +23,7 @@ const KEPT_MAX: usize = 1 << 16;
 /// How long the client may take to find the datanode on its machine.
 const FOUND_WITHIN: Duration = Duration::from_secs(5);
 
-pub(super) async fn run(stage: Arc<Stage>) -> Result<(), NotRun> {
+pub(super) async fn run(stage: Arc<HogContext>) -> Result<(), NotRun> {
     let path = stage.setting.hog_path("leases");
     let client = stage.setting.hog_client().await?;
     let bytes = Bytes::from(vec![0x5a; BLOCK_BYTES_MAX as usize]);
@@ -55,7 +55,7 @@ async fn find(client: &Client, reader: &Reader) -> Result<(), NotRun> {
     Ok(())
 }
 
-async fn keep(stage: &Stage, client: &Client, reader: &Reader) {
+async fn keep(stage: &HogContext, client: &Client, reader: &Reader) {
     let mut kept: VecDeque<Bytes> = VecDeque::new();
     let ranges = u64::from(BLOCK_BYTES_MAX) / RANGE_BYTES;
     for turn in 0_u64.. {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use sanderling_protocol::limits::LIST_PAGE_MAX;
 use tokio::task::JoinSet;
 
-use crate::noisy::stage::{NotRun, Stage};
+use crate::noisy::stage::{HogContext, NotRun};
 
 /// Clients that list.
 const CLIENTS: usize = 2;
 
-pub(super) async fn run(stage: Arc<Stage>) -> Result<(), NotRun> {
+pub(super) async fn run(stage: Arc<HogContext>) -> Result<(), NotRun> {
     let mut tasks = JoinSet::new();
     for _ in 0..CLIENTS {
         let client = stage.setting.hog_client().await?;

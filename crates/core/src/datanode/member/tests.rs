@@ -39,7 +39,7 @@ impl Rig {
             report_every: REPORT,
             rejoin_after_notice: REJOIN,
         };
-        Self { member: Member::new(options, Nonce(1), Start::Until(START)), now: Instant(0) }
+        Self { member: Member::new(options, Nonce(1), StartLimit::Until(START)), now: Instant(0) }
     }
 
     /// Returns a node that has just joined.
@@ -60,13 +60,13 @@ impl Rig {
         rig
     }
 
-    fn next(&mut self) -> Step {
+    fn next(&mut self) -> MemberStep {
         self.member.next(self.now, false)
     }
 
     fn registers(&mut self) -> Joining {
         match self.next() {
-            Step::Register(joining) => joining,
+            MemberStep::Register(joining) => joining,
             other => panic!("{other:?}"),
         }
     }
@@ -81,28 +81,28 @@ impl Rig {
         answer: Result<(HeartbeatReply, Option<LogPosition>), CallFailure>,
     ) -> Beaten {
         match self.next() {
-            Step::Beat { asked, .. } => self.member.beaten(self.now, asked, answer),
+            MemberStep::Beat { asked, .. } => self.member.beaten(self.now, asked, answer),
             other => panic!("{other:?}"),
         }
     }
 
     fn reports(&mut self, is_taken: bool) {
-        assert_eq!(self.next(), Step::Report(NodeId(7)));
+        assert_eq!(self.next(), MemberStep::Report(NodeId(7)));
         self.member.reported(self.now, is_taken);
     }
 
     fn repeats(&mut self) {
-        assert_eq!(self.next(), Step::Repeat);
+        assert_eq!(self.next(), MemberStep::Repeat);
         self.member.repeated(self.now);
     }
 
     fn waits(&mut self, span: Millis) {
-        assert_eq!(self.next(), Step::Wait(self.now + span));
+        assert_eq!(self.next(), MemberStep::Wait(self.now + span));
         self.now = self.now + span;
     }
 
     fn begins_again(&mut self) -> bool {
-        assert_eq!(self.next(), Step::BeginAgain);
+        assert_eq!(self.next(), MemberStep::BeginAgain);
         self.member.begin_again(self.now, BlockTotals { blocks: 2, bytes: 3 }, Nonce(2));
         assert_eq!(self.member.node(), None);
         self.member.wiped(self.now)
@@ -121,14 +121,14 @@ fn node_beats_reports_and_repeats_round_by_round() {
     rig.now = rig.now + REPORT;
     rig.beats(Ok(active()));
     rig.reports(true);
-    assert_eq!(rig.next(), Step::Repeat);
-    assert_eq!(rig.next(), Step::Pending, "it is not over");
+    assert_eq!(rig.next(), MemberStep::Repeat);
+    assert_eq!(rig.next(), MemberStep::Pending, "it is not over");
 }
 
 #[test]
 fn fenced_node_asks_more_often() {
     let mut rig = Rig::resting();
-    rig.member.standing_mut().order(rig.now, true);
+    rig.member.registration_mut().order(rig.now, true);
     rig.waits(HEARTBEAT);
     rig.beats(Err(CallFailure::Busy));
     rig.repeats();
@@ -154,7 +154,7 @@ fn namenode_that_is_slow_is_asked_on_and_one_that_broke_off_hears_of_everything_
     }
     // A connection that breaks between two heartbeats is seen before the next.
     rig.now = rig.now + HEARTBEAT;
-    assert!(matches!(rig.member.next(rig.now, true), Step::Register(_)));
+    assert!(matches!(rig.member.next(rig.now, true), MemberStep::Register(_)));
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn node_that_was_given_up_begins_again_as_another_process_and_reports_what_it_dr
 #[test]
 fn node_that_expected_its_end_waits_before_it_begins_again() {
     let mut rig = Rig::resting();
-    rig.member.standing_mut().order(rig.now, true);
+    rig.member.registration_mut().order(rig.now, true);
     rig.waits(HEARTBEAT);
     let gone = refused(Refusal::NodeGone { node: NodeId(7) });
     assert_eq!(rig.beats(Err(gone)), Beaten::Gone { is_expected: true });
@@ -248,7 +248,7 @@ fn process_that_is_known_by_another_id_drops_everything_and_is_that_node() {
     assert!(rig.begins_again());
     assert_eq!((rig.member.node(), rig.member.nonce()), (Some(NodeId(8)), Nonce(1)));
     rig.beats(Ok(active()));
-    assert_eq!(rig.next(), Step::Report(NodeId(8)));
+    assert_eq!(rig.next(), MemberStep::Report(NodeId(8)));
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn start_ends_with_its_time_or_when_the_process_is_not_let_in() {
         rig.waits(Millis(250));
         rig.now = rig.now.max(now);
         assert_eq!(rig.joins(Err(failure.clone())), Welcome::Never);
-        assert_eq!(rig.next(), Step::Stop(failure));
+        assert_eq!(rig.next(), MemberStep::Stop(failure));
     }
 }
 
@@ -286,7 +286,7 @@ fn node_stops_when_the_namenode_will_never_take_it() {
     rig.beats(Err(CallFailure::Broken));
     let wrong = Refusal::WrongCluster { here: ClusterId(2), asked: ClusterId(1) };
     assert_eq!(rig.joins(Err(refused(wrong.clone()))), Welcome::Never);
-    assert_eq!(rig.next(), Step::Stop(refused(wrong)));
+    assert_eq!(rig.next(), MemberStep::Stop(refused(wrong)));
 }
 
 #[test]

@@ -512,17 +512,17 @@ fn time_in_which_the_journal_takes_no_change_counts_against_no_lease() {
     // For twice the lease every renewal is refused, and so is what time makes necessary.
     for _ in 0..100 {
         rig.now = rig.now + Millis(100);
-        let excuse = rig.namenode.listened(rig.now);
-        assert!(matches!(excuse, None | Some(Command { action: Action::Absent { .. }, .. })));
+        let grace = rig.namenode.listened(rig.now);
+        assert!(matches!(grace, None | Some(Command { action: Action::Absent { .. }, .. })));
         rig.namenode.refused();
     }
     // A commit that is taken before the next look does not hide it.
     let now = rig.now;
     rig.namenode.committed(now, now);
-    let excuse = rig.namenode.listened(now).expect("the refusals are an absence");
+    let grace = rig.namenode.listened(now).expect("the refusals are an absence");
     // All but the time up to the first look, which was before the first refusal.
-    assert_eq!(excuse.action, Action::Absent { absence: Millis(9900) });
-    rig.log_and_apply(excuse).unwrap();
+    assert_eq!(grace.action, Action::Absent { absence: Millis(9900) });
+    rig.log_and_apply(grace).unwrap();
     for command in rig.namenode.tick(now) {
         rig.log_and_apply(command).unwrap();
     }

@@ -8,7 +8,7 @@ use sanderling_protocol::message::{
 use sanderling_protocol::{JobId, NodeSelector, ObjectId, TokenId, TokenSelector};
 
 use super::*;
-use crate::namenode::{Turns, Work};
+use crate::namenode::{TurnWork, Turns};
 
 /// Puts a change into what makes it once.
 fn once(client: ClientId, sequence: u64, request: Request) -> Request {
@@ -355,7 +355,7 @@ fn copy_of_a_change_that_waits_for_its_frame_is_answered_as_the_change_is() {
         Create { inline: Some(vec![1]), parents: false, ..Create::new(path("/p/x"), Nonce(9)) };
     let create = once(client, 1, Request::Create(create));
     // The copy has come by another connection, and its parent is not there yet.
-    let work = [vec![make, create.clone()], vec![create]].map(|frame| Work::Frame(frame, None));
+    let work = [vec![make, create.clone()], vec![create]].map(|frame| TurnWork::Frame(frame, None));
     let mut turn = Turns::new(rig.now).take(rig.now, &mut rig.namenode, work);
     while turn.must_prepare() || turn.commands().len() > 0 {
         if turn.must_prepare() {

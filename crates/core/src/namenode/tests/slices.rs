@@ -4,7 +4,7 @@ use sanderling_protocol::message::{Attributes, Create, CreateKind, Entry, Object
 use sanderling_protocol::{Refusal, Reply, Request};
 
 use super::{Rig, path};
-use crate::namenode::Reading;
+use crate::namenode::FrameRead;
 
 impl Rig {
     /// Makes a tree with directories, files and a table, some of them unlisted.
@@ -34,7 +34,7 @@ impl Rig {
     }
 
     fn in_slices(&self, requests: Vec<Request>, entries: usize) -> (usize, Vec<Reply>) {
-        let mut reading = Reading::new(requests, None);
+        let mut reading = FrameRead::new(requests, None);
         let mut slices = 1;
         while !reading.slice(self.now, &self.namenode, entries) {
             slices += 1;
@@ -82,7 +82,7 @@ fn walk_survives_what_changes_between_its_slices() {
     let mut rig = Rig::with_nodes(1);
     rig.tree();
     let (usage, page) = (Request::Usage { path: path("/") }, list("/a"));
-    let mut reading = Reading::new(vec![usage, page], None);
+    let mut reading = FrameRead::new(vec![usage, page], None);
     let mut number = 100;
     while !reading.slice(rig.now, &rig.namenode, 8) {
         rig.keep(&format!("/a/{number}"), CreateKind::File, true);
@@ -114,7 +114,7 @@ fn only_reads_are_read() {
     let delete = Request::Delete { path: path("/a/1"), recursive: false };
     assert!(!rig.namenode.is_read(&delete));
     assert!(rig.namenode.read(rig.now, &delete).is_none());
-    let mut reading = Reading::new(vec![delete], None);
+    let mut reading = FrameRead::new(vec![delete], None);
     assert!(reading.slice(rig.now, &rig.namenode, 1));
     assert!(reading.finish().1[0].is_err());
     assert!(rig.stat("/a/1").is_ok());

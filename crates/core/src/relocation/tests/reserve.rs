@@ -13,7 +13,7 @@ use sanderling_protocol::{
 };
 
 use super::super::clients::Clients;
-use super::super::targets::{Answer, Targets, Wish};
+use super::super::targets::{MoveRequest, TargetSearch, Targets};
 use crate::catalog::{Action, Catalog, Command};
 use crate::moves::Choice;
 use crate::namenode::{Namenode, NamenodeConfig, Prepared};
@@ -197,7 +197,9 @@ fn view(catalog: &Catalog) -> Targets {
 fn relocate(catalog: &mut Catalog, from: NodeId, candidate: &MoveCandidate) -> bool {
     for _ in 0..2 {
         let mut targets = view(catalog);
-        while let Answer::Go(choice) = targets.choose(NOW, Wish::of(candidate, from, usize::MAX)) {
+        while let TargetSearch::Go(choice) =
+            targets.choose(NOW, MoveRequest::of(candidate, from, usize::MAX))
+        {
             if move_to(catalog, candidate, choice) {
                 return true;
             }

@@ -7,7 +7,7 @@ use sanderling_protocol::order::Damage;
 
 use super::super::{BLOCK_SUFFIX, DiskBytes, DiskTier};
 use super::*;
-use crate::runs::sums_of;
+use crate::chunk_sums::sums_of;
 use crate::seal::{EncryptionKey, salt};
 use crate::verify::ReadError;
 
@@ -152,7 +152,7 @@ fn append_that_fails_leaves_what_was_there_readable() {
     let path = directory.path().join("file");
     let file = File::options().create_new(true).read(true).write(true).open(&path).unwrap();
     let cipher = EncryptionKey::of([7; 32]).derive(&salt(), "test");
-    let reading = Reading::default();
+    let reading = DiskReader::default();
     let medium = Medium { cipher: &cipher, reading: &reading, file: &file };
     let seals = Seals::new(1, BlockId(1));
     let all = pattern(20_000);

@@ -52,10 +52,10 @@ pub(crate) enum Condition {
 
 /// What a caller was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum OperationOutcome {
     /// It was done, to or with this object.
     Done(Option<ObjectId>),
-    Saw([Option<Seen>; NAMES]),
+    Saw([Option<Observation>; NAMES]),
     Refused(Why),
     /// The caller gave up: it happened, or it will, or it never does.
     Unknown,
@@ -63,7 +63,7 @@ pub(crate) enum Outcome {
 
 /// What was seen at a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Observation {
     pub(crate) object: ObjectId,
     /// 0 of a directory.
     pub(crate) tag: u16,
@@ -83,18 +83,18 @@ pub(crate) enum Why {
 
 /// What is at a name. The object is 0 as long as no caller was told it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Entry {
+pub(super) struct NameEntry {
     object: ObjectId,
     tag: u16,
     mark: u16,
 }
 
 /// What is at all names of a group.
-pub(super) type State = [Option<Entry>; NAMES];
+pub(super) type GroupState = [Option<NameEntry>; NAMES];
 
 const UNKNOWN: ObjectId = ObjectId(0);
 
-impl Entry {
+impl NameEntry {
     const fn is_directory(&self) -> bool {
         self.tag == 0
     }
@@ -103,7 +103,7 @@ impl Entry {
         self.object == UNKNOWN || self.object == object
     }
 
-    fn was_seen_as(&self, seen: &Seen) -> bool {
+    fn was_seen_as(&self, seen: &Observation) -> bool {
         self.is(seen.object) && (self.tag, self.mark) == (seen.tag, seen.mark)
     }
 }
@@ -116,42 +116,42 @@ pub(super) const fn is_change(call: &Call) -> bool {
 /// without an outcome is done if it can be. `known` is the object that it makes, if any caller was
 /// told.
 pub(super) fn step(
-    before: &State,
+    before: &GroupState,
     call: &Call,
-    outcome: &Outcome,
+    outcome: &OperationOutcome,
     known: Option<ObjectId>,
-) -> Option<State> {
-    if let Outcome::Refused(why) = outcome {
+) -> Option<GroupState> {
+    if let OperationOutcome::Refused(why) = outcome {
         return may_refuse(before, call, *why).then_some(*before);
     }
     let mut state = *before;
     match (call, outcome) {
-        (Call::Read { at }, Outcome::Saw(seen)) => {
+        (Call::Read { at }, OperationOutcome::Saw(seen)) => {
             let at = usize::from(*at);
             return is_seen(before[at].as_ref(), seen[at].as_ref()).then_some(state);
         }
-        (Call::List, Outcome::Saw(seen)) => {
+        (Call::List, OperationOutcome::Saw(seen)) => {
             let mut pairs = before.iter().zip(seen);
             let all = pairs.all(|(entry, seen)| is_seen(entry.as_ref(), seen.as_ref()));
             return all.then_some(state);
         }
-        (Call::Read { .. } | Call::List, _) | (_, Outcome::Saw(_)) => return None,
+        (Call::Read { .. } | Call::List, _) | (_, OperationOutcome::Saw(_)) => return None,
         (Call::Put { at, tag, is_new, condition }, _) => {
             let there = &mut state[usize::from(*at)];
             if !may_put(there.as_ref(), *is_new, *condition) {
                 return None;
             }
-            *there = Some(Entry { object: known.unwrap_or(UNKNOWN), tag: *tag, mark: 0 });
+            *there = Some(NameEntry { object: known.unwrap_or(UNKNOWN), tag: *tag, mark: 0 });
         }
         (Call::MakeDirectory { at }, outcome) => {
-            let told = if let Outcome::Done(told) = outcome { *told } else { None };
+            let told = if let OperationOutcome::Done(told) = outcome { *told } else { None };
             let there = &mut state[usize::from(*at)];
             match there {
                 Some(entry) if !entry.is_directory() => return None,
                 Some(entry) => return told.is_none_or(|told| entry.is(told)).then_some(state),
                 None => {
                     let object = told.unwrap_or(UNKNOWN);
-                    *there = Some(Entry { object, tag: 0, mark: 0 });
+                    *there = Some(NameEntry { object, tag: 0, mark: 0 });
                 }
             }
         }
@@ -182,7 +182,7 @@ pub(super) fn step(
     Some(state)
 }
 
-fn may_put(there: Option<&Entry>, is_new: bool, condition: Option<Condition>) -> bool {
+fn may_put(there: Option<&NameEntry>, is_new: bool, condition: Option<Condition>) -> bool {
     let holds = match condition {
         None => true,
         Some(Condition::Absent) => there.is_none(),
@@ -191,7 +191,7 @@ fn may_put(there: Option<&Entry>, is_new: bool, condition: Option<Condition>) ->
     holds && there.is_none_or(|entry| !is_new && !entry.is_directory())
 }
 
-fn is_seen(entry: Option<&Entry>, seen: Option<&Seen>) -> bool {
+fn is_seen(entry: Option<&NameEntry>, seen: Option<&Observation>) -> bool {
     match (entry, seen) {
         (None, None) => true,
         (Some(entry), Some(seen)) => entry.was_seen_as(seen),
@@ -200,9 +200,9 @@ fn is_seen(entry: Option<&Entry>, seen: Option<&Seen>) -> bool {
 }
 
 /// Tells whether what is at the names is a reason to refuse a call so.
-fn may_refuse(state: &State, call: &Call, why: Why) -> bool {
+fn may_refuse(state: &GroupState, call: &Call, why: Why) -> bool {
     let there = |at: &u8| state[usize::from(*at)].as_ref();
-    let is_directory = |at: &u8| there(at).is_some_and(Entry::is_directory);
+    let is_directory = |at: &u8| there(at).is_some_and(NameEntry::is_directory);
     let is_not = |at: &u8, object: ObjectId| {
         there(at).is_none_or(|entry| entry.object == UNKNOWN || entry.object != object)
     };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::ObjectId;
 
-use super::model::{Call, NAMES, Outcome, State, step};
+use super::model::{Call, GroupState, NAMES, OperationOutcome, step};
 use super::{NEVER, Operation};
 
 /// Most operations of one group: sets of them are the bits of one number.
@@ -15,7 +15,7 @@ const STATES_MAX: usize = 20_000;
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum SearchResult {
     Linearizable,
     /// There is no such order; what stands in the way.
     Not(String),
@@ -35,19 +35,19 @@ struct Search<'a> {
     /// Of each operation that was given up, those that began when it could happen no longer.
     too_late: Vec<Set>,
     /// What was looked at: the operations that are done, and what they left.
-    seen: BTreeSet<(Set, State)>,
+    seen: BTreeSet<(Set, GroupState)>,
     /// The most answered operations that were ever put into an order.
     deepest: Set,
 }
 
 /// Tells whether one order explains the operations of one group.
-pub(super) fn judge(operations: &[&Operation]) -> Verdict {
+pub(super) fn judge(operations: &[&Operation]) -> SearchResult {
     if operations.len() > OPERATIONS_MAX {
-        return Verdict::Unjudged;
+        return SearchResult::Unjudged;
     }
     let objects = match objects_of(operations) {
         Ok(objects) => objects,
-        Err(why) => return Verdict::Not(why),
+        Err(why) => return SearchResult::Not(why),
     };
     let made = |one: &&Operation| match one.call {
         Call::Put { tag, .. } => objects.get(&tag).copied(),
@@ -66,12 +66,12 @@ pub(super) fn judge(operations: &[&Operation]) -> Verdict {
         deepest: 0,
     };
     if search.explains(0, [None; NAMES]) {
-        return Verdict::Linearizable;
+        return SearchResult::Linearizable;
     }
     if search.seen.len() > STATES_MAX {
-        return Verdict::Unjudged;
+        return SearchResult::Unjudged;
     }
-    Verdict::Not(search.what_stands_in_the_way())
+    SearchResult::Not(search.what_stands_in_the_way())
 }
 
 const fn has(set: Set, bit: usize) -> bool {
@@ -89,8 +89,10 @@ fn objects_of(operations: &[&Operation]) -> Result<BTreeMap<u16, ObjectId>, Stri
     let mut tags = BTreeMap::new();
     for one in operations {
         let told: Vec<(u16, ObjectId)> = match (&one.call, &one.outcome) {
-            (Call::Put { tag, .. }, Some(Outcome::Done(Some(object)))) => vec![(*tag, *object)],
-            (_, Some(Outcome::Saw(seen))) => {
+            (Call::Put { tag, .. }, Some(OperationOutcome::Done(Some(object)))) => {
+                vec![(*tag, *object)]
+            }
+            (_, Some(OperationOutcome::Saw(seen))) => {
                 let files = seen.iter().flatten().filter(|seen| seen.tag != 0);
                 files.map(|seen| (seen.tag, seen.object)).collect()
             }
@@ -109,7 +111,7 @@ fn objects_of(operations: &[&Operation]) -> Result<BTreeMap<u16, ObjectId>, Stri
 
 impl Search<'_> {
     /// Tells whether the operations that are not done can be put behind those that are.
-    fn explains(&mut self, mut done: Set, state: State) -> bool {
+    fn explains(&mut self, mut done: Set, state: GroupState) -> bool {
         // What changes nothing comes as early as it can: it is in nobody's way there.
         while let Some(bit) = self.next_without_effect(done, &state) {
             done |= 1 << bit;
@@ -140,9 +142,9 @@ impl Search<'_> {
         false
     }
 
-    fn step(&self, bit: usize, state: &State) -> Option<State> {
+    fn step(&self, bit: usize, state: &GroupState) -> Option<GroupState> {
         let one = self.operations[bit];
-        let outcome = one.outcome.as_ref().unwrap_or(&Outcome::Unknown);
+        let outcome = one.outcome.as_ref().unwrap_or(&OperationOutcome::Unknown);
         step(state, &one.call, outcome, self.makes[bit])
     }
 
@@ -160,7 +162,7 @@ impl Search<'_> {
 
     /// Returns an answered operation that may come next, changes nothing, and makes none of those
     /// impossible that were given up.
-    fn next_without_effect(&self, done: Set, state: &State) -> Option<usize> {
+    fn next_without_effect(&self, done: Set, state: &GroupState) -> Option<usize> {
         let next = self.next(done);
         let among = |set: Set| (0..self.operations.len()).filter(move |bit| has(set, *bit));
         let ends_others = among(next & !self.answered).fold(0, |set, bit| set | self.too_late[bit]);

@@ -1,6 +1,6 @@
 use sanderling_protocol::ObjectId;
 
-use super::{Call, Condition, History, NAMES, Outcome, Seen, Verdict, Why};
+use super::{Call, Condition, History, NAMES, Observation, OperationOutcome, SearchResult, Why};
 
 /// A history in the making: `begin` and `end` as they come.
 #[derive(Default)]
@@ -20,16 +20,16 @@ const fn delete(at: u8) -> Call {
     Call::Delete { at, expected: None }
 }
 
-const fn done(object: u64) -> Outcome {
-    Outcome::Done(Some(ObjectId(object)))
+const fn done(object: u64) -> OperationOutcome {
+    OperationOutcome::Done(Some(ObjectId(object)))
 }
 
 /// What a reader saw at one name: the object and tag of a file, or nothing.
-fn saw(at: u8, tag: Option<u16>) -> Outcome {
-    let seen = |tag: u16| Seen { object: ObjectId(100 + u64::from(tag)), tag, mark: 0 };
+fn saw(at: u8, tag: Option<u16>) -> OperationOutcome {
+    let seen = |tag: u16| Observation { object: ObjectId(100 + u64::from(tag)), tag, mark: 0 };
     let mut all = [None; NAMES];
     all[usize::from(at)] = tag.map(seen);
-    Outcome::Saw(all)
+    OperationOutcome::Saw(all)
 }
 
 impl Making {
@@ -38,13 +38,13 @@ impl Making {
         self.history.begin(self.now, caller, 0, call)
     }
 
-    fn end(&mut self, number: usize, outcome: Outcome) {
+    fn end(&mut self, number: usize, outcome: OperationOutcome) {
         self.now += 10;
         self.history.end(self.now, number, outcome);
     }
 
     /// An operation that nothing else is beside.
-    fn one(&mut self, caller: u8, call: Call, outcome: Outcome) {
+    fn one(&mut self, caller: u8, call: Call, outcome: OperationOutcome) {
         let number = self.begin(caller, call);
         self.end(number, outcome);
     }
@@ -55,9 +55,9 @@ impl Making {
 
     fn is_linearizable(&self) -> bool {
         match self.history.judge().1 {
-            Verdict::Linearizable => true,
-            Verdict::Not(_) => false,
-            Verdict::Unjudged => panic!("it is short"),
+            SearchResult::Linearizable => true,
+            SearchResult::Not(_) => false,
+            SearchResult::Unjudged => panic!("it is short"),
         }
     }
 }
@@ -95,15 +95,15 @@ fn read_beside_a_change_sees_either_state_but_none_goes_back() {
 fn change_without_an_answer_happens_once_at_any_time_or_never() {
     for seen in [[None, None, None], [None, None, Some(1)], [Some(1), Some(1), Some(1)]] {
         let mut making = Making::default();
-        making.one(0, put(A, 1), Outcome::Unknown);
+        making.one(0, put(A, 1), OperationOutcome::Unknown);
         seen.into_iter().for_each(|seen| making.read(1, A, seen));
         assert!(making.is_linearizable(), "{seen:?}");
     }
     // It does not come back after somebody has undone it.
     let mut making = Making::default();
-    making.one(0, put(A, 1), Outcome::Unknown);
+    making.one(0, put(A, 1), OperationOutcome::Unknown);
     making.read(1, A, Some(1));
-    making.one(1, delete(A), Outcome::Done(None));
+    making.one(1, delete(A), OperationOutcome::Done(None));
     making.read(2, A, Some(1));
     assert!(!making.is_linearizable());
 }
@@ -112,7 +112,7 @@ fn change_without_an_answer_happens_once_at_any_time_or_never() {
 fn change_that_its_caller_gave_up_does_not_happen_after_its_next_change() {
     let history = |is_late: bool| {
         let mut making = Making::default();
-        making.one(0, put(A, 1), Outcome::Unknown);
+        making.one(0, put(A, 1), OperationOutcome::Unknown);
         if !is_late {
             making.read(1, A, Some(1));
         }
@@ -142,8 +142,9 @@ fn change_made_twice_between_those_of_others_is_not_explained() {
 #[test]
 fn rename_takes_from_one_name_and_gives_to_the_other_at_once() {
     let rename = Call::Rename { from: A, to: B, replace: true };
-    let seen = |tag: u64| Some(Seen { object: ObjectId(100 + tag), tag: tag as u16, mark: 0 });
-    let list = |at_a, at_b| Outcome::Saw([at_a, at_b, None]);
+    let seen =
+        |tag: u64| Some(Observation { object: ObjectId(100 + tag), tag: tag as u16, mark: 0 });
+    let list = |at_a, at_b| OperationOutcome::Saw([at_a, at_b, None]);
     for (listed, is_right) in [
         (list(seen(1), None), true),
         (list(None, seen(1)), true),
@@ -154,7 +155,7 @@ fn rename_takes_from_one_name_and_gives_to_the_other_at_once() {
         making.one(0, put(A, 1), done(101));
         let renaming = making.begin(0, rename.clone());
         making.one(1, Call::List, listed);
-        making.end(renaming, Outcome::Done(None));
+        making.end(renaming, OperationOutcome::Done(None));
         assert_eq!(making.is_linearizable(), is_right);
     }
 }
@@ -162,15 +163,15 @@ fn rename_takes_from_one_name_and_gives_to_the_other_at_once() {
 #[test]
 fn refusal_needs_its_reason() {
     let mut making = Making::default();
-    making.one(0, delete(A), Outcome::Refused(Why::NotFound));
+    making.one(0, delete(A), OperationOutcome::Refused(Why::NotFound));
     making.one(0, put(A, 1), done(101));
     let given = Some(Condition::Is(ObjectId(101)));
     let given = Call::Put { at: A, tag: 2, is_new: false, condition: given };
     making.one(1, given.clone(), done(102));
-    making.one(1, given, Outcome::Refused(Why::Changed));
-    making.one(1, Call::MakeDirectory { at: A }, Outcome::Refused(Why::Exists));
+    making.one(1, given, OperationOutcome::Refused(Why::Changed));
+    making.one(1, Call::MakeDirectory { at: A }, OperationOutcome::Refused(Why::Exists));
     assert!(making.is_linearizable());
-    making.one(1, delete(A), Outcome::Refused(Why::NotFound));
+    making.one(1, delete(A), OperationOutcome::Refused(Why::NotFound));
     assert!(!making.is_linearizable());
 }
 
@@ -198,7 +199,7 @@ fn lost_end_of_the_log_takes_changes_and_what_was_read_of_them() {
 fn lost_end_of_the_log_takes_what_settled_an_earlier_change() {
     let history = |is_lost: bool| {
         let mut making = Making::default();
-        making.one(0, put(A, 1), Outcome::Unknown);
+        making.one(0, put(A, 1), OperationOutcome::Unknown);
         let since = making.now + 1;
         making.one(0, put(B, 2), done(102));
         if is_lost {

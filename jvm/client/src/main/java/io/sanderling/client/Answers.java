@@ -11,7 +11,7 @@ final class Answers {
 
     /** Reads for each object a flag, and then its reader or its error. */
     static List<Opened> opened(SanderlingClient client, byte[] answer) {
-        FactsReader facts = new FactsReader(answer);
+        Decoder facts = new Decoder(answer);
         int count = facts.count();
         List<Opened> all = new ArrayList<>(count);
         for (int at = 0; at < count; at++) {
@@ -30,7 +30,7 @@ final class Answers {
      * part of their own.
      */
     static List<Fetched> fetched(Object[] parts) {
-        FactsReader facts = new FactsReader((byte[]) parts[0]);
+        Decoder facts = new Decoder((byte[]) parts[0]);
         int next = 1;
         int count = facts.count();
         List<Fetched> all = new ArrayList<>(count);

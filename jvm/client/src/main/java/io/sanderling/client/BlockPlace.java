@@ -10,7 +10,7 @@ public final class BlockPlace {
     private final List<String> hosts;
     private final List<String> addresses;
 
-    BlockPlace(FactsReader facts) {
+    BlockPlace(Decoder facts) {
         offset = facts.number();
         length = facts.number();
         String host = facts.text();

@@ -12,7 +12,7 @@ public final class ClientMetrics {
     private final long sameHostWrittenBytes;
     private final long longestStallMillis;
 
-    ClientMetrics(FactsReader facts) {
+    ClientMetrics(Decoder facts) {
         retries = facts.number();
         moved = facts.number();
         refreshed = facts.number();

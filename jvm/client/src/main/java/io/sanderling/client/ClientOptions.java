@@ -85,7 +85,7 @@ public final class ClientOptions {
     }
 
     byte[] facts(String address) {
-        return new FactsWriter()
+        return new Encoder()
                 .text("address", address)
                 .number(timeoutMillis)
                 .text("token", token)
@@ -93,7 +93,7 @@ public final class ClientOptions {
                 .text("caFile", caFile)
                 .text("tlsName", tlsName)
                 .flag(sameHost)
-                .facts();
+                .encoded();
     }
 
     /** Hides the token. */

@@ -22,22 +22,22 @@ final class Completions {
 
     private Completions() {}
 
-    /** Begins a call under a ticket. */
+    /** Begins a call under a call id. */
     interface Call {
-        void begin(long ticket) throws IOException;
+        void begin(long callId) throws IOException;
     }
 
     /** Begins a call; a future that fails says why, also when the call cannot even begin. */
     static <T> CompletableFuture<T> begin(Call call, Function<Object[], T> made) {
-        long ticket = NEXT.incrementAndGet();
+        long callId = NEXT.incrementAndGet();
         CompletableFuture<Object[]> answer = new CompletableFuture<>();
-        WAITING.put(ticket, answer);
+        WAITING.put(callId, answer);
         CompletableFuture<T> future = new CompletableFuture<>();
         answer.whenComplete((parts, error) -> complete(future, parts, error, made));
         try {
-            call.begin(ticket);
+            call.begin(callId);
         } catch (IOException error) {
-            WAITING.remove(ticket);
+            WAITING.remove(callId);
             answer.completeExceptionally(error);
         }
         return future;
@@ -64,19 +64,19 @@ final class Completions {
         while (true) {
             try {
                 Object[] answers = Native.answers();
-                long[] tickets = (long[]) answers[0];
-                for (int at = 0; at < tickets.length; at++) {
-                    complete(tickets[at], answers[at + 1]);
+                long[] callIds = (long[]) answers[0];
+                for (int at = 0; at < callIds.length; at++) {
+                    complete(callIds[at], answers[at + 1]);
                 }
             } catch (OutOfMemoryError error) {
                 // Which answers are gone nobody can say: no future may wait for them for ever.
-                WAITING.keySet().forEach(ticket -> fail(ticket, error));
+                WAITING.keySet().forEach(callId -> fail(callId, error));
             }
         }
     }
 
-    private static void complete(long ticket, Object answer) {
-        CompletableFuture<Object[]> waiting = WAITING.remove(ticket);
+    private static void complete(long callId, Object answer) {
+        CompletableFuture<Object[]> waiting = WAITING.remove(callId);
         if (waiting == null) {
             return;
         }
@@ -87,8 +87,8 @@ final class Completions {
         }
     }
 
-    private static void fail(long ticket, Throwable error) {
-        CompletableFuture<Object[]> waiting = WAITING.remove(ticket);
+    private static void fail(long callId, Throwable error) {
+        CompletableFuture<Object[]> waiting = WAITING.remove(callId);
         if (waiting != null) {
             waiting.completeExceptionally(error);
         }

@@ -17,7 +17,7 @@ final class Failure {
     final long object;
     final List<Range> lost;
 
-    private Failure(String name, String text, Recovery recovery, FactsReader more) {
+    private Failure(String name, String text, Recovery recovery, Decoder more) {
         this.name = name;
         this.text = text;
         this.recovery = recovery;
@@ -38,7 +38,7 @@ final class Failure {
     }
 
     /** Reads the facts of an error. */
-    static IOException of(FactsReader facts) {
+    static IOException of(Decoder facts) {
         String name = facts.text();
         String text = facts.text();
         return new Failure(name, text, RECOVERIES[facts.small()], facts).exception();
@@ -46,7 +46,7 @@ final class Failure {
 
     /** Makes the exception of an error; called by the native half. */
     static Throwable thrown(byte[] facts) {
-        return of(new FactsReader(facts));
+        return of(new Decoder(facts));
     }
 
     /** Returns the exception of the error's name, by the table of docs/ERRORS.md. */

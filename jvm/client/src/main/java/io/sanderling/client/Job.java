@@ -16,7 +16,7 @@ public final class Job implements AutoCloseable {
     private final long id;
     private final long leaseMillis;
 
-    Job(SanderlingClient client, FactsReader facts) {
+    Job(SanderlingClient client, Decoder facts) {
         this.client = client;
         this.guard = Guard.of(this, facts.number());
         this.id = facts.number();

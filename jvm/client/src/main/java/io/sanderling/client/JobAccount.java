@@ -7,7 +7,7 @@ public final class JobAccount {
     private final long namesMax;
     private final long attributeBytesMax;
 
-    JobAccount(FactsReader facts) {
+    JobAccount(Decoder facts) {
         names = facts.number();
         attributeBytes = facts.number();
         namesMax = facts.number();

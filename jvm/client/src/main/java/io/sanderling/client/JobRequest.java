@@ -119,8 +119,8 @@ public final class JobRequest {
         return new JobRequest(path, leaseMillis, other, hints);
     }
 
-    byte[] facts() {
-        return new FactsWriter()
+    byte[] encoded() {
+        return new Encoder()
                 .text("path", path)
                 .number(leaseMillis)
                 .number(limits.quotaBytes)
@@ -133,7 +133,7 @@ public final class JobRequest {
                 .flag(hints.latencySensitive)
                 .flag(hints.deleteAfterRead)
                 .flag(hints.keepAfterJob)
-                .facts();
+                .encoded();
     }
 
     /** What the subtree may hold at most; -1 for as much as there is room. */

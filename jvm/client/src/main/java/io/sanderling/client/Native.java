@@ -4,7 +4,7 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 
 /**
- * Declares what the native half does. Facts cross as bytes in the order of {@link FactsWriter};
+ * Declares what the native half does. Facts cross as bytes in the order of {@link Encoder};
  * what lives there is known here by a handle that is never used twice, so that one that was given
  * back is refused and nothing else. The owner of a handle is passed along so that nobody takes it
  * for forgotten before the native half holds what the handle stands for.
@@ -36,7 +36,7 @@ final class Native {
 
     static native byte[] openMany(Object owner, long client, byte[] paths) throws IOException;
 
-    static native void openManyAsync(Object owner, long client, byte[] paths, long ticket)
+    static native void openManyAsync(Object owner, long client, byte[] paths, long callId)
             throws IOException;
 
     static native Object[] readMany(
@@ -49,10 +49,10 @@ final class Native {
             int[] counts,
             long[] offsets,
             long[] lengths,
-            long ticket)
+            long callId)
             throws IOException;
 
-    /** Waits for answers: their tickets as a long[], then the answer to each. */
+    /** Waits for answers: their call ids as a long[], then the answer to each. */
     static native Object[] answers();
 
     static native int read(

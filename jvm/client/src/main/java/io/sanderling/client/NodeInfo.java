@@ -13,7 +13,7 @@ public final class NodeInfo {
     private final long exposureBytes;
     private final long deadlineInMillis;
 
-    NodeInfo(FactsReader facts) {
+    NodeInfo(Decoder facts) {
         id = facts.number();
         name = facts.text();
         address = facts.text();

@@ -25,7 +25,7 @@ public final class ObjectStat {
     private final boolean isDeletedAfterRead;
     private final Map<String, String> attributes;
 
-    ObjectStat(FactsReader facts) {
+    ObjectStat(Decoder facts) {
         path = facts.text();
         object = facts.number();
         kind = KINDS[facts.small()];
@@ -44,7 +44,7 @@ public final class ObjectStat {
         attributes = texts(facts);
     }
 
-    private static Map<String, String> texts(FactsReader facts) {
+    private static Map<String, String> texts(Decoder facts) {
         int count = facts.count();
         if (count == 0) {
             return Collections.emptyMap();

@@ -17,7 +17,7 @@ public final class PutOptions {
 
     private PutOptions(Fields fields) {
         this.fields = fields;
-        this.facts = fields.facts();
+        this.facts = fields.encoded();
     }
 
     /** Returns the options of a listed file that must not exist yet, in a directory that does. */
@@ -67,7 +67,7 @@ public final class PutOptions {
         return new PutOptions(other);
     }
 
-    /** Wishes its blocks near a host, or near an object when it starts with a slash. */
+    /** Requests its blocks near a host, or near an object when it starts with a slash. */
     public PutOptions withAffinity(String affinity) {
         Fields other = fields.copy();
         other.affinity = Objects.requireNonNull(affinity, "affinity");
@@ -140,7 +140,7 @@ public final class PutOptions {
     }
 
     /** Returns the options as the native half reads them. */
-    byte[] facts() {
+    byte[] encoded() {
         return facts;
     }
 
@@ -183,8 +183,8 @@ public final class PutOptions {
             return copy;
         }
 
-        private byte[] facts() {
-            return new FactsWriter()
+        private byte[] encoded() {
+            return new Encoder()
                     .flag(replace)
                     .flag(parents)
                     .flag(listed)
@@ -197,7 +197,7 @@ public final class PutOptions {
                     .text("storageClass", storageClass)
                     .text("affinity", affinity)
                     .texts("attributes", attributes)
-                    .facts();
+                    .encoded();
         }
     }
 }

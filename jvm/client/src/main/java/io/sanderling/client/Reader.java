@@ -12,7 +12,7 @@ public final class Reader implements AutoCloseable {
     private final Guard guard;
     private volatile ObjectStat stat;
 
-    Reader(SanderlingClient client, FactsReader facts) {
+    Reader(SanderlingClient client, Decoder facts) {
         this.client = client;
         this.guard = Guard.of(this, facts.number());
         this.stat = new ObjectStat(facts);
@@ -112,7 +112,7 @@ public final class Reader implements AutoCloseable {
      * @throws NotFoundException when it was deleted or replaced
      */
     public void refresh() throws IOException {
-        stat = new ObjectStat(new FactsReader(Native.refresh(this, handle())));
+        stat = new ObjectStat(new Decoder(Native.refresh(this, handle())));
     }
 
     /** Closes the reader; what it has read stays. Does nothing the second time. */

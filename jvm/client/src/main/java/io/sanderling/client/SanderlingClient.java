@@ -58,12 +58,12 @@ public final class SanderlingClient implements AutoCloseable {
      * @throws NotFoundException when no object has the name
      */
     public ObjectStat stat(String path) throws IOException {
-        return new ObjectStat(call(Operation.STAT, FactsWriter.ofText("path", path)));
+        return new ObjectStat(call(Operation.STAT, Encoder.ofText("path", path)));
     }
 
     /** Tells whether an object has the name. */
     public boolean exists(String path) throws IOException {
-        return call(Operation.EXISTS, FactsWriter.ofText("path", path)).flag();
+        return call(Operation.EXISTS, Encoder.ofText("path", path)).flag();
     }
 
     /**
@@ -81,7 +81,7 @@ public final class SanderlingClient implements AutoCloseable {
     }
 
     private List<ObjectStat> list(int operation, String path) throws IOException {
-        FactsReader facts = call(operation, FactsWriter.ofText("path", path));
+        Decoder facts = call(operation, Encoder.ofText("path", path));
         int count = facts.count();
         List<ObjectStat> all = new ArrayList<>(count);
         for (int at = 0; at < count; at++) {
@@ -96,7 +96,7 @@ public final class SanderlingClient implements AutoCloseable {
      * @throws AlreadyExistsException when something has the name
      */
     public void makeDirectory(String path, boolean parents) throws IOException {
-        call(Operation.MAKE_DIRECTORY, new FactsWriter().text("path", path).flag(parents).facts());
+        call(Operation.MAKE_DIRECTORY, new Encoder().text("path", path).flag(parents).encoded());
     }
 
     /**
@@ -106,8 +106,8 @@ public final class SanderlingClient implements AutoCloseable {
      *     {@code replace} is set
      */
     public void rename(String from, String to, boolean replace) throws IOException {
-        FactsWriter facts = new FactsWriter().text("from", from).text("to", to).flag(replace);
-        call(Operation.RENAME, facts.facts());
+        Encoder facts = new Encoder().text("from", from).text("to", to).flag(replace);
+        call(Operation.RENAME, facts.encoded());
     }
 
     /**
@@ -117,23 +117,23 @@ public final class SanderlingClient implements AutoCloseable {
      * @throws NotEmptyException for a directory that holds something, unless {@code recursive}
      */
     public long delete(String path, boolean recursive) throws IOException {
-        byte[] facts = new FactsWriter().text("path", path).flag(recursive).facts();
+        byte[] facts = new Encoder().text("path", path).flag(recursive).encoded();
         return call(Operation.DELETE, facts).number();
     }
 
     /** Returns what a subtree holds. */
     public Usage usage(String path) throws IOException {
-        return new Usage(call(Operation.USAGE, FactsWriter.ofText("path", path)));
+        return new Usage(call(Operation.USAGE, Encoder.ofText("path", path)));
     }
 
     /** Returns what a job holds beside bytes, and may hold. */
     public JobAccount jobAccount(long job) throws IOException {
-        return new JobAccount(call(Operation.JOB_ACCOUNT, new FactsWriter().number(job).facts()));
+        return new JobAccount(call(Operation.JOB_ACCOUNT, new Encoder().number(job).encoded()));
     }
 
     /** Returns the datanodes that are not gone. */
     public List<NodeInfo> nodes() throws IOException {
-        FactsReader facts = call(Operation.NODES, new byte[0]);
+        Decoder facts = call(Operation.NODES, new byte[0]);
         int count = facts.count();
         List<NodeInfo> nodes = new ArrayList<>(count);
         for (int at = 0; at < count; at++) {
@@ -154,13 +154,13 @@ public final class SanderlingClient implements AutoCloseable {
      */
     public void setTtl(String path, long millisOrMinusOne) throws IOException {
         long millis = PutOptions.checked("millisOrMinusOne", millisOrMinusOne);
-        call(Operation.SET_TTL, new FactsWriter().text("path", path).number(millis).facts());
+        call(Operation.SET_TTL, new Encoder().text("path", path).number(millis).encoded());
     }
 
     /** Sets what is kept beside an object's bytes, in place of all that was. */
     public void setAttributes(String path, Map<String, String> attributes) throws IOException {
-        FactsWriter facts = new FactsWriter().text("path", path).texts("attributes", attributes);
-        call(Operation.SET_ATTRIBUTES, facts.facts());
+        Encoder facts = new Encoder().text("path", path).texts("attributes", attributes);
+        call(Operation.SET_ATTRIBUTES, facts.encoded());
     }
 
     /**
@@ -171,8 +171,8 @@ public final class SanderlingClient implements AutoCloseable {
      *     value in the catalog and not the first
      */
     public void concat(List<String> parts, String to, PutOptions options) throws IOException {
-        FactsWriter facts = new FactsWriter().text("to", to).all(options.facts());
-        call(Operation.CONCAT, facts.texts("parts", parts).facts());
+        Encoder facts = new Encoder().text("to", to).all(options.encoded());
+        call(Operation.CONCAT, facts.texts("parts", parts).encoded());
     }
 
     /**
@@ -180,7 +180,7 @@ public final class SanderlingClient implements AutoCloseable {
      * bytes must not be changed before the return.
      */
     public ObjectStat put(String path, ByteBuffer bytes, PutOptions options) throws IOException {
-        byte[] facts = new FactsWriter().text("path", path).all(options.facts()).facts();
+        byte[] facts = new Encoder().text("path", path).all(options.encoded()).encoded();
         int length = bytes.remaining();
         byte[] stat;
         if (bytes.isDirect()) {
@@ -194,7 +194,7 @@ public final class SanderlingClient implements AutoCloseable {
             stat = Native.putArray(this, handle(), facts, copy, 0, length);
         }
         bytes.position(bytes.limit());
-        return new ObjectStat(new FactsReader(stat));
+        return new ObjectStat(new Decoder(stat));
     }
 
     /**
@@ -204,7 +204,7 @@ public final class SanderlingClient implements AutoCloseable {
      * @throws BadRequestException {@code TooLarge} when it is longer than a buffer can be
      */
     public Buffer get(String path) throws IOException {
-        Object[] parts = Native.get(this, handle(), FactsWriter.ofText("path", path));
+        Object[] parts = Native.get(this, handle(), Encoder.ofText("path", path));
         return Answers.fetched(parts).get(0).buffers()[0];
     }
 
@@ -214,21 +214,21 @@ public final class SanderlingClient implements AutoCloseable {
      * @throws NotFoundException when no object has the name
      */
     public Reader open(String path) throws IOException {
-        byte[] facts = Native.open(this, handle(), FactsWriter.ofText("path", path));
-        return new Reader(this, new FactsReader(facts));
+        byte[] facts = Native.open(this, handle(), Encoder.ofText("path", path));
+        return new Reader(this, new Decoder(facts));
     }
 
     /** Opens many objects, in the order of the paths; what fails for one is in its place. */
     public List<Opened> openMany(List<String> paths) throws IOException {
-        byte[] facts = Native.openMany(this, handle(), FactsWriter.ofTexts("paths", paths));
+        byte[] facts = Native.openMany(this, handle(), Encoder.ofTexts("paths", paths));
         return Answers.opened(this, facts);
     }
 
     /** Begins to open many objects, as {@link #openMany}. */
     public CompletableFuture<List<Opened>> openManyAsync(List<String> paths) {
-        byte[] facts = FactsWriter.ofTexts("paths", paths);
+        byte[] facts = Encoder.ofTexts("paths", paths);
         return Completions.begin(
-                ticket -> Native.openManyAsync(this, handle(), facts, ticket),
+                callId -> Native.openManyAsync(this, handle(), facts, callId),
                 parts -> Answers.opened(this, (byte[]) parts[0]));
     }
 
@@ -246,7 +246,7 @@ public final class SanderlingClient implements AutoCloseable {
     /** Begins to read ranges of many open objects, as {@link #readMany}. */
     public CompletableFuture<List<Fetched>> readManyAsync(List<Ranges> wanted) {
         return Completions.begin(
-                ticket -> {
+                callId -> {
                     Wanted flat = new Wanted(wanted);
                     Native.readManyAsync(
                             flat,
@@ -255,15 +255,15 @@ public final class SanderlingClient implements AutoCloseable {
                             flat.counts,
                             flat.offsets,
                             flat.lengths,
-                            ticket);
+                            callId);
                 },
                 Answers::fetched);
     }
 
     /** Creates an object and returns its writer. */
     public Writer create(String path, PutOptions options) throws IOException {
-        byte[] facts = new FactsWriter().text("path", path).all(options.facts()).facts();
-        return new Writer(path, new FactsReader(Native.create(this, handle(), facts)));
+        byte[] facts = new Encoder().text("path", path).all(options.encoded()).encoded();
+        return new Writer(path, new Decoder(Native.create(this, handle(), facts)));
     }
 
     /**
@@ -272,8 +272,8 @@ public final class SanderlingClient implements AutoCloseable {
      * @throws SecondWriterException while another writer has it
      */
     public Writer append(String path) throws IOException {
-        byte[] facts = FactsWriter.ofText("path", path);
-        return new Writer(path, new FactsReader(Native.append(this, handle(), facts)));
+        byte[] facts = Encoder.ofText("path", path);
+        return new Writer(path, new Decoder(Native.append(this, handle(), facts)));
     }
 
     /**
@@ -284,8 +284,8 @@ public final class SanderlingClient implements AutoCloseable {
         if (offset < 0 || length < 0) {
             throw new IllegalArgumentException("range " + offset + "+" + length + " is negative");
         }
-        FactsWriter request = new FactsWriter().text("path", path).number(offset).number(length);
-        return places(call(Operation.PLACES, request.facts()));
+        Encoder request = new Encoder().text("path", path).number(offset).number(length);
+        return places(call(Operation.PLACES, request.encoded()));
     }
 
     /**
@@ -293,7 +293,7 @@ public final class SanderlingClient implements AutoCloseable {
      * paths and with far fewer calls than one for each. Of an object that is not there: nothing.
      */
     public List<List<BlockPlace>> placesOfAll(Collection<String> paths) throws IOException {
-        FactsReader facts = call(Operation.PLACES_OF_ALL, FactsWriter.ofTexts("paths", paths));
+        Decoder facts = call(Operation.PLACES_OF_ALL, Encoder.ofTexts("paths", paths));
         int count = facts.count();
         List<List<BlockPlace>> all = new ArrayList<>(count);
         for (int at = 0; at < count; at++) {
@@ -302,7 +302,7 @@ public final class SanderlingClient implements AutoCloseable {
         return all;
     }
 
-    private static List<BlockPlace> places(FactsReader facts) {
+    private static List<BlockPlace> places(Decoder facts) {
         int count = facts.count();
         List<BlockPlace> places = new ArrayList<>(count);
         for (int at = 0; at < count; at++) {
@@ -317,8 +317,8 @@ public final class SanderlingClient implements AutoCloseable {
      * @throws BadRequestException {@code WrongKind} when the subtree is not empty or another job's
      */
     public Job beginJob(JobRequest request) throws IOException {
-        byte[] facts = request.facts();
-        return new Job(this, new FactsReader(Native.beginJob(this, handle(), facts)));
+        byte[] facts = request.encoded();
+        return new Job(this, new Decoder(Native.beginJob(this, handle(), facts)));
     }
 
     /**
@@ -329,12 +329,12 @@ public final class SanderlingClient implements AutoCloseable {
      */
     public String token(String subtree, long lifetimeMillis, String subject, String... rights)
             throws IOException {
-        FactsWriter facts = new FactsWriter()
+        Encoder facts = new Encoder()
                 .text("subtree", subtree)
                 .number(PutOptions.checked("lifetimeMillis", lifetimeMillis))
                 .text("subject", subject)
                 .texts("rights", Arrays.asList(rights));
-        return call(Operation.TOKEN, facts.facts()).text();
+        return call(Operation.TOKEN, facts.encoded()).text();
     }
 
     /** Returns what the client has counted since it connected. */
@@ -348,8 +348,8 @@ public final class SanderlingClient implements AutoCloseable {
         guard.release();
     }
 
-    private FactsReader call(int operation, byte[] facts) throws IOException {
-        return new FactsReader(Native.call(this, handle(), operation, facts));
+    private Decoder call(int operation, byte[] facts) throws IOException {
+        return new Decoder(Native.call(this, handle(), operation, facts));
     }
 
     private long handle() throws ClosedException {

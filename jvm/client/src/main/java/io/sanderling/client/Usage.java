@@ -7,7 +7,7 @@ public final class Usage {
     private final long bytes;
     private final long lostBytes;
 
-    Usage(FactsReader facts) {
+    Usage(Decoder facts) {
         files = facts.number();
         directories = facts.number();
         bytes = facts.number();

@@ -25,7 +25,7 @@ public final class Writer implements AutoCloseable {
     private int gatheredBytes;
     private long position;
 
-    Writer(String path, FactsReader facts) {
+    Writer(String path, Decoder facts) {
         this.path = path;
         this.guard = Guard.of(this, facts.number());
         this.position = facts.number();
@@ -146,7 +146,7 @@ public final class Writer implements AutoCloseable {
      * @throws ClosedException when the writer was closed or has failed before
      */
     public synchronized void setAttribute(String name, String text) throws IOException {
-        byte[] facts = new FactsWriter().text("name", name).text("text", text).facts();
+        byte[] facts = new Encoder().text("name", name).text("text", text).encoded();
         Native.setAttribute(this, handle(), facts);
     }
 
@@ -173,7 +173,7 @@ public final class Writer implements AutoCloseable {
         send(handle);
         guard.take();
         gathered = null;
-        return new ObjectStat(new FactsReader(Native.commit(this, handle)));
+        return new ObjectStat(new Decoder(Native.commit(this, handle)));
     }
 
     /**

@@ -21,7 +21,7 @@ final class ErrorTableTest {
     private static final Pattern CODE = Pattern.compile("`([A-Za-z]+)`");
 
     private static SanderlingException thrown(String name) {
-        byte[] facts = new FactsWriter()
+        byte[] facts = new Encoder()
                 .text("name", name)
                 .text("text", "a sentence")
                 .all(new byte[] {1})
@@ -31,7 +31,7 @@ final class ErrorTableTest {
                 .count(1)
                 .number(10)
                 .number(20)
-                .facts();
+                .encoded();
         return (SanderlingException) Failure.thrown(facts);
     }
 

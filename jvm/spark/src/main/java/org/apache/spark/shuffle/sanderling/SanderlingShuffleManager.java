@@ -24,7 +24,7 @@ import org.apache.spark.shuffle.sort.SortShuffleManager;
  * row before the shuffle for managers that do not.
  */
 public class SanderlingShuffleManager extends SortShuffleManager {
-    /** Files that a map task may open beside each other; who sets Spark's threshold has his way. */
+    /** Files that a map task may open beside each other; Spark's threshold overrides it. */
     private static final int FILES_MAX = 8;
 
     private static final String BYPASS_THRESHOLD = "spark.shuffle.sort.bypassMergeThreshold";

@@ -1,0 +1,113 @@
+//! The handle table: what Java refers to by number.
+//!
+//! A handle is a number that is never given out twice, so one that was given back finds nothing:
+//! whatever Java's threads do to each other, it is an error and never memory of something else.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use sanderling_client::{Client, Reader, Writer};
+
+use crate::error::NativeError;
+use crate::job::SharedJob;
+use crate::runtime::enter;
+
+/// Locks, so that threads that open and close at once seldom wait for each other.
+const SHARDS: usize = 16;
+
+/// A writer; empty while a call has it, so that no lock is held meanwhile, and when it is closed.
+pub(crate) type SharedWriter = Arc<Mutex<Option<Writer>>>;
+
+/// What has a handle.
+#[derive(Clone)]
+pub(crate) enum Handle {
+    Client(Client),
+    Reader(Reader),
+    Writer(SharedWriter),
+    Job(SharedJob),
+    /// Bytes that Java reads where they are: dropped, their memory is free for others.
+    Bytes(Bytes),
+}
+
+type Shard = RwLock<Option<HashMap<u64, Handle>>>;
+
+static ALL: [Shard; SHARDS] = [const { RwLock::new(None) }; SHARDS];
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+const fn shard(handle: u64) -> &'static Shard {
+    &ALL[handle as usize % SHARDS]
+}
+
+/// Inserts a value and returns its handle.
+pub(crate) fn insert(entry: Handle) -> i64 {
+    let handle = NEXT.fetch_add(1, Ordering::Relaxed);
+    shard(handle).write().get_or_insert_default().insert(handle, entry);
+    handle as i64
+}
+
+/// Removes a handle; a value without other users is dropped now.
+pub(crate) fn remove(handle: i64) -> Option<Handle> {
+    shard(handle as u64).write().as_mut()?.remove(&(handle as u64))
+}
+
+/// Removes a handle whose value's drop may leave work to a task.
+pub(crate) fn release(handle: i64) {
+    if let Some(entry) = remove(handle) {
+        match entry {
+            Handle::Bytes(bytes) => drop(bytes),
+            entry => {
+                let _context = enter();
+                drop(entry);
+            }
+        }
+    }
+}
+
+fn get(handle: i64) -> Option<Handle> {
+    shard(handle as u64).read().as_ref()?.get(&(handle as u64)).cloned()
+}
+
+/// Returns the client of a handle.
+///
+/// # Errors
+/// [`NativeError::Closed`] when it was given back.
+pub(crate) fn client(handle: i64) -> Result<Client, NativeError> {
+    match get(handle) {
+        Some(Handle::Client(client)) => Ok(client),
+        _ => Err(NativeError::Closed("the client")),
+    }
+}
+
+/// Returns the reader of a handle.
+///
+/// # Errors
+/// As [`client`].
+pub(crate) fn reader(handle: i64) -> Result<Reader, NativeError> {
+    match get(handle) {
+        Some(Handle::Reader(reader)) => Ok(reader),
+        _ => Err(NativeError::Closed("the reader")),
+    }
+}
+
+/// Returns the writer of a handle.
+///
+/// # Errors
+/// As [`client`].
+pub(crate) fn writer(handle: i64) -> Result<SharedWriter, NativeError> {
+    match get(handle) {
+        Some(Handle::Writer(writer)) => Ok(writer),
+        _ => Err(NativeError::Closed("the writer")),
+    }
+}
+
+/// Returns the job of a handle.
+pub(crate) fn job(handle: i64) -> Option<SharedJob> {
+    match get(handle) {
+        Some(Handle::Job(job)) => Some(job),
+        _ => None,
+    }
+}

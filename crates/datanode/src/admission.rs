@@ -1,0 +1,305 @@
+//! Admission of TCP connections, and what their tokens allow.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sanderling_core::access::{Claims, Rights, TokenRole};
+use sanderling_protocol::frame::{RangeReply, RangeRequest, decode_body, encode_body};
+use sanderling_protocol::limits::RANGES_MAX;
+use sanderling_protocol::message::{Hello, HelloReply};
+use sanderling_protocol::{
+    BlockId, Header, Op, OrderReply, Path, Refusal, Reply, Request, version,
+};
+use sanderling_transport::{Admitted, BodySink, CallError, Handled, Pass, Response, Service};
+
+use crate::node::Node;
+
+/// Blocks that one connection is remembered to be allowed: half a megabyte of memory, and 16 GiB of
+/// full blocks. Beyond it they are asked about again.
+const REMEMBERED_MAX: usize = 16_384;
+
+/// The node as one connection sees it.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    node: Arc<Node>,
+    /// `None` where callers are not authenticated.
+    caller: Option<AdmittedCaller>,
+    /// The version of the messages that it speaks.
+    version: u8,
+}
+
+/// Somebody who showed a token.
+#[derive(Debug)]
+struct AdmittedCaller {
+    pass: Pass,
+    /// Blocks that were found to be in its subtree, where that is not everything. What is renamed
+    /// out of it stays accessible until the connection ends.
+    own: Mutex<BTreeSet<BlockId>>,
+}
+
+impl Service for Admission {
+    fn hello(&self, hello: &Hello) -> Result<HelloReply, Refusal> {
+        self.node.greet(hello)
+    }
+
+    fn admit(self: &Arc<Self>, hello: &Hello) -> Result<Admitted<Self>, Refusal> {
+        let Some(pass) = self.node.options.security.admit(hello, self.node.identity().cluster)?
+        else {
+            return Ok((self.node.greet(hello)?, Arc::clone(self)));
+        };
+        let reply = self.node.greet(hello)?;
+        let caller = Some(AdmittedCaller { pass, own: Mutex::default() });
+        Ok((reply, Arc::new(Self { node: Arc::clone(&self.node), caller, version: self.version })))
+    }
+
+    fn speaking(self: &Arc<Self>, version: u8) -> Arc<Self> {
+        if version == self.version {
+            return Arc::clone(self);
+        }
+        let caller = self.caller.as_ref();
+        let caller =
+            caller.map(|it| AdmittedCaller { pass: it.pass.clone(), own: Mutex::default() });
+        Arc::new(Self { node: Arc::clone(&self.node), caller, version })
+    }
+
+    fn tenant(&self) -> Option<String> {
+        // Servers and operators have tokens of one subject for many connections.
+        let claims = self.caller.as_ref()?.pass.claims().ok()?;
+        let root = (claims.role == TokenRole::Client).then(|| claims.root())?;
+        root.map(|root| root.to_string())
+    }
+
+    fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
+        let handled = self.handle_frame(header, body);
+        if self.version >= version::MESSAGES {
+            return handled;
+        }
+        let version = self.version;
+        match handled {
+            Handled::Now(response) => Handled::Now(told(version, response)),
+            Handled::Later(response) => {
+                Handled::Later(Box::pin(async move { told(version, response.await) }))
+            }
+        }
+    }
+
+    fn body_sink(self: &Arc<Self>, header: &Header) -> Option<Box<dyn BodySink>> {
+        // What an older caller is told comes by `handle`.
+        if self.version < version::MESSAGES {
+            return None;
+        }
+        match &self.caller {
+            None => self.node.land(header),
+            // Without an offer the frame comes to `handle`, which says why not.
+            Some(caller) => match caller.check(header, &[]) {
+                Ok(Allowed::All) => self.node.land(header),
+                Ok(Allowed::If(..)) | Err(_) => None,
+            },
+        }
+    }
+
+    fn opened(&self) {
+        self.node.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn closed(&self) {
+        self.node.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What may be done with a frame.
+enum Allowed {
+    All,
+    /// It depends on whether these blocks are in that subtree.
+    If(Path, Vec<BlockId>),
+}
+
+impl Admission {
+    /// Returns the front that strangers come to.
+    pub(crate) const fn open(node: Arc<Node>) -> Self {
+        Self { node, caller: None, version: version::MESSAGES }
+    }
+
+    fn handle_frame(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
+        let Some(caller) = &self.caller else { return self.node.serve(header, body) };
+        match caller.check(&header, &body) {
+            Ok(Allowed::All) => self.node.serve(header, body),
+            Ok(Allowed::If(subtree, blocks)) => self.ask_and_serve(header, body, subtree, blocks),
+            Err(refusal) => Handled::Now(self.node.refused(&header, &refusal)),
+        }
+    }
+
+    /// Serves a frame once the namenode has said whose its blocks are.
+    fn ask_and_serve(
+        self: &Arc<Self>,
+        header: Header,
+        body: Bytes,
+        subtree: Path,
+        blocks: Vec<BlockId>,
+    ) -> Handled {
+        let front = Arc::clone(self);
+        Handled::Later(Box::pin(async move {
+            if let Err(refusal) = front.ask(subtree, blocks).await {
+                return front.node.refused(&header, &refusal);
+            }
+            match front.node.serve(header, body) {
+                Handled::Now(response) => response,
+                Handled::Later(response) => response.await,
+            }
+        }))
+    }
+
+    /// Asks the namenode whose blocks are, and remembers which are the caller's.
+    async fn ask(&self, subtree: Path, blocks: Vec<BlockId>) -> Result<(), Refusal> {
+        let caller = self.caller.as_ref().expect("only a caller's blocks are asked about");
+        let request = Request::Within { subtree, blocks: blocks.clone() };
+        let answers = match self.node.ask(request).await {
+            Ok(Reply::Within(answers)) if answers.len() == blocks.len() => answers,
+            Ok(reply) => return Err(unsaid(&self.node.bad_reply(&reply))),
+            Err(error) => return Err(unsaid(&error)),
+        };
+        let mut own = caller.own.lock();
+        if own.len() + blocks.len() > REMEMBERED_MAX {
+            own.clear();
+        }
+        let pairs = || blocks.iter().zip(&answers);
+        own.extend(pairs().filter(|(_, is_own)| **is_own).map(|(block, _)| *block));
+        drop(own);
+        match pairs().find(|(_, is_own)| !**is_own) {
+            None => Ok(()),
+            Some((block, _)) => {
+                Err(caller.pass.claims()?.forbidden(&format!("may not touch block {block}")))
+            }
+        }
+    }
+}
+
+/// Says an answer in the words of an older version: what is refused to it may be in the status, in
+/// the place of a range's bytes, or within the answer to an order.
+fn told(version: u8, response: Response) -> Response {
+    let Response { mut header, body } = response;
+    if header.status != 0 {
+        let Ok(refusal) = decode_body::<Refusal>(&body.concat()) else {
+            return Response { header, body };
+        };
+        let refusal = version::refusal_for(version, refusal);
+        header.status = refusal.code();
+        return Response { header, body: vec![Bytes::from(encode_body(&refusal))] };
+    }
+    match header.op {
+        Op::Order => {
+            let Ok(reply) = decode_body::<OrderReply>(&body.concat()) else {
+                return Response { header, body };
+            };
+            let reply = version::order_reply_for(version, reply);
+            Response { header, body: vec![Bytes::from(encode_body(&reply))] }
+        }
+        Op::ReadMany => Response { header, body: ranges_told(version, body) },
+        _ => Response { header, body },
+    }
+}
+
+/// Says the refusals of a vectored read in the words of an older version.
+fn ranges_told(version: u8, body: Vec<Bytes>) -> Vec<Bytes> {
+    let Some(heads) = body.first() else { return body };
+    let count = heads.len() / RangeReply::BYTES;
+    // Most answers refuse nothing, and are not copied.
+    if heads.chunks_exact(RangeReply::BYTES).all(|head| head[..2] == [0; 2]) {
+        return body;
+    }
+    let whole = body.concat();
+    let Ok(heads) = RangeReply::decode_all(&whole, count) else { return body };
+    let bytes = Bytes::from(whole).slice(count * RangeReply::BYTES..);
+    let (mut out, mut told, mut at) = (Vec::new(), vec![Bytes::new()], 0);
+    for mut head in heads {
+        let mut range = bytes.slice(at..at + head.length as usize);
+        at += head.length as usize;
+        if head.status != 0
+            && let Ok(refusal) = decode_body::<Refusal>(&range)
+        {
+            let refusal = version::refusal_for(version, refusal);
+            range = Bytes::from(encode_body(&refusal));
+            #[expect(clippy::cast_possible_truncation, reason = "a refusal is short")]
+            let length = range.len() as u32;
+            (head.status, head.length) = (refusal.code(), length);
+        }
+        head.encode(&mut out);
+        told.push(range);
+    }
+    told[0] = Bytes::from(out);
+    told
+}
+
+/// Returns the refusal of a frame for which nobody says whether it is allowed: not now.
+fn unsaid(error: &CallError) -> Refusal {
+    let why = format!("the namenode does not say whose the block is: {error}");
+    Refusal::RetryAfter { after: sanderling_protocol::Millis(100), why }
+}
+
+impl AdmittedCaller {
+    /// Says whether a frame may be served. Of a body that is still to come only the header counts.
+    fn check(&self, header: &Header, body: &[u8]) -> Result<Allowed, Refusal> {
+        let claims = self.pass.claims()?;
+        match header.op {
+            Op::Read | Op::ReadMany => need(claims, Rights::READ, "read")?,
+            Op::Write => may_write(claims)?,
+            Op::Store if !claims.may_store() => {
+                return Err(claims.forbidden("may not store blocks of others"));
+            }
+            Op::Order if !claims.may_order() => {
+                return Err(claims.forbidden("may not give orders to datanodes"));
+            }
+            Op::LocalEndpoint => may_come_in(claims)?,
+            _ => {}
+        }
+        if claims.is_everywhere() {
+            return Ok(Allowed::All);
+        }
+        let mut unknown = match header.op {
+            Op::Read | Op::Write => vec![header.block],
+            Op::ReadMany => ranges(body)?,
+            _ => return Ok(Allowed::All),
+        };
+        let own = self.own.lock();
+        unknown.retain(|block| !own.contains(block));
+        if unknown.is_empty() {
+            return Ok(Allowed::All);
+        }
+        unknown.sort_unstable();
+        unknown.dedup();
+        Ok(Allowed::If(claims.subtree.clone(), unknown))
+    }
+}
+
+/// Returns the blocks of a vectored read.
+fn ranges(body: &[u8]) -> Result<Vec<BlockId>, Refusal> {
+    let ranges = RangeRequest::decode_all(body)?;
+    if ranges.len() > RANGES_MAX {
+        let (value, limit) = (ranges.len() as u64, RANGES_MAX as u64);
+        return Err(Refusal::TooLarge { what: "number of ranges".to_owned(), value, limit });
+    }
+    Ok(ranges.into_iter().map(|range| range.block).collect())
+}
+
+fn need(claims: &Claims, right: Rights, word: &str) -> Result<(), Refusal> {
+    if claims.allows(right) {
+        return Ok(());
+    }
+    Err(claims.forbidden(&format!("has no right to {word}")))
+}
+
+/// Refuses bytes from a caller who has no right to write.
+pub(crate) fn may_write(claims: &Claims) -> Result<(), Refusal> {
+    need(claims, Rights::WRITE, "write")
+}
+
+/// Refuses the node's memory to a caller who may not read everything in it.
+pub(crate) fn may_come_in(claims: &Claims) -> Result<(), Refusal> {
+    if claims.is_everywhere() && claims.allows(Rights::READ) {
+        return Ok(());
+    }
+    Err(claims.forbidden("may not map the memory of this node: its bytes go over TCP"))
+}

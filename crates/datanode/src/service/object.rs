@@ -1,0 +1,96 @@
+//! Reads and stores in the object tier, which take their time and hold nobody up.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use sanderling_core::block_table::StoreRequest;
+use sanderling_protocol::frame::RangeRequest;
+use sanderling_protocol::{Header, Refusal};
+use sanderling_transport::Handled;
+
+use super::data::acknowledged;
+use crate::blocking::on_thread;
+use crate::node::Node;
+use crate::store::{BlockBytes, ReadBytes};
+
+/// Ranges of one vectored read that are fetched at once.
+const RANGES_AT_ONCE: usize = 16;
+
+impl Node {
+    /// Reads one range from the object tier.
+    pub(super) fn read_object(self: &Arc<Self>, header: Header) -> Handled {
+        let node = Arc::clone(self);
+        Handled::Later(Box::pin(async move {
+            let _in_flight = node.enter();
+            let Header { block, epoch, length, .. } = header;
+            let read = match u32::try_from(header.offset) {
+                Ok(offset) => node.fetch_range(RangeRequest { block, epoch, offset, length }).await,
+                Err(_) => Err(Refusal::UnknownBlock { block }),
+            };
+            match read {
+                Ok(read) => node.read_reply(&header, read),
+                Err(refusal) => node.refused(&header, &refusal),
+            }
+        }))
+    }
+
+    /// Reads ranges some of which are in the object tier.
+    pub(super) fn read_many_objects(
+        self: &Arc<Self>,
+        header: Header,
+        ranges: Vec<RangeRequest>,
+    ) -> Handled {
+        let node = Arc::clone(self);
+        Handled::Later(Box::pin(async move {
+            let _in_flight = node.enter();
+            let node_here = &node;
+            let fetch = |range: RangeRequest| async move {
+                (range.block, node_here.fetch_range(range).await)
+            };
+            let fetching = futures_util::stream::iter(ranges.into_iter().map(fetch));
+            let reads: Vec<_> = fetching.buffered(RANGES_AT_ONCE).collect().await;
+            node.many_answer(&header, reads)
+        }))
+    }
+
+    async fn fetch_range(self: &Arc<Self>, range: RangeRequest) -> Result<ReadBytes, Refusal> {
+        let RangeRequest { block, offset, length, .. } = range;
+        let Some(bytes) = self.store.fetched(range).await? else {
+            return Ok(ReadBytes { slices: Vec::new(), checksum: 0 });
+        };
+        let node = Arc::clone(self);
+        let is_on_disk = bytes.is_on_disk();
+        // A thousand small ranges must not hold a thousand blocks.
+        let is_copied = matches!(
+            &bytes,
+            BlockBytes::Fetched(held) if held.bytes.len() / 4 > length as usize
+        );
+        let read = move || {
+            let read = bytes.read(offset, length);
+            read.map_err(|error| node.store.refusal_of(block, &bytes, error))
+        };
+        let mut read = if is_on_disk { on_thread(read).await? } else { read()? };
+        if is_copied {
+            read.slices.iter_mut().for_each(|slice| *slice = Bytes::copy_from_slice(slice));
+        }
+        Ok(read)
+    }
+
+    /// Stores a block in the object tier.
+    pub(super) fn store_object(
+        self: &Arc<Self>,
+        header: Header,
+        request: StoreRequest,
+        body: Bytes,
+    ) -> Handled {
+        let node = Arc::clone(self);
+        Handled::Later(Box::pin(async move {
+            let _in_flight = node.enter();
+            match node.store.store_object(request, body, header.checksum).await {
+                Ok(()) => acknowledged(&header, request.bytes),
+                Err(refusal) => node.refused(&header, &refusal),
+            }
+        }))
+    }
+}

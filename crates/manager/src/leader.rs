@@ -1,0 +1,284 @@
+//! The manager's life: wait for the leadership lease, act, lose it, wait again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sanderling_core::manager::{LeaderTerm, Leadership, Manager as Decisions, ViewSchedule};
+use sanderling_core::relocation::Input;
+use sanderling_core::{Machine, Mechanism};
+use sanderling_protocol::{self as protocol, Millis, NodeId, Refusal};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::baseline;
+use crate::calls::{Completion, NamenodeClient};
+use crate::options::ManagerOptions;
+
+/// Pause before events are requested again from a namenode that did not answer.
+const EVENT_RETRY: Duration = Duration::from_secs(1);
+
+/// Time to give the lease back when the manager stops.
+const RELEASE_WITHIN: Duration = Duration::from_millis(300);
+
+/// Who acts, or waits to.
+#[derive(Debug)]
+pub(crate) struct ManagerProcess {
+    options: ManagerOptions,
+    caller: NamenodeClient,
+    stop: CancellationToken,
+    leadership: Leadership,
+    clock: LeaseClock,
+    /// Set while it acts, for the metrics.
+    is_acting: Arc<AtomicBool>,
+}
+
+/// Time for the decisions, by a clock that never steps.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LeaseClock(Instant);
+
+impl LeaseClock {
+    pub(crate) fn now(self) -> protocol::Instant {
+        let passed = u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX);
+        protocol::Instant(passed)
+    }
+
+    /// Returns the moment of a time.
+    fn moment(self, at: protocol::Instant) -> Instant {
+        self.0 + Duration::from_micros(at.0)
+    }
+}
+
+impl ManagerProcess {
+    pub(crate) fn new(
+        options: ManagerOptions,
+        caller: NamenodeClient,
+        stop: CancellationToken,
+        is_acting: Arc<AtomicBool>,
+    ) -> Self {
+        let leadership = Leadership::new(Millis::from(options.lease));
+        Self { options, caller, stop, leadership, clock: LeaseClock(Instant::now()), is_acting }
+    }
+
+    pub(crate) async fn run(mut self) {
+        let stop = self.stop.clone();
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.live() => {}
+        }
+        if self.leadership.may_hold() {
+            // Another manager need not wait then. If it does not arrive, the lease ends by itself.
+            let _ = timeout(RELEASE_WITHIN, self.caller.clone().release()).await;
+        }
+    }
+
+    async fn live(&mut self) {
+        loop {
+            let now = self.clock.now();
+            if let Some(term) = self.leadership.term(now) {
+                self.lead(term).await;
+            } else if let Some(request) = self.leadership.poll_request(now) {
+                let answer = self.caller.clone().manage().await;
+                self.leadership.answered(self.clock.now(), request, answer);
+            } else if let Some(due) = self.leadership.deadline(now) {
+                sleep_until(self.clock.moment(due)).await;
+            }
+        }
+    }
+
+    async fn lead(&mut self, term: LeaderTerm) {
+        info!(name = self.options.name, "this manager acts");
+        self.is_acting.store(true, Ordering::Relaxed);
+        match self.options.mechanism {
+            Mechanism::Sanderling => LeaderLoop::new(self, term).run().await,
+            Mechanism::Baseline => {
+                baseline::act(
+                    &self.caller,
+                    &self.options,
+                    (&mut self.leadership, term),
+                    self.clock,
+                )
+                .await;
+            }
+        }
+        self.is_acting.store(false, Ordering::Relaxed);
+        // The calls of the term have ended with it.
+        self.leadership.dropped(self.clock.now());
+        warn!(name = self.options.name, "this manager acts no more");
+    }
+}
+
+/// A manager that has the leadership lease.
+struct LeaderLoop<'a> {
+    options: &'a ManagerOptions,
+    caller: &'a NamenodeClient,
+    leadership: &'a mut Leadership,
+    term: LeaderTerm,
+    clock: LeaseClock,
+    decisions: Decisions,
+    /// Calls under way. All of them end with this manager's term.
+    calls: JoinSet<Completion>,
+    drains: BTreeSet<NodeId>,
+    views: ViewSchedule,
+    event_last: u64,
+    /// Whether copies that no node has room for were spoken of.
+    has_logged_unplaced: bool,
+}
+
+impl<'a> LeaderLoop<'a> {
+    fn new(manager: &'a mut ManagerProcess, term: LeaderTerm) -> Self {
+        let options = &manager.options;
+        let mut acting = Self {
+            options,
+            caller: &manager.caller,
+            leadership: &mut manager.leadership,
+            term,
+            clock: manager.clock,
+            decisions: Decisions::new(options.relocator.clone(), options.background.clone()),
+            calls: JoinSet::new(),
+            drains: BTreeSet::new(),
+            views: ViewSchedule::new(options.poll.into(), options.poll_idle.into()),
+            event_last: 0,
+            has_logged_unplaced: false,
+        };
+        acting.watch(Duration::ZERO);
+        acting
+    }
+
+    /// Acts until the term ends.
+    async fn run(mut self) {
+        while self.leadership.term(self.clock.now()) == Some(self.term) {
+            let now = Instant::now();
+            self.start_due();
+            let due = self.next_due(now);
+            let ended = tokio::select! {
+                Some(ended) = self.calls.join_next() => ended,
+                () = sleep_until(due) => continue,
+            };
+            match ended {
+                Ok(news) => self.take(news),
+                Err(error) => {
+                    // A call's end is lost, so the machine would wait for ever: begin anew.
+                    tracing::error!(%error, "a call panicked");
+                    self.leadership.resign(self.clock.now());
+                }
+            }
+        }
+    }
+
+    /// Starts the calls that are due.
+    fn start_due(&mut self) {
+        let clock = self.clock.now();
+        if let Some(request) = self.leadership.poll_request(clock) {
+            let manage = self.caller.clone().manage();
+            self.calls.spawn(async move { Completion::Lease(request, manage.await) });
+        }
+        if let Some(request) = self.views.poll_request(clock) {
+            let drains = self.caller.clone().drains();
+            self.calls.spawn(async move { Completion::View(request, drains.await) });
+        }
+        if self.decisions.deadline().is_some_and(|due| due <= clock) {
+            self.decisions.handle_deadline(clock);
+        }
+        while self.calls.len() < self.options.calls_max
+            && let Some(output) = self.decisions.poll_output()
+        {
+            self.calls.spawn(self.caller.clone().perform(output));
+        }
+    }
+
+    fn next_due(&self, now: Instant) -> Instant {
+        let clock = self.clock.now();
+        // Without a deadline the term is over, which the next round finds.
+        let mut due = self.leadership.deadline(clock).map_or(now, |due| self.clock.moment(due));
+        if let Some(deadline) = self.views.deadline() {
+            due = due.min(self.clock.moment(deadline));
+        }
+        if let Some(deadline) = self.decisions.deadline() {
+            // A millisecond at least: what is overdue and waits for a call's end must not spin.
+            let left = Duration::from(clock.until(deadline));
+            due = due.min(now + left.max(Duration::from_millis(1)));
+        }
+        due
+    }
+
+    /// Takes what a call brought.
+    fn take(&mut self, news: Completion) {
+        match news {
+            Completion::Input(input) => self.input(input),
+            Completion::View(request, Ok(view)) => {
+                let has_drains =
+                    matches!(&view, Input::Drains { drains, .. } if !drains.is_empty());
+                self.views.answered(self.clock.now(), request, has_drains);
+                self.input(view);
+            }
+            Completion::View(request, Err(refusal)) => {
+                self.views.failed(self.clock.now(), request);
+                if let Some(Refusal::NotManager { remaining }) = refusal {
+                    self.leadership.refused(self.clock.now(), remaining);
+                }
+            }
+            Completion::Lease(request, answer) => {
+                self.leadership.answered(self.clock.now(), request, answer);
+            }
+            Completion::NotManager(remaining) => {
+                self.leadership.refused(self.clock.now(), remaining)
+            }
+            Completion::Event(Some((last, is_news))) => {
+                self.event_last = last;
+                if is_news {
+                    self.views.changed(self.clock.now());
+                }
+                self.watch(Duration::ZERO);
+            }
+            Completion::Event(None) => self.watch(EVENT_RETRY),
+            Completion::Reported => {}
+        }
+    }
+
+    fn input(&mut self, input: Input) {
+        if let Input::Drains { drains, .. } = &input {
+            let draining = drains.iter().map(|work| work.node).collect();
+            self.log_draining(&draining);
+            self.log_unplaced();
+            self.drains = draining;
+        }
+        let now = self.clock.now();
+        self.decisions.handle(now, input);
+    }
+
+    fn watch(&mut self, pause: Duration) {
+        let (caller, after) = (self.caller.clone(), self.event_last);
+        self.calls.spawn(async move {
+            sleep(pause).await;
+            caller.event(after).await
+        });
+    }
+
+    fn log_draining(&self, draining: &BTreeSet<NodeId>) {
+        let counts = self.decisions.relocated();
+        for node in draining.difference(&self.drains) {
+            info!(%node, "drain begins");
+        }
+        for node in self.drains.difference(draining) {
+            let (blocks, bytes) = (counts.moved_blocks, counts.moved_bytes);
+            let failed = counts.failed_moves;
+            info!(%node, blocks, bytes, failed, "drain ends; moved so far");
+        }
+    }
+
+    /// Says once that nodes hold more than their notice allows and nobody has room for copies.
+    fn log_unplaced(&mut self) {
+        let bytes = self.decisions.background().unplaced_bytes;
+        if bytes > 0 && !self.has_logged_unplaced {
+            warn!(bytes, "no room for copies: a notice now could not be met for so many bytes");
+        }
+        if bytes == 0 && self.has_logged_unplaced {
+            info!("there is room for every copy again");
+        }
+        self.has_logged_unplaced = bytes > 0;
+    }
+}
