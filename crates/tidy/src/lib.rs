@@ -7,6 +7,7 @@
 pub mod asserts;
 pub mod circles;
 pub mod code;
+pub mod coinages;
 pub mod commands;
 pub mod floors;
 pub mod glossary;
@@ -16,6 +17,7 @@ pub mod names;
 pub mod pages;
 pub mod tables;
 pub mod tree;
+pub mod type_names;
 pub mod versions;
 pub mod words;
 

@@ -3,8 +3,8 @@
 use sanderling_protocol::Refusal;
 use sanderling_tidy::tree::SourceFile;
 use sanderling_tidy::{
-    Problem, asserts, circles, floors, glossary, lengths, lints, names, pages, tables, tree,
-    versions, words,
+    Problem, asserts, circles, coinages, floors, glossary, lengths, lints, names, pages, tables,
+    tree, type_names, versions, words,
 };
 
 fn files() -> Vec<SourceFile> {
@@ -49,6 +49,16 @@ fn nothing_is_named_after_leftovers() {
 #[test]
 fn words_are_ours_and_work_is_finished() {
     assert_none(&words::check(&files()));
+}
+
+#[test]
+fn no_name_of_code_is_coined() {
+    assert_none(&coinages::check(&files()));
+}
+
+#[test]
+fn no_name_of_a_type_is_in_three_modules() {
+    assert_none(&type_names::check(&files()));
 }
 
 #[test]

@@ -1,13 +1,13 @@
 use std::path::PathBuf;
 
-use sanderling_core::fence::StoreRequest;
+use sanderling_core::block_table::StoreRequest;
 use sanderling_protocol::checksum::crc32c;
 
 use super::*;
 use crate::arena::Arena;
 use crate::store::BlockStore;
 
-const KEY: Key = (BlockId(7), Epoch(3));
+const KEY: TierKey = (BlockId(7), Epoch(3));
 
 async fn tier(bytes: u64) -> (tempfile::TempDir, Arc<ObjectTier>) {
     let directory = tempfile::tempdir().unwrap();
@@ -29,13 +29,13 @@ async fn tier_at(
 
 async fn put(
     tier: &Arc<ObjectTier>,
-    key: Key,
+    key: TierKey,
     bytes: &'static [u8],
 ) -> Result<ObjectBytes, Refusal> {
     tier.put(key, Bytes::from_static(bytes), crc32c(bytes)).await
 }
 
-fn file(directory: &tempfile::TempDir, (block, epoch): Key) -> PathBuf {
+fn file(directory: &tempfile::TempDir, (block, epoch): TierKey) -> PathBuf {
     let name = format!("{:016x}-{}", block.0, epoch.0);
     directory.path().join(ClusterId(0xc1).to_string()).join(name)
 }
@@ -47,7 +47,7 @@ async fn object_is_fetched_as_it_was_put_and_stays_when_its_node_forgets_it() {
     assert_eq!(tier.capacity.used_bytes(), 4096);
     let fetched = held.fetch().await.unwrap();
     assert_eq!(
-        (&fetched.bytes[..], fetched.runs.whole()),
+        (&fetched.bytes[..], fetched.sums.whole()),
         (&b"some bytes"[..], crc32c(b"some bytes"))
     );
     drop(held);
