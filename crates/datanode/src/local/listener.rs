@@ -83,18 +83,21 @@ impl Local {
         }
         let boot_id = boot_id().ok_or_else(|| unsupported("the kernel tells no boot_id"))?;
         let uid = rustix::process::geteuid().as_raw();
-        let path = match &options.socket {
-            Some(path) => path.clone(),
+        let mode = if options.uids.is_empty() { 0o600 } else { 0o666 };
+        let (listener, path) = match &options.socket {
+            Some(path) => {
+                let listener = listen(path)?;
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+                (listener, path.clone())
+            }
             None => {
                 let directory = directory(uid, !options.uids.is_empty())?;
                 forget_dead(&directory);
-                directory.join(format!("{:016x}.sock", rand::random::<u64>()))
+                listen_in(&directory, mode)?
             }
         };
         let socket = path.to_str().ok_or_else(|| unsupported("the path is not UTF-8"))?.to_owned();
-        let listener = Arc::new(listen(&path)?);
-        let mode = if options.uids.is_empty() { 0o600 } else { 0o666 };
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))?;
+        let listener = Arc::new(listener);
         Ok(Self {
             endpoint: LocalEndpoint { socket, boot_id },
             leases: Arc::new(Leases::new(arena.bytes())),
@@ -219,16 +222,39 @@ fn listen(path: &Path) -> io::Result<PacketSocket> {
     }
 }
 
+/// Listens in a directory that datanodes share, under a name of its own.
+///
+/// A socket refuses connections from its `bind` until its `listen`, as that of a dead datanode does,
+/// and a datanode that starts meanwhile removes those. So it gets the name by which it is found
+/// only when it listens.
+fn listen_in(directory: &Path, mode: u32) -> io::Result<(PacketSocket, PathBuf)> {
+    let name = format!("{:016x}", rand::random::<u64>());
+    let (new, path) = (directory.join(&name), directory.join(format!("{name}.sock")));
+    let listener = PacketSocket::listen(&new, BACKLOG)?;
+    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(mode))?;
+    std::fs::rename(&new, &path)?;
+    Ok((listener, path))
+}
+
 /// Tells whether a socket is there that nobody listens on.
 fn is_dead(path: &Path) -> bool {
     PacketSocket::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Removes sockets that datanodes left behind which were killed.
+/// Removes sockets that datanodes left behind which were killed. One without the ending has not got
+/// its name yet; its datanode was killed, too, if that takes longer than a minute.
 fn forget_dead(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
-    for path in entries.flatten().map(|entry| entry.path()) {
-        if path.extension().is_some_and(|it| it == "sock") && is_dead(&path) {
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let is_old = || {
+            let made = entry.metadata().and_then(|it| it.modified()).ok();
+            let age = made.and_then(|it| it.elapsed().ok());
+            age.is_some_and(|age| age > Duration::from_secs(60))
+        };
+        let is_named = path.extension().is_some_and(|it| it == "sock");
+        let is_ours = is_named || path.extension().is_none();
+        if is_ours && is_dead(&path) && (is_named || is_old()) {
             // Another datanode that starts may have been first.
             let _ = std::fs::remove_file(path);
         }
@@ -266,4 +292,31 @@ fn own_directory(path: &Path, uid: u32, mode: u32) -> io::Result<()> {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datanode_that_starts_does_not_remove_the_socket_of_another_one_that_starts() {
+        let directory = tempfile::tempdir().unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    forget_dead(directory.path());
+                }
+            });
+            let opened: Vec<_> = (0..300).map(|_| listen_in(directory.path(), 0o600)).collect();
+            is_over.store(true, Ordering::Relaxed);
+            for one in opened {
+                let (_listener, path) = one.expect("nobody removes it while it is made");
+                assert!(path.exists(), "nobody removes it afterwards");
+            }
+        });
+        forget_dead(directory.path());
+        let left = std::fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(left, 0, "what nobody listens on is removed");
+    }
 }
