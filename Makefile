@@ -75,6 +75,10 @@ chaos: ## Breaks real processes for 500 rounds; ARGS="--rounds N --seed S --sync
 bench: ## Compares with iperf3, Redis, memcached, Ray and fio; ARGS="--rows 1,2" for some rows.
 	@python3 bench/compare.py $(ARGS)
 
+.PHONY: bench-tls
+bench-tls: build ## Measures what TLS and tokens cost; ARGS="--nginx /usr/sbin/nginx" beside nginx.
+	@python3 bench/tls.py $(ARGS)
+
 .PHONY: bench-versions
 bench-versions: build ## Compares the program BEFORE with this one on rows 1 to 12, in turn.
 	@python3 bench/versions.py --before $(BEFORE) $(ARGS)

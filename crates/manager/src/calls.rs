@@ -247,13 +247,16 @@ impl NamenodeClient {
     }
 }
 
-/// Tells whether something happened that the manager does not know already from its own calls:
-/// looking at all nodes after each of its moves would cost more than the moves.
+/// Tells whether an event reports something about nodes that the manager does not know from its own
+/// calls: a view of all nodes after each of its moves would cost more than the moves, and one after
+/// each job would let any tenant cause views.
 const fn is_relevant(kind: &EventKind) -> bool {
     !matches!(
         kind,
         EventKind::BlocksMoved { .. }
             | EventKind::BlocksCopied { .. }
             | EventKind::BlocksRebalanced { .. }
+            | EventKind::JobRegistered { .. }
+            | EventKind::JobEnded { .. }
     )
 }

@@ -1,14 +1,15 @@
 //! When a manager requests its view: the drains and the nodes, as the namenode has them.
 //!
-//! A view is requested often while nodes drain, seldom while none does, and at once when an event
-//! says that something happened. One request is under way at a time. An event that arrives
-//! meanwhile may not be in that request's answer, so another request follows it.
+//! A view is requested often while nodes drain, seldom while none does, and soon when an event
+//! reports a change. One request is under way at a time. An event that arrives meanwhile may not be
+//! in that request's answer, so another request follows it. Requests begin at least 50 ms apart,
+//! whatever events tenants cause: a view lists all nodes.
 
 use sanderling_protocol::{Instant, Millis};
 
-/// Shortest pause after a request that got no answer, so that a namenode that is away is not
-/// flooded.
-const RETRY_MIN: Millis = Millis(50);
+/// Shortest time between the beginnings of two requests that events cause, and shortest pause after
+/// a request that got no answer, so that a namenode that is away is not flooded.
+const PAUSE_MIN: Millis = Millis(50);
 
 /// One request for a view, so that its answer is told from answers to earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct ViewSchedule {
     /// Requests so far. Only the last one can be under way.
     requests: u64,
     is_requested: bool,
+    /// When the last request was sent; `None` before the first.
+    requested_at: Option<Instant>,
     /// An event came while a request was under way.
     is_stale: bool,
     request_at: Instant,
@@ -38,6 +41,7 @@ impl ViewSchedule {
             poll_idle,
             requests: 0,
             is_requested: false,
+            requested_at: None,
             is_stale: false,
             request_at: Instant(0),
         }
@@ -51,6 +55,7 @@ impl ViewSchedule {
         }
         self.requests += 1;
         self.is_requested = true;
+        self.requested_at = Some(now);
         self.is_stale = false;
         Some(ViewRequest(self.requests))
     }
@@ -64,24 +69,32 @@ impl ViewSchedule {
 
     /// Takes that a request got no view.
     pub fn failed(&mut self, now: Instant, request: ViewRequest) {
-        self.ended(now, request, self.poll.max(RETRY_MIN));
-        // What the event reports is still to be seen, but not at the price of a busy loop.
-        self.request_at = self.request_at.max(now + RETRY_MIN);
+        if self.ended(now, request, self.poll.max(PAUSE_MIN)) {
+            // What an event reports is still to be seen, but not at the price of a busy loop.
+            self.request_at = self.request_at.max(now + PAUSE_MIN);
+        }
     }
 
-    fn ended(&mut self, now: Instant, request: ViewRequest, pause: Millis) {
+    /// Takes the end of a request; tells whether that one was under way.
+    fn ended(&mut self, now: Instant, request: ViewRequest, pause: Millis) -> bool {
         if request.0 != self.requests || !std::mem::take(&mut self.is_requested) {
-            return;
+            return false;
         }
         let is_stale = std::mem::take(&mut self.is_stale);
-        self.request_at = if is_stale { now } else { now + pause };
+        self.request_at = if is_stale { self.soonest(now) } else { now + pause };
+        true
     }
 
-    /// Takes that an event reports a change that a view may show: the next request is due at once,
-    /// or as soon as the one under way has ended.
-    pub const fn changed(&mut self, now: Instant) {
+    /// Takes that an event reports a change that a view may show: the next request is due as soon
+    /// as the one under way has ended, 50 ms after that one's beginning at the earliest.
+    pub fn changed(&mut self, now: Instant) {
         self.is_stale = self.is_requested;
-        self.request_at = now;
+        self.request_at = self.soonest(now);
+    }
+
+    /// Returns when the next request may begin.
+    fn soonest(&self, now: Instant) -> Instant {
+        self.requested_at.map_or(now, |at| now.max(at + PAUSE_MIN))
     }
 
     /// Returns when the next request is due; `None` while one is under way.
@@ -118,22 +131,26 @@ mod tests {
     }
 
     #[test]
-    fn event_makes_a_request_due_at_once() {
+    fn event_makes_a_request_due_but_not_one_after_the_other() {
         let (mut schedule, request) = requested();
         schedule.answered(NOW, request, false);
         schedule.changed(NOW + Millis(5));
-        assert!(schedule.poll_request(NOW + Millis(5)).is_some());
+        assert_eq!(schedule.deadline(), Some(NOW + PAUSE_MIN));
+        let late = NOW + Millis(400);
+        schedule.changed(late);
+        assert!(schedule.poll_request(late).is_some(), "the last one is long ago");
     }
 
     #[test]
     fn event_during_a_request_makes_another_one_follow() {
         let (mut schedule, request) = requested();
         schedule.changed(NOW + Millis(1));
-        assert_eq!(schedule.poll_request(NOW + Millis(1)), None);
-        schedule.answered(NOW + Millis(2), request, false);
-        let next = schedule.poll_request(NOW + Millis(2)).expect("the view may lack the event");
-        schedule.answered(NOW + Millis(3), next, false);
-        assert_eq!(schedule.deadline(), Some(NOW + Millis(3) + IDLE), "it counts once");
+        assert_eq!(schedule.poll_request(NOW + PAUSE_MIN), None);
+        let end = NOW + PAUSE_MIN + Millis(2);
+        schedule.answered(end, request, false);
+        let next = schedule.poll_request(end).expect("the view may lack the event");
+        schedule.answered(end, next, false);
+        assert_eq!(schedule.deadline(), Some(end + IDLE), "it counts once");
     }
 
     #[test]
@@ -144,7 +161,7 @@ mod tests {
                 schedule.changed(NOW);
             }
             schedule.failed(NOW, request);
-            assert_eq!(schedule.deadline(), Some(NOW + RETRY_MIN));
+            assert_eq!(schedule.deadline(), Some(NOW + PAUSE_MIN));
         }
     }
 
@@ -152,11 +169,12 @@ mod tests {
     fn answer_to_an_earlier_request_changes_nothing() {
         let (mut schedule, first) = requested();
         schedule.failed(NOW, first);
-        let second = schedule.poll_request(NOW + RETRY_MIN).unwrap();
-        schedule.answered(NOW + RETRY_MIN, first, false);
+        let second = schedule.poll_request(NOW + PAUSE_MIN).unwrap();
+        schedule.answered(NOW + PAUSE_MIN, first, false);
+        schedule.failed(NOW + IDLE, first);
         assert_eq!(schedule.deadline(), None, "the second is under way");
-        schedule.answered(NOW + RETRY_MIN, second, false);
+        schedule.answered(NOW + PAUSE_MIN, second, false);
         schedule.answered(NOW + IDLE, second, true);
-        assert_eq!(schedule.deadline(), Some(NOW + RETRY_MIN + IDLE), "an answer counts once");
+        assert_eq!(schedule.deadline(), Some(NOW + PAUSE_MIN + IDLE), "an answer counts once");
     }
 }
