@@ -296,8 +296,10 @@ impl<S: Service> ServerSession<'_, S> {
     async fn fill_body(&mut self) -> Result<(), End> {
         let (look, keeps) = (self.look_every(), self.keeps_memory());
         tokio::select! {
-            filled = self.reader.fill(&mut self.read) => filled?,
+            // Others have its memory by the account, also when the body is complete at last.
+            biased;
             () = self.evicted.cancelled(), if keeps => return Err(given_up()),
+            filled = self.reader.fill(&mut self.read) => filled?,
             () = tokio::time::sleep(look) => {}
         }
         self.check_pace()

@@ -140,7 +140,9 @@ impl Catalog {
         match job.quota_bytes {
             Some(quota) if job.used_bytes.saturating_add(asked) > quota => {
                 let used = job.used_bytes;
-                Err(self.unless_freed(id, Refusal::QuotaPassed { job: id, quota, used, asked }))
+                let refusal = Refusal::QuotaPassed { job: id, quota, used, asked };
+                // What is too large for the whole quota does not fit later either.
+                Err(if asked > quota { refusal } else { self.unless_freed(id, refusal) })
             }
             _ => Ok(()),
         }

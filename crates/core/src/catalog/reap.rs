@@ -24,6 +24,9 @@ const PACE: Millis = Millis(1);
 /// Pause after which a change is tried again for which room is being freed.
 const ROOM_COMES: Millis = Millis(20);
 
+/// Most deleted subtrees that one refusal is compared with.
+const LOOKED_AT_MAX: usize = 1024;
+
 /// By which rules the log's commands are applied, and what is deleted and not freed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Reaping {
@@ -128,7 +131,8 @@ impl Catalog {
     pub(super) fn unless_freed(&self, job: JobId, refusal: Refusal) -> Refusal {
         let is_of_job =
             |it: &Subtree| self.objects.get(&it.root).is_some_and(|root| root.job == Some(job));
-        if !self.reaping.subtrees.iter().any(is_of_job) {
+        // A tenant that deletes very many small subtrees must not make each refusal a walk of them.
+        if !self.reaping.subtrees.iter().take(LOOKED_AT_MAX).any(is_of_job) {
             return refusal;
         }
         let why = format!("what the job has deleted is being freed: {refusal}");
