@@ -224,7 +224,7 @@ fn listen(path: &Path) -> io::Result<PacketSocket> {
 
 /// Listens in a directory that datanodes share, under a name of its own.
 ///
-/// A socket refuses connections from its `bind` until its `listen`, as that of a dead datanode does,
+/// A socket refuses connections from its `bind` until its `listen`, as one of a dead datanode does,
 /// and a datanode that starts meanwhile removes those. So it gets the name by which it is found
 /// only when it listens.
 fn listen_in(directory: &Path, mode: u32) -> io::Result<(PacketSocket, PathBuf)> {
