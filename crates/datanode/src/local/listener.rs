@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -252,9 +252,10 @@ fn forget_dead(directory: &Path) {
             let age = made.and_then(|it| it.elapsed().ok());
             age.is_some_and(|age| age > Duration::from_secs(60))
         };
+        // A file that is no socket refuses connections, too, and is none of ours.
+        let is_socket = entry.file_type().is_ok_and(|it| it.is_socket());
         let is_named = path.extension().is_some_and(|it| it == "sock");
-        let is_ours = is_named || path.extension().is_none();
-        if is_ours && is_dead(&path) && (is_named || is_old()) {
+        if is_socket && is_dead(&path) && (is_named || is_old()) {
             // Another datanode that starts may have been first.
             let _ = std::fs::remove_file(path);
         }
@@ -315,8 +316,9 @@ mod tests {
                 assert!(path.exists(), "nobody removes it afterwards");
             }
         });
+        std::fs::write(directory.path().join("notes.sock"), "of somebody else").unwrap();
         forget_dead(directory.path());
         let left = std::fs::read_dir(directory.path()).unwrap().count();
-        assert_eq!(left, 0, "what nobody listens on is removed");
+        assert_eq!(left, 1, "sockets that nobody listens on are removed, and nothing else");
     }
 }
