@@ -82,6 +82,17 @@ pub enum NamenodeStartError {
         /// Its format.
         version: u32,
     },
+    /// A later program wrote commands that mean something else than this one would do.
+    #[error(
+        "the log in {} follows rules {rules}, and this program knows them up to {}",
+        .path.display(), Catalog::RULES
+    )]
+    NewerRules {
+        /// The directory.
+        path: PathBuf,
+        /// The rules of its last commands.
+        rules: u32,
+    },
     /// The journal cannot be read, or a part of it is not there: nothing can go on from it.
     #[error("journal {} is corrupt: {why}", .path.display())]
     CorruptJournal {

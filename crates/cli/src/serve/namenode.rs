@@ -241,9 +241,9 @@ fn next(error: &NamenodeStartError) -> Cow<'static, str> {
                  stays beside the journal: the same with --accept-journal-loss {name}"
             ));
         }
-        NamenodeStartError::JournalVersion { .. } | NamenodeStartError::SnapshotVersion { .. } => {
-            "the version of sanderling that wrote it"
-        }
+        NamenodeStartError::JournalVersion { .. }
+        | NamenodeStartError::SnapshotVersion { .. }
+        | NamenodeStartError::NewerRules { .. } => "the version of sanderling that wrote it",
         NamenodeStartError::CorruptSnapshot { .. } | NamenodeStartError::CorruptJournal { .. } => {
             "move the directory away and keep it, then start again: its data are ephemeral"
         }

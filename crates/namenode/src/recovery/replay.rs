@@ -50,6 +50,10 @@ pub(super) fn replay_all(
     let (end, damage) = (None, None);
     let mut replayed = Replayed { namenode, end, damage, segments, snapshots, skipped };
     replayed.read_journal(directory, options)?;
+    let rules = replayed.namenode.as_ref().map_or(0, |namenode| namenode.catalog().rules().0);
+    if rules > Catalog::RULES {
+        return Err(NamenodeStartError::NewerRules { path: directory.path().to_owned(), rules });
+    }
     replayed.reach_skipped(directory)?;
     for (index, error) in &replayed.skipped {
         warn!(

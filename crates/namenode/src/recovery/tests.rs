@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::Path;
 
-use sanderling_core::catalog::{Action, Command};
+use sanderling_core::catalog::{Action, Catalog, Command};
 use sanderling_protocol::Instant;
 
 use super::*;
@@ -70,6 +70,26 @@ fn snapshot_and_the_journal_after_it_give_the_same_catalog() {
         if !prune {
             directory.prune(5, &[]).unwrap();
         }
+    }
+}
+
+#[test]
+fn log_that_follows_later_rules_is_refused_from_journal_and_snapshot() {
+    let place = tempfile::tempdir().unwrap();
+    let (directory, mut first) = start(place.path()).unwrap();
+    let rules = Catalog::RULES + 1;
+    write(&mut first, &Command { at: Instant(1), action: Action::Rules { rules, slice: 512 } });
+    first.journal.rotate().unwrap();
+    for has_snapshot in [false, true] {
+        if has_snapshot {
+            take_snapshot(&directory, &mut first);
+        }
+        let refused = recover(&directory, &options(place.path())).unwrap_err();
+        assert!(
+            matches!(refused, NamenodeStartError::NewerRules { rules: found, .. }
+            if found == rules),
+            "{refused}"
+        );
     }
 }
 
