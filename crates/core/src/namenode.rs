@@ -29,7 +29,7 @@ pub use clock::start_time;
 pub use read_queue::{ReadLimits, ReadQueue, Waiter, Waiting};
 pub use reading::FrameRead;
 pub use reply_budget::ReplyBudget;
-pub use route::{Route, is_made_at_once};
+pub use route::{Route, are_changes, is_made_at_once};
 pub use turn::{Answers, Decides, Origin, Turn, TurnWork, Turns, Unwritten};
 
 use crate::catalog::{Action, Applied, Catalog, CatalogLimits, Command, DatanodeOrder, skip_after};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_core::access::Claims;
-use sanderling_core::namenode::{Answers, FrameRead, Route, is_made_at_once};
+use sanderling_core::namenode::{Answers, FrameRead, Route, are_changes, is_made_at_once};
 use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
 use sanderling_protocol::{Millis, Refusal, Reply, Request};
 use tokio::sync::oneshot;
@@ -88,6 +88,9 @@ impl Requests {
         // Nothing is closed to who may go everywhere, whatever has become of names meanwhile. For a
         // change that waits the token may be taken back until its turn comes.
         let bound = claims.filter(|claims| !claims.is_everywhere());
+        if are_changes(&requests) {
+            return self.change(requests, bytes, caller, claims);
+        }
         let now = self.state.now();
         let namenode = self.state.namenode.read();
         match namenode.route(requests) {

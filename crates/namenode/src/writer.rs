@@ -11,7 +11,7 @@ mod snapshots;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLockWriteGuard};
 use sanderling_core::access::Claims;
 use sanderling_core::catalog::{Action, Command, DatanodeOrder};
 use sanderling_core::namenode::{Answers, Turn, TurnWork, Turns, Unwritten};
@@ -63,6 +63,9 @@ impl CatalogWriter {
 
     /// Longest sleep when nothing is due.
     const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+    /// Commands that are applied before readers that wait get the lock: some 100 us of work.
+    const APPLIED_MAX: usize = 32;
 
     pub(crate) fn new(
         state: Arc<NamenodeState>,
@@ -186,7 +189,14 @@ impl CatalogWriter {
             info!("the journal takes changes again");
         }
         let mut namenode = self.state.namenode.write();
-        let orders = turn.apply(|command, _| namenode.apply(command));
+        let mut applied = 0_usize;
+        let orders = turn.apply(|command, _| {
+            applied += 1;
+            if applied.is_multiple_of(Self::APPLIED_MAX) {
+                RwLockWriteGuard::bump(&mut namenode);
+            }
+            namenode.apply(command)
+        });
         self.state.show_revocations(namenode.catalog());
         namenode.committed(began, self.state.now());
         let said = *self.state.event_last.borrow();

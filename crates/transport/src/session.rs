@@ -36,11 +36,15 @@ const SHORT_BYTES_MAX: usize = 16 << 10;
 /// Time after which other connections get their turn: a peer whose next request is always there
 /// already would keep a thread for itself. Leaving the thread and coming back takes some
 /// microseconds, so it costs such a peer less than a hundredth.
-const TURN: Duration = Duration::from_millis(1);
+const TURN: Duration = Duration::from_micros(250);
 
-/// Frames after which it is looked whether the turn is over: reading the clock takes a tenth of
-/// what a short read does.
+/// Frames after which the session looks whether its turn is over: reading the clock takes a tenth
+/// of what a short read does.
 const LOOKED_AFTER: u32 = 16;
+
+/// Bytes of requests after which it looks as well: a frame of hundreds of requests takes longer
+/// than a turn.
+const LOOKED_AFTER_BYTES: usize = 4 << 10;
 
 /// How often a peer is looked at that sends a long body.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -225,15 +229,18 @@ impl<S: Service> ServerSession<'_, S> {
 
     /// Handles the complete frames of the buffer, as far as their answers are to leave together.
     fn handle_buffered(&mut self) -> Result<Buffer, FrameError> {
-        let (mut frames, mut asked) = (0, 0);
+        let (mut frames, mut asked, mut unlooked) = (0, 0, 0);
         while self.later.len() < self.options.in_flight_max {
             if self.gather.added() >= SEND_BYTES {
                 self.alone = 0;
                 return Ok(Buffer::MoreToHandle);
             }
-            if frames % LOOKED_AFTER == LOOKED_AFTER - 1 && self.turn_began.elapsed() > TURN {
-                self.alone = 0;
-                return Ok(Buffer::MoreToHandle);
+            if frames % LOOKED_AFTER == LOOKED_AFTER - 1 || asked - unlooked >= LOOKED_AFTER_BYTES {
+                unlooked = asked;
+                if self.turn_began.elapsed() > TURN {
+                    self.alone = 0;
+                    return Ok(Buffer::MoreToHandle);
+                }
             }
             let land = |header: &Header| self.service.body_sink(header);
             let handled = match self.reader.buffered(land)? {

@@ -1,5 +1,6 @@
 //! How a frame is answered: at once, in slices, part by part, or by the writer.
 
+use sanderling_protocol::message::Repetition;
 use sanderling_protocol::{Millis, Request};
 
 use super::Namenode;
@@ -56,6 +57,14 @@ impl Namenode {
         }
         Route::Changes(requests)
     }
+}
+
+/// Tells whether [`Namenode::route`] returns [`Route::Changes`] whatever the catalog holds: the
+/// caller then need not wait for the catalog.
+#[must_use]
+pub fn are_changes(requests: &[Request]) -> bool {
+    let is_change = |request: &Request| request.inner().repeat() == Repetition::Once;
+    !requests.is_empty() && requests.iter().all(is_change)
 }
 
 /// Tells whether a frame of changes takes the same short time whatever the catalog holds, so that
@@ -162,6 +171,17 @@ mod tests {
             vec![short()],
         ];
         assert_eq!(route(frame), Route::Parts(split));
+    }
+
+    #[test]
+    fn frame_of_changes_alone_is_routed_without_the_catalog() {
+        let frame = vec![change(); 3];
+        assert!(are_changes(&frame));
+        assert_eq!(route(frame.clone()), Route::Changes(frame));
+        for other in [short(), long(), events(0), Request::RenewLeases { leases: vec![] }] {
+            assert!(!are_changes(&[change(), other]));
+        }
+        assert!(!are_changes(&[]));
     }
 
     #[test]
