@@ -17,7 +17,7 @@ TEST = "every_promise_holds_through_many_faults"
 
 
 def main() -> int:
-    """Runs the rounds that the command line asks for."""
+    """Runs the rounds of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=500, help="rounds, each with one fault")
     parser.add_argument("--seed", type=int, default=1, help="what the faults are drawn from")

@@ -14,12 +14,12 @@ ROOT = Path(__file__).resolve().parent.parent
 # Long enough for a machine three times slower than a laptop and loaded by other tests.
 SOON_SECONDS = 60.0
 COMMAND_SECONDS_MAX = 240.0
-# What would let the environment of whoever runs the tests into them.
+# Variables of the caller's environment that would change the tests.
 KEPT_OUT = ("SANDERLING_", "AWS_", "S3_", "RCLONE_", "SPARK_", "PYSPARK_")
 
 
 class SetUpError(Exception):
-    """Says what the tests need and how to get it."""
+    """Prints what the tests need and how to get it."""
 
 
 def program() -> str:
@@ -45,7 +45,7 @@ def until(what: str, condition: Callable[[], Any], seconds: float = SOON_SECONDS
 
 
 def stands_still(pid: int) -> bool:
-    """Tells whether every thread of a process is stopped: the signal takes its time."""
+    """Returns whether every thread of a process is stopped: the signal takes its time."""
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
             state = (task / "stat").read_text().rpartition(") ")[2]
@@ -124,7 +124,7 @@ class Cluster:
         return kept | {"NO_COLOR": "1", "SANDERLING_NAMENODE": self.namenode}
 
     def kill(self, name: str) -> None:
-        """Kills a server with SIGKILL: it says nothing to anybody."""
+        """Kills a server with SIGKILL: it sends no last message."""
         process = self.processes.pop(name)
         process.kill()
         process.wait()

@@ -147,7 +147,7 @@ def relinked(page: str, text: str) -> str:
 
 
 def is_outside(page: str) -> bool:
-    """Tells whether a staged page comes from outside docs/."""
+    """Returns whether a staged page comes from outside docs/."""
     return page in OUTSIDE or not (DOCS / page).exists()
 
 

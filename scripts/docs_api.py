@@ -38,7 +38,7 @@ def modules_of(package: griffe.Module) -> list[griffe.Module]:
 
 
 def is_public(member: griffe.Object | griffe.Alias, module: griffe.Module) -> bool:
-    """Tells whether a member of a module is its own and for users."""
+    """Returns whether a member of a module is its own and for users."""
     if member.is_alias or member.name.startswith("_"):
         return False
     if module.exports is not None:

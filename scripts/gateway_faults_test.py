@@ -159,8 +159,8 @@ class Faults(unittest.TestCase):
             gone.sendall(self.signed(fleet, "put_object", "k", 8 * MIB) + bytes(4 * MIB))
         with self.connect(fleet) as gone:
             gone.sendall(self.signed(fleet, "put_object", "new", 8 * MIB) + bytes(4 * MIB))
-        # More of them than there are connections: nobody else would be served if they stayed.
-        # Each asks at once: a connection that has not would make room for the next.
+        # More of them than there are connections: no other client would be served if they stayed.
+        # Each sends a request at once: a connection without one would make room for the next.
         slow: list[socket.socket] = []
         for number in range(6):
             peer = self.connect(fleet)

@@ -256,7 +256,7 @@ class Habits(unittest.TestCase):
         form = {"Content-Type": "multipart/form-data; boundary=x"}
         answer = self.unsigned("POST", f"/{self.bucket}", form, b"--x--")
         self.assertEqual(answer.field("RequestId"), answer.headers["x-amz-request-id"])
-        # Nothing that the client says becomes an id.
+        # Nothing that the client sends becomes an id.
         answer = self.send("GET", "/none", {"x-amz-request-id": "FORGED"})
         self.assertNotIn(b"FORGED", answer.body)
         self.assertNotEqual(answer.headers["x-amz-request-id"], "FORGED")
@@ -333,7 +333,7 @@ class Habits(unittest.TestCase):
         self.assertEqual(told["ObjectSize"], 4)
         digest = base64.b64encode(hashlib.sha256(b"body").digest()).decode()
         self.assertEqual(told["Checksum"]["ChecksumSHA256"], digest)
-        # Who does not ask for checksums is not told them.
+        # A client that does not request checksums gets none.
         self.assertNotIn("x-amz-checksum-sha256", self.send("GET", "/k").headers)
         asked = self.send("GET", "/k", {"x-amz-checksum-mode": "ENABLED"})
         self.assertEqual(asked.headers["x-amz-checksum-sha256"], digest)
@@ -359,7 +359,7 @@ class Habits(unittest.TestCase):
         self.assertEqual((bare.status, bare.field("Delimiter")), (200, None))
         url = self.send("GET", "?list-type=2&encoding-type=url").body
         self.assertIn(b"<Key>%01a</Key>", url)
-        # Bytes of objects stay what they are, also when they say that they are XML.
+        # Bytes of objects stay what they are, also when their type is XML.
         body = b"<a>\x01\r</a>"
         self.put("xml", body, ContentType="application/xml")
         self.assertEqual(self.send("GET", "/xml").body, body)
@@ -393,7 +393,7 @@ class Habits(unittest.TestCase):
              "NotImplemented"),
             ({"ExpectedBucketOwner": "111122223333"}, "AccessDenied"),
         ]:
-            # As it is signed, a client has to send the header; the fields of the URL say it, too.
+            # As it is signed, a client has to send the header; the URL has it, too.
             url = self.url("put_object", **flags)
             answer = self.sent_presigned(url)
             self.assertEqual(answer.field("Code"), code, flags)
@@ -488,14 +488,14 @@ class Habits(unittest.TestCase):
         def allowed(answer: Answer) -> list[str]:
             return [name for name in answer.headers if name.startswith("access-control-")]
 
-        # Nothing, until it says so; and the same of one that is not there.
+        # Nothing, until a rule allows it; and the same for a bucket that is not there.
         for path in [f"/{self.bucket}/k", "/not-there/k", "/"]:
             answer = self.unsigned("OPTIONS", path, {"Origin": here,
                                                      "Access-Control-Request-Method": "GET"})
             self.assertEqual((answer.status, answer.field("Code")), (403, "AccessForbidden"))
             self.assertEqual(allowed(answer), [])
         self.assertEqual(allowed(self.send("GET", "/k", {"Origin": here})), [])
-        # Nor does a page that knows the key which all know read or write.
+        # Nor does a page with the public key read or write.
         self.assertEqual(self.send("GET", "/k", {"Origin": here}).status, 403)
         missing = ("NoSuchCORSConfiguration", 404)
         self.assertEqual(refusal(self.s3.get_bucket_cors, Bucket=self.bucket), missing)

@@ -30,7 +30,7 @@ def examples() -> list[tuple[str, str]]:
 
 
 def is_here(language: str, text: str) -> bool:
-    """Tells whether this environment has what an example needs."""
+    """Returns whether this environment has what an example needs."""
     if language == "python":
         package = re.match(r"(?:import|from) (\w+)", text)
         return package is not None and importlib.util.find_spec(package[1]) is not None

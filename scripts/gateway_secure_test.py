@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests the S3 gateway with TLS on its endpoint, in front of a cluster that asks for tokens.
+"""Tests the S3 gateway with TLS on its endpoint, in front of a cluster that requires tokens.
 
 Run with .venv-s3/bin/python, as gateway_test.py.
 """

@@ -44,13 +44,13 @@ PLATFORM = "x86_64-unknown-linux-gnu"
 
 
 def metadata(*more: str) -> dict:
-    """Returns what cargo knows of the packages in Cargo.lock."""
+    """Returns cargo's metadata of the packages in Cargo.lock."""
     command = ["cargo", "metadata", "--format-version", "1", "--locked", *more]
     return json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout)
 
 
 def is_allowed(expression: str, allowed: set[str]) -> bool:
-    """Says whether an expression of SPDX licences can be met with those that are allowed."""
+    """Returns whether an expression of SPDX licences can be met with those that are allowed."""
     words = re.findall(r"[()]|[^\s()/]+|/", expression.replace("/", " OR "))
     place = 0
 
@@ -177,7 +177,7 @@ def look(archive: Path) -> list[str]:
 
 
 def main() -> int:
-    """Does what the command line says; returns the exit code."""
+    """Runs the command line; returns the exit code."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     verbs = arguments.add_subparsers(dest="verb", required=True)
     verbs.add_parser("check")

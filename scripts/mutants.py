@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Changes the code in small ways, one by one, and tells which changes no test notices.
+"""Changes the code in small ways, one by one, and lists the changes that no test detects.
 
 A mutant is one small change of one function that cargo-mutants makes: an operator turned, a
 condition negated, a body replaced. A sample of them is drawn from the code whose mistakes lose data
@@ -41,7 +41,7 @@ FILES = [
     "crates/datanode/src/store.rs",
     "crates/protocol/src/frame.rs",
 ]
-# Mutants of what only shows something to people, or only serves tests, say nothing of promises.
+# Mutants of code that only prints, or only serves tests, do not concern promises.
 NOT_DRAWN = r"impl (fmt::|std::fmt::)?(Debug|Display) for|tests?\.rs:|/tests/|crashes\.rs:|::fmt "
 # What runs on the survivors of their own crate's tests: the simulator, then real processes.
 SECOND = {
@@ -112,7 +112,7 @@ def test(sample: list[str], stage: str, packages: list[str] | None) -> dict[str,
     out = OUT / stage
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    # cargo-mutants tests all changes of fields of these files, whatever the expression says.
+    # cargo-mutants tests all changes of fields of these files, whatever the expression is.
     files = sorted({name.split(":")[0] for name in sample})
     chosen = "^(" + "|".join(exactly(name) for name in sample) + ")$"
     which = [f"--test-package={package}" for package in packages or []]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the S3 tests of Ceph against a gateway, and says why those fail that do.
+"""Runs the S3 tests of Ceph against a gateway, and prints the reason of each failure.
 
 The tests are not part of this repository: give a checkout of github.com/ceph/s3-tests, and run
 with a Python that has its requirements.txt and pytest-timeout:
@@ -25,7 +25,7 @@ from gateway_fleet import Fleet
 
 FILES = ("test_s3.py", "test_headers.py")
 
-# Marks of tests that ask for what docs/S3.md says that there is not: they are not run.
+# Marks of tests of features that the gateway lacks (docs/S3.md): they are not run.
 NOT_RUN = (
     "abac_test", "appendobject", "auth_aws2", "bucket_encryption", "bucket_logging",
     "bucket_policy", "cloud_restore", "cloud_transition", "delete_marker", "encryption",

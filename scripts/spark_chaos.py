@@ -128,7 +128,7 @@ def run(options: argparse.Namespace, queries: list[tables.Query], files: list[st
 
 
 def one(app: Application, query: tables.Query) -> str:
-    """Runs a query and says what is wrong with its result; empty when nothing is."""
+    """Runs a query and returns what is wrong with its result; empty when nothing is."""
     began = time.monotonic()
     running = Background(lambda: to_json(app.spark.sql(query.text).collect()))
     try:

@@ -1,4 +1,4 @@
-"""Says where Sanderling's jars for Spark are, and runs a cluster for the tests of them."""
+"""Locates Sanderling's jars for Spark, and runs a cluster for the tests of them."""
 
 import functools
 import os
@@ -47,7 +47,7 @@ class Cluster(cluster.Cluster):
         return self.namenode
 
     def lost_map_outputs(self) -> set[int]:
-        """Returns the map ids of the outputs that the store says it lost, of all applications."""
+        """Returns the map ids of the outputs that the store reports lost, of all applications."""
         report = self.losses()["report"]
         if report["is_truncated"]:
             raise ValueError("more was lost than the store can name: shuffle or kill less")

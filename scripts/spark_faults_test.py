@@ -239,7 +239,7 @@ class StoreTest(Case):
 
 
 def drive(settings: dict[str, str]) -> None:
-    """Is the driver that gets killed: shuffles, says so, and waits for its end."""
+    """Is the driver that gets killed: shuffles, prints that, and waits for its end."""
     launch(role="-driver")
     app = Application(QUIET | settings, "local[2]")
     Held(app).check()

@@ -54,7 +54,7 @@ def tearDownModule() -> None:
 
 
 def ours(settings: dict[str, str] | None = None, master: str = "local[2]") -> Application:
-    """Starts an application that shuffles on Sanderling; in one process unless told otherwise."""
+    """Starts an application that shuffles on Sanderling; in one process by default."""
     return Application(cluster.spark_settings() | (settings or {}), master)
 
 

@@ -64,7 +64,7 @@ def launch(*jars: Path, role: str = "") -> None:
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # The JVM starts with the settings of whoever needs it first, for all that come later.
+    # The JVM starts with the settings of its first user, for all later ones.
     SparkContext._ensure_initialized()
     atexit.register(end)
 
@@ -74,14 +74,14 @@ def end() -> None:
     stop_context()
     jvm = SparkContext._gateway.proc
     SparkContext._gateway.shutdown()
-    # It goes when nobody writes to it any more.
+    # It ends when its last writer closes it.
     jvm.stdin.close()
     jvm.wait(SOON_SECONDS)
     OWN.cleanup()
 
 
 class Application:
-    """One Spark application with executors as processes; `account` is what its log says."""
+    """One Spark application with executors as processes; `account` is the account of its log."""
 
     def __init__(self, settings: dict[str, str], master: str = "local-cluster[2,1,1024]") -> None:
         self.own = Path(tempfile.mkdtemp(prefix="app-", dir=OWN.name))
@@ -158,12 +158,12 @@ class Standalone:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         try:
             self.start("master", "master.Master", "--host", "127.0.0.1", "--port", "0")
-            self.master = self.said("master", r"Starting Spark master at (spark://\S+)")
+            self.master = self.printed("master", r"Starting Spark master at (spark://\S+)")
             for host in hosts:
                 self.start(host, "worker.Worker", "--host", host, "--cores", str(cores),
                            "--memory", "1g", "--work-dir", str(self.own / host), self.master)
             for host in hosts:
-                self.said(host, r"(Successfully registered with master)")
+                self.printed(host, r"(Successfully registered with master)")
         except BaseException:
             self.stop()
             raise
@@ -184,13 +184,13 @@ class Standalone:
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True)
 
-    def said(self, name: str, pattern: str) -> str:
+    def printed(self, name: str, pattern: str) -> str:
         """Waits until a process logs something and returns it."""
         def found() -> re.Match[str] | None:
             if self.processes[name].poll() is not None:
                 raise AssertionError((self.own / f"{name}.log").read_text()[-2000:])
             return re.search(pattern, (self.own / f"{name}.log").read_text())
-        return str(until(f"{name} says {pattern}", found).group(1))
+        return str(until(f"{name} logs {pattern}", found).group(1))
 
     def kill(self, name: str) -> None:
         """Kills a worker and its executors with SIGKILL, as when its machine goes."""
@@ -246,7 +246,7 @@ class Background:
             self._error = error
 
     def is_running(self) -> bool:
-        """Says whether it is still at work."""
+        """Returns whether it is still at work."""
         return self._thread.is_alive()
 
     def result(self, seconds: float = 3 * SOON_SECONDS) -> Any:

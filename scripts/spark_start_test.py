@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests that an application that cannot shuffle on Sanderling says why, and does so at its start.
+"""Tests that an application that cannot shuffle on Sanderling prints the reason at its start.
 
 One process for each case, as users see it. Run as scripts/spark_results_test.py is.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from spark_cluster import SHUFFLE_MANAGER, SOON_SECONDS, Cluster, spark_jar
 
-# Where Spark's own jars say what version they are.
+# Where Spark's own jars have their version.
 VERSION_FILE = "spark-version-info.properties"
 LIBRARY = "libsanderling_jni.so"
 
@@ -29,7 +29,7 @@ class StartTest(unittest.TestCase):
         cls.addClassCleanup(cls.cluster.stop)
 
     def start(self, settings: dict[str, str], *classes: Path) -> str:
-        """Starts an application that must not start, and returns the sentence that it says."""
+        """Starts an application that must not start, and returns the sentence that it prints."""
         command = [sys.executable, __file__, "--start",
                    json.dumps({"spark.shuffle.manager": SHUFFLE_MANAGER} | settings),
                    *map(str, classes or [spark_jar()])]

@@ -52,7 +52,7 @@ class Report:
 
 
 def main() -> int:
-    """Runs what the command line asks for and prints one line per case that did not pass."""
+    """Runs what the command line selects and prints one line per case that did not pass."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--whole", action="store_true", help="not only the lean selection")
     arguments.add_argument("--native", action="store_true", help="with Spark's own shuffle")
@@ -81,7 +81,7 @@ def main() -> int:
 
 
 def described() -> dict[str, Any]:
-    """Returns what suites.toml says."""
+    """Returns the content of suites.toml."""
     return tomllib.loads((HOME / "suites.toml").read_text())
 
 

@@ -54,7 +54,7 @@ SPARK_TESTS = {
 }
 # The first of the simulated seeds.
 FIRST_SEED = 0
-# Seeds are drawn below this: nobody has run them before.
+# Seeds are drawn below this: they have not run before.
 DRAWN_BELOW = 1 << 40
 # The exit code of `sanderling --timeout` when the time is over.
 DEADLINE = 124
@@ -124,7 +124,7 @@ def main() -> int:
 
 
 def null_device_is_whole() -> bool:
-    """Says whether /dev/null is a device.
+    """Returns whether /dev/null is a device.
 
     A program that root lets replace its output by a rename leaves a plain file there, and from then
     on every program that reads nothing reads what others threw away: cargo fails in odd places.
@@ -217,7 +217,7 @@ def step_format(_options: argparse.Namespace) -> Counts:
 
 
 def step_clippy(_options: argparse.Namespace) -> Counts:
-    """Checks that clippy has nothing to say."""
+    """Checks that clippy finds nothing."""
     if subprocess.run(["cargo", "clippy", "--version"], capture_output=True).returncode:
         return Counts(skipped=["clippy is not installed: rustup component add clippy"])
     targets = ["--locked", "--workspace", "--all-targets"]
