@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says that the token is missing, does not hold, or does not allow this. */
+/** Thrown when the token is missing, is not valid, or does not allow the call. */
 public final class AccessDeniedException extends SanderlingException {
     private static final long serialVersionUID = 1L;
 

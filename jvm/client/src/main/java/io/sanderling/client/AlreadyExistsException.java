@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says that an object of this name exists: choose another name, or replace it. */
+/** Thrown when an object of this name exists: choose another name, or replace it. */
 public final class AlreadyExistsException extends SanderlingException {
     private static final long serialVersionUID = 1L;
 

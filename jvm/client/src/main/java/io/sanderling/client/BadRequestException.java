@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says that the request itself is wrong; its message says what. */
+/** Thrown when the request itself is wrong; its message names the value. */
 public final class BadRequestException extends SanderlingException {
     private static final long serialVersionUID = 1L;
 

@@ -3,7 +3,7 @@ package io.sanderling.client;
 import java.util.Collections;
 import java.util.List;
 
-/** Says where a run of bytes of an object is now. */
+/** Is the present location of a run of bytes of an object. */
 public final class BlockPlace {
     private final long offset;
     private final long length;

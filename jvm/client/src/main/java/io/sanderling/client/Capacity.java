@@ -2,7 +2,7 @@ package io.sanderling.client;
 
 import java.util.List;
 
-/** Says how much room the nodes have, all tiers together. */
+/** Is the room of the nodes, all tiers together. */
 public final class Capacity {
     private final long capacityBytes;
     private final long usedBytes;

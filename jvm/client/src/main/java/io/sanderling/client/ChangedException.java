@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says that another object has the name than the one that was expected there. */
+/** Thrown when the object of that name is not the expected one. */
 public final class ChangedException extends SanderlingException {
     private static final long serialVersionUID = 1L;
 

@@ -3,7 +3,7 @@ package io.sanderling.client;
 import java.nio.file.Path;
 import java.util.Objects;
 
-/** Says how a client connects. Immutable: each {@code with} method returns other options. */
+/** Holds connection options. Immutable: each {@code with} method returns other options. */
 public final class ClientOptions {
     /** As in the native client: longer than the namenode needs to declare a silent node dead. */
     private static final long TIMEOUT_MILLIS = 10_000;
@@ -74,7 +74,7 @@ public final class ClientOptions {
         return new ClientOptions(timeoutMillis, token, tokenFile, caFile, name, sameHost);
     }
 
-    /** Says whether datanodes of the same machine are read in their memory; they are, otherwise. */
+    /** Sets whether datanodes of the same machine are read in their memory; default true. */
     public ClientOptions withSameHost(boolean sameHost) {
         return new ClientOptions(timeoutMillis, token, tokenFile, caFile, tlsName, sameHost);
     }

@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says that the client, reader, writer or job was closed before: open it again. */
+/** Thrown when the client, reader, writer or job is closed: open it again. */
 public final class ClosedException extends SanderlingException {
     private static final long serialVersionUID = 1L;
 

@@ -7,7 +7,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 
-/** Completes the futures of calls that nobody waits for, on one thread of its own. */
+/** Completes the futures of calls that no thread waits for, on one thread of its own. */
 final class Completions {
     private static final Map<Long, CompletableFuture<Object[]>> WAITING =
             new ConcurrentHashMap<>();
@@ -27,7 +27,7 @@ final class Completions {
         void begin(long callId) throws IOException;
     }
 
-    /** Begins a call; a future that fails says why, also when the call cannot even begin. */
+    /** Begins a call; a future that fails has the reason, also when the call cannot even begin. */
     static <T> CompletableFuture<T> begin(Call call, Function<Object[], T> made) {
         long callId = NEXT.incrementAndGet();
         CompletableFuture<Object[]> answer = new CompletableFuture<>();
@@ -69,7 +69,7 @@ final class Completions {
                     complete(callIds[at], answers[at + 1]);
                 }
             } catch (OutOfMemoryError error) {
-                // Which answers are gone nobody can say: no future may wait for them for ever.
+                // Which answers are gone is unknown: no future may wait for them for ever.
                 WAITING.keySet().forEach(callId -> fail(callId, error));
             }
         }

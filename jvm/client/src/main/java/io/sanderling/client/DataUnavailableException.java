@@ -2,7 +2,7 @@ package io.sanderling.client;
 
 import java.util.List;
 
-/** Says exactly which bytes of an object are lost: compute them again, retrying does not help. */
+/** Thrown with the exact lost bytes of an object: recompute them, retrying does not help. */
 public final class DataUnavailableException extends SanderlingException {
     private static final long serialVersionUID = 1L;
 
@@ -15,7 +15,7 @@ public final class DataUnavailableException extends SanderlingException {
         this.object = failure.object;
     }
 
-    /** Returns what is lost of the bytes that were asked for, in order. */
+    /** Returns the lost ranges of the requested bytes, in order. */
     public List<Range> lost() {
         return lost;
     }

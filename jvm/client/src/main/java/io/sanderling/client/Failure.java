@@ -5,7 +5,7 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 
-/** Holds the facts of an error, as the native half tells them once, and makes its exception. */
+/** Holds an error of the native half and makes its exception. */
 final class Failure {
     private static final Recovery[] RECOVERIES = Recovery.values();
 

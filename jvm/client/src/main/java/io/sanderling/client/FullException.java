@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says that no node has room, or that a job's quota is used up. */
+/** Thrown when no node has room, or a job's quota is used up. */
 public final class FullException extends SanderlingException {
     private static final long serialVersionUID = 1L;
 

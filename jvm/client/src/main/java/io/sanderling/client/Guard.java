@@ -26,7 +26,7 @@ final class Guard extends PhantomReference<Object> {
         this.handle = new AtomicLong(handle);
     }
 
-    /** Guards a handle until it is given back, or until nobody can reach the owner any more. */
+    /** Guards a handle until it is given back, or until the owner is unreachable. */
     static Guard of(Object owner, long handle) {
         Guard guard = new Guard(owner, handle);
         OPEN.add(guard);
@@ -43,7 +43,7 @@ final class Guard extends PhantomReference<Object> {
         return handle.get();
     }
 
-    /** Takes the handle away, for a call that gives it back itself; 0 when somebody did before. */
+    /** Takes the handle away, for a call that gives it back itself; 0 when another call did. */
     long take() {
         OPEN.remove(this);
         clear();
@@ -63,7 +63,7 @@ final class Guard extends PhantomReference<Object> {
             try {
                 ((Guard) FORGOTTEN.remove()).release();
             } catch (InterruptedException stranger) {
-                // Nobody is to end this thread: it is a daemon and ends with the process.
+                // No call ends this thread: it is a daemon and ends with the process.
             }
         }
     }

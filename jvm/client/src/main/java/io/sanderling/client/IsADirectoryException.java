@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says that a file is wanted where a directory is. */
+/** Thrown when a file is required and the object is a directory. */
 public final class IsADirectoryException extends SanderlingException {
     private static final long serialVersionUID = 1L;
 

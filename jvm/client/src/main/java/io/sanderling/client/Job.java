@@ -4,10 +4,10 @@ import java.io.IOException;
 
 /**
  * Holds a job: its subtree goes when it ends. Its lease is renewed in native code until then, and
- * by nobody when the process dies.
+ * by no thread when the process dies.
  */
 public final class Job implements AutoCloseable {
-    /** How long a token holds that is asked for without saying: a day. */
+    /** Default life of a token: a day. */
     private static final long TOKEN_MILLIS = 24L * 60 * 60 * 1000;
 
     private final SanderlingClient client;
@@ -39,7 +39,7 @@ public final class Job implements AutoCloseable {
         return leaseMillis;
     }
 
-    /** Tells whether the job has ended, here or because the namenode says so. */
+    /** Returns whether the job has ended, here or in the namenode. */
     public boolean hasEnded() {
         long handle = guard.handle();
         return handle == 0 || Native.hasEnded(this, handle);
@@ -53,7 +53,7 @@ public final class Job implements AutoCloseable {
     /**
      * Returns a token for the job's subtree alone, for a day or as long as the client's own holds.
      *
-     * @throws BadRequestException where nobody is asked for a token
+     * @throws BadRequestException where no token is required
      * @throws AccessDeniedException for more than the client's own token allows
      */
     public String token(String... rights) throws IOException {
@@ -63,7 +63,7 @@ public final class Job implements AutoCloseable {
     /**
      * Ends the job; its subtree goes, unless it was to be kept. Does nothing the second time.
      *
-     * @throws IOException when the namenode cannot be told: the job ends with its lease then
+     * @throws IOException when the namenode cannot be reached: the job ends with its lease then
      */
     public void end() throws IOException {
         long handle = guard.take();

@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says what a job holds beside bytes, and may hold. */
+/** Is the use and the limits of a job, apart from bytes. */
 public final class JobAccount {
     private final long names;
     private final long attributeBytes;

@@ -2,9 +2,9 @@ package io.sanderling.client;
 
 import java.util.Objects;
 
-/** Asks for a job: a subtree that lives as long as its application renews its lease. Immutable. */
+/** Requests a job: a subtree that lives as long as its application renews its lease. Immutable. */
 public final class JobRequest {
-    /** Lease of a job that asks for no other: survives a long pause of the garbage collector. */
+    /** Default lease of a job: survives a long pause of the garbage collector. */
     private static final long LEASE_MILLIS = 60_000;
 
     private final String path;
@@ -61,14 +61,14 @@ public final class JobRequest {
         return with(new Limits(limits.quotaBytes, limits.names, most));
     }
 
-    /** Hints how many bytes there will be at the peak; -1 when nobody knows. */
+    /** Hints how many bytes there will be at the peak; -1 when unknown. */
     public JobRequest withExpectedBytes(long bytes) {
         Hints other = hints.copy();
         other.expectedBytes = PutOptions.checked("expectedBytes", bytes);
         return new JobRequest(path, leaseMillis, limits, other);
     }
 
-    /** Hints how many bytes per second there will be at the peak; -1 when nobody knows. */
+    /** Hints how many bytes per second there will be at the peak; -1 when unknown. */
     public JobRequest withThroughputBytesPerSecond(long bytes) {
         Hints other = hints.copy();
         other.throughputBytes = PutOptions.checked("throughputBytesPerSecond", bytes);
@@ -82,7 +82,7 @@ public final class JobRequest {
         return new JobRequest(path, leaseMillis, limits, other);
     }
 
-    /** Hints how often each byte will still be read; -1 when nobody knows. */
+    /** Hints how often each byte will still be read; -1 when unknown. */
     public JobRequest withExpectedReads(int reads) {
         Hints other = hints.copy();
         other.expectedReads = (int) PutOptions.checked("expectedReads", reads);
@@ -96,14 +96,14 @@ public final class JobRequest {
         return new JobRequest(path, leaseMillis, limits, other);
     }
 
-    /** Says whether the job's objects are deleted by their first whole read. */
+    /** Sets whether the job's objects are deleted by their first whole read. */
     public JobRequest withDeleteAfterRead(boolean deleteAfterRead) {
         Hints other = hints.copy();
         other.deleteAfterRead = deleteAfterRead;
         return new JobRequest(path, leaseMillis, limits, other);
     }
 
-    /** Says whether the subtree stays when the job ends. */
+    /** Sets whether the subtree stays when the job ends. */
     public JobRequest withKeepAfterJob(boolean keepAfterJob) {
         Hints other = hints.copy();
         other.keepAfterJob = keepAfterJob;

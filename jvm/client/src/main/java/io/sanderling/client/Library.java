@@ -138,7 +138,7 @@ final class Library {
         return file;
     }
 
-    /** Returns a directory that is nobody else's: that one, or a new one when it is another's. */
+    /** Returns a directory of this user: that one, or a new one when it is another user's. */
     private static Path owned(Path directory) throws IOException {
         try {
             Files.createDirectory(

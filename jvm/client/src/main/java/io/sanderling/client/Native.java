@@ -6,13 +6,13 @@ import java.nio.ByteBuffer;
 /**
  * Declares what the native half does. Facts cross as bytes in the order of {@link Encoder};
  * what lives there is known here by a handle that is never used twice, so that one that was given
- * back is refused and nothing else. The owner of a handle is passed along so that nobody takes it
+ * back is refused and nothing else. The owner of a handle is passed along so that it is not taken
  * for forgotten before the native half holds what the handle stands for.
  */
 final class Native {
     private Native() {}
 
-    /** Tells the native half which class makes exceptions; returns its version. */
+    /** Sets the class that makes the native half's exceptions; returns its version. */
     static native String initialize(Class<?> failure);
 
     static native long connect(byte[] options) throws IOException;

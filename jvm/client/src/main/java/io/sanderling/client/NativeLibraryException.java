@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says why the native half of the client cannot be loaded, and what to do about it. */
+/** Thrown when the native half of the client cannot be loaded; the message has the next step. */
 public final class NativeLibraryException extends SanderlingException {
     private static final long serialVersionUID = 1L;
 

@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says what the namenode knows of a datanode. */
+/** Is the namenode's state of a datanode. */
 public final class NodeInfo {
     private final long id;
     private final String name;
@@ -46,17 +46,17 @@ public final class NodeInfo {
         return host;
     }
 
-    /** Returns what is wanted of it: active, draining, decommissioning, drained or gone. */
+    /** Returns its policy: active, draining, decommissioning, drained or gone. */
     public String policy() {
         return policy;
     }
 
-    /** Tells whether new blocks may be placed on it. */
+    /** Returns whether new blocks may be placed on it. */
     public boolean takesBlocks() {
         return policy.equals("active");
     }
 
-    /** Returns what its heartbeats say: up, suspect or down. */
+    /** Returns its availability by its heartbeats: up, suspect or down. */
     public String availability() {
         return availability;
     }

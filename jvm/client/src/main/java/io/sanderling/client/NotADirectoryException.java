@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says that a directory is wanted where something else is. */
+/** Thrown when a directory is required and the object is another kind. */
 public final class NotADirectoryException extends SanderlingException {
     private static final long serialVersionUID = 1L;
 

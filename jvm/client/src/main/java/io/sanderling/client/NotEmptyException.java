@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says that a directory holds something: delete it recursively if that is meant. */
+/** Thrown when a directory is not empty: delete it recursively if you mean that. */
 public final class NotEmptyException extends SanderlingException {
     private static final long serialVersionUID = 1L;
 

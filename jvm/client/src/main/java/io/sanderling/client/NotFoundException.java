@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says that no object has this name, or that it was deleted or replaced since it was opened. */
+/** Thrown when no object has this name, or it was deleted or replaced since it was opened. */
 public final class NotFoundException extends SanderlingException {
     private static final long serialVersionUID = 1L;
 

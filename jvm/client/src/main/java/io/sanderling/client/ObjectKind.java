@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says what an object is. */
+/** Is the kind of an object. */
 public enum ObjectKind {
     /** Bytes of one writer. */
     FILE,

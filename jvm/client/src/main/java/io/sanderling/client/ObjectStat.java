@@ -4,7 +4,7 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** Holds facts about one object, as the namenode told them. */
+/** Holds the metadata of one object, as the namenode returned it. */
 public final class ObjectStat {
     private static final ObjectKind[] KINDS = ObjectKind.values();
 
@@ -76,7 +76,7 @@ public final class ObjectStat {
         return kind;
     }
 
-    /** Tells whether it holds other objects: a directory, multifile or table. */
+    /** Returns whether it holds other objects: a directory, multifile or table. */
     public boolean isDirectory() {
         return kind != ObjectKind.FILE && kind != ObjectKind.KEY_VALUE;
     }
@@ -91,7 +91,7 @@ public final class ObjectStat {
         return lostBytes;
     }
 
-    /** Tells whether its writer has committed it. Directories always are. */
+    /** Returns whether its writer has committed it. Directories always are. */
     public boolean isSealed() {
         return isSealed;
     }
@@ -131,17 +131,17 @@ public final class ObjectStat {
         return storageClass;
     }
 
-    /** Tells whether its directory's listing shows it. */
+    /** Returns whether its directory's listing shows it. */
     public boolean isListed() {
         return isListed;
     }
 
-    /** Tells whether the first whole {@link SanderlingClient#get} deletes it. */
+    /** Returns whether the first whole {@link SanderlingClient#get} deletes it. */
     public boolean isDeletedAfterRead() {
         return isDeletedAfterRead;
     }
 
-    /** Returns the texts kept beside its bytes; empty in a listing that did not ask for them. */
+    /** Returns the texts kept beside its bytes; empty in a listing without them. */
     public Map<String, String> attributes() {
         return attributes;
     }

@@ -2,7 +2,7 @@ package io.sanderling.client;
 
 import java.io.IOException;
 
-/** Says what became of opening one of many objects. */
+/** Is the result of opening one of many objects. */
 public final class Opened {
     private final Reader reader;
     private final IOException failure;

@@ -6,8 +6,8 @@ import java.util.Map;
 import java.util.Objects;
 
 /**
- * Says how an object is created. Immutable: each {@code with} method returns other options. Made
- * once and used for many objects they cost nothing.
+ * Holds the options of a new object. Immutable: each {@code with} method returns other options.
+ * Made once and used for many objects they cost nothing.
  */
 public final class PutOptions {
     private static final PutOptions DEFAULT = new PutOptions(new Fields());
@@ -25,21 +25,21 @@ public final class PutOptions {
         return DEFAULT;
     }
 
-    /** Says whether an object of the name is replaced, at the commit and at once. */
+    /** Sets whether an object of the name is replaced, at the commit and at once. */
     public PutOptions withReplace(boolean replace) {
         Fields other = fields.copy();
         other.replace = replace;
         return new PutOptions(other);
     }
 
-    /** Says whether missing directories above the object are made. */
+    /** Sets whether missing directories above the object are made. */
     public PutOptions withParents(boolean parents) {
         Fields other = fields.copy();
         other.parents = parents;
         return new PutOptions(other);
     }
 
-    /** Says whether the directory's listing shows the object; one not shown is cheaper. */
+    /** Sets whether the directory's listing shows the object; one not shown is cheaper. */
     public PutOptions withListed(boolean listed) {
         Fields other = fields.copy();
         other.listed = listed;
@@ -58,7 +58,7 @@ public final class PutOptions {
     }
 
     /**
-     * Says where its blocks go: {@code dram} or {@code disk}, then {@code :fall-through},
+     * Sets where its blocks go: {@code dram} or {@code disk}, then {@code :fall-through},
      * {@code :wait} or {@code :refuse}. An unknown one is refused by the call that uses it.
      */
     public PutOptions withStorageClass(String storageClass) {
@@ -75,7 +75,7 @@ public final class PutOptions {
     }
 
     /**
-     * Says how many bytes will be written, so that they are placed well; -1 when nobody knows.
+     * Sets how many bytes will be written, so that they are placed well; -1 when unknown.
      *
      * @throws IllegalArgumentException when it is below -1
      */
@@ -92,14 +92,14 @@ public final class PutOptions {
         return new PutOptions(other);
     }
 
-    /** Says whether a small value may live in the catalog; without, it can be part of a concat. */
+    /** Sets whether a small value may live in the catalog; without, it can be part of a concat. */
     public PutOptions withInlineAllowed(boolean inlineAllowed) {
         Fields other = fields.copy();
         other.inlineAllowed = inlineAllowed;
         return new PutOptions(other);
     }
 
-    /** Says whether the first whole {@link SanderlingClient#get} deletes the object. */
+    /** Sets whether the first whole {@link SanderlingClient#get} deletes the object. */
     public PutOptions withDeleteAfterRead(boolean deleteAfterRead) {
         Fields other = fields.copy();
         other.deleteAfterRead = deleteAfterRead;
@@ -107,8 +107,8 @@ public final class PutOptions {
     }
 
     /**
-     * Says how many milliseconds it took to compute the object, so that a relocation without enough
-     * time saves dear bytes first; -1 when nobody knows.
+     * Sets how many milliseconds it took to compute the object, so that a relocation without enough
+     * time saves the most expensive bytes first; -1 when unknown.
      *
      * @throws IllegalArgumentException when it is below -1
      */
@@ -118,7 +118,7 @@ public final class PutOptions {
         return new PutOptions(other);
     }
 
-    /** Says whether nothing may have the name when the object takes it, even when replacing. */
+    /** Sets whether nothing may have the name when the object takes it, even when replacing. */
     public PutOptions withIfAbsent(boolean ifAbsent) {
         Fields other = fields.copy();
         other.condition = ifAbsent ? 0 : -1;
@@ -126,7 +126,7 @@ public final class PutOptions {
     }
 
     /**
-     * Says which object, by {@link ObjectStat#object()}, must have the name when this takes it.
+     * Sets which object, by {@link ObjectStat#object()}, must have the name when this takes it.
      *
      * @throws IllegalArgumentException when no object can have that id
      */

@@ -2,7 +2,7 @@ package io.sanderling.client;
 
 import java.util.Objects;
 
-/** Names ranges that are wanted of one open object. */
+/** Names ranges to read of one open object. */
 public final class Ranges {
     private final Reader reader;
     private final long[] offsets;

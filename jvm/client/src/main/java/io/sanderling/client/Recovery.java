@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says what a caller does next after an error. */
+/** Is the caller's next step after an error. */
 public enum Recovery {
     /** What was remembered is out of date: look the object up again, then try again. */
     REFRESH,
@@ -8,7 +8,7 @@ public enum Recovery {
     RETRY_AFTER,
     /** The bytes are gone: compute exactly what is named again. Retrying does not help. */
     RECOMPUTE,
-    /** Neither the caller nor the cluster can mend it: tell an operator. */
+    /** Neither the caller nor the cluster can mend it: inform an operator. */
     REPORT,
     /** The request itself is wrong: correct it. */
     FIX

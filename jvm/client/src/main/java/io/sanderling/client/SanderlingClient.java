@@ -30,7 +30,7 @@ public final class SanderlingClient implements AutoCloseable {
     /**
      * Connects to the namenode at {@code host:port}.
      *
-     * @throws UnreachableException when nobody listens there: start a namenode, or correct it
+     * @throws UnreachableException when no server listens there: start a namenode, or correct it
      * @throws AccessDeniedException when the token is missing or does not hold
      * @throws NativeLibraryException when the native half cannot be loaded here
      */
@@ -61,7 +61,7 @@ public final class SanderlingClient implements AutoCloseable {
         return new ObjectStat(call(Operation.STAT, Encoder.ofText("path", path)));
     }
 
-    /** Tells whether an object has the name. */
+    /** Returns whether an object has the name. */
     public boolean exists(String path) throws IOException {
         return call(Operation.EXISTS, Encoder.ofText("path", path)).flag();
     }
@@ -324,7 +324,7 @@ public final class SanderlingClient implements AutoCloseable {
     /**
      * Returns a token that allows less than the client's own, for a subtree and that long.
      *
-     * @throws BadRequestException where nobody is asked for a token
+     * @throws BadRequestException where no token is required
      * @throws AccessDeniedException for more than the client's own token allows
      */
     public String token(String subtree, long lifetimeMillis, String subject, String... rights)

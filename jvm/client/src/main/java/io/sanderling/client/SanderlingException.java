@@ -2,7 +2,7 @@ package io.sanderling.client;
 
 import java.io.IOException;
 
-/** Says in one sentence why a call failed, and by its recovery what to do next. */
+/** Thrown when a call fails: the message has the reason, the recovery the next step. */
 public class SanderlingException extends IOException {
     private static final long serialVersionUID = 1L;
 

@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says that another writer holds the object: wait, or find out why two write it. */
+/** Thrown when another writer holds the object: wait, or find out why two write it. */
 public final class SecondWriterException extends SanderlingException {
     private static final long serialVersionUID = 1L;
 

@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says that the call's deadline passed; it may have been done or not. */
+/** Thrown when the call's deadline passed; the call may or may not have taken effect. */
 public final class TimedOutException extends SanderlingException {
     private static final long serialVersionUID = 1L;
 

@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says that no node answers to this id, name or address. */
+/** Thrown when no node has this id, name or address. */
 public final class UnknownNodeException extends SanderlingException {
     private static final long serialVersionUID = 1L;
 

@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says that nobody answers at the address, or that the connection broke. */
+/** Thrown when no server answers at the address, or the connection broke. */
 public final class UnreachableException extends SanderlingException {
     private static final long serialVersionUID = 1L;
 

@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says what a subtree holds. */
+/** Is the number of objects and bytes of a subtree. */
 public final class Usage {
     private final long files;
     private final long directories;

@@ -151,7 +151,7 @@ public final class Writer implements AutoCloseable {
     }
 
     /**
-     * Says how many milliseconds it took to compute the object, so that a relocation without enough
+     * Sets how many milliseconds it took to compute the object, so that a relocation without enough
      * time saves dear bytes first.
      *
      * @throws IllegalArgumentException when it is negative
@@ -180,7 +180,7 @@ public final class Writer implements AutoCloseable {
      * Gives the object up: a new one vanishes, an appended one keeps what was flushed. Does nothing
      * when the writer is closed.
      *
-     * @throws IOException when the namenode cannot be told: the lease ends by itself then
+     * @throws IOException when the namenode cannot be reached: the lease ends by itself then
      */
     public synchronized void abort() throws IOException {
         gathered = null;

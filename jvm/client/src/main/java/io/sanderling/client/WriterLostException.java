@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Says that the writer lost its object: create it or append to it again. */
+/** Thrown when the writer lost its object: create it or append to it again. */
 public final class WriterLostException extends SanderlingException {
     private static final long serialVersionUID = 1L;
 

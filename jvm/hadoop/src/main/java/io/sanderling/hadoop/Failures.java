@@ -19,7 +19,7 @@ final class Failures {
     private Failures() {
     }
 
-    /** Returns what a user is told who cannot connect, with the keys to set. */
+    /** Returns the error of a failed connection, with the keys to set. */
     static IOException connecting(String address, IOException failure) {
         if (!name(failure).equals("Unauthenticated")) {
             return any(address, failure);

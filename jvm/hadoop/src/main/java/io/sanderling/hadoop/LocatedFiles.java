@@ -15,8 +15,8 @@ import io.sanderling.client.BlockPlace;
 import io.sanderling.client.SanderlingClient;
 
 /**
- * Gives the entries of a listing with their places, which it asks for many files at a time. A file
- * that is deleted meanwhile is still listed, without machines, as HDFS lists it.
+ * Gives the entries of a listing with their places, which it requests for many files at a time. A
+ * file that is deleted meanwhile is still listed, without machines, as HDFS lists it.
  */
 final class LocatedFiles implements RemoteIterator<LocatedFileStatus> {
     /** As many as HDFS lists with one call by default (dfs.ls.limit). */

@@ -8,8 +8,8 @@ import java.util.Set;
 import org.apache.hadoop.fs.impl.OpenFileParameters;
 
 /**
- * Reads the options of {@code openFile}. Those that Hadoop defines are taken, as far as they say
- * something: the length and block size that a caller believes in are not.
+ * Reads the options of {@code openFile}. Those that Hadoop defines are used, except the length and
+ * block size that a caller expects.
  */
 final class OpenOptions {
     private static final String PREFIX = "fs.option.openfile.";

@@ -11,7 +11,7 @@ import io.sanderling.client.BlockPlace;
 
 /**
  * Makes Hadoop's block locations of the store's places. The store's blocks are small and lie on
- * many nodes; Hadoop wants to know which machines have most of a split. So each of Hadoop's blocks
+ * many nodes; Hadoop needs the machines that have most of a split. So each of Hadoop's blocks
  * names the machines with most of its bytes.
  */
 final class Places {

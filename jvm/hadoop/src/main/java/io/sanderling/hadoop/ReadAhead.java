@@ -45,7 +45,7 @@ final class ReadAhead {
         bytes = Math.min(bytes, bytesMax);
     }
 
-    /** Tells whether bytes from there on are here or on their way. */
+    /** Returns whether bytes from there on are here or on their way. */
     boolean has(long position) {
         return current.holds(position) || comingSpan.holds(position);
     }
@@ -54,7 +54,7 @@ final class ReadAhead {
      * Returns the bytes from a position inside the file on: at least one. They are valid until the
      * next call.
      *
-     * @throws IOException when they cannot be read; the position can be asked for again
+     * @throws IOException when they cannot be read; the position can be requested again
      */
     ByteBuffer at(long position) throws IOException {
         if (!current.holds(position)) {

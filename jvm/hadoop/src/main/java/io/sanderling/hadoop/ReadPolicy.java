@@ -1,8 +1,8 @@
 package io.sanderling.hadoop;
 
-/** Says how a file will be read, as far as it is known. */
+/** Is how a file will be read, as far as it is known. */
 enum ReadPolicy {
-    /** Nobody said: what is read is looked at. */
+    /** Unknown: the reads themselves show it. */
     ADAPTIVE,
     /** From the start to the end. */
     SEQUENTIAL,
@@ -11,7 +11,7 @@ enum ReadPolicy {
 
     /**
      * Returns the first known one of a list as Hadoop's {@code fs.option.openfile.read.policy}
-     * has it; unknown names are passed over, as its specification asks.
+     * has it; unknown names are passed over, as its specification requires.
      */
     static ReadPolicy of(String names) {
         for (String name : names.split(",")) {

@@ -15,7 +15,7 @@ public final class Sanderling extends DelegateToFileSystem {
     /**
      * Connects as {@link SanderlingFileSystem#initialize} does.
      *
-     * @throws IOException with one sentence when the configuration is wrong or nobody answers
+     * @throws IOException with one sentence when the configuration is wrong or no server answers
      */
     public Sanderling(URI uri, Configuration configuration)
             throws IOException, URISyntaxException {

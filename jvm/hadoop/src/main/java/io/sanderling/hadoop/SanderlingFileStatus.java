@@ -7,11 +7,11 @@ import org.apache.hadoop.fs.permission.FsPermission;
 
 import io.sanderling.client.ObjectStat;
 
-/** Holds what Hadoop wants to know of an object, with its version as ETag. */
+/** Holds the metadata of an object for Hadoop, with its version as ETag. */
 final class SanderlingFileStatus extends FileStatus implements EtagSource {
     private static final long serialVersionUID = 1L;
 
-    /** The store asks for tokens, not for permissions: whoever is let in may do everything. */
+    /** The store checks tokens, not permissions: an admitted caller may do everything. */
     private static final FsPermission OF_DIRECTORIES = new FsPermission((short) 0777);
     private static final FsPermission OF_FILES = new FsPermission((short) 0666);
 
@@ -19,7 +19,7 @@ final class SanderlingFileStatus extends FileStatus implements EtagSource {
 
     private SanderlingFileStatus(
             ObjectStat stat, Path path, boolean isDirectory, long blockBytes, String user) {
-        // Nobody counts reads, so the access time is unknown: 0.
+        // Reads are not counted, so the access time is unknown: 0.
         super(isDirectory ? 0 : stat.length(), isDirectory, isDirectory ? 0 : 1,
                 isDirectory ? 0 : blockBytes, stat.modifiedAtMillis(), 0,
                 isDirectory ? OF_DIRECTORIES : OF_FILES, user, user, path);

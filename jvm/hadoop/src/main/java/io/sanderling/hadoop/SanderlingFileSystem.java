@@ -65,7 +65,7 @@ public final class SanderlingFileSystem extends FileSystem implements IOStatisti
     /** The scheme of the URIs. */
     public static final String SCHEME = "sanderling";
 
-    /** What {@code sanderling namenode} listens at, unless it is told otherwise. */
+    /** The default port of {@code sanderling namenode}. */
     private static final int DEFAULT_PORT = 7600;
 
     /** What Hadoop puts before the names of attributes that applications choose. */
@@ -91,7 +91,7 @@ public final class SanderlingFileSystem extends FileSystem implements IOStatisti
     /**
      * Connects to the namenode that the URI or {@code fs.sanderling.address} names.
      *
-     * @throws IOException with one sentence when the configuration is wrong, nobody answers, the
+     * @throws IOException with one sentence when the configuration is wrong, no server answers, the
      *         token is refused or the native library cannot be loaded
      */
     @Override
@@ -128,7 +128,7 @@ public final class SanderlingFileSystem extends FileSystem implements IOStatisti
         return DEFAULT_PORT;
     }
 
-    /** Returns null: there are no delegation tokens; a token of the store's says who calls. */
+    /** Returns null: there are no delegation tokens; a token of the store identifies the caller. */
     @Override
     public String getCanonicalServiceName() {
         return null;
@@ -339,7 +339,7 @@ public final class SanderlingFileSystem extends FileSystem implements IOStatisti
 
     /**
      * Renames as HDFS does: into a directory that exists, onto nothing that exists. Each try is
-     * one step in the namenode: nobody's file is overwritten between a look and the rename.
+     * one step in the namenode: no other file is overwritten between a look and the rename.
      */
     @Override
     public boolean rename(Path from, Path to) throws IOException {
@@ -522,7 +522,7 @@ public final class SanderlingFileSystem extends FileSystem implements IOStatisti
     }
 
     /**
-     * Says which machines have most of each of Hadoop's blocks. A block with lost bytes says that
+     * Returns the machines with most of each of Hadoop's blocks. A block with lost bytes shows that
      * it is corrupt.
      */
     @Override
@@ -579,7 +579,7 @@ public final class SanderlingFileSystem extends FileSystem implements IOStatisti
         }
     }
 
-    /** Says whether the store keeps that many copies: it keeps one, and moves it in time. */
+    /** Returns whether the store keeps that many copies: it keeps one, and moves it in time. */
     @Override
     public boolean setReplication(Path path, short replication) throws IOException {
         return replication == 1 && !stat(name(path)).isDirectory();
@@ -591,7 +591,7 @@ public final class SanderlingFileSystem extends FileSystem implements IOStatisti
                 + path + " again, what has its name is replaced at once");
     }
 
-    /** Does nothing to a path that exists: the store asks for tokens, not for permissions. */
+    /** Does nothing to a path that exists: the store checks tokens, not permissions. */
     @Override
     public void setPermission(Path path, FsPermission permission) throws IOException {
         notKept(path, "permissions");

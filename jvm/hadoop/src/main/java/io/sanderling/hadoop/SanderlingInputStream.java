@@ -37,7 +37,7 @@ import io.sanderling.client.Reader;
  * Reads one file, as it was when it was opened. Reads at a position leave the stream's own position
  * alone and may come from many threads; the others take turns.
  *
- * <p>Bytes that are lost are said with {@link io.sanderling.client.DataUnavailableException}, at
+ * <p>Lost bytes throw {@link io.sanderling.client.DataUnavailableException}, at
  * once: it names the file and the ranges, and reading again does not help.
  */
 final class SanderlingInputStream extends FSInputStream
@@ -393,7 +393,7 @@ final class SanderlingInputStream extends FSInputStream
     private void checkEnd(long from, int length) throws EOFException {
         if (from > reader.length() - length) {
             throw new EOFException(FSExceptionMessages.EOF_IN_READ_FULLY + ": " + path + " has "
-                    + reader.length() + " bytes, " + from + "+" + length + " were asked for");
+                    + reader.length() + " bytes, " + from + "+" + length + " were requested");
         }
     }
 

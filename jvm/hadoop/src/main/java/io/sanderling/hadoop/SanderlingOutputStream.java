@@ -95,7 +95,7 @@ final class SanderlingOutputStream extends OutputStream
     public boolean hasCapability(String capability) {
         switch (capability.toLowerCase(Locale.ROOT)) {
             case StreamCapabilities.HFLUSH:
-                // Nobody sees a replacement before it is closed.
+                // No reader sees a replacement before it is closed.
                 return !replaces;
             case StreamCapabilities.ABORTABLE_STREAM:
             case StreamCapabilities.IOSTATISTICS:

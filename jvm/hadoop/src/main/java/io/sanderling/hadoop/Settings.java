@@ -15,8 +15,8 @@ import org.apache.hadoop.conf.Configuration;
 import io.sanderling.client.ClientOptions;
 
 /**
- * Holds what {@code fs.sanderling.*} says, read once. Unknown keys and bad values are refused: a
- * misspelt key must not silently do nothing.
+ * Holds the values of {@code fs.sanderling.*}, read once. Unknown keys and bad values are refused:
+ * a misspelt key must not silently do nothing.
  */
 final class Settings {
     private static final String PREFIX = "fs.sanderling.";
@@ -35,13 +35,13 @@ final class Settings {
     static final String TIMEOUT = PREFIX + "timeout";
     /** Whether datanodes of the same machine are read in their memory. */
     static final String SAME_HOST = PREFIX + "same.host";
-    /** The block size that Hadoop is told, which is how it cuts files into splits. */
+    /** The block size that is reported to Hadoop, which is how it cuts files into splits. */
     static final String BLOCK_SIZE = PREFIX + "block.size";
     /** How many bytes are fetched ahead of a sequential reader. */
     static final String READ_AHEAD = PREFIX + "read.ahead";
-    /** How long files that are created here live, unless the creator says otherwise. */
+    /** How long files that are created here live, unless the creator sets it. */
     static final String TTL = PREFIX + "ttl";
-    /** Where the bytes of files that are created here go, unless the creator says otherwise. */
+    /** Where the bytes of files that are created here go, unless the creator sets it. */
     static final String STORAGE_CLASS = PREFIX + "storage.class";
 
     private static final SortedSet<String> OURS = Collections.unmodifiableSortedSet(
@@ -66,7 +66,7 @@ final class Settings {
 
     final String address;
     final ClientOptions client;
-    /** What a client is shared by: everything that says how it connects. */
+    /** The key of a shared client: all settings of its connection. */
     final String clientKey;
     final long blockBytes;
     final int readAheadBytes;
@@ -182,7 +182,7 @@ final class Settings {
                 return bytes;
             }
         } catch (IllegalArgumentException e) {
-            // Said below.
+            // Thrown below.
         }
         String most = max == Long.MAX_VALUE ? "" : ", at most " + max;
         throw wrong(key, conf.get(key), "a positive number of bytes, such as 4m" + most);
@@ -199,7 +199,7 @@ final class Settings {
                 return millis;
             }
         } catch (IllegalArgumentException e) {
-            // Said below.
+            // Thrown below.
         }
         throw wrong(key, conf.get(key), "a positive duration, such as 10s");
     }

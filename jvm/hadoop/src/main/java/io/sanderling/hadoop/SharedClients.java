@@ -18,7 +18,7 @@ final class SharedClients {
     }
 
     /**
-     * Returns the client of the settings, connected by the first who asks.
+     * Returns the client of the settings, connected at the first call.
      *
      * @throws IOException when it cannot connect
      */
@@ -35,7 +35,7 @@ final class SharedClients {
         }
     }
 
-    /** Closes the client when nobody uses it any more. */
+    /** Closes the client when no file system uses it any more. */
     static void giveBack(Settings settings) {
         synchronized (CLIENTS) {
             Shared shared = CLIENTS.get(settings.clientKey);

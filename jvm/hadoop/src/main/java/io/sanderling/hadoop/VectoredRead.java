@@ -17,7 +17,7 @@ import io.sanderling.client.Reader;
 
 /**
  * Reads many ranges of a file together. In a class of its own because Hadoop before 3.3.5 has no
- * {@link FileRange}: there nobody calls it, and it is never loaded.
+ * {@link FileRange}: there it is never called, and it is never loaded.
  */
 final class VectoredRead {
     /**
@@ -26,7 +26,7 @@ final class VectoredRead {
      */
     private static final long CUT_BYTES = 1 << 20;
 
-    /** Bytes under way at once: what callers ask for beyond waits in the store, not in memory. */
+    /** Bytes under way at once: further requests wait in the store, not in memory. */
     private static final long UNDER_WAY_BYTES = 64 << 20;
 
     private final Reader reader;

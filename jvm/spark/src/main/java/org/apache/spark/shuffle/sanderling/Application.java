@@ -5,7 +5,7 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * Tells an executor where the application's map outputs are, and what to show to get there.
+ * Carries to an executor where the application's map outputs are, and its credentials.
  *
  * <p>It travels as a map of texts: an executor that got this jar with {@code --jars} cannot read
  * messages of its classes.
@@ -17,12 +17,12 @@ final class Application {
     final boolean sameHost;
     final String storageClass;
     final String tlsName;
-    /** A token for the application's subtree alone; empty where nobody is asked for one. */
+    /** A token for the application's subtree alone; empty where none is required. */
     final String token;
     /** The authorities whose certificates are believed, as PEM; empty without TLS. */
     final byte[] authorities;
 
-    /** Makes what an executor is told from what the driver was told. */
+    /** Makes an executor's message from the driver's settings. */
     Application(Settings settings, String root, String token, byte[] authorities) {
         this.address = settings.address;
         this.root = root;

@@ -1,6 +1,6 @@
 package org.apache.spark.shuffle.sanderling;
 
-/** Says in one sentence why an application cannot start with this shuffle manager. */
+/** Thrown when an application cannot start with this shuffle manager; has the reason. */
 public final class CannotStartException extends IllegalStateException {
     private static final long serialVersionUID = 1;
 

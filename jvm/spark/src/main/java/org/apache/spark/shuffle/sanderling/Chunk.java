@@ -155,7 +155,7 @@ final class Chunk implements AutoCloseable {
         }
     }
 
-    /** Says which part of an object is wanted: an offset and a length; null for none. */
+    /** Returns the required part of an object, as an offset and a length; null for none. */
     private interface Part {
         long[] of(MapFetch map);
     }

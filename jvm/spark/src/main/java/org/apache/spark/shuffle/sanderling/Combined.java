@@ -10,7 +10,7 @@ import scala.Option;
 import scala.Product2;
 import scala.collection.Iterator;
 
-/** Combines and sorts the records that were read, where the dependency asks for it. */
+/** Combines and sorts the records that were read, where the dependency requires it. */
 final class Combined {
     /** Spark 4.1 added a sixth argument: checksums of rows, which a reader has none of. */
     private static final int ARGUMENTS = 5;
@@ -18,7 +18,7 @@ final class Combined {
     private Combined() {
     }
 
-    /** Returns the records as the dependency wants them; as they are when it wants nothing. */
+    /** Returns the records as the dependency requires; unchanged when it requires nothing. */
     static <K, C> Iterator<Product2<K, C>> of(
             ShuffleDependency<K, ?, C> dependency,
             Iterator<Product2<K, C>> records,

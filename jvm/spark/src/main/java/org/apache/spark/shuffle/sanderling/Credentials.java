@@ -15,7 +15,7 @@ final class Credentials implements AutoCloseable {
 
     Credentials(Application application) throws IOException {
         boolean isNeeded = !application.token.isEmpty() || application.authorities.length > 0;
-        // Made so that nobody but this user can look inside.
+        // Made with access for this user alone.
         directory = isNeeded ? Files.createTempDirectory("sanderling-") : null;
         token = application.token.isEmpty() ? null : directory.resolve("token");
         authorities = application.authorities.length == 0 ? null : directory.resolve("ca.pem");
@@ -41,7 +41,7 @@ final class Credentials implements AutoCloseable {
         return authorities == null ? shown : shown.withCaFile(authorities);
     }
 
-    /** Tells whether there is a token that ends some day. */
+    /** Returns whether there is a token that ends some day. */
     boolean hasToken() {
         return token != null;
     }

@@ -73,7 +73,7 @@ final class Driver implements AutoCloseable {
     /**
      * Begins the application's job and answers executors from now on.
      *
-     * @throws CannotStartException with the one sentence that says why not
+     * @throws CannotStartException with the reason in one sentence
      */
     void begin() {
         if (refusal != null) {
@@ -123,7 +123,7 @@ final class Driver implements AutoCloseable {
         return store;
     }
 
-    /** Returns what executors are told: among it a token for the application's subtree alone. */
+    /** Returns the executors' message: it has a token for the application's subtree alone. */
     Application application() throws IOException {
         boolean isSecured = !settings.token.isEmpty() || !settings.tokenFile.isEmpty();
         String token = isSecured ? job.token("read", "write") : "";
@@ -153,7 +153,7 @@ final class Driver implements AutoCloseable {
 
     /**
      * Forgets outputs that a reader could not read, and with them all others of the application
-     * that the store says are lost, so that one more attempt at a stage computes all of them.
+     * that the store reports as lost, so that one more attempt at a stage computes all of them.
      * Readers that report one after the other what one look has found cause no second.
      */
     synchronized void forget(LostMaps lost) {

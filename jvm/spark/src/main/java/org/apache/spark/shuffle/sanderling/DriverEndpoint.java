@@ -15,7 +15,7 @@ import scala.runtime.BoxedUnit;
 final class DriverEndpoint implements IsolatedThreadSafeRpcEndpoint {
     static final String NAME = "sanderling-shuffle";
 
-    /** Asks where the application's outputs are. */
+    /** Requests where the application's outputs are. */
     static final String ASK = "sanderling: where?";
 
     private final RpcEnv rpcEnv;

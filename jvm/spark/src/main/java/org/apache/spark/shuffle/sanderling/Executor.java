@@ -12,7 +12,7 @@ import org.apache.spark.util.RpcUtils;
 import scala.reflect.ClassTag;
 import scala.reflect.ClassTag$;
 
-/** Is the executor's half of the manager: it asks the driver where to go, and goes there. */
+/** Is the executor's half of the manager: connects to the cluster that the driver names. */
 final class Executor implements AutoCloseable {
     /** Tokens hold a day, or as long as the driver's own. */
     private static final long RENEWAL_MINUTES = 60;
@@ -37,7 +37,7 @@ final class Executor implements AutoCloseable {
         }
     }
 
-    /** Tells the driver which outputs cannot be read, and returns when it has forgotten them. */
+    /** Reports unreadable outputs to the driver, and returns when it has removed them. */
     static void report(SparkConf conf, LostMaps lost) {
         ask(conf, lost.message(), Boolean.class);
     }

@@ -201,7 +201,7 @@ final class Fetcher implements LargeInput.Waiting, AutoCloseable {
             try {
                 prefetch();
             } catch (IOException error) {
-                // Met again when the chunk is wanted.
+                // Met again when the chunk is needed.
                 Log.LOG.debug("nothing was fetched ahead: {}", error.getMessage());
             }
         }
@@ -224,7 +224,7 @@ final class Fetcher implements LargeInput.Waiting, AutoCloseable {
         return new Part(block, large);
     }
 
-    /** Fails the task because of an output, after the driver was told of all that are lost. */
+    /** Fails the task because of an output, after all lost ones were reported to the driver. */
     private void failAll(MapFetch first) throws IOException {
         if (!isLoss(first.failure)) {
             throw first.failure;
@@ -251,7 +251,7 @@ final class Fetcher implements LargeInput.Waiting, AutoCloseable {
                 first.mapIndex, range.start, message, first.failure));
     }
 
-    /** Tells whether computing the map again helps. */
+    /** Returns whether computing the map again helps. */
     private static boolean isLoss(IOException failure) {
         return failure instanceof DataUnavailableException
                 || failure instanceof NotFoundException

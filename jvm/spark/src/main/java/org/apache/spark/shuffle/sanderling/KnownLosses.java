@@ -11,7 +11,7 @@ final class KnownLosses {
     /** Map ids are ids of tasks: an output that is made again has another. */
     private final Set<Long> mapIds = new HashSet<>();
 
-    /** Tells whether every output of a report is known. */
+    /** Returns whether every output of a report is known. */
     boolean hasAll(LostMaps lost) {
         for (int at = 0; at < lost.count(); at++) {
             if (!mapIds.contains(lost.mapId(at))) {

@@ -36,7 +36,7 @@ final class LargeInput extends InputStream {
         skipEmpty();
     }
 
-    /** Waits for bytes, and says what their lack means. */
+    /** Waits for bytes, and throws when they are missing. */
     interface Waiting {
         <T> T join(CompletableFuture<T> future) throws IOException;
 

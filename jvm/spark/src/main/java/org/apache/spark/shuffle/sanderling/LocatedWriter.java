@@ -7,7 +7,7 @@ import scala.Option;
 import scala.Product2;
 import scala.collection.Iterator;
 
-/** Writes as Spark's own writer does, and says of the output where it is: nowhere but in itself. */
+/** Writes as Spark's own writer does; the location of the output is its own. */
 final class LocatedWriter<K, V> extends ShuffleWriter<K, V> {
     private final ShuffleWriter<K, V> writer;
     private final int shuffleId;

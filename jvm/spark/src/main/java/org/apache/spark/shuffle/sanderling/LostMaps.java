@@ -4,7 +4,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 
-/** Lists outputs of a shuffle that cannot be read any more, as a reader tells the driver. */
+/** Lists unreadable outputs of a shuffle, as a reader reports them to the driver. */
 final class LostMaps {
     final int shuffleId;
     private int[] mapIndexes = new int[4];
@@ -23,7 +23,7 @@ final class LostMaps {
         this.count = mapIndexes.length;
     }
 
-    /** Tells whether a message is one of these. */
+    /** Returns whether a message is one of these. */
     static boolean isOne(Map<?, ?> message) {
         return message.containsKey("lost");
     }

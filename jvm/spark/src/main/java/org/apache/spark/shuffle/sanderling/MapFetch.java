@@ -10,7 +10,7 @@ import java.util.zip.CRC32;
 final class MapFetch implements AutoCloseable {
     final int mapIndex;
     final long mapId;
-    /** About how many bytes are wanted, as Spark's scheduler was told. */
+    /** About how many bytes are needed, by the sizes that Spark's scheduler has. */
     final long estimatedBytes;
     /** Set while the output is being opened; its index is not known yet. */
     Reader reader;
@@ -35,7 +35,7 @@ final class MapFetch implements AutoCloseable {
         data = bytes;
     }
 
-    /** Tells whether the bytes of the partitions are here. */
+    /** Returns whether the bytes of the partitions are here. */
     boolean hasData() {
         return data != null || output.whole != null;
     }

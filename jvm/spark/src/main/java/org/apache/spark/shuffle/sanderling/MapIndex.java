@@ -6,11 +6,11 @@ import java.nio.ByteOrder;
 import java.util.zip.CRC32;
 
 /**
- * Says where each partition lies in a map output's object, and the checksum of each.
+ * Locates each partition in a map output's object, and the checksum of each.
  *
  * <p>Behind the data come pages of 256 partitions (the length of each as a variable-length number,
  * and the CRC-32 of each that has bytes), a directory with an entry for each page, and a trailer of
- * fixed length. Who knows the number of partitions can read the directory and the trailer at once,
+ * fixed length. With the number of partitions one can read the directory and the trailer at once,
  * and of a map with few partitions the only page with them. All numbers are little-endian.
  */
 final class MapIndex {
@@ -218,7 +218,7 @@ final class MapIndex {
         return number;
     }
 
-    /** Holds what a page says of its partitions. */
+    /** Holds a page's entries of its partitions. */
     private static final class Page {
         private final long[] offsets;
         private final int[] checksums;
@@ -236,7 +236,7 @@ final class MapIndex {
         }
     }
 
-    /** Says that an object is not the map output that it should be. */
+    /** Returns the error of an object that is not the expected map output. */
     static final class CorruptException extends IOException {
         CorruptException(String why) {
             super(why);

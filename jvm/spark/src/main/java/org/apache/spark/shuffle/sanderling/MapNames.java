@@ -4,7 +4,7 @@ import org.apache.spark.storage.BlockManagerId;
 import scala.Option;
 
 /**
- * Names map outputs: their objects in the store, and the location that Spark knows them under.
+ * Names map outputs: their objects in the store, and the location by which Spark identifies them.
  *
  * <p>The location is unique per map output and its executor id is one that no executor has. When a
  * fetch fails, Spark's scheduler forgets every output of that executor id, and when an executor is
@@ -18,7 +18,7 @@ final class MapNames {
     /** Host of every location: no worker has it, so that the loss of none touches an output. */
     private static final String HOST = "sanderling";
 
-    /** A location needs a port above 0; nobody listens there. */
+    /** A location needs a port above 0; no process listens there. */
     private static final int PORT = 1;
 
     private MapNames() {

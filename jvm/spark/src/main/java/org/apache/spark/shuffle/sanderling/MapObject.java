@@ -12,7 +12,7 @@ import java.util.zip.CRC32;
  *
  * <p>Bytes gather in one block's buffer. An output that fits is put with one call when it is
  * committed; a longer one is streamed. Nothing can be seen before the commit, and an empty output
- * has no object: readers do not ask for partitions without bytes.
+ * has no object: readers do not request partitions without bytes.
  */
 final class MapObject {
     private final Store store;
@@ -69,7 +69,7 @@ final class MapObject {
         }
     }
 
-    /** Returns where bytes can be put that {@link #wrote} is told of then. */
+    /** Returns where bytes can be put before a call of {@link #wrote}. */
     ByteBuffer room() throws IOException {
         // A channel that copies from a file keeps an error to itself when a part was copied, and
         // comes back with the rest: it must get the same answer, not another one.
@@ -155,7 +155,7 @@ final class MapObject {
         }
     }
 
-    /** Says what it means that there is no directory for the object. */
+    /** Returns the error for a missing directory of the object. */
     private IOException ended(IOException error) {
         return new IOException(path + " has no place any more: the shuffle was removed, or the"
                 + " driver could not renew the lease of " + store.root() + " in time", error);

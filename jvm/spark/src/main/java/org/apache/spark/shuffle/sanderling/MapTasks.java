@@ -4,7 +4,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.TaskContext;
 
-/** Knows of each map task that runs here what its output's object is to say. */
+/** Holds the metadata of the output's object for each map task that runs here. */
 final class MapTasks {
     private final Map<Long, MapTask> running = new ConcurrentHashMap<>();
 
@@ -21,7 +21,7 @@ final class MapTasks {
     /**
      * Returns a running map task.
      *
-     * @throws IllegalStateException when no writer was asked for by such a task
+     * @throws IllegalStateException when such a task has no writer
      */
     MapTask task(long mapId) {
         MapTask task = running.get(mapId);

@@ -1,6 +1,6 @@
 package org.apache.spark.shuffle.sanderling;
 
-/** Says which partitions of which maps of a shuffle are read. Ends are behind the last. */
+/** Names the partitions and maps of a shuffle that are read. Ends are behind the last. */
 final class ReadRange {
     final int shuffleId;
     final int startMap;

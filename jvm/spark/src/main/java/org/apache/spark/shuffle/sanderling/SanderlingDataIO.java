@@ -11,7 +11,7 @@ import org.apache.spark.shuffle.api.ShuffleExecutorComponents;
 import org.apache.spark.shuffle.api.ShuffleMapOutputWriter;
 import org.apache.spark.shuffle.api.SingleSpillShuffleMapOutputWriter;
 
-/** Tells Spark's sort writers to write to Sanderling; the shuffle manager configures it itself. */
+/** Makes Spark's sort writers write to Sanderling; the shuffle manager configures it itself. */
 public final class SanderlingDataIO implements ShuffleDataIO {
     /** Makes it as Spark does. */
     public SanderlingDataIO(SparkConf conf) {
@@ -28,7 +28,7 @@ public final class SanderlingDataIO implements ShuffleDataIO {
         return new DriverComponents();
     }
 
-    /** Passes what Spark asks on the driver on to the manager's driver. */
+    /** Passes Spark's calls on the driver on to the manager's driver. */
     private static final class DriverComponents implements ShuffleDriverComponents {
         private Driver driver;
 
@@ -67,7 +67,7 @@ public final class SanderlingDataIO implements ShuffleDataIO {
         @Override
         public void initializeExecutor(
                 String appId, String execId, Map<String, String> extraConfigs) {
-            // The driver is asked when the first task needs the store.
+            // Requested from the driver when the first task needs the store.
         }
 
         @Override

@@ -41,7 +41,7 @@ public class SanderlingShuffleManager extends SortShuffleManager {
         super(conf);
         this.conf = conf;
         this.isDriver = isDriver;
-        // A refusal is kept until Spark asks for the driver's components: what is thrown here
+        // A refusal is kept until Spark requests the driver's components: what is thrown here
         // would reach the user wrapped in an exception of the reflection, without a message.
         this.driver = isDriver ? Driver.of(conf) : null;
         conf.set(Settings.DATA_IO, SanderlingDataIO.class.getName());
@@ -72,7 +72,7 @@ public class SanderlingShuffleManager extends SortShuffleManager {
     }
 
     /**
-     * Returns the way to the store; an executor connects when the first task asks.
+     * Returns the connection to the store; an executor connects at the first task's call.
      *
      * @throws IOException when the store cannot be reached or refuses the executor
      */
@@ -88,7 +88,7 @@ public class SanderlingShuffleManager extends SortShuffleManager {
         }
     }
 
-    /** Tells the driver which outputs cannot be read, and returns when it has forgotten them. */
+    /** Reports unreadable outputs to the driver, and returns when it has removed them. */
     void report(LostMaps lost) {
         if (isDriver) {
             driver.forget(lost);

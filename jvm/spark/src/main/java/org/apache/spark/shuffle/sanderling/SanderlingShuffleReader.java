@@ -76,7 +76,7 @@ final class SanderlingShuffleReader<K, C> implements ShuffleReader<K, C> {
         while (all.hasNext()) {
             add(all.next()._2().iterator(), maps);
         }
-        // Tasks that start together would all ask the same node first.
+        // Tasks that start together would all call the same node first.
         List<MapFetch> turned = new ArrayList<>(maps.size());
         int first = maps.isEmpty() ? 0 : context.partitionId() % maps.size();
         turned.addAll(maps.subList(first, maps.size()));
@@ -105,7 +105,7 @@ final class SanderlingShuffleReader<K, C> implements ShuffleReader<K, C> {
         }
     }
 
-    /** Tells whether partitions that follow each other can be read as one stream. */
+    /** Returns whether partitions that follow each other can be read as one stream. */
     private boolean isBatch() {
         if (!SortShuffleManager.canUseBatchFetch(range.start, range.end, context)
                 || !dependency.serializer().supportsRelocationOfSerializedObjects()

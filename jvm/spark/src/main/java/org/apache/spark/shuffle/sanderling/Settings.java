@@ -34,7 +34,7 @@ final class Settings {
     Settings(SparkConf conf) {
         address = conf.get(ADDRESS, "");
         root = trimmed(conf.get(ROOT, "/spark"));
-        // Long enough for a pause of the driver, short enough that nobody misses the memory.
+        // Long enough for a pause of the driver, short enough that the memory is not missed.
         leaseMillis = conf.getTimeAsMs(LEASE, "2m");
         // A restart of the namenode must not use up the attempts of a task.
         timeoutMillis = conf.getTimeAsMs(TIMEOUT, "60s");

@@ -32,7 +32,7 @@ final class Store implements AutoCloseable {
         this.options = storageClass.isEmpty() ? options : options.withStorageClass(storageClass);
     }
 
-    /** Connects an executor with what the driver told it. */
+    /** Connects an executor with the driver's message. */
     static Store connect(Application application, Credentials credentials) throws IOException {
         ClientOptions options = ClientOptions.create()
                 .withTimeoutMillis(application.timeoutMillis)
