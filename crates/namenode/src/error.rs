@@ -7,6 +7,8 @@ use sanderling_core::catalog::Catalog;
 use sanderling_transport::ListenError;
 use thiserror::Error;
 
+use crate::journal::header::{PLAIN_VERSION, VERSION};
+
 /// Why a namenode does not start.
 #[derive(Debug, Error)]
 pub enum NamenodeStartError {
@@ -63,7 +65,7 @@ pub enum NamenodeStartError {
     /// The journal was written by another version of the program.
     #[error(
         "journal {} is of format {version}, and this program reads {} to {}",
-        .path.display(), crate::journal::PLAIN_VERSION, crate::journal::VERSION
+        .path.display(), PLAIN_VERSION, VERSION
     )]
     JournalVersion {
         /// The file.

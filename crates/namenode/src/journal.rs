@@ -13,6 +13,7 @@
 //! but an operator's word makes a namenode start without what is missing.
 
 pub(crate) mod bytes;
+pub(crate) mod header;
 mod lag;
 mod read;
 mod record;
@@ -24,7 +25,6 @@ use std::sync::Arc;
 
 use sanderling_core::catalog::Command;
 use sanderling_protocol::ClusterId;
-use sanderling_protocol::checksum::crc32c;
 use thiserror::Error;
 
 pub(crate) use lag::{Lag, Limits};
@@ -35,23 +35,6 @@ use crate::broken::{self, Broken};
 use crate::directory::{Directory, FileKind, PublishError};
 use crate::files::{Stored, Window};
 use crate::options::{NamenodeOptions, Sync};
-
-const MAGIC: [u8; 8] = *b"SNDLJRNL";
-
-/// The version that new segments are written in. Older ones are read for ever.
-pub(crate) const VERSION: u32 = TIED_VERSION;
-
-/// Records with a length and a checksum.
-pub(crate) const PLAIN_VERSION: u32 = 3;
-
-/// Records that are tied to their place.
-const TIED_VERSION: u32 = 4;
-
-const HEADER_BYTES: usize = 32;
-const TIED_HEADER_BYTES: usize = 40;
-
-/// Longest payload of a record: more than the largest request that a frame can carry.
-const RECORD_BYTES_MAX: usize = 64 << 20;
 
 /// Why commands were not written.
 #[derive(Debug, Error)]
@@ -84,7 +67,7 @@ impl From<&NamenodeOptions> for Settings {
             bytes_max: options.unsynced_bytes_max,
         };
         let (sync, bytes_max) = (options.sync, options.journal_bytes_max);
-        Self { sync, bytes_max, limits, version: VERSION }
+        Self { sync, bytes_max, limits, version: header::VERSION }
     }
 }
 
@@ -101,8 +84,6 @@ pub(crate) struct Journal {
     index: u64,
     /// Bytes of whole records and the header.
     length: u64,
-    /// Bytes of the header.
-    header_bytes: u64,
     /// Bytes of earlier segments that still exist.
     older_bytes: u64,
     /// Those of them that the newest snapshot makes unnecessary.
@@ -148,7 +129,6 @@ impl Journal {
             cluster,
             index: 0,
             length: 0,
-            header_bytes: header_bytes(layout),
             older_bytes: 0,
             covered_bytes: 0,
             lag: None,
@@ -280,7 +260,6 @@ impl Journal {
             };
         self.older_bytes += self.length;
         (self.file, self.layout, self.path, self.length) = (file, layout, path, length);
-        self.header_bytes = header_bytes(layout);
         if let Some(lag) = &self.lag {
             lag.next(Arc::clone(&self.file), length);
         }
@@ -308,7 +287,7 @@ impl Journal {
 
     /// Returns whether the segment has no records yet.
     pub(crate) const fn is_empty(&self) -> bool {
-        self.length == self.header_bytes
+        self.length == header::length(self.layout)
     }
 
     /// Sets the bytes of earlier segments that still exist, and of those the bytes that the newest
@@ -357,10 +336,10 @@ fn publish(
     commands: &[Command],
 ) -> Result<Published, PublishError> {
     let layout = match settings.version {
-        PLAIN_VERSION => Layout::Plain,
+        header::PLAIN_VERSION => Layout::Plain,
         _ => Layout::Tied { salt: rand::random() },
     };
-    let mut bytes = header(layout, settings.version, cluster, index);
+    let mut bytes = header::encode(layout, settings.version, cluster, index);
     for (number, command) in (index..).zip(commands) {
         let encoded = layout.encode(command, number, 0, &mut bytes);
         encoded.map_err(|why| PublishError::NotThere(io::Error::other(why)))?;
@@ -397,27 +376,6 @@ fn sync_read(directory: &Directory, file: &Arc<dyn Stored>) -> io::Result<()> {
     file.sync().inspect_err(|_| {
         let _ = directory.set_suspect(true);
     })
-}
-
-const fn header_bytes(layout: Layout) -> u64 {
-    match layout {
-        Layout::Plain => HEADER_BYTES as u64,
-        Layout::Tied { .. } => TIED_HEADER_BYTES as u64,
-    }
-}
-
-fn header(layout: Layout, version: u32, cluster: ClusterId, first: u64) -> Vec<u8> {
-    let mut bytes = MAGIC.to_vec();
-    bytes.extend(version.to_le_bytes());
-    bytes.extend([0; 4]);
-    bytes.extend(cluster.0.to_le_bytes());
-    bytes.extend(first.to_le_bytes());
-    if let Layout::Tied { salt } = layout {
-        bytes.extend(salt.to_le_bytes());
-    }
-    let checksum = crc32c(&bytes[16..]);
-    bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
-    bytes
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use std::path::Path;
 use sanderling_core::catalog::Command;
 use sanderling_protocol::{ClusterId, Instant};
 
+use super::header::{self, PLAIN_VERSION, TIED_VERSION};
 use super::read::{SegmentStart, read_window};
 use super::record::Layout;
-use super::{PLAIN_VERSION, TIED_VERSION, header};
 use crate::error::NamenodeStartError;
 use crate::files::Window;
 
@@ -19,7 +19,7 @@ pub(crate) fn write(salt: Option<u64>, commands: &[Command]) -> Vec<u8> {
         Some(salt) => (Layout::Tied { salt }, TIED_VERSION),
         None => (Layout::Plain, PLAIN_VERSION),
     };
-    let mut bytes = header(layout, version, CLUSTER, 0);
+    let mut bytes = header::encode(layout, version, CLUSTER, 0);
     for (number, command) in (0..).zip(commands) {
         let unsynced = bytes.len() as u64;
         let _ = layout.encode(command, number, unsynced, &mut bytes);

@@ -7,9 +7,9 @@ use sanderling_core::catalog::Command;
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::{ClusterId, Instant};
 
+use super::header::{HEADER_BYTES, MAGIC, PLAIN_VERSION, TIED_HEADER_BYTES, TIED_VERSION};
 use super::record::{Bad, Layout, Look, Whole};
 use super::scan::{ScanEnd, behind};
-use super::{HEADER_BYTES, MAGIC, PLAIN_VERSION, TIED_HEADER_BYTES, TIED_VERSION};
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
 use crate::files::Window;

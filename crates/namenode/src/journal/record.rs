@@ -14,8 +14,10 @@ use sanderling_core::catalog::Command;
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::encode_onto;
 
-use super::RECORD_BYTES_MAX;
 use crate::files::Window;
+
+/// Longest payload of a record: more than the largest request that a frame can carry.
+const RECORD_BYTES_MAX: usize = 64 << 20;
 
 /// What a disk loses or keeps whole.
 const SECTOR: u64 = 512;

@@ -6,6 +6,7 @@ use sanderling_core::catalog::Action;
 use sanderling_protocol::message::Create;
 use sanderling_protocol::{Instant, Nonce};
 
+use super::header::{PLAIN_VERSION, TIED_VERSION};
 use super::*;
 use crate::error::NamenodeStartError;
 use crate::files::disk::{Disk, Faults};
