@@ -4,20 +4,21 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hyper::http::Extensions;
 use s3s::dto::*;
-use s3s::{S3, S3Request, S3Response, S3Result};
+use s3s::{S3, S3ErrorCode, S3Request, S3Response, S3Result};
 use sanderling_client::Client;
 use sanderling_protocol::{Instant, Path};
 
 use crate::cors::Rules;
-use crate::keys::Grant;
 use crate::md5::Threads;
 use crate::metrics::GatewayMetrics;
 use crate::writing::ActiveWrites;
 
 /// The region that everything is in: where a client asks for none.
 pub(crate) const REGION: &str = "us-east-1";
+
+/// The only version that there is of each object.
+pub(crate) const VERSION: &str = "null";
 
 /// What the operations share.
 #[derive(Clone)]
@@ -29,11 +30,6 @@ pub(crate) struct S3Api {
     pub(crate) metrics: Arc<GatewayMetrics>,
     pub(crate) md5: Threads,
     pub(crate) cors: Rules,
-}
-
-/// Returns what the request's access key may do.
-pub(crate) fn grant_of(extensions: &Extensions) -> Option<Arc<Grant>> {
-    extensions.get::<Arc<Grant>>().cloned()
 }
 
 /// Returns an instant as S3 tells it.
@@ -55,6 +51,14 @@ pub(crate) const OWNER: &str = "sanderling";
 pub(crate) fn owner() -> Owner {
     let name = OWNER.to_owned();
     Owner { display_name: Some(name.clone()), id: Some(name) }
+}
+
+/// Refuses a version that is none.
+pub(crate) fn check_version(version: Option<&str>) -> S3Result<()> {
+    match version {
+        None | Some(VERSION) => Ok(()),
+        Some(_) => Err(S3ErrorCode::NoSuchVersion.into()),
+    }
 }
 
 /// Writes the operations and the functions that do them.

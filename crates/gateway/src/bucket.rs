@@ -11,7 +11,8 @@ use sanderling_protocol::limits::LIST_PAGE_MAX;
 use sanderling_protocol::message::{Entry, ObjectKind};
 use sanderling_protocol::{Path, Refusal};
 
-use crate::api::{S3Api, grant_of, timestamp};
+use crate::api::{S3Api, timestamp};
+use crate::keys::grant_of;
 use crate::listing::{Query, page};
 use crate::name::UPLOADS;
 use crate::refused::{Missing, refused};

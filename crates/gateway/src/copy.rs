@@ -14,12 +14,13 @@ use sanderling_client::{ClientError, Reader};
 use sanderling_protocol::Path;
 use sanderling_protocol::message::ObjectStat;
 
-use crate::api::{S3Api, grant_of, timestamp, whole_second};
+use crate::api::{S3Api, check_version, timestamp, whole_second};
 use crate::conditions::{Conditions, conditions_of};
 use crate::digest::{Digests, Wanted};
 use crate::get::Blocks;
+use crate::keys::grant_of;
 use crate::metadata::{self, Headers, headers_of, quoted};
-use crate::object::{check_version, replacing};
+use crate::object::replacing;
 use crate::refused::{Missing, refused};
 use crate::store::PutTarget;
 use crate::{etag, tagging};

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
+use hyper::http::Extensions;
 use hyper::{HeaderMap, Uri};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
@@ -16,7 +17,6 @@ use sanderling_transport::{Looked, Watched};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::mend::Verified;
 use crate::{promises, signing};
 
 /// The pair that everybody on this machine knows: with no other, loopback alone is listened on.
@@ -116,6 +116,15 @@ impl Grant {
         Err(S3Error::with_message(S3ErrorCode::AccessDenied, message))
     }
 }
+
+/// Returns what the request's access key may do.
+pub(crate) fn grant_of(extensions: &Extensions) -> Option<Arc<Grant>> {
+    extensions.get::<Arc<Grant>>().cloned()
+}
+
+/// The access key of a request whose signature the first service has checked. No peer can set it.
+#[derive(Debug, Clone)]
+pub(crate) struct Verified(pub(crate) String);
 
 /// The access keys of a gateway. Clones share them.
 #[derive(Clone)]

@@ -8,11 +8,10 @@ use s3s::dto::{
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use sanderling_protocol::message::Entry;
 
-use crate::api::{S3Api, grant_of, owner, timestamp};
-use crate::keys::Grant;
+use crate::api::{S3Api, VERSION, owner, timestamp};
+use crate::keys::{Grant, grant_of};
 use crate::listing::{Item, ListingPage, Query, page, start_behind};
 use crate::metadata::{listed_tag_of, quoted};
-use crate::object::VERSION;
 use crate::percent::{PATH, encode};
 use crate::refused::{Missing, refused};
 use crate::token;

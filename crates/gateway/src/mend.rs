@@ -13,9 +13,9 @@ use s3s::route::S3Route;
 use s3s::service::S3Service;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use crate::keys::AccessKeys;
+use crate::keys::{AccessKeys, Verified};
 use crate::percent::decode;
-use crate::store::body_error;
+use crate::refused::body_error;
 use crate::target::Domains;
 use crate::{ranges, xml};
 
@@ -40,10 +40,6 @@ const SIGNING: [&str; 7] = [
     "X-Amz-Signature",
     "X-Amz-SignedHeaders",
 ];
-
-/// The access key of a request whose signature the first service has checked. No peer can set it.
-#[derive(Debug, Clone)]
-pub(crate) struct Verified(pub(crate) String);
 
 /// Mends requests and lets `reads` answer them.
 pub(crate) struct Mending {

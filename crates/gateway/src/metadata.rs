@@ -6,7 +6,6 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use sanderling_protocol::message::{Attributes, Entry, ObjectStat};
 
 use crate::etag;
-use crate::parts::PARTS;
 
 /// Its text is the tag, a space, and the bytes that it is the tag of: another interface may append.
 const ETAG: &str = "etag";
@@ -21,6 +20,10 @@ const USER: &str = "x-amz-meta-";
 pub(crate) const CHECKSUM: &str = "x-amz-checksum-";
 /// The upload that made the object: completing it again is answered as the first time.
 const UPLOAD: &str = "s3-upload";
+
+/// The attribute with the runs. Its text ends with a space and the bytes of the object: another
+/// interface may append.
+pub(crate) const PARTS: &str = "s3-parts";
 
 /// Most bytes of user metadata, names and values: S3's own limit.
 const USER_BYTES_MAX: usize = 2 << 10;

@@ -13,7 +13,7 @@ use sanderling_client::{ClientError, PutOptions};
 use sanderling_protocol::message::{Attributes, Condition, CreateMode, ObjectStat};
 use sanderling_protocol::{Path, Refusal};
 
-use crate::api::{S3Api, whole_second};
+use crate::api::{S3Api, check_version, whole_second};
 use crate::conditions::{conditions_of, is_met};
 use crate::digest::{Digests, wanted_of};
 use crate::get::Blocks;
@@ -25,9 +25,6 @@ use crate::{parts, ranges, tagging};
 
 /// What objects are of which nobody said anything: as of S3.
 const CONTENT_TYPE: &str = "binary/octet-stream";
-
-/// The only version that there is of each object.
-pub(crate) const VERSION: &str = "null";
 
 /// Answers a read with an object's metadata; the two outputs have the same fields.
 macro_rules! describe {
@@ -89,14 +86,6 @@ impl ObjectMetadata {
 /// Tells whether a client asks for the checksums of what it reads.
 fn is_checked(mode: Option<&ChecksumMode>) -> bool {
     mode.is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED)
-}
-
-/// Refuses a version that is none.
-pub(crate) fn check_version(version: Option<&str>) -> S3Result<()> {
-    match version {
-        None | Some(VERSION) => Ok(()),
-        Some(_) => Err(S3ErrorCode::NoSuchVersion.into()),
-    }
 }
 
 /// Refuses an encryption by the client's key: nothing would be encrypted.

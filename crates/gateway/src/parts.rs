@@ -13,14 +13,9 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use sanderling_protocol::limits::CONCAT_PARTS_MAX;
 use sanderling_protocol::message::{Attributes, ObjectStat};
 
-use crate::api::{S3Api, whole_second};
+use crate::api::{S3Api, check_version, whole_second};
 use crate::digest::ALGORITHMS;
-use crate::metadata::{self, quoted};
-use crate::object::check_version;
-
-/// The attribute with the runs. Its text ends with a space and the bytes of the object: another
-/// interface may append.
-pub(crate) const PARTS: &str = "s3-parts";
+use crate::metadata::{self, PARTS, quoted};
 
 /// Longest text of runs: an object has 8 KiB of attributes in all.
 const TEXT_BYTES_MAX: usize = 2 << 10;

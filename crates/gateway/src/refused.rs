@@ -25,6 +25,20 @@ pub(crate) fn custom(code: &'static str, message: &'static str) -> S3Error {
     error
 }
 
+/// Returns the error of a body. The errors' types are private to s3s.
+pub(crate) fn body_error(said: &str) -> S3Error {
+    if said.contains("Sha256Mismatch") {
+        let message = "the bytes do not have the SHA-256 that came with them";
+        custom("XAmzContentSHA256Mismatch", message)
+    } else if said.contains("SignatureMismatch") {
+        S3ErrorCode::SignatureDoesNotMatch.into()
+    } else if said.contains(crate::slow_client::LATE) {
+        S3ErrorCode::RequestTimeout.into()
+    } else {
+        S3ErrorCode::IncompleteBody.into()
+    }
+}
+
 /// What is missing when a path leads nowhere.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Missing {

@@ -13,10 +13,10 @@ use sanderling_protocol::message::{ObjectKind, ObjectStat};
 use sanderling_protocol::{Path, Refusal};
 
 use crate::answer::message_of;
-use crate::api::{S3Api, grant_of, whole_second};
+use crate::api::{S3Api, check_version, whole_second};
 use crate::conditions::is_met;
+use crate::keys::grant_of;
 use crate::metadata;
-use crate::object::check_version;
 
 /// Most keys of one request: as of S3.
 const KEYS_MAX: usize = 1000;

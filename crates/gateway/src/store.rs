@@ -11,7 +11,7 @@ use sanderling_protocol::{Path, Refusal};
 
 use crate::api::S3Api;
 use crate::digest::{ALGORITHMS, Digested, Digests, sum_of};
-use crate::refused::{Missing, custom, refused};
+use crate::refused::{Missing, body_error, refused};
 use crate::{etag, metadata};
 
 /// Times that a put in one block is tried again when its directory vanished under it, with the last
@@ -41,20 +41,6 @@ pub(crate) struct Stored {
 pub(crate) fn body(blob: Option<StreamingBlob>) -> impl Stream<Item = S3Result<Bytes>> + Unpin {
     let blob = futures_util::stream::iter(blob).flatten();
     Box::pin(blob.map(|piece| piece.map_err(|error| body_error(&error.to_string()))))
-}
-
-/// Returns the error of a body. The errors' types are private to s3s.
-pub(crate) fn body_error(said: &str) -> S3Error {
-    if said.contains("Sha256Mismatch") {
-        let message = "the bytes do not have the SHA-256 that came with them";
-        custom("XAmzContentSHA256Mismatch", message)
-    } else if said.contains("SignatureMismatch") {
-        S3ErrorCode::SignatureDoesNotMatch.into()
-    } else if said.contains(crate::slow_client::LATE) {
-        S3ErrorCode::RequestTimeout.into()
-    } else {
-        S3ErrorCode::IncompleteBody.into()
-    }
 }
 
 impl S3Api {

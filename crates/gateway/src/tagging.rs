@@ -8,9 +8,8 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use crate::api::S3Api;
+use crate::api::{S3Api, check_version};
 use crate::metadata;
-use crate::object::check_version;
 use crate::percent::{COMPONENT, decode, encode};
 use crate::refused::{Missing, custom, refused};
 

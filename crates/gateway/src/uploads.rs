@@ -9,7 +9,8 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use sanderling_client::ClientError;
 use sanderling_protocol::{Path, Refusal};
 
-use crate::api::{S3Api, grant_of, owner, timestamp};
+use crate::api::{S3Api, owner, timestamp};
+use crate::keys::grant_of;
 use crate::metadata::{checksum_of, listed_tag_of, quoted};
 use crate::name::UPLOADS;
 use crate::percent::{PATH, encode};

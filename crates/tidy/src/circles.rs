@@ -26,7 +26,6 @@ pub const KNOWN: &[KnownCircle] = &[
     KnownCircle { directory: "crates/bench", sizes: &[10] },
     KnownCircle { directory: "crates/core", sizes: &[22] },
     KnownCircle { directory: "crates/datanode", sizes: &[31, 5] },
-    KnownCircle { directory: "crates/gateway", sizes: &[10] },
     KnownCircle { directory: "crates/sim", sizes: &[36] },
 ];
 
