@@ -159,7 +159,7 @@ async fn delete(session: &Session, plan: &BenchPlan, client: &Client) {
 async fn tell(session: &Session, plan: &BenchPlan, counters: &[Counter]) {
     let total = match plan.args.duration {
         Some(_) => None,
-        None => Some(u64::from(plan.args.threads) * plan.operations()),
+        None => Some(u64::from(plan.args.threads) * plan.load.operations),
     };
     let mut progress = Progress::steps(session.output, plan.kind.name, total);
     loop {

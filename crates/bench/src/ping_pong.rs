@@ -33,7 +33,7 @@ impl Drop for Stop {
 }
 
 fn pairs(plan: &BenchPlan, stop: &AtomicBool) -> Result<(Vec<Measured>, Cpu), BenchError> {
-    let size = plan.size as usize;
+    let size = plan.load.size as usize;
     let ends = (0..plan.args.threads).map(|_| connected()).collect::<Result<Vec<_>, _>>()?;
     let start = Barrier::new(ends.len() + 1);
     std::thread::scope(|scope| {
@@ -71,7 +71,7 @@ fn call(
     stop: &AtomicBool,
     start: &Barrier,
 ) -> std::io::Result<Measured> {
-    let mut buffer = vec![7; plan.size as usize];
+    let mut buffer = vec![7; plan.load.size as usize];
     let next = AtomicU64::new(0);
     let warmup = OperationBudget { next: &next, end: plan.args.warmup, until: None, stop };
     let warmed = rounds(&mut end, &mut buffer, &warmup);
@@ -79,7 +79,7 @@ fn call(
     start.wait();
     warmed?;
     let until = plan.args.duration.map(|span| Instant::now() + span.0);
-    let budget = OperationBudget { next: &next, end: plan.operations(), until, stop };
+    let budget = OperationBudget { next: &next, end: plan.load.operations, until, stop };
     rounds(&mut end, &mut buffer, &budget)
 }
 

@@ -6,9 +6,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
 use sanderling_protocol::{Path, StorageClass};
 
-use super::error::BenchError;
 use super::kinds::{BenchKind, Bytes, Depth, TYPES};
-use super::tree;
+use super::work::Workload;
 use crate::failure::Failure;
 use crate::refused;
 use crate::units::{Size, Span};
@@ -108,16 +107,10 @@ pub(crate) enum Switch {
 pub(super) struct BenchPlan {
     pub(super) kind: &'static BenchKind,
     pub(super) args: Bench,
-    /// Bytes of one operation; 0 where it moves none.
-    pub(super) size: u64,
     pub(super) depth: u32,
-    /// Things of one operation.
-    pub(super) batch: u32,
     /// The directory of this run.
     pub(super) own: Path,
-    /// The directory of the files that are looked up.
-    pub(super) tree: Path,
-    paths: OnceLock<Arc<Vec<Path>>>,
+    pub(super) load: Arc<Workload>,
 }
 
 impl BenchPlan {
@@ -154,19 +147,27 @@ impl BenchPlan {
         let batch = if kind.is_batched { args.batch.unwrap_or(BATCH) } else { 1 };
         // Two runs at once, or one that was killed, must not meet in one directory.
         let own = directory(&args.path, &format!("{}-{}", kind.name, std::process::id()))?;
+        let files = args.paths.unwrap_or(PATHS);
         let tree = match args.keep {
-            true => directory(&args.path, &format!("tree-{}", args.paths.unwrap_or(PATHS)))?,
+            true => directory(&args.path, &format!("tree-{files}"))?,
             false => directory(&own, "tree")?,
         };
-        Ok(Self { kind, args, size, depth, batch, own, tree, paths: OnceLock::new() })
-    }
-
-    /// Returns how many operations at once are workers, each with a state of its own.
-    pub(super) const fn workers(&self) -> u32 {
-        match self.kind.depth {
-            Depth::Workers(_) => self.depth,
-            Depth::One | Depth::Window(_) => 1,
-        }
+        let load = Workload {
+            size,
+            batch,
+            workers: if matches!(kind.depth, Depth::Workers(_)) { depth } else { 1 },
+            operations: match args.duration {
+                Some(_) => u64::MAX,
+                None => args.warmup.saturating_add(args.count),
+            },
+            share: args.working_set.0 / u64::from(args.threads),
+            is_buffered: args.buffered,
+            class: args.class,
+            tree,
+            files,
+            paths: OnceLock::new(),
+        };
+        Ok(Self { kind, args, depth, own, load: Arc::new(load) })
     }
 
     /// Returns how many writes of a writer may be under way.
@@ -177,14 +178,6 @@ impl BenchPlan {
         }
     }
 
-    /// Returns how many operations a thread does; `u64::MAX` when time ends it.
-    pub(super) fn operations(&self) -> u64 {
-        match self.args.duration {
-            Some(_) => u64::MAX,
-            None => self.args.warmup.saturating_add(self.args.count),
-        }
-    }
-
     /// Returns how the bytes travel, where there is a choice.
     pub(super) const fn stream(&self) -> Option<&'static str> {
         match (self.kind.has_stream, self.args.buffered) {
@@ -192,20 +185,6 @@ impl BenchPlan {
             (true, false) => Some("direct"),
             (true, true) => Some("buffered"),
         }
-    }
-
-    /// Returns how many files the tree has.
-    pub(super) fn files(&self) -> u64 {
-        self.args.paths.unwrap_or(PATHS)
-    }
-
-    /// Returns the paths that are looked up, the same for all threads.
-    pub(super) fn paths(&self) -> Result<Arc<Vec<Path>>, BenchError> {
-        if let Some(paths) = self.paths.get() {
-            return Ok(Arc::clone(paths));
-        }
-        let paths = tree::mixed(&self.tree, self.files(), self.batch)?;
-        Ok(Arc::clone(self.paths.get_or_init(|| Arc::new(paths))))
     }
 }
 

@@ -156,13 +156,13 @@ pub(super) fn print(
     let per_second = |things: u64| float(things) / seconds;
     let report = BenchReport {
         r#type: plan.kind.name,
-        size_bytes: plan.size,
+        size_bytes: plan.load.size,
         count: args.duration.is_none().then_some(args.count),
         duration_seconds: args.duration.map(|span| span.0.as_secs_f64()),
         warmup: args.warmup,
         threads: args.threads,
         depth: plan.depth,
-        batch: plan.batch,
+        batch: plan.load.batch,
         stream: plan.stream(),
         share_client: args.share_client,
         checksums: args.checksums == Switch::On,

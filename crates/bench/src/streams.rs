@@ -44,7 +44,7 @@ impl Growing {
     #[inline]
     pub(super) async fn writer(&mut self, bytes: u64) -> Result<&mut Writer, BenchError> {
         let position = self.writer.position();
-        if position > 0 && position + bytes > self.work.share() {
+        if position > 0 && position + bytes > self.work.load.share {
             self.begin_anew().await?;
         }
         Ok(&mut self.writer)
@@ -71,7 +71,7 @@ impl Scenario for Append {
 
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         work.make(ObjectKind::Directory).await?;
-        let (piece, is_buffered) = (work.piece(), work.plan.args.buffered);
+        let (piece, is_buffered) = (work.piece(), work.load.is_buffered);
         Ok(Self { work, piece, is_buffered })
     }
 
@@ -132,8 +132,8 @@ impl Scenario for ReadSequential {
 
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         let reader = a_file(&work).await?;
-        let (size, pieces) = (work.plan.size, work.pieces());
-        Ok(Self { reader, size, pieces, is_buffered: work.plan.args.buffered })
+        let (size, pieces) = (work.load.size, work.pieces());
+        Ok(Self { reader, size, pieces, is_buffered: work.load.is_buffered })
     }
 
     async fn state(&self) -> Result<Option<Buffered>, BenchError> {
@@ -184,7 +184,7 @@ impl Scenario for ReadMultiStream {
 
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         work.make(ObjectKind::Multifile).await?;
-        let each = work.pieces().div_ceil(PARTS) * work.plan.size;
+        let each = work.pieces().div_ceil(PARTS) * work.load.size;
         for part in 0..PARTS {
             work.fill(&part_of(&work, part)?, each).await?;
         }
@@ -196,7 +196,7 @@ impl Scenario for ReadMultiStream {
     }
 
     async fn operation(&self, stream: &mut MultiBuffered, _: u64) -> Result<Moved, BenchError> {
-        let bytes = stream.next(self.work.plan.size).await?;
+        let bytes = stream.next(self.work.load.size).await?;
         Ok(Moved::bytes(bytes.len() as u64))
     }
 }
@@ -205,7 +205,7 @@ impl Scenario for ReadMultiStream {
 async fn a_file(work: &BenchThread) -> Result<Reader, BenchError> {
     work.make(ObjectKind::Directory).await?;
     let path = work.path("read")?;
-    work.fill(&path, work.pieces() * work.plan.size).await?;
+    work.fill(&path, work.pieces() * work.load.size).await?;
     Ok(work.client.open(&path).await?)
 }
 

@@ -68,10 +68,11 @@ pub(super) async fn measure<S: Scenario>(mut thread: Thread) -> Result<Measured,
         }
     };
     let directory = plan.own.join(&format!("thread-{}", thread.number))?;
-    let work = BenchThread { client: client.clone(), directory, plan, thread: thread.number };
+    let load = Arc::clone(&plan.load);
+    let work = BenchThread { client: client.clone(), directory, load, thread: thread.number };
     let scenario = S::prepare(work).await?;
     let mut workers = Vec::new();
-    for _ in 0..thread.plan.workers() {
+    for _ in 0..thread.plan.load.workers {
         workers.push(scenario.state().await?);
     }
     thread.ready().await?;
@@ -79,7 +80,7 @@ pub(super) async fn measure<S: Scenario>(mut thread: Thread) -> Result<Measured,
     let (workers, _) = run(&scenario, workers, &thread.budget(warmup, None)).await?;
     thread.ready().await?;
     let until = thread.plan.args.duration.map(|span| Instant::now() + span.0);
-    let end = thread.plan.operations();
+    let end = thread.plan.load.operations;
     let before = client.metrics();
     let (workers, mut measured) = run(&scenario, workers, &thread.budget(end, until)).await?;
     for worker in workers {

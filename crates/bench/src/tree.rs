@@ -8,7 +8,7 @@ use sanderling_protocol::{Path, Refusal};
 
 use super::error::BenchError;
 use super::scenario::{Moved, Scenario};
-use super::work::{BenchThread, scattered, window};
+use super::work::{BenchThread, Workload, scattered, window};
 
 /// Files of one directory of the tree.
 const FILES: u64 = 1000;
@@ -29,7 +29,7 @@ impl Scenario for LookUpMany {
         if work.thread == 0 {
             make(&work).await?;
         }
-        let paths = work.plan.paths()?;
+        let paths = shared(&work.load)?;
         Ok(Self { work, paths })
     }
 
@@ -38,7 +38,7 @@ impl Scenario for LookUpMany {
     }
 
     async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
-        let paths = window(&self.paths, self.work.plan.batch, index);
+        let paths = window(&self.paths, self.work.load.batch, index);
         let all = self.work.client.lookup_many(paths).await?;
         for found in &all {
             found.as_ref().map_err(Clone::clone)?;
@@ -47,9 +47,18 @@ impl Scenario for LookUpMany {
     }
 }
 
+/// Returns the paths that are looked up, the same for all threads.
+fn shared(load: &Workload) -> Result<Arc<Vec<Path>>, BenchError> {
+    if let Some(paths) = load.paths.get() {
+        return Ok(Arc::clone(paths));
+    }
+    let paths = mixed(&load.tree, load.files, load.batch)?;
+    Ok(Arc::clone(load.paths.get_or_init(|| Arc::new(paths))))
+}
+
 /// Returns the paths of the tree's files in an order that follows nothing, so that neighbours here
 /// are none in the catalog, and at least `batch` of them.
-pub(super) fn mixed(root: &Path, files: u64, batch: u32) -> Result<Vec<Path>, Refusal> {
+fn mixed(root: &Path, files: u64, batch: u32) -> Result<Vec<Path>, Refusal> {
     let mut mixed: Vec<(u64, Path)> = (0..).map(scattered).zip(paths(root, files)?).collect();
     mixed.sort_unstable_by_key(|(order, _)| *order);
     let mut mixed: Vec<Path> = mixed.into_iter().map(|(_, path)| path).collect();
@@ -77,13 +86,13 @@ fn directory(root: &Path, first: u64) -> Result<Path, Refusal> {
 
 /// Makes the tree, unless a run before has left it.
 async fn make(work: &BenchThread) -> Result<(), BenchError> {
-    let (client, root) = (&work.client, &work.plan.tree);
+    let (client, root) = (&work.client, &work.load.tree);
     let whole = root.join(WHOLE)?;
     if client.exists(&whole).await? {
         return Ok(());
     }
     let options = work.replacing();
-    for files in paths(root, work.plan.files())?.chunks(FILES as usize) {
+    for files in paths(root, work.load.files)?.chunks(FILES as usize) {
         let parent = files.first().and_then(Path::parent).unwrap_or_else(Path::root);
         client.make_directory(&parent, ObjectKind::Directory, true, true).await?;
         work.put_all(files, &Bytes::new(), &options).await?;

@@ -23,7 +23,7 @@ struct Values {
 impl Values {
     async fn make(work: BenchThread, kind: ObjectKind) -> Result<Self, BenchError> {
         work.make(kind).await?;
-        let values = VALUES.min(work.pieces()).max(u64::from(work.plan.batch));
+        let values = VALUES.min(work.pieces()).max(u64::from(work.load.batch));
         let paths = (0..values).map(|value| work.path(&format!("value-{value}")));
         let paths = paths.collect::<Result<Vec<Path>, BenchError>>()?;
         let kind = match kind {
@@ -111,8 +111,8 @@ impl Scenario for PutObject {
     type State = ();
 
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
-        let under_way = u64::from(work.plan.batch) * u64::from(work.plan.workers());
-        let round = (work.share() / work.plan.size.max(1)).max(2 * under_way);
+        let under_way = u64::from(work.load.batch) * u64::from(work.load.workers);
+        let round = (work.load.share / work.load.size.max(1)).max(2 * under_way);
         let values = Values::make(work, ObjectKind::Directory).await?;
         Ok(Self { values, round })
     }
@@ -162,7 +162,7 @@ impl Scenario for GetMany {
 
     async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
         let Self(values) = self;
-        let paths = window(&values.paths, values.work.plan.batch, index);
+        let paths = window(&values.paths, values.work.load.batch, index);
         let mut moved = Moved::default();
         for value in values.work.client.get_many(paths).await? {
             let value = value?;
@@ -190,7 +190,7 @@ impl Scenario for CreateMany {
 
     async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
         let Self(PutObject { values: Values { work, piece, options, .. }, round }) = self;
-        let batch = u64::from(work.plan.batch);
+        let batch = u64::from(work.load.batch);
         let mut objects = Vec::with_capacity(batch as usize);
         for at in index * batch..(index + 1) * batch {
             objects.push((work.path(&format!("new-{}", at % round))?, piece.clone()));

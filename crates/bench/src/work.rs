@@ -1,15 +1,14 @@
-//! What a thread is given, and how it fills the store.
+//! The workload of a thread, and how a thread fills the store.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
 use sanderling_client::{Client, PutOptions};
-use sanderling_protocol::Path;
 use sanderling_protocol::message::{CreateMode, ObjectKind};
+use sanderling_protocol::{Path, StorageClass};
 
 use super::error::BenchError;
-use super::plan::BenchPlan;
 
 /// Bytes given to a writer at once while the store is filled.
 const FILL_BYTES: u64 = 1 << 20;
@@ -17,12 +16,34 @@ const FILL_BYTES: u64 = 1 << 20;
 /// Objects put at once while the store is filled.
 const PUT_AT_ONCE: usize = 128;
 
-/// What a thread is given.
+/// What the operations of all threads have in common.
+#[derive(Debug)]
+pub(super) struct Workload {
+    /// Bytes of one operation; 0 where it moves none.
+    pub(super) size: u64,
+    /// Things of one operation.
+    pub(super) batch: u32,
+    /// Operations of a thread that run at once, each with a state of its own.
+    pub(super) workers: u32,
+    /// Operations of a thread; `u64::MAX` when time ends it.
+    pub(super) operations: u64,
+    /// Bytes of a thread's part of the working set.
+    pub(super) share: u64,
+    pub(super) is_buffered: bool,
+    pub(super) class: StorageClass,
+    /// The directory of the files that are looked up, and how many there are.
+    pub(super) tree: Path,
+    pub(super) files: u64,
+    /// Their paths, once a thread has listed them.
+    pub(super) paths: OnceLock<Arc<Vec<Path>>>,
+}
+
+/// A thread's client and directory.
 #[derive(Debug, Clone)]
 pub(super) struct BenchThread {
     pub(super) client: Client,
     pub(super) directory: Path,
-    pub(super) plan: Arc<BenchPlan>,
+    pub(super) load: Arc<Workload>,
     pub(super) thread: u32,
 }
 
@@ -33,26 +54,21 @@ impl BenchThread {
 
     /// Returns one operation's bytes.
     pub(super) fn piece(&self) -> Bytes {
-        pattern(self.plan.size)
+        pattern(self.load.size)
     }
 
     pub(super) fn options(&self) -> PutOptions {
-        PutOptions { class: self.plan.args.class, ..PutOptions::default() }
+        PutOptions { class: self.load.class, ..PutOptions::default() }
     }
 
     pub(super) fn replacing(&self) -> PutOptions {
         PutOptions { mode: CreateMode::Replace, ..self.options() }
     }
 
-    /// Returns this thread's part of the working set in bytes.
-    pub(super) fn share(&self) -> u64 {
-        self.plan.args.working_set.0 / u64::from(self.plan.args.threads)
-    }
-
     /// Returns how many operations' bytes this thread's part of the working set holds, and no more
     /// than there are operations.
     pub(super) fn pieces(&self) -> u64 {
-        (self.share() / self.plan.size.max(1)).clamp(1, self.plan.operations())
+        (self.load.share / self.load.size.max(1)).clamp(1, self.load.operations)
     }
 
     pub(super) async fn make(&self, kind: ObjectKind) -> Result<(), BenchError> {
