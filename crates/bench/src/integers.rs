@@ -4,7 +4,7 @@ use sanderling_client::Reader;
 use sanderling_protocol::message::ObjectKind;
 
 use super::error::BenchError;
-use super::scenario::{Moved, Scenario};
+use super::scenario::{Moved, Scenario, Stateless};
 use super::streams::{Buffered, Growing, MultiBuffered, PARTS, part_of};
 use super::work::{BenchThread, INTEGER_BYTES, check_integer, encoded, scattered};
 
@@ -56,6 +56,15 @@ pub(super) struct NextInteger<S> {
     integer: u64,
 }
 
+impl<S> NextInteger<S> {
+    /// Checks the bytes that were read of a stream of so many integers.
+    fn check(&mut self, bytes: &[u8], integers: u64) -> Result<Moved, BenchError> {
+        check_integer(bytes, self.integer % integers)?;
+        self.integer += 1;
+        Ok(Moved::bytes(INTEGER_BYTES))
+    }
+}
+
 impl Scenario for ReadIntegers {
     type State = NextInteger<Buffered>;
 
@@ -73,27 +82,19 @@ impl Scenario for ReadIntegers {
         _: u64,
     ) -> Result<Moved, BenchError> {
         let bytes = next.stream.next(INTEGER_BYTES).await?;
-        check_integer(&bytes, next.integer % self.integers)?;
-        next.integer += 1;
-        Ok(Moved::bytes(INTEGER_BYTES))
+        next.check(&bytes, self.integers)
     }
 }
 
 /// `seek-int`.
 pub(super) struct SeekIntegers(ReadIntegers);
 
-impl Scenario for SeekIntegers {
-    type State = ();
-
+impl Stateless for SeekIntegers {
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         ReadIntegers::fill(work).await.map(Self)
     }
 
-    async fn state(&self) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+    async fn operation(&self, index: u64) -> Result<Moved, BenchError> {
         let integer = scattered(index) % self.0.integers;
         let bytes = self.0.reader.read_range(integer * INTEGER_BYTES, INTEGER_BYTES).await?;
         check_integer(&bytes, integer)?;
@@ -130,8 +131,6 @@ impl Scenario for ReadIntegerStream {
         _: u64,
     ) -> Result<Moved, BenchError> {
         let bytes = next.stream.next(INTEGER_BYTES).await?;
-        check_integer(&bytes, next.integer % self.integers)?;
-        next.integer += 1;
-        Ok(Moved::bytes(INTEGER_BYTES))
+        next.check(&bytes, self.integers)
     }
 }

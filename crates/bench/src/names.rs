@@ -6,7 +6,7 @@ use sanderling_protocol::Path;
 use sanderling_protocol::message::ObjectKind;
 
 use super::error::BenchError;
-use super::scenario::{Moved, Scenario};
+use super::scenario::{Moved, Stateless};
 use super::work::{BenchThread, scattered};
 
 /// Files of a directory that is looked at.
@@ -36,18 +36,12 @@ impl BenchDirectory {
 /// `create-file`, `create-file-async`.
 pub(super) struct CreateFile(BenchDirectory);
 
-impl Scenario for CreateFile {
-    type State = ();
-
+impl Stateless for CreateFile {
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         BenchDirectory::make(work).await.map(Self)
     }
 
-    async fn state(&self) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+    async fn operation(&self, index: u64) -> Result<Moved, BenchError> {
         let Self(BenchDirectory { work, options }) = self;
         work.client.put(&self.0.path(index)?, Bytes::new(), options).await?;
         Ok(Moved::items(1))
@@ -57,18 +51,12 @@ impl Scenario for CreateFile {
 /// `create-close`.
 pub(super) struct CreateAndClose(BenchDirectory);
 
-impl Scenario for CreateAndClose {
-    type State = ();
-
+impl Stateless for CreateAndClose {
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         BenchDirectory::make(work).await.map(Self)
     }
 
-    async fn state(&self) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+    async fn operation(&self, index: u64) -> Result<Moved, BenchError> {
         let Self(BenchDirectory { work, options }) = self;
         work.client.create(&self.0.path(index)?, options).await?.close().await?;
         Ok(Moved::items(1))
@@ -78,18 +66,12 @@ impl Scenario for CreateAndClose {
 /// `create-multi-file`.
 pub(super) struct CreateMultifile(BenchDirectory);
 
-impl Scenario for CreateMultifile {
-    type State = ();
-
+impl Stateless for CreateMultifile {
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         BenchDirectory::make(work).await.map(Self)
     }
 
-    async fn state(&self) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+    async fn operation(&self, index: u64) -> Result<Moved, BenchError> {
         self.0.work.client.make_multifile(&self.0.path(index)?).await?;
         Ok(Moved::items(1))
     }
@@ -115,18 +97,12 @@ impl Full {
 /// `get-file`, `get-file-async`.
 pub(super) struct LookUpFile(Full);
 
-impl Scenario for LookUpFile {
-    type State = ();
-
+impl Stateless for LookUpFile {
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         Full::fill(work).await.map(Self)
     }
 
-    async fn state(&self) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+    async fn operation(&self, index: u64) -> Result<Moved, BenchError> {
         let path = &self.0.files[(scattered(index) % FILES) as usize];
         self.0.work.client.open(path).await?;
         Ok(Moved::items(1))
@@ -136,18 +112,12 @@ impl Scenario for LookUpFile {
 /// `enumerate-dir`.
 pub(super) struct Enumerate(Full);
 
-impl Scenario for Enumerate {
-    type State = ();
-
+impl Stateless for Enumerate {
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         Full::fill(work).await.map(Self)
     }
 
-    async fn state(&self) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    async fn operation(&self, (): &mut (), _: u64) -> Result<Moved, BenchError> {
+    async fn operation(&self, _: u64) -> Result<Moved, BenchError> {
         let entries = self.0.work.client.list_all(&self.0.work.directory).await?;
         Ok(Moved::items(entries.len() as u64))
     }
@@ -156,18 +126,12 @@ impl Scenario for Enumerate {
 /// `browse-dir`.
 pub(super) struct Browse(Full);
 
-impl Scenario for Browse {
-    type State = ();
-
+impl Stateless for Browse {
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         Full::fill(work).await.map(Self)
     }
 
-    async fn state(&self) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    async fn operation(&self, (): &mut (), _: u64) -> Result<Moved, BenchError> {
+    async fn operation(&self, _: u64) -> Result<Moved, BenchError> {
         let Full { work, .. } = &self.0;
         let entries = work.client.list_all(&work.directory).await?;
         for entry in entries.iter().take(BROWSED) {

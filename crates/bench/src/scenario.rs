@@ -60,6 +60,35 @@ pub(super) trait Scenario: Sized + Send + Sync + 'static {
     }
 }
 
+/// A scenario whose operations have nothing for themselves.
+pub(super) trait Stateless: Sized + Send + Sync + 'static {
+    /// Fills the store.
+    fn prepare(work: BenchThread) -> impl Future<Output = Result<Self, BenchError>> + Send;
+
+    /// Does one operation, as [`Scenario::operation`] does.
+    fn operation(&self, index: u64) -> impl Future<Output = Result<Moved, BenchError>> + Send;
+}
+
+impl<S: Stateless> Scenario for S {
+    type State = ();
+
+    fn prepare(work: BenchThread) -> impl Future<Output = Result<Self, BenchError>> + Send {
+        <S as Stateless>::prepare(work)
+    }
+
+    async fn state(&self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    fn operation(
+        &self,
+        (): &mut (),
+        index: u64,
+    ) -> impl Future<Output = Result<Moved, BenchError>> + Send {
+        Stateless::operation(self, index)
+    }
+}
+
 /// What one thread measured.
 #[derive(Debug)]
 pub(super) struct Measured {

@@ -6,7 +6,7 @@ use sanderling_protocol::Path;
 use sanderling_protocol::message::ObjectKind;
 
 use super::error::BenchError;
-use super::scenario::{Moved, Scenario};
+use super::scenario::{Moved, Scenario, Stateless};
 use super::work::{BenchThread, scattered};
 
 /// Bytes that a buffered stream reads at a time.
@@ -156,18 +156,12 @@ impl Scenario for ReadSequential {
 /// `read-random`, `read-random-async`.
 pub(super) struct ReadRandom(ReadSequential);
 
-impl Scenario for ReadRandom {
-    type State = ();
-
+impl Stateless for ReadRandom {
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         ReadSequential::prepare(work).await.map(Self)
     }
 
-    async fn state(&self) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+    async fn operation(&self, index: u64) -> Result<Moved, BenchError> {
         let ReadSequential { reader, size, pieces, .. } = &self.0;
         let bytes = reader.read_range(scattered(index) % pieces * size, *size).await?;
         Ok(Moved::bytes(bytes.len() as u64))

@@ -7,7 +7,7 @@ use sanderling_protocol::message::ObjectKind;
 use sanderling_protocol::{Path, Refusal};
 
 use super::error::BenchError;
-use super::scenario::{Moved, Scenario};
+use super::scenario::{Moved, Stateless};
 use super::work::{BenchThread, Workload, scattered, window};
 
 /// Files of one directory of the tree.
@@ -22,9 +22,7 @@ pub(super) struct LookUpMany {
     paths: Arc<Vec<Path>>,
 }
 
-impl Scenario for LookUpMany {
-    type State = ();
-
+impl Stateless for LookUpMany {
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         if work.thread == 0 {
             make(&work).await?;
@@ -33,11 +31,7 @@ impl Scenario for LookUpMany {
         Ok(Self { work, paths })
     }
 
-    async fn state(&self) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+    async fn operation(&self, index: u64) -> Result<Moved, BenchError> {
         let paths = window(&self.paths, self.work.load.batch, index);
         let all = self.work.client.lookup_many(paths).await?;
         for found in &all {

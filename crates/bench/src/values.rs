@@ -6,7 +6,7 @@ use sanderling_protocol::Path;
 use sanderling_protocol::message::{CreateKind, ObjectKind};
 
 use super::error::BenchError;
-use super::scenario::{Moved, Scenario};
+use super::scenario::{Moved, Stateless};
 use super::work::{BenchThread, scattered, window};
 
 /// Values that are prepared to be got, or that a put of keys goes round.
@@ -65,18 +65,12 @@ impl Values {
 /// `put-key`.
 pub(super) struct PutKey(Values);
 
-impl Scenario for PutKey {
-    type State = ();
-
+impl Stateless for PutKey {
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         Values::make(work, ObjectKind::Table).await.map(Self)
     }
 
-    async fn state(&self) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+    async fn operation(&self, index: u64) -> Result<Moved, BenchError> {
         self.0.put(&self.0.paths[(index % self.0.paths.len() as u64) as usize]).await
     }
 }
@@ -84,18 +78,12 @@ impl Scenario for PutKey {
 /// `get-key`.
 pub(super) struct GetKey(Values);
 
-impl Scenario for GetKey {
-    type State = ();
-
+impl Stateless for GetKey {
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         Values::filled(work, ObjectKind::Table).await.map(Self)
     }
 
-    async fn state(&self) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+    async fn operation(&self, index: u64) -> Result<Moved, BenchError> {
         self.0.get_any(index).await
     }
 }
@@ -107,9 +95,7 @@ pub(super) struct PutObject {
     round: u64,
 }
 
-impl Scenario for PutObject {
-    type State = ();
-
+impl Stateless for PutObject {
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         let under_way = u64::from(work.load.batch) * u64::from(work.load.workers);
         let round = (work.load.share / work.load.size.max(1)).max(2 * under_way);
@@ -117,11 +103,7 @@ impl Scenario for PutObject {
         Ok(Self { values, round })
     }
 
-    async fn state(&self) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+    async fn operation(&self, index: u64) -> Result<Moved, BenchError> {
         let path = self.values.work.path(&format!("new-{}", index % self.round))?;
         self.values.put(&path).await
     }
@@ -130,18 +112,12 @@ impl Scenario for PutObject {
 /// `get-small`.
 pub(super) struct GetObject(Values);
 
-impl Scenario for GetObject {
-    type State = ();
-
+impl Stateless for GetObject {
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         Values::filled(work, ObjectKind::Directory).await.map(Self)
     }
 
-    async fn state(&self) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+    async fn operation(&self, index: u64) -> Result<Moved, BenchError> {
         self.0.get_any(index).await
     }
 }
@@ -149,18 +125,12 @@ impl Scenario for GetObject {
 /// `get-many`.
 pub(super) struct GetMany(Values);
 
-impl Scenario for GetMany {
-    type State = ();
-
+impl Stateless for GetMany {
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         Values::filled(work, ObjectKind::Directory).await.map(Self)
     }
 
-    async fn state(&self) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+    async fn operation(&self, index: u64) -> Result<Moved, BenchError> {
         let Self(values) = self;
         let paths = window(&values.paths, values.work.load.batch, index);
         let mut moved = Moved::default();
@@ -177,18 +147,12 @@ impl Scenario for GetMany {
 /// `create-many`.
 pub(super) struct CreateMany(PutObject);
 
-impl Scenario for CreateMany {
-    type State = ();
-
+impl Stateless for CreateMany {
     async fn prepare(work: BenchThread) -> Result<Self, BenchError> {
         PutObject::prepare(work).await.map(Self)
     }
 
-    async fn state(&self) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    async fn operation(&self, (): &mut (), index: u64) -> Result<Moved, BenchError> {
+    async fn operation(&self, index: u64) -> Result<Moved, BenchError> {
         let Self(PutObject { values: Values { work, piece, options, .. }, round }) = self;
         let batch = u64::from(work.load.batch);
         let mut objects = Vec::with_capacity(batch as usize);

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
+use crate::work::scattered;
 
 use super::ask::{Meta, failed, unexpected};
 use super::fill::{What, path};
@@ -113,12 +114,4 @@ pub(super) async fn many(address: &str, files: u64, phase: Duration) -> Result<u
 fn lookup(index: u64, files: u64) -> Request {
     let path = path(What::File, scattered(index) % files);
     Request::Lookup { path, offset: 0, bytes: u64::MAX }
-}
-
-/// Spreads indices over 64 bits, the same way in every run (SplitMix64's finalizer).
-const fn scattered(index: u64) -> u64 {
-    let mut mixed = index.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
