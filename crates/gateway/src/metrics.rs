@@ -1,16 +1,16 @@
 //! What a gateway tells of itself to Prometheus.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::{encode, encode_registry};
+use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use sanderling_client::ClientMetrics;
-use sanderling_transport::process;
+use sanderling_transport::process_metrics;
 
 type Gauge64 = Gauge<u64, AtomicU64>;
 
@@ -18,11 +18,6 @@ type Gauge64 = Gauge<u64, AtomicU64>;
 struct AnswerLabel {
     method: String,
     status: u16,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabel {
-    kind: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -34,7 +29,6 @@ struct DirectionLabel {
 #[derive(Debug)]
 pub(crate) struct GatewayMetrics {
     registry: Registry,
-    process: Registry,
     /// Held while the gauges are set and written out, so that two scrapes do not mix.
     scrape: Mutex<()>,
     answers: Family<AnswerLabel, Counter>,
@@ -44,9 +38,6 @@ pub(crate) struct GatewayMetrics {
     broken_off: Counter,
     retries: Gauge64,
     failed: Gauge64,
-    cpu: Counter<f64, AtomicU64>,
-    resident_bytes: Gauge64,
-    certificates: Family<KindLabel, Gauge>,
     cors_refused: Counter,
 }
 
@@ -63,7 +54,6 @@ impl GatewayMetrics {
     pub(crate) fn new() -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("sanderling_gateway"),
-            process: Registry::default(),
             scrape: Mutex::new(()),
             answers: Family::default(),
             in_flight: Gauge64::default(),
@@ -72,9 +62,6 @@ impl GatewayMetrics {
             broken_off: Counter::default(),
             retries: Gauge64::default(),
             failed: Gauge64::default(),
-            cpu: Counter::default(),
-            resident_bytes: Gauge64::default(),
-            certificates: Family::default(),
             cors_refused: Counter::default(),
         };
         metrics.register();
@@ -97,16 +84,9 @@ impl GatewayMetrics {
         all.register("cluster_retries", help, Gauge64::clone(&self.retries));
         let help = "Calls to the cluster that failed in the end";
         all.register("cluster_failures", help, Gauge64::clone(&self.failed));
-        let help = "When the first certificate of a kind ends, in Unix time";
-        all.register("certificate_expiry_timestamp_seconds", help, self.certificates.clone());
         let help =
             "Requests of pages that got no CORS rules because strangers asked for many buckets";
         all.register("cors_lookups_refused", help, Counter::clone(&self.cors_refused));
-        let help = "CPU time in user and system mode";
-        self.process.register("process_cpu_seconds", help, Counter::clone(&self.cpu));
-        let help = "Memory that is mapped in, what datanodes share included";
-        let resident = Gauge64::clone(&self.resident_bytes);
-        self.process.register("process_resident_memory_bytes", help, resident);
     }
 
     pub(crate) fn begin(&self) -> InFlight {
@@ -138,25 +118,14 @@ impl GatewayMetrics {
         self.cors_refused.inc();
     }
 
-    /// Takes when the first certificate of each kind ends.
-    pub(crate) fn set_certificates(&self, ends: &[(&'static str, i64)]) {
-        for &(kind, ends) in ends {
-            self.certificates.get_or_create(&KindLabel { kind }).set(ends);
-        }
-    }
-
-    /// Writes everything out as OpenMetrics.
-    pub(crate) fn text(&self, client: ClientMetrics) -> String {
+    /// Encodes everything as OpenMetrics; `ends` is when the first certificate of each kind ends.
+    pub(crate) fn text(&self, client: ClientMetrics, ends: &[(&str, i64)]) -> String {
         let _scrape = self.scrape.lock();
         self.retries.set(client.retries);
         self.failed.set(client.failed);
-        let seconds = process::cpu_time().as_secs_f64();
-        self.cpu.inner().store(seconds.to_bits(), Ordering::Relaxed);
-        self.resident_bytes.set(process::resident_bytes().unwrap_or_default());
         let mut text = String::new();
         encode_registry(&mut text, &self.registry).expect("a string takes everything");
-        encode(&mut text, &self.process).expect("a string takes everything");
-        text
+        text + &process_metrics("sanderling_gateway", ends)
     }
 }
 
@@ -170,7 +139,7 @@ mod tests {
         metrics.answered(&hyper::Method::GET, 200);
         metrics.answered(&"BREW".parse().unwrap(), 501);
         metrics.sent(7);
-        let text = metrics.text(ClientMetrics::default());
+        let text = metrics.text(ClientMetrics::default(), &[]);
         for line in [
             "sanderling_gateway_answers_total{method=\"GET\",status=\"200\"} 1",
             "sanderling_gateway_answers_total{method=\"other\",status=\"501\"} 1",

@@ -4,18 +4,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
-use hyper::{HeaderMap, Method, Request, Response, StatusCode, header};
+use hyper::{HeaderMap, Method, Request, Response, header};
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{HttpError, S3Error, S3ErrorCode};
 use sanderling_client::{Client, ClientError};
 use sanderling_protocol::ClusterId;
 use sanderling_transport::{
-    Expiries, HttpOptions, ListenError, Security, listen, refused_site, serve_http,
+    HttpOptions, ListenError, Security, listen, refused_site, serve_http, serve_status,
 };
 use thiserror::Error;
 use tokio::net::{TcpListener, lookup_host};
@@ -117,7 +115,12 @@ impl GatewayServer {
         let mut served = JoinSet::new();
         served.spawn(serve(api, listener, options, shutdown.clone()));
         if let Some(http) = http {
-            served.spawn(serve_pages(client, metrics, expiries, http, shutdown.clone()));
+            let health = format!(
+                r#"{{"cluster":"{:016x}","role":"gateway","status":"ok"}}"#,
+                client.cluster().0
+            );
+            let metrics = move || metrics.text(client.metrics(), &expiries.timestamps());
+            served.spawn(serve_status(http, false, health, metrics, shutdown.clone()));
         }
         Ok(Self { address, http_address, cluster, shutdown, served })
     }
@@ -338,50 +341,4 @@ pub(crate) fn s3_config() -> Arc<StaticConfigProvider> {
     let mut config = S3Config::default();
     config.xml_max_body_size = XML_BYTES_MAX;
     Arc::new(StaticConfigProvider::new(Arc::new(config)))
-}
-
-async fn serve_pages(
-    client: Client,
-    metrics: Arc<GatewayMetrics>,
-    expiries: Expiries,
-    listener: TcpListener,
-    shutdown: CancellationToken,
-) {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (client, metrics) = (client.clone(), Arc::clone(&metrics));
-        let expiries = expiries.clone();
-        async move { Ok::<_, hyper::Error>(look_at(&client, &metrics, &expiries, &request)) }
-    });
-    serve_http(listener, service, HttpOptions::default(), shutdown).await;
-}
-
-fn look_at(
-    client: &Client,
-    metrics: &GatewayMetrics,
-    expiries: &Expiries,
-    request: &Request<Incoming>,
-) -> Response<Full<Bytes>> {
-    let (status, kind, text) = match (request.method(), request.uri().path()) {
-        (&Method::GET | &Method::HEAD, "/healthz") => {
-            let cluster = format!("{:016x}", client.cluster().0);
-            let text = serde_json::json!({ "status": "ok", "role": "gateway", "cluster": cluster });
-            (StatusCode::OK, "application/json", text.to_string())
-        }
-        (&Method::GET | &Method::HEAD, "/metrics") => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            metrics.set_certificates(&expiries.timestamps());
-            (StatusCode::OK, kind, metrics.text(client.metrics()))
-        }
-        (&Method::GET | &Method::HEAD, _) => {
-            (StatusCode::NOT_FOUND, "text/plain", "no such page\n".to_owned())
-        }
-        _ => {
-            let text = "this page has no such method\n".to_owned();
-            (StatusCode::METHOD_NOT_ALLOWED, "text/plain", text)
-        }
-    };
-    let mut response = Response::new(Full::new(text.into()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
-    response
 }

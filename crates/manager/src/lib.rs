@@ -6,9 +6,7 @@
 
 mod baseline;
 mod calls;
-mod http;
 mod leader;
-mod metrics;
 mod options;
 mod server;
 

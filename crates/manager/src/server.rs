@@ -1,19 +1,19 @@
 //! The running manager.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sanderling_protocol::Nonce;
 use sanderling_protocol::message::Role;
-use sanderling_transport::{ConnectionOptions, Expiries, Pool, PoolOptions};
+use sanderling_transport::{
+    ConnectionOptions, Expiries, Pool, PoolOptions, process_metrics, serve_status,
+};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::NamenodeClient;
-use crate::http;
 use crate::leader::ManagerProcess;
-use crate::metrics::Metrics;
 use crate::options::ManagerOptions;
 
 /// A manager that waits for the leadership lease, or acts.
@@ -49,8 +49,10 @@ impl ManagerServer {
     /// Serves health and metrics, with the ends of these certificates, until the manager stops.
     /// No token is asked: the listener is for this machine alone.
     pub fn serve_pages(&mut self, listener: TcpListener, expiries: Expiries) {
-        let metrics = Arc::new(Metrics::new(Arc::clone(&self.is_acting)));
-        self.pages.spawn(http::serve(metrics, expiries, listener, self.shutdown.clone()));
+        let is_acting = Arc::clone(&self.is_acting);
+        let metrics = move || metrics(is_acting.load(Ordering::Relaxed), &expiries.timestamps());
+        let health = r#"{"role":"manager","status":"ok"}"#.to_owned();
+        self.pages.spawn(serve_status(listener, true, health, metrics, self.shutdown.clone()));
     }
 
     /// Stops acting and gives the lease back. What is under way is left to the next manager.
@@ -73,4 +75,14 @@ impl Drop for ManagerServer {
             task.abort();
         }
     }
+}
+
+/// Returns a manager's metrics; `ends` is when the first certificate of each kind ends.
+fn metrics(is_acting: bool, ends: &[(&str, i64)]) -> String {
+    let (server, acting) = ("sanderling_manager", u8::from(is_acting));
+    format!(
+        "# HELP {server}_acting Whether it holds the leadership lease and acts.\n\
+         # TYPE {server}_acting gauge\n{server}_acting {acting}\n{}",
+        process_metrics(server, ends)
+    )
 }

@@ -15,7 +15,7 @@ use axum::routing::{get, post};
 use hyper_util::service::TowerToHyperService;
 use sanderling_core::access::HttpResource;
 use sanderling_protocol::{NodeInfo, NodeSelector, Refusal, Reply, Request};
-use sanderling_transport::{HttpOptions, Security, refused_site, serve_pages};
+use sanderling_transport::{HttpOptions, OPEN_METRICS, Security, refused_site, serve_pages};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -127,10 +127,9 @@ async fn health(State(api): State<HttpApi>) -> Response {
 
 async fn metrics(State(api): State<HttpApi>) -> Response {
     let state = &api.requests.state;
-    state.metrics.set_certificates(&api.security.expiries().timestamps());
-    let text = state.metrics.text(&state.namenode.read(), state.now());
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], text).into_response()
+    let ends = api.security.expiries().timestamps();
+    let text = state.metrics.text(&state.namenode.read(), state.now(), &ends);
+    ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response()
 }
 
 #[derive(Deserialize)]

@@ -1,10 +1,10 @@
 //! The namenode's metrics.
 
-use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -13,7 +13,7 @@ use prometheus_client::registry::{Registry, Unit};
 use sanderling_core::namenode::{Answers, Namenode};
 use sanderling_protocol::message::Forecast;
 use sanderling_protocol::{Instant, Policy, Refusal, Reply, Request};
-use sanderling_transport::process;
+use sanderling_transport::process_metrics;
 
 /// The kind of a request, and how many requests it is worth.
 pub(crate) type CountedRequest = (&'static str, u64);
@@ -56,41 +56,10 @@ pub(crate) struct NamenodeMetrics {
     pub(crate) orders_dropped: Counter,
     nodes: Labelled<StateLabel>,
     tier_bytes: Labelled<TierState>,
-    certificates: Labelled<RequestLabel>,
     gauges: Gauges,
     journal_bytes: Gauge<i64>,
     unsynced_bytes: Gauge<i64>,
     unsynced_seconds: Gauge<f64, AtomicU64>,
-    process: ProcessMetrics,
-}
-
-/// What every program tells of its process, under the names that every program uses.
-#[derive(Debug)]
-struct ProcessMetrics {
-    registry: Registry,
-    cpu: Counter<f64, AtomicU64>,
-    resident_bytes: Gauge<i64>,
-}
-
-impl Default for ProcessMetrics {
-    fn default() -> Self {
-        let (cpu, resident_bytes) = (Counter::default(), Gauge::default());
-        let mut registry = Registry::default();
-        let help = "CPU time in user and system mode";
-        registry.register_with_unit("process_cpu", help, Unit::Seconds, Counter::clone(&cpu));
-        let help = "Memory that is mapped in";
-        let resident = Gauge::clone(&resident_bytes);
-        registry.register_with_unit("process_resident_memory", help, Unit::Bytes, resident);
-        Self { registry, cpu, resident_bytes }
-    }
-}
-
-impl ProcessMetrics {
-    fn look(&self) {
-        let seconds = process::cpu_time().as_secs_f64();
-        self.cpu.inner().store(seconds.to_bits(), Ordering::Relaxed);
-        self.resident_bytes.set(signed(process::resident_bytes().unwrap_or_default()));
-    }
 }
 
 /// Numbers of the catalog.
@@ -139,12 +108,10 @@ impl Default for NamenodeMetrics {
             orders_dropped: Counter::default(),
             nodes: Family::default(),
             tier_bytes: Family::default(),
-            certificates: Family::default(),
             gauges: Gauges::default(),
             journal_bytes: Gauge::default(),
             unsynced_bytes: Gauge::default(),
             unsynced_seconds: Gauge::default(),
-            process: ProcessMetrics::default(),
         };
         metrics.register_counters();
         metrics.register_gauges();
@@ -178,8 +145,6 @@ impl NamenodeMetrics {
         all.register("nodes", "Nodes by policy and availability", self.nodes.clone());
         let help = "Bytes of the nodes' tiers, by what they are";
         all.register_with_unit("tier", help, Unit::Bytes, self.tier_bytes.clone());
-        let help = "When the first certificate of a kind ends, in Unix time";
-        all.register("certificate_expiry_timestamp_seconds", help, self.certificates.clone());
         all.register("objects", "Objects in the catalog", gauges.objects.clone());
         let help = "Deleted subtrees of which something is not freed yet";
         all.register("deleted_subtrees", help, gauges.deleted_subtrees.clone());
@@ -265,13 +230,6 @@ impl NamenodeMetrics {
         histogram.observe(elapsed.as_secs_f64());
     }
 
-    /// Takes when the first certificate of each kind ends.
-    pub(crate) fn set_certificates(&self, ends: &[(&'static str, i64)]) {
-        for &(kind, ends) in ends {
-            self.certificates.get_or_create(&RequestLabel { kind }).set(ends);
-        }
-    }
-
     pub(crate) fn set_journal_bytes(&self, bytes: u64) {
         self.journal_bytes.set(signed(bytes));
     }
@@ -281,19 +239,12 @@ impl NamenodeMetrics {
         self.unsynced_seconds.set(age.as_secs_f64());
     }
 
-    /// Writes everything in the text format of `OpenMetrics`.
-    pub(crate) fn text(&self, namenode: &Namenode, now: Instant) -> String {
+    /// Encodes everything as `OpenMetrics`; `ends` is when the first certificate of each kind ends.
+    pub(crate) fn text(&self, namenode: &Namenode, now: Instant, ends: &[(&str, i64)]) -> String {
         self.look(namenode, now);
-        self.process.look();
-        let mut out = String::new();
-        let encoded = text::encode_registry(&mut out, &self.registry.read())
-            .and_then(|()| text::encode(&mut out, &self.process.registry));
-        if encoded.is_err() {
-            // Writing to a string does not fail; a half-written page would be worse than none.
-            out.clear();
-            let _ = writeln!(out, "# EOF");
-        }
-        out
+        let mut text = String::new();
+        encode_registry(&mut text, &self.registry.read()).expect("a string takes everything");
+        text + &process_metrics("sanderling_namenode", ends)
     }
 
     fn look(&self, namenode: &Namenode, now: Instant) {

@@ -32,6 +32,7 @@ mod security;
 mod server;
 mod session;
 mod sites;
+mod status;
 mod strangers;
 mod stream;
 mod tls;
@@ -54,6 +55,7 @@ pub use security::{Admitted, Credentials, Security};
 pub use server::{Handled, MEMORY_MAX, Response, ServeOptions, Service, serve};
 pub use session::attend;
 pub use sites::refused_site;
+pub use status::{OPEN_METRICS, process_metrics, serve_status};
 pub use stream::Stream;
 pub use tls::{
     ClientTls, Expiries, PeerCertificates, ServerTls, TLS_NAME, TlsError, TlsStream, Validity,

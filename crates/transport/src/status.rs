@@ -1,0 +1,99 @@
+//! What every server reports of itself: the pages for health and metrics, and the metrics of its
+//! process and its certificates.
+
+use std::fmt::Write;
+
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode, header};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::http::{HttpOptions, serve_http};
+use crate::process;
+use crate::sites::refused_site;
+
+/// The media type of metrics.
+pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Returns the end of a server's `OpenMetrics` text: CPU time and memory of the process, and when
+/// the first certificate of each kind ends, in Unix time. `server` begins the name of the latter.
+#[must_use]
+pub fn process_metrics(server: &str, ends: &[(&str, i64)]) -> String {
+    let expiry = format!("{server}_certificate_expiry_timestamp_seconds");
+    let cpu = process::cpu_time().as_secs_f64();
+    let resident = process::resident_bytes().unwrap_or_default();
+    let mut text = format!(
+        "# HELP {expiry} When the first certificate of a kind ends, in Unix time.\n\
+         # TYPE {expiry} gauge\n"
+    );
+    for (kind, ends) in ends {
+        let _ = writeln!(text, "{expiry}{{kind=\"{kind}\"}} {ends}");
+    }
+    let _ = write!(
+        text,
+        "# HELP process_cpu_seconds CPU time in user and system mode.\n\
+         # TYPE process_cpu_seconds counter\n\
+         # UNIT process_cpu_seconds seconds\n\
+         process_cpu_seconds_total {cpu}\n\
+         # HELP process_resident_memory_bytes Memory that is mapped in, shared memory included.\n\
+         # TYPE process_resident_memory_bytes gauge\n\
+         # UNIT process_resident_memory_bytes bytes\n\
+         process_resident_memory_bytes {resident}\n\
+         # EOF\n"
+    );
+    text
+}
+
+/// Serves `/healthz` as JSON and `/metrics` as `OpenMetrics` until `shutdown` is cancelled. Requests
+/// for metrics from pages of other sites are refused, as [`refused_site`] does with `is_open`.
+pub async fn serve_status(
+    listener: TcpListener,
+    is_open: bool,
+    health: String,
+    metrics: impl Fn() -> String + Clone + Send + 'static,
+    shutdown: CancellationToken,
+) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let answer = answer(&request, is_open, &health, &metrics);
+        async move { Ok::<_, hyper::Error>(answer) }
+    });
+    serve_http(listener, service, HttpOptions::default(), shutdown).await;
+}
+
+fn answer(
+    request: &Request<Incoming>,
+    is_open: bool,
+    health: &str,
+    metrics: impl Fn() -> String,
+) -> Response<String> {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let refused = refused_site(request.headers(), is_open);
+    let (status, kind, text) = match (request.uri().path(), refused) {
+        ("/healthz", _) if is_read => (StatusCode::OK, "application/json", health.to_owned()),
+        (_, Some(why)) => (StatusCode::FORBIDDEN, "text/plain", format!("{why}\n")),
+        ("/metrics", None) if is_read => (StatusCode::OK, OPEN_METRICS, metrics()),
+        _ if is_read => (StatusCode::NOT_FOUND, "text/plain", "no such page\n".to_owned()),
+        _ => {
+            let text = "this page has no such method\n".to_owned();
+            (StatusCode::METHOD_NOT_ALLOWED, "text/plain", text)
+        }
+    };
+    let mut response = Response::new(text);
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_of_a_process_end_the_text() {
+        let text = process_metrics("sanderling_x", &[("own", 7)]);
+        let name = "sanderling_x_certificate_expiry_timestamp_seconds";
+        assert!(text.contains(&format!("# TYPE {name} gauge\n{name}{{kind=\"own\"}} 7\n")));
+        assert!(text.contains("\nprocess_cpu_seconds_total ") && text.ends_with("\n# EOF\n"));
+    }
+}
