@@ -1,7 +1,7 @@
 //! What the interface keeps beside an object's bytes: its entity tag, its headers, what users say
 //! of it.
 
-use s3s::dto::{ETag, Metadata, Timestamp, TimestampFormat};
+use s3s::dto::{Checksum, ETag, Metadata, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use sanderling_protocol::message::{Attributes, Entry, ObjectStat};
 
@@ -194,6 +194,35 @@ pub(crate) fn checksum_of(attributes: &Attributes, algorithm: &str, bytes: u64) 
     let (sum, of_bytes) = attributes.get(&format!("{CHECKSUM}{algorithm}"))?.split_once(' ')?;
     (of_bytes.parse() == Ok(bytes)).then(|| sum.to_owned())
 }
+
+/// Returns all of them.
+pub(crate) fn checksums_of(attributes: &Attributes, bytes: u64) -> Checksum {
+    let sum = |algorithm| checksum_of(attributes, algorithm, bytes);
+    Checksum {
+        checksum_crc32: sum("crc32"),
+        checksum_crc32c: sum("crc32c"),
+        checksum_crc64nvme: sum("crc64nvme"),
+        checksum_sha1: sum("sha1"),
+        checksum_sha256: sum("sha256"),
+        ..Checksum::default()
+    }
+}
+
+/// Makes an output of s3s with the fields of a [`Checksum`].
+macro_rules! with_sums {
+    ($sums:expr, $output:ident { $($fields:tt)* }) => {{
+        let sums = $sums;
+        $output {
+            checksum_crc32: sums.checksum_crc32,
+            checksum_crc32c: sums.checksum_crc32c,
+            checksum_crc64nvme: sums.checksum_crc64nvme,
+            checksum_sha1: sums.checksum_sha1,
+            checksum_sha256: sums.checksum_sha256,
+            $($fields)*
+        }
+    }};
+}
+pub(crate) use with_sums;
 
 #[cfg(test)]
 mod tests {

@@ -17,7 +17,7 @@ use crate::api::{S3Api, check_version, whole_second};
 use crate::conditions::{conditions_of, is_met};
 use crate::digest::{Digests, wanted_of};
 use crate::get::Blocks;
-use crate::metadata::{self, Headers, headers_of, quoted};
+use crate::metadata::{self, Headers, headers_of, quoted, with_sums};
 use crate::name::path_of;
 use crate::refused::{Missing, refused};
 use crate::store::{PutTarget, body};
@@ -31,7 +31,7 @@ macro_rules! describe {
     ($output:ident, $metadata:expr, $($more:tt)*) => {{
         let ObjectMetadata { stat, tag, headers, sums, tags } = $metadata;
         let _ = tags;
-        $output {
+        with_sums!(sums, $output {
             accept_ranges: Some("bytes".to_owned()),
             e_tag: Some(quoted(tag)),
             last_modified: Some(whole_second(stat.modified_at)),
@@ -42,13 +42,8 @@ macro_rules! describe {
             content_language: headers.content_language,
             expires: headers.expires,
             metadata: headers.metadata,
-            checksum_crc32: sums.checksum_crc32,
-            checksum_crc32c: sums.checksum_crc32c,
-            checksum_crc64nvme: sums.checksum_crc64nvme,
-            checksum_sha1: sums.checksum_sha1,
-            checksum_sha256: sums.checksum_sha256,
             $($more)*
-        }
+        })
     }};
 }
 
@@ -64,18 +59,9 @@ struct ObjectMetadata {
 impl ObjectMetadata {
     fn of(stat: ObjectStat, with_sums: bool) -> Self {
         let (tag, headers) = (metadata::tag_of(&stat), Headers::of(&stat.attributes));
-        let sum = |algorithm| metadata::checksum_of(&stat.attributes, algorithm, stat.bytes);
-        let sums = if with_sums {
-            Checksum {
-                checksum_crc32: sum("crc32"),
-                checksum_crc32c: sum("crc32c"),
-                checksum_crc64nvme: sum("crc64nvme"),
-                checksum_sha1: sum("sha1"),
-                checksum_sha256: sum("sha256"),
-                ..Checksum::default()
-            }
-        } else {
-            Checksum::default()
+        let sums = match with_sums {
+            true => metadata::checksums_of(&stat.attributes, stat.bytes),
+            false => Checksum::default(),
         };
         let tags = metadata::tagging_of(&stat.attributes).map(|it| it.split('&').count());
         let tags = tags.and_then(|it| i32::try_from(it).ok());
@@ -172,16 +158,10 @@ impl S3Api {
         let options = replacing(attributes, condition);
         let target = PutTarget { bucket: Some(bucket), path, options, tag: None };
         let stored = self.store(target, body(input.body), Digests::new(wanted, &self.md5)?).await?;
-        let sums = stored.digested.sums;
-        Ok(S3Response::new(PutObjectOutput {
-            e_tag: Some(quoted(stored.tag)),
-            checksum_crc32: sums.checksum_crc32,
-            checksum_crc32c: sums.checksum_crc32c,
-            checksum_crc64nvme: sums.checksum_crc64nvme,
-            checksum_sha1: sums.checksum_sha1,
-            checksum_sha256: sums.checksum_sha256,
-            ..PutObjectOutput::default()
-        }))
+        Ok(S3Response::new(with_sums!(
+            stored.digested.sums,
+            PutObjectOutput { e_tag: Some(quoted(stored.tag)), ..PutObjectOutput::default() }
+        )))
     }
 
     pub(crate) async fn get(

@@ -14,7 +14,7 @@ use sanderling_protocol::limits::CONCAT_PARTS_MAX;
 use sanderling_protocol::message::{Attributes, ObjectStat};
 
 use crate::api::{S3Api, check_version, whole_second};
-use crate::digest::ALGORITHMS;
+use crate::digest::{ALGORITHMS, sum_of};
 use crate::metadata::{self, PARTS, quoted};
 
 /// Longest text of runs: an object has 8 KiB of attributes in all.
@@ -157,15 +157,10 @@ impl S3Api {
 }
 
 fn checksum(stat: &ObjectStat) -> Option<Checksum> {
-    let sum = |algorithm| metadata::checksum_of(&stat.attributes, algorithm, stat.bytes);
-    ALGORITHMS.into_iter().any(|it| sum(it).is_some()).then(|| Checksum {
-        checksum_crc32: sum("crc32"),
-        checksum_crc32c: sum("crc32c"),
-        checksum_crc64nvme: sum("crc64nvme"),
-        checksum_sha1: sum("sha1"),
-        checksum_sha256: sum("sha256"),
-        checksum_type: Some(ChecksumType::from_static(ChecksumType::FULL_OBJECT)),
-    })
+    let sums = metadata::checksums_of(&stat.attributes, stat.bytes);
+    let has_any = ALGORITHMS.into_iter().any(|it| sum_of(&sums, it).is_some());
+    let checksum_type = Some(ChecksumType::from_static(ChecksumType::FULL_OBJECT));
+    has_any.then_some(Checksum { checksum_type, ..sums })
 }
 
 /// Returns a page of an object's parts.

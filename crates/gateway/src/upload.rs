@@ -22,7 +22,7 @@ use sanderling_protocol::{Millis, Path, Refusal};
 use crate::api::{S3Api, timestamp};
 use crate::conditions::conditions_of;
 use crate::digest::{ALGORITHMS, Digests, Wanted, sum_of, wanted_of};
-use crate::metadata::{self, headers_of, listed_tag_of, quoted};
+use crate::metadata::{self, headers_of, listed_tag_of, quoted, with_sums};
 use crate::name::UPLOADS;
 use crate::object::replacing;
 use crate::refused::{Missing, refused};
@@ -166,16 +166,10 @@ impl S3Api {
         let target = self.part_target(&upload, input.part_number)?;
         let stored = self.store(target, body(input.body), Digests::new(wanted, &self.md5)?).await?;
         let Stored { tag, digested, .. } = self.part_stored(&upload, stored).await?;
-        let sums = digested.sums;
-        Ok(S3Response::new(UploadPartOutput {
-            e_tag: Some(quoted(tag)),
-            checksum_crc32: sums.checksum_crc32,
-            checksum_crc32c: sums.checksum_crc32c,
-            checksum_crc64nvme: sums.checksum_crc64nvme,
-            checksum_sha1: sums.checksum_sha1,
-            checksum_sha256: sums.checksum_sha256,
-            ..UploadPartOutput::default()
-        }))
+        Ok(S3Response::new(with_sums!(
+            digested.sums,
+            UploadPartOutput { e_tag: Some(quoted(tag)), ..UploadPartOutput::default() }
+        )))
     }
 
     async fn part_stored(&self, upload: &Upload, stored: Stored) -> S3Result<Stored> {

@@ -11,7 +11,7 @@ use sanderling_protocol::{Path, Refusal};
 
 use crate::api::{S3Api, owner, timestamp};
 use crate::keys::grant_of;
-use crate::metadata::{checksum_of, listed_tag_of, quoted};
+use crate::metadata::{checksums_of, listed_tag_of, quoted, with_sums};
 use crate::name::UPLOADS;
 use crate::percent::{PATH, encode};
 use crate::refused::{Missing, refused};
@@ -53,18 +53,15 @@ impl S3Api {
             .by_ref()
             .take(most)
             .map(|part| {
-                let sum = |algorithm| checksum_of(&part.attributes, algorithm, part.bytes);
-                Part {
-                    part_number: Some(number(&part.name)),
-                    e_tag: Some(quoted(listed_tag_of(part))),
-                    last_modified: Some(timestamp(part.modified_at)),
-                    size: i64::try_from(part.bytes).ok(),
-                    checksum_crc32: sum("crc32"),
-                    checksum_crc32c: sum("crc32c"),
-                    checksum_crc64nvme: sum("crc64nvme"),
-                    checksum_sha1: sum("sha1"),
-                    checksum_sha256: sum("sha256"),
-                }
+                with_sums!(
+                    checksums_of(&part.attributes, part.bytes),
+                    Part {
+                        part_number: Some(number(&part.name)),
+                        e_tag: Some(quoted(listed_tag_of(part))),
+                        last_modified: Some(timestamp(part.modified_at)),
+                        size: i64::try_from(part.bytes).ok(),
+                    }
+                )
             })
             .collect();
         let is_truncated = rest.next().is_some();
