@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import html as escape
-import math
 from typing import Any
 
+from plot import Row, dots
 from table import number
 
-LINE = 30
-TOP = 42
 LEFT = 330
-WIDTH = 1000
 RIGHT = 150
 # The picture ends at a twentieth and at twenty times of a target; dots beyond lie on its edge.
 FACTOR_MAX = 20.0
-TICKS = [0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0]
+TICKS = [0.05, 0.1, 0.2, 0.5, 2.0, 5.0, 10.0, 20.0]
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #667080; --grid: #d8dde4;
@@ -28,7 +25,7 @@ svg { width: 100%; height: auto; font: 13px system-ui, sans-serif; }
 svg text { fill: var(--ink); } svg .soft { fill: var(--soft); }
 .grid { stroke: var(--grid); } .goal { stroke: var(--ink); stroke-width: 1.5; }
 .yes { stroke: var(--good); fill: var(--good); } .no { stroke: var(--bad); fill: var(--bad); }
-svg text.yes, svg text.no { stroke: none; }
+svg text[class] { stroke: none; } .spread { stroke-width: 4; stroke-opacity: .45; }
 td.yes { color: var(--good); } td.no { color: var(--bad); }
 table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th, td { text-align: right; padding: .3em .6em; border-bottom: 1px solid var(--grid); }
@@ -75,13 +72,6 @@ def machine(kept: dict[str, Any]) -> str:
     )
 
 
-def place(factor: float) -> float:
-    """Returns where a factor of the target lies, in pixels."""
-    kept = min(max(factor, 1 / FACTOR_MAX), FACTOR_MAX)
-    share = math.log(kept * FACTOR_MAX) / math.log(FACTOR_MAX**2)
-    return LEFT + share * (WIDTH - LEFT - RIGHT)
-
-
 def factor(goal: dict[str, Any], value: float) -> float:
     """Returns how far beyond the target a value is: 1 is just reached."""
     if value <= 0:
@@ -91,42 +81,26 @@ def factor(goal: dict[str, Any], value: float) -> float:
 
 def picture(goals: list[dict[str, Any]]) -> str:
     """Draws every goal as a line with a dot, on a logarithmic scale of factors of its target."""
-    height = TOP + LINE * len(goals) + 14
-    drawn = [
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="every row and its target">'
-    ]
-    for tick in TICKS:
-        x, kind = place(tick), "goal" if tick == 1 else "grid"
-        label = "target" if tick == 1 else f"{tick:g}"
-        drawn.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="28" y2="{height}"/>')
-        drawn.append(f'<text class="soft" x="{x:.1f}" y="20" text-anchor="middle">{label}</text>')
-    drawn += [line(goal, TOP + LINE * at + LINE / 2) for at, goal in enumerate(goals)]
-    return "\n".join([*drawn, "</svg>"])
+    ticks = [(tick, f"{tick:g}", "grid") for tick in TICKS] + [(1.0, "target", "goal")]
+    ends = (1 / FACTOR_MAX, FACTOR_MAX)
+    shown = [line(goal) for goal in goals]
+    return dots("every row and its target", (LEFT, RIGHT), ends, ticks, shown, is_log=True)
 
 
-def line(goal: dict[str, Any], y: float) -> str:
-    """Draws one goal."""
-    kind = "yes" if goal["reached"] else "no"
-    name = escape.escape(f"{goal['row']}  {goal['name']}")
-    text = f'<text x="{LEFT - 14}" y="{y + 4:.1f}" text-anchor="end">{name}</text>'
-    side = WIDTH - RIGHT + 14
+def line(goal: dict[str, Any]) -> Row:
+    """Returns one goal's line."""
+    name = f"{goal['row']}  {goal['name']}"
     if goal["ratio"] is None:
-        return f'{text}<text class="soft" x="{side}" y="{y + 4:.1f}">not run</text>'
-    low, high = (place(factor(goal, goal[end])) for end in ("min", "max"))
-    dot = place(factor(goal, goal["ratio"]))
-    return (
-        f'{text}<line class="{kind}" stroke-width="3" stroke-opacity=".45" x1="{low:.1f}" '
-        f'x2="{high:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        f'<circle class="{kind}" cx="{dot:.1f}" cy="{y:.1f}" r="5"/>'
-        f'<text class="{kind}" x="{side}" y="{y + 4:.1f}">{wanted(goal)}</text>'
-    )
+        return Row(name, "soft", "not run")
+    low, middle, high = (factor(goal, goal[end]) for end in ("min", "ratio", "max"))
+    note = f"{number(goal['ratio'])} ({limit(goal)})"
+    return Row(name, "yes" if goal["reached"] else "no", note, (low, middle, high))
 
 
-def wanted(goal: dict[str, Any]) -> str:
-    """Writes a value beside its target."""
+def limit(goal: dict[str, Any]) -> str:
+    """Writes a target."""
     unit = "" if goal["unit"] == "ratio" else f" {goal['unit']}"
-    sign = "≤" if goal["is_limit"] else "≥"
-    return f"{number(goal['ratio'])} ({sign} {number(goal['target'])}{unit})"
+    return f"{'≤' if goal['is_limit'] else '≥'} {number(goal['target'])}{unit}"
 
 
 def figures(goals: list[dict[str, Any]]) -> str:
@@ -135,14 +109,12 @@ def figures(goals: list[dict[str, Any]]) -> str:
     head = "".join(f"<th>{word}" for word in words)
     lines = [f"<tr>{head}"]
     for goal in goals:
-        sign = "≤" if goal["is_limit"] else "≥"
-        unit = "" if goal["unit"] == "ratio" else f" {goal['unit']}"
         values = [goal[end] for end in ("ratio", "min", "max")]
         shown = "".join(f"<td>{'-' if value is None else number(value)}" for value in values)
         kind = "yes" if goal["reached"] else "no"
         verdict = "not run" if goal["ratio"] is None else kind
         lines.append(
             f"<tr><td>{goal['row']}<td>{escape.escape(goal['name'])}{shown}"
-            f'<td>{sign} {number(goal["target"])}{unit}<td class="{kind}">{verdict}'
+            f'<td>{limit(goal)}<td class="{kind}">{verdict}'
         )
     return f"<table>{''.join(lines)}</table>"

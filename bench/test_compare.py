@@ -6,6 +6,7 @@ from __future__ import annotations
 import html.parser
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import compare
 import page
+import plot
 import table
 from goal import Goal, Outcome, Sample, Unavailable, outcomes_of, record_of_row
 from peers.packages import install
@@ -95,8 +97,11 @@ class Shown(unittest.TestCase):
         least, most = outcome(AT_LEAST, 1.6).record(), outcome(AT_MOST, 0.625).record()
         self.assertAlmostEqual(page.factor(least, 1.6), 2.0)
         self.assertAlmostEqual(page.factor(most, 0.625), 2.0)
-        self.assertGreater(page.place(2.0), page.place(1.0))
-        self.assertEqual(page.place(1e9), page.place(page.FACTOR_MAX))
+        rows = [plot.Row("", "", "", (value,) * 3) for value in (1.0, 2.0, page.FACTOR_MAX, 1e9)]
+        drawn = plot.dots("", (0, 0), (1 / page.FACTOR_MAX, page.FACTOR_MAX), [], rows, is_log=True)
+        first, second, end, beyond = (float(x) for x in re.findall(r'cx="([\d.]+)"', drawn))
+        self.assertGreater(second, first)
+        self.assertEqual(beyond, end)
 
     def test_page_needs_nothing_from_elsewhere(self) -> None:
         rows = [outcome(AT_LEAST, 1.0).record(), outcome(AT_MOST, why_not="<no> fio").record()]

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import html
 from typing import Any
 
 import summary
 from modes import TITLES
+from plot import WIDTH, Row, box, dots, svg, text
 
-WIDTH = 1000
 LEFT = 170
 RIGHT = 30
+# Space for what stands right of the ratios.
+NOTES = 170
 LANE = 22
-BAR = 20
 # Brodmann et al., figure 6: dollars per hour of an n2-standard-16.
 ON_DEMAND_DOLLARS = 0.776944
 SPOT_DOLLARS = 0.188320
 PAPER_MACHINES = 5
-RATIO_LOW, RATIO_HIGH = 0.5, 1.5
+RATIOS = [0.5, 0.75, 1.0, 1.25, 1.5]
 
 
 def timeline(kept: dict[str, Any]) -> str:
@@ -31,13 +31,12 @@ def timeline(kept: dict[str, Any]) -> str:
         return ""
     longest = max(one["ended"] - one["began"] for one in best.values())
     parts = [_lanes(kept, one, longest) for _, one in sorted(best.items(), reverse=True)]
-    keys = [("leaving", "noticed, its data leaves"), ("empty", "seen empty"),
-            ("gone", "killed, not yet replaced"), ("sanderling", "a query or job, right"),
-            ("wrong", "a wrong result")]
+    keys = {"leaving": "noticed, its data leaves", "empty": "seen empty",
+            "gone": "killed, not yet replaced", "sanderling": "a query or job, right",
+            "wrong": "a wrong result"}
     legend = "".join(
         f'<svg viewBox="0 0 14 14" style="width:14px;height:14px;vertical-align:-2px">'
-        f'<rect class="{kind}" x="1" y="1" width="12" height="12"/></svg> {text} &nbsp; '
-        for kind, text in keys
+        f"{box(kind, (1, 13), 1, 12)}</svg> {words} &nbsp; " for kind, words in keys.items()
     )
     return (f"<h2>Machines that are taken while Spark works</h2>{''.join(parts)}"
             f"<p class=soft>{legend}</p>")
@@ -48,95 +47,69 @@ def _lanes(kept: dict[str, Any], played: dict[str, Any], longest: float) -> str:
     scale = (WIDTH - LEFT - RIGHT) / longest
     height = LANE * (slots + 1) + 26
 
-    def x(at: float) -> float:
-        return LEFT + max(min(at, played["ended"]) - began, 0) * scale
-
-    def box(kind: str, y: float, start: float, end: float, tall: float, title: str = "") -> str:
-        wide = max(x(end) - x(start), 0.8)
-        return (f'<rect class="{kind}" x="{x(start):.1f}" y="{y:.1f}" width="{wide:.1f}" '
-                f'height="{tall}"><title>{html.escape(title)}</title></rect>')
+    def x(start: float, end: float) -> tuple[float, float]:
+        until = played["ended"] - began
+        start, end = (LEFT + min(max(at - began, 0), until) * scale for at in (start, end))
+        return start, end
 
     what = played["trace"].split("-")[0]
     lines = []
     for slot in range(slots):
         y = LANE * slot + 4
-        lines.append(f'<text x="{LEFT - 10}" y="{y + 12}" text-anchor="end">'
-                     f'{what[:-1]} {slot + 1}</text>')
-        lines.append(box("alive", y, began, played["ended"], 15))
+        lines.append(text(LEFT - 10, y + 12, f"{what[:-1]} {slot + 1}", anchor="end"))
+        lines.append(box("alive", x(began, played["ended"]), y, 15))
         for one in (each for each in played["taken"] if each["slot"] == slot):
             killed = one["killed"] or played["ended"]
-            lines.append(box("leaving", y, one["noticed"], killed, 15, "noticed"))
+            gone = x(killed, one["replaced"] or played["ended"])
+            lines.append(box("leaving", x(one["noticed"], killed), y, 15, "noticed"))
             if one["empty"]:
-                lines.append(box("empty", y, one["empty"], killed, 15, "seen empty"))
-            until = one["replaced"] or played["ended"]
-            lines.append(f'<rect x="{x(killed):.1f}" y="{y}" height="15" fill="var(--ground)" '
-                         f'width="{max(x(until) - x(killed), 1):.1f}"/>')
-            lines.append(box("gone", y, killed, until, 15, "killed, not yet replaced"))
-    lines.append(f'<text x="{LEFT - 10}" y="{LANE * slots + 16}" text-anchor="end">work</text>')
+                lines.append(box("empty", x(one["empty"], killed), y, 15, "seen empty"))
+            lines.append(box("ground", gone, y, 15))
+            lines.append(box("gone", gone, y, 15, "killed, not yet replaced"))
+    lines.append(text(LEFT - 10, LANE * slots + 16, "work", anchor="end"))
     for one in kept["runs"]:
         if all(one[key] == played[key] for key in ("mode", "trace", "round")):
             title = f"{one['work']}: {one['seconds']:.2f} s"
             kind = "wrong" if one["problem"] else "sanderling"
-            end = one["began"] + one["seconds"]
-            lines.append(box(kind, LANE * slots + 4, one["began"], end - 0.4 / scale, 15, title))
+            ends = x(one["began"], one["began"] + one["seconds"] - 0.4 / scale)
+            lines.append(box(kind, ends, LANE * slots + 4, 15, title))
     seconds = played["ended"] - began
     title = (f"{TITLES[played['mode']]}, {played['trace']}: {len(played['taken'])} taken in "
              f"{seconds:.0f} s")
-    lines.append(f'<text class="soft key" x="{LEFT}" y="{height - 4}">{html.escape(title)}</text>')
-    return (f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{html.escape(title)}">'
-            f'{"".join(lines)}</svg>')
+    lines.append(text(LEFT, height - 4, title, "soft key"))
+    return svg(height, title, lines)
 
 
 def ratios(found: list[summary.Ratio]) -> str:
-    """Draws one bar for each piece of work, from 1 to its ratio, with the rounds' spread."""
+    """Draws a line for each piece of work: its ratio, with the rounds' spread."""
     if not found:
         return "<p class=soft>not run</p>"
-    height = 30 + BAR * len(found)
-
-    def x(ratio: float) -> float:
-        kept = min(max(ratio, RATIO_LOW), RATIO_HIGH)
-        return LEFT + (kept - RATIO_LOW) / (RATIO_HIGH - RATIO_LOW) * (WIDTH - LEFT - 130)
-
-    lines = []
-    for tick in (0.5, 0.75, 1.0, 1.25, 1.5):
-        kind = "goal" if tick == 1 else "grid"
-        lines.append(f'<line class="{kind}" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="22" '
-                     f'y2="{height}"/><text class="soft" x="{x(tick):.1f}" y="14" '
-                     f'text-anchor="middle">{tick:g}</text>')
-    limit = x(summary.QUERY_MAX)
-    lines.append(f'<line class="limit" x1="{limit:.1f}" x2="{limit:.1f}" y1="22" y2="{height}"/>')
-    for at, one in enumerate(found):
-        y = 26 + BAR * at
+    ticks = [(tick, f"{tick:g}", "goal" if tick == 1 else "grid") for tick in RATIOS]
+    ticks.append((summary.QUERY_MAX, "", "limit"))
+    shown = []
+    for one in found:
         most = summary.TOTAL_MAX if one.name == "total" else summary.QUERY_MAX
-        kind = "yes" if one.median <= most else "no"
-        start, end = sorted((x(1.0), x(one.median)))
-        weight = ' font-weight="700"' if one.name == "total" else ""
-        lines.append(
-            f'<text x="{LEFT - 10}" y="{y + 12}" text-anchor="end"{weight}>{one.name}</text>'
-            f'<rect class="{kind}" x="{start:.1f}" y="{y}" width="{max(end - start, 1):.1f}" '
-            f'height="14" fill-opacity=".55" stroke="none"/>'
-            f'<line class="whisker" x1="{x(one.low):.1f}" x2="{x(one.high):.1f}" y1="{y + 7}" '
-            f'y2="{y + 7}"/><text class="{kind}" x="{WIDTH - 122}" y="{y + 12}"{weight}>'
-            f'{one.median:.3f}</text><text class="soft" x="{WIDTH - 70}" y="{y + 12}">'
-            f'{one.seconds:.2f} s</text>')
-    return (f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="time over native\'s">'
-            f'{"".join(lines)}</svg><p class=soft>Bar: median of the rounds; line: smallest to '
-            f"largest. Dashed: {summary.QUERY_MAX:g}, which no query shall pass.</p>")
+        note = f"{one.median:.3f}  ({one.seconds:.2f} s)"
+        values = (one.low, one.median, one.high)
+        shown.append(Row(one.name, "yes" if one.median <= most else "no", note, values))
+    drawn = dots("time over native's", (LEFT, NOTES), (RATIOS[0], RATIOS[-1]), ticks, shown)
+    return (f"{drawn}<p class=soft>Dot: median of the rounds; line: smallest to largest. Dashed: "
+            f"{summary.QUERY_MAX:g}, which no query shall pass.</p>")
 
 
 def runtimes(kept: dict[str, Any], what: str) -> str:
-    """Draws bars of a round's time, undisturbed and under both traces, for each mode."""
+    """Draws a round's time, undisturbed and under both traces, for each mode."""
     found = [one for one in summary.disturbed(kept) if one.trace.startswith(what)]
     if not found:
         return ""
-    groups = []
+    shown = []
     for mode in kept["options"]["modes"]:
         mine = [one for one in found if one.mode == mode]
         if mine:
-            bars = [("undisturbed", summary.undisturbed_seconds(kept, mode), "")]
-            bars += [(one.trace.split("-")[1], one.seconds, f"{one.slowdown:+.1%}") for one in mine]
-            groups.append((mode, bars))
-    return f"<h3>{what.capitalize()} are taken</h3>" + _bars(groups, "s", "{:.0f} s")
+            shown.append(_bar(f"{mode}, none", mode, summary.undisturbed_seconds(kept, mode), "s"))
+        shown += [_bar(f"{mode}, {one.trace.split('-')[1]}", mode, one.seconds, "s", one.slowdown)
+                  for one in mine]
+    return f"<h3>{what.capitalize()} are taken</h3>{_bars('seconds of a round', shown)}"
 
 
 def costs(kept: dict[str, Any]) -> str:
@@ -144,38 +117,20 @@ def costs(kept: dict[str, Any]) -> str:
     hours = 2.0
     demand = PAPER_MACHINES * ON_DEMAND_DOLLARS * hours
     spot = ((PAPER_MACHINES - 1) * SPOT_DOLLARS + ON_DEMAND_DOLLARS) * hours
-    groups = [("on demand", [("undisturbed", demand, "")])]
+    shown = [_bar("on demand", "native", demand, "dollars")]
     for one in summary.disturbed(kept):
         if one.mode == "sanderling":
-            dollars = spot * (1 + max(one.slowdown, 0.0))
-            bar = (one.trace.split("-")[1], dollars, f"{dollars / demand - 1:+.1%}")
-            groups.append((f"spot, {one.trace.split('-')[0]}", [bar]))
-    return _bars(groups, "$", "${:.2f}")
+            cost = spot * (1 + max(one.slowdown, 0.0))
+            name = f"spot, {one.trace.replace('-', ' ')}"
+            shown.append(_bar(name, one.mode, cost, "dollars", cost / demand - 1))
+    return _bars("dollars", shown)
 
 
-def _bars(groups: list[tuple[str, list[tuple[str, float, str]]]], unit: str, form: str) -> str:
-    """Draws groups of upright bars with their values."""
-    tall, wide = 190, 64
-    highest = max((value for _, bars in groups for _, value, _ in bars), default=1.0) or 1.0
-    lines, x = [], 40.0
-    for name, bars in groups:
-        start = x
-        for label, value, note in bars:
-            height = value / highest * (tall - 40)
-            kind = name if name in TITLES else "sanderling"
-            fade = "" if label == "undisturbed" else ' fill-opacity=".6"'
-            lines.append(
-                f'<rect class="{kind}" x="{x:.1f}" y="{tall - height:.1f}" width="{wide - 10}" '
-                f'height="{height:.1f}"{fade}/><text class="key" x="{x + wide / 2 - 5:.1f}" '
-                f'y="{tall - height - 5:.1f}" text-anchor="middle">{form.format(value)}</text>'
-                f'<text class="soft key" x="{x + wide / 2 - 5:.1f}" y="{tall + 15}" '
-                f'text-anchor="middle">{"none" if label == "undisturbed" else label}</text>'
-                f'<text class="key" x="{x + wide / 2 - 5:.1f}" y="{tall + 31}" '
-                f'text-anchor="middle">{note}</text>')
-            x += wide
-        lines.append(f'<text x="{(start + x - 10) / 2:.1f}" y="{tall + 52}" '
-                     f'text-anchor="middle">{html.escape(name)}</text>')
-        x += 60
-    lines.append(f'<line class="goal" x1="30" x2="{x - 40:.1f}" y1="{tall}" y2="{tall}"/>')
-    return (f'<svg viewBox="0 0 {WIDTH} {tall + 62}" role="img" aria-label="bars in {unit}">'
-            f'{"".join(lines)}</svg>')
+def _bar(name: str, kind: str, value: float, unit: str, change: float | None = None) -> Row:
+    note = f"{value:.2f} {unit}" + ("" if change is None else f", {change:+.1%}")
+    return Row(name, kind, note, (0, value, value))
+
+
+def _bars(label: str, shown: list[Row]) -> str:
+    most = max(row.values[1] for row in shown if row.values)
+    return dots(label, (LEFT, NOTES), (0, most), [(0, "0", "goal")], shown)

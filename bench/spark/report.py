@@ -13,10 +13,11 @@ from modes import DECOMMISSION, NATIVE, SANDERLING, TITLES
 from page import STYLE
 
 MORE_STYLE = """
-.native { fill: #8a93a3; } .decommission { fill: #c98a2b; } .sanderling { fill: #2f7fd1; }
+.native { fill: #8a93a3; stroke: #8a93a3; } .decommission { fill: #c98a2b; stroke: #c98a2b; }
+.sanderling { fill: #2f7fd1; stroke: #2f7fd1; } rect.sanderling { stroke: none; }
 .alive { fill: var(--grid); } .leaving { fill: #d9a21b; } .gone { fill: none; stroke: var(--bad);
   stroke-dasharray: 3 3; } .empty { fill: var(--good); } .wrong { fill: var(--bad); }
-.whisker { stroke: var(--ink); stroke-width: 1.2; } .limit { stroke: var(--bad);
+.ground { fill: var(--ground); } .limit { stroke: var(--bad);
   stroke-dasharray: 5 4; } svg text.key { font-size: 12px; } h2 { margin-top: 2em; }
 .wide { font-size: 13px; } .wide td, .wide th { padding: 4px 6px; }
 .verdict { font-size: 17px; } td:first-child, th:first-child { text-align: left; }
@@ -93,12 +94,12 @@ def _page(kept: dict[str, Any]) -> str:
         charts.timeline(kept),
         _ratios(kept, SANDERLING),
         "<h2>Run times with and without preemptions</h2>"
-        "<p>The form of figures 3 and 4 of Brodmann, Ioannou, Metzler, Pfefferle and Klimovic, "
-        "“An Elastic Ephemeral Datastore using Cheap, Transient Cloud Resources”, which has one "
+        "<p>As figures 3 and 4 of Brodmann, Ioannou, Metzler, Pfefferle and Klimovic, "
+        "“An Elastic Ephemeral Datastore using Cheap, Transient Cloud Resources”, which have one "
         "for each of its clusters; here one is for what is taken: datanodes, or Spark's executors. "
         "16 and 32 are the processors of the machines whose preemptions the traces follow.</p>"
         + "".join(charts.runtimes(kept, what) for what in ("datanodes", "executors")),
-        f"<h2>Cost</h2><p>The form of the same paper's figure 6: five machines at its prices, for "
+        f"<h2>Cost</h2><p>As in the same paper's figure 6: five machines at its prices, for "
         f"the work's time.</p>{charts.costs(kept)}",
         _ratios(kept, DECOMMISSION),
         f"<h2>Figures</h2>{_rows(_table(kept))}",
