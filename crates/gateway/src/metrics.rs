@@ -1,8 +1,7 @@
-//! What a gateway tells of itself to Prometheus.
+//! The metrics of a gateway.
 
 use std::sync::atomic::AtomicU64;
 
-use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
@@ -10,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use sanderling_client::ClientMetrics;
-use sanderling_transport::process_metrics;
+use sanderling_transport::{write_gauge, write_process_metrics};
 
 type Gauge64 = Gauge<u64, AtomicU64>;
 
@@ -29,15 +28,11 @@ struct DirectionLabel {
 #[derive(Debug)]
 pub(crate) struct GatewayMetrics {
     registry: Registry,
-    /// Held while the gauges are set and written out, so that two scrapes do not mix.
-    scrape: Mutex<()>,
     answers: Family<AnswerLabel, Counter>,
     in_flight: Gauge64,
     received: Counter,
     sent: Counter,
     broken_off: Counter,
-    retries: Gauge64,
-    failed: Gauge64,
     cors_refused: Counter,
 }
 
@@ -54,14 +49,11 @@ impl GatewayMetrics {
     pub(crate) fn new() -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("sanderling_gateway"),
-            scrape: Mutex::new(()),
             answers: Family::default(),
             in_flight: Gauge64::default(),
             received: Counter::default(),
             sent: Counter::default(),
             broken_off: Counter::default(),
-            retries: Gauge64::default(),
-            failed: Gauge64::default(),
             cors_refused: Counter::default(),
         };
         metrics.register();
@@ -80,10 +72,6 @@ impl GatewayMetrics {
         let help =
             "Answers that ended before their last byte, because the object could not be read on";
         all.register("answers_broken_off", help, Counter::clone(&self.broken_off));
-        let help = "Calls to the cluster that were tried again";
-        all.register("cluster_retries", help, Gauge64::clone(&self.retries));
-        let help = "Calls to the cluster that failed in the end";
-        all.register("cluster_failures", help, Gauge64::clone(&self.failed));
         let help =
             "Requests of pages that got no CORS rules because strangers asked for many buckets";
         all.register("cors_lookups_refused", help, Counter::clone(&self.cors_refused));
@@ -120,12 +108,14 @@ impl GatewayMetrics {
 
     /// Encodes everything as OpenMetrics; `ends` is when the first certificate of each kind ends.
     pub(crate) fn text(&self, client: ClientMetrics, ends: &[(&str, i64)]) -> String {
-        let _scrape = self.scrape.lock();
-        self.retries.set(client.retries);
-        self.failed.set(client.failed);
         let mut text = String::new();
         encode_registry(&mut text, &self.registry).expect("a string takes everything");
-        text + &process_metrics("sanderling_gateway", ends)
+        let help = "Calls to the cluster that were tried again";
+        write_gauge(&mut text, "sanderling_gateway_cluster_retries", help, client.retries);
+        let help = "Calls to the cluster that failed in the end";
+        write_gauge(&mut text, "sanderling_gateway_cluster_failures", help, client.failed);
+        write_process_metrics(&mut text, "sanderling_gateway", ends);
+        text
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sanderling_protocol::Nonce;
 use sanderling_protocol::message::Role;
 use sanderling_transport::{
-    ConnectionOptions, Expiries, Pool, PoolOptions, process_metrics, serve_status,
+    ConnectionOptions, Expiries, Pool, PoolOptions, serve_status, write_gauge,
+    write_process_metrics,
 };
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
@@ -47,7 +48,7 @@ impl ManagerServer {
     }
 
     /// Serves health and metrics, with the ends of these certificates, until the manager stops.
-    /// No token is asked: the listener is for this machine alone.
+    /// No token is required: the listener is for this machine alone.
     pub fn serve_pages(&mut self, listener: TcpListener, expiries: Expiries) {
         let is_acting = Arc::clone(&self.is_acting);
         let metrics = move || metrics(is_acting.load(Ordering::Relaxed), &expiries.timestamps());
@@ -79,10 +80,9 @@ impl Drop for ManagerServer {
 
 /// Returns a manager's metrics; `ends` is when the first certificate of each kind ends.
 fn metrics(is_acting: bool, ends: &[(&str, i64)]) -> String {
-    let (server, acting) = ("sanderling_manager", u8::from(is_acting));
-    format!(
-        "# HELP {server}_acting Whether it holds the leadership lease and acts.\n\
-         # TYPE {server}_acting gauge\n{server}_acting {acting}\n{}",
-        process_metrics(server, ends)
-    )
+    let mut text = String::new();
+    let help = "Whether it holds the leadership lease and acts";
+    write_gauge(&mut text, "sanderling_manager_acting", help, u8::from(is_acting));
+    write_process_metrics(&mut text, "sanderling_manager", ends);
+    text
 }

@@ -1,6 +1,6 @@
 //! The namenode's metrics.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::RwLock;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -13,7 +13,10 @@ use prometheus_client::registry::{Registry, Unit};
 use sanderling_core::namenode::{Answers, Namenode};
 use sanderling_protocol::message::Forecast;
 use sanderling_protocol::{Instant, Policy, Refusal, Reply, Request};
-use sanderling_transport::process_metrics;
+use sanderling_transport::{write_counter, write_gauge, write_process_metrics};
+
+/// How the names of the metrics begin.
+const SERVER: &str = "sanderling_namenode";
 
 /// The kind of a request, and how many requests it is worth.
 pub(crate) type CountedRequest = (&'static str, u64);
@@ -42,7 +45,7 @@ struct TierState {
 
 type Labelled<L> = Family<L, Gauge<i64>>;
 
-/// Counters that the server keeps, and gauges that are set when somebody looks.
+/// Counters that the server keeps, and gauges that are set for each scrape.
 #[derive(Debug)]
 pub(crate) struct NamenodeMetrics {
     registry: RwLock<Registry>,
@@ -56,37 +59,9 @@ pub(crate) struct NamenodeMetrics {
     pub(crate) orders_dropped: Counter,
     nodes: Labelled<StateLabel>,
     tier_bytes: Labelled<TierState>,
-    gauges: Gauges,
     journal_bytes: Gauge<i64>,
     unsynced_bytes: Gauge<i64>,
     unsynced_seconds: Gauge<f64, AtomicU64>,
-}
-
-/// Numbers of the catalog.
-#[derive(Debug, Default)]
-struct Gauges {
-    objects: Gauge<i64>,
-    deleted_subtrees: Gauge<i64>,
-    catalog_bytes: Gauge<i64>,
-    catalog_bytes_max: Gauge<i64>,
-    blocks: Gauge<i64>,
-    commands: Counter<u64, AtomicU64>,
-    drains: Gauge<i64>,
-    drain_left_bytes: Gauge<i64>,
-    drain_late_bytes: Gauge<i64>,
-    drain_unplaced_bytes: Gauge<i64>,
-    lost_blocks: Gauge<i64>,
-    lost_bytes: Gauge<i64>,
-    moved_bytes: Gauge<i64>,
-    notices: Gauge<i64>,
-    room_bytes: Gauge<i64>,
-    reserve_bytes: Gauge<i64>,
-    reserve_missing_bytes: Gauge<i64>,
-    departures: Gauge<i64>,
-    departures_fit: Gauge<i64>,
-    events: Gauge<i64>,
-    journal_lost_records: Gauge<i64>,
-    journal_lost_bytes: Gauge<i64>,
 }
 
 /// From a cached lookup to a slow disk's sync.
@@ -97,7 +72,7 @@ const SECONDS: [f64; 14] = [
 impl Default for NamenodeMetrics {
     fn default() -> Self {
         let metrics = Self {
-            registry: RwLock::new(Registry::with_prefix("sanderling_namenode")),
+            registry: RwLock::new(Registry::with_prefix(SERVER)),
             requests: Family::default(),
             refusals: Family::default(),
             read_seconds: Histogram::new(SECONDS),
@@ -108,19 +83,17 @@ impl Default for NamenodeMetrics {
             orders_dropped: Counter::default(),
             nodes: Family::default(),
             tier_bytes: Family::default(),
-            gauges: Gauges::default(),
             journal_bytes: Gauge::default(),
             unsynced_bytes: Gauge::default(),
             unsynced_seconds: Gauge::default(),
         };
-        metrics.register_counters();
-        metrics.register_gauges();
+        metrics.register();
         metrics
     }
 }
 
 impl NamenodeMetrics {
-    fn register_counters(&self) {
+    fn register(&self) {
         let mut registry = self.registry.write();
         let all = &mut registry;
         all.register("requests", "Requests by kind", self.requests.clone());
@@ -134,62 +107,15 @@ impl NamenodeMetrics {
         all.register("orders", "Orders sent to datanodes", self.orders.clone());
         let help = "Orders given up because a datanode's queue was full";
         all.register("orders_dropped", help, self.orders_dropped.clone());
-        let help = "Commands in the log since the cluster began";
-        all.register("commands", help, self.gauges.commands.clone());
-    }
-
-    fn register_gauges(&self) {
-        let mut registry = self.registry.write();
-        let all = &mut registry;
-        let gauges = &self.gauges;
         all.register("nodes", "Nodes by policy and availability", self.nodes.clone());
         let help = "Bytes of the nodes' tiers, by what they are";
         all.register_with_unit("tier", help, Unit::Bytes, self.tier_bytes.clone());
-        all.register("objects", "Objects in the catalog", gauges.objects.clone());
-        let help = "Deleted subtrees of which something is not freed yet";
-        all.register("deleted_subtrees", help, gauges.deleted_subtrees.clone());
-        all.register("blocks", "Blocks in the catalog", gauges.blocks.clone());
-        let help = "Memory of the catalog by its own account";
-        all.register_with_unit("catalog", help, Unit::Bytes, gauges.catalog_bytes.clone());
-        let help = "Memory from which on nothing makes the catalog larger";
-        all.register_with_unit("catalog_max", help, Unit::Bytes, gauges.catalog_bytes_max.clone());
-        all.register("drains", "Nodes that drain or decommission", gauges.drains.clone());
-        let help = "Bytes that must still leave draining nodes";
-        all.register_with_unit("drain_left", help, Unit::Bytes, gauges.drain_left_bytes.clone());
-        let help = "Bytes that will not have left by their deadline, by the forecasts";
-        all.register_with_unit("drain_late", help, Unit::Bytes, gauges.drain_late_bytes.clone());
-        let help = "Bytes on draining nodes for which no node has room, by the forecasts";
-        let unplaced = gauges.drain_unplaced_bytes.clone();
-        all.register_with_unit("drain_unplaced", help, Unit::Bytes, unplaced);
-        all.register("lost_blocks", "Blocks declared lost", gauges.lost_blocks.clone());
-        let help = "Bytes declared lost";
-        all.register_with_unit("lost", help, Unit::Bytes, gauges.lost_bytes.clone());
-        let help = "Bytes moved off draining nodes";
-        all.register_with_unit("moved", help, Unit::Bytes, gauges.moved_bytes.clone());
-        all.register("notices", "Notices given", gauges.notices.clone());
-        all.register("events", "The last event's sequence", gauges.events.clone());
-        let help = "Bytes that may still be written";
-        all.register_with_unit("room", help, Unit::Bytes, gauges.room_bytes.clone());
-        let help = "Bytes of the nodes' tiers that are kept so that nodes can leave";
-        all.register_with_unit("reserve", help, Unit::Bytes, gauges.reserve_bytes.clone());
-        let help = "Bytes that would find no place if those nodes left now";
-        let missing = gauges.reserve_missing_bytes.clone();
-        all.register_with_unit("reserve_missing", help, Unit::Bytes, missing);
-        let help = "Nodes that must be able to leave at once";
-        all.register("departures", help, gauges.departures.clone());
-        let help = "1 if so many nodes could leave now without a loss for want of room, else 0";
-        all.register("departures_fit", help, gauges.departures_fit.clone());
         let help = "Bytes of journal on disk";
         all.register_with_unit("journal", help, Unit::Bytes, self.journal_bytes.clone());
         let help = "Bytes of acknowledged changes that the disk may not have";
         all.register_with_unit("unsynced", help, Unit::Bytes, self.unsynced_bytes.clone());
         let help = "How long the oldest of them has waited for the disk";
         all.register_with_unit("unsynced", help, Unit::Seconds, self.unsynced_seconds.clone());
-        let help = "Records of acknowledged changes that were given up with damaged journal";
-        all.register("journal_lost_records", help, gauges.journal_lost_records.clone());
-        let help = "Bytes of journal that were given up";
-        let lost = gauges.journal_lost_bytes.clone();
-        all.register_with_unit("journal_lost", help, Unit::Bytes, lost);
     }
 
     /// Counts the requests of a frame and their answers. Most frames are of one kind: each run of
@@ -241,56 +167,33 @@ impl NamenodeMetrics {
 
     /// Encodes everything as `OpenMetrics`; `ends` is when the first certificate of each kind ends.
     pub(crate) fn text(&self, namenode: &Namenode, now: Instant, ends: &[(&str, i64)]) -> String {
-        self.look(namenode, now);
+        let drains = self.look_at_nodes(namenode, now);
         let mut text = String::new();
         encode_registry(&mut text, &self.registry.read()).expect("a string takes everything");
-        text + &process_metrics("sanderling_namenode", ends)
+        write_drains(&mut text, &drains);
+        write_catalog(&mut text, namenode);
+        write_process_metrics(&mut text, SERVER, ends);
+        text
     }
 
-    fn look(&self, namenode: &Namenode, now: Instant) {
-        let (catalog, gauges) = (namenode.catalog(), &self.gauges);
-        gauges.objects.set(signed(catalog.object_count() as u64));
-        gauges.deleted_subtrees.set(signed(catalog.reaping_count() as u64));
-        gauges.blocks.set(signed(catalog.block_count() as u64));
-        gauges.catalog_bytes.set(signed(catalog.memory_bytes()));
-        gauges.catalog_bytes_max.set(signed(namenode.config().memory_max));
-        gauges.commands.inner().store(catalog.index(), Ordering::Relaxed);
-        gauges.events.set(signed(catalog.event_last()));
-        let report = catalog.report();
-        gauges.lost_blocks.set(signed(report.blocks));
-        gauges.lost_bytes.set(signed(report.bytes));
-        gauges.moved_bytes.set(signed(report.moved_bytes));
-        gauges.notices.set(signed(report.notices));
-        let room = catalog.room();
-        gauges.room_bytes.set(signed(room.room_bytes));
-        gauges.reserve_bytes.set(signed(room.reserve_bytes));
-        gauges.reserve_missing_bytes.set(signed(room.missing_bytes));
-        gauges.departures.set(i64::from(room.departures));
-        gauges.departures_fit.set(i64::from(room.fits()));
-        let lost = catalog.journal_loss();
-        gauges.journal_lost_records.set(signed(lost.records));
-        gauges.journal_lost_bytes.set(signed(lost.bytes));
-        self.look_at_nodes(namenode, now);
-    }
-
-    fn look_at_nodes(&self, namenode: &Namenode, now: Instant) {
+    fn look_at_nodes(&self, namenode: &Namenode, now: Instant) -> Drains {
         self.nodes.clear();
         self.tier_bytes.clear();
-        let (mut drains, mut left, mut expected) = (0, 0, Forecast::default());
+        let mut drains = Drains::default();
         let Some(Ok(Reply::Nodes(nodes))) = namenode.read(now, &Request::Nodes { all: true })
         else {
-            return;
+            return drains;
         };
         for node in nodes {
             let labels =
                 StateLabel { policy: node.policy.name(), availability: node.availability.name() };
             self.nodes.get_or_create(&labels).inc();
             if node.policy.is_draining() {
-                drains += 1;
-                left += node.drain.map_or(0, |drain| drain.left_bytes);
+                drains.count += 1;
+                drains.left_bytes += node.drain.map_or(0, |drain| drain.left_bytes);
                 let forecast = node.drain.and_then(|drain| drain.forecast).unwrap_or_default();
-                expected.late_bytes += forecast.late_bytes;
-                expected.unplaced_bytes += forecast.unplaced_bytes;
+                drains.expected.late_bytes += forecast.late_bytes;
+                drains.expected.unplaced_bytes += forecast.unplaced_bytes;
             }
             if node.policy != Policy::Gone {
                 for usage in &node.tiers {
@@ -303,11 +206,65 @@ impl NamenodeMetrics {
                 }
             }
         }
-        self.gauges.drains.set(drains);
-        self.gauges.drain_left_bytes.set(signed(left));
-        self.gauges.drain_late_bytes.set(signed(expected.late_bytes));
-        self.gauges.drain_unplaced_bytes.set(signed(expected.unplaced_bytes));
+        drains
     }
+}
+
+/// The drains of all nodes.
+#[derive(Default)]
+struct Drains {
+    count: u64,
+    left_bytes: u64,
+    expected: Forecast,
+}
+
+fn gauge(text: &mut String, name: &str, help: &str, value: u64) {
+    write_gauge(text, &format!("{SERVER}_{name}"), help, value);
+}
+
+fn write_drains(text: &mut String, drains: &Drains) {
+    gauge(text, "drains", "Nodes that drain or decommission", drains.count);
+    gauge(
+        text,
+        "drain_left_bytes",
+        "Bytes that must still leave draining nodes",
+        drains.left_bytes,
+    );
+    let help = "Bytes that will not have left by their deadline, by the forecasts";
+    gauge(text, "drain_late_bytes", help, drains.expected.late_bytes);
+    let help = "Bytes on draining nodes for which no node has room, by the forecasts";
+    gauge(text, "drain_unplaced_bytes", help, drains.expected.unplaced_bytes);
+}
+
+fn write_catalog(text: &mut String, namenode: &Namenode) {
+    let catalog = namenode.catalog();
+    let (report, room, lost) = (catalog.report(), catalog.room(), catalog.journal_loss());
+    let help = "Commands in the log since the cluster began";
+    write_counter(text, &format!("{SERVER}_commands"), help, catalog.index());
+    let mut gauge = |name, help, value| gauge(text, name, help, value);
+    gauge("objects", "Objects in the catalog", catalog.object_count() as u64);
+    let help = "Deleted subtrees of which something is not freed yet";
+    gauge("deleted_subtrees", help, catalog.reaping_count() as u64);
+    gauge("blocks", "Blocks in the catalog", catalog.block_count() as u64);
+    gauge("catalog_bytes", "Memory of the catalog by its own account", catalog.memory_bytes());
+    let help = "Memory from which on nothing makes the catalog larger";
+    gauge("catalog_max_bytes", help, namenode.config().memory_max);
+    gauge("lost_blocks", "Blocks declared lost", report.blocks);
+    gauge("lost_bytes", "Bytes declared lost", report.bytes);
+    gauge("moved_bytes", "Bytes moved off draining nodes", report.moved_bytes);
+    gauge("notices", "Notices given", report.notices);
+    gauge("events", "The last event's sequence", catalog.event_last());
+    gauge("room_bytes", "Bytes that may still be written", room.room_bytes);
+    let help = "Bytes of the nodes' tiers that are kept so that nodes can leave";
+    gauge("reserve_bytes", help, room.reserve_bytes);
+    let help = "Bytes that would find no place if those nodes left now";
+    gauge("reserve_missing_bytes", help, room.missing_bytes);
+    gauge("departures", "Nodes that must be able to leave at once", room.departures.into());
+    let help = "1 if so many nodes could leave now without a loss for want of room, else 0";
+    gauge("departures_fit", help, room.fits().into());
+    let help = "Records of acknowledged changes that were given up with damaged journal";
+    gauge("journal_lost_records", help, lost.records);
+    gauge("journal_lost_bytes", "Bytes of journal that were given up", lost.bytes);
 }
 
 fn signed(number: u64) -> i64 {

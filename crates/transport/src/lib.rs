@@ -55,7 +55,7 @@ pub use security::{Admitted, Credentials, Security};
 pub use server::{Handled, MEMORY_MAX, Response, ServeOptions, Service, serve};
 pub use session::attend;
 pub use sites::refused_site;
-pub use status::{OPEN_METRICS, process_metrics, serve_status};
+pub use status::{OPEN_METRICS, serve_status, write_counter, write_gauge, write_process_metrics};
 pub use stream::Stream;
 pub use tls::{
     ClientTls, Expiries, PeerCertificates, ServerTls, TLS_NAME, TlsError, TlsStream, Validity,

@@ -1,7 +1,7 @@
 //! What every server reports of itself: the pages for health and metrics, and the metrics of its
 //! process and its certificates.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -16,33 +16,40 @@ use crate::sites::refused_site;
 /// The media type of metrics.
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Returns the end of a server's `OpenMetrics` text: CPU time and memory of the process, and when
+/// Appends the description of a metric, with the unit that its name ends with.
+fn describe(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP {name} {help}.\n# TYPE {name} {kind}");
+    if let Some(unit) = ["bytes", "seconds"].iter().find(|unit| name.ends_with(*unit)) {
+        let _ = writeln!(text, "# UNIT {name} {unit}");
+    }
+}
+
+/// Appends a gauge to an `OpenMetrics` text.
+pub fn write_gauge(text: &mut String, name: &str, help: &str, value: impl Display) {
+    describe(text, name, "gauge", help);
+    let _ = writeln!(text, "{name} {value}");
+}
+
+/// Appends a counter to an `OpenMetrics` text. `name` is without the ending `_total`.
+pub fn write_counter(text: &mut String, name: &str, help: &str, value: impl Display) {
+    describe(text, name, "counter", help);
+    let _ = writeln!(text, "{name}_total {value}");
+}
+
+/// Appends the end of a server's `OpenMetrics` text: CPU time and memory of the process, and when
 /// the first certificate of each kind ends, in Unix time. `server` begins the name of the latter.
-#[must_use]
-pub fn process_metrics(server: &str, ends: &[(&str, i64)]) -> String {
+pub fn write_process_metrics(text: &mut String, server: &str, ends: &[(&str, i64)]) {
     let expiry = format!("{server}_certificate_expiry_timestamp_seconds");
-    let cpu = process::cpu_time().as_secs_f64();
-    let resident = process::resident_bytes().unwrap_or_default();
-    let mut text = format!(
-        "# HELP {expiry} When the first certificate of a kind ends, in Unix time.\n\
-         # TYPE {expiry} gauge\n"
-    );
+    describe(text, &expiry, "gauge", "When the first certificate of a kind ends, in Unix time");
     for (kind, ends) in ends {
         let _ = writeln!(text, "{expiry}{{kind=\"{kind}\"}} {ends}");
     }
-    let _ = write!(
-        text,
-        "# HELP process_cpu_seconds CPU time in user and system mode.\n\
-         # TYPE process_cpu_seconds counter\n\
-         # UNIT process_cpu_seconds seconds\n\
-         process_cpu_seconds_total {cpu}\n\
-         # HELP process_resident_memory_bytes Memory that is mapped in, shared memory included.\n\
-         # TYPE process_resident_memory_bytes gauge\n\
-         # UNIT process_resident_memory_bytes bytes\n\
-         process_resident_memory_bytes {resident}\n\
-         # EOF\n"
-    );
-    text
+    let help = "CPU time in user and system mode";
+    write_counter(text, "process_cpu_seconds", help, process::cpu_time().as_secs_f64());
+    let help = "Memory that is mapped in, shared memory included";
+    let resident = process::resident_bytes().unwrap_or_default();
+    write_gauge(text, "process_resident_memory_bytes", help, resident);
+    text.push_str("# EOF\n");
 }
 
 /// Serves `/healthz` as JSON and `/metrics` as `OpenMetrics` until `shutdown` is cancelled. Requests
@@ -91,9 +98,11 @@ mod tests {
 
     #[test]
     fn metrics_of_a_process_end_the_text() {
-        let text = process_metrics("sanderling_x", &[("own", 7)]);
+        let mut text = String::new();
+        write_process_metrics(&mut text, "sanderling_x", &[("own", 7)]);
         let name = "sanderling_x_certificate_expiry_timestamp_seconds";
-        assert!(text.contains(&format!("# TYPE {name} gauge\n{name}{{kind=\"own\"}} 7\n")));
+        let unit = format!("# TYPE {name} gauge\n# UNIT {name} seconds\n");
+        assert!(text.contains(&format!("{unit}{name}{{kind=\"own\"}} 7\n")), "{text}");
         assert!(text.contains("\nprocess_cpu_seconds_total ") && text.ends_with("\n# EOF\n"));
     }
 }
