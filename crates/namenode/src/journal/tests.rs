@@ -30,7 +30,7 @@ fn journal_of(place: &Path, settings: Settings) -> (Arc<Directory>, Journal) {
 }
 
 fn journal(place: &Path, bytes_max: u64) -> (Arc<Directory>, Journal) {
-    journal_of(place, settings(VERSION, bytes_max))
+    journal_of(place, settings(header::VERSION, bytes_max))
 }
 
 fn known(first: u64) -> SegmentStart {
@@ -521,10 +521,10 @@ fn segments_of_all_versions_are_read_as_they_were_written() {
             PLAIN_VERSION => Layout::Plain,
             _ => Layout::Tied { salt: 0x0123_4567_89ab_cdef },
         };
-        let mut bytes = header(layout, version, ClusterId(7), 0);
+        let mut bytes = header::encode(layout, version, ClusterId(7), 0);
         let all = [command(1), chosen(2, b"value".to_vec())];
         for (number, command) in (0..).zip(&all) {
-            let unsynced = bytes.len() as u64 - header_bytes(layout);
+            let unsynced = bytes.len() as u64 - header::length(layout);
             layout.encode(command, number, unsynced, &mut bytes).unwrap();
         }
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
