@@ -1,5 +1,5 @@
 //! What wrong input, a full fleet and a second of something get: a clear error with its exit code,
-//! and nobody else is disturbed.
+//! and no other client is disturbed.
 
 mod cluster;
 
@@ -13,7 +13,7 @@ use sanderling_protocol::message::{
 use sanderling_protocol::{ClusterId, Millis, Nonce, Refusal, Request};
 use sanderling_transport::{CallError, Connection};
 
-/// Asserts the exit code, that the error names each word, and that it says what to type next.
+/// Asserts the exit code, that the error names each word, and that it has the next command.
 fn assert_refused(ran: &cluster::Ran, code: i32, words: &[&str]) {
     assert_eq!(ran.code, code, "{ran}");
     for word in words {
@@ -239,7 +239,7 @@ fn limits_of_names_and_attributes_are_kept_also_after_a_restart() {
         let error = put(&client, "/job/3", "").await.expect_err("a sixth name");
         assert_eq!(error.name(), "JobLimitPassed", "{error}");
         let text = error.to_string();
-        assert!(text.contains("limit of names: 5 of 5 used, 1 more asked"), "{text}");
+        assert!(text.contains("limit of names: 5 of 5 used, 1 more requested"), "{text}");
         assert!(text.contains("delete some"), "{text}");
         assert!(
             client
@@ -285,7 +285,7 @@ fn command_line_makes_a_job_with_limits_and_shows_what_it_holds() {
     assert_eq!(cluster.cli(&["job", "end", "/job"]).code, 0);
     assert_eq!(cluster.cli(&["fs", "stat", "/job/a"]).code, 3);
     assert_refused(&cluster.cli(&["job", "renew", &id]), 3, &["has ended"]);
-    // Without limits it is the job that every release knows.
+    // Without limits it is the job that every release supports.
     let free = cluster.cli(&["job", "new", "/free"]);
     assert!(free.code == 0 && free.stdout.trim().parse::<u64>().is_ok(), "{free}");
     assert_eq!(cluster.json(&["job", "ls"])["jobs"][0]["names_max"], serde_json::Value::Null);

@@ -1,4 +1,4 @@
-//! Events: what happened to the cluster, for those who follow it.
+//! Events: what happened to the cluster, for clients that follow it.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,15 +12,15 @@ use crate::time::{Instant, Millis};
 /// out twice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its place in the order.
+    /// Its number: sequences increase.
     pub sequence: u64,
-    /// When, by the namenode's clock.
+    /// The time of the event, by the namenode's clock.
     pub at: Instant,
     /// What happened.
     pub kind: EventKind,
 }
 
-/// What can happen.
+/// The kinds of events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the fields' names are the events' words")]
@@ -63,10 +63,11 @@ pub enum EventKind {
     NamenodeStarted { commands: u64, cut_bytes: u64 },
     /// No namenode served for that long: leases, times to live and notices waited.
     NamenodeAbsent { millis: u64 },
-    /// A node was told of changes that are missing from the namenode's log: its end was lost, or an
-    /// older copy of it was put back. `commands` are missing at least; `None` when that is unknown.
+    /// A node had received changes that are missing from the namenode's log: its end was lost, or
+    /// an older copy of it was put back. `commands` are missing at least; `None` when that is
+    /// unknown.
     LogEndLost { name: String, address: String, commands: Option<u64> },
-    /// A node held blocks that a lost end of the log had told of. They are dropped.
+    /// A node held blocks that only a lost end of the log contained. They are dropped.
     BlocksOrphaned { node: NodeId, blocks: u64, bytes: u64 },
     /// So many nodes could not leave any more without a loss: their bytes would not fit elsewhere.
     ReserveShort { departures: u32, missing_bytes: u64 },
@@ -87,7 +88,7 @@ pub struct Loss {
     pub at: Instant,
     /// The node they were on.
     pub node: NodeId,
-    /// Why.
+    /// The cause, such as the deadline of the node's notice.
     pub why: String,
     /// The object.
     pub object: ObjectId,
@@ -97,16 +98,16 @@ pub struct Loss {
     pub job: Option<JobId>,
     /// Its blocks that are lost.
     pub blocks: Vec<BlockId>,
-    /// What is lost of it.
+    /// The lost ranges of the object.
     pub ranges: Vec<ByteRange>,
 }
 
 /// Everything that was ever declared lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LossReport {
-    /// Blocks, in all.
+    /// The number of lost blocks since the cluster began.
     pub blocks: u64,
-    /// Bytes, in all.
+    /// The number of lost bytes since the cluster began.
     pub bytes: u64,
     /// Objects touched, counted once per cause.
     pub objects: u64,
@@ -118,10 +119,10 @@ pub struct LossReport {
     pub copied_bytes: u64,
     /// Bytes moved to make loads even, in all.
     pub rebalanced_bytes: u64,
-    /// Notices given, in all.
+    /// The number of notices since the cluster began.
     pub notices: u64,
     /// The losses by object, the newest last, up to `LOST_OBJECTS_KEPT_MAX`.
     pub losses: Vec<Loss>,
-    /// Whether older losses were dropped from the list. The counts are always whole.
+    /// Whether older losses were dropped from the list. The counts always cover all losses.
     pub is_truncated: bool,
 }

@@ -32,7 +32,7 @@ pub const MAGIC: u16 = 0x5344;
 /// their own, see [`crate::version`].
 pub const VERSION: u8 = 3;
 
-/// What a frame asks for.
+/// The operation that a frame requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Op {
@@ -64,12 +64,13 @@ pub enum Op {
     Lease = 9,
     /// Through the local endpoint: gives leases back; body their numbers as `u64`. Has no reply.
     Return = 10,
-    /// Through the local endpoint: asks for the memory that bytes to write are put into. The reply
+    /// Through the local endpoint: requests the memory that bytes to write are put into. The reply
     /// comes with its descriptor; `length` is its size.
     Stage = 11,
-    /// Through the local endpoint: says that the first `offset` bytes of the `length` to be written
-    /// are in that memory, so that the node can copy them before it knows their block. The `Write`
-    /// that follows has the same `request`. Has no reply. With `length` 0 nothing is to be written.
+    /// Through the local endpoint: reports that the first `offset` bytes of the `length` to be
+    /// written are in that memory, so that the node can copy them before it has their block. The
+    /// `Write` that follows has the same `request`. Has no reply. With `length` 0 nothing is to be
+    /// written.
     Fill = 12,
 }
 
@@ -95,18 +96,18 @@ impl Op {
     }
 }
 
-/// In the answer to a read: a block is leaving this node, or has left. The bytes are right; who
-/// reads it again should ask where it is now.
+/// In the answer to a read: a block is leaving this node, or has left. The bytes are right; before
+/// it reads the block again, the caller should look up where it is now.
 pub const IS_LEAVING: u16 = 1 << 8;
 
 /// In a `Read`: what came before did not have its checksum. The node compares its bytes with what
 /// was written before it answers.
 pub const IS_COMPLAINT: u16 = 1 << 9;
 
-/// The fixed part of a frame.
+/// The fixed part of a frame: 48 bytes before the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What is asked, or what is answered.
+    /// The operation that is requested or answered.
     pub op: Op,
     /// 0, or the number of the refusal in the body.
     pub status: u16,
@@ -117,9 +118,9 @@ pub struct Header {
     pub request: u64,
     /// The block, for data operations.
     pub block: BlockId,
-    /// The epoch at which the caller knows the block.
+    /// The epoch at which the caller looked up the block.
     pub epoch: Epoch,
-    /// Bytes wanted, or the block's length, by operation.
+    /// Requested bytes, or the block's length, by operation.
     pub length: u32,
     /// Offset within the block in bytes.
     pub offset: u64,
@@ -258,7 +259,7 @@ impl Header {
 pub struct Frame<B> {
     /// The fixed part. Its `body_bytes` is the body's length.
     pub header: Header,
-    /// What follows it.
+    /// The bytes that follow the header.
     pub body: B,
 }
 
@@ -267,18 +268,18 @@ pub struct Frame<B> {
 pub struct RangeRequest {
     /// The block.
     pub block: BlockId,
-    /// The epoch at which the caller knows it.
+    /// The epoch at which the caller looked it up.
     pub epoch: Epoch,
     /// First byte within the block.
     pub offset: u32,
-    /// Bytes wanted.
+    /// Requested bytes.
     pub length: u32,
 }
 
 /// One range of a `ReadMany` reply, 16 bytes on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RangeReply {
-    /// 0, or the number of the refusal that stands in place of the bytes.
+    /// 0, or the number of the refusal that is sent instead of the bytes.
     pub status: u16,
     /// Bytes of this range in the body: data, or an encoded refusal.
     pub length: u32,
@@ -302,7 +303,7 @@ impl RangeRequest {
     /// Reads all ranges of a request's body.
     ///
     /// # Errors
-    /// [`Refusal::BadFrame`] when the body is not a whole number of ranges.
+    /// [`Refusal::BadFrame`] when the body is not a whole number of ranges: answer with it.
     pub fn decode_all(body: &[u8]) -> Result<Vec<Self>, Refusal> {
         if !body.len().is_multiple_of(Self::BYTES) {
             let why = format!("{} bytes are not a whole number of ranges", body.len());
@@ -334,7 +335,8 @@ impl RangeReply {
     /// Reads the headers of `count` ranges from the start of a reply's body; the bytes follow them.
     ///
     /// # Errors
-    /// [`Refusal::BadFrame`] when the body is shorter than its headers and their lengths say.
+    /// [`Refusal::BadFrame`] when the body is shorter than its headers and their lengths state:
+    /// close the connection.
     pub fn decode_all(body: &[u8], count: usize) -> Result<Vec<Self>, Refusal> {
         let short = || Refusal::BadFrame { why: "a vectored reply is too short".to_owned() };
         let headers = body.get(..count * Self::BYTES).ok_or_else(short)?;
@@ -406,7 +408,7 @@ const DECODED_PER_BYTE: usize = 4;
 ///
 /// # Errors
 /// [`Refusal::BadFrame`] when the body is not such a message, something follows it, or it would
-/// take more memory than that.
+/// take more memory than that: close the connection.
 pub fn decode_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     let bytes_max = DECODED_BYTES_MIN + DECODED_PER_BYTE * body.len();
     let budget = Budget::new(bytes_max);

@@ -58,7 +58,7 @@ id!(
 );
 id!(
     /// A number drawn at random by a process when it starts, so that a repeated request of the same
-    /// process can be told from another process's.
+    /// process can be distinguished from another process's.
     Nonce,
     u64
 );

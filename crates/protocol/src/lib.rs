@@ -1,6 +1,6 @@
-//! The words of Sanderling: identifiers, instants, tiers, paths, frames, messages, refusals and
-//! limits. Everything that two processes say to each other is defined here, and nothing here does
-//! input or output.
+//! The protocol of Sanderling: identifiers, instants, tiers, paths, frames, messages, refusals and
+//! limits. Every message between two processes is defined here, and nothing here does input or
+//! output.
 
 mod byte_vec;
 pub mod checksum;

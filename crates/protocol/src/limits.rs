@@ -28,7 +28,7 @@ pub const RANGES_MAX: usize = 1024;
 pub const LOOKUPS_MAX: usize = REQUESTS_PER_FRAME_MAX;
 
 /// Most blocks in one answer to a look-up: 64 GiB of whole blocks in a megabyte. A longer file is
-/// told page by page.
+/// returned page by page.
 pub const BLOCKS_PER_LAYOUT_MAX: usize = 1 << 16;
 
 /// Most requests in one metadata frame.
@@ -63,15 +63,15 @@ pub const DAMAGED_PER_REPORT_MAX: usize = 512;
 /// Most blocks that one order has verified: 64 MiB are read within an order's time from any disk.
 pub const VERIFIED_PER_ORDER_MAX: usize = 64;
 
-/// Longest time in milliseconds between reserving a copy or a rebalancing move and its commit.
-/// Nobody asks for such reservations again, so they end by themselves. Ten times a slow push.
+/// Longest time in milliseconds between reserving a copy or a rebalancing move and its commit. No
+/// process requests such reservations again, so they end by themselves. Ten times a slow push.
 pub const BACKGROUND_MOVE_MILLIS_MAX: u64 = 20_000;
 
-/// Most events kept by the namenode for those who follow them.
+/// Most events kept by the namenode for the clients that follow them.
 pub const EVENTS_KEPT_MAX: usize = 10_000;
 
-/// Most of them that tell of moved and copied blocks. They come by hundreds and are counted in the
-/// loss report as well, so most of the list is left to what is told nowhere else.
+/// Most of them that report moved and copied blocks. They come by hundreds and are counted in the
+/// loss report as well, so most of the list is left to events that are reported nowhere else.
 pub const MOVE_EVENTS_KEPT_MAX: usize = 2_500;
 
 /// Most lost objects named in a loss report; beyond that the oldest are forgotten, a tenth of them

@@ -1,8 +1,8 @@
-//! What a client and a datanode of the same machine say to each other over a Unix socket.
+//! The messages between a client and a datanode of the same machine over a Unix socket.
 //!
 //! Packets keep their boundaries there (`SOCK_SEQPACKET`). Each is a [`crate::Header`] and a body,
 //! one request at a time on each connection: `Hello`, answered with [`Welcome`] and the arena's
-//! descriptor when flag [`WANTS_ARENA`] is set, and both with the version that they speak
+//! descriptor when flag [`REQUESTS_ARENA`] is set, and both with the version that they speak
 //! ([`crate::version::local_flags`]); `Lease`; `Return`; `Stage`; `Fill`; `Write`, whose
 //! bytes are at the start of the staging memory.
 
@@ -27,7 +27,7 @@ pub const COPIED_BYTES_MAX: u32 = 4096;
 
 /// In `Hello`: the reply shall bring the arena's descriptor. A client maps the arena once, however
 /// many connections it has.
-pub const WANTS_ARENA: u16 = 1;
+pub const REQUESTS_ARENA: u16 = 1;
 
 /// Where a client of the same machine finds a datanode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,12 +38,12 @@ pub struct LocalEndpoint {
     pub boot_id: String,
 }
 
-/// The answer to the greeting.
+/// The datanode's answer to the greeting of a client on the same machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// The incarnation that answers.
     pub node: NodeId,
-    /// Size of its arena.
+    /// The bytes of its arena.
     pub arena_bytes: u64,
 }
 
@@ -53,7 +53,7 @@ pub struct Welcome {
 pub struct LeaseRequest {
     /// Leases given back with this request, first of all.
     pub returned: Vec<u64>,
-    /// What is to be read.
+    /// The ranges to lease, each within one block.
     pub ranges: Vec<RangeRequest>,
 }
 
@@ -68,7 +68,7 @@ impl LeaseRequest {
     /// Reads a body.
     ///
     /// # Errors
-    /// [`Refusal::BadFrame`] when it is none, or longer than the limits.
+    /// [`Refusal::BadFrame`] when it is no such request, or longer than the limits: answer with it.
     pub fn decode(body: &[u8]) -> Result<Self, Refusal> {
         let bad = || Refusal::BadFrame { why: "not a request for leases".to_owned() };
         let (count, rest) = body.split_first_chunk::<8>().ok_or_else(bad)?;
@@ -93,7 +93,7 @@ pub fn encode_returns(returned: &[u64], out: &mut Vec<u8>) {
 /// Reads numbers of returned leases.
 ///
 /// # Errors
-/// [`Refusal::BadFrame`] when the body is not a whole number of them.
+/// [`Refusal::BadFrame`] when the body is not a whole number of them: close the connection.
 pub fn decode_returns(body: &[u8]) -> Result<Vec<u64>, Refusal> {
     if !body.len().is_multiple_of(8) {
         return Err(Refusal::BadFrame { why: "not a list of leases".to_owned() });
@@ -102,8 +102,8 @@ pub fn decode_returns(body: &[u8]) -> Result<Vec<u64>, Refusal> {
     Ok(body.chunks_exact(8).map(number).collect())
 }
 
-/// How one range of a lease request was answered. What is copied or refused follows all of them in
-/// order.
+/// How one range of a lease request was answered. The bytes of copied ranges and the refusals
+/// follow all of them, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseReply {
     /// The bytes are in the arena and stay as they are until the lease is given back.
@@ -125,7 +125,7 @@ pub enum LeaseReply {
         /// Its bytes.
         length: u32,
     },
-    /// The range has to be asked for over TCP: its block is on disk or in the object tier, lies in
+    /// The range has to be requested over TCP: its block is on disk or in the object tier, lies in
     /// several places of the arena, or this client holds as much as it may.
     Elsewhere,
 }
@@ -152,7 +152,8 @@ impl LeaseReply {
     /// Reads `count` answers from the start of a body; returns them and what follows.
     ///
     /// # Errors
-    /// [`Refusal::BadFrame`] when the body is shorter than they say, or longer.
+    /// [`Refusal::BadFrame`] when the body is shorter than they state, or longer: close the
+    /// connection.
     pub fn decode_all(body: &[u8], count: usize) -> Result<(Vec<Self>, &[u8]), Refusal> {
         let bad = || Refusal::BadFrame { why: "not an answer to a request for leases".to_owned() };
         let (head, rest) = body.split_at_checked(count * Self::BYTES).ok_or_else(bad)?;

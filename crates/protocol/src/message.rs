@@ -68,10 +68,10 @@ pub enum Request {
         /// The writer's lease.
         lease: LeaseId,
         /// Final lengths of blocks, in the object's order, that are written no further. A block
-        /// that was reserved, never written and is not wanted has length 0 and goes back.
+        /// that was reserved, never written and is not needed has length 0 and goes back.
         ended: Vec<BlockLength>,
-        /// Blocks wanted. The grant has fewer, but one at least, where the room or the job's quota
-        /// ends before.
+        /// The number of requested blocks. The grant has fewer, but one at least, where the room or
+        /// the job's quota ends before.
         count: u32,
         /// Nodes that refused or could not be reached, not to be chosen if there are others.
         avoid: Vec<NodeId>,
@@ -112,7 +112,7 @@ pub enum Request {
         leases: Vec<(ObjectId, LeaseId)>,
     },
     /// Finds an object and the places of a range of its bytes, or of the first of them: a huge file
-    /// is told page by page. Reply: `Layout`.
+    /// is returned page by page. Reply: `Layout`.
     Lookup {
         /// The object.
         path: Path,
@@ -210,7 +210,7 @@ pub enum Request {
     Register(Register),
     /// Reply: `Heartbeat`.
     Heartbeat(Heartbeat),
-    /// What a datanode holds, page by page. Reply: `Drop`, the blocks that nobody wants there.
+    /// What a datanode holds, page by page. Reply: `Drop`, the blocks that do not belong there.
     BlockReport {
         /// The node.
         node: NodeId,
@@ -248,13 +248,14 @@ pub enum Request {
         /// The node.
         node: NodeSelector,
     },
-    /// The node's fence is up. Said by the namenode to itself when the datanode acknowledged.
+    /// The node's fence is up. The namenode sends this to itself when the datanode has
+    /// acknowledged.
     Fenced {
         /// The node.
         node: NodeId,
     },
 
-    /// Asks for the right to act as the manager, or renews it. Reply: `ManagerGrant`.
+    /// Requests the manager's leadership lease, or renews it. Reply: `ManagerGrant`.
     Manage {
         /// The manager's process.
         holder: Nonce,
@@ -279,7 +280,8 @@ pub enum Request {
         /// At most this many, and never more than `BLOCKS_PER_PAGE_MAX`.
         limit: u32,
     },
-    /// The same for whoever only looks, such as a plan that moves nothing. Reply: `Candidates`.
+    /// The same for a caller that only reads, such as a plan that moves nothing. Reply:
+    /// `Candidates`.
     NodeBlocks {
         /// The node.
         node: NodeSelector,
@@ -317,7 +319,7 @@ pub enum Request {
         /// Blocks whose copy beside the home goes.
         blocks: Vec<BlockId>,
     },
-    /// Says what is to be expected of a drain. Reply: `Done`.
+    /// Reports what is to be expected of a drain. Reply: `Done`.
     Forecast {
         /// The manager.
         holder: Nonce,
@@ -351,10 +353,10 @@ pub enum Request {
     /// Checks the catalog against itself. Reply: `Fsck`.
     Fsck,
 
-    /// Asks for a token that allows less than the caller's own. Reply: `Token`.
+    /// Requests a token that allows less than the caller's own. Reply: `Token`.
     MintToken(MintToken),
-    /// A datanode asks which blocks belong to objects in a subtree, for a caller that may touch no
-    /// others. Reply: `Within`, one word for each block.
+    /// A datanode requests which blocks belong to objects in a subtree, for a caller that may touch
+    /// no others. Reply: `Within`, one word for each block.
     Within {
         /// The subtree's root.
         subtree: Path,
@@ -368,7 +370,7 @@ pub enum Request {
     Beat(Heartbeat),
     /// A change that is executed once, however often it arrives. Reply: that of the change.
     Once(Box<Once>),
-    /// A client that is going to change something asks for its number. Reply: `Client`.
+    /// A client that is going to make changes requests its number. Reply: `Client`.
     OpenClient {
         /// Drawn by the client.
         key: Nonce,
@@ -384,11 +386,12 @@ pub enum Request {
     },
     /// What may still be written, and what is kept for nodes that leave. Reply: `Room`.
     Room,
-    /// A datanode repeats what the namenode knew of it and seems to have forgotten. It changes
-    /// nothing if the namenode knows it still, or if it was taken back since. Reply: `Node`.
+    /// A datanode repeats a notice or a recommendation that the namenode had and seems to have
+    /// lost. It changes nothing if the namenode still has it, or if it was withdrawn since. Reply:
+    /// `Node`.
     Repeat(Repeat),
-    /// A datanode reports blocks whose bytes it holds damaged, or not at all. Said again and again
-    /// until it is answered; what is not so any more changes nothing. Reply: `Done`.
+    /// A datanode reports blocks whose bytes it holds damaged, or not at all. Sent again until it
+    /// is answered; a report that no longer holds changes nothing. Reply: `Done`.
     ReportDamage {
         /// The node.
         node: NodeId,
@@ -397,8 +400,8 @@ pub enum Request {
         /// The blocks, at most `DAMAGED_PER_REPORT_MAX`.
         blocks: Vec<DamagedBlock>,
     },
-    /// A datanode asks what it must hold: blocks whose home or copy it is and of which bytes are
-    /// published, in the order of their ids. Reply: `Expected`.
+    /// A datanode requests what it must hold: blocks whose home or copy it is and of which bytes
+    /// are published, in the order of their ids. Reply: `Expected`.
     ExpectedBlocks {
         /// The node.
         node: NodeId,
@@ -419,7 +422,7 @@ pub enum Request {
     },
     /// Which tokens do not hold any more. Reply: `Revocations`.
     Revocations {
-        /// The version that the caller knows; 0 if it knows none.
+        /// The version that the caller has; 0 if it has none.
         known: u64,
     },
     /// As `RegisterJob`, with limits beside the quota. Reply: `Job`.

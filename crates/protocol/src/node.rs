@@ -1,4 +1,4 @@
-//! What is said about nodes.
+//! The state of nodes.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ impl From<NodeId> for NodeSelector {
     }
 }
 
-/// What the operator, or the cloud, wants of a node.
+/// What the operator, or the cloud, requires of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
@@ -43,7 +43,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Tells whether new blocks may be placed on the node.
+    /// Returns whether new blocks may be placed on the node.
     #[must_use]
     pub const fn takes_blocks(self) -> bool {
         matches!(self, Self::Active)
@@ -61,14 +61,14 @@ impl Policy {
         }
     }
 
-    /// Tells whether the node's blocks are leaving.
+    /// Returns whether the node's blocks are leaving.
     #[must_use]
     pub const fn is_draining(self) -> bool {
         matches!(self, Self::Draining | Self::Decommissioning)
     }
 }
 
-/// What heartbeats say of a node.
+/// What heartbeats report of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Availability {
@@ -139,7 +139,7 @@ pub struct Load {
     pub pushed_bytes_per_second: u64,
 }
 
-/// How far a drain is.
+/// The progress of a drain, in blocks and bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainProgress {
     /// Blocks whose home is still this node.
@@ -164,7 +164,7 @@ pub struct DrainProgress {
     pub promoted_blocks: u64,
     /// Their bytes.
     pub promoted_bytes: u64,
-    /// What the manager expects; `None` before it looked.
+    /// The manager's forecast; `None` before the first one.
     pub forecast: Option<Forecast>,
 }
 
@@ -181,9 +181,9 @@ pub struct NodeInfo {
     pub http_address: String,
     /// The machine, for affinity.
     pub host: String,
-    /// What is wanted of it.
+    /// What the operator, or the cloud, requires of it.
     pub policy: Policy,
-    /// What its heartbeats say.
+    /// What its heartbeats report.
     pub availability: Availability,
     /// Its tiers.
     pub tiers: Vec<TierUsage>,
@@ -199,7 +199,7 @@ pub struct NodeInfo {
     pub copy_bytes: u64,
     /// The shortest notice that is reckoned with.
     pub notice_min: Millis,
-    /// Bytes per second that it is reckoned to send.
+    /// Bytes per second that it can send, as declared or measured.
     pub egress_bytes_per_second: u64,
     /// Whether its cloud recommended to leave it.
     pub is_at_risk: bool,

@@ -9,7 +9,7 @@ use crate::refusal::Refusal;
 use crate::tier::Tier;
 use crate::time::Millis;
 
-/// One order.
+/// An order of the namenode or the manager to a datanode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
     /// Refuse every write from now on with `Moved`; serve reads and deletes.
@@ -19,13 +19,13 @@ pub enum Order {
     },
     /// Take new blocks again: the notice was cancelled. Blocks that were fenced one by one stay so.
     UnfenceNode,
-    /// Refuse writes to these blocks for good and know them by these epochs: a writer lost its
+    /// Refuse writes to these blocks for good and record these epochs of them: a writer lost its
     /// lease.
     FenceBlocks {
         /// Each block with its raised epoch.
         blocks: Vec<(BlockId, Epoch)>,
     },
-    /// Forget these blocks and free their space once nobody reads them.
+    /// Forget these blocks and free their space once no read of them is under way.
     Drop {
         /// Each block with the last epoch that is meant; unknown ones are passed over. A copy at a
         /// later epoch came after the order was given and stays.
@@ -48,8 +48,8 @@ pub enum Order {
         /// At most this many, and never more than `BLOCKS_PER_PAGE_MAX`.
         limit: u32,
     },
-    /// Look at the blocks held, in the order of their ids: whether the bytes are there, and if
-    /// asked whether they are those that were written. What is found is reported to the namenode
+    /// Look at the blocks held, in the order of their ids: whether the bytes are there, and on
+    /// request whether they are those that were written. What is found is reported to the namenode
     /// as well.
     Verify {
         /// Start after this block.
@@ -61,7 +61,7 @@ pub enum Order {
     },
 }
 
-/// What is wrong with the bytes of a block.
+/// The damage of a block's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Damage {
@@ -93,7 +93,7 @@ pub struct DamagedBlock {
     pub block: BlockId,
     /// The epoch at which the node holds it, or should.
     pub epoch: Epoch,
-    /// What is wrong.
+    /// The kind of damage.
     pub damage: Damage,
 }
 
@@ -108,16 +108,16 @@ pub struct PushMove {
     pub to_epoch: Epoch,
     /// The target.
     pub to: NodeId,
-    /// Where the target serves blocks.
+    /// The address at which the target serves blocks: `host:port`.
     pub address: String,
     /// The target's tier.
     pub tier: Tier,
-    /// Most bytes that are sent: of a block that has ended those that count. This node may hold
-    /// more, which nobody acknowledged and for which the target has no room.
+    /// The bytes to send at most: those that count, for a block that has ended. This node may hold
+    /// more, which were never acknowledged and for which the target has no room.
     pub bytes_max: u32,
 }
 
-/// What a push found and did.
+/// The result of pushing one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pushed {
     /// Bytes of the block. A block that was reserved and never written has 0 and is not copied.

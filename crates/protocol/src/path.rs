@@ -40,7 +40,7 @@ impl Path {
         &self.0
     }
 
-    /// Tells whether this is the root directory.
+    /// Returns whether this is the root directory.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.0.len() == 1
@@ -71,7 +71,8 @@ impl Path {
     /// Returns the path of `name` inside this directory.
     ///
     /// # Errors
-    /// [`Refusal::BadPath`] when the name is not a valid component or the path becomes too deep.
+    /// [`Refusal::BadPath`] when the name is not a valid component or the path becomes too deep:
+    /// choose another name.
     pub fn join(&self, name: &str) -> Result<Self, Refusal> {
         if name.is_empty() || name.contains('/') {
             let why = "a name is not empty and has no slash".to_owned();
@@ -80,7 +81,7 @@ impl Path {
         if self.is_root() { format!("/{name}").parse() } else { format!("{self}/{name}").parse() }
     }
 
-    /// Tells whether `other` lies in this directory at any depth, or is the same path.
+    /// Returns whether `other` lies in this directory at any depth, or is the same path.
     #[must_use]
     pub fn contains(&self, other: &Self) -> bool {
         self.is_root()
@@ -100,7 +101,7 @@ impl FromStr for Path {
     type Err = Refusal;
 
     /// # Errors
-    /// [`Refusal::BadPath`] says which component is wrong and why; the caller corrects the path.
+    /// [`Refusal::BadPath`] names the wrong component and the reason; the caller corrects the path.
     fn from_str(text: &str) -> Result<Self, Refusal> {
         Self::check(text).map(|()| Self(text.to_owned()))
     }

@@ -1,4 +1,4 @@
-//! Refusals: the closed table of everything a server says instead of doing what was asked.
+//! Refusals: the closed table of the answers of a server that does not do what was requested.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -16,7 +16,7 @@ pub enum Recovery {
     RetryAfter(Millis),
     /// The bytes are gone: compute them again. Retrying does not help.
     Recompute,
-    /// Something is wrong that neither the caller nor the cluster can mend: tell an operator.
+    /// Neither the caller nor the cluster can mend the cause: inform an operator.
     Report,
     /// The request itself is wrong: correct it.
     Fix,
@@ -52,7 +52,7 @@ macro_rules! refusals {
                 match self { $( Self::$name { .. } => $code, )* }
             }
 
-            /// Returns the refusal's name, as scripts and other languages know it.
+            /// Returns the refusal's name, as scripts and other languages use it.
             #[must_use]
             pub const fn name(&self) -> &'static str {
                 match self { $( Self::$name { .. } => stringify!($name), )* }
@@ -94,7 +94,7 @@ refusals! {
     /// A component before the last is not a directory, or the object is none.
     #[error("{path} is not a directory")]
     NotADirectory { path: Path } = 23,
-    /// The object is a directory where a file is wanted.
+    /// The object is a directory where a file is needed.
     #[error("{path} is a directory")]
     IsADirectory { path: Path } = 24,
     /// The directory holds something and the deletion was not recursive.
@@ -127,13 +127,13 @@ refusals! {
     /// No node that may be placed on has room in the tiers that the class allows.
     #[error("no room for {bytes} bytes in class {class}")]
     Full { bytes: u64, class: String } = 41,
-    /// The job has used its quota up.
-    #[error("job {job} would pass its quota: {used} of {quota} bytes used, {asked} asked")]
+    /// The job has used up its quota.
+    #[error("job {job} would exceed its quota: {used} of {quota} bytes used, {asked} requested")]
     QuotaPassed { job: JobId, quota: u64, used: u64, asked: u64 } = 42,
     /// The namenode cannot write its journal. Nothing was changed.
     #[error("the namenode's journal cannot be written: {why}")]
     JournalFull { why: String } = 43,
-    /// The server is busy, or the thing asked for will be there soon.
+    /// The server is busy, or the requested thing will be there soon.
     #[error("try again in {after}: {why}")]
     RetryAfter { after: Millis, why: String } = 44,
 
@@ -147,11 +147,11 @@ refusals! {
     #[error("object {object} is sealed")]
     Sealed { object: ObjectId } = 62,
 
-    /// The block is fenced here: end it at `length` bytes and go on in a new block.
-    #[error("block {block} is fenced at {length} bytes: go on in a new block")]
+    /// The block is fenced here: end it at `length` bytes and continue in a new block.
+    #[error("block {block} is fenced at {length} bytes: continue in a new block")]
     Moved { block: BlockId, length: u32 } = 80,
     /// The location is out of date.
-    #[error("block {block} moved: epoch {here} here, {asked} asked")]
+    #[error("block {block} moved: epoch {here} here, {asked} requested")]
     StaleEpoch { block: BlockId, here: Epoch, asked: Epoch } = 81,
     /// The block is not on this node.
     #[error("block {block} is not on this node")]
@@ -172,7 +172,7 @@ refusals! {
     #[error("the {tier} tier of this node has no room for {bytes} bytes")]
     NodeFull { tier: String, bytes: u64 } = 87,
     /// The block must be fenced or sealed before it is pushed, and is neither.
-    #[error("block {block} still takes writes")]
+    #[error("block {block} still accepts writes")]
     StillOpen { block: BlockId } = 88,
     /// The tier cannot be used now: the machine lacks files, memory or threads, or the object store
     /// does not answer.
@@ -205,7 +205,7 @@ refusals! {
     /// The node's state does not allow this.
     #[error("node {node}: {why}")]
     WrongState { node: NodeId, why: String } = 125,
-    /// Another manager holds the right to act.
+    /// Another manager holds the leadership lease.
     #[error("another manager is acting for up to {remaining} more")]
     NotManager { remaining: Millis } = 126,
     /// A move whose block was moved, deleted or given up meanwhile.
@@ -215,8 +215,8 @@ refusals! {
     #[error("job {job} does not exist or has ended")]
     UnknownJob { job: JobId } = 140,
 
-    /// The caller showed no token, or one that does not hold.
-    #[error("not let in: {why}")]
+    /// The caller showed no token, or one that is not valid.
+    #[error("not authenticated: {why}")]
     Unauthenticated { why: String } = 160,
     /// The caller's token does not allow it.
     #[error("not allowed: {why}")]
@@ -224,7 +224,7 @@ refusals! {
     /// The change was sent before, or its client is not known any more: whether it was done is not
     /// known. It is not done now.
     #[error(
-        "whether change {sequence} of client {client} was done is not known any more: look, decide"
+        "the outcome of change {sequence} of client {client} is unknown: look, then decide"
     )]
     OutcomeUnknown { client: u64, sequence: u64 } = 33,
 
@@ -235,15 +235,15 @@ refusals! {
     )]
     ReserveKept { bytes: u64, class: String, room: u64, reserve: u64, departures: u32 } = 45,
 
-    /// What this node holds of the block is not what was written. It has told the namenode, which
-    /// knows whether there is another copy.
+    /// What this node holds of the block is not what was written. The node has reported it to the
+    /// namenode, which has the list of other copies.
     #[error("block {block} is damaged on this node: look it up again")]
     BlockDamaged { block: BlockId } = 90,
 
     /// The job holds as much of something beside bytes as it may.
     #[error(
-        "job {job} would pass its limit of {what}: {used} of {limit} used, {asked} more asked; \
-         delete some of them, or register a job with a higher limit"
+        "job {job} would exceed its limit of {what}: {used} of {limit} used, {asked} more \
+         requested; delete some of them, or register a job with a higher limit"
     )]
     JobLimitPassed { job: JobId, what: String, limit: u64, used: u64, asked: u64 } = 46,
 }
@@ -375,6 +375,6 @@ mod tests {
     #[test]
     fn messages_state_the_fact_and_the_values() {
         let refusal = Refusal::StaleEpoch { block: BlockId(7), here: Epoch(3), asked: Epoch(2) };
-        assert_eq!(refusal.to_string(), "block 7 moved: epoch 3 here, 2 asked");
+        assert_eq!(refusal.to_string(), "block 7 moved: epoch 3 here, 2 requested");
     }
 }

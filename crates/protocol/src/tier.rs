@@ -57,7 +57,7 @@ impl fmt::Display for Tier {
     }
 }
 
-/// What to do when the wanted tier has no room.
+/// The choice of a tier when the preferred one has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenFull {
@@ -69,14 +69,14 @@ pub enum WhenFull {
     Refuse,
 }
 
-/// The tier that an object asks for and what happens when it is full.
+/// The tier that an object prefers and what happens when it is full.
 ///
 /// Written `dram`, `disk` (both fall through), or `TIER:fall-through`, `TIER:wait`, `TIER:refuse`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StorageClass {
-    /// The wanted tier. Never [`Tier::Object`]: writers do not append there.
+    /// The preferred tier. Never [`Tier::Object`]: writers do not append there.
     pub tier: Tier,
-    /// What happens when that tier is full.
+    /// The choice of a tier when that one is full.
     pub when_full: WhenFull,
 }
 

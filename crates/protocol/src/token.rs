@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Longest text of a token: its names and paths have limits of their own.
 pub const TOKEN_BYTES_MAX: usize = 16 << 10;
 
-/// The text of a token. Whoever has it may do what it says, so it shows itself to nobody: not in
+/// The text of a token. Its holder may do what its claims allow, so the text is never shown: not in
 /// `Debug`, and there is no `Display`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -21,7 +21,7 @@ impl Token {
         Self(text.trim().to_owned())
     }
 
-    /// Returns the text, to send it or to write it where its owner asked for it.
+    /// Returns the text, to send it or to write it where its owner requested.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -34,21 +34,21 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Asks for a token that allows less than the caller's own, for as long or shorter.
+/// Requests a token that allows less than the caller's own, for as long or shorter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MintToken {
     /// A name for the logs.
     pub subject: String,
-    /// Where it holds: the caller's own subtree or one in it.
+    /// Where its rights apply: the caller's own subtree or one in it.
     pub subtree: crate::Path,
-    /// What it allows, of what the caller's own allows: `read`, `write`, `admin`, `metrics`.
+    /// Its rights, among those of the caller's own token: `read`, `write`, `admin`, `metrics`.
     pub rights: Vec<String>,
-    /// How long it holds, at most as long as the caller's own.
+    /// Its life in milliseconds, at most the rest of the caller's own.
     pub lifetime: crate::Millis,
 }
 
-/// The number of one token, drawn at random when it was made. It is no secret: whoever has it can
-/// name the token, and not use it.
+/// The number of one token, drawn at random when it was made. It is no secret: with it one can name
+/// the token, and not use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TokenId(pub u64);
@@ -77,7 +77,7 @@ pub fn read_hex(text: &str) -> Option<u64> {
     is_number.then(|| u64::from_str_radix(text, 16).ok()).flatten()
 }
 
-/// Which tokens are meant, with all that were minted from them.
+/// Selects tokens, with all that were minted from them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum TokenSelector {
     /// The token with this number.
@@ -95,10 +95,10 @@ impl fmt::Display for TokenSelector {
     }
 }
 
-/// Tokens that do not hold any more.
+/// Tokens that are revoked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revocation {
-    /// Which.
+    /// The selected tokens.
     pub tokens: TokenSelector,
     /// When the last of them has ended by itself, in seconds since 1970: the revocation is kept
     /// until a day after that.

@@ -2,9 +2,9 @@
 //!
 //! The framing has a number of its own ([`crate::frame::VERSION`]). What the bodies hold grows from
 //! release to release: new requests, replies, refusals and events are added at the end of their
-//! lists, and what exists is never changed. Each side of a connection says in the flags of its
-//! greeting which versions it speaks; both then use the newest that both know. A peer that says
-//! nothing speaks version 3, the last one before this was said.
+//! lists, and what exists is never changed. Each side of a connection names in the flags of its
+//! greeting the versions that it supports; both then use the newest common one. A peer without
+//! these flags supports version 3, the last one before the flags.
 
 use crate::message::Joined;
 use crate::{Event, EventKind, Order, OrderReply, Refusal, Reply, Request};
@@ -39,7 +39,7 @@ pub const fn agreed(flags: u16) -> Result<u8, Refusal> {
     Ok(if newest < MESSAGES { newest } else { MESSAGES })
 }
 
-/// Returns what to ask a namenode that speaks this version in place of a request.
+/// Returns what to send a namenode of this version in place of a request.
 ///
 /// # Errors
 /// [`Refusal::UnknownVersion`] for what it cannot do: the namenode is upgraded first.
@@ -68,7 +68,7 @@ pub fn request_for(version: u8, request: Request) -> Result<Request, Refusal> {
     })
 }
 
-/// Refuses an order that a datanode of this version does not know.
+/// Refuses an order that a datanode of this version does not support.
 ///
 /// # Errors
 /// [`Refusal::UnknownVersion`]: the datanode is upgraded first.
@@ -81,7 +81,7 @@ pub const fn order_for(version: u8, order: &Order) -> Result<(), Refusal> {
     }
 }
 
-/// Returns the reply that this version's answer stands for.
+/// Returns the present form of a reply of this version.
 #[must_use]
 pub fn reply_of(version: u8, reply: Reply) -> Reply {
     if version >= 4 {
@@ -96,7 +96,7 @@ pub fn reply_of(version: u8, reply: Reply) -> Reply {
     }
 }
 
-/// Returns what to answer a caller that speaks this version: a reply or a refusal that it knows.
+/// Returns what to answer a caller of this version: a reply or a refusal that it supports.
 ///
 /// # Errors
 /// The refusal that was given, or the one of that version that comes nearest to it.
@@ -123,7 +123,7 @@ pub fn refusal_for(version: u8, refusal: Refusal) -> Refusal {
     }
     match refusal {
         Refusal::ReserveKept { bytes, class, .. } => Refusal::Full { bytes, class },
-        // Either way the block is not here, and the namenode says where it is.
+        // Either way the block is not here, and the namenode has its location.
         Refusal::BlockDamaged { block } => Refusal::UnknownBlock { block },
         Refusal::JobLimitPassed { job, limit: quota, used, asked, .. } => {
             Refusal::QuotaPassed { job, quota, used, asked }
@@ -138,17 +138,16 @@ pub fn order_reply_for(version: u8, reply: OrderReply) -> OrderReply {
     match reply {
         OrderReply::Refused(refusal) => OrderReply::Refused(refusal_for(version, refusal)),
         OrderReply::Pushed(pushed) => {
-            let told = pushed.into_iter();
-            let told = told.map(|one| one.map_err(|refusal| refusal_for(version, refusal)));
-            OrderReply::Pushed(told.collect())
+            let one = |one: Result<_, _>| one.map_err(|refusal| refusal_for(version, refusal));
+            OrderReply::Pushed(pushed.into_iter().map(one).collect())
         }
         reply => reply,
     }
 }
 
 /// Returns the flags in which a client and a datanode of one machine name the newest version that
-/// they speak: the high byte, because the low one says what the client wants. That there is a
-/// version that both speak they know from the connection on which the client asked for the socket.
+/// they support: the high byte, because the low one has the client's options. That there is a
+/// common version follows from the connection on which the client requested the socket.
 #[must_use]
 pub const fn local_flags() -> u16 {
     (MESSAGES as u16) << 8
@@ -164,7 +163,7 @@ pub const fn agreed_locally(flags: u16) -> u8 {
     }
 }
 
-/// Tells whether a version knows an event. One that it does not know is left out: the sequences
+/// Returns whether a version has an event. One that it does not have is left out: the sequences
 /// that follow show the gap.
 const fn is_known(version: u8, event: &Event) -> bool {
     version >= 4

@@ -11,7 +11,7 @@ use sanderling_core::block_table::WriteRequest;
 use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::local::{
-    COPIED_BYTES_MAX, LeaseReply, LeaseRequest, PACKET_BYTES_MAX, WANTS_ARENA, Welcome,
+    COPIED_BYTES_MAX, LeaseReply, LeaseRequest, PACKET_BYTES_MAX, REQUESTS_ARENA, Welcome,
     decode_returns,
 };
 use sanderling_protocol::message::Hello;
@@ -186,7 +186,7 @@ impl LocalSession {
         let welcome = Welcome { node, arena_bytes: arena.mapped_bytes() };
         let mut answer = LocalResponse::of(header.reply(), encode_body(&welcome));
         answer.header.flags = version::local_flags();
-        if header.flags & WANTS_ARENA != 0 {
+        if header.flags & REQUESTS_ARENA != 0 {
             let file = arena.descriptor().expect("a node that cannot share has no endpoint");
             answer.file = Some(file.try_clone_to_owned().map_err(|error| no_memory(&error))?);
         }

@@ -27,7 +27,7 @@ impl Budget {
         Self { left: Cell::new(bytes), is_exceeded: Cell::new(false) }
     }
 
-    /// Tells whether something did not fit.
+    /// Returns whether something did not fit.
     pub(crate) const fn is_exceeded(&self) -> bool {
         self.is_exceeded.get()
     }

@@ -24,13 +24,13 @@ const RESERVED: &str = "sanderling.";
 pub struct Attributes(BTreeMap<String, String>);
 
 impl Attributes {
-    /// Returns none at all.
+    /// Returns an empty set of attributes.
     #[must_use]
     pub const fn none() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// Tells whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -47,12 +47,12 @@ impl Attributes {
         self.0.insert(name.into(), text.into());
     }
 
-    /// Takes a text out.
+    /// Removes an attribute and returns its text, if it was there.
     pub fn remove(&mut self, name: &str) -> Option<String> {
         self.0.remove(name)
     }
 
-    /// Sets all of another's, in place of older ones of their names.
+    /// Sets all attributes of another set; they replace those of the same names.
     pub fn set_all(&mut self, others: &Self) {
         self.0.extend(others.0.iter().map(|(name, text)| (name.clone(), text.clone())));
     }
@@ -69,7 +69,7 @@ impl Attributes {
     }
 
     /// Returns what it cost to make an object of so many bytes, in milliseconds per MiB of it, if
-    /// [`RECOMPUTE_MILLIS`] says so.
+    /// [`RECOMPUTE_MILLIS`] is set.
     #[must_use]
     pub fn recompute_millis_per_mib(&self, bytes: u64) -> Option<u64> {
         let millis: u64 = self.get(RECOMPUTE_MILLIS)?.parse().ok()?;
@@ -105,7 +105,8 @@ impl Attributes {
     }
 }
 
-/// Refuses a name that is the store's own and that it does not know, or a text that it cannot heed.
+/// Refuses a name that is the store's own and that it does not define, or a text that it cannot
+/// use.
 fn check_reserved(name: &str, text: &str) -> Result<(), Refusal> {
     let why = match name {
         RECOMPUTE_MILLIS if text.parse::<u64>().is_ok() => return Ok(()),
@@ -124,8 +125,8 @@ impl<N: Into<String>, T: Into<String>> FromIterator<(N, T)> for Attributes {
     }
 }
 
-/// What must be under a name when an object takes it. It is looked at when the object is created
-/// and again, in the same step as the change of hands, when it is sealed.
+/// A condition on the object under a name, which a new object is to replace. The namenode checks it
+/// when the new object is created, and again in the same step in which it takes the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Condition {
     /// Nothing; else `Exists`.
@@ -142,7 +143,7 @@ pub struct Concat {
     pub parts: Vec<Path>,
     /// The new file, which replaces one of that name.
     pub to: Path,
-    /// What must be under that name.
+    /// The condition on the object under that name; `None` for no condition.
     pub condition: Option<Condition>,
     /// Make missing directories above it.
     pub parents: bool,
@@ -150,7 +151,7 @@ pub struct Concat {
     pub is_listed: bool,
     /// Time it has; `None` to keep it.
     pub ttl: Option<Millis>,
-    /// What is kept beside its bytes.
+    /// Its attributes.
     pub attributes: Attributes,
     /// Drawn by the caller, so that a repeated request is known.
     pub writer: Nonce,

@@ -7,7 +7,7 @@ use crate::node::{Load, Policy, TierCapacity};
 use crate::time::Millis;
 use crate::token::Token;
 
-/// Who speaks.
+/// The role of the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
     /// An application.
@@ -23,20 +23,20 @@ pub enum Role {
 /// First message of every connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Who calls.
+    /// The caller's role.
     pub role: Role,
-    /// The cluster that the caller means; `None` if any will do.
+    /// The cluster that the caller expects; `None` for any.
     pub cluster: Option<ClusterId>,
-    /// The incarnation that the caller means, when it calls a datanode; `None` if any will do.
+    /// The incarnation that the caller expects, when it calls a datanode; `None` for any.
     pub node: Option<NodeId>,
-    /// What the caller may do, where that is asked for.
+    /// The caller's token, where the server requires one.
     pub token: Option<Token>,
 }
 
-/// Its answer.
+/// The server's answer to [`Hello`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HelloReply {
-    /// Who answers.
+    /// The server's role.
     pub role: Role,
     /// The cluster; `None` from a datanode that has not registered yet.
     pub cluster: Option<ClusterId>,
@@ -44,10 +44,10 @@ pub struct HelloReply {
     pub node: Option<NodeId>,
 }
 
-/// A datanode introduces itself.
+/// Registers a datanode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Register {
-    /// The cluster it belongs to, once it knows.
+    /// The cluster it belongs to, once that is known.
     pub cluster: Option<ClusterId>,
     /// Drawn when its process started: the same process that registers again gets the same id.
     pub nonce: Nonce,
@@ -61,33 +61,33 @@ pub struct Register {
     pub host: String,
     /// Its tiers.
     pub tiers: Vec<TierCapacity>,
-    /// The shortest notice that its cloud gives; `None` if its operator did not say.
+    /// The shortest notice that its cloud gives; `None` if its operator did not set it.
     pub notice_min: Option<Millis>,
-    /// Bytes per second that its network card may send; `None` to go by what is measured.
+    /// Bytes per second that its network card may send; `None` to use the measured rate.
     pub egress_bytes_per_second: Option<u64>,
 }
 
-/// The namenode's welcome.
+/// The namenode's answer to a registration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
     /// The cluster.
     pub cluster: ClusterId,
     /// The incarnation's id.
     pub node: NodeId,
-    /// How often to send a heartbeat.
+    /// The time between two heartbeats.
     pub heartbeat: Millis,
-    /// What is wanted of the node at once.
+    /// What the node must do at once.
     pub policy: Policy,
 }
 
-/// A datanode introduces itself and says what it knows of the log.
+/// A datanode introduces itself and reports how far it has followed the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Join {
-    /// Who it is.
+    /// The node.
     pub register: Register,
-    /// The last place in the log that it was told of.
+    /// The last place in the log that it received.
     pub seen: Option<LogPosition>,
-    /// What it held when the namenode no longer knew it; `None` from a process that never was
+    /// What it held when the namenode had no record of it; `None` from a process that never was
     /// another node.
     pub wiped: Option<Wiped>,
 }
@@ -106,15 +106,15 @@ pub struct Wiped {
 /// The namenode's welcome to a datanode that joins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joined {
-    /// The welcome.
+    /// The answer to the registration.
     pub registered: Registered,
-    /// Where the log is.
+    /// The position of the namenode's log.
     pub position: Option<LogPosition>,
-    /// Whether the log contains everything that the datanode was told of.
+    /// Whether the log contains everything that the datanode received.
     pub is_continuation: bool,
 }
 
-/// A datanode lives.
+/// A datanode's periodic report that it is alive, with its load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
     /// The node.
@@ -125,10 +125,11 @@ pub struct Heartbeat {
     pub load: Load,
 }
 
-/// What the namenode thinks of it: the second way, beside pushed orders, to learn of a drain.
+/// The answer to a heartbeat, from which a datanode learns of a drain when the pushed order was
+/// lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeartbeatReply {
-    /// What is wanted of the node.
+    /// What the operator, or the cloud, requires of the node.
     pub policy: Policy,
     /// Time left until its deadline.
     pub deadline_in: Option<Millis>,
@@ -136,17 +137,17 @@ pub struct HeartbeatReply {
     pub home_blocks: u64,
 }
 
-/// A notice or a recommendation that the namenode knew once.
+/// A notice or a recommendation that the namenode once had.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repeat {
-    /// The node that it is about.
+    /// The node that it concerns.
     pub node: NodeId,
     /// Its process.
     pub nonce: Nonce,
     /// Milliseconds left, of a notice; `None` for a recommendation.
     pub deadline_millis: Option<i64>,
-    /// Why.
+    /// The reason that was given.
     pub reason: String,
-    /// Time since the namenode last showed that it knew.
+    /// Time since the namenode last showed that it had it.
     pub known_ago: Millis,
 }

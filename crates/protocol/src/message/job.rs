@@ -9,11 +9,11 @@ use crate::time::{Instant, Millis};
 /// What an application expects of its data. A hint is never a promise.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobHints {
-    /// Bytes at the peak.
+    /// Expected bytes at the peak; `None` when unknown.
     pub expected_bytes: Option<u64>,
-    /// Bytes per second at the peak.
+    /// Expected bytes per second at the peak; `None` when unknown.
     pub throughput_bytes_per_second: Option<u64>,
-    /// Whether it waits on single small reads.
+    /// Whether the application waits for single small reads.
     pub is_latency_sensitive: bool,
     /// Whether its objects are deleted by their first whole read.
     pub delete_after_read: bool,
@@ -25,20 +25,20 @@ pub struct JobHints {
     pub expected_reads: Option<u32>,
 }
 
-/// Makes a job.
+/// A request for a new job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisterJob {
     /// The root of its subtree: made if it does not exist, refused if it is inside another job's.
     pub path: Path,
     /// It ends when it is not renewed for this long.
     pub lease: Millis,
-    /// Most bytes that its subtree may hold.
+    /// Most bytes that its subtree may hold; `None` for as many as there is room for.
     pub quota_bytes: Option<u64>,
-    /// What it expects.
+    /// The hints about its data.
     pub hints: JobHints,
 }
 
-/// One job.
+/// A job as the namenode lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobInfo {
     /// Its id.
@@ -49,13 +49,13 @@ pub struct JobInfo {
     pub created_at: Instant,
     /// The lease's length.
     pub lease: Millis,
-    /// Time left of it.
+    /// Time until the lease ends.
     pub remaining: Millis,
-    /// Most bytes.
+    /// Most bytes that its subtree may hold; `None` without a quota.
     pub quota_bytes: Option<u64>,
     /// Bytes held and reserved.
     pub used_bytes: u64,
-    /// What it expects.
+    /// The hints about its data.
     pub hints: JobHints,
 }
 
@@ -69,7 +69,7 @@ pub struct JobLimits {
     pub attribute_bytes: Option<u64>,
 }
 
-/// Makes a job that has limits.
+/// A request for a new job with limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisterLimitedJob {
     /// The job.
@@ -78,12 +78,12 @@ pub struct RegisterLimitedJob {
     pub limits: JobLimits,
 }
 
-/// What a job holds beside bytes.
+/// The use of a job's limits, apart from bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobAccount {
     /// Its limits.
     pub limits: JobLimits,
-    /// Names.
+    /// The number of directories and objects.
     pub names: u64,
     /// Bytes of attributes.
     pub attribute_bytes: u64,

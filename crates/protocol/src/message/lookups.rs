@@ -30,7 +30,7 @@ impl Paths {
         self.ends.len()
     }
 
-    /// Tells whether there is no path.
+    /// Returns whether there is no path.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ends.is_empty()
@@ -85,28 +85,28 @@ impl TryFrom<Packed> for Paths {
     }
 }
 
-/// What was found under many paths: what each of them is, then what they hold, together.
+/// The answer for many paths: the metadata of each, then the data and blocks of all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lookups {
     /// One for each path, in their order.
     pub found: Vec<Found>,
-    /// Why there is nothing, for each path of which [`Found::object`] is 0, in their order.
+    /// The refusals, one for each path of which [`Found::object`] is 0, in their order.
     pub refusals: Vec<Refusal>,
     /// The values that live in the catalog, one behind the other.
     #[serde(with = "crate::byte_vec")]
     pub inline: Vec<u8>,
     /// The blocks, object by object. Blocks without bytes are left out.
     pub blocks: Vec<BlockLocation>,
-    /// Where they are, each node once.
+    /// The addresses of the blocks' nodes, each node once.
     pub places: Vec<NodeAddress>,
 }
 
-/// What is under one path.
+/// The metadata of the object under one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     /// The object; 0 when there is none.
     pub object: ObjectId,
-    /// What it is.
+    /// Its kind.
     pub kind: ObjectKind,
     /// Whether its writer has closed it. Directories always are.
     pub is_sealed: bool,
@@ -116,16 +116,16 @@ pub struct Found {
     pub bytes: u64,
     /// Bytes declared lost.
     pub lost_bytes: u64,
-    /// How many bytes of [`Lookups::inline`] are its.
+    /// Its number of bytes in [`Lookups::inline`].
     pub inline_bytes: u32,
-    /// How many of [`Lookups::blocks`] are its.
+    /// Its number of blocks in [`Lookups::blocks`].
     pub blocks: u32,
-    /// Whether those are all; if not, a look-up of the object alone tells the rest.
+    /// Whether those are all; if not, a look-up of the object alone returns the rest.
     pub is_whole: bool,
 }
 
 impl Found {
-    /// Returns what stands for a path under which there is nothing.
+    /// Returns the entry of a path without an object.
     #[must_use]
     pub const fn nothing() -> Self {
         Self {
@@ -145,7 +145,7 @@ impl Found {
 /// One path's part of [`Lookups`].
 #[derive(Debug, Clone, Copy)]
 pub struct LookedUp<'a> {
-    /// What it is.
+    /// Its kind.
     pub found: Found,
     /// The first of its bytes, those that live in the catalog.
     pub inline: &'a [u8],
@@ -154,8 +154,8 @@ pub struct LookedUp<'a> {
 }
 
 impl Lookups {
-    /// Takes the answer apart, path by path. `None` when its counts do not fit together, as no
-    /// namenode says it.
+    /// Takes the answer apart, path by path. `None` when its counts do not fit together, which no
+    /// namenode sends.
     #[must_use]
     pub fn apart(&self) -> Option<Vec<Result<LookedUp<'_>, &Refusal>>> {
         let (mut inline, mut blocks) = (self.inline.as_slice(), self.blocks.as_slice());

@@ -1,4 +1,4 @@
-//! What the manager and the operator's tools ask.
+//! Requests of the manager and of the operator's tools.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use crate::time::Millis;
 pub struct DrainWork {
     /// The node.
     pub node: NodeId,
-    /// Where it takes orders.
+    /// The address at which it accepts orders: `host:port`.
     pub address: String,
     /// Time left; `None` for a decommission.
     pub deadline_in: Option<Millis>,
@@ -45,26 +45,27 @@ pub struct MoveCandidate {
     pub recompute_millis_per_mib: u64,
     /// The job's hint: how often it will be read; 1 without one.
     pub expected_reads: u32,
-    /// Time since its object changed last: what is old is read no more often than what is new.
+    /// Milliseconds since its object last changed, by which cold blocks are found.
     pub idle: Millis,
     /// Whether a writer still has it.
     pub is_open: bool,
     /// The target of a move already reserved for it, which survives a change of managers.
     pub reserved_to: Option<(NodeId, Tier)>,
-    /// Where its bytes also are: the block needs no copy, and no push when its home dies.
+    /// The node and tier of its copy: the block needs no other copy, and no push when its home
+    /// leaves.
     pub copy: Option<(NodeId, Tier)>,
 }
 
 impl MoveCandidate {
     /// Returns the most bytes of it that may count: all that its datanode holds while a writer may
-    /// still say how many do, those that were published afterwards.
+    /// still report how many do, those that were published afterwards.
     #[must_use]
     pub const fn counted_bytes(&self) -> u32 {
         if self.is_open { u32::MAX } else { self.length }
     }
 }
 
-/// What a move is for.
+/// The purpose of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MovePurpose {
@@ -78,7 +79,7 @@ pub enum MovePurpose {
     Rebalance,
 }
 
-/// What is to be expected of a drain, by the manager that runs it.
+/// The forecast of a drain by the manager that runs it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forecast {
     /// Bytes that are to be moved and have not been.
@@ -93,7 +94,7 @@ pub struct Forecast {
     pub late_bytes: u64,
     /// Bytes for which no node has room.
     pub unplaced_bytes: u64,
-    /// Nodes that they go to.
+    /// The number of nodes that receive them.
     pub targets: u32,
 }
 
@@ -102,13 +103,13 @@ pub struct Forecast {
 pub struct MoveProposal {
     /// The block.
     pub block: BlockId,
-    /// The epoch at which the manager knows it.
+    /// The epoch at which the manager read it.
     pub from_epoch: Epoch,
     /// The future home.
     pub to: NodeId,
     /// Its tier.
     pub tier: Tier,
-    /// What for.
+    /// The purpose.
     pub purpose: MovePurpose,
 }
 
@@ -127,7 +128,7 @@ pub struct MoveCommit {
     pub length: u32,
 }
 
-/// What a subtree holds.
+/// The objects and bytes of a subtree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Files and key-values.
@@ -140,7 +141,7 @@ pub struct Usage {
     pub lost_bytes: u64,
 }
 
-/// What a check of the catalog found.
+/// The result of a check of the catalog.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FsckReport {
     /// Files and key-values.
@@ -165,12 +166,12 @@ pub struct FsckReport {
     pub problems: Vec<String>,
 }
 
-/// What may still be written, and what is kept for nodes that leave.
+/// The room for writers, and the room that is kept for nodes that leave.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Room {
     /// Nodes that must be able to leave at once, beside those that are leaving.
     pub departures: u32,
-    /// Whether that number follows from the number of nodes: nobody set it.
+    /// Whether that number follows from the number of nodes: no operator set it.
     pub is_default: bool,
     /// Size of all tiers of the nodes that take blocks.
     pub capacity_bytes: u64,
@@ -186,7 +187,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Tells whether so many nodes may leave now without a loss for want of room.
+    /// Returns whether so many nodes may leave now without a loss for want of room.
     #[must_use]
     pub const fn fits(&self) -> bool {
         self.missing_bytes == 0

@@ -9,7 +9,7 @@ use crate::refusal::ByteRange;
 use crate::tier::{StorageClass, Tier};
 use crate::time::{Instant, Millis};
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectKind {
@@ -26,7 +26,7 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// Tells whether objects of this kind hold others rather than bytes.
+    /// Returns whether objects of this kind hold others rather than bytes.
     #[must_use]
     pub const fn is_container(self) -> bool {
         matches!(self, Self::Directory | Self::Multifile | Self::Table)
@@ -54,7 +54,7 @@ pub enum CreateKind {
     KeyValue,
 }
 
-/// What happens when the name exists.
+/// The behaviour when an object of that name exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CreateMode {
     /// Refuse with `Exists`. The new name is visible, empty, at once.
@@ -77,17 +77,17 @@ pub enum Affinity {
 pub struct Create {
     /// Its path.
     pub path: Path,
-    /// What it is.
+    /// Its kind.
     pub kind: CreateKind,
-    /// What happens when the name exists. A key-value always replaces.
+    /// The behaviour when an object of that name exists. A key-value always replaces.
     pub mode: CreateMode,
-    /// What must be under the name when the object takes it; of mode `New` nothing is anyway.
+    /// The condition on the object under the name; mode `New` allows none there anyway.
     pub condition: Option<Condition>,
     /// Make missing directories above it.
     pub parents: bool,
     /// Whether its directory's listing shows it.
     pub is_listed: bool,
-    /// Where its blocks go.
+    /// The storage class of its blocks.
     pub class: StorageClass,
     /// A preference to be near something.
     pub affinity: Option<Affinity>,
@@ -102,13 +102,13 @@ pub struct Create {
     /// The whole value, at most `INLINE_BYTES_MAX`: the object is sealed at once and has no blocks.
     #[serde(with = "crate::byte_vec::optional")]
     pub inline: Option<Vec<u8>>,
-    /// What is kept beside its bytes.
+    /// Its attributes.
     pub attributes: Attributes,
 }
 
 impl Create {
     /// Returns the request for a listed file that must not exist yet, with its directories, in
-    /// memory first. Nothing is known of its bytes.
+    /// memory first. The number of its bytes is unknown.
     #[must_use]
     pub fn new(path: Path, writer: Nonce) -> Self {
         Self {
@@ -150,7 +150,7 @@ pub struct GrantedBlock {
 pub struct NodeAddress {
     /// The incarnation.
     pub node: NodeId,
-    /// Where it serves blocks.
+    /// The address at which it serves blocks: `host:port`.
     pub address: String,
     /// Its machine.
     pub host: String,
@@ -169,11 +169,11 @@ pub struct Grant {
     pub bytes: u64,
     /// New blocks, in the order in which they must be filled.
     pub blocks: Vec<GrantedBlock>,
-    /// Where they are.
+    /// The addresses of the blocks' nodes.
     pub places: Vec<NodeAddress>,
 }
 
-/// How much of a block counts.
+/// The acknowledged length of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockLength {
     /// The block.
@@ -182,14 +182,14 @@ pub struct BlockLength {
     pub length: u32,
 }
 
-/// One block of an object, as the namenode knows it now.
+/// One block of an object, in the namenode's present state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockLocation {
     /// The block.
     pub block: BlockId,
     /// Its epoch.
     pub epoch: Epoch,
-    /// Where its bytes start in the object.
+    /// The offset of its first byte in the object.
     pub offset: u64,
     /// Its published bytes.
     pub length: u32,
@@ -207,13 +207,12 @@ pub struct Layout {
     /// All its bytes, if it is small enough to live in the catalog.
     #[serde(with = "crate::byte_vec::optional")]
     pub inline: Option<Vec<u8>>,
-    /// The blocks that overlap the range asked for, in order, at most `BLOCKS_PER_LAYOUT_MAX`.
+    /// The blocks that overlap the requested range, in order, at most `BLOCKS_PER_LAYOUT_MAX`.
     /// Blocks without bytes are left out.
     pub blocks: Vec<BlockLocation>,
-    /// Where they are.
+    /// The addresses of the blocks' nodes.
     pub places: Vec<NodeAddress>,
-    /// Where the object's bytes go on behind these blocks, when there are more in the range: what
-    /// to ask for next.
+    /// The offset at which the next request begins, when the range has more blocks.
     pub next_offset: Option<u64>,
 }
 
@@ -233,14 +232,14 @@ impl Layout {
     }
 }
 
-/// Facts about one object.
+/// The metadata of one object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectStat {
     /// Its path now.
     pub path: Path,
     /// Its id, which a rename keeps and a replacement changes.
     pub object: ObjectId,
-    /// What it is.
+    /// Its kind.
     pub kind: ObjectKind,
     /// Published bytes; of a multifile or table the sum of its parts, of a directory 0.
     pub bytes: u64,
@@ -252,13 +251,13 @@ pub struct ObjectStat {
     pub is_listed: bool,
     /// Whether a client's first whole read deletes it.
     pub delete_after_read: bool,
-    /// Where its blocks go.
+    /// The storage class of its blocks.
     pub class: StorageClass,
     /// When it was created.
     pub created_at: Instant,
     /// When its bytes or entries last changed.
     pub modified_at: Instant,
-    /// Time left by its TTL.
+    /// Time until its TTL deletes it; `None` without a TTL.
     pub expires_in: Option<Millis>,
     /// Its blocks with bytes.
     pub blocks: u32,
@@ -266,7 +265,7 @@ pub struct ObjectStat {
     pub entries: u64,
     /// The job it belongs to.
     pub job: Option<JobId>,
-    /// What an application keeps beside its bytes.
+    /// Its attributes.
     pub attributes: Attributes,
 }
 
@@ -275,7 +274,7 @@ pub struct ObjectStat {
 pub struct Entry {
     /// The name inside its directory.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: ObjectKind,
     /// Its id.
     pub object: ObjectId,
@@ -287,6 +286,6 @@ pub struct Entry {
     pub is_sealed: bool,
     /// When its bytes or entries last changed.
     pub modified_at: Instant,
-    /// What an application keeps beside its bytes, if it was asked for.
+    /// Its attributes, if they were requested.
     pub attributes: Attributes,
 }

@@ -1,8 +1,8 @@
 //! Changes that are executed once, however often their request arrives.
 //!
 //! A client opens itself at the namenode and gets a number. From then on each of its changes
-//! carries a sequence number, and the namenode keeps the answer under it until the client has said
-//! that it needs the answer no longer.
+//! carries a sequence number, and the namenode keeps the answer under it until the client has
+//! reported that it needs the answer no longer.
 
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -16,9 +16,9 @@ use crate::ids::Nonce;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientId {
     /// Given by the namenode when the client opened itself. Numbers count up and are never given
-    /// again, so that a client which was forgotten is told from one that is new.
+    /// again, so that a client which was forgotten is distinguished from a new one.
     pub number: u64,
-    /// Drawn by the client when it opened itself, so that nobody else can take its number.
+    /// Drawn by the client when it opened itself, so that no other client can use its number.
     pub key: Nonce,
 }
 
@@ -27,22 +27,22 @@ pub struct ClientId {
 pub struct Once {
     /// The client.
     pub client: ClientId,
-    /// The change's number among the client's.
+    /// The change's sequence number, counted by the client.
     pub sequence: u64,
     /// Changes with smaller numbers have been answered or given up: they are never sent again.
     pub settled_below: u64,
-    /// What changes.
+    /// The change.
     pub change: Change,
 }
 
-/// A request that changes something, and what tells it from others.
+/// A request that changes something, and what distinguishes it from others.
 ///
 /// It travels as a piece of bytes, so that its fingerprint costs one pass over them, and so that
-/// whoever reads it refuses a change within a change before reading on.
+/// its reader refuses a change within a change before reading on.
 #[derive(Debug, Clone)]
 pub struct Change {
     request: Request,
-    /// Of a change that was read; whoever makes one rarely wants to know.
+    /// Of a change that was read; its sender rarely needs it.
     fingerprint: Option<u64>,
 }
 
@@ -144,7 +144,7 @@ impl Visitor<'_> for Encoded {
     }
 }
 
-/// What happens when a request arrives twice because its first reply was lost.
+/// The treatment of a request that arrives twice because its first reply was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repetition {
     /// It changes nothing: it is answered anew.
@@ -190,7 +190,7 @@ impl Request {
             | Self::Register(_)
             | Self::Join(_)
             | Self::Manage { .. }
-            // What a datanode is and does now. The next one says it again.
+            // A datanode's identity and present state. The next message repeats it.
             | Self::Repeat(_)
             | Self::ReportDamage { .. }
             | Self::Heartbeat(_)
@@ -204,7 +204,7 @@ impl Request {
             | Self::Abandon { .. }
             | Self::DropCopies { .. }
             | Self::Forecast { .. }
-            // A second number that nobody uses.
+            // A second number that is never used.
             | Self::OpenClient { .. }
             | Self::Once(_) => Repetition::Alike,
             Self::Lookup { .. }

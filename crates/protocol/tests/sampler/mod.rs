@@ -12,7 +12,7 @@ use serde::de::{
 };
 use serde::{Serialize, forward_to_deserialize_any};
 
-/// Gives values to whoever asks for one.
+/// Generates values of any type.
 struct Sampler {
     /// The variant of the outermost enum; the first of all others.
     variant: Option<u32>,
