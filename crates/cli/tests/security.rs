@@ -1,4 +1,4 @@
-//! Real processes with a secret: who is let in, and to what.
+//! Real processes with a secret: which callers are admitted, and to what.
 
 mod cluster;
 
@@ -241,7 +241,7 @@ fn datanode_gives_a_scoped_token_nothing_of_another_s() {
         let scoped = guarded.token(&["--subtree", "/jobs/x"]);
         let line = Line::to(&guarded, datanode, &scoped).await.expect("the token holds");
         for _ in 0..2 {
-            // Asked about, then remembered.
+            // Requested, then cached.
             assert_eq!(line.call(read(0), Vec::new()).await.expect("its own"), bytes[..9]);
             assert!(forbidden(line.call(read(1), Vec::new()).await));
             let (header, body) = many(&[0, 0]);
@@ -280,7 +280,7 @@ fn scoped_client_on_the_same_host_gets_copies_and_not_the_memory() {
         let all = guarded.client(&[]).await;
         all.put(&object, bytes.clone(), &with_parents()).await.expect("it may");
         let admin = guarded.token(&["--role", "admin"]);
-        // The endpoint is looked for beside the first read; who may come in does so in the end.
+        // The endpoint is looked for beside the first read; an admitted client finds it in the end.
         let limit = std::time::Instant::now() + SOON;
         while all.metrics().same_host_read_bytes == 0 {
             assert!(std::time::Instant::now() < limit, "a whole token maps the memory");
@@ -633,11 +633,11 @@ fn server_beyond_loopback_needs_a_secret_and_a_certificate() {
         assert!(ran.stderr.contains(why), "{ran}");
         assert!(ran.stderr.contains("--secret-file"), "{ran}");
     };
-    refused(&[], "nobody would be asked");
-    refused(&["--secret-file", &secret], "everybody on the way could listen in");
+    refused(&[], "callers would not be authenticated");
+    refused(&["--secret-file", &secret], "traffic would not be encrypted");
     let files = ["ca.pem", "node.pem", "node.key"].map(|name| format!("{tls}/{name}"));
     let flags = ["--tls-ca", &files[0], "--tls-cert", &files[1], "--tls-key", &files[2]];
-    refused(&flags, "nobody would be asked");
+    refused(&flags, "callers would not be authenticated");
     // A secret or a key that others can read is none.
     for file in [&secret, &files[2]] {
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);

@@ -261,11 +261,11 @@ impl Node {
                 if let Some(list) = &list {
                     tracing::info!(tokens = list.len(), "the list of revoked tokens changed");
                 }
-                security.revocations.hear(asked, version, list);
+                security.revocations.update(asked, version, list);
             }
             // At a namenode of the release before no token can be taken back.
             Some(Err(Refusal::UnknownVersion { .. })) => {
-                security.revocations.heard_nothing_new(asked);
+                security.revocations.confirm(asked);
             }
             other => tracing::debug!(?other, "the namenode does not say which tokens hold"),
         }

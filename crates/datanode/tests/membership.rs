@@ -259,7 +259,7 @@ async fn start_says_what_is_wrong() {
     let cases = [
         (DatanodeOptions { listen: running.address(), ..good.clone() }, "is in use"),
         (DatanodeOptions { http_listen: Some(running.address()), ..good.clone() }, "is in use"),
-        (DatanodeOptions { listen: anywhere, ..good.clone() }, "nobody would be asked"),
+        (DatanodeOptions { listen: anywhere, ..good.clone() }, "not be authenticated"),
         (
             DatanodeOptions {
                 listen: anywhere,

@@ -13,7 +13,7 @@ pub trait BodySink: Debug + Send {
     /// Returns where the next bytes go: at least one byte as long as the body is not complete.
     fn spare(&mut self) -> &mut [u8];
 
-    /// Says that so many bytes of it are there now.
+    /// Reports how many more bytes of it are there now.
     fn advance(&mut self, bytes: usize);
 
     /// Takes the frame: all bytes of its body are there. Must not block.

@@ -11,7 +11,7 @@ use crate::memory::{Memory, Reserved};
 /// Smallest buffer. Shorter bodies have memory of their own, which the allocator keeps at hand.
 const BUFFER_BYTES_MIN: usize = 32 << 10;
 
-/// Bytes of buffers kept for later that nobody uses now: a read of 16 MiB ahead, twice.
+/// Bytes of unused buffers that are kept for later: a read of 16 MiB ahead, twice.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 
 /// Buffers of powers of two. Clones share them.
@@ -47,7 +47,7 @@ impl Buffers {
         Self::within(kept_bytes_max, Memory::unbounded())
     }
 
-    /// The same; those in use are counted in `memory`.
+    /// Returns the same as [`Self::new`]; `memory` counts the buffers in use.
     #[must_use]
     pub fn within(kept_bytes_max: usize, memory: Memory) -> Self {
         Self { shared: Arc::new(BufferCache { kept_bytes_max, free: Mutex::default() }), memory }
@@ -121,7 +121,7 @@ impl Buffer {
         self.reserved.came(bytes);
     }
 
-    /// Returns the bytes to read; nobody writes them any more.
+    /// Returns the bytes to read; they are written no more.
     pub(crate) fn freeze(mut self) -> Bytes {
         self.reserved.arrived();
         Bytes::from_owner(self)

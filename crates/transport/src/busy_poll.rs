@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const SPIN_MAX: Duration = Duration::from_micros(15);
 
 /// A wait that took longer was not worth it, although something came: others had the core
-/// meanwhile, and who sleeps gets it back sooner.
+/// meanwhile, and a sleeping thread gets it back sooner.
 const WORTH_MAX: Duration = Duration::from_micros(30);
 
 /// Waits in a row that others on the thread have to stand: then it is theirs.
@@ -27,7 +27,7 @@ pub(crate) struct BusyPoll {
 }
 
 impl BusyPoll {
-    /// Tells whether the next wait busy-polls.
+    /// Returns whether the next wait busy-polls.
     pub(crate) fn is_due(&mut self) -> bool {
         if self.skips > 0 {
             self.skips -= 1;
@@ -41,8 +41,8 @@ impl BusyPoll {
         true
     }
 
-    /// Looks again and again until `look` says that it is there, or fails, or time is up. Returns
-    /// whether it came.
+    /// Looks again and again until `look` finds something or fails, or time is up. Returns whether
+    /// something came.
     pub(crate) fn wait<E>(&mut self, mut look: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
         let began = Instant::now();
         loop {

@@ -30,7 +30,7 @@ impl From<Instant> for Timeouts {
 }
 
 impl Timeouts {
-    /// Returns when a call that begins now ends if nothing at all is heard.
+    /// Returns when a call that begins now ends if no bytes arrive at all.
     #[must_use]
     pub fn soonest(&self, now: Instant) -> Instant {
         self.idle.map_or(self.deadline, |idle| self.deadline.min(now + idle))
@@ -54,13 +54,13 @@ struct CallTable {
     progress: Option<Instant>,
     /// When the latest of the calls began that have their answer.
     answered_began: Option<Instant>,
-    /// When somebody looks for calls that have waited long enough.
+    /// When a task next looks for calls that have waited long enough.
     look_at: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct CallSlot {
-    /// Tells a late answer to an earlier call of the slot apart.
+    /// Distinguishes a late answer to an earlier call of the slot.
     sequence: u32,
     began: Instant,
     timeouts: Timeouts,
@@ -83,10 +83,10 @@ pub(crate) enum CallEnd {
     Late(Duration),
 }
 
-/// What a new call is to know.
+/// The state of a new call.
 pub(crate) struct Begun {
     pub(crate) request: u64,
-    /// No other call was under way: nobody is about to write.
+    /// No other call was under way: no task is about to write.
     pub(crate) is_alone: bool,
     /// The timer has to be set anew.
     pub(crate) is_earliest: bool,
@@ -171,7 +171,7 @@ impl Calls {
         let mut state = self.state.lock();
         let Some(slot) = state.slot(request) else { return };
         let stage = std::mem::replace(&mut slot.stage, SlotState::Free);
-        // The number is no longer anybody's.
+        // The number belongs to no call any more.
         slot.sequence = slot.sequence.wrapping_add(1);
         state.free.push(index(request) as u32);
         state.under_way -= 1;
@@ -179,7 +179,7 @@ impl Calls {
         drop(stage);
     }
 
-    /// Gives an answer to whoever waits for it: nobody, if the call was given up.
+    /// Gives an answer to its call; drops it if the call was given up.
     pub(crate) fn answer(&self, frame: Frame<Bytes>) {
         let mut state = self.state.lock();
         let Some(slot) = state.slot(frame.header.request) else { return };
@@ -194,7 +194,7 @@ impl Calls {
         }
     }
 
-    /// Tells whether a call need not wait any more.
+    /// Returns whether a call need not wait any more.
     pub(crate) fn is_done(&self, request: u64) -> bool {
         let mut state = self.state.lock();
         state.slot(request).is_none_or(|slot| !matches!(slot.stage, SlotState::Waiting(_)))

@@ -29,7 +29,7 @@ pub struct ConnectionOptions {
     pub in_flight_max: usize,
     /// Memory that long answers are received into; connections with clones of it share it.
     pub buffers: Buffers,
-    /// What is shown to the peer.
+    /// The credentials for the peer.
     pub credentials: Credentials,
 }
 
@@ -85,8 +85,9 @@ impl Connection {
     /// Connects to a peer and exchanges greetings.
     ///
     /// # Errors
-    /// [`CallError::Unreachable`] when nobody listens there, [`CallError::Refused`] when the peer
-    /// is not who was meant.
+    /// [`CallError::Unreachable`] when no process listens there: try again, or correct the address.
+    /// [`CallError::Refused`] when the peer is another cluster or incarnation: look its address up
+    /// again.
     pub async fn connect(
         address: &str,
         hello: Hello,
@@ -95,7 +96,7 @@ impl Connection {
         Self::connect_with(address, hello, deadline, &ConnectionOptions::default()).await
     }
 
-    /// The same with other bounds.
+    /// Connects as [`Self::connect`] does, with other bounds.
     ///
     /// # Errors
     /// As [`Connection::connect`].
@@ -148,7 +149,8 @@ impl Connection {
     /// Exchanges greetings over a stream that is connected already. The address is for messages.
     ///
     /// # Errors
-    /// [`CallError::Refused`] when the peer is not who was meant; [`CallError::Closed`].
+    /// [`CallError::Refused`] when the peer is another cluster or incarnation: look its address up
+    /// again. [`CallError::Closed`]: connect again.
     pub async fn greet(
         address: &str,
         stream: impl Into<Stream>,
@@ -200,8 +202,8 @@ impl Connection {
     /// in.
     ///
     /// # Errors
-    /// [`CallError`]: its `recovery` says what to do. After `TimedOut` and `Closed` the call may
-    /// have been done.
+    /// [`CallError`]: its `recovery` names the next step. After `TimedOut` and `Closed` the call
+    /// may have been done.
     pub async fn call(
         &self,
         mut header: Header,
@@ -243,13 +245,13 @@ impl Connection {
         }
     }
 
-    /// Tells whether the connection has broken: calls on it fail at once.
+    /// Returns whether the connection has broken: calls on it fail at once.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.shared.wire.calls.is_broken()
     }
 
-    /// Tells whether both are clones of one connection.
+    /// Returns whether both are clones of one connection.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
@@ -325,8 +327,8 @@ impl Wire {
     }
 }
 
-/// Answers that were there together, after which their callers go on before more are read: what
-/// they ask next is on its way while the rest is read.
+/// Answers that were there together, after which their callers go on before more are read: their
+/// next requests are on their way while the rest is read.
 const TOGETHER_MIN: usize = 2;
 
 /// Hands each answer to its caller until the connection breaks.

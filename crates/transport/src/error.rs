@@ -7,7 +7,7 @@ use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{Millis, Refusal};
 use thiserror::Error;
 
-/// Why a call brought no answer. Every waiter on a connection that breaks gets the same one.
+/// The reason why a call got no answer. Every waiter on a connection that breaks gets the same one.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CallError {
     /// The peer answered that it will not.
@@ -18,7 +18,7 @@ pub enum CallError {
     Unreachable {
         /// The peer.
         address: String,
-        /// What the operating system said.
+        /// The operating system's error.
         cause: io::ErrorKind,
     },
     /// The deadline passed before the answer came.
@@ -52,7 +52,7 @@ pub enum CallError {
         why: String,
     },
     /// The peer's answer is not one to this question.
-    #[error("{address} answered what was not asked: {why}")]
+    #[error("{address} sent a reply that does not match the request: {why}")]
     BadReply {
         /// The peer.
         address: String,
@@ -76,7 +76,8 @@ impl CallError {
         }
     }
 
-    /// Tells whether the peer's machine said that nobody listens there: its process has ended.
+    /// Returns whether the peer's machine reported that no process listens there: its process has
+    /// ended.
     #[must_use]
     pub const fn is_connection_refused(&self) -> bool {
         matches!(self, Self::Unreachable { cause: io::ErrorKind::ConnectionRefused, .. })

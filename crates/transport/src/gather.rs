@@ -47,7 +47,7 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
-    /// Adds a frame. The header says how long the body is.
+    /// Adds a frame. The header contains the length of the body.
     pub(crate) fn push<I>(&mut self, header: &Header, body: I)
     where
         I: IntoIterator<Item = Bytes>,

@@ -30,10 +30,10 @@ use crate::tls::{ServerTls, begins_tls, turn_away};
 pub use self::connection::HttpConnection;
 pub use self::received::RequestBody;
 
-/// What a caller hears who does not speak TLS.
+/// The answer to a caller that does not speak TLS.
 const PLAIN_ANSWER: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n\
     connection: close\r\n\r\n{\"error\":{\"code\":160,\"name\":\"Unauthenticated\",\
-    \"message\":\"not let in: this port speaks TLS: ask with https\"}}\n";
+    \"message\":\"not authenticated: this port speaks TLS: use https\"}}\n";
 
 type Failed = Box<dyn Error + Send + Sync>;
 
@@ -63,12 +63,12 @@ pub struct HttpOptions {
     /// How long it may take until an answer begins, the request's body included; then the
     /// connection is closed. How long the answer goes on is not bounded: events have no end.
     pub answer_within: Duration,
-    /// How long a peer may take nothing of an answer that is being sent; then the connection is
+    /// How long a peer may receive nothing of an answer that is being sent; then the connection is
     /// closed.
     pub take_within: Duration,
     /// How long answers that are under way at the end may still take.
     pub end_within: Duration,
-    /// What the server shows; without it the endpoint speaks plainly.
+    /// The server's certificate; without it the endpoint uses no TLS.
     pub tls: Option<ServerTls>,
 }
 
@@ -77,7 +77,7 @@ impl Default for HttpOptions {
         Self {
             // Operators and scrapers.
             connections_max: 256,
-            // Operators, and programs that would rather hear of events than ask.
+            // Operators, and programs that follow events rather than poll.
             followers_max: 128,
             // The default of hyper.
             head_within: Duration::from_secs(30),
@@ -120,13 +120,14 @@ pub async fn serve_http<S, B>(
         let (stream, place) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, most likely: serve who is there, then look again.
+                // Out of file descriptors, most likely: serve the connections that are open, then
+                // look again.
                 tracing::warn!(%error, "an HTTP connection could not be accepted");
                 sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
-        // A peer whose machine is gone says nothing: probes find out.
+        // A peer whose machine is gone sends nothing: probes find out.
         prepare(&stream);
         let (service, options) = (service.clone(), Arc::clone(&options));
         let shutdown = shutdown.clone();
@@ -144,8 +145,8 @@ pub async fn serve_http<S, B>(
     connections.shutdown().await;
 }
 
-/// The same for requests whose bodies are short: one that does not come within 10 s is given up,
-/// and a connection makes room for others until it is there.
+/// Serves requests with short bodies: one that does not arrive within 10 s is given up, and a
+/// connection makes room for others until it is there.
 pub async fn serve_pages<S, B>(
     listener: TcpListener,
     service: S,
@@ -339,7 +340,7 @@ mod tests {
 
     use super::*;
 
-    const ASK: &[u8] =
+    const GET: &[u8] =
         b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 4\r\n\r\nhere";
     const SOON: Duration = Duration::from_secs(60);
 
@@ -394,16 +395,18 @@ mod tests {
             TcpStream::connect(self.address).await.unwrap()
         }
 
-        /// Waits until somebody is served: on a busy machine a peer may be slow without wanting.
+        /// Waits until a connection is served: on a busy machine a peer may be slow through no
+        /// fault of its own.
         async fn serves(&self) {
-            let served = async { while !ask(&mut self.connect().await).await.ends_with("here") {} };
+            let served =
+                async { while !request(&mut self.connect().await).await.ends_with("here") {} };
             timeout(SOON, served).await.expect("a peer that is not slow is served");
         }
     }
 
-    async fn ask(stream: &mut TcpStream) -> String {
-        // Who was too slow finds the connection closed.
-        let _ = stream.write_all(ASK).await;
+    async fn request(stream: &mut TcpStream) -> String {
+        // A peer that was too slow finds the connection closed.
+        let _ = stream.write_all(GET).await;
         rest(stream).await
     }
 
@@ -434,7 +437,7 @@ mod tests {
         let endpoint =
             Endpoint::open(HttpOptions { answer_within: within, ..HttpOptions::default() }).await;
         let mut slow = endpoint.connect().await;
-        slow.write_all(&ASK[..ASK.len() - 1]).await.unwrap();
+        slow.write_all(&GET[..GET.len() - 1]).await.unwrap();
         assert!(!rest(&mut slow).await.contains("200"));
         endpoint.serves().await;
     }
@@ -463,7 +466,7 @@ mod tests {
         first.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
         first.read_u8().await.unwrap();
         let mut second = endpoint.connect().await;
-        second.write_all(ASK).await.unwrap();
+        second.write_all(GET).await.unwrap();
         drop(first);
         assert!(rest(&mut second).await.ends_with("here"));
     }
@@ -476,13 +479,13 @@ mod tests {
         let mut silent = Vec::new();
         for _ in 0..9 {
             silent.push(endpoint.connect().await);
-            // One that was answered and asks nothing more is as silent.
+            // A connection that was answered and sends no further request is as idle.
             let mut idle = endpoint.connect().await;
             idle.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
             timeout(SOON, idle.read_u8()).await.expect("it is answered").unwrap();
             silent.push(idle);
         }
-        assert!(ask(&mut endpoint.connect().await).await.ends_with("here"));
+        assert!(request(&mut endpoint.connect().await).await.ends_with("here"));
         assert!(!rest(&mut silent[0]).await.contains("200"), "it was closed");
     }
 
@@ -491,13 +494,13 @@ mod tests {
         let endpoint =
             Endpoint::open(HttpOptions { connections_max: 1, ..HttpOptions::default() }).await;
         let mut first = endpoint.connect().await;
-        // Told to go on, its request is under way.
+        // After `100 Continue` its request is under way.
         let head =
             b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\n";
         first.write_all(head).await.unwrap();
         timeout(SOON, first.read_u8()).await.expect("it is told to go on").unwrap();
         let mut second = endpoint.connect().await;
-        second.write_all(ASK).await.unwrap();
+        second.write_all(GET).await.unwrap();
         let waits = timeout(Duration::from_millis(50), second.read_u8()).await;
         assert!(waits.is_err(), "there is one place");
         first.write_all(b"here").await.unwrap();
@@ -524,7 +527,7 @@ mod tests {
             followers.push(follower);
         }
         assert_eq!(follow().await.1, b"503");
-        assert!(ask(&mut endpoint.connect().await).await.ends_with("here"));
+        assert!(request(&mut endpoint.connect().await).await.ends_with("here"));
         followers.pop();
         let again = async { while follow().await.1 != b"200" {} };
         timeout(SOON, again).await.expect("a follower's place comes back");
@@ -536,7 +539,7 @@ mod tests {
         let endpoint = Endpoint::open(HttpOptions { end_within, ..HttpOptions::default() }).await;
         let mut idle = endpoint.connect().await;
         idle.write_all(b"GET / HTTP/1.1\r\nx").await.unwrap();
-        assert!(ask(&mut endpoint.connect().await).await.ends_with("here"));
+        assert!(request(&mut endpoint.connect().await).await.ends_with("here"));
         endpoint.stop.cancel();
         timeout(SOON, endpoint.served).await.expect("it ends").unwrap();
     }

@@ -12,8 +12,8 @@ use crate::busy_poll::BusyPoll;
 use crate::reader::{Arrived, FrameReader, ReadError};
 use crate::stream::ReadHalf;
 
-/// Whoever holds the lock reads. A task that finds it held is woken when it is free, since what it
-/// was woken for may still be there.
+/// The task that holds the lock reads. A task that finds it held is woken when it is free, since
+/// the frame that woke it may still be there.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     state: Mutex<ReadState>,
@@ -25,8 +25,8 @@ struct ReadState {
     reader: FrameReader,
     stream: ReadHalf,
     busy_poll: BusyPoll,
-    /// Why the peer refused the connection: whoever reads after the one who read it hears the same,
-    /// and not only that the connection has ended.
+    /// Why the peer refused the connection: every later reader gets the same refusal, and not only
+    /// the end of the connection.
     refused: Option<Frame<Bytes>>,
 }
 
@@ -59,7 +59,8 @@ struct ReadGuard<'a> {
 impl Drop for ReadGuard<'_> {
     fn drop(&mut self) {
         self.state = None;
-        // Looked at after the lock is free: who finds it held leaves the waker and looks again.
+        // Checked after the lock is free: a task that finds it held leaves the waker and looks
+        // again.
         let waker = self.inbound.turned_away.lock().take();
         if let Some(waker) = waker {
             waker.wake();
@@ -75,7 +76,7 @@ impl Inbound {
     }
 
     /// Reads until some frames are there and gives them to `take`; returns how many. `progress`
-    /// hears that bytes came.
+    /// records that bytes came.
     ///
     /// # Errors
     /// What is not a frame, or the end: the connection is broken.
@@ -147,7 +148,7 @@ fn take_buffered(
         match reader.buffered(|_| None)? {
             None => return Ok(frames),
             Some(Arrived::Landed(..)) => unreachable!("no memory was offered"),
-            // A client bounds what it asks for: its buffers have no other bound by default.
+            // A client bounds what it requests: its buffers have no other bound by default.
             Some(Arrived::Refused(_)) => return Err(InboundError::Read(ReadError::NoMemory)),
             Some(Arrived::Frame(frame)) if frame.header.request == 0 => {
                 *refused = Some(frame.clone());

@@ -11,11 +11,11 @@ use ring::hmac;
 
 use crate::secret::{SECRET_BYTES_MIN, SECRETS_MAX, SecretError, read_private};
 
-/// Time between two looks at the file. Whoever takes a secret away waits as long at most until no
-/// server accepts it; a look costs a system call.
+/// Time between two looks at the file. A removed secret is accepted by servers for this long at
+/// most; a look costs a system call.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Tells one key from others, in this process alone.
+/// Distinguishes one key from others, in this process alone.
 pub(crate) type KeyNumber = u64;
 
 /// The keys of a file, or of bytes that were given.
@@ -54,7 +54,7 @@ impl SigningKeys {
         self.0.iter().find(made).map(|(number, _)| *number)
     }
 
-    /// Tells whether a key is among them.
+    /// Returns whether a key is among them.
     pub(crate) fn has(&self, number: KeyNumber) -> bool {
         self.0.iter().any(|(known, _)| *known == number)
     }
@@ -132,7 +132,7 @@ impl Keyring {
         if u128::from(now.saturating_sub(looked)) < LOOK_EVERY.as_millis() {
             return;
         }
-        // One of those who come now looks.
+        // One of the connections that come now looks.
         let order = Ordering::Relaxed;
         if file.looked.compare_exchange(looked, now, order, order).is_ok() {
             self.look_at(file);

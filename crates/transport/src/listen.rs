@@ -1,4 +1,4 @@
-//! Listening, on loopback unless told otherwise.
+//! Listening, by default on loopback.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,14 +15,14 @@ const WAITING_MAX: u32 = 4096;
 /// Why a server cannot listen.
 #[derive(Debug, Error)]
 pub enum ListenError {
-    /// The address is reachable from other machines and nobody would be asked who they are.
+    /// The address is reachable from other machines and callers would not be authenticated.
     #[error(
         "{address} can be reached from other machines and {missing}: give --secret-file, \
          --tls-cert, --tls-key and --tls-ca (made by sanderling token secret and sanderling tls \
          new), listen on 127.0.0.1, or pass --allow-unauthenticated on a network that you trust"
     )]
     NotLoopback {
-        /// The address asked for.
+        /// The requested address.
         address: String,
         /// What is missing.
         missing: &'static str,
@@ -30,13 +30,13 @@ pub enum ListenError {
     /// Another process listens there.
     #[error("{address} is in use: stop the process that listens there, or choose another port")]
     InUse {
-        /// The address asked for.
+        /// The requested address.
         address: String,
     },
     /// The operating system refused.
     #[error("cannot listen on {address}: {cause}")]
     Io {
-        /// The address asked for.
+        /// The requested address.
         address: String,
         /// Why.
         cause: io::Error,

@@ -1,5 +1,5 @@
-//! Memory for long requests and long answers: a bound that all connections share, and who keeps how
-//! much of it from others.
+//! Memory for long requests and long answers: a bound that all connections share, and which
+//! connections keep how much of it from others.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ struct Holder {
 enum Tenant {
     /// Of as many connections as there are with a token of this owner.
     Named(Arc<str>),
-    /// A connection of nobody who is known.
+    /// A connection of an unauthenticated peer.
     Connection(u64),
 }
 
@@ -147,7 +147,7 @@ impl Memory {
         Some(Reserved { bytes, account, holder, arriving })
     }
 
-    /// Tells whether so many bytes may be taken; bodies that come too slowly leave for them.
+    /// Returns whether so many bytes may be taken; bodies that come too slowly leave for them.
     fn make_room(&self, held: &mut Held, bytes: usize) -> bool {
         let Account { max, .. } = *self.account;
         let own = held.by_tenant.get(&self.holder.tenant).copied().unwrap_or_default();
@@ -167,7 +167,7 @@ impl Memory {
             leaving.push(number);
             missing = missing.saturating_sub(slow_bytes);
         }
-        // Nobody is given up in vain.
+        // No body is given up in vain.
         if missing > 0 {
             held.looked = may_look.then_some(now).or(held.looked);
             return false;
@@ -187,7 +187,7 @@ impl Memory {
         &self.holder.evicted
     }
 
-    /// Tells whether more than half of the memory is used: then peers that keep theirs without
+    /// Returns whether more than half of the memory is used: then peers that keep theirs without
     /// moving on are given up earlier.
     #[must_use]
     pub fn is_scarce(&self) -> bool {
@@ -214,7 +214,7 @@ impl Holder {
 }
 
 impl Account {
-    /// Tells whether nothing but the sum is counted, without a lock.
+    /// Returns whether nothing but the sum is counted, without a lock.
     const fn is_unbounded(&self) -> bool {
         self.max == usize::MAX
     }

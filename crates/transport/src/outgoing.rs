@@ -22,8 +22,9 @@ struct Queued {
     body: Vec<Bytes>,
 }
 
-/// Frames wait here while somebody writes. Who finds nobody writing and nothing under way writes at
-/// once, without waking anybody; else the connection's task writes what has come together.
+/// Frames wait here while a task writes. A sender that finds no task writing and nothing under way
+/// writes at once, without waking another; else the connection's task writes what has come
+/// together.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     socket: WriteHalf,
@@ -34,7 +35,7 @@ pub(crate) struct Outgoing {
 #[derive(Debug, Default)]
 struct WriteState {
     queue: VecDeque<Queued>,
-    /// Somebody writes, or will soon.
+    /// A task writes, or will soon.
     is_writing: bool,
     /// What the kernel did not take of a frame that its caller began to write.
     rest: Gather,
@@ -45,7 +46,7 @@ impl Outgoing {
         Self { socket, state: Mutex::default(), wake: Notify::new() }
     }
 
-    /// Sends a frame, now if `at_once` and nobody else writes. Never waits.
+    /// Sends a frame, now if `at_once` and no other task writes. Never waits.
     pub(crate) fn send(&self, header: Header, body: Vec<Bytes>, at_once: bool) -> io::Result<()> {
         let mut state = self.state.lock();
         let is_first = !std::mem::replace(&mut state.is_writing, true);
@@ -91,8 +92,8 @@ impl Outgoing {
         let has_threads = Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread;
         loop {
             self.wake.notified().await;
-            // Whoever can run now may have frames, too: they go together. On a runtime of one
-            // thread all who were ready have run by now.
+            // Other tasks that can run now may have frames, too: they go together. On a runtime of
+            // one thread all tasks that were ready have run by now.
             if has_threads {
                 tokio::task::yield_now().await;
             }

@@ -11,8 +11,8 @@ const RATE_MIN: usize = 64 << 10;
 /// are sent again after 1 s at most, as a rule.
 const SCARCE_GRACE: Duration = Duration::from_secs(2);
 
-/// Within how long memory passes that is kept while memory is scarce: who keeps more has to be
-/// faster. Chosen, not measured: 16 MiB at 16 Mbit/s.
+/// Within how long memory passes that is kept while memory is scarce: a peer that keeps more has to
+/// be faster. Chosen, not measured: 16 MiB at 16 Mbit/s.
 const SCARCE_WITHIN: Duration = Duration::from_secs(8);
 
 /// Since when a peer is waited for.
@@ -35,12 +35,12 @@ impl Pace {
     }
 
     /// Does not count some time.
-    pub(crate) fn excuse(&mut self, time: Duration) {
+    pub(crate) fn exclude(&mut self, time: Duration) {
         self.began += time;
         self.moved += time;
     }
 
-    /// Tells whether the peer is too slow of whom `passed` bytes came or went: none passed
+    /// Returns whether the peer is too slow of which `passed` bytes came or went: none passed
     /// `within` this time, or less than 64 KiB a second beyond it. While memory is scarce, a peer
     /// that keeps `kept` bytes of it has 2 s and needs a rate by which these pass in 8 s.
     pub(crate) fn is_late(&self, passed: usize, within: Duration, kept: Option<usize>) -> bool {
@@ -89,7 +89,7 @@ mod tests {
         let mut pace = since(3);
         pace.moved = pace.began;
         assert!(pace.is_late(16 << 20, WITHIN, Some(1)) && !pace.is_late(16 << 20, WITHIN, None));
-        pace.excuse(Duration::from_secs(2));
+        pace.exclude(Duration::from_secs(2));
         assert!(!pace.is_late(16 << 20, WITHIN, Some(1)));
     }
 }

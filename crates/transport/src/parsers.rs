@@ -1,4 +1,4 @@
-//! What reads bytes of a connection, for the fuzz targets and nobody else.
+//! The parsers of a connection's bytes, exported for the fuzz targets alone.
 
 use std::task::{Context, Poll, Waker};
 

@@ -18,12 +18,12 @@ use crate::connection::{Connection, ConnectionOptions, bad_reply};
 use crate::error::CallError;
 use crate::security::Credentials;
 
-/// Who calls, and bounds.
+/// The caller's role, and bounds.
 #[derive(Debug, Clone)]
 pub struct PoolOptions {
-    /// Who calls.
+    /// The caller's role.
     pub role: Role,
-    /// The cluster that is meant; `None` until it is known.
+    /// The cluster to which connections are made; `None` until it is known.
     pub cluster: Option<ClusterId>,
     /// Most connections kept; beyond it broken and then unused ones are dropped.
     pub connections_max: usize,
@@ -72,9 +72,9 @@ impl Pool {
         Self { shared: Arc::new(PoolInner { options, cluster, slots, ready }) }
     }
 
-    /// Asks a namenode for its cluster, which is meant from then on, so that tokens that this
-    /// process makes name it. The greeting that asks shows one that names none. Does nothing when
-    /// the cluster is known, or when the process makes no tokens.
+    /// Requests its cluster from a namenode, which applies to later connections, so that tokens
+    /// that this process makes name it. The greeting of that request shows one that names none.
+    /// Does nothing when the cluster is known, or when the process makes no tokens.
     ///
     /// # Errors
     /// As [`Connection::connect`].
@@ -92,18 +92,18 @@ impl Pool {
         Ok(())
     }
 
-    /// Says which cluster is meant by connections made from now on.
+    /// Sets the cluster of connections made from now on.
     pub fn set_cluster(&self, cluster: Option<ClusterId>) {
         *self.shared.cluster.lock() = cluster;
     }
 
-    /// Returns which cluster is meant.
+    /// Returns the cluster to which connections are made, if it is known.
     #[must_use]
     pub fn cluster(&self) -> Option<ClusterId> {
         *self.shared.cluster.lock()
     }
 
-    /// Returns a connection to that incarnation at that address, or to whoever is there.
+    /// Returns a connection to that incarnation at that address, or to whatever node is there.
     ///
     /// # Errors
     /// As [`Connection::connect`].
@@ -116,8 +116,8 @@ impl Pool {
         if let Some(connection) = self.ready(address, node) {
             return Ok(connection);
         }
-        // In a task of its own: who waits for a connection, or for another who makes it, may stop
-        // looking without holding the others up.
+        // In a task of its own: a caller that waits for a connection may stop waiting without
+        // holding others up.
         let (pool, to) = (self.clone(), address.to_owned());
         let making = async move { pool.connect(&to, node, deadline).await };
         let made = AbortOnDropHandle::new(tokio::spawn(making)).await;
@@ -245,7 +245,7 @@ impl Pool {
         }
     }
 
-    /// Returns the bounds of its connections, and what they show.
+    /// Returns the bounds of its connections, and their credentials.
     #[must_use]
     pub fn connection_options(&self) -> &ConnectionOptions {
         &self.shared.options.connection
@@ -271,7 +271,7 @@ impl Pool {
         }
     }
 
-    /// Asks the namenode, in one frame. The answers are in the order of the requests.
+    /// Sends requests to the namenode, in one frame. The answers are in the order of the requests.
     ///
     /// # Errors
     /// [`CallError`] when there is no answer at all; each request's refusal is among the answers.
@@ -286,7 +286,7 @@ impl Pool {
         if version >= version::MESSAGES {
             return self.meta_on(connection, requests, deadline).await;
         }
-        // What an older namenode cannot do is refused here; it is asked the rest.
+        // What an older namenode cannot do is refused here; it gets the rest.
         let asked = requests.into_iter().map(|request| version::request_for(version, request));
         let asked: Vec<Result<Request, Refusal>> = asked.collect();
         let known: Vec<Request> = asked.iter().flatten().cloned().collect();
@@ -295,12 +295,12 @@ impl Pool {
             false => self.meta_on(connection, known, deadline).await?,
         }
         .into_iter();
-        let told = |asked: Result<Request, Refusal>| {
+        let answer = |asked: Result<Request, Refusal>| {
             asked?;
-            let reply = replies.next().expect("there are as many as were asked for");
+            let reply = replies.next().expect("there are as many as requests");
             reply.map(|reply| version::reply_of(version, reply))
         };
-        Ok(asked.into_iter().map(told).collect())
+        Ok(asked.into_iter().map(answer).collect())
     }
 
     async fn meta_on(
@@ -326,7 +326,8 @@ impl Pool {
     /// Gives an order to a datanode.
     ///
     /// # Errors
-    /// [`CallError`]; an order that was refused is [`CallError::Refused`].
+    /// [`CallError`], whose `recovery` names the next step; a refused order is
+    /// [`CallError::Refused`].
     pub async fn order(
         &self,
         node: NodeId,
@@ -346,7 +347,7 @@ impl Pool {
     }
 }
 
-/// Tells whether somebody else holds the slot, or it holds a connection that works.
+/// Returns whether another task holds the slot, or it holds a connection that works.
 fn is_in_use(slot: &PoolSlot) -> bool {
     Arc::strong_count(slot) > 1
         || slot.try_lock().is_ok_and(|kept| kept.as_ref().is_some_and(|it| !it.is_broken()))

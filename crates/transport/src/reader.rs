@@ -25,7 +25,7 @@ const CHUNK_BYTES_MIN: usize = 8 << 10;
 /// Largest size of it: several short frames with one system call.
 const CHUNK_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes asked for when a long body is likely to follow: what comes behind its header is copied.
+/// Bytes to read when a long body is likely to follow: what comes behind its header is copied.
 const PEEK_BYTES: usize = 4 << 10;
 
 /// Longer bodies are received in place, others copied out of the buffer.
@@ -48,7 +48,7 @@ pub(crate) enum ReadError {
 #[derive(Debug)]
 pub(crate) enum Arrived {
     Frame(Frame<Bytes>),
-    /// Its body is where [`FrameReader::buffered`] was told to put it.
+    /// Its body is in the buffer that [`FrameReader::buffered`] was given.
     Landed(Header, Box<dyn BodySink>),
     /// There was no memory for its body, which was read and forgotten.
     Refused(Header),
@@ -157,7 +157,7 @@ impl FrameReader {
         })
     }
 
-    /// Tells whether a long body has begun whose peer is too slow: see [`Pace`].
+    /// Returns whether a long body has begun whose peer is too slow: see [`Pace`].
     pub(crate) fn is_late(&self, within: Duration) -> bool {
         self.partial.as_ref().is_some_and(|partial| {
             let is_scarce = self.memory().is_scarce();
@@ -166,10 +166,10 @@ impl FrameReader {
         })
     }
 
-    /// Does not count time in which nobody read against the peer that sends a long body.
+    /// Does not count time in which this side did not read against the peer that sends a long body.
     pub(crate) fn forgive_stall(&mut self, time: Duration) {
         if let Some(partial) = &mut self.partial {
-            partial.pace.excuse(time);
+            partial.pace.exclude(time);
         }
     }
 
@@ -179,7 +179,7 @@ impl FrameReader {
         self.buffers = self.buffers.of_connection(tenant);
     }
 
-    /// Tells whether a long body has begun and is not complete.
+    /// Returns whether a long body has begun and is not complete.
     pub(crate) const fn is_amid_body(&self) -> bool {
         self.partial.is_some()
     }
@@ -189,7 +189,7 @@ impl FrameReader {
         self.buffers.memory()
     }
 
-    /// Tells whether a frame has begun and is not complete.
+    /// Returns whether a frame has begun and is not complete.
     pub(crate) const fn is_amid_frame(&self) -> bool {
         self.partial.is_some() || self.start < self.end
     }
@@ -237,7 +237,7 @@ impl FrameReader {
         }
     }
 
-    /// Notes that so many bytes are there, where [`Self::room`] said.
+    /// Records that so many bytes are in the buffer of [`Self::room`].
     fn took(&mut self, read: usize) -> Result<(), ReadError> {
         match &mut self.partial {
             _ if read == 0 => return Err(ReadError::Closed),

@@ -1,4 +1,4 @@
-//! What a server knows of tokens that were taken back, and for how long it may rely on that.
+//! A server's list of revoked tokens, and for how long it may rely on that list.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,21 +9,21 @@ use sanderling_core::access::{Claims, Revoked};
 use sanderling_protocol::token::Revocation;
 use sanderling_protocol::{Millis, Refusal};
 
-/// How long a caller waits before it asks a server again that has not heard from the namenode.
-const UNHEARD_PAUSE: Millis = Millis(200);
+/// How long a caller waits before it calls a server again that has no news from the namenode.
+const UNCONFIRMED_PAUSE: Millis = Millis(200);
 
-/// The tokens that were taken back, as far as a server knows. Its sessions share it and look at its
-/// version with every request; only when that has changed do they look at the list.
+/// The revoked tokens that a server has a record of. Its sessions share it and look at its version
+/// with every request; only when that has changed do they look at the list.
 #[derive(Debug)]
 pub struct Revocations {
     version: AtomicU64,
     list: Mutex<Arc<Revoked>>,
-    /// How long the list holds after it was heard; `None` where it is made, on the namenode.
+    /// How long the list holds after it was requested; `None` where it is made, on the namenode.
     age_max: Option<Duration>,
     began: Instant,
-    /// When it was asked for, of the last time that it was heard: milliseconds after `began`, and 1
-    /// more; 0 if it never was.
-    heard: AtomicU64,
+    /// When the last list that arrived was requested: milliseconds after `began`, and 1 more; 0 if
+    /// none has arrived.
+    confirmed: AtomicU64,
 }
 
 impl Default for Revocations {
@@ -33,12 +33,12 @@ impl Default for Revocations {
 }
 
 impl Revocations {
-    /// Returns an empty list for a server that hears of changes from another, and relies on the
-    /// list for `age_max` after it heard. With `None` the server is the one that makes them.
+    /// Returns an empty list for a server that receives changes from the namenode, and relies on
+    /// the list for `age_max` after each. With `None` the server is the one that makes them.
     #[must_use]
     pub fn lasting(age_max: Option<Duration>) -> Self {
-        let (version, heard) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { version, list: Mutex::default(), age_max, began: Instant::now(), heard }
+        let (version, confirmed) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { version, list: Mutex::default(), age_max, began: Instant::now(), confirmed }
     }
 
     /// Returns the version of the list.
@@ -54,22 +54,22 @@ impl Revocations {
         self.version.store(version, Ordering::Release);
     }
 
-    /// Takes what the namenode answered to who asked at `asked`.
-    pub fn hear(&self, asked: Instant, version: u64, list: Option<Vec<Revocation>>) {
+    /// Stores the namenode's answer to a request that was sent at `asked`.
+    pub fn update(&self, asked: Instant, version: u64, list: Option<Vec<Revocation>>) {
         if let Some(list) = list {
             self.set(version, list.into_iter().map(|it| it.tokens).collect());
         }
         if self.version() == version {
-            self.heard_nothing_new(asked);
+            self.confirm(asked);
         }
     }
 
-    /// Notes that there was nothing new when it was asked for.
-    pub fn heard_nothing_new(&self, asked: Instant) {
-        self.heard.fetch_max(self.millis(asked) + 1, Ordering::AcqRel);
+    /// Records that there was nothing new for a request that was sent at `asked`.
+    pub fn confirm(&self, asked: Instant) {
+        self.confirmed.fetch_max(self.millis(asked) + 1, Ordering::AcqRel);
     }
 
-    /// Says whether a token holds, as of `now`.
+    /// Returns why a token does not hold, as of `now`.
     ///
     /// # Errors
     /// [`Refusal::Unauthenticated`] when it was taken back, [`Refusal::RetryAfter`] while that is
@@ -80,17 +80,16 @@ impl Revocations {
         claims.check_revoked(&list)
     }
 
-    /// Refuses tokens that may have been taken back while nothing was heard.
+    /// Refuses tokens that may have been revoked while the namenode did not answer.
     pub(crate) fn check_age(&self, claims: &Claims, now: Instant) -> Result<(), Refusal> {
         let Some(age_max) = self.age_max else { return Ok(()) };
-        let heard = self.heard.load(Ordering::Acquire);
-        let age = self.millis(now) + 1 - heard.min(self.millis(now) + 1);
-        if (heard > 0 && u128::from(age) <= age_max.as_millis()) || !claims.is_revocable() {
+        let confirmed = self.confirmed.load(Ordering::Acquire);
+        let age = self.millis(now) + 1 - confirmed.min(self.millis(now) + 1);
+        if (confirmed > 0 && u128::from(age) <= age_max.as_millis()) || !claims.is_revocable() {
             return Ok(());
         }
-        let why =
-            "this server has not heard from the namenode which tokens were revoked".to_owned();
-        Err(Refusal::RetryAfter { after: UNHEARD_PAUSE, why })
+        let why = "this server has no recent list of revoked tokens from the namenode".to_owned();
+        Err(Refusal::RetryAfter { after: UNCONFIRMED_PAUSE, why })
     }
 
     fn millis(&self, at: Instant) -> u64 {
@@ -112,26 +111,26 @@ mod tests {
     }
 
     #[test]
-    fn list_is_relied_on_for_a_while_after_it_was_heard() {
+    fn list_is_relied_on_for_a_while_after_it_was_confirmed() {
         let known = Revocations::lasting(Some(Duration::from_secs(60)));
         let at = |seconds| known.began + Duration::from_secs(seconds);
         let client = claims(TokenRole::Client, Some(7));
         let waits = |now| matches!(known.check(&client, now), Err(Refusal::RetryAfter { .. }));
-        assert!(waits(at(0)), "it never heard");
-        known.hear(at(10), 3, None);
+        assert!(waits(at(0)), "it never had a list");
+        known.update(at(10), 3, None);
         assert!(waits(at(10)), "of a list that it does not have");
-        known.hear(at(10), 3, Some(Vec::new()));
+        known.update(at(10), 3, Some(Vec::new()));
         assert_eq!(known.check(&client, at(70)), Ok(()));
         assert!(waits(at(71)));
         // The servers themselves go on: only with the secret can their tokens be taken back.
         assert_eq!(known.check(&claims(TokenRole::Namenode, None), at(71)), Ok(()));
-        known.hear(at(80), 3, None);
+        known.update(at(80), 3, None);
         assert_eq!(known.check(&client, at(140)), Ok(()));
         // An answer that comes late does not make the list younger.
-        known.hear(at(75), 3, None);
+        known.update(at(75), 3, None);
         assert!(waits(at(141)));
         let tokens = TokenSelector::Id(TokenId(7));
-        known.hear(at(141), 4, Some(vec![Revocation { tokens, until: 9 }]));
+        known.update(at(141), 4, Some(vec![Revocation { tokens, until: 9 }]));
         assert!(matches!(known.check(&client, at(141)), Err(Refusal::Unauthenticated { .. })));
         assert_eq!(known.check(&claims(TokenRole::Client, Some(8)), at(141)), Ok(()));
     }

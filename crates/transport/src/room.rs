@@ -11,7 +11,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use crate::strangers::{KEPT_MIN, Stranger, Strangers};
 
-/// When a caller tries again for whom there is no place.
+/// When a caller without a place tries again.
 const AGAIN_AFTER: Millis = Millis(1000);
 
 /// The places of one server.

@@ -28,11 +28,11 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 /// How long a server's own tokens hold. They are made anew with every connection.
 const OWN_TOKEN: Duration = Duration::from_secs(24 * 3600);
 
-/// The same of one that names no cluster, with which a server asks for its cluster. It is used at
+/// The same of one that names no cluster, with which a server requests its cluster. It is used at
 /// once; the time is for clocks that differ.
 const OWN_TOKEN_ANYWHERE: Duration = Duration::from_secs(3600);
 
-/// Why a secret or a token cannot be had. Never says what is in the file.
+/// Why a secret or a token cannot be read. Never contains what is in the file.
 #[derive(Debug, Error)]
 pub enum SecretError {
     /// The file cannot be read.
@@ -71,8 +71,8 @@ pub enum SecretError {
     },
 }
 
-/// The cluster's secret, or several of them while one takes another's place: the first signs, all
-/// are accepted. Clones share it.
+/// The cluster's secret, or several of them while one replaces another: the first signs, all are
+/// accepted. Clones share it.
 #[derive(Clone)]
 pub struct Secret(Arc<Keyring>);
 
@@ -83,8 +83,8 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// Reads the secret from a file that nobody but its owner may read. It is read again when the
-    /// file changes.
+    /// Reads the secret from a file that only its owner may read. It is read again when the file
+    /// changes.
     ///
     /// # Errors
     /// [`SecretError`]: correct the file.
@@ -98,14 +98,14 @@ impl Secret {
         Self(Arc::new(Keyring::of(bytes)))
     }
 
-    /// Returns the token that says this.
+    /// Returns the token with these claims.
     #[must_use]
     pub fn sign(&self, claims: &Claims) -> Token {
         let signed = signed_text(claims);
         join(&signed, self.0.keys().sign(signed.as_bytes()).as_ref())
     }
 
-    /// Returns what a token says, if it was signed with this secret and has not ended.
+    /// Returns a token's claims, if it was signed with this secret and has not ended.
     ///
     /// # Errors
     /// [`Refusal::Unauthenticated`]: another token is needed.
@@ -148,7 +148,8 @@ impl Secret {
         Ok(Pass { claims: Arc::new(claims), until, secret, signer, revocations, seen })
     }
 
-    /// Returns the token that a server shows in a cluster; in any if it does not know its own yet.
+    /// Returns the token that a server shows in a cluster; in any if it does not have its own id
+    /// yet.
     #[must_use]
     pub fn own(&self, role: Role, cluster: Option<ClusterId>) -> Token {
         let part = TokenRole::from(role);
@@ -184,12 +185,13 @@ struct VerifiedVersions {
 }
 
 impl Pass {
-    /// Returns what it allows, as long as it holds. Cost: a look at the clock and at two counters;
+    /// Returns the claims while the token is valid. Cost: a look at the clock and at two counters;
     /// every two seconds also at the secret's file.
     ///
     /// # Errors
-    /// [`Refusal::Unauthenticated`] once the token has ended, was taken back, or was signed with a
-    /// secret that is not accepted any more; [`Refusal::RetryAfter`] while that is not known.
+    /// [`Refusal::Unauthenticated`] once the token has ended, was revoked, or was signed with a
+    /// secret that is not accepted any more: another token is needed. [`Refusal::RetryAfter`]
+    /// without a recent list of revocations: try again later.
     pub fn claims(&self) -> Result<&Arc<Claims>, Refusal> {
         let now = Instant::now();
         if self.until.is_some_and(|until| until <= now) {
@@ -199,7 +201,7 @@ impl Pass {
         if keyring != self.seen.keyring.load(Ordering::Relaxed) {
             if !self.secret.0.keys().has(self.signer) {
                 return Err(unauthenticated(
-                    "the secret that signed the token is not accepted any more: ask for another \
+                    "the secret that signed the token is not accepted any more: request another \
                      token",
                 ));
             }
@@ -216,14 +218,14 @@ impl Pass {
     }
 }
 
-/// Where the token comes from that a process shows to those it calls.
+/// The source of the token that a process sends to servers.
 #[derive(Debug, Clone)]
 pub enum TokenSource {
     /// It is given.
     Given(Token),
     /// It is in a file, read again for every connection: so it can be renewed.
     File(PathBuf),
-    /// The process has the secret and says who it is.
+    /// The process has the secret and names itself.
     Own(Secret, Role),
 }
 
@@ -232,7 +234,7 @@ impl TokenSource {
     /// is not known.
     ///
     /// # Errors
-    /// [`SecretError`] when the file cannot be read.
+    /// [`SecretError`] when the file cannot be read: correct the file.
     pub fn token(&self, cluster: Option<ClusterId>) -> Result<Token, SecretError> {
         match self {
             Self::Given(token) => Ok(token.clone()),
@@ -255,7 +257,7 @@ fn unauthenticated(why: &str) -> Refusal {
     Refusal::Unauthenticated { why: why.to_owned() }
 }
 
-/// Reads a file that nobody but its owner may read, such as one with a key.
+/// Reads a file that only its owner may read, such as one with a key.
 ///
 /// # Errors
 /// [`SecretError`]: correct the file.

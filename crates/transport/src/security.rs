@@ -1,4 +1,4 @@
-//! What a process proves itself with, and what it asks of others.
+//! The credentials of a process, and what it requires of its peers.
 
 use std::sync::Arc;
 
@@ -11,19 +11,18 @@ use crate::revoked::Revocations;
 use crate::secret::{Pass, Secret, TokenSource};
 use crate::tls::{ClientTls, Expiries, ServerTls};
 
-/// What servers of the release before say of a token with claims that they do not know.
+/// The answer of servers of the previous release to a token with claims that they do not support.
 const UNREAD: &str = "the token's claims cannot be read";
 
 /// How long a caller waits before it greets a datanode again that has not joined.
 const JOINING_PAUSE: Millis = Millis(100);
 
-/// What a process shows to those it calls.
+/// The credentials that a process sends to servers.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
-    /// The token of its greetings; none where nobody asks for one.
+    /// The token of its greetings; none where servers require none.
     pub token: Option<TokenSource>,
-    /// How the certificates of those who are called are checked; without it they are called
-    /// plainly.
+    /// How the certificates of servers are checked; without it they are called without TLS.
     pub tls: Option<ClientTls>,
 }
 
@@ -31,7 +30,7 @@ impl Credentials {
     /// Puts the token into a greeting.
     ///
     /// # Errors
-    /// [`CallError::Credentials`] when it cannot be had.
+    /// [`CallError::Credentials`] when it cannot be read: correct the file that the error names.
     pub fn sign(&self, address: &str, hello: &mut Hello) -> Result<(), CallError> {
         self.sign_for(address, hello, hello.cluster)
     }
@@ -60,49 +59,49 @@ impl Credentials {
         Ok(())
     }
 
-    /// Tells whether a server that cannot read the token is shown one without what is new: servers
-    /// are upgraded one by one and make their tokens themselves.
+    /// Returns whether a server that cannot read the token is shown one without what is new:
+    /// servers are upgraded one by one and make their tokens themselves.
     pub(crate) fn has_earlier(&self, refusal: &Refusal) -> bool {
         self.makes_tokens() && matches!(refusal, Refusal::Unauthenticated { why } if why == UNREAD)
     }
 
-    /// Tells whether the process has the secret and makes its tokens itself.
+    /// Returns whether the process has the secret and makes its tokens itself.
     #[must_use]
     pub const fn makes_tokens(&self) -> bool {
         matches!(self.token, Some(TokenSource::Own(..)))
     }
 
-    /// Tells whether a token that ended may be followed by another.
+    /// Returns whether a token that ended may be followed by another.
     #[must_use]
     pub const fn may_renew(&self) -> bool {
         matches!(self.token, Some(TokenSource::File(_) | TokenSource::Own(..)))
     }
 }
 
-/// How a server proves who it is, and whom it lets in.
+/// The credentials of a server, and the callers that it admits.
 #[derive(Debug, Clone, Default)]
 pub struct Security {
     /// The cluster's secret; without it callers are not authenticated.
     pub secret: Option<Secret>,
-    /// What its endpoints show; without it they speak plainly.
+    /// The certificate of its endpoints; without it they use no TLS.
     pub tls: Option<ServerTls>,
-    /// How the certificates of those whom it calls are checked.
+    /// How the certificates of the servers that it calls are checked.
     pub peers: Option<ClientTls>,
-    /// Listen beyond loopback although callers are not authenticated, or everybody can listen in.
+    /// Listen beyond loopback although callers are not authenticated, or traffic is not encrypted.
     pub allow_unauthenticated: bool,
     /// Which tokens were taken back. Each server has a list of its own.
     pub revocations: Arc<Revocations>,
 }
 
 impl Security {
-    /// Returns what the server shows to those it calls.
+    /// Returns the server's credentials for its own calls.
     #[must_use]
     pub fn credentials(&self, role: Role) -> Credentials {
         let token = self.secret.clone().map(|secret| TokenSource::Own(secret, role));
         Credentials { token, tls: self.peers.clone() }
     }
 
-    /// Returns the certificates that the server shows and believes, to tell when they end.
+    /// Returns the certificates that the server shows and trusts, to report when they end.
     #[must_use]
     pub fn expiries(&self) -> Expiries {
         Expiries::new(self.tls.clone(), self.peers.clone())
@@ -113,23 +112,24 @@ impl Security {
     pub const fn missing(&self) -> Option<&'static str> {
         match (&self.secret, &self.tls) {
             _ if self.allow_unauthenticated => None,
-            (None, _) => Some("nobody would be asked who they are"),
-            (Some(_), None) => Some("everybody on the way could listen in"),
+            (None, _) => Some("callers would not be authenticated"),
+            (Some(_), None) => Some("traffic would not be encrypted"),
             (Some(_), Some(_)) => None,
         }
     }
 
-    /// Lets a caller in to a server of the cluster `here`: `None` where nobody is asked.
+    /// Admits a caller to a server of the cluster `here`: `None` where no token is required.
     ///
     /// # Errors
-    /// [`Refusal::Unauthenticated`], [`Refusal::RetryAfter`].
+    /// [`Refusal::Unauthenticated`]: another token is needed; [`Refusal::RetryAfter`]: try again
+    /// later.
     pub fn admit(&self, hello: &Hello, here: Option<ClusterId>) -> Result<Option<Pass>, Refusal> {
         let Some(secret) = &self.secret else { return Ok(None) };
         let admitted = self.pass(secret, hello.token.as_ref(), here);
         match admitted {
             Ok(pass) => Ok(Some(pass)),
             Err(refusal) => {
-                tracing::info!(role = ?hello.role, %refusal, "a connection was not let in");
+                tracing::info!(role = ?hello.role, %refusal, "a connection was rejected");
                 Err(refusal)
             }
         }
@@ -137,11 +137,13 @@ impl Security {
 }
 
 impl Security {
-    /// Says whether a request over HTTP to a server of the cluster `here` is allowed, by its header
-    /// `authorization`. Returns the pass, for answers that take long; `None` where nobody is asked.
+    /// Checks whether a request over HTTP to a server of the cluster `here` is allowed, by its
+    /// header `authorization`. Returns the pass, for answers that take long; `None` where no token
+    /// is required.
     ///
     /// # Errors
-    /// [`Refusal::Unauthenticated`], [`Refusal::Forbidden`], [`Refusal::RetryAfter`].
+    /// [`Refusal::Unauthenticated`], [`Refusal::Forbidden`]: another token is needed;
+    /// [`Refusal::RetryAfter`]: try again later.
     pub fn check_page(
         &self,
         page: HttpResource,
@@ -180,5 +182,5 @@ impl Security {
     }
 }
 
-/// What a service that lets a caller in answers and goes on with.
+/// The reply to an admitted caller, and the service of its connection.
 pub type Admitted<S> = (sanderling_protocol::message::HelloReply, Arc<S>);

@@ -1,4 +1,4 @@
-//! Serving: who listens, what a service is, and the bounds of both.
+//! Serving: listeners, what a service is, and the bounds of both.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,7 +26,7 @@ use crate::tls::{Accepted, ServerTls, turn_away};
 /// An answer. The header's `body_bytes` is filled in when it is sent.
 #[derive(Debug)]
 pub struct Response {
-    /// The fixed part.
+    /// The header.
     pub header: Header,
     /// The body in pieces: `Bytes::from_owner` lets a datanode answer straight from its arena.
     pub body: Vec<Bytes>,
@@ -48,7 +48,7 @@ impl Response {
     }
 }
 
-/// How a frame is answered.
+/// The result of handling a frame.
 pub enum Handled {
     /// At once, together with the other frames of the buffer.
     Now(Response),
@@ -56,7 +56,7 @@ pub enum Handled {
     Later(Pin<Box<dyn Future<Output = Response> + Send>>),
 }
 
-/// What a server does with frames.
+/// Handles the frames of a server's connections.
 pub trait Service: Send + Sync + Sized + 'static {
     /// Answers the greeting.
     ///
@@ -64,8 +64,8 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// The refusal is sent and the connection closed.
     fn hello(&self, hello: &Hello) -> Result<HelloReply, Refusal>;
 
-    /// Answers the greeting, and says who serves the connection from then on: a service that knows
-    /// the caller, where its identity matters.
+    /// Answers the greeting, and returns the service of the connection from then on: one for this
+    /// caller, where its identity matters.
     ///
     /// # Errors
     /// As [`Service::hello`].
@@ -73,7 +73,7 @@ pub trait Service: Send + Sync + Sized + 'static {
         self.hello(hello).map(|reply| (reply, Arc::clone(self)))
     }
 
-    /// Says who serves a connection whose caller speaks this version of the messages.
+    /// Returns the service of a connection whose caller uses this version of the messages.
     fn speaking(self: &Arc<Self>, _version: u8) -> Arc<Self> {
         Arc::clone(self)
     }
@@ -84,7 +84,7 @@ pub trait Service: Send + Sync + Sized + 'static {
         None
     }
 
-    /// Says who serves a connection whose long answers are to be counted in `memory`.
+    /// Returns the service of a connection whose long answers are to be counted in `memory`.
     fn counting_in(self: &Arc<Self>, _memory: &Memory) -> Arc<Self> {
         Arc::clone(self)
     }
@@ -92,10 +92,10 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// Takes one frame. Must not block.
     fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled;
 
-    /// Hears that a connection was accepted.
+    /// Called when a connection was accepted.
     fn opened(&self) {}
 
-    /// Hears that it has ended.
+    /// Called when it has ended.
     fn closed(&self) {}
 
     /// Offers memory for a long body whose header has come; then the memory takes the frame, and
@@ -105,8 +105,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     }
 }
 
-/// Bytes of long requests and long answers that a server holds at once, unless it is told another
-/// bound.
+/// Default of the bytes of long requests and long answers that a server holds at once.
 pub const MEMORY_MAX: usize = 512 << 20;
 
 /// Bounds of a server.
@@ -123,14 +122,14 @@ pub struct ServeOptions {
     pub first_byte_within: Duration,
     /// A connection without a greeting for this long is closed, the handshake of TLS included.
     pub hello_within: Duration,
-    /// A peer that takes no bytes for this long is given up.
+    /// A peer that receives no bytes for this long is disconnected.
     pub write_within: Duration,
     /// A peer that sends nothing for this long in the middle of a frame is given up: the frame's
-    /// memory is somebody else's then.
+    /// memory is free then.
     pub read_within: Duration,
     /// Memory that long bodies are received into, by all connections.
     pub buffers: Buffers,
-    /// What the server shows; without it the endpoint speaks plainly.
+    /// The server's certificate; without it the endpoint uses no TLS.
     pub tls: Option<ServerTls>,
 }
 
@@ -174,8 +173,8 @@ impl<S: Service> Drop for Open<S> {
     }
 }
 
-/// Waits for the first byte, and shakes hands where the endpoint has TLS. Who does not speak it is
-/// told so.
+/// Waits for the first byte, and shakes hands where the endpoint has TLS. A peer that does not
+/// speak it gets a refusal.
 async fn met(stream: TcpStream, options: &ServeOptions) -> Option<Stream> {
     let first_byte = timeout(options.first_byte_within, stream.peek(&mut [0])).await;
     if !matches!(first_byte, Ok(Ok(1))) {
@@ -245,7 +244,8 @@ pub async fn serve<S: Service>(
         let (stream, stranger) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, most likely: serve who is there, then look again.
+                // Out of file descriptors, most likely: serve the connections that are open, then
+                // look again.
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;

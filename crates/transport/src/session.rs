@@ -69,7 +69,7 @@ pub async fn attend<S: Service>(
 
 /// Reads the greeting and answers it. Returns the session of a caller that is admitted, with the
 /// place that `place` gives it; the answer is sent with the session's start. A caller that is
-/// refused is told so.
+/// refused gets the refusal.
 pub(crate) async fn greeted<S: Service, P>(
     stream: Stream,
     service: Arc<S>,
@@ -116,7 +116,7 @@ pub(crate) async fn greeted<S: Service, P>(
     }
 }
 
-/// Answers a greeting. Returns who serves the connection then and its place, if the caller is
+/// Answers a greeting. Returns the service of the connection and its place, if the caller is
 /// admitted.
 fn greet<S: Service, P>(
     service: &Arc<S>,
@@ -141,7 +141,7 @@ fn greet<S: Service, P>(
     }
 }
 
-/// A refusal of the connection itself: it answers request 0, which nobody makes.
+/// A refusal of the connection itself: it answers request 0, which no caller sends.
 pub(crate) fn refuse_connection(refusal: &Refusal) -> Response {
     Response::refused(&Header::new(Op::Hello, 0), refusal)
 }
@@ -179,7 +179,8 @@ type End = Option<FrameError>;
 impl<S: Service> ServerSession<'_, S> {
     /// Serves the caller until the connection ends.
     pub(crate) async fn attend(mut self) {
-        // Whatever ended it, the peer is told if it can be, and nobody else needs to know.
+        // Whatever ended it, the peer gets the reason if it can be sent, and no other part needs
+        // it.
         if let Err(Some(error)) = self.run().await {
             self.answer(refuse_connection(&error.refusal()));
             let _ = self.send().await;
@@ -187,7 +188,7 @@ impl<S: Service> ServerSession<'_, S> {
     }
 
     /// Sends the refusal and closes once the peer has. What it still sends is taken and forgotten:
-    /// bytes that nobody took would end the connection with a reset, which may overtake the answer.
+    /// unread bytes would end the connection with a reset, which may overtake the answer.
     async fn turn_away(mut self) {
         if self.send().await.is_err() {
             return;
@@ -200,11 +201,11 @@ impl<S: Service> ServerSession<'_, S> {
     async fn run(&mut self) -> Result<(), End> {
         loop {
             let handled = self.handle_buffered();
-            // What was asked before something that is no frame is answered.
+            // The requests before something that is no frame are answered.
             let began = self.reader.is_amid_body().then(Instant::now);
             self.send().await?;
             if let Some(began) = began {
-                // Nobody read meanwhile: that is not the peer's time.
+                // This side did not read meanwhile: that is not the peer's time.
                 self.reader.forgive_stall(began.elapsed());
             }
             if self.turn_began.elapsed() > TURN {
@@ -270,7 +271,7 @@ impl<S: Service> ServerSession<'_, S> {
         Ok(Buffer::Handled)
     }
 
-    /// Busy-polls for the next request of a peer that asks one after the other, for a moment, if
+    /// Busy-polls for the next request of a peer that sends one after the other, for a moment, if
     /// that has been worth it. Returns whether something came.
     fn fill_spinning(&mut self) -> Result<bool, End> {
         let Self { reader, read, busy_poll, .. } = self;
@@ -312,7 +313,7 @@ impl<S: Service> ServerSession<'_, S> {
         self.check_pace()
     }
 
-    /// Tells whether memory that others may need is kept for a long body.
+    /// Returns whether memory that others may need is kept for a long body.
     fn keeps_memory(&self) -> bool {
         self.reader.is_amid_body() && self.reader.memory().own() > 0
     }
@@ -364,7 +365,7 @@ impl<S: Service> ServerSession<'_, S> {
     }
 }
 
-/// Tells whether what succeeded had to be waited for: then others had their turn meanwhile.
+/// Returns whether what succeeded had to be waited for: then others had their turn meanwhile.
 async fn waits<E>(done: impl Future<Output = Result<(), E>>) -> Result<bool, E> {
     let mut done = pin!(done);
     let mut has_waited = false;

@@ -6,17 +6,17 @@ use hyper::HeaderMap;
 use hyper::header::{HOST, HeaderName, ORIGIN};
 use hyper::http::uri::Authority;
 
-/// Ends of names that nobody can register in public: a page of the internet has no such name.
+/// Ends of names that cannot be registered in public: a page of the internet has no such name.
 /// `localhost`, `local` and `home.arpa` are special-use names (RFC 6761, 6762, 8375), `internal` is
 /// reserved for private use (ICANN, 2024).
 const PRIVATE_ENDS: [&str; 4] = [".localhost", ".local", ".internal", ".home.arpa"];
 
-/// Says why a request of a browser is refused, if it is: a page of another site sent it, or a page
-/// whose name was made to lead here. Programs that are no browsers send what passes.
+/// Returns why a request of a browser is refused, if it is: a page of another site sent it, or a
+/// page whose name was made to lead here. Requests of programs other than browsers pass.
 ///
-/// The second is checked only at an endpoint where `is_open`, that is where no token is asked: a
+/// The second is checked only at an endpoint where `is_open`, that is where no token is required: a
 /// browser keeps no token for a page. The endpoint then must be called by an address, by a name
-/// without a dot, by one that nobody can register in public, or by the machine's own name.
+/// without a dot, by one that cannot be registered in public, or by the machine's own name.
 #[must_use]
 pub fn refused_site(headers: &HeaderMap, is_open: bool) -> Option<&'static str> {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
@@ -29,8 +29,8 @@ pub fn refused_site(headers: &HeaderMap, is_open: bool) -> Option<&'static str> 
     }
     if is_open && host.is_some_and(|host| !is_ours(host)) {
         return Some(
-            "this server is not known by that name: ask by the machine's address or its own name, \
-             or start the server with --secret-file",
+            "this server does not have the name in Host: use the machine's address or its own \
+             name, or start the server with --secret-file",
         );
     }
     None

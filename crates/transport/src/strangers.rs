@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 /// How long a stranger keeps its place at least: newcomers wait so long. When a whole fleet begins
-/// again at once, those that are about to greet or to ask are not closed for those that come after
-/// them, and thousands of silent connections leave within a second.
+/// again at once, those that are about to greet or to send a request are not closed for those that
+/// come after them, and thousands of silent connections leave within a second.
 pub(crate) const KEPT_MIN: Duration = Duration::from_millis(100);
 
 /// Connections that may be closed at any moment, in the order in which they came.
@@ -29,7 +29,8 @@ pub(crate) struct Stranger {
     number: u64,
 }
 
-/// Whom a connection is counted for: an address, or a network of IPv6 that one subscriber has.
+/// The key by which a connection is counted: an address, or a network of IPv6 that one subscriber
+/// has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Origin(IpAddr);
 

@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use crate::tls::{TlsRead, TlsStream, TlsWrite};
 
-/// Silence after which the kernel asks whether the peer's machine is still there.
+/// Idle time after which the kernel probes whether the peer's machine is still there.
 const PROBE_AFTER: Duration = Duration::from_secs(15);
 
 /// Time between two such questions.
@@ -65,8 +65,8 @@ impl Stream {
 
 /// Sets what every TCP connection has.
 ///
-/// Machines taken back by the cloud say no goodbye: without probes their connections would stay
-/// open for ever and in the end use up all that a server accepts.
+/// Machines taken back by the cloud close no connection: without probes their connections would
+/// stay open for ever and in the end use up all that a server accepts.
 pub(crate) fn prepare(stream: &TcpStream) {
     // Frames are gathered before they are written: waiting for more would only add latency.
     let _ = stream.set_nodelay(true);
@@ -88,8 +88,9 @@ pub(crate) enum ReadHalf {
 }
 
 impl ReadHalf {
-    /// Reads what is there now, whatever the runtime knows of the socket: 0 bytes at the end,
-    /// `None` when there is nothing. The runtime hears of these bytes, too, and then finds none.
+    /// Reads what is there now, whatever the runtime's state of the socket: 0 bytes at the end,
+    /// `None` when there is nothing. The runtime is woken for these bytes, too, and then finds
+    /// none.
     pub(crate) fn read_now(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let Some(descriptor) = self.descriptor() else { return Ok(None) };
         match rustix::net::recv(descriptor, buffer, RecvFlags::DONTWAIT) {
@@ -99,8 +100,8 @@ impl ReadHalf {
         }
     }
 
-    /// Tells whether [`Self::read_now`] can ever find anything. What is encrypted has to be read by
-    /// the task that waits for it.
+    /// Returns whether [`Self::read_now`] can ever find anything. What is encrypted has to be read
+    /// by the task that waits for it.
     pub(crate) const fn can_look(&self) -> bool {
         !matches!(self, Self::Tls(_))
     }
@@ -128,7 +129,7 @@ impl AsyncRead for ReadHalf {
     }
 }
 
-/// The half of a stream that is written. Whoever drops it shuts the stream down in this direction.
+/// The half of a stream that is written. Dropping it shuts the stream down in this direction.
 #[derive(Debug)]
 pub(crate) enum WriteHalf {
     Tcp(tcp::OwnedWriteHalf),

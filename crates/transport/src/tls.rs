@@ -1,4 +1,4 @@
-//! TLS on the endpoints: certificates from files, and what is said when the two ends do not agree.
+//! TLS on the endpoints: certificates from files, and the errors when the two ends do not agree.
 
 mod expiry;
 mod peer_certificates;
@@ -61,14 +61,14 @@ pub enum TlsError {
     },
 }
 
-/// What a server shows. Clones share it.
+/// A server's certificate and key. Clones share them.
 #[derive(Clone)]
 pub struct ServerTls {
     config: Arc<ServerConfig>,
     certificates: Arc<Certificates>,
 }
 
-/// How servers' certificates are checked. Clones share it.
+/// The check of servers' certificates. Clones share it.
 #[derive(Clone)]
 pub struct ClientTls {
     file: PathBuf,
@@ -104,7 +104,7 @@ impl fmt::Debug for ClientTls {
 
 impl ServerTls {
     /// Reads a certificate, with those between it and its authority behind it, and its key, which
-    /// nobody else may read. Both are read again when the files change.
+    /// only its owner may read. Both are read again when the files change.
     ///
     /// # Errors
     /// [`TlsError`]: correct the files.
@@ -116,7 +116,7 @@ impl ServerTls {
             .expect("the provider has what the versions need")
             .with_no_client_auth()
             .with_cert_resolver(resolver);
-        // Nobody comes back often enough for a ticket to save anything.
+        // Clients come back too rarely for a ticket to save anything.
         config.send_tls13_tickets = 0;
         Ok(Self { config: Arc::new(config), certificates })
     }
@@ -144,14 +144,14 @@ impl ServerTls {
     }
 }
 
-/// Who came to an endpoint with TLS.
+/// The peer of an endpoint with TLS.
 pub(crate) enum Accepted {
     Tls(Stream),
-    /// Somebody who does not speak it.
+    /// A peer that does not speak it.
     Plain(TcpStream),
 }
 
-/// Tells whether the first byte is that of TLS. It stays where it is.
+/// Returns whether the first byte is that of TLS. It stays where it is.
 pub(crate) async fn begins_tls(stream: &TcpStream) -> io::Result<bool> {
     let mut first = [0];
     let read = stream.peek(&mut first).await?;
@@ -170,9 +170,9 @@ pub(crate) async fn turn_away(mut stream: TcpStream, answer: &[u8]) {
 }
 
 impl ClientTls {
-    /// Reads the certificates of the authorities that are believed, any number of them. The file is
-    /// read again when it changes, for the connections that are made afterwards. A server must show
-    /// a certificate that is made for `name`, whatever its address.
+    /// Reads the certificates of the trusted authorities, any number of them. The file is read
+    /// again when it changes, for the connections that are made afterwards. A server must present a
+    /// certificate that is made for `name`, whatever its address.
     ///
     /// # Errors
     /// [`TlsError`]: correct the file or the name.
@@ -190,7 +190,7 @@ impl ClientTls {
         self.file.display().to_string()
     }
 
-    /// Returns the dates of the authorities that are believed now.
+    /// Returns the dates of the authorities that are trusted now.
     #[must_use]
     pub fn validities(&self) -> Vec<Validity> {
         self.believed.value().validities.clone()
@@ -316,7 +316,7 @@ impl OwnCertificate {
         }
     }
 
-    /// Refuses one that nobody would believe in place of one that is believed.
+    /// Refuses a certificate that no peer would trust in place of one that is trusted.
     fn follows(self, path: &Path, before: Option<&Self>, now: u64) -> Result<Self, TlsError> {
         let is_valid = |life: ValidityState| life <= ValidityState::Ending;
         let Some(worst) = worst(&self.validities, now) else { return Ok(self) };

@@ -16,7 +16,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// that a symbolic link leads to, however many links there are. `None` if there is none.
 type FileIdentity = Option<(u64, u64, u64, i64, i64)>;
 
-/// A value that is made of files.
+/// A value that is read from files, and read again when they change.
 pub struct Watched<T, E> {
     paths: Vec<PathBuf>,
     /// Makes the value. It is given the one before, if there is one.
@@ -25,7 +25,7 @@ pub struct Watched<T, E> {
     state: Mutex<WatchedState<T>>,
 }
 
-/// What a look at changed files found, for the log.
+/// The result of reading changed files, for the log.
 #[derive(Debug, Clone, Copy)]
 pub enum Looked<'a> {
     /// The value was made anew; of this file, and others.
@@ -56,7 +56,7 @@ impl<T, E> fmt::Debug for Watched<T, E> {
 }
 
 impl<T, E: fmt::Display> Watched<T, E> {
-    /// Reads the files for the first time. What later looks find goes to `log`.
+    /// Reads the files for the first time. `log` is called with the result of each later read.
     ///
     /// # Errors
     /// Those of `read`.
@@ -72,8 +72,8 @@ impl<T, E: fmt::Display> Watched<T, E> {
         Ok(Self { paths, read: Box::new(read), log, state })
     }
 
-    /// Returns what the files say, or said before they were damaged. A look costs a system call for
-    /// each file.
+    /// Returns what the files contain, or contained before they were damaged. A look costs a system
+    /// call for each file.
     pub fn value(&self) -> Arc<T> {
         let mut state = self.state.lock();
         let found = identities(&self.paths);

@@ -34,7 +34,7 @@ impl Service for Echo {
     }
 }
 
-/// Somebody who signs certificates.
+/// An authority that signs certificates.
 struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -179,7 +179,7 @@ async fn authorities_are_read_again_by_who_goes_on_calling() {
     std::fs::create_dir(&file).unwrap();
     assert_eq!(trusts().await, (false, true));
     std::fs::remove_dir(&file).unwrap();
-    // A pipe that nobody writes to is not waited for.
+    // A pipe without a writer is not waited for.
     let made = std::process::Command::new("mkfifo").arg(&file).status().unwrap();
     assert!(made.success());
     assert_eq!(trusts().await, (false, true));

@@ -16,7 +16,7 @@ use sanderling_transport::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Reads tokens as the release before does, which knows no claims but its own.
+/// Reads tokens as the previous release does, which supports no claims but its own.
 struct Earlier(Secret);
 
 impl Service for Earlier {
@@ -53,7 +53,7 @@ async fn server_shows_one_of_the_release_before_a_token_that_it_reads() {
         connection.call(Header::new(Op::Meta, 1), vec![Bytes::from("x")], deadline).await
     };
     connect(TokenSource::Own(secret.clone(), Role::Namenode)).await.unwrap();
-    // Whoever was given a token has no other.
+    // A process that was given a token has no other.
     let given = TokenSource::Given(secret.own(Role::Client, Some(ClusterId(7))));
     let refused = connect(given).await.unwrap_err();
     assert!(matches!(refused, CallError::Refused(Refusal::Unauthenticated { .. })), "{refused}");

@@ -104,7 +104,7 @@ async fn peer_that_stalls_in_the_middle_of_a_body_ends_the_call_and_may_go_on_la
     };
     let (stalled, ()) = tokio::join!(call, stall);
     assert!(matches!(stalled, Err(CallError::TimedOut { .. })), "{stalled:?}");
-    // The rest comes when nobody wants it any more; what is asked next gets its own answer.
+    // The rest comes when no call waits for it any more; the next request gets its own answer.
     let next = connection.call(Header::new(Op::Read, 0), vec![], patient(60_000, 60_000));
     let go_on = async {
         peer.write_all(&vec![7; (1 << 20) - 500_000]).await.unwrap();

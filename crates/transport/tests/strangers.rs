@@ -106,7 +106,7 @@ async fn silent_flood_keeps_no_caller_out() {
     for stranger in &mut silent[..46] {
         is_closed(stranger).await;
     }
-    // Who is left is let in with a greeting.
+    // The caller that is left is admitted with a greeting.
     let mut last = silent.pop().unwrap();
     let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
     last.write_all(&greeting(&hello)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Frames over TLS: all sizes, slow peers, certificates that change, and who does not speak it.
+//! Frames over TLS: all sizes, slow peers, certificates that change, and peers without TLS.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Answers with what it was sent, and as many bytes again as `offset` says.
+/// Answers with what it was sent, and as many bytes again as `offset` requests.
 struct Echo;
 
 impl Service for Echo {
@@ -115,7 +115,7 @@ async fn frames_of_all_sizes_come_back_whatever_else_is_under_way() {
             timeout(SOON, call).await.expect("it is answered").unwrap();
         }
     }
-    // One after the other, as who waits for each does.
+    // One after the other, as by a caller that waits for each.
     for number in 0..100 {
         echoed(&connection, number, 10, 10).await;
     }
@@ -166,7 +166,7 @@ async fn certificate_is_read_again_when_its_files_change() {
     assert!(refused.to_string().contains("its certificate is not believed"), "{refused}");
     assert!(matches!(refused, CallError::Credentials { .. }));
     echoed(&before, 1, 100, 100).await;
-    // Nonsense in the file changes nothing for who comes.
+    // Nonsense in the file changes nothing for new connections.
     std::fs::write(endpoint.place.path().join("node.pem"), "nonsense").unwrap();
     let connection = endpoint.connect(Some(&endpoint.authority())).await.unwrap();
     echoed(&connection, 1, 10, 10).await;

@@ -28,7 +28,7 @@ struct Batch {
 /// Requests of another connection meanwhile.
 const PROBES: usize = 9;
 
-/// Counts the requests of the batch, and tells others how many there were before theirs.
+/// Counts the requests of the batch, and returns how many there were before.
 struct Busy {
     handled: Arc<AtomicU64>,
     work: Duration,

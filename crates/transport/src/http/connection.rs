@@ -15,7 +15,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::places::ConnectionTable;
 
-/// When a follower tries again for whom there is no place.
+/// When a follower without a place tries again.
 const AGAIN_AFTER: Millis = Millis(1000);
 
 /// The places of one server.
@@ -107,7 +107,8 @@ impl HttpConnection {
     /// Counts the connection among those whose answer has no end, until that ends all the same.
     ///
     /// # Errors
-    /// [`Refusal::RetryAfter`] when there are as many of them as may be.
+    /// [`Refusal::RetryAfter`] when the server has the most followers that it allows: try again
+    /// later.
     pub fn follow(&self) -> Result<(), Refusal> {
         let ConnectionEntry { set: connection_set, number, .. } = &*self.0;
         if !connection_set.places.lock().follow(*number) {
@@ -134,7 +135,7 @@ impl HttpConnection {
         connection_set.changed.notify_one();
     }
 
-    /// Notes that it has come, or that nobody waits for it.
+    /// Notes that it has come, or that no task waits for it.
     pub(super) fn received(&self) {
         let ConnectionEntry { set: connection_set, number, .. } = &*self.0;
         connection_set.places.lock().received(*number);

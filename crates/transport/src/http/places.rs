@@ -9,8 +9,8 @@ use crate::strangers::{KEPT_MIN, Origin, Stranger, Strangers};
 /// The connections of one server. `T` is what a connection is closed by.
 ///
 /// A connection without a request under way gives its place to a new one, and so does one whose
-/// request's body is not there, if it was said to. One whose answer has no end is a follower, and
-/// followers have places of their own.
+/// request's body is still to come after `receive`. One whose answer has no end is a
+/// follower, and followers have places of their own.
 #[derive(Debug)]
 pub(crate) struct ConnectionTable<T> {
     connections_max: usize,
@@ -106,7 +106,7 @@ impl<T> ConnectionTable<T> {
         }
     }
 
-    /// Notes that the body is there, or that nobody waits for it.
+    /// Notes that the body is there, or that no task waits for it.
     pub(crate) fn received(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         if let ConnectionState::Receiving(stranger) = connection.state {
@@ -168,7 +168,7 @@ mod tests {
         IpAddr::from([10, 0, 0, last]).into()
     }
 
-    /// A time that is later than all before: nobody keeps a place for a moment only.
+    /// A time that is later than all before: no place is kept for a moment only.
     fn now() -> Instant {
         thread_local!(static LAST: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
         let last = LAST.replace(LAST.get() + 1);

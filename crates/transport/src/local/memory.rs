@@ -1,7 +1,7 @@
 //! Memory that two processes of one machine have mapped.
 //!
-//! Another process may write it at any moment, so nobody here gets a reference into it but through
-//! [`View`], whose bytes the peer has promised not to change while it exists.
+//! Another process may write it at any moment, so the only reference into it is through [`View`],
+//! whose bytes the peer has promised not to change while it exists.
 #![allow(unsafe_code, reason = "the kernel's mappings are raw memory")]
 
 use std::fs::File;
@@ -31,10 +31,10 @@ pub struct View<K> {
 
 impl SharedMemory {
     /// Makes memory of that size and returns it with the descriptor that the peer maps it by.
-    /// Neither of the two can change its size: who maps it never meets its end.
+    /// Neither of the two can change its size: its mapping never ends early.
     ///
     /// # Errors
-    /// What the kernel says when it has no descriptor or no address space.
+    /// The kernel's error when it has no descriptor or no address space.
     pub fn create(name: &str, bytes: usize) -> io::Result<(Self, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = File::from(rustix::fs::memfd_create(name, flags)?);
@@ -48,7 +48,7 @@ impl SharedMemory {
     ///
     /// # Errors
     /// `InvalidData` when it is smaller than `bytes` or could become so, which would end this
-    /// process at the first touch behind its end; else what the kernel says.
+    /// process at the first touch behind its end; else the kernel's error.
     pub fn read_only(file: OwnedFd, bytes: u64) -> io::Result<Self> {
         let (file, bytes) = checked(file, bytes)?;
         let map = MmapOptions::new().len(bytes).map_raw_read_only(&file)?;
@@ -122,9 +122,9 @@ impl SharedMemory {
 
 impl<K> AsRef<[u8]> for View<K> {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the range was found to be inside the mapping, which this view keeps. The peer
-        // gave its word with the lease that nobody writes there while `owner` exists, and seals
-        // its memory against writers other than itself; a peer that breaks its word is as bad as
+        // SAFETY: the range was found to be inside the mapping, which this view keeps. With the
+        // lease the peer promised that no process writes there while `owner` exists, and seals its
+        // memory against writers other than itself; a peer that breaks this promise is as bad as
         // one that sends wrong bytes.
         unsafe { std::slice::from_raw_parts(self.memory.map.as_ptr().add(self.place), self.length) }
     }
@@ -135,7 +135,7 @@ fn checked(file: OwnedFd, bytes: u64) -> io::Result<(File, usize)> {
     let file = File::from(file);
     let seals = rustix::fs::fcntl_get_seals(&file)?;
     if !seals.contains(SealFlags::SHRINK) || file.metadata()?.len() < bytes {
-        return Err(refused("shared memory is smaller than was said, or may become so"));
+        return Err(refused("shared memory is smaller than announced, or may shrink"));
     }
     let bytes = usize::try_from(bytes).map_err(|_| refused("larger than the address space"))?;
     if bytes == 0 {

@@ -1,6 +1,6 @@
 //! Unix sockets that keep the boundaries of packets, and pass descriptors.
 //!
-//! Calls block, or return at once; a call that must not wait long asks [`PacketSocket::wait`]
+//! Calls block, or return at once; a call that must not wait long calls [`PacketSocket::wait`]
 //! first, or waits for [`PacketSocket::ready`].
 #![allow(
     unsafe_code,
@@ -38,7 +38,7 @@ impl PacketSocket {
     /// Listens at a path where nothing is yet.
     ///
     /// # Errors
-    /// What the kernel says: the path exists, cannot be made, or is longer than 107 bytes.
+    /// The kernel's error: the path exists, cannot be made, or is longer than 107 bytes.
     pub fn listen(path: &Path, backlog: i32) -> io::Result<Self> {
         let socket = Self::new()?;
         rustix::net::bind(&socket.file, &SocketAddrUnix::new(path)?)?;
@@ -50,7 +50,7 @@ impl PacketSocket {
     /// Takes the next connection of a listening socket.
     ///
     /// # Errors
-    /// `WouldBlock` when there is none yet; else what the kernel says.
+    /// `WouldBlock` when there is none yet: wait until [`Self::ready`]. Else the kernel's error.
     pub fn accept(&self) -> io::Result<Self> {
         let file = rustix::net::accept_with(&self.file, SocketFlags::CLOEXEC)?;
         Ok(Self { file })
@@ -59,7 +59,7 @@ impl PacketSocket {
     /// Connects, or fails at once.
     ///
     /// # Errors
-    /// `WouldBlock` when too many wait to be accepted; else what the kernel says.
+    /// `WouldBlock` when too many wait to be accepted: use TCP. Else the kernel's error.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let socket = Self::new()?;
         // A connection to a Unix socket waits for nothing but room in the listener's queue.
@@ -72,7 +72,7 @@ impl PacketSocket {
     /// Returns the user that the peer's process ran as when it connected.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn peer_uid(&self) -> io::Result<u32> {
         let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
         let mut bytes = libc::socklen_t::try_from(size_of::<libc::ucred>()).expect("twelve bytes");
@@ -94,12 +94,12 @@ impl PacketSocket {
     /// read the packets before.
     ///
     /// # Errors
-    /// What the kernel says; `BrokenPipe` when the peer is gone.
+    /// The kernel's error; `BrokenPipe` when the peer is gone.
     pub fn send(&self, parts: &[IoSlice<'_>], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
         self.send_with(parts, file, SendFlags::NOSIGNAL)
     }
 
-    /// The same, but fails with `WouldBlock` where that would block.
+    /// Sends as [`Self::send`] does, but fails with `WouldBlock` where that would block.
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -131,7 +131,7 @@ impl PacketSocket {
     /// Receives one packet; waits for it without end. Returns its bytes, 0 when the peer is gone.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match rustix::net::recv(&self.file, &mut *buffer, RecvFlags::empty()) {
@@ -142,10 +142,10 @@ impl PacketSocket {
     }
 
     /// Receives a packet that is there, with the descriptor that it may bring; `None` when there is
-    /// none. A packet of 0 bytes says that the peer is gone.
+    /// none. A packet of 0 bytes means that the peer is gone.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn receive_now(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, Option<OwnedFd>)>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -167,7 +167,7 @@ impl PacketSocket {
     /// Waits until a packet is there or the peer is gone, at most that long; returns whether so.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn wait(&self, within: Duration) -> io::Result<bool> {
         let mut files = [PollFd::new(&self.file, PollFlags::IN)];
         let within = Timespec::try_from(within).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
@@ -177,7 +177,7 @@ impl PacketSocket {
         }
     }
 
-    /// Tells whether the peer is gone; what it sent before may still be there.
+    /// Returns whether the peer is gone; what it sent before may still be there.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         let mut files = [PollFd::new(&self.file, PollFlags::empty())];
@@ -189,7 +189,7 @@ impl PacketSocket {
     /// also until a connection is there to be accepted. One caller at a time.
     ///
     /// # Errors
-    /// What the kernel says, also when two wait.
+    /// The kernel's error, also when two wait.
     pub async fn ready(self: &Arc<Self>) -> io::Result<()> {
         // SAFETY: the registration holds the socket, whose descriptor is open and the same until
         // the last holder is gone.
@@ -198,7 +198,7 @@ impl PacketSocket {
         registered?.readable().await.map(drop)
     }
 
-    /// Ends the connection for both sides: whoever waits on it wakes.
+    /// Ends the connection for both sides: every thread that waits on it wakes.
     pub fn shut_down(&self) {
         // It may have ended by itself.
         let _ = rustix::net::shutdown(&self.file, Shutdown::Both);

@@ -1,4 +1,4 @@
-//! Watches over the certificates of a process: when they end, and who is to be warned.
+//! Watches the certificates of a process: when they end, and when to warn.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ pub struct Expiries {
 }
 
 impl Expiries {
-    /// Watches what a process shows, and whom it believes.
+    /// Watches the certificates that a process shows, and the authorities that it trusts.
     #[must_use]
     pub const fn new(own: Option<ServerTls>, authorities: Option<ClientTls>) -> Self {
         Self { own, authorities }
@@ -61,18 +61,18 @@ impl Expiries {
     }
 }
 
-/// When was warned last, and of what.
+/// The last warning: its state and its time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Warnings(Option<(ValidityState, Instant)>);
 
 impl Warnings {
-    /// Tells whether it is time for a warning, and takes it as given.
+    /// Returns whether it is time for a warning, and takes it as given.
     fn is_due(&mut self, life: ValidityState, now: Instant) -> bool {
         // What got worse is worth another: a clock that jumps to and fro gives no more.
-        let is_told = self.0.is_some_and(|(told, at)| {
-            life <= told && now.saturating_duration_since(at) < WARN_EVERY
+        let is_warned = self.0.is_some_and(|(warned, at)| {
+            life <= warned && now.saturating_duration_since(at) < WARN_EVERY
         });
-        let is_due = life > ValidityState::Good && !is_told;
+        let is_due = life > ValidityState::Good && !is_warned;
         if is_due {
             self.0 = Some((life, now));
         }

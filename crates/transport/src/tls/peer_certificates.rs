@@ -15,21 +15,21 @@ use tokio_rustls::TlsConnector;
 
 use super::{ClientTls, TlsError, Validity, parsed};
 
-/// What a server showed in a handshake.
+/// The certificates that a server presented in a handshake.
 #[derive(Debug)]
 pub struct PeerCertificates {
     /// The dates of its certificate and of those between it and its authority.
     pub validities: Vec<Validity>,
-    /// Why it is not believed, if it is not.
+    /// Why it is not trusted, if it is not.
     pub distrust: Option<String>,
 }
 
 impl ClientTls {
-    /// Shakes hands with a server and leaves it: nothing is sent. What it shows is returned also if
-    /// it is not believed.
+    /// Performs a handshake with a server and disconnects without sending data. Returns its
+    /// certificates also if they are not trusted.
     ///
     /// # Errors
-    /// Nobody is there, or it shows no certificate.
+    /// No server listens there, or it shows no certificate.
     pub async fn shown_by(&self, address: &str) -> io::Result<PeerCertificates> {
         let stream = TcpStream::connect(address).await?;
         let provider = Arc::new(default_provider());
@@ -56,10 +56,10 @@ impl ClientTls {
         }
     }
 
-    /// Checks that the certificates of a server in a file, read as `pem`, would be believed now.
+    /// Checks that the certificates of a server in a file, read as `pem`, would be trusted now.
     ///
     /// # Errors
-    /// [`TlsError::File`]: why not.
+    /// [`TlsError::File`] with the reason: replace the certificate.
     pub fn check(&self, file: &Path, pem: &[u8]) -> Result<(), TlsError> {
         let bad = |why: String| TlsError::File { path: file.to_owned(), why };
         let chain = parsed(file, pem)?;

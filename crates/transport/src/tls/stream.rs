@@ -1,6 +1,6 @@
 //! A socket with TLS on it, in two halves.
 //!
-//! Both halves share the state of the connection; whoever has its lock reads or writes without
+//! Both halves share the state of the connection; the holder of its lock reads or writes without
 //! waiting, and waits for the socket without it.
 
 use std::fmt;
@@ -30,7 +30,7 @@ struct TlsInner {
 /// The half that is read.
 pub(crate) struct TlsRead(Arc<TlsInner>);
 
-/// The half that is written. Dropped, it says goodbye.
+/// The half that is written. Dropping it sends `close_notify`.
 pub(crate) struct TlsWrite(Arc<TlsInner>);
 
 /// A socket whose two ends have shaken hands.
@@ -59,7 +59,7 @@ impl fmt::Debug for TlsWrite {
     }
 }
 
-/// The socket as rustls wants it: what is not there now is `WouldBlock`.
+/// The socket in rustls's interface: what is not there now is `WouldBlock`.
 struct Socket<'a>(&'a TcpStream);
 
 impl Read for Socket<'_> {
@@ -140,7 +140,7 @@ impl TlsRead {
                                 break;
                             }
                         }
-                        // Without a goodbye: frames say themselves where they end.
+                        // Without `close_notify`: frames contain their own length.
                         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                             return Poll::Ready(Ok(()));
                         }

@@ -12,9 +12,9 @@ const ENDING_PERCENT: i128 = 20;
 /// The time in which a certificate is valid, in seconds since 1970, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
-    /// The first second.
+    /// The first second of the validity, since 1970.
     pub begins: i64,
-    /// The last second.
+    /// The last second of the validity, since 1970.
     pub ends: i64,
 }
 
@@ -41,7 +41,7 @@ impl Validity {
         Some(Self { begins, ends })
     }
 
-    /// Says what the dates mean at a time in seconds since 1970.
+    /// Describes what the dates mean at a time in seconds since 1970.
     #[must_use]
     pub fn life(self, now: u64) -> ValidityState {
         let now = i64::try_from(now).unwrap_or(i64::MAX);
