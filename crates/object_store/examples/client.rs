@@ -32,7 +32,7 @@ pub(crate) async fn run(namenode: &str) -> Result<(), ClientError> {
     let ranges = [ByteRange { offset: 5, bytes: 1 }, ByteRange { offset: 12, bytes: 1 }];
     assert_eq!(client.get_ranges(&log, &ranges).await?, ["0", "1"]);
 
-    // Every error says what to do next.
+    // Every error names the next step.
     let missing = client.get(&path("/job/part-1")).await.expect_err("nothing is there");
     match missing.recovery() {
         Recovery::Recompute => eprintln!("its bytes are lost: compute {missing} again"),

@@ -18,7 +18,7 @@ pub(crate) async fn run(namenode: &str) -> object_store::Result<()> {
     assert_eq!(store.get_range(&part, 0..2).await?, "ro");
     assert_eq!(store.get_ranges(&part, &[0..1, 3..4]).await?, ["r", "s"]);
 
-    // Who creates it first, wins: commits of tables stand on this.
+    // Of several creators the first one succeeds: commits of tables depend on this.
     let again = store.put_opts(&part, "other rows".into(), PutMode::Create.into()).await;
     assert!(matches!(again, Err(object_store::Error::AlreadyExists { .. })));
 
@@ -33,7 +33,7 @@ pub(crate) async fn run(namenode: &str) -> object_store::Result<()> {
     let listed: Vec<_> = store.list(Some(&Path::from("sales"))).try_collect().await?;
     assert_eq!(listed.iter().map(|meta| meta.size).sum::<u64>(), 4 + (8 << 20));
 
-    // What a preemption has taken is told exactly, and nothing else has to be computed again.
+    // The error names exactly the ranges that a preemption took: recompute only those.
     if let Err(error) = store.get(&part).await
         && let Some(ClientError::DataUnavailable { ranges, .. }) = client_error(&error)
     {

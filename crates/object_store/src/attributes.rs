@@ -24,7 +24,7 @@ const TAGGING: &str = "x-amz-tagging";
 /// Returns what to keep.
 ///
 /// # Errors
-/// `BadRequest` for an attribute that this version does not know.
+/// `BadRequest` for an attribute that this version does not support.
 pub(crate) fn kept(attributes: &Attributes, tags: &TagSet) -> Result<Kept, ClientError> {
     let mut kept = Kept::none();
     for (attribute, value) in attributes {
@@ -57,7 +57,7 @@ pub(crate) fn given(kept: &Kept) -> Attributes {
     kept.collect()
 }
 
-/// Returns the storage class that attributes ask for.
+/// Returns the storage class that attributes name.
 ///
 /// # Errors
 /// `UnknownStorageClass`.

@@ -12,17 +12,17 @@ use url::Url;
 use crate::error::{self, Result};
 use crate::store::SanderlingStore;
 
-/// The port of a URL without one: where a namenode listens unless it is told otherwise.
+/// The port of a URL without one: the namenode's default.
 const PORT: u16 = 7600;
 
 /// Bytes of one piece of a stream. Up to three pieces are in memory: two on their way and one in
 /// the caller's hands. An object that is not longer is handed out as it came, without a copy.
 const READ_AHEAD_BYTES: u64 = 8 << 20;
 
-/// Time without a new part after which an upload that nobody completes vanishes.
+/// Time without a new part after which an incomplete upload vanishes.
 const UPLOAD_TTL: Millis = Millis::from_secs(3600);
 
-/// What a store needs to know.
+/// The settings of a store.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreOptions {
     pub(crate) address: String,
@@ -33,7 +33,7 @@ pub(crate) struct StoreOptions {
     pub(crate) upload_ttl: Millis,
 }
 
-/// Makes a [`SanderlingStore`].
+/// Builds a [`SanderlingStore`] from options.
 #[derive(Debug, Clone)]
 pub struct StoreBuilder {
     options: StoreOptions,
@@ -43,7 +43,7 @@ pub struct StoreBuilder {
 /// Why a URL or an option is refused.
 #[derive(Debug, ThisError)]
 enum BadOption {
-    #[error("a URL like sanderling://host:port/path is wanted, not {url}")]
+    #[error("{url} is no URL of a store: use sanderling://host:port/path")]
     Url { url: String },
     #[error("{key} = {value:?}: {why}")]
     Value { key: String, value: String, why: String },
@@ -77,7 +77,7 @@ impl StoreBuilder {
     /// Begins a store of the subtree that `sanderling://host:port/path` names.
     ///
     /// # Errors
-    /// `Generic` when it is not such a URL.
+    /// `Generic` when it is not such a URL: correct it.
     pub fn from_url(url: &str) -> Result<Self> {
         let bad = || error::bad(BadOption::Url { url: url.to_owned() });
         let (builder, location) = of_url(&Url::parse(url).map_err(|_| bad())?)?;
@@ -92,7 +92,7 @@ impl StoreBuilder {
         self
     }
 
-    /// Sets how the client behaves.
+    /// Sets the configuration of the client.
     #[must_use]
     pub fn with_client_config(mut self, config: ClientConfig) -> Self {
         self.options.client = config;
@@ -120,7 +120,7 @@ impl StoreBuilder {
         self
     }
 
-    /// Sets the time without a new part after which an upload vanishes that nobody completes.
+    /// Sets the time without a new part after which an incomplete upload vanishes.
     #[must_use]
     pub fn with_upload_ttl(mut self, ttl: Duration) -> Self {
         self.options.upload_ttl = ttl.into();
@@ -157,7 +157,7 @@ impl StoreBuilder {
             }
             "read_ahead_bytes" => match value.parse() {
                 Ok(bytes) if bytes > 0 => self.with_read_ahead_bytes(bytes),
-                _ => return Err(bad("a number of bytes above 0 is wanted".to_owned())),
+                _ => return Err(bad("it must be a number of bytes above 0".to_owned())),
             },
             _ => {
                 let key = key.to_owned();
@@ -166,7 +166,7 @@ impl StoreBuilder {
         })
     }
 
-    /// Makes the store.
+    /// Returns the store; the first call connects.
     #[must_use]
     pub fn build(self) -> SanderlingStore {
         SanderlingStore::of_options(self.options, self.connected)
@@ -183,7 +183,7 @@ impl SanderlingStore {
     /// Returns a store of the subtree that `sanderling://host:port/path` names.
     ///
     /// # Errors
-    /// `Generic` when it is not such a URL. That nobody listens there is said by the first call.
+    /// `Generic` when it is not such a URL. The first call reports a namenode that does not listen.
     pub fn from_url(url: &str) -> Result<Self> {
         Ok(StoreBuilder::from_url(url)?.build())
     }
@@ -192,12 +192,12 @@ impl SanderlingStore {
 /// Returns the store of `sanderling://host:port`, and the location in it that the URL names.
 ///
 /// # Errors
-/// `Generic` when it is not such a URL.
+/// `Generic` when it is not such a URL: correct it.
 pub fn parse_url(url: &Url) -> Result<(Box<dyn ObjectStore>, Location)> {
     parse_url_opts(url, std::iter::empty::<(&str, &str)>())
 }
 
-/// The same with options, as [`StoreBuilder::with_option`] has them.
+/// Returns the same as [`parse_url`], with the options of [`StoreBuilder::with_option`].
 ///
 /// # Errors
 /// As [`parse_url`] and [`StoreBuilder::with_option`].

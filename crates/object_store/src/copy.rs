@@ -15,7 +15,7 @@ use crate::put::TRIES_MAX;
 use crate::store::SanderlingStore;
 
 impl SanderlingStore {
-    /// Copies an object. Returns which one, so that another of the same name is told from it.
+    /// Copies an object. Returns its id, which distinguishes it from another of the same name.
     pub(crate) async fn copy_object(
         &self,
         from: &Location,

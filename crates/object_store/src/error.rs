@@ -20,7 +20,7 @@ pub(crate) const STORE: &str = "Sanderling";
 pub struct KeyConflict {
     /// The shorter of the keys.
     pub key: String,
-    /// What the cluster said.
+    /// The cluster's answer.
     #[source]
     pub cause: ClientError,
 }
@@ -92,7 +92,7 @@ pub(crate) fn bad(why: impl std::error::Error + Send + Sync + 'static) -> Error 
     Error::Generic { store: STORE, source: Box::new(why) }
 }
 
-/// Tells whether the object, or a directory above it, went away between two steps of one call, so
+/// Returns whether the object, or a directory above it, went away between two steps of one call, so
 /// that the call is worth another try.
 pub(crate) fn is_gone(error: &ClientError) -> bool {
     matches!(error.refusal(), Some(Refusal::ObjectGone { .. }))

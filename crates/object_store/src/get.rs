@@ -42,7 +42,7 @@ impl SanderlingStore {
             let stat = reader.stat();
             let asked = check(location, &path, &stat, &options)?;
             // The first piece is read here, so that an object that is replaced meanwhile is read
-            // again from its name, and what is lost is said before anything was handed out.
+            // again from its name, and a loss is reported before any bytes are handed out.
             let (step, range) = (self.options().read_ahead_bytes, asked.range.clone());
             let first = range.start..range.end.min(range.start.saturating_add(step));
             match read(&reader, first.clone()).await {

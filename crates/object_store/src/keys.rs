@@ -32,7 +32,7 @@ pub(crate) fn child(directory: &Location, name: &str) -> Result<Location> {
     Ok(directory.clone().join(part))
 }
 
-/// Tells whether there is an object for this interface: a directory is none, nor is what is still
+/// Returns whether there is an object for this interface: a directory is none, nor is what is still
 /// being written.
 pub(crate) fn is_object(stat: &ObjectStat) -> bool {
     !stat.kind.is_container() && stat.is_sealed

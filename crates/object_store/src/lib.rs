@@ -15,9 +15,9 @@
 //! # }
 //! ```
 //!
-//! An object is there when it is sealed: nobody sees half of one. Its ETag is its identity and its
-//! length, which together never come back: replacing an object changes the one, appending to it the
-//! other. There are no old versions.
+//! An object is there when it is sealed: readers never see half of one. Its ETag is its identity
+//! and its length, which together never come back: replacing an object changes the one, appending
+//! to it the other. There are no old versions.
 
 mod attributes;
 mod builder;

@@ -17,7 +17,7 @@ use crate::keys;
 use crate::store::{SanderlingStore, meta};
 use crate::version;
 
-/// Pages that are asked for together: a deep tree is not listed one round trip after the other.
+/// Pages that are requested together: a deep tree is not listed one round trip after the other.
 const PAGES_MAX: usize = 8;
 
 impl SanderlingStore {
@@ -31,8 +31,8 @@ impl SanderlingStore {
             store: self.clone(),
             offset,
             found: VecDeque::new(),
-            wanted: Vec::new(),
-            asked: FuturesUnordered::new(),
+            queued: Vec::new(),
+            pending: FuturesUnordered::new(),
         };
         stream::once(walk.enter(root)).flat_map(SubtreeWalk::into_stream).boxed()
     }
@@ -75,13 +75,13 @@ impl SanderlingStore {
     }
 }
 
-/// Returns what a line of a listing says about an object.
+/// Returns the metadata of an object from a line of a listing.
 pub(crate) fn entry_meta(directory: &Location, entry: &Entry) -> Result<ObjectMeta> {
     let location = keys::child(directory, &entry.name)?;
     Ok(meta(location, entry.object, entry.bytes, entry.modified_at))
 }
 
-/// A page of a directory that is wanted: what comes after a name.
+/// A page of a directory to request: what comes after a name.
 struct PageRequest {
     directory: Location,
     after: String,
@@ -93,11 +93,11 @@ type PendingPage = AbortOnDropHandle<(PageRequest, Result<(Vec<Entry>, bool)>)>;
 /// names of directories that were not entered yet.
 struct SubtreeWalk {
     store: SanderlingStore,
-    /// Only what has a greater location is wanted.
+    /// Only greater locations are returned.
     offset: Option<Location>,
     found: VecDeque<Result<ObjectMeta>>,
-    wanted: Vec<PageRequest>,
-    asked: FuturesUnordered<PendingPage>,
+    queued: Vec<PageRequest>,
+    pending: FuturesUnordered<PendingPage>,
 }
 
 impl SubtreeWalk {
@@ -111,12 +111,12 @@ impl SubtreeWalk {
             if let Some(found) = self.found.pop_front() {
                 return Some(found);
             }
-            while self.asked.len() < PAGES_MAX
-                && let Some(page) = self.wanted.pop()
+            while self.pending.len() < PAGES_MAX
+                && let Some(page) = self.queued.pop()
             {
-                self.ask(page);
+                self.request(page);
             }
-            match self.asked.next().await? {
+            match self.pending.next().await? {
                 Ok((page, Ok((entries, is_more)))) => self.take(page, entries, is_more).await,
                 Ok((_, Err(error))) => self.found.push_back(Err(error)),
                 Err(ended) => self.found.push_back(Err(error::bad(ended))),
@@ -124,14 +124,14 @@ impl SubtreeWalk {
         }
     }
 
-    fn ask(&self, page: PageRequest) {
+    fn request(&self, page: PageRequest) {
         let store = self.store.clone();
         // In a task: the caller may do other things for long between two entries.
-        let asking = AbortOnDropHandle::new(tokio::spawn(async move {
+        let listing = AbortOnDropHandle::new(tokio::spawn(async move {
             let listed = store.page(&page.directory, &page.after).await;
             (page, listed)
         }));
-        self.asked.push(asking);
+        self.pending.push(listing);
     }
 
     async fn take(&mut self, page: PageRequest, entries: Vec<Entry>, is_more: bool) {
@@ -153,7 +153,7 @@ impl SubtreeWalk {
             }
         }
         if let (true, Some(last)) = (is_more, entries.last()) {
-            self.wanted.push(PageRequest { directory, after: last.name.clone() });
+            self.queued.push(PageRequest { directory, after: last.name.clone() });
         }
     }
 
@@ -162,18 +162,18 @@ impl SubtreeWalk {
         self
     }
 
-    /// Wants what is in a directory and comes after the offset.
+    /// Requests what is in a directory and comes after the offset.
     async fn want(&mut self, directory: Location) {
         let mut directories = vec![directory];
         while let Some(directory) = directories.pop() {
             match start(&directory, self.offset.as_ref()) {
                 ListStart::Nowhere => {}
                 ListStart::First => {
-                    self.wanted.push(PageRequest { directory, after: String::new() })
+                    self.queued.push(PageRequest { directory, after: String::new() })
                 }
                 ListStart::After(name) => {
                     directories.extend(self.entered_before(&directory, &name).await);
-                    self.wanted.push(PageRequest { directory, after: name });
+                    self.queued.push(PageRequest { directory, after: name });
                 }
             }
         }

@@ -116,7 +116,7 @@ impl SanderlingStore {
             is_inline_allowed: false,
             ..self.options().put.clone()
         };
-        // Whoever still uploads has not abandoned it.
+        // An upload that still receives parts is not abandoned.
         let (written, kept) = tokio::join!(
             self.write_payload(&path, data, &options),
             client.set_ttl(directory, Some(self.options().upload_ttl)),
@@ -158,7 +158,7 @@ impl SanderlingStore {
         }
     }
 
-    /// Begins an upload that anybody can go on with who has its id.
+    /// Begins an upload that any holder of its id can continue.
     pub(crate) async fn create_upload_id(
         &self,
         location: &Location,

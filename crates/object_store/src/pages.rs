@@ -1,4 +1,4 @@
-//! Listings page by page, which anybody can go on with.
+//! Listings page by page, which any process can continue.
 
 use std::collections::VecDeque;
 
@@ -91,7 +91,7 @@ impl ResultPage {
 
     fn result(self) -> PaginatedListResult {
         let result = version::list_result(self.prefixes, self.objects);
-        // A page of no keys would be asked for again for ever.
+        // A page of no keys would be requested again for ever.
         let page_token = (self.is_cut && self.keys > 0).then_some(self.last);
         PaginatedListResult { result, page_token }
     }

@@ -11,8 +11,8 @@ use crate::attributes;
 use crate::error::{self, Result};
 use crate::store::{SanderlingStore, e_tag, object_of, put_result};
 
-/// Times that a call begins again because somebody removed the directory above, or the object,
-/// between two of its steps. Each time somebody else got something done.
+/// Times that a call begins again because another call removed the directory above, or the object,
+/// between two of its steps. Each time that other call made progress.
 pub(crate) const TRIES_MAX: usize = 16;
 
 impl SanderlingStore {
@@ -87,7 +87,8 @@ impl SanderlingStore {
             Ok(stat) if e_tag(stat.object, stat.bytes) == *wanted => Ok(()),
             Ok(stat) => {
                 let path = location.to_string();
-                let source = format!("{} is here, {wanted} wanted", e_tag(stat.object, stat.bytes));
+                let source =
+                    format!("the object has ETag {}, not {wanted}", e_tag(stat.object, stat.bytes));
                 Err(Error::Precondition { path, source: source.into() })
             }
         }

@@ -1,4 +1,4 @@
-//! The store: what it knows, and `object_store`'s view of it.
+//! The store: its state, and `object_store`'s view of it.
 
 use std::fmt;
 use std::ops::Range;

@@ -267,7 +267,7 @@ async fn uploads_end_and_leave_nothing() {
     drop(never);
     upload.abort().await.unwrap();
     assert!(store.list_with_delimiter(None).await.unwrap().common_prefixes.is_empty());
-    // Ids of nobody.
+    // Ids of no upload.
     let part = PartId { content_id: "../../x:1".to_owned() };
     let id = store.create_multipart(&location).await.unwrap();
     for bad in ["", "/", "/new", "/.upload-0000", "nonsense", &format!("{id}/..")] {
@@ -287,7 +287,7 @@ async fn stream_whose_consumer_does_other_things_holds_nobody_up() {
         store.put(key, "1".into()).await.unwrap();
     }
     let reads = stream::iter(&keys).map(|key| store.get(key)).buffered(8);
-    // A put that waited for a read which nobody looks at would end at its deadline.
+    // A put that waited for a read which is never polled would end at its deadline.
     let copied = reads.then(|got| async {
         let bytes = got.unwrap().bytes().await.unwrap();
         store.put(&at("other"), bytes.into()).await.unwrap();

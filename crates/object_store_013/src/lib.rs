@@ -1,10 +1,9 @@
 //! The `object_store` interface for version 0.13 of that crate, with which DataFusion, Polars and
 //! delta-rs are still built.
 //!
-//! Everything is as in `sanderling-object-store`, whose source this is, but for what
-//! `version.rs` says.
+//! Everything is as in `sanderling-object-store`, whose source this is, except `version.rs`.
 
-// Under this name the shared source knows the crate.
+// The shared source refers to the crate by this name.
 extern crate object_store_013 as object_store;
 
 #[path = "../../object_store/src/attributes.rs"]
