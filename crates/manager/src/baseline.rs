@@ -2,9 +2,9 @@
 //! using Cheap, Transient Cloud Resources", section 3.1 and figure 1.
 //!
 //! For each block of a noticed node, in the order of the map: read it, request a new location,
-//! write it there, tell the namenode. The bytes pass through this process, one block of a node at a
-//! time. No deadline is known, nothing is planned, paced, copied ahead or evened out; nodes that
-//! drain together are read from side by side.
+//! write it there, report it to the namenode. The bytes pass through this process, one block of a
+//! node at a time. No deadline is known, nothing is planned, paced, copied ahead or evened out;
+//! nodes that drain together are read from side by side.
 
 mod relocate;
 
@@ -25,7 +25,7 @@ use crate::leader::LeaseClock;
 use crate::options::ManagerOptions;
 use relocate::Relocation;
 
-/// The nodes as the namenode last showed them, and when it was asked.
+/// The nodes as the namenode last showed them, and when they were requested.
 #[derive(Debug, Clone)]
 struct NodeSnapshot {
     nodes: Arc<Vec<NodeInfo>>,
@@ -33,9 +33,9 @@ struct NodeSnapshot {
 }
 
 impl NodeSnapshot {
-    /// Tells whether a datanode has heard, by the answer to a heartbeat, what is true since
+    /// Returns whether a datanode has learned, by the answer to a heartbeat, what is true since
     /// `since`.
-    fn has_heard(&self, node: NodeId, since: Instant) -> bool {
+    fn has_learned(&self, node: NodeId, since: Instant) -> bool {
         let found = self.nodes.iter().find(|info| info.id == node);
         let age = found.map_or(Millis(u64::MAX), |info| info.heartbeat_age);
         age < Millis::from(self.asked_at.saturating_duration_since(since))

@@ -29,7 +29,7 @@ pub(crate) enum Completion {
     /// The last event's sequence, if one came, and whether the manager has not done itself what
     /// happened.
     Event(Option<(u64, bool)>),
-    /// Something was told to the namenode, or could not be; nobody waits for it.
+    /// A report to the namenode succeeded or failed; no call waits for it.
     Reported,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct NamenodeClient {
     pub(crate) within: Duration,
 }
 
-/// Most events in one answer: more only say the same, that something happened.
+/// Most events in one answer: more only repeat that something happened.
 const EVENTS_MAX: u32 = 1000;
 
 /// How long the namenode waits for an event.
@@ -72,7 +72,7 @@ impl NamenodeClient {
     pub(crate) async fn manage(self) -> LeaseAnswer {
         let request =
             Request::Manage { holder: self.holder, name: self.name.clone(), lease: self.lease };
-        match self.ask(request).await {
+        match self.send(request).await {
             Ok(Reply::ManagerGrant { .. }) => LeaseAnswer::Granted,
             Err(Some(Refusal::NotManager { remaining })) => LeaseAnswer::Taken(remaining),
             _ => LeaseAnswer::Unknown,
@@ -81,7 +81,7 @@ impl NamenodeClient {
 
     /// Reads the drains and the nodes; the error is the refusal, or nothing without an answer.
     pub(crate) async fn drains(self) -> Result<Input, Option<Refusal>> {
-        match self.ask(Request::Drains { holder: self.holder }).await? {
+        match self.send(Request::Drains { holder: self.holder }).await? {
             Reply::Drains { drains, nodes } => Ok(Input::Drains { drains, nodes }),
             _ => Err(None),
         }
@@ -91,7 +91,7 @@ impl NamenodeClient {
     pub(crate) async fn event(self, after: u64) -> Completion {
         let wait = Millis::from(EVENT_WAIT);
         let request = Request::Events { after, limit: EVENTS_MAX, wait };
-        match self.ask_within(request, EVENT_WAIT + self.within).await {
+        match self.send_within(request, EVENT_WAIT + self.within).await {
             Ok(Reply::Events(events)) => {
                 let last = events.last().map_or(after, |event| event.sequence);
                 Completion::Event(Some((last, events.iter().any(|event| is_relevant(&event.kind)))))
@@ -100,7 +100,7 @@ impl NamenodeClient {
         }
     }
 
-    /// Does what the decisions want.
+    /// Executes the decisions' calls.
     pub(crate) async fn perform(self, output: Output) -> Completion {
         Completion::Input(match output {
             Output::Fetch { node, after, limit } => {
@@ -128,7 +128,7 @@ impl NamenodeClient {
             }
             Output::Forecast { node, forecast } => {
                 let request = Request::Forecast { holder: self.holder, node, forecast };
-                return match self.ask(request).await {
+                return match self.send(request).await {
                     Err(Some(Refusal::NotManager { remaining })) => {
                         Completion::NotManager(remaining)
                     }
@@ -170,7 +170,7 @@ impl NamenodeClient {
         input: impl FnOnce(Option<(Vec<MoveCandidate>, bool)>) -> Input,
     ) -> Completion {
         let request = Request::DrainBlocks { holder: self.holder, node, after, limit };
-        Completion::Input(input(match self.ask(request).await {
+        Completion::Input(input(match self.send(request).await {
             Ok(Reply::Candidates { candidates, is_more }) => Some((candidates, is_more)),
             Err(Some(Refusal::NotManager { remaining })) => {
                 return Completion::NotManager(remaining);
@@ -180,7 +180,7 @@ impl NamenodeClient {
     }
 
     async fn done(self, request: Request, input: impl FnOnce(bool) -> Input) -> Completion {
-        match self.ask(request).await {
+        match self.send(request).await {
             Ok(_) => Completion::Input(input(true)),
             Err(Some(Refusal::NotManager { remaining })) => Completion::NotManager(remaining),
             Err(_) => Completion::Input(input(false)),
@@ -192,7 +192,7 @@ impl NamenodeClient {
         request: Request,
         input: impl FnOnce(Option<Vec<Result<Epoch, Refusal>>>) -> Input,
     ) -> Completion {
-        Completion::Input(input(match self.ask(request).await {
+        Completion::Input(input(match self.send(request).await {
             Ok(Reply::Epochs(epochs)) => Some(epochs),
             Err(Some(Refusal::NotManager { remaining })) => {
                 return Completion::NotManager(remaining);
@@ -201,7 +201,7 @@ impl NamenodeClient {
         }))
     }
 
-    /// Asks the namenode with a token that names its cluster.
+    /// Calls the namenode with a token that names its cluster.
     async fn meta(
         &self,
         requests: Vec<Request>,
@@ -219,12 +219,12 @@ impl NamenodeClient {
         answered
     }
 
-    pub(crate) async fn ask(&self, request: Request) -> Result<Reply, Option<Refusal>> {
-        self.ask_within(request, self.within).await
+    pub(crate) async fn send(&self, request: Request) -> Result<Reply, Option<Refusal>> {
+        self.send_within(request, self.within).await
     }
 
-    /// Asks one thing; the error is the refusal, or nothing when there was no answer.
-    async fn ask_within(
+    /// Sends one request; the error is the refusal, or nothing when there was no answer.
+    async fn send_within(
         &self,
         request: Request,
         within: Duration,
@@ -247,9 +247,9 @@ impl NamenodeClient {
     }
 }
 
-/// Tells whether an event reports something about nodes that the manager does not know from its own
-/// calls: a view of all nodes after each of its moves would cost more than the moves, and one after
-/// each job would let any tenant cause views.
+/// Returns whether an event reports something about nodes that the manager does not have from its
+/// own calls: a view of all nodes after each of its moves would cost more than the moves, and one
+/// after each job would let any tenant cause views.
 const fn is_relevant(kind: &EventKind) -> bool {
     !matches!(
         kind,

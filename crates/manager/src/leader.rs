@@ -24,7 +24,7 @@ const EVENT_RETRY: Duration = Duration::from_secs(1);
 /// Time to give the lease back when the manager stops.
 const RELEASE_WITHIN: Duration = Duration::from_millis(300);
 
-/// Who acts, or waits to.
+/// Acts as the leader, or waits to become it.
 #[derive(Debug)]
 pub(crate) struct ManagerProcess {
     options: ManagerOptions,
@@ -270,7 +270,7 @@ impl<'a> LeaderLoop<'a> {
         }
     }
 
-    /// Says once that nodes hold more than their notice allows and nobody has room for copies.
+    /// Logs once that nodes hold more than their notice allows and no node has room for copies.
     fn log_unplaced(&mut self) {
         let bytes = self.decisions.background().unplaced_bytes;
         if bytes > 0 && !self.has_logged_unplaced {

@@ -1,8 +1,8 @@
 //! The manager: turns notices into relocation, and keeps the fleet ready for them.
 //!
 //! The decisions are those of [`sanderling_core::manager`], also when this manager may act at all.
-//! This crate asks the namenode what drains, and makes the calls. It keeps nothing: another manager
-//! goes on in the middle of a drain.
+//! This crate requests from the namenode what drains, and makes the calls. It keeps no state:
+//! another manager can continue in the middle of a drain.
 
 mod baseline;
 mod calls;

@@ -15,9 +15,9 @@ pub struct ManagerOptions {
     pub namenode: String,
     /// Its name, for events.
     pub name: String,
-    /// Who holds the leadership lease; `None` draws a new holder. A manager that lives inside the
-    /// only namenode takes one that stays the same, so that it need not wait, after a restart, for
-    /// its own earlier lease to end.
+    /// The holder of the leadership lease; `None` draws a new holder. A manager that lives inside
+    /// the only namenode takes one that stays the same, so that it need not wait, after a restart,
+    /// for its own earlier lease to end.
     pub holder: Option<Nonce>,
     /// How long it may act without renewing. A dead manager's drains wait this long for the next.
     pub lease: Duration,

@@ -64,7 +64,7 @@ impl Relocation {
         let limit = u32::try_from(BLOCKS_PER_PAGE_MAX).unwrap_or(u32::MAX);
         let (holder, node) = (self.shared.caller.holder, self.node);
         let request = Request::DrainBlocks { holder, node, after, limit };
-        match self.shared.caller.ask(request).await {
+        match self.shared.caller.send(request).await {
             Ok(Reply::Candidates { candidates, is_more }) => Some((candidates, is_more)),
             _ => None,
         }
@@ -85,8 +85,8 @@ impl Relocation {
     /// Waits until the node takes no writes any more, and returns the block's length.
     async fn final_length(&mut self, candidate: &MoveCandidate) -> Option<u32> {
         let (node, since) = (self.node, self.noticed_at);
-        let heard = self.shared.views.wait_for(|view| view.has_heard(node, since));
-        heard.await.ok()?;
+        let learned = self.shared.views.wait_for(|view| view.has_learned(node, since));
+        learned.await.ok()?;
         let caller = &self.shared.caller;
         let order = Order::FenceBlocks { blocks: vec![(candidate.block, candidate.epoch)] };
         let deadline = Instant::now() + caller.within;
@@ -162,7 +162,7 @@ impl Relocation {
         stored.await.ok().map(|_| ())
     }
 
-    /// Tells the namenode the new location.
+    /// Reports the new location to the namenode.
     async fn commit(
         &self,
         candidate: &MoveCandidate,
@@ -180,9 +180,9 @@ impl Relocation {
         self.epoch(Request::Commit { holder, moves }).await?.ok().map(|_| ())
     }
 
-    /// Asks for one move's epoch; `None` without an answer.
+    /// Requests one move's epoch; `None` without an answer.
     async fn epoch(&self, request: Request) -> Option<Result<Epoch, Refusal>> {
-        match self.shared.caller.ask(request).await {
+        match self.shared.caller.send(request).await {
             Ok(Reply::Epochs(mut epochs)) => epochs.pop(),
             _ => None,
         }
