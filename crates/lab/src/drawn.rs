@@ -1,5 +1,5 @@
-//! `sanderling lab trace`: prints the trace that an experiment of the lab would play, for those who
-//! preempt something else by it.
+//! `sanderling lab trace`: prints the trace that an experiment of the lab would play, for
+//! experiments that preempt something else by it.
 
 use clap::Args;
 use sanderling_core::preemption::Spec;
@@ -45,7 +45,7 @@ pub struct Trace {
 /// A trace and its clock.
 #[derive(Debug, Serialize)]
 struct Drawn {
-    /// The model of lifetimes, as it was asked for.
+    /// The requested model of lifetimes.
     model: String,
     /// Seconds of the model that pass in one second of the trace.
     time_scale: f64,

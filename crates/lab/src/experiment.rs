@@ -231,7 +231,7 @@ fn fleet_options(plan: &LabPlan, which: Which) -> FleetOptions {
     }
 }
 
-/// What our mechanism is told of the lab's time; the other asks for nothing.
+/// The settings of our mechanism in the lab's time; the other has none.
 fn namenode_flags(plan: &LabPlan, which: Which) -> Vec<String> {
     if which.policy != PolicyName::Sanderling {
         return Vec::new();

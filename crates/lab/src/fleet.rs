@@ -53,7 +53,7 @@ pub(crate) struct LabFleet<'a> {
     nodes: Vec<Incarnation>,
 }
 
-/// Who is in a place.
+/// The occupant of a place.
 #[derive(Debug)]
 struct FleetSlot {
     server: ChildServer,
@@ -128,7 +128,7 @@ impl<'a> LabFleet<'a> {
         &self.nodes
     }
 
-    /// Returns them as the records say it, in seconds from `began`.
+    /// Returns them as recorded, in seconds from `began`.
     #[must_use]
     pub(crate) fn records(&self, began: Instant) -> Vec<NodeRecord> {
         let since = |at: Instant| match at.checked_duration_since(began) {

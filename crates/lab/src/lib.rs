@@ -52,7 +52,7 @@ pub enum Lab {
     Figure6(figure6::Figure6Args),
     /// Which instance sizes fit which notice, with and without the exposure bound
     Figure7(figure7::Figure7Args),
-    /// When which machine is taken, for experiments that are run by others
+    /// Draw a trace of preemptions for other experiments: which machine is taken when
     Trace(Trace),
     /// Write the page of an earlier run anew from its records
     Page(LabPage),

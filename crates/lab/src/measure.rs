@@ -11,8 +11,8 @@ use super::plan::{LabPlan, Options};
 use super::record::{ExperimentKind, LabRecord, PolicyName, Setup};
 use super::report;
 
-/// Runs the experiments, and says and saves what they measured. It is polled on the program's main
-/// thread, with which its servers die.
+/// Runs the experiments, prints and saves their results. It is polled on the program's main thread,
+/// with which its servers die.
 ///
 /// # Errors
 /// Usage (2); a fleet that does not start; local files.
@@ -53,7 +53,7 @@ pub(crate) async fn run(
     report::print(session.output, &lab, out)
 }
 
-/// Makes the network. Where namespaces are not to be had it says so and takes loopback.
+/// Makes the network. Without namespaces it prints that and uses loopback.
 fn network(session: &Session, plan: &LabPlan) -> Network {
     let link = plan.link_bytes_per_second;
     if plan.is_loopback {

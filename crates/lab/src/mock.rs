@@ -1,7 +1,7 @@
 //! `sanderling mock-metadata`: the metadata services of three clouds, to rehearse notices with.
 //!
 //! It answers with the shapes that Amazon, Google and Azure document, at their paths, enforces the
-//! headers that they enforce, and fails on demand. Below `/mock/` it is told what to show.
+//! headers that they enforce, and fails on demand. Requests below `/mock/` set its answers.
 
 mod aws;
 mod azure;
@@ -64,7 +64,7 @@ async fn serve(args: MockMetadata) -> Result<(), Failure> {
             .next("sanderling mock-metadata --listen 127.0.0.1:0")
     })?;
     if !listen.ip().is_loopback() {
-        // Whoever reached it could give notices.
+        // Every caller that reaches it could give notices.
         return Err(Failure::usage("the mock listens on loopback only")
             .next("sanderling mock-metadata --listen 127.0.0.1:0"));
     }

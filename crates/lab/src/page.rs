@@ -103,7 +103,7 @@ fn paragraph(text: &str) -> String {
     format!("<p>{}</p>\n", escaped(text))
 }
 
-/// Returns the line that says how a figure is made again.
+/// Returns the line with the command that makes a figure again.
 fn rerun(command: &str) -> String {
     format!("<p class=rerun>Made by <code>{}</code></p>\n", escaped(command))
 }

@@ -124,7 +124,7 @@ pub(crate) struct LabPlan {
     fill: Option<u32>,
     /// Lifetimes, in the lab's time.
     pub(crate) model: Model,
-    /// The model, as it was asked for.
+    /// The requested model.
     pub(crate) spec: Spec,
     /// The model in the lab's time.
     pub(crate) scaled_spec: Spec,
@@ -134,7 +134,7 @@ pub(crate) struct LabPlan {
     pub(crate) exposure_notices: u32,
     /// The first round's trace.
     pub(crate) seed: u64,
-    /// Whether namespaces are not wanted.
+    /// Whether namespaces are not used.
     pub(crate) is_loopback: bool,
     /// Where results and logs go.
     pub(crate) out: PathBuf,
@@ -172,7 +172,7 @@ impl PlanSize {
 }
 
 impl LabPlan {
-    /// Resolves what was asked for.
+    /// Resolves the arguments.
     ///
     /// # Errors
     /// Usage (2) for a model that cannot be read or a scale that is no factor.

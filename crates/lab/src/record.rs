@@ -13,7 +13,7 @@ pub(crate) struct LabRecord {
     pub(crate) setup: Setup,
     /// Every run, in the order in which they ran.
     pub(crate) runs: Vec<RunRecord>,
-    /// What the runs say about each target.
+    /// The results of the runs for each target.
     pub(crate) targets: Vec<TargetRecord>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Setup {
     pub(crate) kernel: String,
     /// Processors that all nodes and clients share.
     pub(crate) processors: usize,
-    /// Processes that wanted to run when it began, the lab's own not included (1 min average).
+    /// Processes that were runnable when it began, the lab's own not included (1 min average).
     pub(crate) load_average: f64,
     /// How the nodes were kept apart.
     pub(crate) isolation: Isolation,
@@ -40,7 +40,7 @@ pub(crate) struct Setup {
     pub(crate) notice_millis: u64,
     /// Time from SIGKILL to the start of the replacement.
     pub(crate) replace_millis: u64,
-    /// The preemption model, as it was asked for.
+    /// The requested preemption model.
     pub(crate) model: String,
     /// Seconds of the model in one second of the lab.
     pub(crate) time_scale: f64,

@@ -1,4 +1,4 @@
-//! What the lab says and writes.
+//! The output of the lab: tables and files.
 
 use std::path::Path;
 

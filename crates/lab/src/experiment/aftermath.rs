@@ -1,4 +1,4 @@
-//! What is asked of the cluster after the work: drains, losses, balance.
+//! The state of the cluster after the work: drains, losses, balance.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::plan::LabPlan;
 use crate::record::{DrainRecord, ExperimentKind, NodeRecord};
 use crate::refused;
 
-/// Events that are asked for at once.
+/// Events that are requested at once.
 const EVENTS_PAGE: u32 = 1000;
 
 /// What is left when the work is done and every node that was taken is replaced.
@@ -26,7 +26,7 @@ pub(super) struct Aftermath {
 }
 
 impl Aftermath {
-    /// Waits until loads have to be even, where that is asked for, and looks.
+    /// Waits until loads have to be even, where that is measured, and reads them.
     pub(super) async fn look(
         plan: &LabPlan,
         which: Which,
@@ -147,8 +147,8 @@ fn to_seconds(span: Millis) -> f64 {
     span.0 as f64 / 1e3
 }
 
-/// Returns the links of living nodes over a run's time, as a part of the fleet's. `gone` says until
-/// when a node counts.
+/// Returns the links of living nodes over a run's time, as a part of the fleet's. `gone` is the
+/// time until which a node counts.
 pub(super) fn capacity(
     records: &[NodeRecord],
     nodes: u32,

@@ -18,7 +18,7 @@ use crate::output::{Align, Table};
 use crate::page::csv::{Csv, optional};
 use crate::page::{self, Section};
 
-/// What is shown without being asked for: a fit, and which machines it was fitted to.
+/// The default figure: a fit, and the machines to which it was fitted.
 const FITS: [(&str, &str, &str); 3] = [
     ("bathtub:n1-highcpu-16", "n1-highcpu-16", "us-east1-b"),
     ("bathtub:n1-highcpu-32", "n1-highcpu-32", "us-west1-a"),
@@ -100,7 +100,7 @@ pub(crate) fn compute(arguments: &Figure2Args) -> Result<Figure2, Failure> {
         let spec: Spec = spec.parse().expect("the fits are known");
         let model = load(&spec)?;
         let filter = Filter { machine: Some(machine.to_owned()), zone: Some(zone.to_owned()) };
-        // A file without these machines says nothing about this fit.
+        // A file without these machines has no data for this fit.
         let data = text.as_ref().and_then(|text| Lifetimes::parse(text, &filter).ok());
         let distance = data.as_ref().map(|data| model.distance(data.ended()));
         known.push(NamedDistribution { name: short(&spec), group, model, rows: None, distance });
@@ -217,7 +217,7 @@ fn short(spec: &Spec) -> String {
     known.unwrap_or_else(|| spec.to_string())
 }
 
-/// Tells whether a model can be had: the files that it names are there.
+/// Returns whether a model can be had: the files that it names are there.
 pub(crate) fn can_load(spec: &Spec) -> bool {
     load(spec).is_ok()
 }

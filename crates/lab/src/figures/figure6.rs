@@ -33,7 +33,7 @@ pub struct Figure6Args {
     /// Machines of the fleet; one of them is on demand in either deployment, for the namenode
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) machines: u32,
-    /// How long the work takes undisturbed
+    /// How long the work takes without preemptions
     #[arg(long, value_name = "DURATION", default_value = "2h")]
     pub(crate) work: Span,
     /// Take the slowdown from these records of a lab run: its lab.json

@@ -51,8 +51,8 @@ pub(crate) async fn play(
             player.notice(fleet, client, next.slot);
         }
         player.steps(fleet, now)?;
-        while let Some(told) = player.notices.try_join_next() {
-            told.map_err(|error| Failure::new(Exit::Failure, "Notice", error))??;
+        while let Some(given) = player.notices.try_join_next() {
+            given.map_err(|error| Failure::new(Exit::Failure, "Notice", error))??;
         }
         let is_over = ended.is_cancelled() || left.peek().is_none();
         if is_over && player.due.is_empty() {
@@ -78,8 +78,8 @@ impl Player {
         let client = client.clone();
         self.notices.spawn(async move {
             let millis = i64::try_from(notice.as_millis()).unwrap_or(i64::MAX);
-            let told = client.notice(&NodeSelector(name.clone()), millis, "spot preemption").await;
-            told.map(|_| ()).map_err(|error| {
+            let given = client.notice(&NodeSelector(name.clone()), millis, "spot preemption").await;
+            given.map(|_| ()).map_err(|error| {
                 Failure::new(Exit::Failure, "Notice", format_args!("notice to {name}: {error}"))
             })
         });

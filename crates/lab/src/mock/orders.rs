@@ -1,4 +1,4 @@
-//! What the mock is told to show: `POST /mock/preempt {"in_seconds": 30}`, `/mock/rebalance`,
+//! The orders to the mock: `POST /mock/preempt {"in_seconds": 30}`, `/mock/rebalance`,
 //! `/mock/cancel`, `/mock/expire-tokens`, `/mock/fail {"mode": "500", "count": 3}`; `GET
 //! /mock/state`.
 
@@ -44,7 +44,7 @@ struct Preempt {
 struct Fail {
     /// A status such as `500`, `slow`, `garbage`, `hang` or `none`.
     mode: String,
-    /// So many requests; all until told otherwise without it.
+    /// So many requests; without it all until the next order.
     count: Option<u32>,
 }
 

@@ -54,7 +54,7 @@ pub(super) struct MockState {
 #[derive(Debug)]
 pub(super) struct Mock {
     shown: Mutex<MockState>,
-    /// Counts changes, for those who wait for one.
+    /// Counts changes, for requests that wait for one.
     version: watch::Sender<u64>,
 }
 
@@ -93,10 +93,10 @@ impl Mock {
         self.version.send_modify(|version| *version += 1);
     }
 
-    /// Fails the next `count` requests, or all until told otherwise.
+    /// Fails the next `count` requests, or all until the next order.
     pub(super) fn fail(&self, failing: Option<Failing>, count: Option<u32>) {
         self.shown().failing = failing.map(|failing| (failing, count));
-        // Those who wait are answered, and come again to be failed.
+        // Waiting requests are answered; their clients come again and fail.
         self.version.send_modify(|version| *version += 1);
     }
 

@@ -22,10 +22,10 @@ pub(crate) fn section(figure: &Figure6) -> Section {
     let mut plot = Plot::beside(NAMES, AROUND + ROW * rows.len() as f64, x, y);
     for (at, one) in rows.iter().rev().enumerate() {
         let at = at as f64;
-        let said = format!("${:.2}, {:.1} % saved", one.dollars, one.saved * 100.0);
-        let said = if one.spot_machines == 0 { format!("${:.2}", one.dollars) } else { said };
-        plot.bar((0.0, one.dollars), (at + 0.2, at + 0.8), colour(one), &said);
-        plot.label((one.dollars, at + 0.5), (8.0, 4.0), "start", &said);
+        let text = format!("${:.2}, {:.1} % saved", one.dollars, one.saved * 100.0);
+        let text = if one.spot_machines == 0 { format!("${:.2}", one.dollars) } else { text };
+        plot.bar((0.0, one.dollars), (at + 0.2, at + 0.8), colour(one), &text);
+        plot.label((one.dollars, at + 0.5), (8.0, 4.0), "start", &text);
     }
     let machines = figure.machines;
     let mut body = paragraph(&format!(

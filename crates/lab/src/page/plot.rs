@@ -35,14 +35,14 @@ pub(super) struct Axis {
 
 impl Axis {
     /// Returns an axis from `low` to at least `high` with about `count` round numbers, written by
-    /// `say`.
+    /// `label`.
     pub(super) fn linear(
         name: &str,
         (low, high): (f64, f64),
         count: u32,
-        say: impl Fn(f64) -> String,
+        label: impl Fn(f64) -> String,
     ) -> Self {
-        Self::stepped(name, (low, high), round_step((high - low).max(1e-9), count), say)
+        Self::stepped(name, (low, high), round_step((high - low).max(1e-9), count), label)
     }
 
     /// Returns an axis with a number at every multiple of `step`.
@@ -50,11 +50,11 @@ impl Axis {
         name: &str,
         (low, high): (f64, f64),
         step: f64,
-        say: impl Fn(f64) -> String,
+        label: impl Fn(f64) -> String,
     ) -> Self {
         let first = (low / step).ceil() as i64;
         let last = (high / step).floor() as i64;
-        let ticks = (first..=last).map(|at| at as f64 * step).map(|at| (at, say(at))).collect();
+        let ticks = (first..=last).map(|at| at as f64 * step).map(|at| (at, label(at))).collect();
         Self { name: name.to_owned(), scale: Scale::Linear, low, high, ticks, has_grid: true }
     }
 
@@ -241,11 +241,11 @@ impl Plot {
 
     /// Adds words at a point of the plotted values, moved by some units of the picture.
     pub(super) fn label(&mut self, at: (f64, f64), by: (f64, f64), anchor: &str, text: &str) {
-        self.say(at, by, anchor, "said", text);
+        self.classed_label(at, by, anchor, "said", text);
     }
 
     /// Adds words of a class, as [`Plot::label`] does.
-    pub(super) fn say(
+    pub(super) fn classed_label(
         &mut self,
         (x, y): (f64, f64),
         (dx, dy): (f64, f64),
@@ -271,7 +271,7 @@ impl Plot {
         self.body.push('\n');
     }
 
-    /// Returns the picture; `about` says to those who do not see it what it shows.
+    /// Returns the picture; `about` describes it to readers that do not see it.
     pub(super) fn svg(self, about: &str) -> String {
         picture(self.height, about, &self.body)
     }

@@ -63,7 +63,7 @@ fn of(lab: &LabRecord, computed: &Computed) -> String {
     )
 }
 
-/// Says what was found, of our policy against the other.
+/// Describes the results of our policy against the other.
 fn verdict(lab: &LabRecord) -> Option<Headline> {
     let preempted = || lab.runs.iter().filter(|run| run.is_preempted);
     let found = |policy: PolicyName| {

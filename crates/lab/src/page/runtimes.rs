@@ -96,7 +96,7 @@ fn row(lab: &LabRecord, kind: ExperimentKind, name: &str, policy: PolicyName) ->
     let median = |pick: &dyn Fn(&RunRecord) -> Option<f64>| {
         Spread::of(runs.iter().filter_map(|run| pick(run))).map(|it| it.median)
     };
-    let say = |value: Option<f64>, write: &dyn Fn(f64) -> String| {
+    let shown = |value: Option<f64>, write: &dyn Fn(f64) -> String| {
         value.map_or_else(|| "–".to_owned(), write)
     };
     let percent = |value: f64| format!("{:+.1} %", value * 100.0);
@@ -107,13 +107,13 @@ fn row(lab: &LabRecord, kind: ExperimentKind, name: &str, policy: PolicyName) ->
         policy.to_string(),
         runs.len().to_string(),
         sum(&|run| run.drains.len() as u64).to_string(),
-        say(median(&|run| lab.slowdown(run)), &percent),
-        say(median(&|run| lab.corrected_slowdown(run)), &percent),
-        say(Spread::of(drains).map(|it| it.median), &|it| format!("{it:.2}")),
+        shown(median(&|run| lab.slowdown(run)), &percent),
+        shown(median(&|run| lab.corrected_slowdown(run)), &percent),
+        shown(Spread::of(drains).map(|it| it.median), &|it| format!("{it:.2}")),
         bytes(sum(&|run| run.lost_bytes)),
         sum(&|run| run.client_errors).to_string(),
-        say(median(&|run| Some(run.writer_stall_millis)), &|it| format!("{it:.0} ms")),
-        say(median(&|run| run.imbalance), &|it| format!("{it:.2}")),
+        shown(median(&|run| Some(run.writer_stall_millis)), &|it| format!("{it:.0} ms")),
+        shown(median(&|run| run.imbalance), &|it| format!("{it:.2}")),
         bytes(sum(&|run| run.rebalanced_bytes)),
     ]
 }

@@ -46,7 +46,7 @@ pub(crate) fn section(figure: &Figure7) -> Section {
     Section { title: "Which sizes fit which notice (figure 7)".to_owned(), body }
 }
 
-/// Says where memory and egress of a family come from.
+/// Describes the sources of memory and egress of a family.
 const fn source(family: Family) -> &'static str {
     match family {
         Family::N2Standard => {

@@ -28,7 +28,7 @@ pub(super) fn section(lab: &LabRecord) -> Option<Section> {
     let rows = rows.into_iter().map(|(kind, name)| {
         let one = |policy: &PolicyName| find(kind, name, *policy);
         let known = policies.iter().find_map(one).expect("the row comes from a target");
-        let mut cells = vec![kind.to_string(), known.about.clone(), said(name, known.limit)];
+        let mut cells = vec![kind.to_string(), known.about.clone(), formatted(name, known.limit)];
         cells.extend(policies.iter().flat_map(|policy| measured(one(policy))));
         cells
     });
@@ -45,12 +45,12 @@ fn measured(target: Option<&TargetRecord>) -> [String; 2] {
     let Some((target, spread)) = target.and_then(|it| Some((it, it.spread?))) else {
         return ["–".to_owned(), "not measured".to_owned()];
     };
-    let say = |value| said(&target.name, value);
+    let shown = |value| formatted(&target.name, value);
     let figure = if spread.min == spread.max {
-        format!("{} (all {})", say(spread.median), spread.count)
+        format!("{} (all {})", shown(spread.median), spread.count)
     } else {
-        let (least, most) = (say(spread.min), say(spread.max));
-        format!("{} ({least} to {most}, {} in all)", say(spread.median), spread.count)
+        let (least, most) = (shown(spread.min), shown(spread.max));
+        format!("{} ({least} to {most}, {} in all)", shown(spread.median), spread.count)
     };
     let reached = match target.is_reached {
         Some(true) => "reached",
@@ -60,8 +60,8 @@ fn measured(target: Option<&TargetRecord>) -> [String; 2] {
     [figure, reached.to_owned()]
 }
 
-/// Writes a figure in the unit that its name asks for, with as many decimals as it needs.
-fn said(name: &str, value: f64) -> String {
+/// Writes a figure in the unit of its name, with as many decimals as it needs.
+fn formatted(name: &str, value: f64) -> String {
     if name == "slowdown" {
         return format!("{:.1} %", value * 100.0);
     }

@@ -81,7 +81,7 @@ fn title(run: &RunRecord) -> String {
 }
 
 /// Returns when the picture of a run ends: when its work was done and the machines that had their
-/// notice by then are gone, or after so many notices as can be told apart.
+/// notice by then are gone, or after so many notices as can be distinguished.
 fn end_of(run: &RunRecord) -> f64 {
     let mut notices: Vec<f64> = run.drains.iter().map(|drain| drain.noticed).collect();
     notices.sort_by(f64::total_cmp);
@@ -131,21 +131,27 @@ fn leaving(
     } else {
         ("lane", format!("{} saved", bytes(drain.moved_bytes + drain.promoted_bytes)))
     };
-    say(plot, (from, noticed, to), row, class, &text);
+    write_label(plot, (from, noticed, to), row, class, &text);
 }
 
 /// Writes what became of a machine's data: after its notice, or before it where that is too short.
-fn say(plot: &mut Plot, (from, noticed, to): (f64, f64, f64), row: f64, class: &str, text: &str) {
+fn write_label(
+    plot: &mut Plot,
+    (from, noticed, to): (f64, f64, f64),
+    row: f64,
+    class: &str,
+    text: &str,
+) {
     let short = text.rsplit_once(' ').map_or(text, |(number, _)| number);
     let wide = |text: &str| text.chars().count() as f64 * LETTER + 8.0;
     let between = |plot: &Plot, left: f64, right: f64| plot.x_of(right) - plot.x_of(left);
     let (before, after) = (between(plot, from, noticed), between(plot, noticed, to));
     if wide(text) <= after {
-        plot.say((noticed, row + 0.5), (4.0, 1.0), "start", class, text);
+        plot.classed_label((noticed, row + 0.5), (4.0, 1.0), "start", class, text);
     } else if wide(text) <= before {
-        plot.say((noticed, row + 0.5), (-4.0, 4.0), "end", class, text);
+        plot.classed_label((noticed, row + 0.5), (-4.0, 4.0), "end", class, text);
     } else if wide(short) <= after {
-        plot.say((noticed, row + 0.5), (4.0, 1.0), "start", class, short);
+        plot.classed_label((noticed, row + 0.5), (4.0, 1.0), "start", class, short);
     }
 }
 

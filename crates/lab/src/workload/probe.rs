@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use super::meter::Meter;
 use super::{path, spawn};
 
-/// Bytes of one write. A block takes 512 of them, so that it is still open when its node hears of
-/// a notice, also where that takes a heartbeat.
+/// Bytes of one write. A block takes 512 of them, so that it is still open when its node receives a
+/// notice, also where that takes a heartbeat.
 const PIECE_BYTES: usize = 2 << 10;
 
 /// Pause between two writes.

@@ -34,7 +34,7 @@ pub(crate) struct DataSet {
 #[derive(Debug)]
 struct Object {
     reader: std::sync::Mutex<Reader>,
-    /// Held by whoever computes the object again.
+    /// Held by the reader that computes the object again.
     recomputing: Mutex<()>,
 }
 
