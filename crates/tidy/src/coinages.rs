@@ -18,10 +18,10 @@ const COINAGES: &[(&str, &str, &str)] = &[
     ("doors", "endpoints, listeners or interfaces", "furniture"),
     ("errand", "effect", "an outbound effect of a command"),
     ("errands", "effects", "outbound effects of commands"),
-    ("halfway", "poison guard", "it says when, not what"),
+    ("halfway", "poison guard", "it names a time, not a thing"),
     ("heir", "adopter", "the command is `Adopt`"),
     ("heirs", "adopters", "the command is `Adopt`"),
-    ("keeper", "renewer or background thread", "it says neither what nor how"),
+    ("keeper", "renewer or background thread", "it names neither a thing nor a way"),
     ("landing", "sink", "it receives bytes"),
     ("landings", "sinks", "they receive bytes"),
     ("lender", "borrowed buffer", "the borrower holds it"),
@@ -51,7 +51,7 @@ fn check_file(file: &SourceFile) -> Vec<Problem> {
         for word in words(text) {
             let word = word.to_lowercase();
             if let Some((_, ours, why)) = COINAGES.iter().find(|(coinage, ..)| *coinage == word) {
-                let what = format!("{word:?} is coined ({why}): say {ours}");
+                let what = format!("{word:?} is coined ({why}): use {ours}");
                 problems.push(Problem::new(&file.path, line, what));
             }
         }

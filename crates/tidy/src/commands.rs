@@ -1,4 +1,4 @@
-//! Finds the commands that the pages tell a reader to type.
+//! Finds the commands in the pages.
 
 use crate::tree::{Language, SourceFile};
 

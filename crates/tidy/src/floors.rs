@@ -105,8 +105,8 @@ fn check_manifest(file: &SourceFile) -> Vec<Problem> {
 /// The lowest and the highest floor of servers and their clients.
 const SHELLS: [u8; 2] = [3, 4];
 
-/// Tells whether `name` may import `import`. Its tests, which are compiled for nobody else, may
-/// import whatever does not stand above it; a shell is tested against all other shells.
+/// Returns whether `name` may import `import`. Its tests, which no other crate links, may import
+/// whatever does not stand above it; a shell is tested against all other shells.
 fn may_import(name: &str, import: &str, section: &str) -> bool {
     let find = |name: &str| FLOORS.iter().find(|floor| floor.name == name);
     let (Some(floor), Some(imported)) = (find(name), find(import)) else { return false };

@@ -15,6 +15,7 @@ pub mod lengths;
 pub mod lints;
 pub mod names;
 pub mod pages;
+pub mod speech;
 pub mod tables;
 pub mod tree;
 pub mod type_names;

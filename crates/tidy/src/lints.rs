@@ -33,7 +33,7 @@ pub fn check(files: &[SourceFile]) -> Vec<Problem> {
     missing.chain(without).collect()
 }
 
-/// Tells whether a table of a manifest has a line.
+/// Returns whether a table of a manifest has a line.
 fn has(manifest: &str, table: &str, line: &str) -> bool {
     let lines = manifest.lines().skip_while(|it| *it != table).skip(1);
     lines.take_while(|it| !it.starts_with('[')).any(|it| it == line)

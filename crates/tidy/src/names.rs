@@ -1,4 +1,4 @@
-//! What crates, modules and files may not be called: names that say nothing of what is inside.
+//! What crates, modules and files may not be called: names without a meaning.
 
 use crate::Problem;
 use crate::tree::SourceFile;
@@ -16,7 +16,7 @@ pub fn check(files: &[SourceFile]) -> Vec<Problem> {
 fn check_file(file: &SourceFile) -> Option<Problem> {
     let stem = |component: &str| component.split('.').next().unwrap_or_default().to_owned();
     let name = file.path.split('/').map(stem).find(|stem| LEFTOVERS.contains(&stem.as_str()))?;
-    Some(Problem::new(&file.path, 0, format!("{name:?} says nothing: name it by its noun")))
+    Some(Problem::new(&file.path, 0, format!("{name:?} has no meaning: name it by its noun")))
 }
 
 #[cfg(test)]

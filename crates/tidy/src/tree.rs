@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What a file is written in, as far as the checks can tell the difference.
+/// What a file is written in, as far as the checks distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
     /// `.rs`
@@ -24,7 +24,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// Tells whether a person programs in it.
+    /// Returns whether a person programs in it.
     #[must_use]
     pub const fn is_code(self) -> bool {
         matches!(self, Self::Rust | Self::Python | Self::Java | Self::Shell)

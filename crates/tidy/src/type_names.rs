@@ -1,5 +1,5 @@
-//! How many modules define a type of the same name: a name that three modules use for three things
-//! tells a reader nothing.
+//! How many modules define a type of the same name: a name of three things in three modules has no
+//! meaning to a reader.
 
 use std::collections::{BTreeMap, BTreeSet};
 

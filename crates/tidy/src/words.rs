@@ -22,9 +22,9 @@ const SPARK: &str = "spark";
 const UNFINISHED: &[(&str, &str)] = &[
     ("todo!", "finish it"),
     ("unimplemented!", "finish it"),
-    ("cfg(sim)", "production code knows no simulation"),
-    ("cfg(not(sim))", "production code knows no simulation"),
-    ("feature = \"sim\"", "production code knows no simulation"),
+    ("cfg(sim)", "the product has no code for the simulation"),
+    ("cfg(not(sim))", "the product has no code for the simulation"),
+    ("feature = \"sim\"", "the product has no code for the simulation"),
 ];
 
 /// Marks of unfinished work, as whole words of a comment.
@@ -64,11 +64,11 @@ fn check_file(file: &SourceFile) -> Vec<Problem> {
         problems.extend(check_terms(file, index, line));
         let mut letters = line.split(|letter: char| !letter.is_alphanumeric());
         if let Some(mark) = letters.find(|word| MARKS.contains(word)) {
-            let what = format!("no {mark} here: finish it, or say what is and why");
+            let what = format!("no {mark} here: finish it, or write what is and why");
             problems.push(Problem::new(&file.path, index + 1, what));
         }
         if let Some(number) = issue_number(line) {
-            let what = format!("{number} says nothing to a reader: state the reason itself");
+            let what = format!("{number} means nothing to a reader: state the reason itself");
             problems.push(Problem::new(&file.path, index + 1, what));
         }
     }
@@ -83,7 +83,7 @@ fn check_terms<'a>(
     let is_ours = !file.path.contains(SPARK);
     words(line).filter(move |_| is_ours).filter_map(move |word| {
         let (_, ours) = TERMS.iter().find(|(term, _)| word.to_lowercase().starts_with(term))?;
-        let what = format!("{word:?} is another system's term: say {ours:?}");
+        let what = format!("{word:?} is another system's term: use {ours:?}");
         Some(Problem::new(&file.path, index + 1, what))
     })
 }

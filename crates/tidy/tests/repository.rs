@@ -3,8 +3,8 @@
 use sanderling_protocol::Refusal;
 use sanderling_tidy::tree::SourceFile;
 use sanderling_tidy::{
-    Problem, asserts, circles, coinages, floors, glossary, lengths, lints, names, pages, tables,
-    tree, type_names, versions, words,
+    Problem, asserts, circles, coinages, floors, glossary, lengths, lints, names, pages, speech,
+    tables, tree, type_names, versions, words,
 };
 
 fn files() -> Vec<SourceFile> {
@@ -54,6 +54,11 @@ fn words_are_ours_and_work_is_finished() {
 #[test]
 fn no_name_of_code_is_coined() {
     assert_none(&coinages::check(&files()));
+}
+
+#[test]
+fn no_comment_or_name_describes_code_as_people() {
+    assert_none(&speech::check(&files(), speech::KNOWN));
 }
 
 #[test]
