@@ -103,7 +103,7 @@ fn ping(load: &Load) -> io::Result<String> {
     Ok(serde_json::json!({ "latency_micros": { "p50": p50 as f64 / 1e3 } }).to_string())
 }
 
-/// How a system is asked for a value, and what stands around it in the reply.
+/// How a value is requested from a system, and what stands around it in the reply.
 struct Dialect {
     request: fn(u64) -> Vec<u8>,
     head: fn(u64, usize) -> Vec<u8>,
@@ -138,7 +138,7 @@ struct Connection<'a> {
 }
 
 /// Gets values in as many workers as are to be in flight, as `sanderling bench` does: each worker
-/// asks, waits for its reply and asks again.
+/// sends a request, waits for its reply and sends the next.
 fn gets(load: &Load, dialect: &Dialect) -> Result<String, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -188,7 +188,7 @@ impl Connection<'_> {
         self.leaving.borrow_mut().extend_from_slice(request);
         self.waiting.borrow_mut().push_back(reply);
         self.has_leaving.notify_one();
-        // Whoever drops the other end has failed, which ends everything.
+        // A worker that drops the other end has failed, which ends everything.
         let _ = replied.await;
     }
 

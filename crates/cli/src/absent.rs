@@ -1,5 +1,5 @@
-//! What a build without the feature `measure` has instead of `measure.rs`: it knows the commands by
-//! name, and says which build has them.
+//! Replaces `measure.rs` in a build without the feature `measure`: it accepts the names of those
+//! commands and reports which build has them.
 
 use std::ffi::OsString;
 
@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
 
-/// What `sanderling --help` says of them.
+/// The text of `sanderling --help` about them.
 pub(crate) const ABOUT: &str = "\n
 Not in this build: bench, sim, lab, mock-metadata. `make build` in a checkout of the
 repository makes target/release/sanderling, which has them.";
@@ -38,7 +38,7 @@ pub(crate) struct CommandWords {
     words: Vec<OsString>,
 }
 
-/// Says which build has the command.
+/// Reports which build has the command.
 ///
 /// # Errors
 /// Usage (2), always.

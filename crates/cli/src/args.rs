@@ -24,10 +24,10 @@ use crate::token::Token;
 const AFTER_HELP: &str = "\
 Exit codes:
   0    done
-  1    failure; trying again will not help
+  1    failure; retrying does not help
   2    wrong command line
   3    not found
-  4    unavailable: somebody cannot be reached or has no room now; try again
+  4    unavailable: a server cannot be reached or has no room now; retry
   5    partial: some data is lost, the rest was done
   124  the deadline passed
   130  interrupted
@@ -66,7 +66,7 @@ pub(crate) enum Command {
     /// Run the demonstration: real queries on real data while nodes are preempted
     #[command(disable_help_flag = true)]
     Demo(Demo),
-    /// Start, stop and look at a cluster on this machine
+    /// Start, stop and check a cluster on this machine
     #[command(subcommand)]
     Local(Local),
     /// Serve the catalog, with the manager inside
@@ -81,15 +81,15 @@ pub(crate) enum Command {
     /// Work with objects
     #[command(subcommand)]
     Fs(Fs),
-    /// Look at nodes, give notices, decommission
+    /// List nodes, give notices, decommission
     #[command(subcommand)]
     Node(NodeCommand),
-    /// Look at jobs, make and end them
+    /// List, make, renew and end jobs
     #[command(subcommand)]
     Job(Job),
     /// Show what happened to the cluster
     Events(Events),
-    /// Check the catalog, and say what is lost
+    /// Check the catalog, and report what is lost
     Fsck(Fsck),
     /// What measures the store, or stands in for the world around it.
     #[command(flatten)]
@@ -100,7 +100,7 @@ pub(crate) enum Command {
     /// Make certificates
     #[command(subcommand)]
     Tls(Tls),
-    /// Check this machine and the way to the namenode
+    /// Check this machine and the connection to the namenode
     Doctor(Doctor),
     /// Write the completions of a shell
     Completions(Completions),

@@ -16,7 +16,7 @@ use crate::units::Size;
 
 /// `sanderling doctor`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code 1 when a line says fail.")]
+#[command(after_help = "Exit code 1 when a line shows fail.")]
 pub(crate) struct Doctor {
     /// Also connect to the cloud's metadata service, from which notices come
     #[arg(long)]
@@ -24,10 +24,10 @@ pub(crate) struct Doctor {
     /// The directory whose disk is measured [default: that of `local`]
     #[arg(long = "dir", value_name = "D")]
     pub(crate) directory: Option<PathBuf>,
-    /// Memory that datanodes on this machine are to have
+    /// Memory that datanodes on this machine shall have
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     pub(crate) dram: Size,
-    /// A server's certificate, to see when it ends and whether --tls-ca believes it
+    /// A server's certificate, to check when it ends and whether --tls-ca trusts it
     #[arg(long, value_name = "PEM", env = "SANDERLING_TLS_CERT", hide_env_values = true)]
     pub(crate) tls_cert: Option<PathBuf>,
 }
@@ -103,7 +103,7 @@ pub(crate) async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
         0 => Ok(()),
         failed => {
             let cause = format!("{failed} of {} checks fail", checks.len());
-            Err(Failure::new(Exit::Failure, "Unfit", cause).next("what the failed lines say"))
+            Err(Failure::new(Exit::Failure, "Unfit", cause).next("the remedy of each failed line"))
         }
     }
 }

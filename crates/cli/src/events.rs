@@ -37,7 +37,7 @@ pub(crate) async fn run(session: Session, args: Events) -> Result<(), Failure> {
         let wait = if args.follow { WAIT } else { Millis(0) };
         let request = Request::Events { after, limit: PAGE, wait };
         let reply = tokio::select! {
-            reply = session.ask(&client, request) => reply?,
+            reply = session.call(&client, request) => reply?,
             () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
         };
         let Reply::Events(events) = reply else { return Err(crate::node::unexpected(&reply)) };
@@ -150,7 +150,7 @@ fn of_the_log(kind: &EventKind) -> String {
                 Some(commands) => format!("at least {commands} changes are missing"),
                 None => "an unknown number of changes is missing".to_owned(),
             };
-            format!("LOST the end of the namenode's log: {missing}, says node {name} ({address})")
+            format!("LOST end of the namenode's log: {missing}, found by node {name} ({address})")
         }
         EventKind::BlocksOrphaned { node, blocks, bytes: lost } => format!(
             "LOST {blocks} blocks, {} on node {node}: the log that named them has lost its end",

@@ -46,13 +46,13 @@ pub(crate) enum Fs {
     Mkdir(Mkdir),
     /// Rename an object, or a directory with everything in it, at once
     Mv(Mv),
-    /// Show the facts about an object
+    /// Show an object's metadata
     Stat(Paths),
-    /// Show or change what is kept beside an object's bytes
+    /// Show or change an object's attributes
     Attr(Attr),
-    /// Make one file of others, which are gone then, without moving a byte
+    /// Join files into one without moving a byte; the parts are gone then
     Concat(Concat),
-    /// Sum up what subtrees hold
+    /// Show how much subtrees hold
     Du(Du),
     /// Show the room left on the nodes
     Df,
@@ -154,7 +154,7 @@ async fn make(session: &Session, args: Mkdir) -> Result<(), Failure> {
     let mut made = Vec::new();
     for path in args.paths {
         let request = Request::MakeDirectory { path, kind, parents: args.parents, is_listed: true };
-        match session.ask(&client, request).await? {
+        match session.call(&client, request).await? {
             Reply::Stat(stat) => made.push(stat),
             reply => return Err(unexpected(&reply)),
         }
@@ -166,7 +166,7 @@ async fn rename(session: &Session, args: Mv) -> Result<(), Failure> {
     let client = session.client().await?;
     let to = into_directory(session, &client, &args.to, args.from.name()).await?;
     let request = Request::Rename { from: args.from.clone(), to: to.clone(), replace: args.force };
-    session.ask(&client, request).await?;
+    session.call(&client, request).await?;
     session.output.result(&serde_json::json!({ "from": args.from, "to": to }), |_| Ok(()))
 }
 

@@ -42,15 +42,15 @@ struct FsckOutcome {
 /// Checks, prints, and ends with 5 when data is lost, 1 when something is wrong.
 ///
 /// # Errors
-/// As said; unavailable (4) when the namenode cannot be reached.
+/// As the report states; unavailable (4) when the namenode cannot be reached.
 pub(crate) async fn run(session: Session, args: Fsck) -> Result<(), Failure> {
     let client = session.client().await?;
     // First: what it finds damaged is declared lost by it.
     let deep =
         if args.deep { Some(deep::check(&session, &client, args.verify).await?) } else { None };
-    let reply = session.ask(&client, Request::Fsck).await?;
+    let reply = session.call(&client, Request::Fsck).await?;
     let Reply::Fsck(catalog) = reply else { return Err(unexpected(&reply)) };
-    let reply = session.ask(&client, Request::Report).await?;
+    let reply = session.call(&client, Request::Report).await?;
     let Reply::Report(report) = reply else { return Err(unexpected(&reply)) };
     let outcome = FsckOutcome { catalog, report, deep };
     session.output.result(&outcome, |writer| write(writer, &outcome))?;
@@ -63,7 +63,7 @@ fn verdict(outcome: &FsckOutcome) -> Result<(), Failure> {
     if problems > 0 {
         let cause = format!("{problems} problems");
         return Err(Failure::new(Exit::Failure, "Problems", cause)
-            .next("sanderling events, and tell the authors: a contradiction is a bug"));
+            .next("sanderling events, and report a bug: the catalog must not contradict itself"));
     }
     if outcome.catalog.lost_blocks > 0 {
         let lost = units::bytes(outcome.catalog.lost_bytes);

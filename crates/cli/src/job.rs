@@ -15,16 +15,16 @@ use crate::refused;
 use crate::session::Session;
 use crate::units::{self, Size, Span};
 
-/// Look at jobs, make and end them.
+/// List, make, renew and end jobs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Job {
-    /// List the jobs, with what they hold and may hold
+    /// List the jobs, with their use and limits
     Ls,
-    /// Make a job: a subtree that goes when it is not renewed within its lease
+    /// Make a job: a subtree that is deleted when it is not renewed within its lease
     New(New),
     /// Renew a job's lease
     Renew(One),
-    /// End a job: its subtree goes, unless it was to be kept
+    /// End a job: its subtree is deleted, unless it was made with --keep
     End(One),
 }
 
@@ -150,14 +150,14 @@ async fn begin(client: &Client, args: New) -> Result<JobInfo, ClientError> {
     let job = RegisterJob { path: args.path, lease, quota_bytes, hints };
     let attribute_bytes = args.attribute_bytes.map(|bytes| bytes.0);
     let limits = JobLimits { names: args.names, attribute_bytes };
-    // A namenode of the release before knows jobs without limits alone.
+    // A namenode of the previous release supports only jobs without limits.
     if limits == JobLimits::default() {
         return client.register_job(job).await;
     }
     client.register_limited_job(job, limits).await
 }
 
-/// Asks for the jobs and what each of them holds; one that ends meanwhile is left out.
+/// Requests the jobs and what each of them holds; a job that ends meanwhile is left out.
 async fn rows(client: &Client) -> Result<Vec<Row>, ClientError> {
     let mut rows = Vec::new();
     for info in client.jobs().await? {

@@ -37,7 +37,7 @@ use crate::output::Output;
 
 /// Runs the program with its name and arguments; returns its exit code.
 ///
-/// The codes are listed by `sanderling --help`. Servers run until they are told to stop.
+/// `sanderling --help` lists the codes. Servers run until they get a signal.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let args: Vec<OsString> = args.into_iter().collect();
     if args.get(1).is_some_and(|word| word == "demo") {
@@ -56,7 +56,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     ended(run(&cli.global, cli.command), output)
 }
 
-/// Says what failed, if anything did; returns the exit code.
+/// Prints what failed, if anything did; returns the exit code.
 fn ended(result: Result<(), Failure>, output: Output) -> i32 {
     match result {
         Ok(()) => Exit::Ok.code(),

@@ -16,12 +16,12 @@ use crate::global::Global;
 use crate::output::Output;
 use start::LocalStart;
 
-/// Start, stop and look at a cluster on this machine.
+/// Start, stop and check a cluster on this machine.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Local {
     /// Start a namenode and datanodes in the background and print the namenode's address
     Start(LocalStart),
-    /// Stop the cluster; its data goes with it
+    /// Stop the cluster and delete its data
     Stop(ClusterDirectory),
     /// Show the cluster's processes; exit code 4 when one is down
     Status(ClusterDirectory),

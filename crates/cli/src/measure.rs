@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::global::Global;
 use crate::session;
 
-/// What a build with all commands says of the others.
+/// The text of a build with all commands about the others.
 pub(crate) const ABOUT: &str = "";
 
 /// The commands.

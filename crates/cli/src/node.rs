@@ -16,18 +16,18 @@ use crate::units::{Span, UnitError};
 use drain::Following;
 use list::Ls;
 
-/// Look at nodes, give notices, decommission.
+/// List nodes, give notices, decommission.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeCommand {
     /// List the nodes with their drains
     Ls(Ls),
     /// Give a notice: the node's data leaves before the deadline
     Notice(NoticeArgs),
-    /// Say that a node is likely to get its notice soon: what it holds is copied
+    /// Announce that a node is likely to get its notice soon: what it holds is copied
     Recommend(Recommend),
     /// Empty a node without a deadline
     Decommission(Decommission),
-    /// Take a notice, decommission or recommendation back
+    /// Withdraw a notice, decommission or recommendation
     Cancel(Cancel),
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Cancel {
     pub(crate) node: String,
 }
 
-/// A span that may lie in the past, so that the namenode says what it thinks of that.
+/// A span that may lie in the past, so that the namenode decides about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SignedSpan {
     /// Milliseconds from now.
@@ -133,7 +133,7 @@ pub(crate) async fn run(session: Session, command: NodeCommand) -> Result<(), Fa
 
 async fn recommend(session: &Session, request: Request) -> Result<(), Failure> {
     let client = session.client().await?;
-    let reply = session.ask(&client, request).await?;
+    let reply = session.call(&client, request).await?;
     let Reply::Node(info) = reply else { return Err(unexpected(&reply)) };
     session.output.result(&info, |writer| {
         let title = title(&info);
@@ -147,7 +147,7 @@ async fn recommend(session: &Session, request: Request) -> Result<(), Failure> {
 
 async fn cancel(session: &Session, node: NodeSelector) -> Result<(), Failure> {
     let client = session.client().await?;
-    let reply = session.ask(&client, Request::Cancel { node }).await?;
+    let reply = session.call(&client, Request::Cancel { node }).await?;
     let Reply::Node(info) = reply else { return Err(unexpected(&reply)) };
     session.output.result(&info, |writer| {
         writeln!(writer, "{} takes blocks again: {}", title(&info), info.policy.name())
@@ -167,13 +167,13 @@ pub(crate) fn unexpected(reply: &Reply) -> Failure {
         .next("sanderling doctor")
 }
 
-/// Returns the nodes, with those that are gone if asked for.
+/// Returns the nodes, on request also those that are gone.
 pub(crate) async fn nodes(
     session: &Session,
     client: &sanderling_client::Client,
     all: bool,
 ) -> Result<Vec<NodeInfo>, Failure> {
-    match session.ask(client, Request::Nodes { all }).await? {
+    match session.call(client, Request::Nodes { all }).await? {
         Reply::Nodes(nodes) => Ok(nodes),
         reply => Err(unexpected(&reply)),
     }

@@ -1,4 +1,4 @@
-//! Checks that what the pages tell a reader to type can be typed.
+//! Checks that every command in the pages parses.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use sanderling_tidy::{commands, tree};
 
 use crate::args::Cli;
 
-/// Says what is wrong with a command line, if anything is.
+/// Returns what is wrong with a command line, if anything is.
 fn wrong(words: &[String]) -> Option<String> {
     let error = Cli::try_parse_from(words).err()?;
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);

@@ -1,4 +1,5 @@
-//! What a process shows and asks for, from flags, files and the environment.
+//! The token, secret and certificates of a process, and what it requires of its peers: from flags,
+//! files and the environment.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,8 +19,8 @@ use crate::global::Global;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Security options")]
 pub(crate) struct ServerCredentials {
-    /// A file with the cluster's secret, that nobody else can read: callers need a token
-    /// [default: nobody is asked who they are]
+    /// A file with the cluster's secret, which only its owner may be able to read: callers need a
+    /// token [default: callers are not authenticated]
     #[arg(long, value_name = "FILE", env = "SANDERLING_SECRET_FILE", hide_env_values = true)]
     pub(crate) secret_file: Option<PathBuf>,
 }
@@ -40,7 +41,7 @@ pub(crate) struct Guard {
         requires_all = ["tls_key", "tls_ca"]
     )]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Its key, in a file that nobody else can read
+    /// Its key, in a file that only its owner may be able to read
     #[arg(
         long,
         value_name = "PEM",
@@ -49,7 +50,7 @@ pub(crate) struct Guard {
         requires = "tls_cert"
     )]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Listen beyond loopback although nobody is asked who they are, or everybody can listen in
+    /// Listen beyond loopback although callers are not authenticated, or traffic is not encrypted
     #[arg(long)]
     pub(crate) allow_unauthenticated: bool,
 }
@@ -117,7 +118,7 @@ pub(crate) fn encryption_key(file: &Path) -> Result<EncryptionKey, Failure> {
     })
 }
 
-/// Writes a new file that nobody but its owner can read.
+/// Writes a new file that only its owner can read.
 ///
 /// # Errors
 /// It exists already, or cannot be written.
@@ -126,8 +127,8 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         .map_err(|error| Failure::file(path, &error).next("the same with another --out"))
 }
 
-/// Writes such a file in place of another, whole or not at all: who reads it meanwhile reads one of
-/// the two.
+/// Writes such a file in place of another, atomically: a reader meanwhile gets one of the two
+/// whole.
 ///
 /// # Errors
 /// It cannot be written.

@@ -34,7 +34,7 @@ pub(crate) struct NewTls {
     /// The directory to write ca.pem, ca.key, node.pem and node.key to
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
-    /// How long the certificates hold
+    /// How long the certificates are valid
     #[arg(long, value_name = "DURATION", default_value = "365d")]
     pub(crate) expires: Span,
 }
@@ -48,7 +48,7 @@ pub(crate) struct RenewTls {
     /// The directory to write node.pem and node.key to
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
-    /// How long the certificate holds, at most as long as the authority
+    /// How long the certificate is valid, at most as long as the authority
     #[arg(long, value_name = "DURATION", default_value = "365d")]
     pub(crate) expires: Span,
 }
@@ -120,7 +120,7 @@ fn renew(output: Output, name: &str, args: &RenewTls) -> Result<(), Failure> {
     let holds = args.expires.0.min(Duration::from_secs(left));
     let [node, node_key] = node(name, holds, &issuer).map_err(bad)?;
     let file = |name: &str| args.out.join(name);
-    // A key that is not the authority's would make what nobody believes.
+    // With a key that is not the authority's, no peer would accept the certificate.
     let tls = ClientTls::read(&ca, name).map_err(|error| tls_failed(&error))?;
     tls.check(&file("node.pem"), node.as_bytes()).map_err(|error| tls_failed(&error))?;
     std::fs::create_dir_all(&args.out).map_err(|error| Failure::file(&args.out, &error))?;

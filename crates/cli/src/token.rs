@@ -39,18 +39,18 @@ pub(crate) enum Token {
     Secret(NewSecret),
     /// Make a token with the cluster's secret
     New(New),
-    /// Ask the namenode for a token that allows less than one's own
+    /// Request a token from the namenode that allows less than one's own
     Mint(Mint),
-    /// Take tokens back before they end, with all that were minted from them
+    /// Revoke tokens before they end, with all that were minted from them
     Revoke(Revoke),
-    /// List the tokens that were taken back
+    /// List the revoked tokens
     Revoked,
 }
 
 /// `token secret`.
 #[derive(Debug, Args)]
 pub(crate) struct NewSecret {
-    /// Where to; nobody else will be able to read it
+    /// The file to write; only its owner will be able to read it
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
 }
@@ -61,27 +61,27 @@ pub(crate) struct New {
     /// The file with the cluster's secret
     #[arg(long, value_name = "FILE", env = "SANDERLING_SECRET_FILE", hide_env_values = true)]
     pub(crate) secret_file: PathBuf,
-    /// What its owner is: admin may do everything, client what --rights say
+    /// What its owner is: admin may do everything, client what --rights allow
     #[arg(long, value_name = "ROLE", default_value = "client",
           value_parser = ["admin", "datanode", "manager", "client"])]
     pub(crate) role: String,
-    /// Where its rights hold
+    /// Where its rights apply
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub(crate) subtree: String,
     /// What it allows there, of read, write, admin, metrics
     #[arg(long, value_name = "RIGHTS", value_delimiter = ',', default_value = "read,write")]
     pub(crate) rights: Vec<String>,
-    /// How long it holds, at most 365d
+    /// How long it is valid, at most 365d
     #[arg(long, value_name = "DURATION", default_value = "12h")]
     pub(crate) expires: Span,
     /// A name for the logs, and for `sanderling token revoke`
     #[arg(long, value_name = "NAME", default_value = "")]
     pub(crate) subject: String,
-    /// The cluster in which it holds, 16 hexadecimal digits; or any: in all that have the secret
-    /// [default: that of the namenode, which is asked]
+    /// The cluster in which it is valid, 16 hexadecimal digits; or any: in all that have the secret
+    /// [default: that of the namenode, which this command requests]
     #[arg(long, value_name = "ID")]
     pub(crate) cluster: Option<Cluster>,
-    /// Where to; nobody else will be able to read it [default: stdout]
+    /// The file to write; only its owner will be able to read it [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 }
@@ -108,19 +108,19 @@ impl FromStr for Cluster {
 /// `token mint`.
 #[derive(Debug, Args)]
 pub(crate) struct Mint {
-    /// Where its rights hold: one's own subtree or one in it, such as a job's
+    /// Where its rights apply: the subtree of one's own token or one in it, such as a job's
     #[arg(long, value_name = "PATH")]
     pub(crate) subtree: String,
     /// What it allows there, of read, write, admin, metrics
     #[arg(long, value_name = "RIGHTS", value_delimiter = ',', default_value = "read")]
     pub(crate) rights: Vec<String>,
-    /// How long it holds, at most as long as one's own
+    /// How long it is valid, at most as long as one's own
     #[arg(long, value_name = "DURATION", default_value = "1h")]
     pub(crate) expires: Span,
     /// A name for the logs
     #[arg(long, value_name = "NAME", default_value = "")]
     pub(crate) subject: String,
-    /// Where to; nobody else will be able to read it [default: stdout]
+    /// The file to write; only its owner will be able to read it [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 }
@@ -128,7 +128,7 @@ pub(crate) struct Mint {
 /// Bytes of a new secret, before they are written as text.
 const SECRET_BYTES: usize = 32;
 
-/// How long the namenode may take to say which cluster it serves.
+/// How long the namenode may take to report which cluster it serves.
 const ASKED_WITHIN: Duration = Duration::from_secs(3);
 
 /// How long a token holds at most: as long as its revocation may have to be kept.
@@ -137,7 +137,7 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Runs `sanderling token ...`.
 ///
 /// # Errors
-/// A file cannot be read or written, or what is asked for is no token.
+/// A file cannot be read or written, or the arguments make no token.
 pub(crate) fn run(global: &Global, command: Token) -> Result<(), Failure> {
     let output = Output { is_json: global.json, is_quiet: global.quiet };
     match command {
@@ -185,7 +185,7 @@ fn new(global: &Global, output: Output, args: &New) -> Result<(), Failure> {
     given(output, document(&claims), &token, args.out.as_deref())
 }
 
-/// Returns what a token says.
+/// Returns a token's claims.
 fn document(claims: &Claims) -> serde_json::Value {
     json!({
         "id": claims.lineage.id.map(|id| id.to_string()),
@@ -198,7 +198,7 @@ fn document(claims: &Claims) -> serde_json::Value {
     })
 }
 
-/// Asks the namenode which cluster it serves, as one who has the secret.
+/// Requests from the namenode which cluster it serves, with a token made from the secret.
 fn cluster(global: &Global, secret: &Secret) -> Result<ClusterId, Failure> {
     let next =
         "the same with --cluster ID, as /healthz of the namenode shows, or --namenode ADDRESS";
@@ -214,15 +214,13 @@ fn cluster(global: &Global, secret: &Secret) -> Result<ClusterId, Failure> {
     });
     match asked {
         Ok((_, reply)) => reply.cluster.ok_or_else(|| {
-            Failure::new(Exit::Failure, "NotFound", "the server does not know its cluster")
-                .next(next)
+            Failure::new(Exit::Failure, "NotFound", "the server has no cluster yet").next(next)
         }),
         Err(CallError::Refused(refusal)) => {
             Err(refused::call(&CallError::Refused(refusal)).next(next))
         }
         Err(error) => {
-            let cause =
-                format!("the namenode does not say which cluster the token is for: {error}");
+            let cause = format!("the namenode does not report its cluster: {error}");
             Err(Failure::new(Exit::Unavailable, "Unreachable", cause).next(next))
         }
     }
@@ -241,7 +239,7 @@ async fn mint(session: Session, args: Mint) -> Result<(), Failure> {
     given(session.output, document(&claims), &token, args.out.as_deref())
 }
 
-/// Writes a token where it was asked for.
+/// Writes a token to the given file or to stdout.
 fn given(
     output: Output,
     mut document: serde_json::Value,
@@ -263,7 +261,7 @@ fn given(
 }
 
 fn claims(args: &New) -> Result<Claims, Failure> {
-    let part = TokenRole::from_word(&args.role).expect("the command line knows the roles");
+    let part = TokenRole::from_word(&args.role).expect("the command line accepts only these roles");
     let rights = Rights::of_words(args.rights.iter().map(String::as_str)).map_err(|word| {
         Failure::usage(format_args!("{word:?} is no right: give some of {}", right_words()))
     })?;

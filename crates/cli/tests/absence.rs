@@ -30,7 +30,7 @@ struct Leased {
 }
 
 impl Leased {
-    /// Nobody renews the job but the test: when a renewal is sent is up to the client.
+    /// Only the test renews the job: a client decides itself when it sends a renewal.
     async fn begin(client: &Client) -> Self {
         let (lease, hints) = (JOB_LEASE, JobHints::default());
         let request = RegisterJob { path: path("/job"), lease, quota_bytes: None, hints };
@@ -76,7 +76,7 @@ fn namenode_that_is_stopped_costs_nobody_a_lease() {
         let client = cluster.client().await;
         let leased = Leased::begin(&client).await;
         cluster.namenode.pause();
-        // This is the fault: so long nobody listens.
+        // This is the fault: so long no process listens.
         tokio::time::sleep(ABSENCE).await;
         cluster.namenode.resume();
         leased.must_be_whole(&client).await;
@@ -256,7 +256,7 @@ fn nothing_of_a_lost_log_end_is_given_out_again() {
     });
 }
 
-/// The datanodes say that the log has lost its end, and what they held of it counts as lost.
+/// The datanodes report that the log has lost its end, and what they held of it counts as lost.
 async fn loss_is_reported(client: &Client) {
     let limit = std::time::Instant::now() + SOON;
     loop {

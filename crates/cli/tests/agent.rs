@@ -52,7 +52,7 @@ impl Rig {
         Self { mock, cluster }
     }
 
-    fn tell(&self, order: &str, body: &str) {
+    fn order(&self, order: &str, body: &str) {
         let (status, answer) = http(&self.mock.address, "POST", &format!("/mock/{order}"), body);
         assert_eq!(status, 200, "{order}: {answer}");
     }
@@ -106,7 +106,7 @@ impl Rig {
 fn amazons_notice_empties_the_node_before_it_is_killed() {
     let mut rig = Rig::new("aws", &[]);
     rig.put_all();
-    rig.tell("preempt", NOTICE);
+    rig.order("preempt", NOTICE);
     rig.end_well();
 }
 
@@ -114,7 +114,7 @@ fn amazons_notice_empties_the_node_before_it_is_killed() {
 fn googles_notice_empties_the_node_before_it_is_killed() {
     let mut rig = Rig::new("gcp", &["--notice-deadline", "200s"]);
     rig.put_all();
-    rig.tell("preempt", NOTICE);
+    rig.order("preempt", NOTICE);
     rig.end_well();
 }
 
@@ -122,7 +122,7 @@ fn googles_notice_empties_the_node_before_it_is_killed() {
 fn azures_notice_empties_the_node_and_is_acknowledged_then() {
     let mut rig = Rig::new("azure", &[]);
     rig.put_all();
-    rig.tell("preempt", NOTICE);
+    rig.order("preempt", NOTICE);
     let acknowledged = until("the event is acknowledged", SOON, || {
         let events = rig.state()["acknowledged"].as_array().cloned().unwrap_or_default();
         (!events.is_empty()).then_some(events)
@@ -144,9 +144,9 @@ fn service_that_fails_gives_no_notice_and_is_heard_when_it_is_well_again() {
         rig.put_all();
         for mode in modes {
             let before = rig.state()["failed"].as_u64().expect("a number");
-            rig.tell("fail", &format!("{{\"mode\": \"{mode}\"}}"));
+            rig.order("fail", &format!("{{\"mode\": \"{mode}\"}}"));
             rig.until_failed(before + 2);
-            rig.tell("fail", r#"{"mode": "none"}"#);
+            rig.order("fail", r#"{"mode": "none"}"#);
         }
         block_on(async {
             let client = rig.cluster.client().await;
@@ -155,7 +155,7 @@ fn service_that_fails_gives_no_notice_and_is_heard_when_it_is_well_again() {
         });
         let log = rig.cluster.datanode("spot").log();
         assert!(log.contains("the source of notices fails"), "{cloud}: {log}");
-        rig.tell("preempt", NOTICE);
+        rig.order("preempt", NOTICE);
         rig.end_well();
     }
 }
@@ -163,11 +163,11 @@ fn service_that_fails_gives_no_notice_and_is_heard_when_it_is_well_again() {
 #[test]
 fn notice_stays_given_while_its_source_fails() {
     let rig = Rig::new("aws", &[]);
-    rig.tell("preempt", NOTICE);
+    rig.order("preempt", NOTICE);
     block_on(async {
         let client = rig.cluster.client().await;
         until_drained(&client, "spot").await;
-        rig.tell("fail", r#"{"mode": "500"}"#);
+        rig.order("fail", r#"{"mode": "500"}"#);
         rig.until_failed(3);
         until_drained(&client, "spot").await;
     });
@@ -178,9 +178,9 @@ fn token_that_ends_early_is_fetched_again_in_the_same_look() {
     let mut rig = Rig::new("aws", &[]);
     rig.put_all();
     until("a token is in use", SOON, || (rig.state()["tokens"] == 1).then_some(()));
-    rig.tell("expire-tokens", "");
+    rig.order("expire-tokens", "");
     until("another token is in use", SOON, || (rig.state()["tokens"] == 2).then_some(()));
-    rig.tell("preempt", NOTICE);
+    rig.order("preempt", NOTICE);
     rig.end_well();
     assert_eq!(rig.state()["failed"], 0);
 }
@@ -189,11 +189,11 @@ fn token_that_ends_early_is_fetched_again_in_the_same_look() {
 fn notice_that_its_cloud_takes_back_ends_the_drain() {
     for cloud in ["aws", "gcp", "azure"] {
         let rig = Rig::new(cloud, &["--azure-acknowledge", "never"]);
-        rig.tell("preempt", NOTICE);
+        rig.order("preempt", NOTICE);
         block_on(async {
             let client = rig.cluster.client().await;
             until_drained(&client, "spot").await;
-            rig.tell("cancel", "");
+            rig.order("cancel", "");
             until_node(&client, "spot", "active", |node| node.policy == Policy::Active).await;
         });
     }
@@ -208,12 +208,12 @@ fn notice_of_an_operator_stays_when_a_source_takes_its_own_back() {
         client.notice(&spot, 100_000, "by hand").await.expect("taken");
         until_drained(&client, "spot").await;
         let log = || rig.cluster.datanodes[1].log();
-        rig.tell("preempt", NOTICE);
+        rig.order("preempt", NOTICE);
         until("the source is seen", SOON, || log().contains("AWS spot interruption").then_some(()));
-        rig.tell("cancel", "");
+        rig.order("cancel", "");
         until("that it shows nothing is seen", SOON, || {
             let is_seen = log().contains("another source still shows a notice");
-            // What it must not say.
+            // What it must not contain.
             (is_seen || log().contains("the notice was taken back")).then_some(())
         });
         let node = until_drained(&client, "spot").await;
@@ -224,15 +224,15 @@ fn notice_of_an_operator_stays_when_a_source_takes_its_own_back() {
 #[test]
 fn recommendation_marks_the_node_and_is_no_notice() {
     let rig = Rig::new("aws", &[]);
-    rig.tell("rebalance", "");
+    rig.order("rebalance", "");
     block_on(async {
         let client = rig.cluster.client().await;
         let node = until_node(&client, "spot", "at risk", |node| node.is_at_risk).await;
         assert_eq!((node.policy, node.deadline_in), (Policy::Active, None));
         // Amazon shows it no more.
-        rig.tell("cancel", "");
+        rig.order("cancel", "");
         until_node(&client, "spot", "not at risk", |node| !node.is_at_risk).await;
-        rig.tell("rebalance", "");
+        rig.order("rebalance", "");
         until_node(&client, "spot", "at risk again", |node| node.is_at_risk).await;
     });
 }
@@ -242,7 +242,7 @@ fn notice_is_told_to_a_namenode_that_was_away() {
     let mut rig = Rig::new("aws", &[]);
     rig.put_all();
     rig.cluster.namenode.kill();
-    rig.tell("preempt", NOTICE);
+    rig.order("preempt", NOTICE);
     until("the notice is seen", SOON, || {
         rig.cluster.datanode("spot").log().contains("the notice was not heard").then_some(())
     });

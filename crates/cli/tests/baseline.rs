@@ -100,7 +100,7 @@ fn baseline_keeps_a_writer_waiting_until_the_relocation_has_ended() {
         }
         let metrics = client.metrics();
         assert!(metrics.retries > 0, "the writer did not wait: {metrics:?}");
-        // At least one pause that the datanode asked for lies in it.
+        // At least one pause that the datanode requested lies in it.
         assert!(metrics.longest_stall >= Duration::from_millis(20), "{metrics:?}");
         let nodes = client.nodes(true).await.expect("the namenode answers");
         let noticed = nodes.iter().find(|node| node.name == "n0");

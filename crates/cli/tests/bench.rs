@@ -1,4 +1,4 @@
-//! Every type of `bench`, on real servers, with tiny counts: what it says adds up.
+//! Every type of `bench`, on real servers, with tiny counts: its figures add up.
 
 mod cluster;
 
@@ -163,7 +163,7 @@ fn way_of_the_bytes_is_chosen_and_said() {
     let (here, tcp, bytes) = way(&report);
     assert_eq!((here, &report["same_host"]), (0, &false.into()), "{report}");
     assert!(tcp >= bytes, "{report}");
-    // The node is looked for in the background: how soon it is found is nobody's promise.
+    // The node is looked for in the background: no document promises how soon it is found.
     let mut count = 100;
     loop {
         let report = cluster.json(&[&words[..], &["--count", &count.to_string()]].concat());

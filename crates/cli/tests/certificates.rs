@@ -285,7 +285,7 @@ impl Ending {
         Self { cluster: Cluster::start(shape), place }
     }
 
-    /// Returns what the doctor says of certificates, and its exit code.
+    /// Returns the doctor's result for certificates, and its exit code.
     fn doctor(&self) -> (Vec<serde_json::Value>, i32, String) {
         let at = |name: &str| self.place.path().join("tls").join(name);
         let doctor = |more: &[&str]| {
@@ -302,7 +302,7 @@ impl Ending {
         (checks, ran.code, doctor(&[]).stdout)
     }
 
-    fn told(&self, what: &str) -> usize {
+    fn warnings(&self, what: &str) -> usize {
         let log = self.cluster.namenode.log();
         log.lines().filter(|line| line.contains("WARN") && line.contains(what)).count()
     }
@@ -323,7 +323,7 @@ fn certificate_that_ends_soon_is_told_by_doctor_and_once_in_the_log() {
     }
     // They are made to have begun a day ago: a fifth of the life is left.
     let soon = Ending::start("5h");
-    until("warnings", || soon.told("a certificate ends soon") == 2);
+    until("warnings", || soon.warnings("a certificate ends soon") == 2);
     let (ca, namenode) =
         (text_of(&soon.place.path().join("tls/ca.pem")), &soon.cluster.namenode.address);
     let words = ["manager", "--namenode", namenode, "--name", "second", "--tls-ca", &ca];
@@ -342,16 +342,16 @@ fn certificate_that_ends_soon_is_told_by_doctor_and_once_in_the_log() {
     }
     assert!(text.contains("ends soon") && text.contains("mend: sanderling tls renew"), "{text}");
     std::thread::sleep(LOOKS);
-    assert_eq!(soon.told("a certificate ends soon"), 2, "{}", soon.cluster.namenode.log());
+    assert_eq!(soon.warnings("a certificate ends soon"), 2, "{}", soon.cluster.namenode.log());
     let log = soon.cluster.namenode.log();
     assert!(log.contains("sanderling tls renew") && log.contains(" UTC"), "{log}");
-    assert_eq!(good.told("certificate"), 0, "{}", good.cluster.namenode.log());
+    assert_eq!(good.warnings("certificate"), 0, "{}", good.cluster.namenode.log());
 }
 
 #[test]
 fn certificate_that_has_ended_fails_the_doctor() {
     let ended = Ending::start("8s");
-    until("warnings", || ended.told("a certificate has ended") == 2);
+    until("warnings", || ended.warnings("a certificate has ended") == 2);
     let (checks, code, text) = ended.doctor();
     assert_eq!((checks.len(), code), (3, 1), "{text}");
     for check in &checks {
@@ -381,7 +381,7 @@ fn cluster_whose_certificates_have_ended_goes_on_once_they_are_renewed() {
         run(command.arg("--tls-ca").arg(&ca))
     };
     assert_eq!(list(&ended).stdout.matches("\"active\"").count(), 2);
-    until("the end", || ended.told("a certificate has ended") == 2);
+    until("the end", || ended.warnings("a certificate has ended") == 2);
     ended.cluster.restart_namenode();
     let refused = list(&ended);
     assert!(refused.code != 0 && refused.stderr.contains("has ended"), "{refused}");
@@ -390,7 +390,7 @@ fn cluster_whose_certificates_have_ended_goes_on_once_they_are_renewed() {
     for name in ["ca.pem", "node.key", "node.pem"] {
         put(bytes(&next.join(name)), &tls_files.join(name));
     }
-    // The same processes join again: the namenode knows them by their numbers.
+    // The same processes join again: the namenode identifies them by their numbers.
     until("they joined again", || {
         let registered = |server: &Server| server.log().contains("registered again");
         ended.cluster.datanodes.iter().all(registered)

@@ -1,7 +1,7 @@
 //! Faults drawn from a seed on real processes, one after the other, under load; after each the
 //! fleet must come to rest and keep every promise. `make chaos` runs hundreds of rounds.
 //!
-//! `SANDERLING_CHAOS_SEED`, `_FIRST`, `_ROUNDS`, `_SYNC` and `_ONLY` say what is run.
+//! `SANDERLING_CHAOS_SEED`, `_FIRST`, `_ROUNDS`, `_SYNC` and `_ONLY` select what is run.
 
 #[path = "chaos_rounds/clients.rs"]
 mod clients;

@@ -15,7 +15,7 @@ use sanderling_protocol::{BlockId, EventKind, Millis, NodeSelector, Policy, Stor
 
 const MIB: usize = 1 << 20;
 
-/// A reader of damaged bytes is told of them in this time at most, on a busy machine: half of the
+/// A reader of damaged bytes gets the loss in this time at most, on a busy machine: half of the
 /// shortest deadline that would end it otherwise.
 const QUICKLY: Duration = Duration::from_secs(10);
 
@@ -95,7 +95,7 @@ fn lost(object: &str, block: &BlockLocation) -> Losses {
     losses
 }
 
-/// Reads bytes of the damaged block and expects to be told quickly of its loss.
+/// Reads bytes of the damaged block and expects its loss quickly.
 async fn assert_lost(client: &Client, object: &str, offset: u64, bytes: u64, lost: &Losses) {
     let began = Instant::now();
     let read = async {
@@ -113,8 +113,8 @@ async fn assert_lost(client: &Client, object: &str, offset: u64, bytes: u64, los
     assert_eq!((ranges.len(), ranges[0].offset, ranges[0].bytes), (1, start, end - start));
 }
 
-/// Everything tells the same: report, events, fsck, and every other object can be read.
-async fn assert_told(cluster: &Cluster, client: &Client, model: &Model, losses: &Losses) {
+/// Everything agrees: report, events, fsck, and every other object can be read.
+async fn assert_reported(cluster: &Cluster, client: &Client, model: &Model, losses: &Losses) {
     assert_eq!(&Losses::reported(client).await, losses);
     let events = client.events(0, 1000, Millis(0)).await.expect("the namenode answers");
     let is_loss = |kind: &EventKind| matches!(kind, EventKind::BlocksLost { .. });
@@ -140,7 +140,7 @@ fn damage_and_read(damage: impl FnOnce(&PathBuf), offset: u64, bytes: u64) {
         damage(&file(&cluster, &block));
         let losses = lost("/full/3", &block);
         assert_lost(&client, "/full/3", offset, bytes, &losses).await;
-        assert_told(&cluster, &client, &model, &losses).await;
+        assert_reported(&cluster, &client, &model, &losses).await;
     });
 }
 
@@ -193,7 +193,7 @@ fn decommission_of_a_node_with_a_damaged_block_ends_with_its_loss() {
             matches!(node.policy, Policy::Drained | Policy::Gone)
         };
         until_node(&client, &name, "drained", is_over).await;
-        assert_told(&cluster, &client, &model, &lost("/full/3", &block)).await;
+        assert_reported(&cluster, &client, &model, &lost("/full/3", &block)).await;
     });
 }
 
@@ -216,7 +216,7 @@ fn scrub_alone_finds_flipped_bits_and_missing_files() {
         let other = lost("/full/4", &removed);
         losses.blocks.extend(other.blocks);
         losses.ranges.extend(other.ranges);
-        assert_told(&cluster, &client, &model, &losses).await;
+        assert_reported(&cluster, &client, &model, &losses).await;
     });
 }
 
@@ -233,7 +233,7 @@ fn block_report_finds_files_that_were_removed() {
             assert!(Instant::now() < limit, "block reports tell nothing");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        assert_told(&cluster, &client, &model, &lost("/full/4", &removed)).await;
+        assert_reported(&cluster, &client, &model, &lost("/full/4", &removed)).await;
     });
 }
 
@@ -262,7 +262,7 @@ fn deep_check_tells_a_removed_file_and_a_flipped_bit_before_anybody_read_them() 
         let other = lost("/full/4", &removed);
         losses.blocks.extend(other.blocks);
         losses.ranges.extend(other.ranges);
-        assert_told(&cluster, &client, &model, &losses).await;
+        assert_reported(&cluster, &client, &model, &losses).await;
     });
 }
 
@@ -325,11 +325,11 @@ fn damaged_memory_is_a_loss_at_once_and_the_rest_is_read() {
         assert!(flip_in_memory(cluster.datanode("n0").pid(), &bytes_of(2, MIB)[400_000..400_064]));
         let losses = lost("/memory/2", &block);
         assert_lost(&client, "/memory/2", 400_010, 50, &losses).await;
-        assert_told(&cluster, &client, &model, &losses).await;
+        assert_reported(&cluster, &client, &model, &losses).await;
     });
 }
 
-/// Finds bytes in the memory that a process has for its blocks and flips a bit of them. Tells
+/// Finds bytes in the memory that a process has for its blocks and flips a bit of them. Returns
 /// whether it found them.
 fn flip_in_memory(pid: u32, bytes: &[u8]) -> bool {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("our own child");

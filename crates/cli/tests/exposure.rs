@@ -19,7 +19,7 @@ const NODES: usize = 4;
 /// Objects of one block each: 9 MiB on each node, three times its budget.
 const OBJECTS: u64 = 72;
 
-/// So short that even four behind each other on a slow link come before anybody gives up.
+/// So short that even four behind each other on a slow link come before any call ends.
 const OBJECT_BYTES: usize = 512 << 10;
 
 /// The shortest notice of the nodes' cloud. A drain that takes what budgets go by is over seconds
@@ -29,7 +29,7 @@ const NOTICE: Duration = Duration::from_secs(6);
 /// What their links send: 3 MiB within the notice, by the rule that budgets go by.
 const LINK: &str = "0.75MiB";
 
-/// Flags of a node whose link is as slow as it says.
+/// Flags of a node whose link has this rate.
 fn flags(host: &str) -> Vec<&str> {
     let link = ["--host", host, "--egress", LINK, "--egress-limit", LINK];
     [&link[..], &["--notice-min", "6s"]].concat()

@@ -1,4 +1,4 @@
-//! What becomes of the data, and of those who use it, when a process is killed without a word.
+//! What becomes of the data, and of its users, when a process is killed without a notice.
 
 mod cluster;
 
@@ -23,7 +23,7 @@ const OBJECT_BYTES: usize = (2 << 20) + 77_777;
 /// machine.
 const CALL_MAX: Duration = SOON;
 
-/// Stores objects until it is told to stop.
+/// Stores objects until the flag is set.
 struct Load {
     stop: CancellationToken,
     stored: Arc<AtomicU64>,
@@ -83,7 +83,7 @@ async fn write_all(
         let began = Instant::now();
         let put = client.put(&to, bytes_of(seed, OBJECT_BYTES), &PutOptions::default()).await;
         written.longest = written.longest.max(began.elapsed());
-        // What was not acknowledged is nobody's loss.
+        // What was not acknowledged is no loss.
         if put.is_ok() {
             written.acknowledged.push((to, seed));
             stored.fetch_add(1, Ordering::Relaxed);
@@ -187,7 +187,7 @@ fn killed_namenode_loses_nothing_that_was_acknowledged() {
         }
         let fsck = client.fsck().await.expect("the namenode answers");
         assert_eq!((fsck.lost_blocks, fsck.problems.len()), (0, 0), "{fsck:?}");
-        // Everybody is taken back as the incarnation that they were.
+        // Every node is taken back as the incarnation that it was.
         let nodes = client.nodes(true).await.expect("the namenode answers");
         assert_eq!(nodes.len(), 3, "{nodes:?}");
     });

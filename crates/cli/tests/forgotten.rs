@@ -1,4 +1,4 @@
-//! A namenode that comes back with an older log is told again what it has forgotten.
+//! A namenode that comes back with an older log gets what it has lost from the datanodes.
 
 mod cluster;
 
@@ -75,8 +75,8 @@ async fn until_draining(client: &Client) -> NodeInfo {
     until_spot(client, "draining", |node| node.policy == Policy::Draining).await
 }
 
-/// Waits until what the node says of itself is so.
-async fn until_says(address: &str, key: &str, value: serde_json::Value) {
+/// Waits until a field of the node's health page has the value.
+async fn until_shows(address: &str, key: &str, value: serde_json::Value) {
     let limit = Instant::now() + SOON;
     loop {
         let page = http::get(address, "/healthz").await;
@@ -99,7 +99,7 @@ fn forgotten_notice_is_given_again(give: impl AsyncFn(&mut Rig, &Client)) {
         give(&mut rig, &client).await;
         let noticed = until_draining(&client).await;
         let address = rig.spot().http_address.clone();
-        until_says(&address, "policy", "draining".into()).await;
+        until_shows(&address, "policy", "draining".into()).await;
         rig.lose_since(&copy);
         let client = rig.cluster.client().await;
         assert_eq!(http::get(&address, "/healthz").await["is_fenced"], true);
@@ -153,7 +153,7 @@ fn earlier_of_two_notices_that_the_log_lost_is_given_again() {
         rig.show(NOTICE);
         let is_sooner = |node: &NodeInfo| node.deadline_in.is_some_and(|left| left.0 <= 200_000);
         let sooner = until_spot(&client, "to leave sooner", is_sooner).await;
-        // The datanode knows that the namenode has it.
+        // The datanode has the namenode's acknowledgement.
         let enough = heartbeats(&rig).await + 4;
         let limit = Instant::now() + SOON;
         while heartbeats(&rig).await < enough {
@@ -177,7 +177,7 @@ fn posted_notice_after_a_cancelled_one_is_given_again_when_the_log_lost_it() {
         http::post(&address, "/v1/notice", NOTICE).await;
         until_draining(&client).await;
         client.cancel(&NodeSelector("spot".to_owned())).await.expect("taken back");
-        until_says(&address, "is_fenced", false.into()).await;
+        until_shows(&address, "is_fenced", false.into()).await;
         // The cancellation is the last word on all that was known within 5 s after it. Three nodes
         // send six heartbeats a second.
         let enough = heartbeats(&rig).await + 45;
@@ -226,9 +226,9 @@ fn cancelled_notice_is_not_given_again_while_its_source_shows_it_but_an_earlier_
         rig.show(NOTICE);
         until_draining(&client).await;
         let address = rig.spot().http_address.clone();
-        until_says(&address, "policy", "draining".into()).await;
+        until_shows(&address, "policy", "draining".into()).await;
         client.cancel(&NodeSelector("spot".to_owned())).await.expect("taken back");
-        until_says(&address, "is_fenced", false.into()).await;
+        until_shows(&address, "is_fenced", false.into()).await;
         // Another process with the same log: everything is compared again.
         rig.cluster.restart_namenode();
         let client = rig.cluster.client().await;
@@ -239,7 +239,7 @@ fn cancelled_notice_is_not_given_again_while_its_source_shows_it_but_an_earlier_
             assert!(Instant::now() < limit, "no heartbeats");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        until_says(&address, "is_fenced", false.into()).await;
+        until_shows(&address, "is_fenced", false.into()).await;
         assert_eq!(client.report().await.expect("it answers").notices, 1);
         rig.show(r#"{"deadline_seconds": 100, "reason": "sooner"}"#);
         let again = until_draining(&client).await;

@@ -15,8 +15,8 @@ const PAGE: &str = "https://app.example";
 const LOOK_UPS: f64 = 100.0;
 const INVENTED: usize = 3000;
 
-/// Asks on an open connection, as browsers do before they send a page's request; returns the
-/// status.
+/// Sends a preflight on an open connection, as browsers do before they send a page's request;
+/// returns the status.
 fn preflight(stream: &mut TcpStream, bucket: &str) -> u16 {
     let request = format!(
         "OPTIONS /{bucket}/key HTTP/1.1\r\nhost: 127.0.0.1\r\norigin: {PAGE}\r\n\

@@ -1,5 +1,5 @@
-//! The help texts are what they were. `UPDATE=1 cargo test -p sanderling-cli --test help` writes
-//! them anew.
+//! The help texts equal the golden files. `UPDATE=1 cargo test -p sanderling-cli --test help`
+//! writes them anew.
 
 mod cluster;
 

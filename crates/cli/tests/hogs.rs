@@ -162,8 +162,8 @@ fn datanode_has_memory_for_others_while_hogs_trickle() {
 /// Longer than a peer may take nothing, with what a busy machine adds.
 const GIVEN_UP_WITHIN: Duration = Duration::from_secs(90);
 
-/// Asks for a block of 1 MiB twelve times at once.
-fn ask_for_much(stream: &mut TcpStream, block: u64) {
+/// Requests a block of 1 MiB twelve times at once.
+fn request_much(stream: &mut TcpStream, block: u64) {
     let range = RangeRequest {
         block: BlockId(1 << 40 | block),
         epoch: Epoch(1),
@@ -183,10 +183,10 @@ fn peer_that_does_not_read_long_answers_is_given_up() {
     let address = &cluster.datanodes[0].address;
     let (mut silent, mut reader) = (greeted(address), greeted(address));
     append(&mut reader, 1, 0, &vec![7; 1 << 20]).expect("there is room");
-    ask_for_much(&mut silent, 1);
+    request_much(&mut silent, 1);
     until("the peer is given up", GIVEN_UP_WITHIN, || {
         // Others are served meanwhile.
-        ask_for_much(&mut reader, 1);
+        request_much(&mut reader, 1);
         answer(&mut reader).expect("read");
         std::thread::sleep(Duration::from_millis(100));
         (!is_open(&silent)).then_some(())
@@ -196,7 +196,7 @@ fn peer_that_does_not_read_long_answers_is_given_up() {
     assert!(rest.len() < 12 << 20, "{} bytes were sent", rest.len());
 }
 
-/// Tells whether a connection's server has it open (`proc_net_tcp`: 1 for an established one).
+/// Returns whether a connection's server has it open (`proc_net_tcp`: 1 for an established one).
 fn is_open(stream: &TcpStream) -> bool {
     let end = |address: std::net::SocketAddr| format!("0100007F:{:04X}", address.port());
     let ours = end(stream.local_addr().expect("it is connected"));

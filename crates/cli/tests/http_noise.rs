@@ -1,5 +1,5 @@
 //! Requests that no tool of ours would send, thrown at the HTTP endpoints: every answer is an error
-//! page of the endpoint's own kind or the end of the connection, and nobody else is disturbed.
+//! page of the endpoint's own kind or the end of the connection, and no other client is disturbed.
 
 mod cluster;
 
@@ -148,8 +148,7 @@ async fn thrown(address: &str, request: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// An answer is nothing, or a response whose error, if it is one, is told as JSON, unless it was no
-/// HTTP.
+/// An answer is nothing, or a response whose error, if it is one, is JSON, unless it was no HTTP.
 fn check(request: &[u8], answer: &[u8]) {
     if answer.is_empty() {
         return;

@@ -74,16 +74,16 @@ fn flipped_bit_in_the_journal_refuses_the_start_until_the_loss_is_accepted() {
         let wrong = cluster.refused_namenode(&["--accept-journal-loss", "journal-0.log:7"]);
         assert_eq!(wrong.code, 1, "{wrong}");
         cluster.start_namenode(&["--sync", "always", "--accept-journal-loss", flag]);
-        assert_is_said(&cluster, percent);
+        assert_is_reported(&cluster, percent);
         // Without the flag, too: the damage is behind it.
         cluster.namenode.kill();
         cluster.start_namenode(&["--sync", "always"]);
-        assert_is_said(&cluster, percent);
+        assert_is_reported(&cluster, percent);
     }
 }
 
-/// The catalog is what was acknowledged up to the damage, and everybody can learn what is gone.
-fn assert_is_said(cluster: &Cluster, percent: usize) {
+/// The catalog is what was acknowledged up to the damage, and every interface shows what is gone.
+fn assert_is_reported(cluster: &Cluster, percent: usize) {
     let kept = block_on(async { readable(&cluster.client().await).await });
     assert!(kept > OBJECTS * percent / 200 && kept < OBJECTS, "{kept} objects are there");
     let events = cluster.cli(&["events"]);

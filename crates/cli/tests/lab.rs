@@ -22,7 +22,7 @@ struct Lab {
 impl Lab {
     fn start(words: &[&str]) -> Self {
         let directory = TempDir::new().expect("a directory for the test");
-        let said = std::fs::File::create(directory.path().join("said")).expect("written");
+        let printed = std::fs::File::create(directory.path().join("printed")).expect("written");
         let child = sanderling()
             .arg("lab")
             .args(words)
@@ -30,7 +30,7 @@ impl Lab {
             .arg(directory.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(said)
+            .stderr(printed)
             .spawn()
             .expect("the program can be started");
         Self { child, directory }
@@ -40,15 +40,15 @@ impl Lab {
         self.directory.path()
     }
 
-    fn said(&self) -> String {
-        std::fs::read_to_string(self.path().join("said")).unwrap_or_default()
+    fn printed(&self) -> String {
+        std::fs::read_to_string(self.path().join("printed")).unwrap_or_default()
     }
 
     /// Waits until it has ended well and returns its records.
     fn records(&mut self) -> Value {
         let child = &mut self.child;
         let status = until("the lab ends", QUICK_WITHIN, || child.try_wait().expect("our child"));
-        assert!(status.success(), "{status}: {}", self.said());
+        assert!(status.success(), "{status}: {}", self.printed());
         let text = std::fs::read(self.path().join("lab.json")).expect("the records are there");
         serde_json::from_slice(&text).expect("the records are JSON")
     }
@@ -69,7 +69,7 @@ fn namespaces(pid: u32) -> Vec<String> {
     names.filter(|name| name.starts_with(&prefix)).collect()
 }
 
-/// Tells whether this test may make namespaces; says so where it may not.
+/// Returns whether this test may make namespaces; prints where it may not.
 fn may_make_namespaces() -> bool {
     let name = format!("sanderling-test-{}", std::process::id());
     let ip = |verb: &str| Command::new("ip").args(["netns", verb, &name]).output();
@@ -89,7 +89,7 @@ fn quick_lab_loses_nothing_and_leaves_nothing_behind() {
     }
     let mut lab = Lab::start(&["read", "--policy", "sanderling"]);
     let records = lab.records();
-    assert_eq!(records["setup"]["isolation"], "namespaces", "{}", lab.said());
+    assert_eq!(records["setup"]["isolation"], "namespaces", "{}", lab.printed());
     let runs = records["runs"].as_array().expect("a list");
     assert_eq!(runs.len(), 2, "one run with preemptions, one without");
     let preempted = runs.iter().find(|run| run["is_preempted"] == true).expect("it is there");
@@ -97,8 +97,8 @@ fn quick_lab_loses_nothing_and_leaves_nothing_behind() {
     assert!(!drains.is_empty(), "nobody was preempted: {preempted}");
     assert!(drains.iter().any(|drain| drain["moved_bytes"].as_u64() > Some(0)), "{drains:?}");
     for run in runs {
-        assert_eq!(run["lost_bytes"], 0, "{}", lab.said());
-        assert_eq!(run["client_errors"], 0, "{}: {}", run["first_error"], lab.said());
+        assert_eq!(run["lost_bytes"], 0, "{}", lab.printed());
+        assert_eq!(run["client_errors"], 0, "{}: {}", run["first_error"], lab.printed());
         assert_eq!(run["work_bytes"], runs[0]["work_bytes"], "the work is fixed");
     }
     for name in ["lab.json", "runs.csv", "drains.csv", "bandwidth.csv", "lab.html"] {
@@ -123,7 +123,7 @@ fn interrupted_lab_leaves_no_namespaces() {
     rustix::process::kill_process(raw, rustix::process::Signal::INT).expect("it runs");
     let child = &mut lab.child;
     let status = until("it ends", QUICK_WITHIN, || child.try_wait().expect("our child"));
-    assert_eq!(status.code(), Some(130), "{}", lab.said());
+    assert_eq!(status.code(), Some(130), "{}", lab.printed());
     assert_eq!(namespaces(pid), Vec::<String>::new());
 }
 

@@ -49,7 +49,7 @@ fn local_cluster_starts_serves_and_stops() {
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
     until("a datanode is down", SOON, || (local.run(&["local", "status"]).code == 4).then_some(()));
 
-    // Nobody is killed for being slow.
+    // No process is killed for being slow.
     let stopped = local.run(&["local", "stop", "--json", "--timeout", "60s"]);
     assert_eq!((stopped.code, &json(&stopped)["killed"]), (0, &0.into()), "{stopped}");
     for process in &processes {

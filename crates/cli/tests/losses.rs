@@ -1,5 +1,5 @@
-//! Losses, told exactly: what the report, the events, the readers and fsck say, against a model of
-//! the data that the test keeps by itself.
+//! Losses are exact: the report, the events, the readers and fsck are compared with a model of the
+//! data that the test keeps by itself.
 
 mod cluster;
 
@@ -16,7 +16,7 @@ use serde_json::json;
 
 const MIB: usize = 1 << 20;
 
-/// Time from the notice to its deadline: short, as nobody has room for anything.
+/// Time from the notice to its deadline: short, as no node has room for anything.
 const DEADLINE: Duration = Duration::from_millis(1500);
 
 /// Parts of the multifile.
@@ -81,7 +81,7 @@ async fn client_notice(client: &Client, node: &NodeSelector, millis: i64) {
     client.notice(node, millis, "a test").await.expect("taken");
 }
 
-/// Waits until the report's page tells of a loss. Returns it, and when.
+/// Waits until the report's page has a loss. Returns it, and when.
 async fn reported(cluster: &Cluster) -> (serde_json::Value, Instant) {
     let limit = Instant::now() + SOON;
     loop {
@@ -146,7 +146,7 @@ async fn assert_event(full: &Full, from: NodeId, expected: &Losses) {
 fn readers_of_lost_blocks_are_told_and_others_go_on() {
     block_on(async {
         let mut full = Full::fleet().await;
-        // One reader has been there before and knows the old places, one comes new.
+        // One reader has read before and has the old locations, one is new.
         let known = full.client.clone();
         full.model.check(&known, &Losses::default()).await;
         let (expected, _) = full.notice("n0").await;

@@ -106,7 +106,7 @@ impl Peer {
         self.0.write_all(bytes).expect("it is taken");
     }
 
-    /// Reads an answer; says why if it is a refusal.
+    /// Reads an answer; fails with the reason if it is a refusal.
     fn answer(&mut self) -> Result<(), Refusal> {
         let mut head = [0; HEADER_BYTES];
         self.0.read_exact(&mut head).expect("an answer");

@@ -423,7 +423,7 @@ fn notice_to_a_node_that_hangs_ends_at_its_deadline_and_hangs_nobody() {
         let held = model.at_home(&client, n0).await;
         cluster.datanode("n0").pause();
         notice(&client, "n0", Duration::from_secs(2)).await;
-        // Writers go on elsewhere at once: nobody waits for the fence of a node that hangs.
+        // Writers go on elsewhere at once: they do not wait for the fence of a node that hangs.
         for at in 0..6 {
             let to = path(&format!("/meanwhile-{at}"));
             let put = client.put(&to, bytes_of(at, PIECE_BYTES), &PutOptions::default()).await;

@@ -128,7 +128,7 @@ fn noticed_node_hands_its_objects_over_at_once() {
         let drain = drained.drain.expect("it drained");
         assert_eq!((drain.moved_bytes, drain.lost_bytes), (0, 0), "{drain:?}");
         assert_full(&client, count).await;
-        // Taken back: what it still knows of these blocks must not cost the other one its objects.
+        // Taken back: its old list of these blocks must not cost the other one its objects.
         client.cancel(&NodeSelector("o0".to_owned())).await.expect("taken back");
         notice(&client, "o1").await;
         until_drained(&client, "o1").await;

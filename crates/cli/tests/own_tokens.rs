@@ -1,4 +1,4 @@
-//! Real processes with a secret: what the tokens that servers make for themselves say.
+//! Real processes with a secret: the claims of the tokens that servers make for themselves.
 
 mod cluster;
 
@@ -24,7 +24,7 @@ struct Tap {
 
 struct State {
     target: String,
-    /// What the tokens said that were shown, in their order.
+    /// The claims of the tokens that were shown, in their order.
     shown: Vec<Claims>,
     open: Vec<TcpStream>,
 }
@@ -153,7 +153,7 @@ fn servers_name_the_cluster_in_their_tokens_once_they_have_asked_for_it() {
         let end = unbound[0].expires_at;
         assert!(end <= now.as_secs() + ANYWHERE_SECONDS_MAX, "{part} until {end}");
     }
-    // They connect again, and know it.
+    // They connect again, and have it.
     tap.lead_to(&cluster.namenode.address);
     for part in [TokenRole::Datanode, TokenRole::Manager] {
         tap.until_bound(part, &id, 2);

@@ -1,4 +1,4 @@
-//! `namenode --preemption-model`: what the nodes' expected life is told from.
+//! `namenode --preemption-model`: the source of the nodes' expected life.
 
 mod cluster;
 

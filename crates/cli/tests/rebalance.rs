@@ -1,4 +1,4 @@
-//! After nodes have come, the fleet is balanced again without anybody asking.
+//! After nodes have come, the fleet is balanced again without a command.
 
 mod cluster;
 
@@ -24,8 +24,8 @@ async fn fill(client: &Client) {
     }
 }
 
-/// Reads all objects again and again, each with the locations it had at first, until it is told to
-/// stop. Returns how often it read one.
+/// Reads all objects again and again, each with the locations it had at first, until the flag is
+/// set. Returns how often it read one.
 async fn read(client: Client, stop: Arc<AtomicBool>) -> u64 {
     let reads = AtomicU64::new(0);
     while !stop.load(Ordering::Relaxed) {
@@ -68,7 +68,7 @@ fn new_empty_node_gets_its_share_while_readers_go_on() {
         let readers: Vec<_> = [cluster.client().await, cluster.client().await]
             .map(|client| tokio::spawn(read(client, Arc::clone(&stop))))
             .into();
-        // A reader that knows every place from before.
+        // A reader that has every location from before.
         let mut early = Vec::new();
         for seed in 0..OBJECTS {
             early.push(client.open(&path(&format!("/full/{seed}"))).await.expect("there"));

@@ -87,7 +87,7 @@ fn writer_and_reader_go_on_through_a_notice_and_the_kill() {
             if at == 15 {
                 cluster.add("n1", &[]);
                 cluster.add("n2", &[]);
-                reading = Some(tokio::spawn(read_until_told(cluster.client().await, objects)));
+                reading = Some(tokio::spawn(read_until_lost(cluster.client().await, objects)));
                 client.notice(&node("n0"), LONG, "test").await.expect("taken");
             }
             if at == 45 {
@@ -117,7 +117,7 @@ fn writer_and_reader_go_on_through_a_notice_and_the_kill() {
 }
 
 /// Reads all objects again and again until it is aborted.
-async fn read_until_told(
+async fn read_until_lost(
     client: Client,
     objects: u64,
 ) -> Result<(), sanderling_client::ClientError> {
@@ -357,7 +357,7 @@ fn deadline_without_room_declares_the_loss_and_wait_ends_with_5() {
     });
 }
 
-/// Waits for the event that says who acts.
+/// Waits for the event that names the acting manager.
 async fn until_manager(client: &Client, wanted: &str) {
     let limit = Instant::now() + SOON;
     let mut after = 0;

@@ -171,13 +171,13 @@ fn disks_are_room_for_what_leaves_memory_and_the_other_way_round() {
 }
 
 /// Returns the events about the reserve, in the order in which they happened.
-async fn told(client: &Client) -> Vec<EventKind> {
+async fn reserve_events(client: &Client) -> Vec<EventKind> {
     let events = client.events(0, 1000, Millis(0)).await.expect("the namenode answers");
     let kinds = events.into_iter().map(|event| event.kind);
-    let is_told = |kind: &EventKind| {
+    let is_about_reserve = |kind: &EventKind| {
         matches!(kind, EventKind::ReserveShort { .. } | EventKind::ReserveRestored { .. })
     };
-    kinds.filter(is_told).collect()
+    kinds.filter(is_about_reserve).collect()
 }
 
 #[test]
@@ -191,12 +191,12 @@ fn death_that_eats_the_reserve_is_told_before_the_next_one_and_so_is_its_return(
         while model.put_some(&client, 1 << 20).await {}
         cluster.add("n3", &["--dram", "16MiB"]);
         until_node(&client, "n3", "there", |node| node.policy == Policy::Active).await;
-        assert_eq!(told(&client).await, []);
+        assert_eq!(reserve_events(&client).await, []);
         while model.put_some(&client, 1 << 20).await {}
         let held = until_node(&client, "n3", "in use", |node| node.home_bytes > 0).await;
         cluster.datanode("n3").kill();
         until_gone(&client, "n3").await;
-        let short = told(&client).await;
+        let short = reserve_events(&client).await;
         let [EventKind::ReserveShort { departures: 1, missing_bytes }] = short[..] else {
             panic!("{short:?}");
         };
@@ -216,8 +216,8 @@ fn death_that_eats_the_reserve_is_told_before_the_next_one_and_so_is_its_return(
             matches!(kinds.last(), Some(EventKind::ReserveRestored { departures: 1, .. }))
         };
         let limit = Instant::now() + SOON;
-        while !restored(told(&client).await) {
-            assert!(Instant::now() < limit, "it is not told: {:?}", told(&client).await);
+        while !restored(reserve_events(&client).await) {
+            assert!(Instant::now() < limit, "no event: {:?}", reserve_events(&client).await);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let page = metrics(&cluster).await;

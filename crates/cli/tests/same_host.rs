@@ -15,7 +15,7 @@ use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_protocol::message::CreateMode;
 use sanderling_protocol::{NodeSelector, Path};
 
-/// Names of the objects that everybody writes and reads.
+/// Names of the objects that all clients write and read.
 const OBJECTS: u64 = 24;
 
 /// Views that one reader keeps.
@@ -162,7 +162,7 @@ async fn take_nodes(cluster: &mut Cluster, client: &Client, end: Instant) {
         if client.notice(&node, 1500, "test").await.is_ok() {
             until_gone_or(client, &leaving.name, Duration::from_secs(3)).await;
         }
-        // Dropped, it dies at once, whoever looks at its memory.
+        // Dropped, it ends at once, whichever process looks at its memory.
         drop(leaving);
     }
 }
@@ -291,7 +291,7 @@ fn closed_ways_lead_to_tcp() {
         if !what.is_empty() {
             std::fs::remove_file(&socket).expect("the socket was there");
         }
-        // One that accepts and says nothing: nobody may wait for it for long.
+        // One that accepts and does not answer: no client may wait for it for long.
         let silent = (what == "another's")
             .then(|| sanderling_transport::local::PacketSocket::listen(&socket, 8).expect("there"));
         block_on(async {
@@ -306,7 +306,7 @@ fn closed_ways_lead_to_tcp() {
             );
         });
         drop(silent);
-        // A socket left behind is in nobody's way.
+        // A socket left behind disturbs no process.
         drop(cluster);
         let _ = std::fs::remove_file(&socket);
     }

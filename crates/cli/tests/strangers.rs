@@ -1,5 +1,5 @@
-//! What callers cost that nobody has admitted, at the endpoints of running servers: little memory,
-//! and nobody else's place.
+//! The cost of callers that are not admitted, at the endpoints of running servers: little memory,
+//! and no place of another caller.
 
 mod cluster;
 
@@ -121,7 +121,7 @@ fn greetings_that_announce_much_cost_no_memory() {
     assert!(more < 8 << 20, "{more} bytes for {} connections", greedy.len());
 }
 
-/// Asks for a page that is to come soon.
+/// Requests a page that is to come soon.
 async fn health(endpoint: &str) {
     let page = timeout(PROMPT, http::get(endpoint, "/healthz")).await;
     assert_eq!(page.expect("health is answered")["status"], "ok", "{endpoint}");

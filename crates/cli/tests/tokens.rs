@@ -14,8 +14,8 @@ use sanderling_protocol::{Header, Millis, Op, Refusal, Reply, Request, Token};
 use sanderling_transport::CallError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// How soon a datanode knows of a revocation that the namenode reaches: it asks every half second.
-/// The limit of the test is longer, because the machine may be busy.
+/// How soon a datanode has a revocation that the namenode accepted: it requests the list every half
+/// second. The limit of the test is longer, because the machine may be busy.
 const KNOWN_WITHIN: Duration = Duration::from_secs(20);
 
 /// Makes a token in a file of its own.
@@ -47,7 +47,7 @@ async fn read(line: &Line, block: &BlockLocation) -> Result<Vec<u8>, Refusal> {
     line.call(header, Vec::new()).await
 }
 
-async fn ask(line: &Line, request: Request) -> Result<Reply, Refusal> {
+async fn call(line: &Line, request: Request) -> Result<Reply, Refusal> {
     let answers = line.call(Header::new(Op::Meta, 0), encode_body(&vec![request])).await?;
     decode_body::<Vec<Result<Reply, Refusal>>>(&answers).expect("a list").remove(0)
 }
@@ -59,7 +59,7 @@ fn was_revoked<T: std::fmt::Debug>(answer: Result<T, Refusal>) -> bool {
     }
 }
 
-/// Waits until a datanode has heard of a revocation, and stays with it.
+/// Waits until a datanode has a revocation, and keeps it.
 async fn until_revoked(line: &Line, block: &BlockLocation) {
     let limit = Instant::now() + KNOWN_WITHIN;
     loop {
@@ -98,26 +98,26 @@ fn revoked_token_loses_its_rights_in_open_sessions_everywhere_and_others_keep_th
         let mut lines = Vec::new();
         for token in [&token, &minted, &other] {
             let (meta, data) = (line(&namenode, token).await, line(&datanode, token).await);
-            assert!(ask(&meta, stat()).await.is_ok());
+            assert!(call(&meta, stat()).await.is_ok());
             assert!(read(&data, &block).await.is_ok());
             lines.push((meta, data));
         }
         let events = Request::Events { after: 1 << 40, limit: 9, wait: Millis(3_000) };
         let mut stream = follow(&guarded.cluster.namenode.http_address, &minted).await;
         let waiter = line(&namenode, &minted).await;
-        let (waited, ()) = tokio::join!(ask(&waiter, events), async {
+        let (waited, ()) = tokio::join!(call(&waiter, events), async {
             tokio::time::sleep(Duration::from_millis(200)).await;
             operate(&guarded, &admin, &["token", "revoke", "--file", &file]);
         });
-        // Who waited for events when it was revoked sees none.
+        // A follower of events whose token was revoked sees none.
         assert!(was_revoked(waited));
         // At the namenode at once, in the sessions that are open too.
         for (meta, _) in &lines[..2] {
-            assert!(was_revoked(ask(meta, stat()).await));
+            assert!(was_revoked(call(meta, stat()).await));
         }
         for (meta, data) in &lines[..2] {
             until_revoked(data, &block).await;
-            assert!(was_revoked(ask(meta, stat()).await));
+            assert!(was_revoked(call(meta, stat()).await));
         }
         for (address, page) in [
             (&guarded.cluster.namenode.http_address, "/v1/report"),
@@ -135,20 +135,20 @@ fn revoked_token_loses_its_rights_in_open_sessions_everywhere_and_others_keep_th
         ended.expect("the stream ends").expect("read");
         assert!(!rest.contains("hidden"), "{rest}");
         let (meta, data) = &lines[2];
-        assert!(ask(meta, stat()).await.is_ok() && read(data, &block).await.is_ok());
+        assert!(call(meta, stat()).await.is_ok() && read(data, &block).await.is_ok());
         block
     });
     stays_until_undone(&mut guarded, &admin, (&file, &token), &block);
 }
 
-/// Restarts the namenode, which knows of the revocation still, and takes that back.
+/// Restarts the namenode, which still has the revocation, and withdraws it.
 fn stays_until_undone(
     guarded: &mut Guarded,
     admin: &Token,
     (file, token): (&str, &Token),
     block: &BlockLocation,
 ) {
-    // Whoever reads the log knows it as well, and so does a datanode of the namenode's next life.
+    // Every reader of the log has it as well, and so does a datanode of the namenode's next life.
     guarded.cluster.restart_namenode();
     let listed = operate(guarded, admin, &["token", "revoked", "--json"]);
     let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
@@ -234,7 +234,7 @@ fn minted_token_shows_the_number_by_which_it_is_revoked() {
     operate(&guarded, &tenant, &["fs", "ls", "/job"]);
 }
 
-/// Signs a token of a release to come, which says more than this one knows.
+/// Signs a token of a release to come, which has more claims than this one supports.
 fn token_to_come(guarded: &Guarded) -> Token {
     let known = guarded.token(&["--role", "admin"]);
     let (header, _) = known.reveal().split_once('.').expect("three texts");
@@ -346,7 +346,7 @@ fn token_of_another_cluster_with_the_same_secret_opens_nothing() {
         assert!(Line::to(&here, &servers[1].address, &minted).await.is_ok());
         assert!(Line::to(&here, &here.cluster.namenode.address, &minted).await.is_err());
     });
-    // Without a namenode that says which cluster it is, one has to be named.
+    // Without a namenode that reports its cluster, one has to be named.
     let words = ["token", "new", "--secret-file", &here.secret, "--namenode", "127.0.0.1:1"];
     let refused = run(sanderling().args(words));
     assert!(refused.code != 0 && refused.stderr.contains("--cluster ID"), "{refused}");
@@ -368,7 +368,7 @@ fn signed_by(guarded: &Guarded, cluster: &str, secret: &str) -> Token {
     Token::new(&run(sanderling().args(words)).stdout)
 }
 
-/// Writes a file that nobody else can read.
+/// Writes a file that only its owner can read.
 fn private(file: &std::path::Path, text: &str) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::write(file, text).expect("written");
@@ -408,7 +408,7 @@ fn secret_is_changed_without_a_restart_and_sessions_of_the_old_one_end() {
         replace(&guarded, &[&second, &first]);
         until(&signed_by(&first)).await;
         // Both are accepted, so nothing has ended.
-        assert!(ask(&meta, Request::Jobs).await.is_ok() && read(&data, &block).await.is_ok());
+        assert!(call(&meta, Request::Jobs).await.is_ok() && read(&data, &block).await.is_ok());
         let (new_meta, new_data) = (line(0, &new).await, line(1, &new).await);
         replace(&guarded, &[&second]);
         let limit = Instant::now() + KNOWN_WITHIN;
@@ -418,7 +418,7 @@ fn secret_is_changed_without_a_restart_and_sessions_of_the_old_one_end() {
             assert!(why.contains("not accepted any more"), "{why}");
             true
         };
-        while !ended(&ask(&meta, Request::Jobs).await.map(|_| ())) {
+        while !ended(&call(&meta, Request::Jobs).await.map(|_| ())) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         while !ended(&read(&data, &block).await.map(|_| ())) {
@@ -427,7 +427,7 @@ fn secret_is_changed_without_a_restart_and_sessions_of_the_old_one_end() {
         for server in servers {
             assert!(Line::to(&guarded, &server.address, &old).await.is_err());
         }
-        assert!(ask(&new_meta, Request::Jobs).await.is_ok());
+        assert!(call(&new_meta, Request::Jobs).await.is_ok());
         assert!(read(&new_data, &block).await.is_ok());
         // The servers go on among themselves: heartbeats, orders, new blocks.
         tokio::time::sleep(Duration::from_secs(3)).await;
@@ -438,7 +438,7 @@ fn secret_is_changed_without_a_restart_and_sessions_of_the_old_one_end() {
         // A file that is none changes nothing.
         replace(&guarded, &["too short"]);
         tokio::time::sleep(Duration::from_secs(3)).await;
-        assert!(ask(&new_meta, Request::Jobs).await.is_ok());
+        assert!(call(&new_meta, Request::Jobs).await.is_ok());
         let log = guarded.cluster.namenode.log();
         assert!(log.contains("the secret stays the one before"), "{log}");
     });

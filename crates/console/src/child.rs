@@ -26,7 +26,7 @@ impl ChildServer {
     /// Spawns a server. It dies with the thread that spawned it, whatever becomes of that.
     ///
     /// # Errors
-    /// The log file's or the operating system's.
+    /// When the log file cannot be made or the operating system starts no process.
     pub fn spawn(mut command: Command, directory: &Path, name: &str) -> Result<Self, Failure> {
         let ready_file = directory.join(format!("{name}.ready"));
         let log = directory.join(format!("{name}.log"));
@@ -52,7 +52,7 @@ impl ChildServer {
         self.child.id()
     }
 
-    /// Returns what it said when it began to serve; `None` before.
+    /// Returns what it reported when it began to serve; `None` before.
     ///
     /// # Errors
     /// Failure (1) with the end of its log when it has ended.
@@ -85,7 +85,7 @@ impl ChildServer {
         Err(Failure::new(Exit::Deadline, "Deadline", cause))
     }
 
-    /// Ends it as the cloud does.
+    /// Kills it with SIGKILL, as the cloud does.
     pub fn kill(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();

@@ -12,10 +12,10 @@ use crate::global::Global;
 /// arguments.
 const TOKEN_VARIABLE: &str = "SANDERLING_TOKEN";
 
-/// Returns what a command shows to the cluster.
+/// Returns the credentials of a command.
 ///
 /// # Errors
-/// A file cannot be read.
+/// A file cannot be read: the failure names it.
 pub fn shown(global: &Global) -> Result<Credentials, Failure> {
     let given = std::env::var(TOKEN_VARIABLE).ok().filter(|text| !text.is_empty());
     let token = match (&global.shown.token_file, given) {
@@ -34,23 +34,23 @@ pub fn shown(global: &Global) -> Result<Credentials, Failure> {
 /// Returns the same credentials with the token of another file.
 ///
 /// # Errors
-/// The file cannot be read.
+/// The file cannot be read: the failure names it.
 pub fn with_token_file(shown: &Credentials, file: &Path) -> Result<Credentials, Failure> {
     let token = TokenSource::File(file.to_owned());
     token.token(None).map_err(|error| failed(&error).next("sanderling token new --out FILE"))?;
     Ok(Credentials { token: Some(token), tls: shown.tls.clone() })
 }
 
-/// Returns how the certificates of those who are called are checked.
+/// Returns how the certificates of servers are checked.
 ///
 /// # Errors
-/// The authorities' file is none.
+/// The authorities' file has no certificates: correct it.
 pub fn peers(global: &Global) -> Result<Option<ClientTls>, Failure> {
     let read = |path: &std::path::PathBuf| ClientTls::read(path, &global.shown.tls_name);
     global.shown.tls_ca.as_ref().map(read).transpose().map_err(|error| tls_failed(&error))
 }
 
-/// Says why certificates cannot be used.
+/// Describes why certificates cannot be used.
 pub fn tls_failed(error: &TlsError) -> Failure {
     Failure::new(Exit::Failure, "BadCertificate", error).next(match error {
         TlsError::Key(SecretError::Open { path }) => format!("chmod 600 {}", path.display()),
@@ -61,7 +61,7 @@ pub fn tls_failed(error: &TlsError) -> Failure {
 /// Reads the cluster's secret.
 ///
 /// # Errors
-/// It cannot be read, others can read it, or it is too short.
+/// The file cannot be read, other users can read it, or it is too short: correct it.
 pub fn secret(path: &Path) -> Result<Secret, Failure> {
     Secret::read(path).map_err(|error| failed(&error))
 }

@@ -19,7 +19,7 @@ pub enum Exit {
     Usage = 2,
     /// The named thing does not exist.
     NotFound = 3,
-    /// Somebody cannot be reached or has no room now: try again.
+    /// A server cannot be reached or has no room now: try again.
     Unavailable = 4,
     /// Some of the data is lost; the rest was done.
     Partial = 5,
@@ -44,7 +44,7 @@ pub struct Failure {
     pub exit: Exit,
     /// Its stable name for scripts, such as `NotFound`.
     pub kind: String,
-    /// The cause: lower case, the fact, then the values. Empty: nothing is said.
+    /// The cause: lower case, the fact, then the values. Empty: nothing is printed.
     pub cause: String,
     /// What was tried.
     pub tried: Option<String>,
@@ -65,7 +65,7 @@ impl Failure {
         Self::new(Exit::Usage, "Usage", cause)
     }
 
-    /// Ends the command with a code and without a word: its output has said everything.
+    /// Ends the command with a code and without a message: its output is complete.
     #[must_use]
     pub fn silent(exit: Exit) -> Self {
         Self::new(exit, "", "")
@@ -95,7 +95,7 @@ impl Failure {
         self
     }
 
-    /// Tells whether there is nothing to say.
+    /// Returns whether there is no message.
     #[must_use]
     pub fn is_silent(&self) -> bool {
         self.cause.is_empty()

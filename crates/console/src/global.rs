@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::units::Span;
 
-/// What every command understands.
+/// The options of every command.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
@@ -23,7 +23,7 @@ pub struct Global {
     /// Print results as JSON with stable keys
     #[arg(long, global = true)]
     pub json: bool,
-    /// Give the whole command up after this long, with exit code 124
+    /// End the whole command after this long, with exit code 124
     #[arg(
         long,
         global = true,
@@ -32,18 +32,18 @@ pub struct Global {
         hide_env_values = true
     )]
     pub timeout: Option<Span>,
-    /// Say nothing on stderr but errors
+    /// Print nothing on stderr but errors
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
     /// Log more to stderr; twice for every request
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// What is shown to the cluster.
+    /// The credentials for the cluster.
     #[command(flatten)]
     pub shown: CredentialArgs,
 }
 
-/// What a command shows to the cluster.
+/// The options with a command's credentials.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Security options")]
 pub struct CredentialArgs {
@@ -56,7 +56,7 @@ pub struct CredentialArgs {
         hide_env_values = true
     )]
     pub token_file: Option<PathBuf>,
-    /// The authorities whose certificates are believed: speak TLS
+    /// The authorities whose certificates are trusted: use TLS
     #[arg(
         long,
         global = true,

@@ -1,11 +1,11 @@
-//! Logs: to stderr, as much as asked for.
+//! Logs: to stderr, at the requested level.
 
 use std::io::{self, IsTerminal, Write};
 
 use crate::global::Global;
 use crate::printable::printable;
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// For people
@@ -14,7 +14,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is logged without `-v`.
+/// The default level, by the kind of program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogSource {
     /// A server logs its life.

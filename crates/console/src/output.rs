@@ -1,4 +1,4 @@
-//! What a command says: data to stdout, progress and notes to stderr.
+//! What a command prints: data to stdout, progress and notes to stderr.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -9,15 +9,15 @@ use unicode_width::UnicodeWidthStr;
 use crate::failure::Failure;
 use crate::printable::Printable;
 
-/// Version of the JSON documents. A key that is there stays and keeps its meaning.
+/// Version of the JSON documents. Existing keys stay and keep their meaning.
 pub const SCHEMA: u32 = 1;
 
-/// Where and how results are printed.
+/// The format of results and notes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Output {
     /// Print JSON instead of text.
     pub is_json: bool,
-    /// Say nothing on stderr but errors.
+    /// Print nothing on stderr but errors.
     pub is_quiet: bool,
 }
 
@@ -25,7 +25,7 @@ impl Output {
     /// Prints one result: the JSON document, or the text that `human` writes.
     ///
     /// # Errors
-    /// Silent with exit code 0 when the reader has gone; else the cause.
+    /// A silent one with exit code 0 when the reader of stdout has gone; else the cause.
     pub fn result<T: Serialize>(
         self,
         value: &T,
@@ -43,10 +43,10 @@ impl Output {
         written(|stdout| writeln!(stdout, "{document}"))
     }
 
-    /// Says something to the person at the terminal.
+    /// Prints a note for the person at the terminal.
     pub fn note(self, text: impl std::fmt::Display) {
         if !self.is_quiet {
-            // A terminal that has gone away is nobody's failure.
+            // A terminal that has gone away is no failure.
             let _ = writeln!(Printable(io::stderr()), "{text}");
         }
     }
@@ -83,13 +83,13 @@ fn with_schema<T: Serialize>(value: &T) -> Value {
     Value::Object(document)
 }
 
-/// Tells whether stdout is a terminal that may be coloured.
+/// Returns whether stdout is a terminal that may be coloured.
 #[must_use]
 pub fn is_coloured() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && io::stdout().is_terminal()
 }
 
-/// How a column lines up.
+/// The alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     /// For words.
@@ -121,7 +121,7 @@ impl Table {
     /// Writes the headings, then the rows.
     ///
     /// # Errors
-    /// The writer's.
+    /// The writer's error.
     pub fn write(&self, writer: &mut dyn Write) -> io::Result<()> {
         let widths: Vec<usize> = (0..self.columns.len()).map(|at| self.width(at)).collect();
         let headings = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();

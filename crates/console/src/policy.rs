@@ -5,7 +5,7 @@ use std::fmt;
 use sanderling_core::Mechanism;
 use serde::{Deserialize, Serialize};
 
-/// How a cluster meets notices.
+/// How a cluster handles notices.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
 )]

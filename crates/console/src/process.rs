@@ -17,10 +17,10 @@ pub const PROGRAM: &str = "SANDERLING_EXE";
 
 const SEPARATOR: u8 = 0x1f;
 
-/// How often a condition is looked at while it is waited for.
+/// Time between two checks of a condition that is waited for.
 pub const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// One process.
+/// A process that a file records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedProcess {
     /// Its id.
@@ -36,7 +36,7 @@ impl RecordedProcess {
         start_time(pid).map(|start_time| Self { pid, start_time })
     }
 
-    /// Tells whether that very process still runs.
+    /// Returns whether that very process still runs.
     #[must_use]
     pub fn is_running(self) -> bool {
         start_time(self.pid) == Some(self.start_time)
@@ -65,7 +65,8 @@ impl RecordedProcess {
     }
 }
 
-/// Returns when a process started; `None` when it has ended, also when nobody has taken note of it.
+/// Returns when a process started; `None` when it has ended, even before its parent has waited for
+/// it.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name stands in parentheses and may hold anything: fields are counted after the last one.
@@ -79,7 +80,7 @@ fn start_time(pid: u32) -> Option<u64> {
 /// Returns the command that runs this program again.
 ///
 /// # Errors
-/// The operating system does not know where it is.
+/// The operating system cannot name its path.
 pub fn program() -> Result<Command, Failure> {
     if let Some(words) = std::env::var_os(PROGRAM).filter(|words| !words.is_empty()) {
         let mut words = words.as_bytes().split(|byte| *byte == SEPARATOR);
@@ -89,7 +90,7 @@ pub fn program() -> Result<Command, Failure> {
         return Ok(command);
     }
     std::env::current_exe().map(Command::new).map_err(|error| {
-        Failure::new(Exit::Failure, "Process", format_args!("where is this program? {error}"))
+        Failure::new(Exit::Failure, "Process", format_args!("no path of this program: {error}"))
             .next(format_args!("the same with {PROGRAM}=/path/to/sanderling"))
     })
 }
@@ -97,7 +98,7 @@ pub fn program() -> Result<Command, Failure> {
 /// Starts this program in the background, with its words going to a log file.
 ///
 /// # Errors
-/// The log file's or the operating system's.
+/// When the log file cannot be made or the operating system starts no process.
 pub fn spawn(arguments: &[OsString], log: &Path) -> Result<Child, Failure> {
     let failed = |error: std::io::Error| Failure::file(log, &error);
     let out = std::fs::File::create(log).map_err(failed)?;

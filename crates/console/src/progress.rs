@@ -11,7 +11,7 @@ use crate::units;
 /// How often a line is written when stderr is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// What is counted.
+/// The unit of progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes moved.
@@ -30,17 +30,17 @@ pub struct Progress {
     done: u64,
     total: Option<u64>,
     started: Instant,
-    said: Instant,
+    printed: Instant,
 }
 
 impl Progress {
-    /// Starts to count bytes; `total` is `None` when nobody knows.
+    /// Starts to count bytes; `total` is `None` when it is unknown.
     #[must_use]
     pub fn start(output: Output, label: &str, total: Option<u64>) -> Self {
         Self::of(Unit::Bytes, output, label, total)
     }
 
-    /// Starts to count steps; `total` is `None` when nobody knows.
+    /// Starts to count steps; `total` is `None` when it is unknown.
     #[must_use]
     pub fn steps(output: Output, label: &str, total: impl Into<Option<u64>>) -> Self {
         Self::of(Unit::Steps, output, label, total.into())
@@ -56,11 +56,11 @@ impl Progress {
             done: 0,
             total,
             started: Instant::now(),
-            said: Instant::now(),
+            printed: Instant::now(),
         }
     }
 
-    /// Says what is done now, or what is to be expected of it.
+    /// Prints the current step, or what is to be expected of it.
     pub fn describe(&mut self, label: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(label.to_owned());
@@ -68,25 +68,25 @@ impl Progress {
         label.clone_into(&mut self.label);
     }
 
-    /// Says that so much more is done.
+    /// Adds to what is done.
     pub fn add(&mut self, more: u64) {
         self.set(self.done + more);
     }
 
-    /// Says how much is done in all.
+    /// Sets how much is done in all.
     pub fn set(&mut self, done: u64) {
         self.done = done;
         match &self.bar {
             Some(bar) => bar.set_position(done),
-            None if !self.is_quiet && self.said.elapsed() >= LINE_EVERY => {
-                self.said = Instant::now();
+            None if !self.is_quiet && self.printed.elapsed() >= LINE_EVERY => {
+                self.printed = Instant::now();
                 let _ = writeln!(std::io::stderr(), "{}", self.line());
             }
             None => {}
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();

@@ -11,11 +11,11 @@ use crate::failure::Failure;
 /// The ready file's content, one JSON object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// Where it serves; empty for a manager.
+    /// The address at which it serves; empty for a manager.
     pub address: String,
-    /// Where it serves HTTP, if it does.
+    /// The address of its HTTP endpoint, if it has one.
     pub http_address: Option<String>,
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
     /// Its incarnation, if it is a datanode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ impl Ready {
     /// Writes the file whole or not at all.
     ///
     /// # Errors
-    /// The local file's.
+    /// When the local file cannot be written.
     pub fn write(&self, path: Option<&Path>) -> Result<(), Failure> {
         let Some(path) = path else { return Ok(()) };
         let text = serde_json::to_string(self).expect("plain fields");

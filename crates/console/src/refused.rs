@@ -37,7 +37,7 @@ fn concerns(cause: &CallError, namenode: &str) -> bool {
     }
 }
 
-/// Returns the failure of a namenode that nobody answers for.
+/// Returns the failure of a call to a namenode that does not answer.
 #[must_use]
 pub fn unreachable(namenode: &str, cause: &CallError) -> Failure {
     Failure::new(Exit::Unavailable, "Unreachable", format_args!("no namenode answers: {cause}"))
@@ -45,7 +45,7 @@ pub fn unreachable(namenode: &str, cause: &CallError) -> Failure {
         .next("sanderling local start, or sanderling doctor")
 }
 
-/// Returns the failure of a bare call to `address`.
+/// Returns the failure of a call without a client's retries.
 #[must_use]
 pub fn call(error: &CallError) -> Failure {
     let exit = match error {

@@ -1,4 +1,4 @@
-//! A server as a process: its flags, its logs, whom it dies with.
+//! A server as a process: its flags, its logs, and the process with which it ends.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use crate::global::Global;
 use crate::logs::{self, LogFormat, LogSource};
 use crate::session::block_on;
 
-/// What all servers understand.
+/// The options of every server.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Process options")]
 pub struct ProcessArgs {
     /// Write a JSON object with addresses and process id here when the server serves
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
-    /// Die with the process that started this one
+    /// End when the process that started this one ends
     #[arg(long)]
     pub exit_with_parent: bool,
     /// How log lines are written
@@ -35,7 +35,7 @@ pub struct ProcessArgs {
 /// Prepares the process, then runs the server in it to its end, and watches its certificates.
 ///
 /// # Errors
-/// The server's; or its parent has ended.
+/// The server's failure, or that its parent process has ended.
 pub fn run<F>(
     global: &Global,
     process: &ProcessArgs,
@@ -66,7 +66,7 @@ fn die_with_parent() -> Result<(), Failure> {
     let failed = |error| Failure::new(Exit::Failure, "Process", format_args!("prctl: {error}"));
     let before = getppid();
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed)?;
-    // The parent may have died before the signal was asked for.
+    // The parent may have died before the signal was requested.
     if before.is_none() || getppid() != before {
         return Err(Failure::new(Exit::Failure, "Process", "the parent process has ended"));
     }
@@ -77,6 +77,6 @@ fn die_with_parent() -> Result<(), Failure> {
 fn raise_open_files() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // It works with fewer, too, and `doctor` says so.
+    // It works with fewer, too; `doctor` reports it.
     let _ = setrlimit(Resource::Nofile, limit);
 }

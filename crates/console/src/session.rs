@@ -25,11 +25,11 @@ const KNOCK: Duration = Duration::from_secs(3);
 /// One command's way to the cluster.
 #[derive(Debug, Clone)]
 pub struct Session {
-    /// Where the namenode is expected.
+    /// The namenode's address.
     pub namenode: String,
-    /// What is shown to the cluster.
+    /// The credentials for the cluster.
     pub credentials: Credentials,
-    /// Where results go.
+    /// The output of results.
     pub output: Output,
     /// Cancelled when the command is to end early; its own long loops look at it.
     pub ended: CancellationToken,
@@ -38,16 +38,16 @@ pub struct Session {
 }
 
 impl Session {
-    /// Connects to the namenode. Where nobody listens the user is told at once: only calls that
-    /// were begun are worth waiting for a namenode that restarts.
+    /// Connects to the namenode. Where it does not listen, this fails at once: only for calls that
+    /// have begun is it worth waiting for a namenode that restarts.
     ///
     /// # Errors
-    /// Unavailable (4) when nobody answers there.
+    /// Unavailable (4) when the namenode does not answer.
     pub async fn client(&self) -> Result<Client, Failure> {
         self.client_of(ClientConfig::default()).await
     }
 
-    /// The same with another configuration than the default.
+    /// Connects as [`Self::client`] does, with another configuration.
     ///
     /// # Errors
     /// As [`Session::client`].
@@ -62,7 +62,7 @@ impl Session {
         }
         let mut config = config;
         config.credentials = self.credentials.clone();
-        // Whoever gives more time than the default means it to be waited.
+        // A time above the default is waited in full.
         config.call_deadline = config.call_deadline.max(self.limit.unwrap_or_default());
         Client::connect(&self.namenode, config)
             .await
@@ -83,11 +83,11 @@ impl Session {
         Connection::connect_with(&self.namenode, hello, deadline, &options).await
     }
 
-    /// Asks the namenode one question.
+    /// Sends the namenode one request.
     ///
     /// # Errors
     /// The refusal with its exit code, or unavailable (4).
-    pub async fn ask(&self, client: &Client, request: Request) -> Result<Reply, Failure> {
+    pub async fn call(&self, client: &Client, request: Request) -> Result<Reply, Failure> {
         client.request(request).await.map_err(|error| refused::client(&error, &self.namenode))
     }
 }
@@ -95,7 +95,7 @@ impl Session {
 /// Builds the runtime of a process and runs one future on it to its end.
 ///
 /// # Errors
-/// The future's, or that the operating system gives no threads.
+/// The future's failure, or that the operating system gives no threads.
 pub fn block_on<F>(work: F) -> Result<(), Failure>
 where
     F: Future<Output = Result<(), Failure>>,
@@ -105,7 +105,7 @@ where
         .build()
         .map_err(|error| Failure::new(Exit::Failure, "Runtime", error))?;
     let result = runtime.block_on(work);
-    // A read of stdin that nobody waits for any more must not keep the process.
+    // A read of stdin whose result is no longer needed must not keep the process.
     runtime.shutdown_timeout(Duration::from_millis(100));
     result
 }
@@ -113,7 +113,7 @@ where
 /// Runs one command until it ends, its `--timeout` passes or the user interrupts it.
 ///
 /// # Errors
-/// The command's; deadline (124); interrupted (130).
+/// The command's failure; deadline (124); interrupted (130).
 pub fn run<F, W>(global: &Global, command: F) -> Result<(), Failure>
 where
     F: FnOnce(Session) -> W,
@@ -146,7 +146,7 @@ where
 /// Inside Python, whose handler only takes note of SIGINT, it could not be interrupted otherwise.
 ///
 /// # Errors
-/// The work's; interrupted (130).
+/// The work's failure; interrupted (130).
 pub fn run_blocking(
     work: impl FnOnce() -> Result<(), Failure> + Send + 'static,
 ) -> Result<(), Failure> {

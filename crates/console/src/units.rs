@@ -13,7 +13,7 @@ use thiserror::Error;
 /// The last instant with a year of four digits: humantime writes no later one.
 const INSTANT_MAX_MICROS: u64 = 253_402_300_799_999_999;
 
-/// Why a text is no size or duration.
+/// The reason why a text is no size or duration.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum UnitError {
     /// The number in front cannot be read.

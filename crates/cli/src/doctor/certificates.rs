@@ -19,7 +19,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const RENEW: &str = "sanderling tls renew --authority DIR --out DIR, then put its files in place";
 
 const RENEW_AUTHORITY: &str =
-    "sanderling tls new --out DIR, then step by step as SECURITY.md says in Certificates";
+    "sanderling tls new --out DIR, then the steps of SECURITY.md, Certificates";
 
 /// Checks the certificates of a cluster with TLS. Without `--tls-ca` only the file of a server's
 /// certificate is looked at, if there is one.

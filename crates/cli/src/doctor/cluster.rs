@@ -16,10 +16,10 @@ use crate::units;
 /// How long the namenode may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Where clouds tell a machine about itself, and of its preemption.
+/// The metadata services at which clouds report a machine's identity and its preemption.
 const METADATA_SERVICE: &str = "169.254.169.254:80";
 
-/// Says of each port of a namenode on this machine whether it is free.
+/// Checks for each port of a namenode on this machine whether it is free.
 pub(super) async fn ports(namenode: &str) -> Vec<Check> {
     let Some((host, port)) = namenode.rsplit_once(':') else { return Vec::new() };
     let Ok(port) = port.parse::<u16>() else { return Vec::new() };
@@ -32,7 +32,7 @@ pub(super) async fn ports(namenode: &str) -> Vec<Check> {
         checks.push(match TcpListener::bind(&address).await {
             Ok(_) => Check::ok("port", format!("{port} is free")),
             Err(_) if TcpStream::connect(&address).await.is_ok() => {
-                Check::ok("port", format!("{port} is in use: somebody serves there"))
+                Check::ok("port", format!("{port} is in use: a process listens there"))
             }
             Err(error) => Check::warn(
                 "port",
@@ -126,15 +126,15 @@ pub(super) fn python() -> Check {
     let python = std::env::var_os("SANDERLING_PYTHON").unwrap_or_else(|| "python3".into());
     let shown = python.to_string_lossy().into_owned();
     let program = "import sanderling, sys; print(getattr(sanderling, '__version__', 'no version'))";
-    let said = Command::new(&python).args(["-c", program]).stdin(Stdio::null()).output();
+    let output = Command::new(&python).args(["-c", program]).stdin(Stdio::null()).output();
     let mend = "make demo builds it; or set SANDERLING_PYTHON";
-    match said {
+    match output {
         Err(error) => Check::warn(name, format!("{shown} cannot be run: {error}"), mend),
-        Ok(said) if !said.status.success() => {
+        Ok(output) if !output.status.success() => {
             Check::warn(name, format!("{shown} has no package sanderling"), mend)
         }
-        Ok(said) => {
-            let version = String::from_utf8_lossy(&said.stdout).trim().to_owned();
+        Ok(output) => {
+            let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
             if version == env!("CARGO_PKG_VERSION") {
                 return Check::ok(name, format!("package sanderling {version} in {shown}"));
             }

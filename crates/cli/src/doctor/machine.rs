@@ -42,13 +42,13 @@ pub(super) fn memory(wanted: u64) -> Check {
     let (have, want) = (units::bytes(available), units::bytes(wanted));
     if available < wanted {
         let mend = "a smaller --dram, or stop other processes";
-        return Check::fail(name, format!("{have} available, {want} wanted"), mend);
+        return Check::fail(name, format!("{have} available, {want} needed"), mend);
     }
     if available < wanted.saturating_mul(5) / 4 {
         let mend = "a smaller --dram: programs need memory, too";
-        return Check::warn(name, format!("{have} available, {want} wanted"), mend);
+        return Check::warn(name, format!("{have} available, {want} needed"), mend);
     }
-    Check::ok(name, format!("{have} available, {want} wanted"))
+    Check::ok(name, format!("{have} available, {want} needed"))
 }
 
 /// Returns what the machine and the control group leave, the smaller of both.
@@ -95,7 +95,7 @@ pub(super) fn clock() -> Check {
     let elapsed = steady.elapsed();
     let passed = wall.elapsed().unwrap_or_default();
     if passed.abs_diff(elapsed) > Duration::from_millis(50) {
-        return Check::warn(name, "the clock was set while it was looked at", mend);
+        return Check::warn(name, "the clock was set during the check", mend);
     }
     let cost = elapsed / LOOKS;
     let found = format!("right within the day, {} ns a look", cost.as_nanos());

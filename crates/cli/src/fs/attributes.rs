@@ -17,10 +17,10 @@ use crate::session::Session;
 pub(crate) struct Attr {
     /// The object
     pub(crate) path: Path,
-    /// Texts to set; without any, and without --remove, they are shown
+    /// Attributes to set; without any, and without --remove, the command prints them
     #[arg(value_name = "NAME=TEXT", value_parser = attribute)]
     pub(crate) set: Vec<(String, String)>,
-    /// Take the text of this name out; may be repeated
+    /// Remove the attribute of this name; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) remove: Vec<String>,
 }

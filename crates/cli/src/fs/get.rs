@@ -120,7 +120,7 @@ async fn fetch_all(
 ) -> Result<(), Failure> {
     let mut progress = Progress::start(session.output, "fetching", Some(total));
     let mut done = Transferred::default();
-    let (say, mut said) = mpsc::channel::<u64>(64);
+    let (sent, mut counts) = mpsc::channel::<u64>(64);
     let mut running: JoinSet<Result<(), Failure>> = JoinSet::new();
     let mut waiting = jobs.into_iter();
     let mut result: Result<(), Failure> = Ok(());
@@ -128,7 +128,7 @@ async fn fetch_all(
         let goes_on = |failure: &Failure| failure.exit == Exit::Partial;
         while result.as_ref().err().is_none_or(goes_on) && running.len() < FILES_AT_ONCE_MAX {
             let Some(job) = waiting.next() else { break };
-            running.spawn(fetch(session.clone(), client.clone(), job, say.clone()));
+            running.spawn(fetch(session.clone(), client.clone(), job, sent.clone()));
         }
         tokio::select! {
             ended = running.join_next() => match ended {
@@ -142,18 +142,18 @@ async fn fetch_all(
                     result = result.and(ended);
                 }
             },
-            Some(bytes) = said.recv() => {
+            Some(bytes) = counts.recv() => {
                 done.bytes += bytes;
                 progress.add(bytes);
             }
         }
     }
-    while let Ok(bytes) = said.try_recv() {
+    while let Ok(bytes) = counts.try_recv() {
         done.bytes += bytes;
     }
     progress.finish();
     done.seconds = progress.elapsed().as_secs_f64();
-    done.say(session, "fetched")?;
+    done.print(session, "fetched")?;
     result
 }
 
@@ -162,7 +162,7 @@ async fn fetch(
     session: Session,
     client: Client,
     job: Download,
-    say: mpsc::Sender<u64>,
+    sent: mpsc::Sender<u64>,
 ) -> Result<(), Failure> {
     if !job.force && job.to.exists() {
         let cause = format!("{} exists", job.to.display());
@@ -171,7 +171,7 @@ async fn fetch(
     let name = job.to.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let partial = job.to.with_file_name(format!(".{name}.{}.part", std::process::id()));
     let fetched = tokio::select! {
-        fetched = fetch_into(&session, &client, &job, &partial, &say) => fetched,
+        fetched = fetch_into(&session, &client, &job, &partial, &sent) => fetched,
         () = session.ended.cancelled() => Err(Failure::silent(Exit::Interrupted)),
     };
     if fetched.is_err() {
@@ -186,7 +186,7 @@ async fn fetch_into(
     client: &Client,
     job: &Download,
     partial: &LocalPath,
-    say: &mpsc::Sender<u64>,
+    sent: &mpsc::Sender<u64>,
 ) -> Result<(), Failure> {
     let local = |error: std::io::Error| Failure::file(partial, &error);
     let mut file = tokio::fs::File::create(partial).await.map_err(local)?;
@@ -194,8 +194,8 @@ async fn fetch_into(
         let mut pieces = Pieces::open(session, client, &path).await?;
         while let Some(piece) = pieces.next().await? {
             file.write_all(&piece).await.map_err(local)?;
-            // Progress is a courtesy: nobody listens any more when the command ends early.
-            let _ = say.send(piece.len() as u64).await;
+            // Progress is optional: the receiver is gone when the command ends early.
+            let _ = sent.send(piece.len() as u64).await;
         }
     }
     file.flush().await.map_err(local)
@@ -283,7 +283,7 @@ async fn to_stdout(
     Ok(())
 }
 
-/// Reads only what is asked for.
+/// Reads only the requested range.
 async fn range_to_stdout(
     session: &Session,
     client: &Client,

@@ -115,7 +115,7 @@ pub(super) async fn each_page(
         let limit = LIST_PAGE_MAX as u32;
         let request =
             Request::List { path: directory.clone(), after, limit, with_attributes: false };
-        let reply = session.ask(client, request).await?;
+        let reply = session.call(client, request).await?;
         let Reply::Entries { entries, is_more } = reply else { return Err(unexpected(&reply)) };
         after = entries.last().map_or_else(String::new, |entry| entry.name.clone());
         let is_last = !is_more || entries.is_empty();

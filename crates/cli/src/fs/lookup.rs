@@ -40,7 +40,7 @@ pub(super) async fn stat_of(
     client: &Client,
     path: &Path,
 ) -> Result<Option<ObjectStat>, Failure> {
-    match session.ask(client, Request::Stat { path: path.clone() }).await {
+    match session.call(client, Request::Stat { path: path.clone() }).await {
         Ok(Reply::Stat(stat)) => Ok(Some(stat)),
         Ok(reply) => Err(unexpected(&reply)),
         Err(failure) if failure.exit == Exit::NotFound => Ok(None),
@@ -53,7 +53,7 @@ pub(super) async fn existing(
     client: &Client,
     path: &Path,
 ) -> Result<ObjectStat, Failure> {
-    match session.ask(client, Request::Stat { path: path.clone() }).await? {
+    match session.call(client, Request::Stat { path: path.clone() }).await? {
         Reply::Stat(stat) => Ok(stat),
         reply => Err(unexpected(&reply)),
     }

@@ -50,7 +50,7 @@ pub(crate) struct Put {
     /// Store directories with what is in them
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// Keep this text beside the bytes of each; may be repeated
+    /// Store this attribute with each object; may be repeated
     #[arg(long, value_name = "NAME=TEXT", value_parser = attribute)]
     pub(crate) attribute: Vec<(String, String)>,
     /// How to store them.
@@ -78,8 +78,8 @@ pub(super) struct Transferred {
 }
 
 impl Transferred {
-    /// Says what was done, on stderr: stdout is for data.
-    pub(super) fn say(&self, session: &Session, verb: &str) -> Result<(), Failure> {
+    /// Prints what was done to stderr: stdout is for data.
+    pub(super) fn print(&self, session: &Session, verb: &str) -> Result<(), Failure> {
         if session.output.is_json {
             return session.output.document(self);
         }
@@ -104,14 +104,14 @@ pub(super) async fn run(session: &Session, args: Put) -> Result<(), Failure> {
     let total = jobs.iter().map(|job| job.bytes).sum::<Option<u64>>();
     let mut progress = Progress::start(session.output, "storing", total);
     let mut done = Transferred::default();
-    let (say, mut said) = mpsc::channel::<u64>(64);
+    let (sent, mut counts) = mpsc::channel::<u64>(64);
     let mut running: JoinSet<Result<(), Failure>> = JoinSet::new();
     let mut waiting = jobs.into_iter();
     let mut result = Ok(());
     loop {
         while result.is_ok() && running.len() < FILES_AT_ONCE_MAX {
             let Some(job) = waiting.next() else { break };
-            running.spawn(store(session.clone(), client.clone(), job, say.clone()));
+            running.spawn(store(session.clone(), client.clone(), job, sent.clone()));
         }
         tokio::select! {
             ended = running.join_next() => match ended {
@@ -122,19 +122,19 @@ pub(super) async fn run(session: &Session, args: Put) -> Result<(), Failure> {
                     result = result.and(ended);
                 }
             },
-            Some(bytes) = said.recv() => {
+            Some(bytes) = counts.recv() => {
                 done.bytes += bytes;
                 progress.add(bytes);
             }
         }
     }
-    while let Ok(bytes) = said.try_recv() {
+    while let Ok(bytes) = counts.try_recv() {
         done.bytes += bytes;
     }
     progress.finish();
     result?;
     done.seconds = progress.elapsed().as_secs_f64();
-    done.say(session, "stored")
+    done.print(session, "stored")
 }
 
 pub(super) fn panicked(error: &tokio::task::JoinError) -> Failure {
@@ -186,7 +186,7 @@ async fn walk(
         let kind = ObjectKind::Directory;
         let request =
             Request::MakeDirectory { path: path.clone(), kind, parents: true, is_listed: true };
-        session.ask(client, request).await?;
+        session.call(client, request).await?;
         let entries = std::fs::read_dir(&local).map_err(|error| Failure::file(&local, &error))?;
         for entry in entries {
             let from = entry.map_err(|error| Failure::file(&local, &error))?.path();
@@ -236,7 +236,7 @@ fn job(
         attributes: args.attribute.iter().cloned().collect(),
         ..PutOptions::default()
     };
-    // What says that it has no bytes may be endless, such as a device.
+    // A file that reports no bytes may be endless, such as a device.
     let is_small = bytes.is_some_and(|bytes| (1..=PIECE_BYTES as u64).contains(&bytes));
     LocalUpload { from: from.to_owned(), to, bytes, is_small, options }
 }
@@ -246,7 +246,7 @@ async fn store(
     session: Session,
     client: Client,
     job: LocalUpload,
-    say: mpsc::Sender<u64>,
+    sent: mpsc::Sender<u64>,
 ) -> Result<(), Failure> {
     let failed = |error| {
         refused::client(&error, &session.namenode).tried(format_args!("storing {}", job.to))
@@ -256,7 +256,7 @@ async fn store(
         let bytes = read.map_err(|error| Failure::file(&job.from, &error))?;
         let count = bytes.len() as u64;
         client.put(&job.to, bytes.into(), &job.options).await.map_err(failed)?;
-        let _ = say.send(count).await;
+        let _ = sent.send(count).await;
         return Ok(());
     }
     let source: Box<dyn AsyncRead + Send + Unpin> = if job.from == LocalPath::new("-") {
@@ -267,7 +267,7 @@ async fn store(
     };
     let mut writer = client.create(&job.to, &job.options).await.map_err(failed)?;
     let copied = tokio::select! {
-        copied = copy(source, &mut writer, &job, &session, &say) => copied,
+        copied = copy(source, &mut writer, &job, &session, &sent) => copied,
         () = session.ended.cancelled() => Err(Failure::silent(Exit::Interrupted)),
     };
     match copied {
@@ -285,7 +285,7 @@ async fn copy(
     writer: &mut Writer,
     job: &LocalUpload,
     session: &Session,
-    say: &mpsc::Sender<u64>,
+    sent: &mpsc::Sender<u64>,
 ) -> Result<(), Failure> {
     loop {
         let mut piece = BytesMut::with_capacity(PIECE_BYTES);
@@ -303,7 +303,7 @@ async fn copy(
         writer.write_bytes(piece.freeze()).await.map_err(|error| {
             refused::client(&error, &session.namenode).tried(format_args!("storing {}", job.to))
         })?;
-        // Progress is a courtesy: nobody listens any more when the command ends early.
-        let _ = say.send(bytes).await;
+        // Progress is optional: the receiver is gone when the command ends early.
+        let _ = sent.send(bytes).await;
     }
 }

@@ -23,10 +23,10 @@ pub(crate) struct Rm {
     /// Accept that an object does not exist
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// Say what would be deleted and delete nothing
+    /// Print what would be deleted and delete nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Agree to delete everything: needed for /
+    /// Confirm deleting everything: needed for /
     #[arg(long)]
     pub(crate) yes: bool,
 }
@@ -91,10 +91,10 @@ async fn delete_counted(
 ) -> Result<(u64, u64), Failure> {
     let usage = Request::Usage { path: path.clone() };
     let (mut most, mut bytes) = (0, 0);
-    if recursive && let Ok(Reply::Usage(usage)) = session.ask(client, usage).await {
+    if recursive && let Ok(Reply::Usage(usage)) = session.call(client, usage).await {
         (most, bytes) = (usage.files + usage.directories, usage.bytes);
     }
-    match session.ask(client, Request::Delete { path, recursive }).await? {
+    match session.call(client, Request::Delete { path, recursive }).await? {
         Reply::Deleted { objects, freed_bytes } => Ok((objects.max(most), freed_bytes.max(bytes))),
         reply => Err(unexpected(&reply)),
     }
@@ -132,7 +132,7 @@ async fn planned(
         return Err(Failure::new(Exit::Failure, "NotEmpty", cause)
             .next(format_args!("sanderling fs rm -r {}", shell_word(path.as_str()))));
     }
-    match session.ask(client, Request::Usage { path: path.clone() }).await? {
+    match session.call(client, Request::Usage { path: path.clone() }).await? {
         Reply::Usage(usage) => Ok((usage.files + usage.directories, usage.bytes)),
         reply => Err(unexpected(&reply)),
     }

@@ -30,7 +30,7 @@ pub(super) async fn of_subtrees(session: &Session, args: Du) -> Result<(), Failu
     let client = session.client().await?;
     let mut subtrees = Vec::new();
     for path in args.paths {
-        match session.ask(&client, Request::Usage { path: path.clone() }).await? {
+        match session.call(&client, Request::Usage { path: path.clone() }).await? {
             Reply::Usage(usage) => subtrees.push(Subtree { path, usage }),
             reply => return Err(unexpected(&reply)),
         }

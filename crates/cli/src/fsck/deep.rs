@@ -39,7 +39,7 @@ pub(super) struct Damaged {
     node: NodeId,
     name: String,
     what: String,
-    /// Whether the node itself found it: it has told the namenode.
+    /// Whether the node itself found it: it has reported it to the namenode.
     #[serde(skip)]
     is_found: bool,
 }
@@ -64,7 +64,8 @@ impl fmt::Display for Damaged {
     }
 }
 
-/// Compares the catalog with what the datanodes hold; what is wrong only for a moment is not told.
+/// Compares the catalog with what the datanodes hold; differences that last only a moment are not
+/// reported.
 pub(super) async fn check(
     session: &Session,
     client: &Client,
@@ -189,7 +190,7 @@ async fn homes(
         let limit = BLOCKS_PER_PAGE_MAX as u32;
         let node = NodeSelector::from(node.id);
         let request = Request::NodeBlocks { node, after, limit };
-        let reply = session.ask(client, request).await?;
+        let reply = session.call(client, request).await?;
         let Reply::Candidates { candidates, is_more } = reply else {
             return Err(unexpected(&reply));
         };
@@ -229,7 +230,7 @@ async fn on_node(
             Err(ClientError::Refused(Refusal::UnknownVersion { .. })) => {
                 let (id, name) = (node.id, &node.name);
                 session.output.note(format!(
-                    "node {id} ({name}) is of the release before and cannot look at its bytes: \
+                    "node {id} ({name}) is of the previous release and cannot verify its bytes: \
                      upgrade it, then check again"
                 ));
                 return Ok((held, found));

@@ -1,4 +1,4 @@
-//! What a secure cluster's servers have, and who uses it.
+//! Secrets, tokens and certificates of a secure cluster's servers and of its user.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::security::write_private;
 use crate::{tls, token};
 
-/// How long the token and the certificates hold: longer than anybody tries a cluster out.
+/// Lifetime of the token and the certificates: longer than any trial of a cluster.
 const HOLDS: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The files of a secure cluster.

@@ -47,7 +47,7 @@ pub(crate) struct LocalStart {
     /// The port of the namenode's HTTP; 0 for any free one [default: the namenode's port + 1]
     #[arg(long)]
     pub(crate) http_port: Option<u16>,
-    /// Make a secret, certificates and an admin's token, and ask everybody for a token over TLS
+    /// Make a secret, certificates and an admin's token, and require tokens and TLS
     #[arg(long)]
     pub(crate) secure: bool,
 }
@@ -79,7 +79,7 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalStart) -> Result<
     let limit = Instant::now() + global.timeout.map_or(READY_WITHIN, |span| span.0);
     let mut record = Record::new(&directory);
     match start(&mut record, args, limit) {
-        Ok(()) => said(output, &record, args),
+        Ok(()) => print_started(output, &record, args),
         Err(failure) => {
             // What was started is not left behind.
             end(&record, Duration::from_secs(2));
@@ -160,7 +160,7 @@ fn datanode_words(
 ) -> Vec<OsString> {
     let dram = args.dram.0.to_string();
     let mut list = words(&["datanode", "--namenode", namenode, "--name", name, "--dram", &dram]);
-    // Their metrics; the namenode's list of nodes says at which port.
+    // Their metrics; the namenode's list of nodes contains the port.
     list.extend(words(&["--http", "127.0.0.1:0"]));
     if let Some(disk) = args.disk {
         list.extend(words(&["--disk", &disk.0.to_string(), "--disk-dir"]));
@@ -223,7 +223,7 @@ impl Starting {
         Failure::new(exit, kind, cause).tried("started the server and waited for it").next(next)
     }
 
-    /// The end of its log: it says why.
+    /// The end of its log, which has the reason.
     fn last_words(&self) -> String {
         let log = std::fs::read(&self.server.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&log);
@@ -236,7 +236,7 @@ impl Starting {
     }
 }
 
-fn said(output: Output, record: &Record, args: &LocalStart) -> Result<(), Failure> {
+fn print_started(output: Output, record: &Record, args: &LocalStart) -> Result<(), Failure> {
     let dram = units::bytes(args.dram.0);
     output.note(format_args!("1 namenode and {} datanodes of {dram} serve", args.datanodes));
     if record.namenode != "127.0.0.1:7600" {

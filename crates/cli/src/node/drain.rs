@@ -17,7 +17,7 @@ use crate::units;
 /// What to do beside the request itself.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Following {
-    /// Say what would move, to where and how long it would take, and move nothing
+    /// Print what would move, to where and how long it would take, and move nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Wait until the node is empty or gone; exit code 5 when data was lost
@@ -28,7 +28,7 @@ pub(crate) struct Following {
 /// How often `--wait` looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long after the deadline the namenode may take to say what became of the node.
+/// Time after the deadline within which the namenode reports what became of the node.
 const VERDICT: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(
@@ -42,7 +42,7 @@ pub(super) async fn run(
     if following.dry_run {
         return plan::run(session, &client, &selector, deadline_millis).await;
     }
-    let reply = session.ask(&client, request).await?;
+    let reply = session.call(&client, request).await?;
     let Reply::Node(info) = reply else { return Err(unexpected(&reply)) };
     if following.wait {
         return wait(session, &client, *info, deadline_millis).await;

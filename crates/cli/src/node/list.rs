@@ -108,7 +108,7 @@ fn write(writer: &mut dyn Write, fleet: &FleetSummary) -> io::Result<()> {
     writeln!(writer, "{}", room_line(room))
 }
 
-/// Says in one line what may be written and whether nodes may leave.
+/// Prints in one line what may be written and whether nodes may leave.
 fn room_line(room: &Room) -> String {
     let (left, kept) = (units::bytes(room.room_bytes), units::bytes(room.reserve_bytes));
     let nodes = match room.departures {

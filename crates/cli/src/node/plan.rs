@@ -48,7 +48,7 @@ struct PlannedTarget {
     bytes: u64,
 }
 
-/// Says what a drain would do, and moves nothing.
+/// Prints what a drain would do, and moves nothing.
 pub(super) async fn run(
     session: &Session,
     client: &Client,
@@ -75,7 +75,7 @@ async fn with_blocks(
     let mut after = BlockId::default();
     loop {
         let request = Request::NodeBlocks { node: node.into(), after, limit };
-        let reply = session.ask(client, request).await?;
+        let reply = session.call(client, request).await?;
         let Reply::Candidates { candidates, is_more } = reply else {
             return Err(unexpected(&reply));
         };

@@ -10,14 +10,15 @@ use crate::units::{Percent, Span};
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Background options")]
 pub(crate) struct BackgroundArgs {
-    /// Share of a quiet node's link for copies and rebalancing; a quarter of it under load
+    /// Share of a node's link for copies and rebalancing without client traffic; a quarter of it
+    /// under client load
     #[arg(long, value_name = "PERCENT", default_value = "20%")]
     pub(crate) background_share: Percent,
-    /// A new node is drawn less often for new blocks for this long, and for moves for twice as
-    /// long; no block that changed so shortly ago, or 5 s, is moved for balance
+    /// How long a new node has less weight in the placement of new blocks; for moves twice as long.
+    /// Rebalancing moves no block that changed within this time or 5 s, whichever is shorter
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     pub(crate) ramp_up: Span,
-    /// Make no copies ahead of notices: what does not fit into a notice is lost
+    /// Make no copies ahead of notices: bytes that cannot leave within a notice are lost
     #[arg(long)]
     pub(crate) no_precopy: bool,
     /// Move nothing between nodes that stay
@@ -39,7 +40,7 @@ impl From<&BackgroundArgs> for BackgroundConfig {
         let mut config = Self { pace, ..Self::default() };
         config.exposure.is_on = !args.no_precopy;
         config.rebalance.is_on = !args.no_rebalance;
-        // Whoever shortens the one lives in shorter times altogether.
+        // A shorter limit also shortens the intervals that follow from it.
         config.rebalance.idle_min = config.rebalance.idle_min.min(args.ramp_up());
         config
     }

@@ -26,13 +26,13 @@ use crate::{security, server, units};
 /// `sanderling datanode`.
 #[derive(Debug, Args)]
 pub(crate) struct Datanode {
-    /// Where to serve blocks; port 0 takes any free one
+    /// The address to serve blocks at; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub(crate) listen: String,
-    /// Where to serve health and metrics; `none` for nowhere
+    /// The address to serve health and metrics at, or `none`
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub(crate) http: String,
-    /// The host name or address that others reach it by, when it listens on every address
+    /// The host name or address at which others reach it; needed when it listens on every address
     #[arg(long, value_name = "HOST", default_value = "", hide_default_value = true)]
     pub(crate) advertise: String,
     /// The node's name [default: its address]
@@ -44,8 +44,9 @@ pub(crate) struct Datanode {
     /// Memory for blocks
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     pub(crate) dram: Size,
-    /// Most memory that it takes, that for blocks and for long requests among it, or `none`: beyond
-    /// it no block begins here [default: the machine's or the control group's, if that is enough]
+    /// Upper bound of the process's memory, including that for blocks and for long requests, or
+    /// `none`; at the bound the node rejects new blocks [default: the machine's or the control
+    /// group's, if that is enough]
     #[arg(
         long,
         value_name = "SIZE",
@@ -64,67 +65,68 @@ pub(crate) struct Datanode {
     /// read from the environment
     #[arg(long, value_name = "URL", requires = "object_bytes")]
     pub(crate) object: Option<String>,
-    /// Most bytes that this node puts there
+    /// Most bytes that this node stores there
     #[arg(long, value_name = "SIZE", requires = "object")]
     pub(crate) object_bytes: Option<Size>,
-    /// Encrypt the disk tier and the object tier with the key in this file, that nobody else can
-    /// read: 32 bytes as 64 hexadecimal digits or in base64 [default: they are not encrypted]
+    /// Encrypt the disk tier and the object tier with the key in this file, which only its owner
+    /// may be able to read: 32 bytes as 64 hexadecimal digits or in base64 [default: no encryption]
     #[arg(long, value_name = "KEYFILE")]
     pub(crate) encrypt: Option<PathBuf>,
     /// Send at most this many bytes per second, reads and pushes together: for several nodes on one
     /// machine [default: what the network takes]
     #[arg(long, value_name = "RATE")]
     pub(crate) egress_limit: Option<Rate>,
-    /// Where clients on the same machine come in: the path of a Unix socket, or `none`; a node with
-    /// --egress-limit has none [default: a new one that only this user can open]
+    /// The Unix socket through which clients on the same machine connect: a path, or `none`; a node
+    /// with --egress-limit has none [default: a new one that only this user can open]
     #[arg(long, value_name = "PATH")]
     pub(crate) local_socket: Option<String>,
-    /// A user, by number, who may come in there beside this one, and read the memory for blocks;
+    /// A user, by number, that may connect there besides this one, and read the memory for blocks;
     /// repeat it for more than one
     #[arg(long, value_name = "UID")]
     pub(crate) local_uid: Vec<u32>,
-    /// How notices are met: the same for all servers of a cluster
+    /// How notices are handled: the same for all servers of a cluster
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyName::Sanderling)]
     pub(crate) policy: PolicyName,
-    /// Where to learn that the machine will be taken: aws, gcp, azure, file:PATH; repeat it for
-    /// more than one [default: SIGTERM and POST /v1/notice only]
+    /// The source of notices: aws, gcp, azure, file:PATH; may be repeated [default: SIGTERM and
+    /// POST /v1/notice only]
     #[arg(long, value_name = "SOURCE")]
     pub(crate) notice_source: Vec<NoticeSourceArg>,
-    /// Where the cloud's metadata service is [default: the cloud's own address]
+    /// The address of the cloud's metadata service [default: the cloud's own address]
     #[arg(long, value_name = "URL", requires = "notice_source")]
     pub(crate) notice_url: Option<String>,
-    /// Time between two looks at a source [default: 5s aws, 1s gcp and azure, 200ms file]
+    /// Time between two requests to a source [default: 5s aws, 1s gcp and azure, 200ms file]
     #[arg(long, value_name = "DURATION", requires = "notice_source")]
     pub(crate) notice_poll: Option<Span>,
-    /// Longest time of one call to a source
+    /// Longest time of one request to a source
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     pub(crate) notice_call_within: Span,
-    /// Time that is left after a notice that names no moment
+    /// Time left after a notice that has no deadline of its own
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     pub(crate) notice_deadline: Span,
-    /// When Azure is told that the machine may be taken before its time
+    /// When Azure is informed that the machine may be taken before its time
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = AzureAcknowledge::Drained)]
     pub(crate) azure_acknowledge: AzureAcknowledge,
-    /// The shortest notice that the cloud gives: what does not leave in it is copied before
-    /// [default: 30s]
+    /// The shortest notice that the cloud gives; the manager copies in advance what cannot leave in
+    /// it [default: 30s]
     #[arg(long, value_name = "DURATION")]
     pub(crate) notice_min: Option<Span>,
-    /// What the network card may send, for the same reckoning [default: as measured]
+    /// Bytes per second that the network card may send, for the same calculation [default: as
+    /// measured]
     #[arg(long, value_name = "RATE")]
     pub(crate) egress: Option<Rate>,
-    /// Compare blocks with their checksums unasked, at this many bytes per second, or `none`
+    /// Bytes per second of the scrub, which compares blocks with their checksums, or `none`
     #[arg(long, value_name = "RATE", default_value = "32MiB")]
     pub(crate) scrub_rate: ScrubRate,
-    /// Time between two block reports, which find garbage and files that somebody removed
+    /// Time between two block reports, which find garbage and files that were removed
     #[arg(long, value_name = "DURATION", default_value = "3m")]
     pub(crate) report_every: Span,
-    /// How long tokens are let in after the namenode last said which were revoked
+    /// How long tokens are accepted after the namenode last reported which were revoked
     #[arg(long, value_name = "DURATION", default_value = "10m")]
     pub(crate) revocations_age_max: Span,
     /// On SIGTERM, move the data away for at most this long, then exit
     #[arg(long, value_name = "DURATION", default_value = "25s")]
     pub(crate) sigterm_deadline: Span,
-    /// Whom it lets in.
+    /// Which callers it admits.
     #[command(flatten)]
     pub(crate) guard: Guard,
     /// The process.
@@ -165,12 +167,12 @@ impl FromStr for NoticeSourceArg {
     }
 }
 
-/// When Azure is told that the machine may go.
+/// When Azure is informed that the machine may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum AzureAcknowledge {
-    /// When nothing has its home here any more.
+    /// When no block has its home here any more.
     Drained,
-    /// As soon as the namenode knows: the time left is given away.
+    /// As soon as the namenode has recorded it: the remaining time is given up.
     AtOnce,
     /// Never: the event starts at its own time.
     Never,
@@ -224,8 +226,8 @@ fn options(global: &Global, args: &Datanode) -> Result<DatanodeOptions, Failure>
     Ok(options)
 }
 
-/// Takes the memory that the process may take. What it needs at least is not taken for too much
-/// unless somebody said so.
+/// Allocates the memory that the process may take. Without an explicit flag, the least that it
+/// needs is never rejected as too much.
 fn bound_memory(
     options: &mut DatanodeOptions,
     memory_max: Option<MemoryMax>,
@@ -299,7 +301,7 @@ async fn serve(options: DatanodeOptions, args: Datanode) -> Result<(), Failure> 
         close_to_others(&disk.directory, &["sanderling-datanode"])?;
     }
     let namenode = options.namenode.clone();
-    // A datanode waits for its namenode; whoever interrupts it means it.
+    // A datanode waits for its namenode until it gets a signal.
     let server = tokio::select! {
         started = DatanodeServer::start(options) => started
             .map_err(|error| not_started("datanode", error, "sanderling doctor"))?,

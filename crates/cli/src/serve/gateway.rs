@@ -25,7 +25,7 @@ pub(crate) enum Gateway {
 /// `sanderling gateway s3`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The file of keys, readable by nobody else (chmod 600):
+The file of keys, readable only by its owner (chmod 600):
   {\"keys\": [
     {\"access_key\": \"etl\", \"secret_key\": \"...\"},
     {\"access_key\": \"viewer\", \"secret_key\": \"...\", \"rights\": \"read\",
@@ -36,29 +36,29 @@ Without it, on loopback, the access key and the secret key are both: sanderling
   export AWS_ACCESS_KEY_ID=sanderling AWS_SECRET_ACCESS_KEY=sanderling AWS_REGION=us-east-1
   aws --endpoint-url http://127.0.0.1:7670 s3 mb s3://data")]
 pub(crate) struct S3 {
-    /// Where to serve S3; port 0 takes any free one
+    /// The address to serve S3 at; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7670")]
     pub(crate) listen: String,
-    /// Where to serve health and metrics; `none` for nowhere
+    /// The address to serve health and metrics at, or `none`
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7671")]
     pub(crate) http: String,
-    /// Access keys and what they may do, read again when the file changes [default: a pair that
-    /// everybody knows, on loopback alone]
+    /// Access keys and what they may do, read again when the file changes [default: a publicly
+    /// known pair, on loopback alone]
     #[arg(long, value_name = "FILE", env = "SANDERLING_S3_KEYS", hide_env_values = true)]
     pub(crate) keys: Option<PathBuf>,
     /// The directory whose directories are the buckets
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub(crate) root: Path,
-    /// A host name in front of which a bucket's may stand: bucket.DOMAIN; may be repeated
+    /// A host name that a bucket's name may precede: bucket.DOMAIN; may be repeated
     #[arg(long, value_name = "DOMAIN")]
     pub(crate) domain: Vec<String>,
-    /// How long an upload in parts is kept that nothing is added to
+    /// How long an unfinished multipart upload is kept to which nothing is added
     #[arg(long, value_name = "DURATION", default_value = "24h")]
     pub(crate) upload_ttl: Span,
-    /// Most connections; a further one takes the place of an idle one, or waits
+    /// Most connections; a further one replaces an idle one, or waits
     #[arg(long, value_name = "NUMBER", default_value_t = 256)]
     pub(crate) connections: usize,
-    /// How long a client may send or take nothing while it is its turn
+    /// Idle timeout: how long a client whose bytes are due may send or receive nothing
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     pub(crate) silence: Span,
     /// The gateway's certificate, with those between it and its authority: serve S3 over TLS
@@ -70,7 +70,7 @@ pub(crate) struct S3 {
         requires = "tls_key"
     )]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Its key, in a file that nobody else can read
+    /// Its key, in a file that only its owner may be able to read
     #[arg(
         long,
         value_name = "PEM",
@@ -79,7 +79,7 @@ pub(crate) struct S3 {
         requires = "tls_cert"
     )]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Listen beyond loopback although everybody can listen in
+    /// Listen beyond loopback although traffic is not encrypted
     #[arg(long)]
     pub(crate) allow_unauthenticated: bool,
     /// The process.

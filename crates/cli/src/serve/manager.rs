@@ -18,13 +18,13 @@ use crate::{security, server};
 /// `sanderling manager`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ManagerArgs {
-    /// Where to serve health and metrics, on loopback; `none` for nowhere
+    /// The address to serve health and metrics at, on loopback, or `none`
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub(crate) http: String,
     /// The manager's name, for the events [default: manager-PID]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// How notices are met: the same for all servers of a cluster
+    /// How notices are handled: the same for all servers of a cluster
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyName::Sanderling)]
     pub(crate) policy: PolicyName,
     /// What it does without a notice.
@@ -57,7 +57,7 @@ async fn serve(
     expiries: Expiries,
     args: ManagerArgs,
 ) -> Result<(), Failure> {
-    // Nobody is asked for a token there, so it listens on loopback alone.
+    // That endpoint needs no token, so it listens on loopback alone.
     let pages = match somewhere(&args.http) {
         Some(address) => {
             let listener = listen(&address, &Security::default()).await;

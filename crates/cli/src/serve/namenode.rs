@@ -40,10 +40,10 @@ pub(crate) enum SyncMode {
 /// `sanderling namenode`.
 #[derive(Debug, Args)]
 pub(crate) struct NamenodeArgs {
-    /// Where to serve; port 0 takes any free one
+    /// The address to serve at; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7600")]
     pub(crate) listen: String,
-    /// Where to serve health, metrics and the HTTP interface; `none` for nowhere
+    /// The address to serve health, metrics and the HTTP interface at, or `none`
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7601")]
     pub(crate) http: String,
     /// The catalog's directory: journal and snapshots
@@ -56,29 +56,30 @@ pub(crate) struct NamenodeArgs {
     /// takes longer, changes are refused until it has caught up
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     pub(crate) unsynced_max: Span,
-    /// Start without what lies behind this damage of the journal; it is lost. The refusal of the
-    /// start names the damage
+    /// Start without the records after this damage of the journal; they are lost. The error of the
+    /// failed start names the damage
     #[arg(long, value_name = "FILE:OFFSET")]
     pub(crate) accept_journal_loss: Option<String>,
-    /// Most memory that it takes, or `none`: beyond it, what would make the catalog larger is
-    /// refused [default: three quarters of the machine's or the control group's]
+    /// Upper bound of the process's memory, or `none`; at the bound the namenode refuses requests
+    /// that would make the catalog larger [default: three quarters of the machine's or the control
+    /// group's]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_max: Option<MemoryMax>,
-    /// Run no manager inside: one runs on its own
+    /// Run no manager inside the namenode: it is a process of its own
     #[arg(long)]
     pub(crate) no_manager: bool,
-    /// How notices are met: the same for all servers of a cluster
+    /// How notices are handled: the same for all servers of a cluster
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyName::Sanderling)]
     pub(crate) policy: PolicyName,
     /// How long machines live: bathtub:n1-highcpu-16, bathtub:a=,tau1=,tau2=,b=,
     /// exponential:mean=12h, lifetimes:FILE or trace:FILE [default: unknown]
     #[arg(long, value_name = "SPEC")]
     pub(crate) preemption_model: Option<Spec>,
-    /// Nodes that must be able to leave at once without a loss: the room for what they hold stays
-    /// free, 0 keeps none [default: 1 from three nodes on]
+    /// Nodes that must be able to leave at once without losing data: room for what they hold stays
+    /// free; 0 keeps none [default: 1 from three nodes on]
     #[arg(long, value_name = "N")]
     pub(crate) departures: Option<u32>,
-    /// Whom it lets in.
+    /// Which callers it admits.
     #[command(flatten)]
     pub(crate) guard: Guard,
     /// What the manager inside does without a notice.
@@ -107,7 +108,7 @@ impl FromStr for MemoryMax {
 /// How long after a change its sync begins, if the disk may be that late.
 const SYNC_EVERY: Duration = Duration::from_millis(200);
 
-/// Less memory than this serves nobody: a frame of the longest and its answers take as much.
+/// Below this the memory is of no use: one frame of the longest and its answers take as much.
 const MEMORY_MIN: u64 = 64 << 20;
 
 /// A disk that is late by less is not slow.

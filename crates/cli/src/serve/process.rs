@@ -25,8 +25,8 @@ pub(super) fn keep_private() {
 }
 
 /// Closes a directory with the store's bytes to other users, if it is there and open to them: an
-/// older release made it, or somebody with `mkdir`. One that is neither empty nor has a file whose
-/// name begins with one of `ours` is left as it is: the server will not use it. So is one of
+/// older release made it, or an operator with `mkdir`. One that is neither empty nor has a file
+/// whose name begins with one of `ours` is left as it is: the server will not use it. So is one of
 /// another user, as a volume that is shared with a group; files in it are the server's alone.
 ///
 /// # Errors
@@ -84,7 +84,7 @@ impl Signals {
     }
 }
 
-/// Says why a server does not start.
+/// Describes why a server does not start.
 pub(super) fn not_started(role: &str, error: impl std::fmt::Display, next: &str) -> Failure {
     Failure::new(Exit::Failure, "NotStarted", format_args!("the {role} does not start: {error}"))
         .next(next)

@@ -22,7 +22,7 @@ use crate::units::Span;
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("tokens").required(true)))]
 pub(crate) struct Revoke {
-    /// All tokens of this subject, those that are still to be made among them
+    /// All tokens of this subject, also future ones
     #[arg(long, value_name = "NAME", group = "tokens")]
     pub(crate) subject: Option<String>,
     /// The token with this number, which `token new --json` and `token mint --json` show
@@ -31,11 +31,11 @@ pub(crate) struct Revoke {
     /// The token in this file
     #[arg(long, value_name = "FILE", group = "tokens")]
     pub(crate) file: Option<PathBuf>,
-    /// How long such tokens may still hold: the revocation is kept for a day more
-    /// [default: 365d, as long as any token holds; with --file until the token ends]
+    /// Time until the last of these tokens ends: the revocation is kept for one day longer
+    /// [default: 365d, the longest life of a token; with --file until the token ends]
     #[arg(long, value_name = "DURATION", conflicts_with = "undo")]
     pub(crate) expires: Option<Span>,
-    /// Let them hold again
+    /// Withdraw the revocation: the tokens are valid again
     #[arg(long)]
     pub(crate) undo: bool,
 }
@@ -99,11 +99,11 @@ fn named(args: &Revoke) -> Result<(TokenSelector, Option<u64>), Failure> {
             })?;
             Ok((TokenSelector::Id(id), Some(claims.expires_at)))
         }
-        (None, None, None) => unreachable!("the command line asks for one"),
+        (None, None, None) => unreachable!("the command line requires one"),
     }
 }
 
-/// Reads what a token says. Whether it is genuine does not matter to who takes it back.
+/// Reads a token's claims. A revocation does not require that the token is genuine.
 fn claims(file: &Path) -> Result<Claims, Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| Failure::file(file, &error))?;
     let token = Token::new(&text);

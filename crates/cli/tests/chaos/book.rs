@@ -1,4 +1,4 @@
-//! What the test knows of the data by itself.
+//! The test's own model of the data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -31,7 +31,7 @@ pub(crate) struct Known {
     pub(crate) versions: Vec<Version>,
     /// Those that were replaced, the oldest first.
     past: Vec<Version>,
-    /// Whether it need not be there: nobody knows how its creation or deletion ended.
+    /// Whether it need not be there: how its creation or deletion ended is unknown.
     pub(crate) may_be_missing: bool,
 }
 
@@ -53,7 +53,7 @@ impl Known {
 #[derive(Debug)]
 pub(crate) enum Read {
     Bytes(Bytes),
-    /// The namenode said so: why.
+    /// The namenode reported it: why.
     Missing(Refusal),
     Lost(ObjectId, Vec<ByteRange>),
     /// It was not answered in time.
@@ -71,7 +71,7 @@ pub(crate) struct Book {
 struct Inner {
     names: BTreeMap<String, Known>,
     deleted: BTreeSet<String>,
-    /// What readers were told to be lost.
+    /// The losses that readers got.
     lost: Vec<(String, ObjectId)>,
     errors: BTreeMap<&'static str, u64>,
     calls: u64,
@@ -121,7 +121,7 @@ impl Book {
         self.inner().deleted.iter().cloned().collect()
     }
 
-    /// Counts a call; one that fails must say why in a way that a program understands.
+    /// Counts a call; one that fails must have an error that a program understands.
     pub(crate) fn called<T>(
         &self,
         what: &str,
@@ -190,7 +190,7 @@ fn versions(before: Option<&Known>, after: Option<&Known>) -> Vec<Version> {
     all
 }
 
-/// Tells whether an error is one that processes which die without a word may cause. There is room
+/// Returns whether an error is one that processes which die without a word may cause. There is room
 /// at all times.
 fn is_expected(error: &ClientError) -> bool {
     match error {

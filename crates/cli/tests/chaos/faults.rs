@@ -16,7 +16,7 @@ const NOTICE: Duration = Duration::from_secs(40);
 
 const NODES: usize = 5;
 
-/// Who says that the machine will be taken.
+/// The source of the notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Person,
@@ -36,7 +36,7 @@ enum Beside {
     AnotherNotice,
 }
 
-/// The one who breaks things, with the processes.
+/// Injects the faults; has the processes.
 pub(crate) struct Faults {
     pub(crate) cluster: Cluster,
     manager: Option<Server>,
@@ -49,18 +49,18 @@ pub(crate) struct Faults {
     /// Nodes that died after their notice.
     pub(crate) noticed: BTreeSet<NodeId>,
     /// What happened, for people.
-    pub(crate) told: Vec<String>,
+    pub(crate) recorded: Vec<String>,
 }
 
 impl Faults {
     pub(crate) async fn start(cluster: Cluster, has_manager: bool, lots: Lots) -> Self {
         let client = cluster.client().await;
         let mock = cluster.serve("mock", &["mock-metadata", "--listen", "127.0.0.1:0"]);
-        let (noticed, told) = (BTreeSet::new(), Vec::new());
+        let (noticed, recorded) = (BTreeSet::new(), Vec::new());
         let (manager, listener) = (None, None);
         let next_name = 0;
         let mut faults =
-            Self { cluster, manager, mock, listener, client, lots, next_name, noticed, told };
+            Self { cluster, manager, mock, listener, client, lots, next_name, noticed, recorded };
         if has_manager {
             faults.manager = Some(faults.start_manager());
         }
@@ -70,9 +70,9 @@ impl Faults {
         faults
     }
 
-    fn say(&mut self, what: String) {
+    fn record(&mut self, what: String) {
         eprintln!("chaos: {what}");
-        self.told.push(what);
+        self.recorded.push(what);
     }
 
     fn start_manager(&self) -> Server {
@@ -184,7 +184,7 @@ impl Faults {
         }
     }
 
-    /// Waits until the namenode knows of the notice; returns the incarnation.
+    /// Waits until the namenode has the notice; returns the incarnation.
     async fn until_noticed(&self, name: &str) -> NodeId {
         let limit = Instant::now() + SOON;
         loop {
@@ -196,7 +196,7 @@ impl Faults {
         }
     }
 
-    /// The cloud takes a machine, as it said, and gives another one.
+    /// The cloud takes a machine, as announced, and gives another one.
     async fn notice(&mut self) {
         let name = self.draw_node();
         let source = self.draw_source(&name);
@@ -208,7 +208,7 @@ impl Faults {
             Beside::BothDie,
             Beside::AnotherNotice,
         ]);
-        self.say(format!("notice to {name} by {source:?}, beside it {beside:?}"));
+        self.record(format!("notice to {name} by {source:?}, beside it {beside:?}"));
         let deadline = Instant::now() + NOTICE;
         self.give(&name, source).await;
         let id = self.until_noticed(&name).await;
@@ -259,13 +259,13 @@ impl Faults {
 
     async fn kill_datanode(&mut self) {
         let name = self.draw_node();
-        self.say(format!("{name} is killed without a word"));
+        self.record(format!("{name} is killed without a word"));
         self.remove_node(&name).await;
         self.settled().await;
     }
 
     async fn restart_namenode(&mut self) {
-        self.say("the namenode is killed".to_owned());
+        self.record("the namenode is killed".to_owned());
         self.cluster.restart_namenode();
     }
 
@@ -277,7 +277,7 @@ impl Faults {
     async fn restart_manager(&mut self) {
         let Some(manager) = &mut self.manager else { return self.restart_namenode().await };
         manager.kill();
-        self.say("the manager is killed".to_owned());
+        self.record("the manager is killed".to_owned());
         let millis = self.lots.below(1000);
         tokio::time::sleep(Duration::from_millis(millis)).await;
         self.manager = Some(self.start_manager());
@@ -287,11 +287,11 @@ impl Faults {
         self.restart_manager().await;
     }
 
-    /// A notice is given and taken back by who gave it.
+    /// A notice is given and withdrawn by the same source.
     async fn take_back(&mut self) {
         let name = self.draw_node();
         let source = *self.lots.pick(&[Source::Person, Source::File]);
-        self.say(format!("notice to {name} by {source:?}, taken back"));
+        self.record(format!("notice to {name} by {source:?}, taken back"));
         self.give(&name, source).await;
         self.until_noticed(&name).await;
         let millis = self.lots.below(1500);
@@ -308,7 +308,7 @@ impl Faults {
     /// The cloud recommends to leave a machine, and takes it a moment later.
     async fn recommend(&mut self) {
         let name = self.draw_node();
-        self.say(format!("{name} is recommended to be left"));
+        self.record(format!("{name} is recommended to be left"));
         let ran = self.cluster.cli(&["node", "recommend", &name, "--reason", "chaos"]);
         assert_eq!(ran.code, 0, "{ran}");
         let millis = self.lots.below(2000);
@@ -321,7 +321,7 @@ impl Faults {
     async fn pause_datanode(&mut self) {
         let name = self.draw_node();
         let millis = self.lots.below(3500);
-        self.say(format!("{name} stands still for {millis} ms"));
+        self.record(format!("{name} stands still for {millis} ms"));
         self.cluster.datanode(&name).pause();
         tokio::time::sleep(Duration::from_millis(millis)).await;
         self.cluster.datanode(&name).resume();
@@ -334,7 +334,7 @@ impl Faults {
             return self.notice().await;
         }
         let name = self.add();
-        self.say(format!("{name} joins"));
+        self.record(format!("{name} joins"));
         self.settled().await;
     }
 }

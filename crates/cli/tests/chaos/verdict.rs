@@ -17,7 +17,7 @@ pub(crate) async fn judge(faults: &Faults, book: &Book) {
     assert!(!report.is_truncated, "the report is not whole");
     for loss in &report.losses {
         let is_noticed = faults.noticed.contains(&loss.node);
-        assert!(!is_noticed, "lost with a notice: {loss:?}\n{}", faults.told.join("\n"));
+        assert!(!is_noticed, "lost with a notice: {loss:?}\n{}", faults.recorded.join("\n"));
     }
     let (mut right, mut lost) = (0, 0);
     for name in book.names() {
@@ -79,7 +79,7 @@ fn joined(ranges: &[ByteRange]) -> Vec<ByteRange> {
     joined
 }
 
-/// The catalog agrees with itself, and soon the datanodes hold what it says and nothing else.
+/// The catalog agrees with itself, and soon the datanodes hold what it contains and nothing else.
 fn agree(faults: &Faults) {
     until("the datanodes hold what the catalog says", SOON, || {
         let ran = faults.cluster.cli(&["fsck", "--deep", "--json"]);

@@ -34,7 +34,7 @@ impl Put {
             .expect("the program can be started");
         let first = world.shared.model.content(seed, 0, bytes);
         let stdin = child.stdin.as_mut().expect("piped");
-        // It may have ended already: then what it says counts.
+        // It may have ended already: then its result counts.
         let _ = stdin.write_all(&first);
         Self { child, name, version }
     }

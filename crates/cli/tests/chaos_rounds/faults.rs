@@ -210,7 +210,7 @@ async fn stop_namenode(world: &mut World, lots: &mut Lots) -> Done {
     Ok(format!("SIGSTOP of the namenode for {millis} ms"))
 }
 
-/// The cloud takes a machine as it said it would. Nothing of it may be lost.
+/// The cloud takes a machine at the announced time. Nothing of it may be lost.
 async fn notice(world: &mut World, lots: &mut Lots, kills: bool) -> Done {
     let (name, seconds) = (draw_node(world, lots), 15 + lots.below(16));
     let id = crate::judge::incarnation(world, &name);
@@ -352,7 +352,7 @@ async fn lose_tail(world: &mut World, lots: &mut Lots) -> Done {
     let sync_millis = u16::try_from(lots.below(2) * slow).expect("small");
     set_disk(world, "namenode", disk::Faults { sync_millis, ..Default::default() });
     pause(500 + lots.below(1500)).await;
-    // What happens to changes that nobody was told of is another fault's business.
+    // What happens to changes without an acknowledgement is another fault's business.
     let shared = std::sync::Arc::clone(&world.shared);
     shared.is_pausing.store(true, std::sync::atomic::Ordering::Relaxed);
     let peace = shared.gate.write().await;
@@ -389,7 +389,7 @@ async fn damage_journal(world: &mut World, lots: &mut Lots) -> Done {
     Ok(format!("a flipped bit at {at} of {} B of the journal, refused and restored", whole.len()))
 }
 
-/// Nobody hears from the namenode for a while; what was asked is done.
+/// No reply of the namenode arrives for a while; requests are executed.
 async fn swallow_replies(world: &mut World, lots: &mut Lots) -> Done {
     let mut times = Vec::new();
     for _ in 0..=lots.below(4) {
@@ -403,8 +403,9 @@ async fn swallow_replies(world: &mut World, lots: &mut Lots) -> Done {
     Ok(format!("replies to one client swallowed for {times:?} ms"))
 }
 
-/// Nobody hears from a datanode for a while: writes that it stored are not acknowledged, reads not
-/// answered, and the source of a push does not learn that the bytes arrived. Nothing may be lost.
+/// No reply of a datanode arrives for a while: writes that it stored are not acknowledged, reads
+/// not answered, and the source of a push does not learn that the bytes arrived. Nothing may be
+/// lost.
 async fn swallow_data_replies(world: &World, lots: &mut Lots) -> Done {
     let (name, proxy) = draw_proxy(world, lots);
     let mut times = Vec::new();
@@ -419,7 +420,7 @@ async fn swallow_data_replies(world: &World, lots: &mut Lots) -> Done {
     Ok(format!("replies of {name} swallowed for {times:?} ms"))
 }
 
-/// A node must leave while nobody hears from another one, or from itself, for a while: pushes are
+/// A node must leave while no reply of another one, or of itself, arrives for a while: pushes are
 /// done and the relocator does not learn of it.
 async fn notice_without_replies(world: &mut World, lots: &mut Lots) -> Done {
     let (name, proxy) = draw_proxy(world, lots);

@@ -13,7 +13,7 @@ use crate::load::DEADLINE;
 use crate::model::{Promise, Violation};
 use crate::proxy::Proxy;
 
-/// Longest time in which a namenode that must not serve has to say so.
+/// Longest time in which a namenode that must not serve has to report it.
 const REFUSES: Duration = Duration::from_secs(40);
 
 /// One datanode, running or not.
@@ -194,7 +194,7 @@ impl Fleet {
         journals
     }
 
-    /// Returns a process that ended although nobody ended it.
+    /// Returns a process that ended although the test did not end it.
     pub(crate) fn ended_by_itself(&mut self) -> Option<String> {
         let servers = self.nodes.iter_mut().filter_map(|node| node.server.as_mut());
         let servers = servers.chain(self.namenode.as_mut()).chain(self.manager.as_mut());

@@ -71,13 +71,13 @@ async fn is_at_rest(world: &mut World) -> Result<Option<String>, Violation> {
     Ok(if is_clean && ran.code != 1 { None } else { Some(fsck["deep"].to_string()) })
 }
 
-/// Holds everything against the model. Nobody changes anything meanwhile.
+/// Compares everything with the model. Nothing changes meanwhile.
 pub(crate) async fn judge(world: &mut World) -> Result<(), Violation> {
     if world.job.as_ref().is_some_and(|job| job.has_ended()) {
         if world.tail_cut.is_none() && world.shared.model.renews_in_time() {
             return Err(Violation::new(Promise::Lease, "a job has ended although it was renewed"));
         }
-        // It was the machine, and its subtree is gone: nothing can be said of this fleet any more.
+        // It was the machine, and its subtree is gone: this fleet cannot be judged any more.
         world.is_void = true;
         return Ok(());
     }
@@ -85,10 +85,10 @@ pub(crate) async fn judge(world: &mut World) -> Result<(), Violation> {
         return Err(violation);
     }
     let mut by_object = reported(world).await?;
-    for told in world.shared.model.take_told_lost() {
-        let reported = by_object.get(&told.object).map(Vec::as_slice).unwrap_or_default();
-        if !told.ranges.iter().all(|range| holds(reported, *range)) && world.tail_cut.is_none() {
-            let what = format!("a reader was told {told:?}, the report has {reported:?}");
+    for seen in world.shared.model.take_seen_losses() {
+        let reported = by_object.get(&seen.object).map(Vec::as_slice).unwrap_or_default();
+        if !seen.ranges.iter().all(|range| holds(reported, *range)) && world.tail_cut.is_none() {
+            let what = format!("a reader got the loss {seen:?}, the report has {reported:?}");
             return Err(Violation::new(Promise::Kept, what));
         }
     }
@@ -165,7 +165,7 @@ async fn judge_name(
             let what = format!("{name}, object {object}: lost {lost:?}, reported {said:?}");
             return Err(Violation::new(Promise::Kept, what));
         }
-        // Damage is found by whoever reads first: by this look, or beside it.
+        // The first reader finds damage: this look, or another one beside it.
         looks += 1;
         *by_object = reported(world).await?;
     };

@@ -34,9 +34,9 @@ const KEPT_MAX: usize = 4;
 /// What all workers share.
 pub(crate) struct Shared {
     pub(crate) model: Model,
-    /// Held for reading during each piece of work: whoever holds it for writing has peace.
+    /// Held for reading during each piece of work: a holder for writing has peace.
     pub(crate) gate: RwLock<()>,
-    /// Whether somebody wants peace.
+    /// Whether a judge waits for peace.
     pub(crate) is_pausing: AtomicBool,
     pub(crate) stop: AtomicBool,
 }
@@ -411,7 +411,7 @@ impl Worker {
                 }
             }
             Err(ClientError::DataUnavailable { object, ranges, .. }) => {
-                model.told_lost(name, object, &ranges);
+                model.seen_lost(name, object, &ranges);
             }
             Err(ClientError::Refused(Refusal::NotFound { .. })) => {
                 self.must_be_absent(name, &may);
@@ -421,7 +421,7 @@ impl Worker {
     }
 }
 
-/// Makes a call and holds it to its deadline, and to saying why it failed.
+/// Makes a call and checks its deadline, and that a failure has a reason.
 pub(crate) async fn timed<T>(
     shared: &Shared,
     kind: &'static str,
@@ -457,7 +457,7 @@ pub(crate) async fn timed<T>(
     result
 }
 
-/// Tells whether an error is one that a broken fleet may cause.
+/// Returns whether an error is one that a broken fleet may cause.
 fn is_expected(error: &ClientError) -> bool {
     match error {
         ClientError::DataUnavailable { .. }

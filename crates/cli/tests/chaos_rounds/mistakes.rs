@@ -34,7 +34,7 @@ pub(crate) enum Mistake {
     AppendsTwice,
     /// Bytes are lost with a node to which nothing happened.
     LosesForNothing,
-    /// A reader was told of a loss that nobody reports.
+    /// A reader got a loss that no report has.
     HidesLoss,
     /// A call ends long after its deadline.
     HangsCall,
@@ -46,7 +46,7 @@ pub(crate) enum Mistake {
     TakesAnyJournal,
     /// A job ends although it is renewed.
     EndsJob,
-    /// A call fails and says nothing that a program understands.
+    /// A call fails without an error that a program understands.
     SaysNothing,
 }
 
@@ -97,7 +97,7 @@ fn held(world: &World) -> Vec<(String, Version)> {
 }
 
 impl Mistake {
-    /// Tells whether fleet and model are as they were after it.
+    /// Returns whether fleet and model are as they were after it.
     pub(crate) const fn leaves_all_whole(self) -> bool {
         matches!(
             self,
@@ -140,7 +140,7 @@ impl Mistake {
             }
             Self::HidesLoss => {
                 let range = ByteRange { offset: 0, bytes: 1 };
-                model.told_lost(name, ObjectId(u64::from(u32::MAX)), &[range]);
+                model.seen_lost(name, ObjectId(u64::from(u32::MAX)), &[range]);
             }
             Self::HangsCall => hang(world).await,
             Self::DrainsForEver => {

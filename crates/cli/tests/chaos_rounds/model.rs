@@ -1,4 +1,4 @@
-//! What the run knows of the data by itself: what each name may hold, and for how long it did.
+//! The run's own model of the data: what each name may hold, and for how long it did.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -48,9 +48,9 @@ pub(crate) enum Promise {
     StaysUp,
     /// A damaged journal is refused.
     Damage,
-    /// Whoever renews a lease keeps it.
+    /// A renewed lease is kept.
     Lease,
-    /// A call that fails says why.
+    /// A call that fails returns why.
     Typed,
 }
 
@@ -80,22 +80,22 @@ pub(crate) struct Version {
 /// One name.
 #[derive(Debug, Clone, Default)]
 struct Name {
-    /// One state, or several while nobody knows how a change ended. Empty: absent.
+    /// One state, or several while it is unknown how a change ended. Empty: absent.
     may: Vec<State>,
     /// What it held before, and until when that was so.
     past: VecDeque<(Instant, Vec<State>)>,
 }
 
-/// What a reader was told to be lost.
+/// A loss that a reader got.
 #[derive(Debug, Clone)]
 #[allow(dead_code, reason = "the name is for people")]
-pub(crate) struct ToldLost {
+pub(crate) struct SeenLoss {
     pub(crate) name: String,
     pub(crate) object: ObjectId,
     pub(crate) ranges: Vec<ByteRange>,
 }
 
-/// Everything that the run knows.
+/// The whole model of a run.
 #[derive(Debug)]
 pub(crate) struct Model {
     pool: Bytes,
@@ -105,11 +105,11 @@ pub(crate) struct Model {
 #[derive(Debug, Default)]
 struct Inner {
     names: BTreeMap<String, Name>,
-    told_lost: Vec<ToldLost>,
+    seen_lost: Vec<SeenLoss>,
     violations: Vec<Violation>,
     figures: Figures,
     last_ack: Option<Instant>,
-    /// How much later than asked for a timer of this process fired since the round began.
+    /// How much later than requested a timer of this process fired since the round began.
     lag: Duration,
 }
 
@@ -238,16 +238,16 @@ impl Model {
         }
     }
 
-    pub(crate) fn told_lost(&self, name: &str, object: ObjectId, ranges: &[ByteRange]) {
+    pub(crate) fn seen_lost(&self, name: &str, object: ObjectId, ranges: &[ByteRange]) {
         let (name, ranges) = (name.to_owned(), ranges.to_vec());
-        self.inner().told_lost.push(ToldLost { name, object, ranges });
+        self.inner().seen_lost.push(SeenLoss { name, object, ranges });
     }
 
-    pub(crate) fn take_told_lost(&self) -> Vec<ToldLost> {
-        std::mem::take(&mut self.inner().told_lost)
+    pub(crate) fn take_seen_losses(&self) -> Vec<SeenLoss> {
+        std::mem::take(&mut self.inner().seen_lost)
     }
 
-    /// Tells whether bytes at an offset are those of one of the states; with `end`, whether the
+    /// Returns whether bytes at an offset are those of one of the states; with `end`, whether the
     /// object may end behind them.
     pub(crate) fn find(
         &self,
@@ -308,7 +308,7 @@ impl Model {
         self.inner().lag = Duration::ZERO;
     }
 
-    /// Tells whether this process got its time, so that it renewed in time what it held.
+    /// Returns whether this process got its time, so that it renewed in time what it held.
     pub(crate) fn renews_in_time(&self) -> bool {
         self.lag() < LAG_MAX
     }

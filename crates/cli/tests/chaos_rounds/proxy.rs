@@ -1,5 +1,5 @@
 //! A proxy before a server that swallows its replies for a while: requests arrive and are done, and
-//! their caller hears nothing.
+//! their caller gets no reply.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 const CHUNK: usize = 1 << 16;
 
-/// Stands between a server and those who know it by the proxy's address.
+/// Stands between a server and the clients that use the proxy's address.
 pub(crate) struct Proxy {
     pub(crate) address: String,
     state: Arc<State>,

@@ -143,7 +143,7 @@ fn first(world: &World, violation: Violation) -> Violation {
     world.shared.model.violations().into_iter().next().unwrap_or(violation)
 }
 
-/// Waits for rest and judges. Nobody works meanwhile.
+/// Waits for rest and judges. No client works meanwhile.
 pub(crate) async fn rest_and_judge(world: &mut World) -> Result<(), Violation> {
     settle(world).await.map_err(|violation| first(world, violation))?;
     judge(world).await

@@ -53,7 +53,7 @@ pub(crate) struct World {
     pub(crate) counter: u64,
     /// Longest time in which the fleet must come to rest.
     pub(crate) rest_max: Duration,
-    /// Whether nothing can be said of it any more, and another must be started.
+    /// Whether it cannot be judged any more, and another must be started.
     pub(crate) is_void: bool,
     workers: JoinSet<()>,
 }

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::{Cluster, Ran, SOON, Shape, run, sanderling};
 
-/// A cluster whose servers have a secret, and who makes tokens for it.
+/// A cluster whose servers have a secret, and that makes tokens for it.
 pub(crate) struct Guarded {
     pub(crate) cluster: Cluster,
     pub(crate) secret: String,
@@ -97,7 +97,7 @@ impl Guarded {
     }
 }
 
-/// Speaks to a server as nobody's library does.
+/// Sends a server what no library sends.
 pub(crate) struct Line(Connection);
 
 impl Line {

@@ -1,7 +1,7 @@
 //! A cluster of real processes on loopback for tests.
 //!
-//! Every server dies with the test: by its handle's `Drop`, and if the test's thread is killed, by
-//! the kernel (`--exit-with-parent`). Every wait has a limit and says what it waited for.
+//! Every server ends with the test: by its handle's `Drop`, and if the test's thread is killed, by
+//! the kernel (`--exit-with-parent`). Every wait has a limit and reports what it waited for.
 #![allow(dead_code, reason = "each test program uses its part of the harness")]
 
 pub(crate) mod guarded;
@@ -196,7 +196,7 @@ pub(crate) fn until<T>(what: &str, within: Duration, mut look: impl FnMut() -> O
     }
 }
 
-/// Waits until a node is as wanted, as the namenode sees it.
+/// Waits until a node is in a given state, by the namenode's list.
 pub(crate) async fn until_node(
     client: &Client,
     name: &str,

@@ -1,5 +1,5 @@
-//! What a test knows of the data by itself: which objects it stored, of which bytes, and what must
-//! be lost with a node.
+//! The test's own model of the data: which objects it stored, of which bytes, and what must be lost
+//! with a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ impl Losses {
         self.ranges.get(object).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns what the cluster says to be lost.
+    /// Returns what the cluster reports as lost.
     pub(crate) async fn reported(client: &Client) -> Self {
         let report = client.report().await.expect("the namenode answers");
         assert!(!report.is_truncated, "the report is not whole");

@@ -97,13 +97,13 @@ impl Server {
         self.child.id()
     }
 
-    /// Asks it to leave.
+    /// Sends it SIGTERM.
     pub(crate) fn terminate(&self) {
         self.signal(rustix::process::Signal::TERM);
     }
 
-    /// Stops it without ending it: its connections stay open and nobody answers. Returns when all
-    /// of its threads stand still.
+    /// Stops it without ending it: its connections stay open and it does not answer. Returns when
+    /// all of its threads stand still.
     pub(crate) fn pause(&self) {
         self.signal(rustix::process::Signal::STOP);
         let tasks = format!("/proc/{}/task", self.child.id());
