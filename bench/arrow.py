@@ -37,7 +37,7 @@ from sanderling import arrow
 
 COLUMNS = ["ss_item_sk", "ss_quantity", "ss_net_paid"]
 ROUNDS_MIN = 5
-"""Fewer would say nothing on a machine shared with others."""
+"""Fewer would mean nothing on a machine shared with others."""
 
 
 @dataclass

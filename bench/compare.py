@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures Sanderling beside what a user would pick instead, and says which targets are reached.
+"""Measures Sanderling beside what a user would pick instead, and prints which targets are reached.
 
 Both sides of a row are measured in turn within one run; what is judged is the median of the
 rounds' ratios. Writes bench/results/DATE.json and DATE.html. Needs Python 3.11, cargo and, for the

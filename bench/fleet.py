@@ -102,7 +102,7 @@ def start(
     core: int | None = None,
     prefix: tuple[str, ...] = (),
 ) -> tuple[Server, dict[str, Any]]:
-    """Starts a server of ours and returns it with what its ready file says."""
+    """Starts a server of ours and returns it with the content of its ready file."""
     file = directory / f"{name}.ready"
     command = [str(world.sanderling), *words, "--exit-with-parent", "--ready-file", str(file)]
     log = world.work / f"{name}.log"

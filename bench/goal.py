@@ -1,4 +1,4 @@
-"""What a row is to reach, and what rounds said about it."""
+"""The target of a row, and the results of its rounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Unavailable(Exception):
-    """A row cannot be measured here; the text says why and how that is mended."""
+    """A row cannot be measured here; the text has the reason and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Goal:
     unit: str = "ratio"
 
     def is_reached(self, value: float) -> bool:
-        """Tells whether a value is on the right side of the target."""
+        """Returns whether a value is on the right side of the target."""
         return value <= self.target if self.is_limit else value >= self.target
 
     def shortfall(self, value: float) -> float:
@@ -33,7 +33,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Sample:
-    """What one round said about one goal: the value that is judged, and what it was made from."""
+    """The result of one round for one goal: the value that is judged, and its parts."""
 
     value: float
     ours: float

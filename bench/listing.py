@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lists a directory of many small files through fsspec, and says where the time goes.
+"""Lists a directory of many small files through fsspec, and prints where the time goes.
 
 Run it with the environment that has the package: .venv/bin/python bench/listing.py.
 """

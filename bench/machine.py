@@ -1,4 +1,4 @@
-"""The machine that is measured on, and what the kernel says of processes."""
+"""The machine that is measured on, and the kernel's figures of processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GIB = 1 << 30
 
 
 def describe(versions: dict[str, str]) -> dict[str, Any]:
-    """Says what a reader must know of the machine to compare figures."""
+    """Returns the properties of the machine that a reader needs to compare figures."""
     cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     memory = re.search(r"^MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
     return {

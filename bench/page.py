@@ -61,7 +61,7 @@ largest round. Right of the upright line the target is reached: twice as far as 
 
 
 def machine(kept: dict[str, Any]) -> str:
-    """Says where and when the figures were taken."""
+    """Returns where and when the figures were taken."""
     it = kept["machine"]
     peers = ", ".join(f"{name} {version}" for name, version in it["peers"].items())
     revisions = sorted({row.get("revision", "") for row in kept["rows"]} - {""})

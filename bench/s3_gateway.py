@@ -62,7 +62,7 @@ EMPTY = hashlib.sha256(b"").hexdigest()
 
 
 class Connection:
-    """One connection that asks one thing after the other."""
+    """One connection that sends one request after the other."""
 
     def __init__(self, address: str) -> None:
         host, port = address.rsplit(":", 1)

@@ -64,14 +64,14 @@ class Server:
 
 
 def free_port() -> int:
-    """Returns a port of loopback that nobody has at the moment."""
+    """Returns a port of loopback that is free at the moment."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
 
 
 def listens(port: int, host: str = "127.0.0.1") -> bool:
-    """Tells whether somebody accepts connections on a port."""
+    """Returns whether a process accepts connections on a port."""
     try:
         with socket.create_connection((host, port), timeout=1):
             return True

@@ -70,6 +70,6 @@ def markdown(outcomes: list[Outcome]) -> str:
 
 
 def reasons(outcomes: list[Outcome]) -> list[str]:
-    """Says of every row that was not run why."""
+    """Prints the reason for every row that was not run."""
     missing = [outcome for outcome in outcomes if not outcome.is_measured]
     return [f"row {one.row} ({one.goal.name}) was not run: {one.why_not}" for one in missing]

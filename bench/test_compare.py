@@ -33,7 +33,7 @@ def outcome(goal: Goal, *values: float, why_not: str = "") -> Outcome:
 
 
 class Judged(unittest.TestCase):
-    """What rounds say about a goal."""
+    """Results of rounds for a goal."""
 
     def test_median_of_the_rounds_is_judged(self) -> None:
         self.assertTrue(outcome(AT_LEAST, 0.1, 0.9, 0.81).is_reached)

@@ -46,7 +46,7 @@ class Line:
 
     @property
     def is_less_better(self) -> bool:
-        """Tells whether the figure is a time."""
+        """Returns whether the figure is a time."""
         return self.figure not in (RATE, BYTES)
 
 

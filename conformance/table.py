@@ -158,7 +158,7 @@ async def attempt(
 
 
 def is_right(wanted: str | None, got: Got | Refused) -> bool:
-    """Tells whether an answer is the one that is wanted."""
+    """Returns whether an answer is the one that is wanted."""
     if isinstance(got, Refused):
         return wanted == f"!{got.name}"
     if wanted is None:

@@ -1,4 +1,4 @@
-"""Key-value servers and an echo, and the clients in `crates/cli/examples/peer.rs` that ask them."""
+"""Key-value servers and an echo, and their clients in `crates/cli/examples/peer.rs`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from peers import packages
 from server import Server, free_port, listens
 from world import World, pinned, run_json
 
-# As many as the clients ask for.
+# As many as the clients request.
 KEYS = 256
 
 

@@ -17,7 +17,7 @@ def iperf(world: World, prefix: tuple[str, ...] = (), host: str = "127.0.0.1") -
     words = ["-s", "-p", str(port), "-B", host, "--forceflush"]
     command = [*prefix, packages.program("iperf3"), *words]
     with server.Server("iperf3", command, world.work / "iperf3.log") as started:
-        # A connection that says nothing would count as a test: ask the log, not the port.
+        # An idle connection would count as a test: read the log, do not connect to the port.
         started.serves(lambda: "listening" in started.log.read_text())
         yield port
 

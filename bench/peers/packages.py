@@ -50,7 +50,7 @@ def program(name: str) -> str:
 
 
 def install(names: set[str]) -> None:
-    """Installs what is missing, as far as this user may; who needs it says when it is not there."""
+    """Installs what is missing, as far as this user may; its user reports when it is missing."""
     missing = [PACKAGES[name].package for name in sorted(names & set(PACKAGES)) if is_missing(name)]
     if missing and shutil.which("apt-get") and os.geteuid() == 0:
         say(f"installing {' '.join(missing)}")
@@ -109,7 +109,7 @@ def is_missing(name: str) -> bool:
 
 
 def ran(command: list[str], environment: dict[str, str] | None = None) -> bool:
-    """Runs an installer; returns whether it succeeded, and shows the end of what it said if not."""
+    """Runs an installer; returns whether it succeeded, and shows the end of its output if not."""
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True,
                               timeout=INSTALL_SECONDS_MAX)
@@ -122,5 +122,5 @@ def ran(command: list[str], environment: dict[str, str] | None = None) -> bool:
 
 
 def say(what: str) -> None:
-    """Says on stderr what is going on."""
+    """Prints progress to stderr."""
     print(what, file=sys.stderr, flush=True)

@@ -32,7 +32,7 @@ class Objects:
         return self.answer()["p50_micros"]
 
     def answer(self) -> dict[str, Any]:
-        """Reads one line of JSON; other lines are what a package says by itself."""
+        """Reads one line of JSON; other lines are a package's own output."""
         assert self.process.stdout
         while True:
             ready, _, _ = select.select([self.process.stdout], [], [], SECONDS_MAX)
@@ -48,7 +48,7 @@ class Objects:
 def objects(world: World, python: str, *words: str) -> Iterator[Objects]:
     """Runs one side."""
     log = world.work / f"python-{words[0]}.log"
-    # Nothing here reports to anybody.
+    # Nothing here sends reports.
     quiet = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
     with open(log, "w") as errors:
         try:

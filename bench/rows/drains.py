@@ -41,7 +41,7 @@ class Drained:
         """Starts a datanode at a place."""
         name = f"n{place}"
         words = ["--namenode", self.cluster.address, "datanode", "--name", name, "--http", "none"]
-        # A namespace keeps nobody from a socket in the file system.
+        # A namespace does not hide a socket in the file system.
         words += ["--dram", "512MiB", "--allow-unauthenticated", "--local-socket", "none"]
         words += ["--listen", f"{self.network.address(place)}:0"]
         where = (self.cluster.directory, name, words, None, self.network.at(place))
@@ -50,7 +50,7 @@ class Drained:
         self.cluster.wait_for_arenas()
 
     def notice(self) -> dict[str, Any]:
-        """Gives the first node its notice and returns what the namenode says of the drain.
+        """Gives the first node its notice and returns the namenode's report of the drain.
 
         Raises `Unavailable` when something was lost.
         """
@@ -81,7 +81,7 @@ def network(world: World) -> Links:
 
 
 def stream(world: World) -> list[Sample]:
-    """Empties a node that nobody reads, beside iperf3 from the same place by the same link."""
+    """Empties a node without readers, beside iperf3 from the same place by the same link."""
     net = network(world)
     port = world.keep("iperf3", lambda: iperf(world, net.at(1), net.address(1)))
 

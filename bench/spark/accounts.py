@@ -1,4 +1,4 @@
-"""What Spark's event log says of each piece of work: tasks, failures, shuffles, time."""
+"""The figures of Spark's event log for each piece of work: tasks, failures, shuffles, time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Stages:
         self._seconds: dict[int, dict[str, list[float]]] = {}
 
     def add(self, event: event_log.Event) -> None:
-        """Adds a task that succeeded; other events say nothing here."""
+        """Adds a task that succeeded; other events are ignored."""
         if event.get("Event") != "SparkListenerTaskEnd":
             return
         if event["Task End Reason"]["Reason"] != "Success":

@@ -70,7 +70,7 @@ class Comparison:
         self.runs: list[dict[str, Any]] = []
         self.played: list[dict[str, Any]] = []
         self.problems: list[str] = []
-        # Told of each notice, kill and replacement, by those who watch.
+        # Called with each notice, kill and replacement, by the watching threads.
         self.on_event: Callable[[str], None] = lambda text: None
         self._stack = contextlib.ExitStack()
         self._starter = self._stack.enter_context(ThreadPoolExecutor(1))
@@ -88,7 +88,7 @@ class Comparison:
         """Runs all rounds and returns what is to be kept."""
         options = self.options
         if modes.SANDERLING in options.modes:
-            # Better said now than after the other modes have started.
+            # Better reported now than after the other modes have started.
             artifacts.jar()
         if options.traces:
             self.say(f"the program is {self.sanderling}")
@@ -260,14 +260,14 @@ class Comparison:
         """Returns the bytes that the namenode has moved and declared lost so far."""
         if application.datanodes is None:
             return {"moved": 0, "lost": 0}
-        # Exit code 5 says that something was lost: that is an answer, too.
+        # Exit code 5 means that something was lost: that is a result, too.
         command = [str(self.sanderling), "--namenode", application.datanodes.fleet.address]
         said = subprocess.run([*command, "--json", "-q", "fsck"], capture_output=True, check=False)
         found = json.loads(said.stdout)["report"]
         return {"moved": found["moved_bytes"] + found["promoted_bytes"], "lost": found["bytes"]}
 
     def _is_late(self, number: int, mild: list[str]) -> bool:
-        """Tells whether another round, with all that is to follow, would end after its time."""
+        """Returns whether another round, with all that is to follow, would end after its time."""
         options = self.options
         usual = {one.mode.name: self._usual_seconds(one.mode.name) for one in self.applications}
         once = sum(usual.values())
@@ -277,7 +277,7 @@ class Comparison:
         return time.monotonic() + seconds > self.deadline
 
     def _account(self) -> None:
-        """Adds what the event logs say to every run."""
+        """Adds the figures of the event logs to every run."""
         for application in self.applications:
             log = self.directory / application.mode.name / "events" / (
                 application.session.application)
@@ -314,7 +314,7 @@ class Comparison:
         print(f"[{time.monotonic() - self.began:5.0f} s] {text}", file=sys.stderr, flush=True)
 
     def _said(self, trace: str, number: int) -> None:
-        """Says how long a round took in each mode."""
+        """Prints how long a round took in each mode."""
         parts = []
         for application in self.applications:
             mine = [one for one in self.runs if one["mode"] == application.mode.name

@@ -22,7 +22,7 @@ def without_rounding(text: str) -> str:
 
 
 def with_total_order(text: str, columns: int) -> str:
-    """Returns a query whose first rows are the same whoever sorts them.
+    """Returns a query whose first rows are the same for every sort.
 
     Where a query keeps the first 100 rows of an order with ties, both engines are right and their
     rows differ. All its columns are therefore put after the order's own.

@@ -122,7 +122,7 @@ class Workers:
     started: int = 0
 
     def add(self, *slots: int) -> None:
-        """Starts a worker in each place of the cluster, and waits until the master knows them."""
+        """Starts a worker in each place of the cluster, and waits until the master lists them."""
         started = [self._start(slot) for slot in slots]
         for server in started:
             _said(server, r"Successfully registered with master")
@@ -138,7 +138,7 @@ class Workers:
         return server
 
     def notice(self, slot: int) -> None:
-        """Tells a worker that it will be taken: it decommissions its executors.
+        """Gives a worker its notice: it decommissions its executors.
 
         One that is not set to do so hears nothing: SIGPWR would end it.
         """

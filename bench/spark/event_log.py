@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads Spark's event log and says what an application did: tasks, failures, shuffle, time.
+"""Reads Spark's event log and prints what an application did: tasks, failures, shuffle, time.
 
 `python3 bench/spark/event_log.py FILE` prints the account as JSON. FILE is one log or the directory
 of a rolling one, neither compressed: spark.eventLog.compress=false. The log's format is Spark's
@@ -20,7 +20,7 @@ SQL = "org.apache.spark.sql.execution.ui."
 
 
 class EventLogError(Exception):
-    """Says why a log cannot be read, and what to do."""
+    """A log cannot be read; the text has the reason and the next step."""
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Account:
     task_seconds: float = 0.0
     shuffle: Shuffle = field(default_factory=Shuffle)
     failures: dict[str, int] = field(default_factory=dict)
-    # The first message of each kind of failure: what a reader asks for next.
+    # The first message of each kind of failure: what a reader needs next.
     messages: dict[str, str] = field(default_factory=dict)
     queries: list[Query] = field(default_factory=list)
     is_complete: bool = False
@@ -137,7 +137,7 @@ class Reader:
         self._losses = 0
 
     def add(self, event: Event) -> None:
-        """Adds one event; those that it does not know say nothing here."""
+        """Adds one event; unknown ones are ignored."""
         name = str(event.get("Event", "")).removeprefix(SQL).removeprefix("SparkListener")
         handler = getattr(self, f"_on_{name}", None)
         if handler:

@@ -33,7 +33,7 @@ class Mode:
 
     @property
     def decommissions(self) -> bool:
-        """Tells whether a worker's notice makes its executors stop taking tasks."""
+        """Returns whether a worker's notice makes its executors stop taking tasks."""
         return self.name != NATIVE
 
     def conf(self, executor_memory: str, cores: int) -> dict[str, str]:

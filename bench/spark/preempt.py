@@ -28,7 +28,7 @@ class Machines(Protocol):
     slots: int
 
     def notice(self, slot: int, seconds: float) -> None:
-        """Tells a machine that it will be taken."""
+        """Gives a machine its notice."""
 
     def kill(self, slot: int) -> None:
         """Takes it, at once."""

@@ -40,7 +40,7 @@ def write(kept: dict[str, Any], directory: Path) -> Path:
 
 
 def keep(kept: dict[str, Any], directory: Path) -> None:
-    """Writes the small dated copy: the figures as JSON, and what `text` says as Markdown."""
+    """Writes the small dated copy: the figures as JSON, and `text` as Markdown."""
     name = f"spark-{kept['date'][:10]}"
     small = {key: kept[key] for key in ("schema_version", "date", "revision", "machine", "spark",
                                         "options", "work", "played", "problems", "seconds")}

@@ -31,7 +31,7 @@ def from_json(rows: Any) -> Rows:
 
 
 def difference(wanted: Rows, found: Rows) -> str:
-    """Says how two results differ, whatever the order of their rows; empty when they do not."""
+    """Returns how two results differ, whatever the order of their rows; empty when they do not."""
     if len(wanted) != len(found):
         return f"{len(found)} rows, {len(wanted)} wanted"
     left, right = _by_words(wanted), _by_words(found)

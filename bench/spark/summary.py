@@ -101,7 +101,7 @@ def figures(kept: dict[str, Any], mode: str, trace: str) -> dict[str, Any]:
 
 
 def verdicts(kept: dict[str, Any]) -> list[tuple[str, str, bool]]:
-    """Returns (what, figure, reached) of each target that this run has something to say of."""
+    """Returns (what, figure, reached) of each target that this run measured."""
     made = []
     if SANDERLING in kept["options"]["modes"] and NATIVE in kept["options"]["modes"]:
         found = ratios(kept, SANDERLING)

@@ -1,4 +1,4 @@
-"""The TPC-DS tables, generated once, and DuckDB, which knows the queries and their results."""
+"""The TPC-DS tables, generated once, and DuckDB, which has the queries and their results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORACLE_VERSION = 1
 
 
 class MissingTool(Exception):
-    """Says which program or package is not installed, and how to install it."""
+    """A program or package is not installed; the text has the command that installs it."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def generate(scale: float, cache: Path) -> Path:
 
 
 def queries(numbers: list[int], tables: Path) -> list[Query]:
-    """Returns queries in Spark's SQL, each with what DuckDB says its result is.
+    """Returns queries in Spark's SQL, each with DuckDB's result.
 
     DuckDB's results are kept beside the tables. A number that TPC-DS has no query for is a
     `ValueError`.

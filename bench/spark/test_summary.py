@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests what the page says of a comparison, on one that is made up."""
+"""Tests the page of a comparison, on one that is made up."""
 
 import sys
 import tempfile
@@ -97,7 +97,7 @@ class Figures(unittest.TestCase):
             is_taken = one["trace"] == "executors-32"
             # Executor 2 came for 1: its task takes three seconds, as nobody's did before.
             stage = {"0": [1, 1.0], "2": [1, 3.0]} if is_taken else {"0": [1, 1.0], "1": [1, 1.0]}
-            # A stage that no undisturbed round had says nothing.
+            # A stage that no round without preemptions had does not count.
             again = [{"2": [1, 99.0]}] if is_taken and one["work"] == "q1" else []
             one["figures"]["stages"] = [{"0": [4, 8.0]}, stage, *again]
         found = {(one.mode, one.trace): one for one in summary.disturbed(kept)}
