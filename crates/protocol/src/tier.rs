@@ -76,7 +76,7 @@ pub enum WhenFull {
 pub struct StorageClass {
     /// The preferred tier. Never [`Tier::Object`]: writers do not append there.
     pub tier: Tier,
-    /// The choice of a tier when that one is full.
+    /// The choice of a tier when the preferred one is full.
     pub when_full: WhenFull,
 }
 

@@ -8,8 +8,9 @@ use sanderling_protocol::{Frame, Op};
 use crate::buffers::Buffers;
 use crate::reader::{Arrived, FrameReader};
 
-/// Reads the frames of what a peer sends, which comes in pieces of so many bytes: the greeting
-/// first, when the peer has not been admitted. Ends where it does, or at what is no frame.
+/// Parses the frames in a peer's bytes, which arrive in pieces of `piece_bytes`: first the
+/// greeting, unless the peer is admitted. Ends at the end of the bytes, or at the first bytes that
+/// are no frame.
 #[must_use]
 pub fn frames(sent: &[u8], piece_bytes: usize, is_admitted: bool) -> Vec<Frame<Bytes>> {
     let mut reader = FrameReader::new(Buffers::default());

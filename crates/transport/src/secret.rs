@@ -165,7 +165,7 @@ impl Secret {
     }
 }
 
-/// What one session may do, and until when. Clones share it.
+/// The rights of one session and their end. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Pass {
     claims: Arc<Claims>,

@@ -17,8 +17,8 @@ pub const RECOMPUTE_MILLIS: &str = "sanderling.recompute-millis";
 /// How the names begin that are the store's own.
 const RESERVED: &str = "sanderling.";
 
-/// Small facts that an application keeps beside an object's bytes: texts by their names. The store
-/// gives them back and heeds of them [`RECOMPUTE_MILLIS`] alone.
+/// Small texts, by name, that an application keeps beside an object's bytes. The store returns
+/// them, and itself uses only [`RECOMPUTE_MILLIS`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Attributes(BTreeMap<String, String>);
@@ -82,7 +82,8 @@ impl Attributes {
     /// # Errors
     /// [`Refusal::TooLarge`] beyond [`ATTRIBUTES_BYTES_MAX`], or of a name beyond
     /// [`ATTRIBUTE_NAME_BYTES_MAX`]; [`Refusal::BadRequest`] of an empty name, and of one of the
-    /// store's own (`sanderling.`) that does not exist or has another text than it may have.
+    /// store's own (`sanderling.`) that does not exist or has an invalid text. Drop or shorten the
+    /// attribute that the refusal names.
     pub fn check(&self) -> Result<(), Refusal> {
         let refuse = |what: &str, value: usize, limit: usize| {
             let (what, value, limit) = (what.to_owned(), value as u64, limit as u64);
