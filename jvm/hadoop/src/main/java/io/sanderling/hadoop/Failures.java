@@ -78,8 +78,8 @@ final class Failures {
     }
 
     private static String text(String path, IOException failure) {
-        String said = String.valueOf(failure.getMessage());
-        return said.contains(path) ? said : path + ": " + said;
+        String message = String.valueOf(failure.getMessage());
+        return message.contains(path) ? message : path + ": " + message;
     }
 
     private static IOException with(IOException made, IOException cause) {

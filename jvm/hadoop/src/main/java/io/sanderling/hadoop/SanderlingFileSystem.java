@@ -79,7 +79,7 @@ public final class SanderlingFileSystem extends FileSystem implements IOStatisti
                     StoreStatisticNames.OP_LIST_STATUS, StoreStatisticNames.OP_MKDIRS,
                     StoreStatisticNames.OP_OPEN, StoreStatisticNames.OP_RENAME)
             .build();
-    private final AtomicBoolean hasSaidWhatIsNotKept = new AtomicBoolean();
+    private final AtomicBoolean hasLoggedWhatIsNotKept = new AtomicBoolean();
     private final AtomicBoolean isClosed = new AtomicBoolean();
     private URI uri;
     private Settings settings;
@@ -611,7 +611,7 @@ public final class SanderlingFileSystem extends FileSystem implements IOStatisti
 
     private void notKept(Path path, String what) throws IOException {
         stat(name(path));
-        if (hasSaidWhatIsNotKept.compareAndSet(false, true)) {
+        if (hasLoggedWhatIsNotKept.compareAndSet(false, true)) {
             LOG.info("sanderling keeps no {}: {} stays as it is; this is said once", what, path);
         }
     }

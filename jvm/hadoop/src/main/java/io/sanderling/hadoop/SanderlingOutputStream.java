@@ -119,9 +119,9 @@ final class SanderlingOutputStream extends OutputStream
         try {
             writer.commit();
         } catch (IOException e) {
-            IOException said = failed(e);
+            IOException thrown = failed(e);
             quietlyAbort();
-            throw said;
+            throw thrown;
         }
     }
 
@@ -167,9 +167,9 @@ final class SanderlingOutputStream extends OutputStream
 
     private IOException failed(IOException e) {
         counters.incrementCounter(StreamStatisticNames.STREAM_WRITE_EXCEPTIONS);
-        IOException said = Failures.writing(path, e);
-        failure = said;
-        return said;
+        IOException thrown = Failures.writing(path, e);
+        failure = thrown;
+        return thrown;
     }
 
     private IOException quietlyAbort() {

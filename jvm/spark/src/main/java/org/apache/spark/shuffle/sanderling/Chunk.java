@@ -58,7 +58,7 @@ final class Chunk implements AutoCloseable {
     void advance(LargeInput.Waiting waiting) throws IOException {
         while (step != Step.READY) {
             if (asked == null) {
-                ask();
+                request();
             }
             if (!asked.isEmpty()) {
                 CompletableFuture<?> future = step == Step.OPEN ? opening : reading;
@@ -74,7 +74,7 @@ final class Chunk implements AutoCloseable {
     void finish(LargeInput.Waiting waiting) throws IOException {
         while (step != Step.READY) {
             if (asked == null) {
-                ask();
+                request();
             }
             take(waiting);
         }
@@ -99,11 +99,11 @@ final class Chunk implements AutoCloseable {
         maps.forEach(MapFetch::close);
     }
 
-    private void ask() {
+    private void request() {
         asked = new ArrayList<>();
         switch (step) {
             case OPEN:
-                askOpen();
+                requestOpen();
                 break;
             case TAILS:
                 read(maps, this::tail);
@@ -130,7 +130,7 @@ final class Chunk implements AutoCloseable {
         step = Step.values()[step.ordinal() + 1];
     }
 
-    private void askOpen() {
+    private void requestOpen() {
         List<String> paths = new ArrayList<>();
         for (MapFetch map : maps) {
             map.output = outputs.find(range.shuffleId, map.mapId);

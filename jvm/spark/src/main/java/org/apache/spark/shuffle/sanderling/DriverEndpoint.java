@@ -16,7 +16,7 @@ final class DriverEndpoint implements IsolatedThreadSafeRpcEndpoint {
     static final String NAME = "sanderling-shuffle";
 
     /** Requests where the application's outputs are. */
-    static final String ASK = "sanderling: where?";
+    static final String LOCATE = "sanderling: where?";
 
     private final RpcEnv rpcEnv;
     private final Driver driver;
@@ -36,7 +36,7 @@ final class DriverEndpoint implements IsolatedThreadSafeRpcEndpoint {
         return new AbstractPartialFunction<Object, BoxedUnit>() {
             @Override
             public boolean isDefinedAt(Object message) {
-                return ASK.equals(message) || message instanceof Map;
+                return LOCATE.equals(message) || message instanceof Map;
             }
 
             @Override

@@ -39,7 +39,7 @@ final class Executor implements AutoCloseable {
 
     /** Reports unreadable outputs to the driver, and returns when it has removed them. */
     static void report(SparkConf conf, LostMaps lost) {
-        ask(conf, lost.message(), Boolean.class);
+        call(conf, lost.message(), Boolean.class);
     }
 
     Store store() {
@@ -55,7 +55,7 @@ final class Executor implements AutoCloseable {
     }
 
     private static Application application(SparkConf conf) {
-        return new Application(ask(conf, DriverEndpoint.ASK, Map.class));
+        return new Application(call(conf, DriverEndpoint.LOCATE, Map.class));
     }
 
     private static void renew(SparkConf conf, Credentials credentials) {
@@ -67,7 +67,7 @@ final class Executor implements AutoCloseable {
         }
     }
 
-    private static <T> T ask(SparkConf conf, Object message, Class<T> kind) {
+    private static <T> T call(SparkConf conf, Object message, Class<T> kind) {
         RpcEndpointRef driver =
                 RpcUtils.makeDriverRef(DriverEndpoint.NAME, conf, SparkEnv.get().rpcEnv());
         ClassTag<T> tag = ClassTag$.MODULE$.apply(kind);

@@ -85,7 +85,7 @@ final class LargeInput extends InputStream {
 
     private void nextWindow() throws IOException {
         if (ahead == null) {
-            ask();
+            request();
         }
         if (window != null) {
             window.close();
@@ -100,11 +100,11 @@ final class LargeInput extends InputStream {
         ahead = null;
         input = PartitionInput.of(window, 0, window.length());
         if (asked < end) {
-            ask();
+            request();
         }
     }
 
-    private void ask() {
+    private void request() {
         long length = Math.min(WINDOW_BYTES, end - asked);
         ahead = map.output.reader.readRangesAsync(new long[] {asked}, new long[] {length});
         asked += length;
