@@ -1,5 +1,5 @@
-//! Answers about many: as Java takes them at once, and as its thread takes those that nobody waits
-//! for.
+//! Results for many objects, and the completion queue from which a thread of Java's takes those of
+//! asynchronous calls.
 
 use bytes::Bytes;
 use jni::Env;
@@ -12,14 +12,14 @@ use tokio::sync::Notify;
 use crate::encoding::Encoder;
 use crate::error::NativeError;
 use crate::handles::{Handle, insert, release};
-use crate::memory::{copy_to, view};
+use crate::memory::view;
 use crate::runtime::{handle, wait};
 
-/// Bytes up to which a range is copied into Java's heap: a view of its own, and a lease to give
-/// back, cost more than the copy.
+/// Bytes up to which a range is copied into Java's heap: a view of its own, and a handle to
+/// release, cost more than the copy.
 const COPIED_BYTES: usize = 4 << 10;
 
-/// What became of each of many.
+/// The result for each of many.
 type Results<T> = Vec<Result<T, ClientError>>;
 
 /// Encodes which objects are open, and why the others are not.
@@ -39,11 +39,11 @@ pub(crate) fn opened(each: Results<Reader>) -> Encoder {
 /// Inserts a reader and encodes its handle and metadata.
 pub(crate) fn encode_reader(encoder: &mut Encoder, reader: Reader) {
     let stat = reader.stat();
-    encoder.number(insert(Handle::Reader(reader))).stat(&stat);
+    encoder.number(insert(Handle::Reader(reader))).metadata(&stat);
 }
 
-/// Returns the parts of an answer: facts, with few bytes among them, then a view of each range of
-/// many bytes.
+/// Returns the parts of a result: the encoded one, with short ranges in it, then a view of each
+/// long range.
 pub(crate) fn fetched<'local>(
     env: &mut Env<'local>,
     each: Results<Vec<Bytes>>,
@@ -134,7 +134,7 @@ static COMPLETIONS: CompletionQueue = CompletionQueue {
     answered: Notify::const_new(),
 };
 
-/// A call that is answered whatever becomes of it.
+/// A call that completes even if it is dropped before its end.
 struct Answering(i64, CompletedCall);
 
 impl Answering {
@@ -154,7 +154,7 @@ impl Drop for Answering {
     }
 }
 
-/// Begins a call whose answer Java's thread takes under that call id.
+/// Begins a call whose result Java's thread takes under that call id.
 pub(crate) fn begin(call_id: i64, call: impl Future<Output = CompletedCall> + Send + 'static) {
     COMPLETIONS.state.lock().under_way += 1;
     let answering = Answering(call_id, CompletedCall::None);
@@ -162,8 +162,8 @@ pub(crate) fn begin(call_id: i64, call: impl Future<Output = CompletedCall> + Se
     COMPLETIONS.begun.notify_one();
 }
 
-/// Waits for answers and returns them with their call ids. Meanwhile it runs the calls, if nobody
-/// else does.
+/// Waits for results and returns them with their call ids. Meanwhile it runs the calls, if no other
+/// thread does.
 pub(crate) fn take() -> Vec<(i64, CompletedCall)> {
     loop {
         let mut queue = COMPLETIONS.state.lock();
@@ -179,7 +179,7 @@ pub(crate) fn take() -> Vec<(i64, CompletedCall)> {
     }
 }
 
-/// Returns the parts of an answer, or the facts of why there is none.
+/// Returns the parts of a result, or the encoded error of a call without one.
 pub(crate) fn made<'local>(
     env: &mut Env<'local>,
     answer: CompletedCall,
@@ -193,9 +193,7 @@ pub(crate) fn made<'local>(
         CompletedCall::None => {
             let mut encoder = Encoder::default();
             NativeError::Closed("the call").encode(&mut encoder);
-            let array = env.new_byte_array(encoder.bytes().len())?;
-            copy_to(env, &array, 0, encoder.bytes())?;
-            Ok(array.into())
+            Ok(encoder.array(env)?.into())
         }
     }
 }

@@ -1,260 +1,152 @@
 //! The client: connecting, whole objects, many objects.
-#![allow(unsafe_code, reason = "the JVM finds native methods by their exported names")]
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use jni::objects::{
-    JByteArray, JByteBuffer, JClass, JIntArray, JLongArray, JObject, JObjectArray, JString,
-};
-use jni::{Env, EnvUnowned};
+use jni::Env;
+use jni::objects::{JByteArray, JByteBuffer, JClass, JIntArray, JLongArray, JObject, JObjectArray};
 use parking_lot::Mutex;
-use sanderling_client::{Client, Reader};
+use sanderling_client::{Client, ClientConfig, PutOptions, Reader, Writer};
+use sanderling_protocol::Path;
+use sanderling_protocol::message::ObjectStat;
 use sanderling_protocol::refusal::ByteRange;
 
 use crate::answers::{CompletedCall, begin, encode_reader, fetched, made, opened, take};
 use crate::encoding::{Decoder, Encoder};
-use crate::error::{NativeError, Throw, remember};
+use crate::error::{NativeError, remember};
 use crate::handles::{self, Handle, insert};
 use crate::memory::{BufferRange, all, borrow, copied, integers, longs, release_pending};
+use crate::namespace;
+use crate::native::native;
 use crate::runtime::wait;
-use crate::{namespace, options};
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_initialize<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    failure: JClass<'local>,
-) -> JString<'local> {
-    env.with_env(|env| -> Result<_, NativeError> {
+native! {
+    /// Remembers the class that makes exceptions; returns the native half's version.
+    fn initialize(env; failure: JClass<'local>) -> String {
         remember(env.new_global_ref(&failure)?);
-        Ok(JString::from_str(env, env!("CARGO_PKG_VERSION"))?)
-    })
-    .resolve::<Throw>()
-}
+        Ok(env!("CARGO_PKG_VERSION").to_owned())
+    }
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_connect<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    encoder: JByteArray<'local>,
-) -> i64 {
-    env.with_env(|env| -> Result<_, NativeError> {
-        let encoder = all(env, &encoder)?;
-        let (address, config) = options::connection(&mut Decoder::new(&encoder))?;
-        let client = wait(Client::connect(&address, config))?;
-        Ok(insert(Handle::Client(client)))
-    })
-    .resolve::<Throw>()
-}
+    fn connect(env; options: (String, ClientConfig)) -> i64 {
+        let (address, config) = options;
+        Ok(insert(Handle::Client(wait(Client::connect(&address, config))?)))
+    }
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_cluster<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    client: i64,
-) -> JString<'local> {
-    env.with_env(|env| -> Result<_, NativeError> {
-        let cluster = handles::client(client)?.cluster();
-        Ok(JString::from_str(env, format!("{:016x}", cluster.0))?)
-    })
-    .resolve::<Throw>()
-}
+    fn cluster(env, _owner; client: Client) -> String {
+        Ok(format!("{:016x}", client.cluster().0))
+    }
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_release<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    handle: i64,
-) {
-    env.with_env(|_| -> Result<_, NativeError> {
+    fn release(env; handle: i64) -> () {
         handles::release(handle);
         Ok(())
-    })
-    .resolve::<Throw>()
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_call<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    client: i64,
-    operation: i32,
-    encoder: JByteArray<'local>,
-) -> JByteArray<'local> {
-    env.with_env(|env| -> Result<_, NativeError> {
-        let client = handles::client(client)?;
-        let encoder = all(env, &encoder)?;
-        let mut decoder = Decoder::new(&encoder);
-        let array = wait(namespace::call(&client, operation, &mut decoder))?;
-        Ok(array.array(env)?)
-    })
-    .resolve::<Throw>()
-}
+    fn call(env, _owner; client: Client, operation: i32, arguments: JByteArray<'local>) -> Encoder {
+        let arguments = all(env, &arguments)?;
+        wait(namespace::call(&client, operation, &mut Decoder::new(&arguments)))
+    }
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_put<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    client: i64,
-    encoder: JByteArray<'local>,
-    bytes: JByteBuffer<'local>,
-    at: i32,
-    length: i32,
-) -> JByteArray<'local> {
-    env.with_env(|env| {
+    fn put(
+        env, _owner;
+        client: Client,
+        object: (Path, PutOptions),
+        bytes: JByteBuffer<'local>,
+        at: i32,
+        length: i32,
+    ) -> ObjectStat {
         let bytes = borrow(env, &bytes, BufferRange { at, length })?;
-        let stat = put(env, client, &encoder, bytes);
+        let stat = put_bytes(&client, object, bytes);
         release_pending();
         stat
-    })
-    .resolve::<Throw>()
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_putArray<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    client: i64,
-    encoder: JByteArray<'local>,
-    bytes: JByteArray<'local>,
-    at: i32,
-    length: i32,
-) -> JByteArray<'local> {
-    env.with_env(|env| {
-        let bytes = copied(env, &bytes, BufferRange { at, length })?.into();
-        put(env, client, &encoder, bytes)
-    })
-    .resolve::<Throw>()
-}
+    fn putArray(
+        env, _owner;
+        client: Client,
+        object: (Path, PutOptions),
+        bytes: JByteArray<'local>,
+        at: i32,
+        length: i32,
+    ) -> ObjectStat {
+        put_bytes(&client, object, copied(env, &bytes, BufferRange { at, length })?.into())
+    }
 
-fn put<'local>(
-    env: &mut Env<'local>,
-    client: i64,
-    encoder: &JByteArray<'_>,
-    bytes: Bytes,
-) -> Result<JByteArray<'local>, NativeError> {
-    let client = handles::client(client)?;
-    let encoder = all(env, encoder)?;
-    let mut decoder = Decoder::new(&encoder);
-    let (path, options) = (decoder.path()?, options::put(&mut decoder)?);
-    let stat = wait(client.put(&path, bytes, &options))?;
-    Ok(Encoder::build(|encoder| encoder.stat(&stat)).array(env)?)
-}
+    fn get(env, _owner; client: Client, path: Path) -> JObjectArray<'local> {
+        fetched(env, vec![Ok(vec![wait(client.get(&path))?])])
+    }
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_get<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    client: i64,
-    path: JByteArray<'local>,
-) -> JObjectArray<'local> {
-    env.with_env(|env| -> Result<_, NativeError> {
-        let client = handles::client(client)?;
-        let path = Decoder::new(&all(env, &path)?).path()?;
-        let bytes = wait(client.get(&path))?;
-        fetched(env, vec![Ok(vec![bytes])])
-    })
-    .resolve::<Throw>()
-}
-
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_open<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    client: i64,
-    path: JByteArray<'local>,
-) -> JByteArray<'local> {
-    env.with_env(|env| -> Result<_, NativeError> {
-        let client = handles::client(client)?;
-        let path = Decoder::new(&all(env, &path)?).path()?;
+    fn open(env, _owner; client: Client, path: Path) -> Encoder {
         let mut encoder = Encoder::default();
         encode_reader(&mut encoder, wait(client.open(&path))?);
-        Ok(encoder.array(env)?)
-    })
-    .resolve::<Throw>()
-}
+        Ok(encoder)
+    }
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_openMany<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    client: i64,
-    paths: JByteArray<'local>,
-) -> JByteArray<'local> {
-    env.with_env(|env| -> Result<_, NativeError> {
-        let client = handles::client(client)?;
-        let paths = Decoder::new(&all(env, &paths)?).paths()?;
-        let encoder = opened(wait(client.open_many(&paths)));
-        Ok(encoder.array(env)?)
-    })
-    .resolve::<Throw>()
-}
+    fn openMany(env, _owner; client: Client, paths: Vec<Path>) -> Encoder {
+        Ok(opened(wait(client.open_many(&paths))))
+    }
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_openManyAsync<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    client: i64,
-    paths: JByteArray<'local>,
-    call_id: i64,
-) {
-    env.with_env(|env| -> Result<_, NativeError> {
-        let client = handles::client(client)?;
-        let paths = Decoder::new(&all(env, &paths)?).paths()?;
+    fn openManyAsync(env, _owner; client: Client, paths: Vec<Path>, call_id: i64) -> () {
         begin(call_id, async move { CompletedCall::Opened(client.open_many(&paths).await) });
         Ok(())
-    })
-    .resolve::<Throw>()
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_readMany<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    client: i64,
-    readers: JLongArray<'local>,
-    counts: JIntArray<'local>,
-    offsets: JLongArray<'local>,
-    lengths: JLongArray<'local>,
-) -> JObjectArray<'local> {
-    env.with_env(|env| -> Result<_, NativeError> {
-        let client = handles::client(client)?;
+    fn readMany(
+        env, _owner;
+        client: Client,
+        readers: JLongArray<'local>,
+        counts: JIntArray<'local>,
+        offsets: JLongArray<'local>,
+        lengths: JLongArray<'local>,
+    ) -> JObjectArray<'local> {
         let wanted = wanted(env, &readers, &counts, &offsets, &lengths)?;
-        let each = wait(client.read_many(&wanted));
-        fetched(env, each)
-    })
-    .resolve::<Throw>()
-}
+        fetched(env, wait(client.read_many(&wanted)))
+    }
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_readManyAsync<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    client: i64,
-    readers: JLongArray<'local>,
-    counts: JIntArray<'local>,
-    offsets: JLongArray<'local>,
-    lengths: JLongArray<'local>,
-    call_id: i64,
-) {
-    env.with_env(|env| -> Result<_, NativeError> {
-        let client = handles::client(client)?;
+    fn readManyAsync(
+        env, _owner;
+        client: Client,
+        readers: JLongArray<'local>,
+        counts: JIntArray<'local>,
+        offsets: JLongArray<'local>,
+        lengths: JLongArray<'local>,
+        call_id: i64,
+    ) -> () {
         let wanted = wanted(env, &readers, &counts, &offsets, &lengths)?;
         begin(call_id, async move { CompletedCall::Fetched(client.read_many(&wanted).await) });
         Ok(())
-    })
-    .resolve::<Throw>()
+    }
+
+    /// Waits for results of asynchronous calls; returns their call ids, then each result.
+    fn answers(env;) -> JObjectArray<'local> {
+        let answers = take();
+        let all = JObjectArray::<JObject<'_>>::new(env, answers.len() + 1, JObject::null())?;
+        let call_ids: Vec<i64> = answers.iter().map(|(call_id, _)| *call_id).collect();
+        let array = JLongArray::new(env, call_ids.len())?;
+        array.set_region(env, 0, &call_ids)?;
+        all.set_element(env, 0, &array)?;
+        for (at, (_, answer)) in answers.into_iter().enumerate() {
+            let answer = made(env, answer)?;
+            all.set_element(env, at + 1, &answer)?;
+            env.delete_local_ref(answer);
+        }
+        Ok(all)
+    }
+
+    fn create(env, _owner; client: Client, object: (Path, PutOptions)) -> Encoder {
+        Ok(insert_writer(wait(client.create(&object.0, &object.1))?))
+    }
+
+    fn append(env, _owner; client: Client, path: Path) -> Encoder {
+        Ok(insert_writer(wait(client.append(&path))?))
+    }
+}
+
+fn put_bytes(
+    client: &Client,
+    (path, options): (Path, PutOptions),
+    bytes: Bytes,
+) -> Result<ObjectStat, NativeError> {
+    Ok(wait(client.put(&path, bytes, &options))?)
 }
 
 type RangesOf = (Reader, Vec<ByteRange>);
@@ -285,71 +177,9 @@ fn wanted(
     Ok(wanted)
 }
 
-/// Waits for answers of calls that nobody waits for: their call ids, then the answer to each.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_answers<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-) -> JObjectArray<'local> {
-    env.with_env(|env| -> Result<_, NativeError> {
-        let answers = take();
-        let all = JObjectArray::<JObject<'_>>::new(env, answers.len() + 1, JObject::null())?;
-        let tickets: Vec<i64> = answers.iter().map(|(call_id, _)| *call_id).collect();
-        let array = JLongArray::new(env, tickets.len())?;
-        array.set_region(env, 0, &tickets)?;
-        all.set_element(env, 0, &array)?;
-        for (at, (_, answer)) in answers.into_iter().enumerate() {
-            let answer = made(env, answer)?;
-            all.set_element(env, at + 1, &answer)?;
-            env.delete_local_ref(answer);
-        }
-        Ok(all)
-    })
-    .resolve::<Throw>()
-}
-
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_create<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    client: i64,
-    encoder: JByteArray<'local>,
-) -> JByteArray<'local> {
-    env.with_env(|env| -> Result<_, NativeError> {
-        let client = handles::client(client)?;
-        let encoder = all(env, &encoder)?;
-        let mut decoder = Decoder::new(&encoder);
-        let (path, options) = (decoder.path()?, options::put(&mut decoder)?);
-        let writer = wait(client.create(&path, &options))?;
-        tell_writer(env, writer)
-    })
-    .resolve::<Throw>()
-}
-
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_append<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    client: i64,
-    path: JByteArray<'local>,
-) -> JByteArray<'local> {
-    env.with_env(|env| -> Result<_, NativeError> {
-        let client = handles::client(client)?;
-        let path = Decoder::new(&all(env, &path)?).path()?;
-        let writer = wait(client.append(&path))?;
-        tell_writer(env, writer)
-    })
-    .resolve::<Throw>()
-}
-
-/// Keeps a writer and tells its handle and where it starts.
-fn tell_writer<'local>(
-    env: &mut Env<'local>,
-    writer: sanderling_client::Writer,
-) -> Result<JByteArray<'local>, NativeError> {
+/// Inserts a writer and encodes its handle and position.
+fn insert_writer(writer: Writer) -> Encoder {
     let position = writer.position();
     let handle = insert(Handle::Writer(Arc::new(Mutex::new(Some(writer)))));
-    Ok(Encoder::build(|encoder| encoder.number(handle).number(position as i64)).array(env)?)
+    Encoder::build(|encoder| encoder.number(handle).number(position as i64))
 }

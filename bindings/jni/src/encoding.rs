@@ -1,11 +1,12 @@
-//! Values as bytes in an order that both sides know: big-endian, texts in UTF-8 behind their
+//! Values as bytes, in an order that both sides use: big-endian, texts in UTF-8 behind their
 //! length.
 
 use jni::Env;
 use jni::errors::Error;
 use jni::objects::JByteArray;
-use sanderling_protocol::message::{Attributes, Entry, ObjectKind, ObjectStat};
-use sanderling_protocol::{Instant, JobId, Path};
+use sanderling_native::{Metadata, Value};
+use sanderling_protocol::message::{Attributes, ObjectKind};
+use sanderling_protocol::{Millis, Path};
 
 use crate::error::NativeError;
 
@@ -14,15 +15,11 @@ use crate::error::NativeError;
 pub(crate) struct Encoder(Vec<u8>);
 
 impl Encoder {
-    /// Returns what `encode` tells.
+    /// Returns what `encode` encodes.
     pub(crate) fn build(encode: impl FnOnce(&mut Self) -> &mut Self) -> Self {
         let mut encoder = Self::default();
         encode(&mut encoder);
         encoder
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
     }
 
     /// Returns them as an array of Java's.
@@ -35,12 +32,13 @@ impl Encoder {
         self
     }
 
-    pub(crate) fn numbers(&mut self, numbers: &[u64]) -> &mut Self {
-        numbers.iter().fold(self, |encoder, number| encoder.number(*number as i64))
+    /// Encodes a number, or -1 for none.
+    pub(crate) fn optional(&mut self, number: Option<u64>) -> &mut Self {
+        self.number(number.map_or(-1, |number| number as i64))
     }
 
     pub(crate) fn count(&mut self, count: usize) -> &mut Self {
-        let count = i32::try_from(count).expect("facts are far below two gigabytes");
+        let count = i32::try_from(count).expect("values are far below two gigabytes");
         self.0.extend_from_slice(&count.to_be_bytes());
         self
     }
@@ -71,27 +69,19 @@ impl Encoder {
         self
     }
 
-    /// Encodes the metadata of an object.
-    pub(crate) fn stat(&mut self, stat: &ObjectStat) -> &mut Self {
-        self.text(stat.path.as_str()).number(stat.object.0 as i64).small(kind(stat.kind));
-        self.number(stat.bytes as i64).number(stat.lost_bytes as i64).flag(stat.is_sealed);
-        self.number(millis(stat.modified_at)).number(millis(stat.created_at));
-        self.number(stat.expires_in.map_or(-1, |left| left.0 as i64));
-        self.number(i64::from(stat.blocks)).number(stat.entries as i64);
-        self.number(stat.job.map_or(-1, |JobId(job)| job as i64));
-        self.text(&stat.class.to_string()).flag(stat.is_listed).flag(stat.delete_after_read);
-        self.texts(&stat.attributes)
-    }
-
-    /// Encodes one line of a listing as far as it goes.
-    pub(crate) fn entry(&mut self, directory: &Path, entry: &Entry) -> &mut Self {
-        let above = directory.as_str().trim_end_matches('/');
-        self.text(&format!("{above}/{}", entry.name));
-        self.number(entry.object.0 as i64).small(kind(entry.kind));
-        self.number(entry.bytes as i64).number(entry.lost_bytes as i64).flag(entry.is_sealed);
-        self.number(millis(entry.modified_at)).number(-1).number(-1).number(-1).number(-1);
-        self.number(-1).text("").flag(true).flag(false);
-        self.texts(&entry.attributes)
+    /// Encodes metadata in the order of its schema.
+    pub(crate) fn metadata(&mut self, metadata: &impl Metadata) -> &mut Self {
+        metadata.fields().into_iter().fold(self, |encoder, (_, value)| match value {
+            Value::Text(text) => encoder.text(&text),
+            Value::Number(number) => encoder.number(number as i64),
+            Value::Optional(number) => encoder.optional(number),
+            Value::Flag(flag) => encoder.flag(flag),
+            Value::Kind(it) => encoder.small(kind(it)),
+            // The store counts microseconds.
+            Value::Instant(instant) => encoder.number((instant.0 / 1000) as i64),
+            Value::Duration(duration) => encoder.number(Millis::from(duration).0 as i64),
+            Value::Texts(texts) => encoder.texts(texts),
+        })
     }
 }
 
@@ -103,11 +93,6 @@ const fn kind(kind: ObjectKind) -> u8 {
         ObjectKind::Table => 3,
         ObjectKind::KeyValue => 4,
     }
-}
-
-/// Returns the milliseconds since 1970; the store counts microseconds.
-const fn millis(instant: Instant) -> i64 {
-    (instant.0 / 1000) as i64
 }
 
 /// Decodes values from Java, in their order.
@@ -143,30 +128,56 @@ impl<'a> Decoder<'a> {
         Ok(self.take(1)? != [0])
     }
 
+    /// Returns a text that is none when it is empty.
+    pub(crate) fn some_text(&mut self) -> Result<Option<&'a str>, NativeError> {
+        Ok(Some(self.text()?).filter(|text| !text.is_empty()))
+    }
+
     pub(crate) fn text(&mut self) -> Result<&'a str, NativeError> {
         let count = self.count()?;
         std::str::from_utf8(self.take(count)?).map_err(|_| NativeError::Malformed)
     }
 
-    pub(crate) fn path(&mut self) -> Result<Path, NativeError> {
-        Ok(self.text()?.parse()?)
+    /// Decodes the next value.
+    pub(crate) fn next<T: Decode>(&mut self) -> Result<T, NativeError> {
+        T::decode(self)
     }
+}
 
-    pub(crate) fn paths(&mut self) -> Result<Vec<Path>, NativeError> {
-        (0..self.count()?).map(|_| self.path()).collect()
+/// What Java passes encoded.
+pub(crate) trait Decode: Sized {
+    /// # Errors
+    /// [`NativeError::Malformed`] for bytes in another order, and the refusals of the value itself.
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, NativeError>;
+}
+
+impl Decode for String {
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, NativeError> {
+        decoder.text().map(str::to_owned)
     }
+}
 
-    pub(crate) fn texts(&mut self) -> Result<Vec<String>, NativeError> {
-        (0..self.count()?).map(|_| Ok(self.text()?.to_owned())).collect()
+impl Decode for Path {
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, NativeError> {
+        Ok(decoder.text()?.parse()?)
     }
+}
 
-    pub(crate) fn attributes(&mut self) -> Result<Attributes, NativeError> {
-        let mut attributes = Attributes::none();
-        for _ in 0..self.count()? {
-            let name = self.text()?;
-            attributes.set(name, self.text()?);
-        }
-        Ok(attributes)
+impl<T: Decode> Decode for Vec<T> {
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, NativeError> {
+        (0..decoder.count()?).map(|_| decoder.next()).collect()
+    }
+}
+
+impl<A: Decode, B: Decode> Decode for (A, B) {
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, NativeError> {
+        Ok((decoder.next()?, decoder.next()?))
+    }
+}
+
+impl Decode for Attributes {
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, NativeError> {
+        Ok(decoder.next::<Vec<(String, String)>>()?.into_iter().collect())
     }
 }
 
@@ -178,11 +189,11 @@ mod tests {
     fn values_are_decoded_in_the_order_in_which_they_were_encoded() {
         let mut encoder = Encoder::default();
         encoder.number(-7).flag(true).text("ä/𝄞").count(2).text("/a").text("/b").number(-1);
-        let mut decoder = Decoder::new(encoder.bytes());
+        let mut decoder = Decoder::new(&encoder.0);
         assert!(matches!(decoder.number(), Ok(-7)));
         assert!(matches!(decoder.flag(), Ok(true)));
         assert!(matches!(decoder.text(), Ok("ä/𝄞")));
-        assert!(decoder.paths().is_ok_and(|paths| paths.len() == 2));
+        assert!(decoder.next::<Vec<Path>>().is_ok_and(|paths| paths.len() == 2));
         assert!(matches!(decoder.optional(), Ok(None)));
         assert!(matches!(decoder.number(), Err(NativeError::Malformed)));
     }
@@ -191,7 +202,10 @@ mod tests {
     fn values_that_end_early_are_refused() {
         let mut encoder = Encoder::default();
         encoder.count(1000).all(b"/a");
-        assert!(matches!(Decoder::new(encoder.bytes()).text(), Err(NativeError::Malformed)));
-        assert!(matches!(Decoder::new(encoder.bytes()).paths(), Err(NativeError::Malformed)));
+        assert!(matches!(Decoder::new(&encoder.0).text(), Err(NativeError::Malformed)));
+        assert!(matches!(
+            Decoder::new(&encoder.0).next::<Vec<Path>>(),
+            Err(NativeError::Malformed)
+        ));
     }
 }

@@ -1,4 +1,4 @@
-//! Errors as Java throws them: their facts, once.
+//! Errors as Java throws them.
 
 use std::any::Any;
 
@@ -8,8 +8,9 @@ use jni::refs::Global;
 use jni::{Env, jni_sig, jni_str};
 use parking_lot::RwLock;
 use sanderling_client::ClientError;
+use sanderling_native::ErrorFields;
 use sanderling_protocol::Refusal;
-use sanderling_protocol::refusal::{ByteRange, Recovery};
+use sanderling_protocol::refusal::Recovery;
 
 use crate::encoding::Encoder;
 
@@ -20,11 +21,11 @@ static FAILURE: RwLock<Option<Global<JClass<'static>>>> = RwLock::new(None);
 pub(crate) enum NativeError {
     /// The call's own error.
     Client(ClientError),
-    /// Its handle was given back before.
+    /// Its handle was released before.
     Closed(&'static str),
-    /// What is to be shown to the cluster cannot be read.
+    /// The credentials cannot be read.
     Credentials(String),
-    /// The facts that came along are not in the order that both sides know.
+    /// The encoded values are not in the order that both sides use.
     Malformed,
     /// Java threw something, or has no memory left.
     Java(Error),
@@ -54,78 +55,58 @@ pub(crate) fn remember(class: Global<JClass<'static>>) {
 }
 
 impl NativeError {
-    /// Appends the error's facts: name, text, recovery, when to try again, path, object, ranges.
-    pub(crate) fn encode(&self, encoder: &mut Encoder) {
+    fn fields(&self) -> ErrorFields {
         match self {
-            Self::Client(error) => encode_client(error, encoder),
+            Self::Client(error) => error.into(),
             Self::Closed(what) => {
                 let text = format!("{what} was closed before, or is in use by another thread");
-                encode_plain(encoder, "Closed", &text, Recovery::Fix);
+                ErrorFields::new("Closed", text, Recovery::Fix)
             }
-            Self::Credentials(why) => encode_plain(encoder, "Credentials", why, Recovery::Fix),
+            Self::Credentials(why) => ErrorFields::new("Credentials", why, Recovery::Fix),
             Self::Malformed => {
                 let text = "the jar and its native library disagree: use those of one build";
-                encode_plain(encoder, "NativeLibrary", text, Recovery::Report);
+                ErrorFields::new("NativeLibrary", text, Recovery::Report)
             }
             Self::Java(error) => {
                 let text = format!("the JVM refused a call of the native client: {error}");
-                encode_plain(encoder, "NativeLibrary", &text, Recovery::Report);
+                ErrorFields::new("NativeLibrary", text, Recovery::Report)
             }
         }
     }
 
+    /// Appends the error: name, text, recovery, when to try again, path, object, ranges.
+    pub(crate) fn encode(&self, encoder: &mut Encoder) {
+        encode(&self.fields(), encoder);
+    }
+
     fn throw(&self, env: &mut Env<'_>) {
-        if env.exception_check() {
-            return;
+        if !env.exception_check() {
+            throw(env, &self.fields());
         }
-        let mut encoder = Encoder::default();
-        self.encode(&mut encoder);
-        throw(env, &encoder);
     }
 }
 
-fn encode_plain(encoder: &mut Encoder, name: &str, text: &str, recovery: Recovery) {
-    encode_head(encoder, name, text, recovery, "");
-    encoder.number(0).count(0);
-}
-
-fn encode_head(encoder: &mut Encoder, name: &str, text: &str, recovery: Recovery, path: &str) {
-    let (small, after) = match recovery {
-        Recovery::Refresh => (0, -1),
-        Recovery::RetryAfter(after) => (1, i64::try_from(after.0).unwrap_or(i64::MAX)),
-        Recovery::Recompute => (2, -1),
-        Recovery::Report => (3, -1),
-        Recovery::Fix => (4, -1),
-    };
-    encoder.text(name).text(text).small(small).number(after).text(path);
-}
-
-fn encode_client(error: &ClientError, encoder: &mut Encoder) {
-    let lost = |encoder: &mut Encoder, object: u64, ranges: &[ByteRange]| {
-        encoder.number(object as i64).count(ranges.len());
-        for range in ranges {
-            encoder.number(range.offset as i64).number(range.bytes as i64);
-        }
-    };
-    let path = error.path().unwrap_or_default();
-    encode_head(encoder, error.name(), &error.to_string(), error.recovery(), path);
-    match error {
-        ClientError::DataUnavailable { object, ranges, .. }
-        | ClientError::Refused(Refusal::DataUnavailable { object, ranges, .. }) => {
-            lost(encoder, object.0, ranges);
-        }
-        _ => lost(encoder, 0, &[]),
+fn encode(error: &ErrorFields, encoder: &mut Encoder) {
+    let (recovery, _, after) = error.recovery();
+    encoder.text(error.name).text(&error.text).small(recovery);
+    encoder.optional(after.map(|after| after.0.min(i64::MAX as u64)));
+    encoder.text(error.path.as_deref().unwrap_or_default());
+    encoder.number(error.object as i64).count(error.ranges.len());
+    for range in &error.ranges {
+        encoder.number(range.offset as i64).number(range.bytes as i64);
     }
 }
 
-/// Throws the exception of an error's facts.
-fn throw(env: &mut Env<'_>, encoder: &Encoder) {
+/// Throws the exception of an error.
+fn throw(env: &mut Env<'_>, error: &ErrorFields) {
     // What fails here leaves an exception of Java's own.
-    let _ = try_throw(env, encoder);
+    let _ = try_throw(env, error);
 }
 
-fn try_throw(env: &mut Env<'_>, encoder: &Encoder) -> Result<(), Error> {
-    let encoder = encoder.array(env)?;
+fn try_throw(env: &mut Env<'_>, error: &ErrorFields) -> Result<(), Error> {
+    let mut encoder = Encoder::default();
+    encode(error, &mut encoder);
+    let error = encoder.array(env)?;
     let class = FAILURE.read();
     let Some(class) = class.as_ref() else {
         return env.throw_new(
@@ -137,7 +118,7 @@ fn try_throw(env: &mut Env<'_>, encoder: &Encoder) -> Result<(), Error> {
         class,
         jni_str!("thrown"),
         jni_sig!("([B)Ljava/lang/Throwable;"),
-        &[JValue::Object(&encoder)],
+        &[JValue::Object(&error)],
     )?;
     let made = env.cast_local::<JThrowable<'_>>(made.l()?)?;
     env.throw(made)
@@ -168,10 +149,8 @@ impl<T: Default> ErrorPolicy<T, NativeError> for Throw {
             (None, Some(text)) => text.clone(),
             (None, None) => "no reason given".to_owned(),
         };
-        let mut encoder = Encoder::default();
         let text = format!("the native client failed, which is a bug: report it: {why}");
-        encode_plain(&mut encoder, "Panicked", &text, Recovery::Report);
-        throw(env, &encoder);
+        throw(env, &ErrorFields::new("Panicked", text, Recovery::Report));
         Ok(T::default())
     }
 }

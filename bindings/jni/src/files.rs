@@ -1,55 +1,42 @@
 //! Open objects: readers and writers.
-#![allow(unsafe_code, reason = "the JVM finds native methods by their exported names")]
 
-use jni::EnvUnowned;
-use jni::objects::{JByteArray, JByteBuffer, JClass, JObject};
-use sanderling_client::{ClientError, Writer};
+use jni::objects::{JByteArray, JByteBuffer};
+use sanderling_client::{Reader, Writer};
 use sanderling_protocol::Millis;
+use sanderling_protocol::message::ObjectStat;
 
-use crate::encoding::{Decoder, Encoder};
-use crate::error::{NativeError, Throw};
+use crate::error::NativeError;
 use crate::handles::{self, Handle};
-use crate::memory::{BufferRange, all, copied, copy_to, source, target};
+use crate::memory::{BufferRange, copied, copy_to, source, target};
+use crate::native::native;
 use crate::runtime::{enter, wait};
 
-/// Bytes that are read or written for an array at once: what is under way for it in native memory.
+/// Bytes read or written for an array in one step: what is in flight for it in native memory.
 const PIECE_BYTES: usize = 4 << 20;
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_read<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    reader: i64,
-    offset: i64,
-    mut into: JByteBuffer<'local>,
-    at: i32,
-    length: i32,
-) -> i32 {
-    env.with_env(|env| -> Result<_, NativeError> {
-        let reader = handles::reader(reader)?;
-        let offset = u64::try_from(offset).map_err(|_| NativeError::Malformed)?;
+native! {
+    fn read(
+        env, _owner;
+        reader: Reader,
+        offset: i64,
+        into: JByteBuffer<'local>,
+        at: i32,
+        length: i32,
+    ) -> i32 {
+        let mut into = into;
         let into = target(env, &mut into, BufferRange { at, length })?;
-        let read = wait(reader.read_into(offset, into))?;
-        Ok(count(read, length))
-    })
-    .resolve::<Throw>()
-}
+        Ok(count(wait(reader.read_into(unsigned(offset)?, into))?, length))
+    }
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_readArray<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    reader: i64,
-    offset: i64,
-    into: JByteArray<'local>,
-    at: i32,
-    length: i32,
-) -> i32 {
-    env.with_env(|env| -> Result<_, NativeError> {
-        let reader = handles::reader(reader)?;
-        let offset = u64::try_from(offset).map_err(|_| NativeError::Malformed)?;
+    fn readArray(
+        env, _owner;
+        reader: Reader,
+        offset: i64,
+        into: JByteArray<'local>,
+        at: i32,
+        length: i32,
+    ) -> i32 {
+        let offset = unsigned(offset)?;
         let (at, wanted) = (at as usize, length.max(0) as u64);
         let left = reader.bytes().saturating_sub(offset).min(wanted);
         let mut read = 0;
@@ -60,72 +47,31 @@ extern "system" fn Java_io_sanderling_client_Native_readArray<'local>(
             read += now;
         }
         Ok(count(read as usize, length))
-    })
-    .resolve::<Throw>()
-}
+    }
 
-/// Returns how many bytes were read as Java says it: -1 for none at the end.
-const fn count(read: usize, wanted: i32) -> i32 {
-    if read == 0 && wanted > 0 { -1 } else { read as i32 }
-}
-
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_refresh<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    reader: i64,
-) -> JByteArray<'local> {
-    env.with_env(|env| -> Result<_, NativeError> {
-        let reader = handles::reader(reader)?;
+    fn refresh(env, _owner; reader: Reader) -> ObjectStat {
         wait(reader.refresh())?;
-        Ok(Encoder::build(|encoder| encoder.stat(&reader.stat())).array(env)?)
-    })
-    .resolve::<Throw>()
-}
+        Ok(reader.stat())
+    }
 
-/// Takes the writer for a call. While it is taken, another thread finds it closed.
-fn with<T>(
-    writer: i64,
-    call: impl FnOnce(&mut Writer) -> Result<T, NativeError>,
-) -> Result<T, NativeError> {
-    // A writer that was given back meanwhile is dropped here, which leaves its clean-up to a task.
-    let _context = enter();
-    let entry = handles::writer(writer)?;
-    let mut taken = entry.lock().take().ok_or(NativeError::Closed("the writer"))?;
-    let result = call(&mut taken);
-    *entry.lock() = Some(taken);
-    result
-}
-
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_write<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    writer: i64,
-    bytes: JByteBuffer<'local>,
-    at: i32,
-    length: i32,
-) {
-    env.with_env(|env| {
+    fn write(
+        env, _owner;
+        writer: i64,
+        bytes: JByteBuffer<'local>,
+        at: i32,
+        length: i32,
+    ) -> () {
         let bytes = source(env, &bytes, BufferRange { at, length })?;
         with(writer, |writer| Ok(wait(writer.write(bytes))?))
-    })
-    .resolve::<Throw>()
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_writeArray<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    writer: i64,
-    bytes: JByteArray<'local>,
-    at: i32,
-    length: i32,
-) {
-    env.with_env(|env| {
+    fn writeArray(
+        env, _owner;
+        writer: i64,
+        bytes: JByteArray<'local>,
+        at: i32,
+        length: i32,
+    ) -> () {
         with(writer, |writer| {
             let mut done = 0;
             while done < length {
@@ -136,94 +82,64 @@ extern "system" fn Java_io_sanderling_client_Native_writeArray<'local>(
             }
             Ok(())
         })
-    })
-    .resolve::<Throw>()
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_flush<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    writer: i64,
-) {
-    env.with_env(|_| with(writer, |writer| Ok(wait(writer.flush())?))).resolve::<Throw>()
-}
+    fn flush(env, _owner; writer: i64) -> () {
+        with(writer, |writer| Ok(wait(writer.flush())?))
+    }
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_setAttribute<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    writer: i64,
-    encoder: JByteArray<'local>,
-) {
-    env.with_env(|env| {
-        let encoder = all(env, &encoder)?;
-        let mut decoder = Decoder::new(&encoder);
-        let (name, text) = (decoder.text()?, decoder.text()?);
+    fn setAttribute(env, _owner; writer: i64, attribute: (String, String)) -> () {
         with(writer, |writer| {
-            writer.set_attribute(name, text);
+            writer.set_attribute(attribute.0, attribute.1);
             Ok(())
         })
-    })
-    .resolve::<Throw>()
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_setRecompute<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    writer: i64,
-    millis: i64,
-) {
-    env.with_env(|_| {
-        let time = Millis(u64::try_from(millis).map_err(|_| NativeError::Malformed)?);
+    fn setRecompute(env, _owner; writer: i64, millis: i64) -> () {
+        let time = Millis(unsigned(millis)?);
         with(writer, |writer| {
             writer.set_recompute(time);
             Ok(())
         })
-    })
-    .resolve::<Throw>()
+    }
+
+    fn commit(env, _owner; writer: i64) -> ObjectStat {
+        let writer = last(writer).ok_or(NativeError::Closed("the writer"))?;
+        Ok(wait(writer.close())?)
+    }
+
+    fn abort(env, _owner; writer: i64) -> () {
+        Ok(last(writer).map_or(Ok(()), |writer| wait(writer.abort()))?)
+    }
 }
 
-/// Takes the writer away for good.
+fn unsigned(number: i64) -> Result<u64, NativeError> {
+    u64::try_from(number).map_err(|_| NativeError::Malformed)
+}
+
+/// Returns the count of bytes that Java receives: -1 for none at the end.
+const fn count(read: usize, wanted: i32) -> i32 {
+    if read == 0 && wanted > 0 { -1 } else { read as i32 }
+}
+
+/// Takes the writer for a call. While it is taken, another thread finds it closed.
+fn with<T>(
+    writer: i64,
+    call: impl FnOnce(&mut Writer) -> Result<T, NativeError>,
+) -> Result<T, NativeError> {
+    // A writer that was released meanwhile is dropped here, which leaves its clean-up to a task.
+    let _context = enter();
+    let entry = handles::writer(writer)?;
+    let mut taken = entry.lock().take().ok_or(NativeError::Closed("the writer"))?;
+    let result = call(&mut taken);
+    *entry.lock() = Some(taken);
+    result
+}
+
+/// Removes the writer from the handle table.
 fn last(writer: i64) -> Option<Writer> {
     match handles::remove(writer) {
         Some(Handle::Writer(entry)) => entry.lock().take(),
         _ => None,
     }
-}
-
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_commit<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    writer: i64,
-) -> JByteArray<'local> {
-    env.with_env(|env| -> Result<_, NativeError> {
-        let writer = last(writer).ok_or(NativeError::Closed("the writer"))?;
-        let stat = wait(writer.close())?;
-        Ok(Encoder::build(|encoder| encoder.stat(&stat)).array(env)?)
-    })
-    .resolve::<Throw>()
-}
-
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_sanderling_client_Native_abort<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    _owner: JObject<'local>,
-    writer: i64,
-) {
-    env.with_env(|_| -> Result<_, NativeError> {
-        let aborted: Result<(), ClientError> = match last(writer) {
-            Some(writer) => wait(writer.abort()),
-            None => Ok(()),
-        };
-        Ok(aborted?)
-    })
-    .resolve::<Throw>()
 }

@@ -1,7 +1,7 @@
 //! The handle table: what Java refers to by number.
 //!
-//! A handle is a number that is never given out twice, so one that was given back finds nothing:
-//! whatever Java's threads do to each other, it is an error and never memory of something else.
+//! A handle is a number that is never used twice, so one that was released finds nothing: whatever
+//! Java's threads do to each other, it is an error and never memory of something else.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ fn get(handle: i64) -> Option<Handle> {
 /// Returns the client of a handle.
 ///
 /// # Errors
-/// [`NativeError::Closed`] when it was given back.
+/// [`NativeError::Closed`] when it was released.
 pub(crate) fn client(handle: i64) -> Result<Client, NativeError> {
     match get(handle) {
         Some(Handle::Client(client)) => Ok(client),

@@ -1,9 +1,9 @@
 //! The native half of the Java client: the calls of the client core, as `io.sanderling.client`
 //! declares them in its class `Native`.
 //!
-//! What crosses the border is plain: facts are bytes in an order that both sides know, what lives
-//! on this side is known by a handle on the other, and an error is its facts, of which Java makes
-//! the exception. No panic crosses.
+//! What crosses the border is plain: arguments, results and errors are encoded values, metadata in
+//! the order of `bindings/native/schema.txt`, and an object of this side has a handle on the other.
+//! Java makes the exception of an error. No panic crosses.
 
 mod answers;
 mod client;
@@ -14,5 +14,6 @@ mod handles;
 mod job;
 mod memory;
 mod namespace;
+mod native;
 mod options;
 mod runtime;

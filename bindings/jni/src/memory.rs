@@ -9,25 +9,23 @@ use jni::Env;
 use jni::errors::{Error, JniError};
 use jni::objects::{JByteArray, JByteBuffer, JIntArray, JLongArray, JObject};
 use jni::refs::Global;
-use parking_lot::Mutex;
+use sanderling_native::{Borrowed, ReleaseQueue};
 
 use crate::error::NativeError;
 
-/// Direct buffers of Java's that nobody reads any more. A thread of this side must not call Java,
-/// so the next call of Java's releases them.
-static RELEASED: Mutex<Vec<Global<JObject<'static>>>> = Mutex::new(Vec::new());
+static RELEASED: ReleaseQueue<DirectBuffer> = ReleaseQueue::new();
 
-/// A direct buffer of Java's, borrowed until it is dropped.
-struct BorrowedBuffer {
+/// A part of a direct buffer of Java's.
+struct DirectBuffer {
     start: *const u8,
     length: usize,
-    buffer: Option<Global<JObject<'static>>>,
+    _buffer: Global<JObject<'static>>,
 }
 
 // SAFETY: the memory does not move and is only read.
-unsafe impl Send for BorrowedBuffer {}
+unsafe impl Send for DirectBuffer {}
 
-impl AsRef<[u8]> for BorrowedBuffer {
+impl AsRef<[u8]> for DirectBuffer {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the global reference keeps the memory in place until `self` is dropped. A program
         // that writes to it meanwhile races with itself, as with a channel's `write`.
@@ -35,16 +33,9 @@ impl AsRef<[u8]> for BorrowedBuffer {
     }
 }
 
-impl Drop for BorrowedBuffer {
-    fn drop(&mut self) {
-        RELEASED.lock().extend(self.buffer.take());
-    }
-}
-
 /// Releases the borrowed buffers that are no longer in use.
 pub(crate) fn release_pending() {
-    let done = std::mem::take(&mut *RELEASED.lock());
-    drop(done);
+    drop(RELEASED.take());
 }
 
 /// A part of an array or buffer, as Java gives it.
@@ -86,7 +77,7 @@ pub(crate) fn source<'call>(
     part: BufferRange,
 ) -> Result<&'call [u8], NativeError> {
     let (start, length) = direct(env, buffer, part)?;
-    // SAFETY: as in `BorrowedBuffer::as_ref`; the argument's local reference lives as long as the
+    // SAFETY: as in `DirectBuffer::as_ref`; the argument's local reference lives as long as the
     // call.
     Ok(unsafe { slice::from_raw_parts(start, length) })
 }
@@ -109,8 +100,8 @@ pub(crate) fn borrow(
     part: BufferRange,
 ) -> Result<Bytes, NativeError> {
     let (start, length) = direct(env, buffer, part)?;
-    let global: Global<JObject<'static>> = env.new_global_ref::<&JObject<'_>>(buffer.as_ref())?;
-    Ok(Bytes::from_owner(BorrowedBuffer { start, length, buffer: Some(global) }))
+    let _buffer = env.new_global_ref::<&JObject<'_>>(buffer.as_ref())?;
+    Ok(Bytes::from_owner(Borrowed::new(DirectBuffer { start, length, _buffer }, &RELEASED)))
 }
 
 /// Returns bytes as the JVM names them, which has no unsigned ones.
@@ -163,7 +154,7 @@ pub(crate) fn integers(env: &Env<'_>, array: &JIntArray<'_>) -> Result<Vec<i32>,
     Ok(copy)
 }
 
-/// Returns a direct buffer over bytes that stay in place until their handle is given back.
+/// Returns a direct buffer over bytes that stay in place until their handle is released.
 pub(crate) fn view<'local>(
     env: &mut Env<'local>,
     bytes: &Bytes,
@@ -171,9 +162,8 @@ pub(crate) fn view<'local>(
     if i32::try_from(bytes.len()).is_err() {
         return Err(Error::JniCall(JniError::InvalidArguments).into());
     }
-    // SAFETY: the bytes are in the handle table under a handle that Java gives back when no view of
-    // them can be reached, or when it was told that none will be used. Java shows read-only views
-    // alone.
+    // SAFETY: the bytes are in the handle table under a handle that Java releases when no view of
+    // them can be reached, or when its program has closed them. Java shows read-only views alone.
     let view = unsafe { env.new_direct_byte_buffer(bytes.as_ptr().cast_mut(), bytes.len()) };
     Ok(view?)
 }

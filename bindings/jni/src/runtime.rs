@@ -17,7 +17,7 @@ pub(crate) fn wait<T>(call: impl Future<Output = T>) -> T {
     driver().wait(call)
 }
 
-/// Returns the runtime, for calls that nobody waits for.
+/// Returns the runtime, for asynchronous calls.
 pub(crate) fn handle() -> &'static Handle {
     driver().runtime().handle()
 }

@@ -62,8 +62,9 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "cli", number: 7, imports: COMMANDS },
     Floor { name: "tidy", number: 0, imports: &[] },
     Floor { name: "fuzz", number: 5, imports: ALL },
-    Floor { name: "jni", number: 8, imports: &["protocol", "client"] },
-    Floor { name: "python", number: 8, imports: &["protocol", "client", "cli"] },
+    Floor { name: "native", number: 4, imports: &["protocol", "client"] },
+    Floor { name: "jni", number: 8, imports: &["protocol", "client", "native"] },
+    Floor { name: "python", number: 8, imports: &["protocol", "client", "native", "cli"] },
 ];
 
 /// Checks every `Cargo.toml` of the workspace's members.

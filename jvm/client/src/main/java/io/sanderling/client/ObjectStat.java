@@ -4,7 +4,7 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** Holds the metadata of one object, as the namenode returned it. */
+/** Holds the metadata of an object, in the order of bindings/native/schema.txt. */
 public final class ObjectStat {
     private static final ObjectKind[] KINDS = ObjectKind.values();
 
@@ -32,15 +32,15 @@ public final class ObjectStat {
         length = facts.number();
         lostBytes = facts.number();
         isSealed = facts.flag();
-        modifiedAtMillis = facts.number();
+        isListed = facts.flag();
+        isDeletedAfterRead = facts.flag();
+        storageClass = facts.text();
         createdAtMillis = facts.number();
+        modifiedAtMillis = facts.number();
         expiresInMillis = facts.number();
         blocks = facts.number();
         entries = facts.number();
         job = facts.number();
-        storageClass = facts.text();
-        isListed = facts.flag();
-        isDeletedAfterRead = facts.flag();
         attributes = texts(facts);
     }
 
@@ -141,7 +141,7 @@ public final class ObjectStat {
         return isDeletedAfterRead;
     }
 
-    /** Returns the texts kept beside its bytes; empty in a listing without them. */
+    /** Returns the texts kept beside its bytes; empty in a listing without attributes. */
     public Map<String, String> attributes() {
         return attributes;
     }
