@@ -37,7 +37,7 @@ final class Failure {
         return new Failure(name, text, Recovery.FIX, null);
     }
 
-    /** Reads the facts of an error. */
+    /** Reads the fields of an error. */
     static IOException of(Decoder facts) {
         String name = facts.text();
         String text = facts.text();

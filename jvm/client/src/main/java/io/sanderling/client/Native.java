@@ -52,7 +52,7 @@ final class Native {
             long callId)
             throws IOException;
 
-    /** Waits for answers: their call ids as a long[], then the answer to each. */
+    /** Waits for results: their call ids as a long[], then the result of each. */
     static native Object[] answers();
 
     static native int read(
@@ -91,6 +91,6 @@ final class Native {
 
     static native void endJob(Object owner, long job) throws IOException;
 
-    /** Gives anything back that has a handle; a writer is aborted, a job renewed no more. */
+    /** Releases a handle; a writer is aborted, a job is no longer renewed. */
     static native void release(long handle);
 }
