@@ -4,26 +4,21 @@
 use std::slice;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use sanderling_native::{Borrowed, ReleaseQueue};
 
-/// Buffers that nobody reads any more. A thread of the client must not wait for Python's lock, so
-/// the next call that holds it lets them go.
-static RELEASED: Mutex<Vec<PyUntypedBuffer>> = Mutex::new(Vec::new());
+static RELEASED: ReleaseQueue<ReadBuffer> = ReleaseQueue::new();
 
 /// A buffer held open for reading.
 pub(crate) struct ReadBuffer(PyUntypedBuffer);
-
-/// A [`ReadBuffer`] that is let go by whichever call comes next, not by whoever drops it.
-struct BorrowedBuffer(Option<ReadBuffer>);
 
 impl ReadBuffer {
     /// Opens any object with a contiguous buffer.
     ///
     /// # Errors
-    /// `TypeError` when it has none, `ValueError` when it is not plain bytes in a row.
+    /// `TypeError` when it has none, `ValueError` when it is not contiguous bytes.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let buffer = PyUntypedBuffer::get(object)?;
         check(&buffer)?;
@@ -41,9 +36,9 @@ impl ReadBuffer {
     }
 
     /// Returns its bytes without copying them: the buffer stays open until the last use of them
-    /// has ended and [`let_go`] was called after that.
+    /// has ended and [`release_pending`] was called after that.
     pub(crate) fn into_bytes(self) -> Bytes {
-        Bytes::from_owner(BorrowedBuffer(Some(self)))
+        Bytes::from_owner(Borrowed::new(self, &RELEASED))
     }
 
     /// Closes it.
@@ -52,47 +47,40 @@ impl ReadBuffer {
     }
 }
 
-impl AsRef<[u8]> for BorrowedBuffer {
+impl AsRef<[u8]> for ReadBuffer {
     fn as_ref(&self) -> &[u8] {
-        self.0.as_ref().map_or(&[], ReadBuffer::bytes)
-    }
-}
-
-impl Drop for BorrowedBuffer {
-    fn drop(&mut self) {
-        RELEASED.lock().extend(self.0.take().map(|source| source.0));
+        self.bytes()
     }
 }
 
 /// Releases the borrowed buffers that are no longer in use.
 pub(crate) fn release_pending(py: Python<'_>) {
-    // Closing one may run Python code, which may come back here.
-    let done = std::mem::take(&mut *RELEASED.lock());
-    done.into_iter().for_each(|buffer| buffer.release(py));
+    RELEASED.take().into_iter().for_each(|buffer| buffer.release(py));
 }
 
-/// A buffer held open for writing. It is let go by whichever call comes next, too.
-pub(crate) struct WriteBuffer(Option<PyUntypedBuffer>);
+/// A buffer held open for writing. The next call after its drop releases it, too.
+pub(crate) struct WriteBuffer(Borrowed<ReadBuffer>);
 
 impl WriteBuffer {
     /// Opens any object with a contiguous, writable buffer.
     ///
     /// # Errors
-    /// `TypeError` when it has none, `ValueError` when it is read-only or not plain bytes in a row.
+    /// `TypeError` when it has none, `ValueError` when it is read-only or not contiguous bytes.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let buffer = PyUntypedBuffer::get(object)?;
         if buffer.readonly() {
             return Err(PyValueError::new_err("the buffer is read-only"));
         }
         check(&buffer)?;
-        Ok(Self(Some(buffer)))
+        Ok(Self(Borrowed::new(ReadBuffer(buffer), &RELEASED)))
     }
 
     /// Returns its bytes.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
-        let Some(buffer) = self.0.as_ref().filter(|buffer| buffer.len_bytes() != 0) else {
+        let buffer = &self.0.0;
+        if buffer.len_bytes() == 0 {
             return &mut [];
-        };
+        }
         // SAFETY: the export keeps the memory in place until `self` is dropped; it is contiguous
         // and writable. A program that uses it meanwhile races with itself, as with
         // `socket.recv_into`.
@@ -100,13 +88,7 @@ impl WriteBuffer {
     }
 }
 
-impl Drop for WriteBuffer {
-    fn drop(&mut self) {
-        RELEASED.lock().extend(self.0.take());
-    }
-}
-
-/// Refuses memory that is not plain bytes in a row.
+/// Refuses memory that is not contiguous bytes.
 fn check(buffer: &PyUntypedBuffer) -> PyResult<()> {
     if !buffer.is_c_contiguous() {
         let text = "the buffer is not contiguous: pass a copy, such as bytes(buffer)";

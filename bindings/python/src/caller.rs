@@ -1,4 +1,4 @@
-//! How calls are made: by waiting for them, or by asking for their answers later.
+//! How calls are made: by waiting for them, or by taking their results from a queue later.
 
 use std::future::Future;
 use std::process;
@@ -11,7 +11,7 @@ use sanderling_client::ClientError;
 use tokio::runtime::Handle;
 
 use crate::buffer::release_pending;
-use crate::completions::CompletionQueue;
+use crate::queue::CompletionQueue;
 use crate::runtime::{runtime, wait};
 
 /// How a client's calls are made. Its readers and writers make theirs the same way.
@@ -31,12 +31,12 @@ enum How {
 }
 
 impl CallRunner {
-    /// Returns the caller of threads that wait.
+    /// Returns the runner of calls that their thread waits for.
     pub(crate) fn blocking() -> Self {
         Self { process: process::id(), how: How::Blocking }
     }
 
-    /// Returns the caller of a loop that has its answers later.
+    /// Returns the runner of calls whose results a loop takes from a queue.
     pub(crate) fn queued(queue: Arc<CompletionQueue>) -> Self {
         Self { process: process::id(), how: How::Queued(queue) }
     }
@@ -66,7 +66,7 @@ impl CallRunner {
         }
     }
 
-    /// Tells whether this process connected.
+    /// Returns whether this process connected.
     pub(crate) fn is_own(&self) -> bool {
         self.process == process::id()
     }

@@ -1,203 +1,19 @@
-//! The calls of an asyncio loop: its thread begins them, another runs them, and their answers come
-//! back many at once.
-//!
-//! The thread that runs them never takes Python's lock. It writes one byte into a pipe when the
-//! first answer is there; the loop, which reads the pipe, takes that answer and all that came
-//! meanwhile. So thousands of calls under way cost a wake-up per turn of the loop, not one each.
+//! The completion queue, as an asyncio loop holds it.
 
-use std::collections::{BTreeMap, HashMap};
-use std::future::Future;
-use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
-use std::os::fd::AsRawFd;
-use std::pin::Pin;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use sanderling_client::{Client, ClientError};
-use tokio::runtime::Handle;
-use tokio::sync::Notify;
-use tokio::task::{AbortHandle, JoinSet};
+use sanderling_client::Client;
 
 use crate::buffer::release_pending;
 use crate::caller::CallRunner;
 use crate::client::{PyClient, config};
 use crate::credentials::PyCredentials;
 use crate::error::raised;
-use crate::runtime::background;
-
-/// Calls of one loop that are under way together; the others wait their turn, and their deadlines
-/// begin with it. More would only wait for each other on the way, and time out there.
-const CALLS_MAX: usize = 1024;
-
-/// Makes Python's result of what a call returned, under Python's lock.
-type Made = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
-
-type CallResult = Result<Made, ClientError>;
-
-type Call = Pin<Box<dyn Future<Output = CallResult> + Send>>;
+use crate::queue::CompletionQueue;
 
 /// An answer as the loop takes it: its call id, whether it is an error, and the result.
 type Taken = (u64, bool, Py<PyAny>);
-
-/// Where calls go and answers come from.
-pub(crate) struct CompletionQueue {
-    runtime: Handle,
-    calls: Mutex<PendingCalls>,
-    begun: Notify,
-    answers: Mutex<Vec<(u64, CallResult)>>,
-    reader: PipeReader,
-    writer: PipeWriter,
-}
-
-#[derive(Default)]
-struct PendingCalls {
-    next: u64,
-    /// Those that wait their turn, in order.
-    waiting: BTreeMap<u64, Call>,
-    under_way: HashMap<u64, AbortHandle>,
-    is_closed: bool,
-}
-
-/// A call that is answered whatever becomes of it: run to its end, given up, or never begun.
-struct RunningCall {
-    queue: Arc<CompletionQueue>,
-    call_id: u64,
-    call: Option<Call>,
-    answer: Option<CallResult>,
-}
-
-impl CompletionQueue {
-    fn open() -> PyResult<Arc<Self>> {
-        let runtime = background()?;
-        let (reader, writer) =
-            pipe().map_err(|error| PyRuntimeError::new_err(format!("no pipe: {error}")))?;
-        let queue = Arc::new(Self {
-            runtime,
-            calls: Mutex::default(),
-            begun: Notify::new(),
-            answers: Mutex::default(),
-            reader,
-            writer,
-        });
-        queue.runtime.spawn(run(Arc::clone(&queue)));
-        Ok(queue)
-    }
-
-    /// Returns the runtime of its calls.
-    pub(crate) const fn runtime(&self) -> &Handle {
-        &self.runtime
-    }
-
-    /// Begins a call and returns its call id.
-    ///
-    /// # Errors
-    /// `RuntimeError` when it is closed.
-    pub(crate) fn begin<T: Send + 'static>(
-        &self,
-        call: impl Future<Output = Result<T, ClientError>> + Send + 'static,
-        made: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
-    ) -> PyResult<u64> {
-        let call = async move {
-            let value = call.await?;
-            Ok(Box::new(move |py: Python<'_>| made(py, value)) as Made)
-        };
-        let mut calls = self.calls.lock();
-        if calls.is_closed {
-            return Err(PyRuntimeError::new_err("the store is closed"));
-        }
-        calls.next += 1;
-        let call_id = calls.next;
-        calls.waiting.insert(call_id, Box::pin(call));
-        drop(calls);
-        self.begun.notify_one();
-        Ok(call_id)
-    }
-
-    /// Gives a call up, if it has not ended.
-    fn cancel(&self, call_id: u64) {
-        let mut calls = self.calls.lock();
-        let waiting = calls.waiting.remove(&call_id);
-        if let Some(under_way) = calls.under_way.get(&call_id) {
-            under_way.abort();
-        }
-        drop(calls);
-        let _context = self.runtime.enter();
-        drop(waiting);
-    }
-
-    /// Gives all calls up.
-    fn close(&self) {
-        let mut calls = self.calls.lock();
-        calls.is_closed = true;
-        let waiting = std::mem::take(&mut calls.waiting);
-        drop(calls);
-        let _context = self.runtime.enter();
-        drop(waiting);
-        self.begun.notify_one();
-    }
-
-    fn answered(&self, call_id: u64, answer: CallResult) {
-        self.calls.lock().under_way.remove(&call_id);
-        let mut answers = self.answers.lock();
-        answers.push((call_id, answer));
-        if answers.len() == 1 {
-            // One byte is in the pipe while answers are here, so this does not wait. A loop that is
-            // gone does not listen.
-            let _ = (&self.writer).write(&[1]);
-        }
-    }
-
-    fn take(&self) -> Vec<(u64, CallResult)> {
-        let mut answers = self.answers.lock();
-        if !answers.is_empty() {
-            let _ = (&self.reader).read(&mut [0]);
-        }
-        std::mem::take(&mut *answers)
-    }
-}
-
-/// Runs the calls of a completion queue until it is closed.
-async fn run(queue: Arc<CompletionQueue>) {
-    let mut running = JoinSet::new();
-    loop {
-        {
-            let mut calls = queue.calls.lock();
-            if calls.is_closed {
-                return;
-            }
-            while running.len() < CALLS_MAX
-                && let Some((call_id, call)) = calls.waiting.pop_first()
-            {
-                let queue = Arc::clone(&queue);
-                let answering = RunningCall { queue, call_id, call: Some(call), answer: None };
-                let handle = running.spawn(answer(answering));
-                calls.under_way.insert(call_id, handle);
-            }
-        }
-        tokio::select! {
-            () = queue.begun.notified() => {}
-            Some(_) = running.join_next() => while running.try_join_next().is_some() {},
-        }
-    }
-}
-
-async fn answer(mut answering: RunningCall) {
-    if let Some(call) = &mut answering.call {
-        answering.answer = Some(call.await);
-    }
-}
-
-impl Drop for RunningCall {
-    fn drop(&mut self) {
-        // First: what the call held is free when its answer is there.
-        drop(self.call.take());
-        let given_up = || Err(ClientError::BadReply { what: "a call was given up".to_owned() });
-        let answer = self.answer.take().unwrap_or_else(given_up);
-        self.queue.answered(self.call_id, answer);
-    }
-}
 
 /// A completion queue as the loop holds it.
 #[pyclass(frozen, name = "CompletionQueue")]
@@ -212,7 +28,7 @@ impl PyCompletionQueue {
 
     /// Returns the descriptor that is readable while answers are there.
     fn fileno(&self) -> i32 {
-        self.0.reader.as_raw_fd()
+        self.0.descriptor()
     }
 
     /// Connects; the answer is a client whose methods return call ids.

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sanderling_client::{ClientTls, Credentials, TLS_NAME, TokenSource};
-use sanderling_protocol::Token;
+use sanderling_client::Credentials;
 
 /// A token, or the file that has it, and how servers' certificates are checked.
 #[pyclass(frozen, name = "Credentials")]
@@ -13,7 +12,7 @@ pub(crate) struct PyCredentials(pub(crate) Credentials);
 
 #[pymethods]
 impl PyCredentials {
-    /// Raises `ValueError` when a file cannot be read or is none.
+    /// Raises `ValueError` when a file cannot be read, or has no token or certificate.
     #[new]
     #[pyo3(signature = (token, token_file, tls_ca, tls_name))]
     fn new(
@@ -22,17 +21,9 @@ impl PyCredentials {
         tls_ca: Option<PathBuf>,
         tls_name: Option<&str>,
     ) -> PyResult<Self> {
-        let token = match (token, token_file) {
-            (Some(text), _) => Some(TokenSource::Given(Token::new(text))),
-            (None, Some(file)) => Some(TokenSource::File(file)),
-            (None, None) => None,
-        };
-        if let Some(token) = &token {
-            token.token(None).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        }
-        let read = |path| ClientTls::read(path, tls_name.unwrap_or(TLS_NAME));
-        let tls = tls_ca.as_deref().map(read).transpose();
-        let tls = tls.map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(Self(Credentials { token, tls }))
+        let (token_file, tls_ca) = (token_file.as_deref(), tls_ca.as_deref());
+        sanderling_native::credentials(token, token_file, tls_ca, tls_name)
+            .map(Self)
+            .map_err(PyValueError::new_err)
     }
 }

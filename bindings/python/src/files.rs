@@ -7,16 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::PyBytes;
 use sanderling_client::{ClientError, Reader, Writer};
 use sanderling_protocol::refusal::ByteRange;
 
-use crate::borrowed_bytes::PyBuffer;
+use crate::arguments::Given;
 use crate::buffer::{ReadBuffer, WriteBuffer, release_pending};
 use crate::caller::CallRunner;
-use crate::client::none_made;
 use crate::error::closed;
-use crate::stat::stat_tuple;
+use crate::results::{buffer, metadata, none, object};
 
 /// An object opened for reading.
 #[pyclass(frozen, name = "Reader")]
@@ -38,8 +37,8 @@ impl PyReader {
 #[pymethods]
 impl PyReader {
     #[getter]
-    fn stat<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        stat_tuple(py, &self.reader.stat())
+    fn stat(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        metadata(py, self.reader.stat())
     }
 
     #[getter]
@@ -60,29 +59,27 @@ impl PyReader {
 
     fn view<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyAny>> {
         let reader = self.reader.clone();
-        let read = async move { reader.read_range(offset, length).await };
-        self.caller.call(py, read, |py, read| PyBuffer(read).into_py_any(py))
+        self.caller.call(py, async move { reader.read_range(offset, length).await }, buffer)
     }
 
     fn read_into<'py>(
         &self,
         py: Python<'py>,
         offset: u64,
-        buffer: &Bound<'py, PyAny>,
+        mut buffer: WriteBuffer,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut target = WriteBuffer::of(buffer)?;
         let reader = self.reader.clone();
-        let read = async move { reader.read_into(offset, target.bytes()).await };
-        self.caller.call(py, read, |py, count| count.into_py_any(py))
+        let read = async move { reader.read_into(offset, buffer.bytes()).await };
+        self.caller.call(py, read, object)
     }
 
     fn read_ranges<'py>(
         &self,
         py: Python<'py>,
-        ranges: Vec<(u64, u64)>,
+        ranges: Given<Vec<ByteRange>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let reader = self.reader.clone();
-        let read = async move { reader.read_ranges(&byte_ranges(&ranges)).await };
+        let read = async move { reader.read_ranges(&ranges).await };
         self.caller.call(py, read, |py, parts| {
             let parts: Vec<_> = parts.iter().map(|part| PyBytes::new(py, part)).collect();
             parts.into_py_any(py)
@@ -112,8 +109,8 @@ impl PyWriter {
         })
     }
 
-    /// Makes a call that leaves the writer open. One that is given up half-way takes the writer
-    /// with it, and so nothing half-written stays.
+    /// Makes a call that leaves the writer open. A call that is cancelled before its end drops the
+    /// writer with it, so no half-written object stays.
     fn with<'py, Made>(
         &self,
         py: Python<'py>,
@@ -130,7 +127,7 @@ impl PyWriter {
             *slot.lock() = Some(writer);
             result
         };
-        self.caller.call(py, kept, none_made)
+        self.caller.call(py, kept, none)
     }
 }
 
@@ -168,9 +165,7 @@ impl PyWriter {
 
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let writer = self.take(py)?;
-        self.caller.call(py, async move { writer.close().await }, |py, stat| {
-            Ok(stat_tuple(py, &stat)?.into_any().unbind())
-        })
+        self.caller.call(py, async move { writer.close().await }, metadata)
     }
 
     fn abort<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -181,14 +176,14 @@ impl PyWriter {
                 None => Ok(()),
             }
         };
-        self.caller.call(py, abort, none_made)
+        self.caller.call(py, abort, none)
     }
 }
 
 impl Drop for PyWriter {
     fn drop(&mut self) {
         if !self.caller.is_own() {
-            // It is still the parent's, who goes on writing.
+            // It is still the parent's, which continues to write.
             std::mem::forget(self.writer.lock().take());
             return;
         }
@@ -197,9 +192,4 @@ impl Drop for PyWriter {
         let _context = handle.as_ref().map(tokio::runtime::Handle::enter);
         drop(self.writer.lock().take());
     }
-}
-
-/// Returns the client's ranges of Python's pairs.
-pub(crate) fn byte_ranges(pairs: &[(u64, u64)]) -> Vec<ByteRange> {
-    pairs.iter().map(|&(offset, bytes)| ByteRange { offset, bytes }).collect()
 }

@@ -38,7 +38,7 @@ impl PyLeaseRenewer {
         }
     }
 
-    /// Tells whether the job has ended although its lease was renewed.
+    /// Returns whether the job has ended although its lease was renewed.
     fn has_ended(&self) -> bool {
         self.handle.lock().as_ref().is_some_and(JobHandle::has_ended)
     }

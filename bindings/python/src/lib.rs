@@ -1,9 +1,11 @@
 //! The native half of the Python package `sanderling`: the client and the command line, each called
 //! with Python's lock released.
 //!
-//! What crosses the border is plain: paths are text, data is anything with a buffer, facts
-//! about one object are a tuple, and others JSON, from which the Python half makes its types.
+//! What crosses the border is plain: paths are text, data is anything with a buffer, and metadata
+//! is a tuple in the order of `bindings/native/schema.txt`. What is rarely read is JSON, from which
+//! the Python half makes its types.
 
+mod arguments;
 mod borrowed_bytes;
 mod buffer;
 mod caller;
@@ -14,8 +16,9 @@ mod error;
 mod files;
 mod lease_renewer;
 mod options;
+mod queue;
+mod results;
 mod runtime;
-mod stat;
 mod stream;
 
 use pyo3::prelude::*;

@@ -1,13 +1,13 @@
 //! Options of a new object.
 
 use pyo3::prelude::*;
-use sanderling_client::PutOptions;
-use sanderling_protocol::message::{Affinity, Condition, CreateKind, CreateMode};
-use sanderling_protocol::{Millis, ObjectId};
+use sanderling_client::{ClientError, PutOptions};
+use sanderling_protocol::Millis;
+use sanderling_protocol::message::{CreateKind, CreateMode};
 
-use crate::error::{path, refused};
+use crate::error::raised;
 
-/// What `Store.put` and `Store.open` pass on: made once, used for many objects.
+/// Options of `Store.put` and `Store.open`: checked once, used for many objects.
 #[pyclass(frozen, name = "Options")]
 pub(crate) struct PyOptions(pub(crate) PutOptions);
 
@@ -30,33 +30,23 @@ impl PyOptions {
         condition: Option<u64>,
         is_inline_allowed: bool,
     ) -> PyResult<Self> {
-        let class = match storage_class {
-            Some(text) => text.parse().map_err(|refusal| refused(py, &refusal))?,
-            None => PutOptions::default().class,
-        };
-        let affinity = match affinity {
-            Some(text) if text.starts_with('/') => Some(Affinity::Object(path(py, text)?)),
-            Some(host) => Some(Affinity::Host(host.to_owned())),
-            None => None,
-        };
+        let refused = |refusal| raised(py, &ClientError::Refused(refusal));
+        let class = storage_class.map(str::parse).transpose().map_err(refused)?;
+        let affinity = affinity.map(sanderling_native::affinity).transpose().map_err(refused)?;
+        let default = PutOptions::default();
         Ok(Self(PutOptions {
             kind: if is_key_value { CreateKind::KeyValue } else { CreateKind::File },
             mode: if replace { CreateMode::Replace } else { CreateMode::New },
-            condition: condition.map(wanted),
+            condition: condition.map(sanderling_native::condition),
             parents,
             is_listed,
-            class,
+            class: class.unwrap_or(default.class),
             affinity,
             ttl: ttl_millis.map(Millis),
             delete_after_read,
             attributes: attributes.into_iter().collect(),
             is_inline_allowed,
-            ..PutOptions::default()
+            ..default
         }))
     }
-}
-
-/// Returns what must be under a name: an object, or with the id that no object has, nothing.
-fn wanted(object: u64) -> Condition {
-    if object == 0 { Condition::Absent } else { Condition::Is(ObjectId(object)) }
 }

@@ -41,7 +41,7 @@ pub(crate) fn runtime() -> PyResult<&'static Runtime> {
     driver().map(Driver::runtime)
 }
 
-/// Returns the runtime of calls that nobody waits for: one thread runs it all the time.
+/// Returns the runtime of asynchronous calls, which one thread runs all the time.
 ///
 /// # Errors
 /// `RuntimeError` when the process may not start a thread.
@@ -70,13 +70,13 @@ fn start_background() -> std::io::Result<Handle> {
 /// Waits for a call with Python's lock released.
 ///
 /// # Errors
-/// The call's own error as a Python exception, or `KeyboardInterrupt`, which gives the call up.
+/// The call's own error as a Python exception, or `KeyboardInterrupt`, which cancels the call.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     call: impl Future<Output = Result<T, ClientError>> + Send,
 ) -> PyResult<T> {
     let driver = driver()?;
-    // A call that is given up may leave its clean-up to a task.
+    // A call that is cancelled may leave its clean-up to a task.
     let _context = driver.runtime().enter();
     let mut call = pin!(call);
     loop {

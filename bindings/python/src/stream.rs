@@ -14,7 +14,7 @@ use crate::error::closed;
 /// Reads the parts of a multifile one after the other.
 #[pyclass(frozen, name = "Stream")]
 pub(crate) struct PyStream {
-    /// Empty while a call has it, and after one that was given up.
+    /// Empty while a call has it, and after one that was cancelled.
     reader: Arc<Mutex<Option<MultiReader>>>,
     caller: CallRunner,
 }

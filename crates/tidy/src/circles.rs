@@ -22,7 +22,6 @@ pub struct KnownCircle {
 
 /// The larger circles that there are. The numbers only go down, and none is added.
 pub const KNOWN: &[KnownCircle] = &[
-    KnownCircle { directory: "bindings/python", sizes: &[6] },
     KnownCircle { directory: "crates/core", sizes: &[22] },
     KnownCircle { directory: "crates/datanode", sizes: &[31, 5] },
     KnownCircle { directory: "crates/sim", sizes: &[36] },

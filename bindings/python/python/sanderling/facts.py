@@ -1,4 +1,4 @@
-"""What the store says about objects, nodes and events."""
+"""Metadata of objects, nodes, jobs and events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _seconds(millis: int | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """Facts about one object."""
+    """Metadata of an object."""
 
     path: str
     object: int
@@ -44,7 +44,7 @@ class Stat:
 
     @classmethod
     def of(cls, facts: ObjectFacts) -> Stat:
-        """Makes it from the native half's words."""
+        """Makes it from what the native half returns."""
         created, modified, left = _moment(facts[9]), _moment(facts[10]), _seconds(facts[11])
         return cls(*facts[:9], created, modified, left, *facts[12:])
 
@@ -70,11 +70,11 @@ class Entry:
     is_sealed: bool
     modified_at: datetime
     attributes: dict[str, str] = field(default_factory=dict, hash=False)
-    """What an application keeps beside the bytes, in listings that were asked for it."""
+    """What an application keeps beside the bytes; empty in a listing without attributes."""
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Entry:
-        """Makes it from the native half's words."""
+        """Makes it from what the native half returns."""
         return cls(**{**raw, "modified_at": _moment(raw["modified_at"])})
 
     @property
@@ -84,7 +84,7 @@ class Entry:
 
 
 class Deleted(NamedTuple):
-    """What a deletion took away."""
+    """What a deletion removed."""
 
     objects: int
     freed_bytes: int
@@ -92,7 +92,7 @@ class Deleted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What the manager expects of a drain."""
+    """The manager's forecast of a drain."""
 
     left_bytes: int
     bytes_per_second: int
@@ -108,13 +108,13 @@ class Forecast:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Forecast:
-        """Makes it from the native half's words."""
+        """Makes it from what the native half returns."""
         return cls(**{**raw, "finish_in": _seconds(raw["finish_in"])})
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """How far a drain is."""
+    """The progress of a drain."""
 
     left_blocks: int
     left_bytes: int
@@ -134,7 +134,7 @@ class Drain:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Drain:
-        """Makes it from the native half's words."""
+        """Makes it from what the native half returns."""
         times = {name: _seconds(raw[name]) for name in ("elapsed", "finish_in")}
         forecast = Forecast.of(raw["forecast"]) if raw["forecast"] else None
         return cls(**{**raw, **times, "forecast": forecast})
@@ -181,7 +181,7 @@ class Node:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Node:
-        """Makes it from the native half's words."""
+        """Makes it from what the native half returns."""
         return cls(
             id=raw["id"],
             name=raw["name"],
@@ -210,7 +210,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to the cluster."""
+    """An event of the cluster."""
 
     sequence: int
     """Its place in the order; without gaps."""
@@ -221,7 +221,7 @@ class Event:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Event:
-        """Makes it from the native half's words."""
+        """Makes it from what the native half returns."""
         kind, fields = next(iter(raw["kind"].items()))
         return cls(raw["sequence"], _moment(raw["at"]), kind, fields)
 
@@ -243,7 +243,7 @@ class Loss:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Loss:
-        """Makes it from the native half's words."""
+        """Makes it from what the native half returns."""
         ranges = [(each["offset"], each["bytes"]) for each in raw["ranges"]]
         return cls(**{**raw, "at": _moment(raw["at"]), "ranges": ranges})
 
@@ -257,7 +257,7 @@ class LossReport:
     objects: int
     moved_bytes: int
     promoted_bytes: int
-    """Bytes whose copy became their home: they had not to be moved."""
+    """Bytes whose copy became their home, and which were not moved."""
     copied_bytes: int
     """Bytes copied ahead of notices."""
     rebalanced_bytes: int
@@ -267,7 +267,7 @@ class LossReport:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> LossReport:
-        """Makes it from the native half's words."""
+        """Makes it from what the native half returns."""
         return cls(**{**raw, "losses": [Loss.of(each) for each in raw["losses"]]})
 
 
@@ -295,7 +295,7 @@ class Fsck:
     copied_blocks: int
     lost_objects: list[str]
     problems: list[str]
-    """Contradictions inside the catalog: each is a bug."""
+    """Contradictions in the catalog: each is a bug."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +315,7 @@ class Job:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Job:
-        """Makes it from the native half's words."""
+        """Makes it from what the native half returns."""
         times = {name: raw[name] / 1000 for name in ("lease", "remaining")}
         return cls(**{**raw, **times, "created_at": _moment(raw["created_at"])})
 
@@ -331,10 +331,3 @@ class JobAccount:
     names_max: int | None
     """`None` without a limit."""
     attribute_bytes_max: int | None
-
-    @classmethod
-    def of(cls, raw: dict[str, Any]) -> JobAccount:
-        """Makes it from the native half's words."""
-        limits = raw["limits"]
-        used = (raw["names"], raw["attribute_bytes"])
-        return cls(*used, limits["names"], limits["attribute_bytes"])

@@ -370,7 +370,7 @@ class Store:
 
     def usage(self, path: str = "/") -> Usage:
         """Sums up what a subtree holds."""
-        return Usage(**json.loads(self._client.usage(text(path))))
+        return Usage(*self._client.usage(text(path)))
 
     # Jobs
 
@@ -451,7 +451,7 @@ class Store:
 
     def job_account(self, job: int | Job) -> JobAccount:
         """Returns how many names and bytes of attributes a job holds, and may hold."""
-        return JobAccount.of(json.loads(self._client.job_account(job_id(job))))
+        return JobAccount(*self._client.job_account(job_id(job)))
 
     def renew_job(self, job: int | Job) -> None:
         """Renews a job's lease."""

@@ -353,7 +353,7 @@ class AsyncStore:
 
     async def usage(self, path: str = "/") -> Usage:
         """Sums up what a subtree holds."""
-        return Usage(**json.loads(await self._calls.run(self._client.usage, text(path))))
+        return Usage(*await self._calls.run(self._client.usage, text(path)))
 
     # Jobs
 
@@ -423,8 +423,7 @@ class AsyncStore:
 
     async def job_account(self, job: int | Job) -> JobAccount:
         """Returns how many names and bytes of attributes a job holds, and may hold."""
-        raw = await self._calls.run(self._client.job_account, job_id(job))
-        return JobAccount.of(json.loads(raw))
+        return JobAccount(*await self._calls.run(self._client.job_account, job_id(job)))
 
     async def renew_job(self, job: int | Job) -> None:
         """Renews a job's lease."""
