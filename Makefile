@@ -146,6 +146,10 @@ lint: ## Checks format, lints and the repository's own rules.
 format: ## Formats the Rust code.
 	cargo fmt --all
 
+.PHONY: synchronous
+synchronous: ## Makes the synchronous half of the Python package from the asynchronous one.
+	@python3 bindings/python/synchronous.py
+
 .PHONY: clean
 clean: ## Removes what was built and installed.
 	cargo clean

@@ -80,7 +80,7 @@ def class_section(cls: griffe.Class) -> list[str]:
     lines = [f"## {cls.name}", ""]
     lines += fenced(f"class {cls.name}{f'({bases})' if bases else ''}")
     lines += [docstring(cls), ""]
-    for member in cls.members.values():
+    for member in members_of(cls).values():
         if member.is_alias or member.name.startswith("_"):
             continue
         if member.is_function:
@@ -88,6 +88,15 @@ def class_section(cls: griffe.Class) -> list[str]:
         elif member.is_attribute:
             lines += [f"- `{value(member)}`" + (f": {flat(member)}" if docstring(member) else "")]
     return [*lines, ""]
+
+
+def members_of(cls: griffe.Class) -> dict[str, griffe.Object | griffe.Alias]:
+    """Returns a class's members, with those of its bases that have no section of their own."""
+    inherited = {name: alias.final_target for name, alias in cls.inherited_members.items()}
+    for name, member in list(inherited.items()):
+        if member.parent is None or is_public(member.parent, member.module):
+            del inherited[name]
+    return {**cls.members, **inherited}
 
 
 def function_section(function: griffe.Function, level: int, owner: str = "") -> list[str]:

@@ -14,6 +14,7 @@ from sanderling._sanderling import VERSION as __version__
 from sanderling._sanderling import Buffer
 from sanderling.arguments import PutOptions
 from sanderling.cluster import Cluster, ClusterError
+from sanderling.connection import connect
 from sanderling.errors import (
     Changed,
     DataUnavailable,
@@ -41,10 +42,8 @@ from sanderling.facts import (
     Usage,
 )
 from sanderling.files import ObjectReader, ObjectWriter
-from sanderling.jobs import JobScope
-from sanderling.multifiles import Multifile
-from sanderling.store import Store, connect
-from sanderling.tables import Table
+from sanderling.objects import JobScope, Multifile, Table
+from sanderling.store import Store
 
 __all__ = [
     "Buffer",

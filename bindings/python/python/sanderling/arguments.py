@@ -1,4 +1,4 @@
-"""What callers pass, checked before it goes to the native half."""
+"""Arguments of callers, checked before they go to the native half."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, TypedDict, Unpack
 
 from sanderling import _sanderling
+from sanderling.facts import Job
 
 WHOLE_MAX = (1 << 64) - 1
 """Largest offset, length or id."""
@@ -22,12 +23,34 @@ MILLIS_MAX = 1 << 52
 STEP_BYTES = 4 << 20
 """What is read or written between two calls of a progress callback."""
 
+LEASE_SECONDS = 60.0
+"""How long a job outlives a program that ended without ending it."""
+
+JobRequest = tuple[
+    str,
+    int,
+    int | None,
+    int | None,
+    int | None,
+    int | None,
+    int | None,
+    bool,
+    bool,
+    bool,
+    int | None,
+    int | None,
+]
+"""The native arguments, in order: path, lease in milliseconds, quota, limits and hints."""
+
+EVENTS_WAIT = 5.0
+"""Seconds that one call waits for an event; the next one follows."""
+
 Progress = Callable[[int], object]
-"""Is called with the bytes that have gone so far. An error that it raises ends the call, and what
-was being written is given up."""
+"""Is called with the bytes transferred so far. An error that it raises ends the call, and discards
+what was being written."""
 
 Objects = Mapping[str, Any] | Iterable[tuple[str, Any]]
-"""Names of objects and what they hold: anything with a contiguous buffer."""
+"""Names of objects and their bytes: anything with a contiguous buffer."""
 
 
 def text(path: str | os.PathLike[str]) -> str:
@@ -125,7 +148,7 @@ class PutOptions(TypedDict, total=False):
 
     replace: bool
     """Whether an older object gives way when the new one is complete; else `Exists` is raised.
-    True unless said otherwise."""
+    True by default."""
     parents: bool
     """Makes missing directories above it."""
     storage_class: str | None
@@ -148,7 +171,7 @@ class PutOptions(TypedDict, total=False):
     """The id (`Stat.object`) of what it replaces: raises `Changed` if it is another by then."""
     is_inline_allowed: bool
     """Whether a small value may live in the catalog. Without it, a file can be a part of a
-    concatenation. True unless said otherwise."""
+    concatenation. True by default."""
 
 
 def texts(attributes: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -204,3 +227,43 @@ def _options(
         condition,
         is_inline_allowed,
     )
+
+
+def job_request(
+    path: str,
+    lifetime: float,
+    *,
+    quota: int | None,
+    names_max: int | None,
+    attribute_bytes_max: int | None,
+    expected_bytes: int | None = None,
+    throughput: int | None = None,
+    latency_sensitive: bool = False,
+    delete_after_read: bool = False,
+    keep_after: bool = False,
+    recompute_per_mib: float | None,
+    expected_reads: int | None,
+) -> JobRequest:
+    """Returns the native half's arguments of a job, checked."""
+    lease = millis("lifetime", lifetime)
+    if lease == 0:
+        raise ValueError("lifetime is 0: a job has a lease of at least a millisecond")
+    return (
+        text(path),
+        lease,
+        some_whole("quota", quota),
+        some_whole("names_max", names_max),
+        some_whole("attribute_bytes_max", attribute_bytes_max),
+        some_whole("expected_bytes", expected_bytes),
+        some_whole("throughput", throughput),
+        bool(latency_sensitive),
+        bool(delete_after_read),
+        bool(keep_after),
+        some_millis("recompute_per_mib", recompute_per_mib),
+        some_whole("expected_reads", expected_reads, COUNT_MAX),
+    )
+
+
+def job_id(job: int | Job) -> int:
+    """Returns a job's id."""
+    return job.job if isinstance(job, Job) else whole("the job", job)

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from sanderling.facts import Node
-from sanderling.store import Observer, Store, connect
+from sanderling.connection import Observer, connect
+from sanderling.store import Store
 
 START_SECONDS_MAX = 30.0
 """How long a server may take until it serves. Faulting the arena in happens behind its back."""
@@ -34,7 +35,7 @@ class ClusterError(Exception):
 
 @dataclass(eq=False)
 class _Server:
-    """One process and what it said in its ready file."""
+    """One process and the contents of its ready file."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -124,7 +125,7 @@ class Cluster:
 
         Each datanode gets `dram_bytes` of memory and, if given, `disk_bytes` of disk below
         `directory`, which otherwise is a temporary one that goes with the cluster. The processes
-        die with this one, however it ends. `encrypt` is a file that nobody else can read, with 32
+        die with this one, however it ends. `encrypt` is a file that no other user can read, with 32
         random bytes in hexadecimal or base64: what datanodes write to their disks is encrypted
         with them.
         """
@@ -178,11 +179,11 @@ class Cluster:
         return connect(self.address, timeout=timeout, observer=observer)
 
     def nodes(self) -> list[Node]:
-        """Lists the datanodes that are not gone, as the namenode knows them."""
+        """Lists the datanodes that are not gone, as the namenode reports them."""
         return self._client().nodes()
 
     def notice(self, node: int | Node, deadline_seconds: float, reason: str = "test") -> Node:
-        """Gives a node its notice. Nobody kills it at the deadline: that is `kill`."""
+        """Gives a node notice. It is not killed at the deadline: that is `kill`."""
         return self._client().notice(_id(node), deadline_seconds, reason)
 
     def kill(self, node: int | Node) -> None:

@@ -23,7 +23,8 @@ import pyarrow.flight as flight
 from sanderling.arrow import open_table, put_table
 from sanderling.arrow.description import NAME
 from sanderling.errors import Recovery, SanderlingError, TimedOut
-from sanderling.store import Store, connect
+from sanderling.connection import connect
+from sanderling.store import Store
 
 ENDPOINTS_MAX = 8
 """Parts of a table that a client may fetch side by side."""
@@ -32,7 +33,7 @@ ENDPOINT_ROWS_MIN = 15 << 13
 """Fewer rows are not worth a call of their own."""
 
 TABLES_MAX = 10_000
-"""Tables that one listing tells."""
+"""Tables in one listing."""
 
 
 def _told(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,7 +71,7 @@ class TableServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @_told
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
-        """Tells of the tables below a path, `/` if the criteria say none."""
+        """Lists the tables below a path, `/` if the criteria have none."""
         path = _path([criteria.decode()]) if criteria else "/"
         return iter([self._info(each, flight.FlightDescriptor.for_path(*_parts(each)), {})
                      for each in self._tables(path)])
@@ -87,7 +88,7 @@ class TableServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @_told
     def do_get(self, context: Any, ticket: Any) -> Any:
-        """Streams what a ticket of GetFlightInfo, or a command as a ticket, asks for."""
+        """Streams the rows of a ticket of GetFlightInfo, or of a command as a ticket."""
         asked = _checked(_json(ticket.ticket))
         table = open_table(self._store, asked["path"])
         version = asked.get("version")
@@ -185,7 +186,7 @@ def _parts(path: str) -> list[str]:
 
 
 class _Bearer(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets in who shows the token."""
+    """Admits clients that show the token."""
 
     def __init__(self, token: bytes) -> None:
         super().__init__()
@@ -252,7 +253,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _is_loopback(host: str) -> bool:
-    """Tells whether all addresses of a host are this machine's own."""
+    """Returns whether all addresses of a host are this machine's own."""
     found = socket.getaddrinfo(host.strip("[]"), None)
     return all(ipaddress.ip_address(each[4][0]).is_loopback for each in found)
 

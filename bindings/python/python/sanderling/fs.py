@@ -31,7 +31,8 @@ from sanderling.facts import CONTAINERS, Stat
 from sanderling.files import READ_BUFFER_BYTES, ObjectWriter, as_text
 from sanderling.fs_coroutines import Coroutines
 from sanderling.fs_transaction import StoreTransaction
-from sanderling.store import Store, connect
+from sanderling.connection import connect
+from sanderling.store import Store
 
 _URL = re.compile(r"^sanderling:/{0,2}(?P<address>[^/]+:\d+)?(?P<path>.*)$", re.DOTALL)
 
@@ -55,13 +56,13 @@ class _PerStore(type(AbstractFileSystem)):  # type: ignore[misc]
 
 
 class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
-    """The store as fsspec knows filesystems. Instances with equal options are one.
+    """The store as a filesystem of fsspec. Instances with equal options are one.
 
     Listings are not cached unless `use_listings_cache=True`; then they are believed for
     `listings_expiry_time` seconds, or until this instance writes there. Calls that
     write take the store's `ttl` (seconds), `storage_class`, `attributes`, `affinity`, `if_absent`
-    and `if_object`. `token_file` and `tls_ca` are paths, for clusters that ask who calls; without
-    them the environment says so, as for `sanderling.connect`.
+    and `if_object`. `token_file` and `tls_ca` are paths, for clusters with access control; their
+    defaults are in the environment, as for `sanderling.connect`.
     """
 
     protocol = "sanderling"
@@ -189,7 +190,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
     def _listed(self, path: str) -> list[dict[str, Any]]:
         # Dictionaries straight from the native half's words: a listing may be long.
         try:
-            text = self.store._timed("lookup", 0, self.store._client.list, path, False)
+            text = self.store._run("lookup", 0, self.store._client.list, path, False)
         except NotADirectory:
             return [self.info(path)]
         prefix = path.rstrip("/") + "/"
@@ -414,7 +415,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
         order: list[list[int]] = []
         results: list[Any] = [None] * count
         client = self.store._client
-        readers = self.store._timed("lookup", 0, client.readers, list(wanted))
+        readers = self.store._run("lookup", 0, client.readers, list(wanted))
         for reader, indices in zip(readers, wanted.values(), strict=True):
             if isinstance(reader, Exception):
                 _fill(results, indices, [reader] * len(indices))
@@ -423,7 +424,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
                 asked.append((reader, [(begin, stop - begin) for begin, stop in bounds]))
                 order.append(indices)
         total = sum(length for _, ranges in asked for _, length in ranges)
-        read = self.store._timed("read", total, client.read_many, asked) if asked else []
+        read = self.store._run("read", total, client.read_many, asked) if asked else []
         for (reader, ranges), indices, parts in zip(asked, order, read, strict=True):
             if not isinstance(parts, Exception):
                 _fill(results, indices, parts)

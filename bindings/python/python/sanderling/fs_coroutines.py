@@ -17,7 +17,7 @@ from sanderling.errors import NotADirectory, NotFound
 
 if TYPE_CHECKING:
     from sanderling.aio import AsyncStore
-    from sanderling.aio.calls import Entered
+    from sanderling.aio.entered import Entered
     from sanderling.facts import Stat
     from sanderling.store import Store
 
@@ -124,7 +124,7 @@ class Coroutines(AsyncFileSystem):
         await _away(self.pipe, path, value, **options)
 
     async def _connected(self) -> AsyncStore:
-        """Returns the running loop's store, connected when it is first asked for."""
+        """Returns the running loop's store, connected at its first use."""
         loop, stores = asyncio.get_running_loop(), self._of_loops
         made = stores.get(loop)
         if made is None:

@@ -10,9 +10,10 @@ Thousands of calls may be under way at once: no thread waits for any of them. A 
 cancelled is given up, and nothing half-written stays.
 """
 
+from sanderling.aio.connection import connect
 from sanderling.aio.files import AsyncReader, AsyncWriter
 from sanderling.aio.objects import AsyncJobScope, AsyncMultifile, AsyncTable
-from sanderling.aio.store import AsyncStore, connect
+from sanderling.aio.store import AsyncStore
 
 __all__ = [
     "AsyncJobScope",

@@ -4,40 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 from sanderling import _sanderling
 from sanderling.errors import Closed
 from sanderling.files import Arguments, Result
 
-T = TypeVar("T")
-
-
-class Entered(Awaitable[T], Generic[T]):
-    """What is awaited, or entered with `async with`, which closes it in the end."""
-
-    def __init__(self, made: Awaitable[T]) -> None:
-        self._made = made
-        self._entered: Any = None
-
-    def __await__(self) -> Generator[Any, None, T]:
-        return self._made.__await__()
-
-    async def __aenter__(self) -> T:
-        self._entered = await self._made
-        await self._entered.__aenter__()
-        return cast(T, self._entered)
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._entered.__aexit__(*error)
-
-
 class Calls:
-    """Begins calls, and gives their answers to those who await them.
+    """Begins calls, and passes their results to the tasks that await them.
 
-    The native half runs the calls. When answers are there it makes a pipe readable, once for all of
-    them, and the loop takes them together.
+    The native half runs the calls. When results are there, it makes a pipe readable, once for all
+    of them, and the loop takes them together.
     """
 
     def __init__(self) -> None:
@@ -46,7 +24,7 @@ class Calls:
         self._awaited: dict[int, asyncio.Future[Any]] = {}
         self._file = self.queue.fileno()
         self.is_closed = False
-        # The loop keeps what it calls: a store that everybody forgot must not live on for that.
+        # The loop keeps what it calls: that must not keep a store that is otherwise unreachable.
         self.loop.add_reader(self._file, _take_answers, weakref.ref(self))
 
     async def run(
@@ -55,9 +33,9 @@ class Calls:
         *arguments: Arguments.args,
         **named: Arguments.kwargs,
     ) -> Result:
-        """Makes a call of the native half, which returns a call id where types say a result.
+        """Makes a call of the native half, which returns a call id instead of a result.
 
-        Cancelled, it gives the call up.
+        If the awaiting task is cancelled, so is the call.
         """
         if self.is_closed:
             raise Closed("the store is closed")
@@ -74,7 +52,7 @@ class Calls:
             raise
 
     def take_answers(self) -> None:
-        """Gives the answers that are there to those who await them."""
+        """Passes the results that are there to the tasks that await them."""
         for call_id, has_failed, result in self.queue.take():
             future = self._awaited.pop(call_id, None)
             if future is None or future.done():
@@ -85,7 +63,7 @@ class Calls:
                 future.set_result(result)
 
     def close(self) -> None:
-        """Gives up all calls: those who await one get `Closed`."""
+        """Cancels all calls: tasks that await one get `Closed`."""
         if self.is_closed:
             return
         self.is_closed = True

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from sanderling.aio.calls import Entered
+from sanderling.aio.containers import Parts, Values
+from sanderling.aio.entered import Entered
 from sanderling.arguments import PutOptions, text
-from sanderling.errors import BadRequest, Closed, NotFound
+from sanderling.containers import below
+from sanderling.errors import BadRequest, Closed
 from sanderling.facts import Deleted, Entry, Job, JobAccount, Stat, Usage
-from sanderling.multifiles import below
-from sanderling.tables import KEYS_AT_ONCE, missing
 
 if TYPE_CHECKING:
     from sanderling import _sanderling
@@ -19,29 +19,28 @@ if TYPE_CHECKING:
     from sanderling.aio.store import AsyncStore
 
 
-class AsyncMultifile:
+class AsyncMultifile(Parts):
     """An object of many parts, each written by a writer of its own, wherever that runs.
 
-    Made by `AsyncStore.multifile`. Parts are read in the order of their names.
+    Made by `AsyncStore.multifile`. Parts are read in the order of their names. Many processes may
+    write parts at the same time; each part appears when its writer is closed.
     """
-
-    def __init__(self, store: AsyncStore, path: str) -> None:
-        self._store = store
-        self.path = path
 
     def __repr__(self) -> str:
         return f"<sanderling.aio.AsyncMultifile {self.path}>"
 
     def part(self, name: str, **options: Unpack[PutOptions]) -> Entered[AsyncWriter]:
-        """Creates a part: await its writer, or enter it with `async with`.
+        """Creates a part and returns its writer, which is entered with `async with`.
 
-        Raises `Exists` when there is a part of this name, unless `replace=True`.
+        Raises `Exists` when there is a part of this name, unless `replace=True`. Options are those
+        of `AsyncStore.put`.
         """
         mode = "wb" if options.pop("replace", False) else "xb"
-        return self._store.open(below(self.path, name), mode, **options)
+        writer: Entered[AsyncWriter] = self._store.open(below(self.path, name), mode, **options)
+        return writer
 
     async def put(self, name: str, data: Any, **options: Unpack[PutOptions]) -> Stat:
-        """Writes a whole part from anything with a contiguous buffer, as `put` does."""
+        """Writes a whole part from anything with a contiguous buffer, as `AsyncStore.put` does."""
         return await self._store.put(below(self.path, name), data, **options)
 
     async def get(self, name: str) -> Buffer:
@@ -49,48 +48,31 @@ class AsyncMultifile:
         return await self._store.get(below(self.path, name))
 
     def open_part(self, name: str) -> Entered[AsyncReader]:
-        """Opens a part for reading."""
-        return self._store.open(below(self.path, name))
+        """Opens a part for reading, as a binary file."""
+        reader: Entered[AsyncReader] = self._store.open(below(self.path, name))
+        return reader
 
     async def parts(self) -> list[Entry]:
-        """Lists the parts in the order of their names."""
+        """Lists the parts in the order of their names: `bytes`, `is_sealed` and so on of each."""
         entries = await self._store.list(self.path)
         return [part for part in entries if not part.is_container]
-
-    async def stream(self) -> AsyncIterator[Buffer]:
-        """Yields the bytes of all parts, one after the other, a few MiB at a time.
-
-        Parts created from now on are not in it. A part that fails raises its error.
-        """
-        native = await self._store._calls.run(self._store._client.stream, self.path)
-        while (piece := await self._store._run("read", None, native.next)) is not None:
-            if piece:
-                yield piece
 
     async def delete(self) -> Deleted:
         """Deletes the multifile with all its parts."""
         return await self._store.delete(self.path, recursive=True)
 
 
-class AsyncTable:
+class AsyncTable(Values):
     """Values by their names, which every client of the cluster shares.
 
-    Made by `AsyncStore.table`. A value is replaced at once. Keys are names, without slashes.
+    Made by `AsyncStore.table`. A value is replaced at once: a reader sees the old or the new one.
+    Keys are names, without slashes; values are anything with a contiguous buffer, and are returned
+    as `Buffer`. Reading a key that does not exist raises `errors.NoSuchKey`, a `KeyError`. A
+    `sanderling.Table` is a `collections.abc.MutableMapping`.
     """
-
-    def __init__(self, store: AsyncStore, path: str) -> None:
-        self._store = store
-        self.path = path
 
     def __repr__(self) -> str:
         return f"<sanderling.aio.AsyncTable {self.path}>"
-
-    async def get(self, key: str) -> Buffer:
-        """Returns a value; raises `errors.NoSuchKey`, which is a `KeyError`."""
-        try:
-            return await self._store.get(below(self.path, key))
-        except NotFound as error:
-            raise missing(key, error) from None
 
     async def put(self, key: str, value: Any, **options: Unpack[PutOptions]) -> Stat:
         """Sets a value; the last one put wins. Options are those of `AsyncStore.put`."""
@@ -106,46 +88,16 @@ class AsyncTable:
         """Reads many values in one call, in the order of the keys. Raises the first error."""
         return await self._store.get_many([below(self.path, key) for key in keys])
 
-    async def contains(self, key: str) -> bool:
-        """Tells whether there is such a key."""
-        return await self._store.exists(below(self.path, key))
-
-    async def keys(self) -> list[str]:
-        """Lists the keys in their order."""
-        return [entry.name for entry in await self._store.list(self.path)]
-
-    async def items(self) -> AsyncIterator[tuple[str, Buffer]]:
-        """Yields keys and values, and reads a thousand values per call."""
-        keys = await self.keys()
-        for start in range(0, len(keys), KEYS_AT_ONCE):
-            some = keys[start : start + KEYS_AT_ONCE]
-            paths = [below(self.path, key) for key in some]
-            values = await self._store.get_many(paths, return_errors=True)
-            for key, value in zip(some, values):
-                # It went after it was listed.
-                if isinstance(value, NotFound):
-                    continue
-                if isinstance(value, Exception):
-                    raise value
-                yield key, value
-
-    async def remove(self, key: str) -> None:
-        """Deletes a value; raises `errors.NoSuchKey`."""
-        try:
-            await self._store.delete(below(self.path, key))
-        except NotFound as error:
-            raise missing(key, error) from None
-
     async def delete(self) -> Deleted:
         """Deletes the table with all its values."""
         return await self._store.delete(self.path, recursive=True)
 
 
 class AsyncJobScope:
-    """A job while its program runs. Made by `AsyncStore.job`; left, it ends.
+    """A job while its program runs. Made by `AsyncStore.job`; it ends with its `async with` block.
 
-    Its lease is renewed in the background, also while the loop is busy. When the `async with` block
-    is left, or the program dies, the subtree goes; with `keep_after` it stays.
+    Its lease is renewed in the background, without Python's lock. When the block is left, by an
+    error too, or the program dies, its subtree is deleted; with `keep_after` it is kept.
     """
 
     def __init__(self, store: AsyncStore, job: Job, renewer: _sanderling.LeaseRenewer) -> None:
@@ -158,7 +110,7 @@ class AsyncJobScope:
         self.info = job
         """The job as it was registered."""
 
-    async def __aenter__(self) -> AsyncJobScope:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: Any) -> None:
@@ -173,7 +125,7 @@ class AsyncJobScope:
         return self._renewer is not None and not self._renewer.has_ended()
 
     async def put(self, name: str, data: Any, **options: Unpack[PutOptions]) -> Stat:
-        """Writes a whole object of the job; missing directories are made."""
+        """Writes a whole object of the job, as `AsyncStore.put` does, and missing directories."""
         self._check()
         options.setdefault("parents", True)
         return await self._store.put(self.path_of(name), data, **options)
@@ -205,7 +157,10 @@ class AsyncJobScope:
         rights: Iterable[str] = ("read", "write"),
         expires: float = 3600.0,
     ) -> str:
-        """Returns a token for the job's subtree, or a part of it, to hand to a task."""
+        """Returns a token for the job's subtree, or a part of it, for a task.
+
+        See `AsyncStore.token`.
+        """
         self._check()
         path, subject = self.path_of(name) if name else self.path, f"job-{self.id}"
         return await self._store.token(path, rights=rights, expires=expires, subject=subject)
@@ -223,14 +178,14 @@ class AsyncJobScope:
         try:
             await self._store.end_job(self.id)
         except BadRequest as error:
-            # Its lease has ended, or somebody else was first.
+            # Its lease has ended, or another program ended it.
             if error.kind != "UnknownJob":
                 raise
 
     deregister = end
 
     def detach(self) -> Job:
-        """Leaves the job to somebody else, who renews it within its lifetime (`renew_job`)."""
+        """Stops renewing: another program renews the job within its lifetime (`renew_job`)."""
         self._check()
         assert self._renewer is not None
         self._renewer.stop()

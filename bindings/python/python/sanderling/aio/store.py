@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import json
 import mmap
-import os
 import time
-import warnings
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, Unpack, overload
 
 from sanderling import _sanderling, arguments
 from sanderling._sanderling import Buffer
-from sanderling.aio.calls import Calls, Entered
-from sanderling.aio.files import AsyncReader, AsyncWriter
+from sanderling.aio.connection import Connection
+from sanderling.aio.entered import Entered
 from sanderling.aio.objects import AsyncJobScope, AsyncMultifile, AsyncTable
 from sanderling.arguments import (
     COUNT_MAX,
+    EVENTS_WAIT,
+    LEASE_SECONDS,
     STEP_BYTES,
+    JobRequest,
     Objects,
     Progress,
     PutOptions,
+    job_id,
+    job_request,
     millis,
     text,
     whole,
 )
-from sanderling.credentials import shown
-from sanderling.errors import Closed, NotADirectory, NotFound
+from sanderling.errors import NotADirectory, NotFound
 from sanderling.facts import (
     Deleted,
     Entry,
@@ -39,96 +41,28 @@ from sanderling.facts import (
     Stat,
     Usage,
 )
-from sanderling.files import Arguments, Result
-from sanderling.jobs import LEASE_SECONDS, JobRequest, job_id
-from sanderling.jobs import request as job_request
-from sanderling.store import (
-    EVENTS_WAIT,
-    Buffers,
-    BuffersOrErrors,
-    Entries,
-    Events,
-    Jobs,
-    Nodes,
-    Observer,
-    Stats,
-    StatsOrErrors,
-    address_of,
-)
+from sanderling.files import Arguments
+
+# Inside the class, `list` is the method.
+Buffers = list[Buffer]
+BuffersOrErrors = list[Buffer | Exception]
+Stats = list[Stat]
+StatsOrErrors = list[Stat | Exception]
+Entries = list[Entry]
+Jobs = list[Job]
+Nodes = list[Node]
+Events = list[Event]
 
 
-def connect(
-    address: str | None = None,
-    *,
-    timeout: float | None = None,
-    token: str | None = None,
-    token_file: str | os.PathLike[str] | None = None,
-    tls_ca: str | os.PathLike[str] | None = None,
-    observer: Observer | None = None,
-) -> Entered[AsyncStore]:
-    """Connects to a namenode, as `sanderling.connect` does.
+class AsyncStore(Connection):
+    """A connected client. Made by `sanderling.aio.connect`; its `async with` block closes it.
 
-    Await it, or enter it with `async with`, which closes the store in the end. The store belongs to
-    the event loop in which it was connected.
+    Python's lock is free during every call.
     """
-    limit = arguments.some_millis("timeout", timeout)
-    credentials = shown(token, token_file, tls_ca)
-    return Entered(_connect(address_of(address), limit, credentials, observer))
-
-
-async def _connect(
-    address: str,
-    limit: int | None,
-    credentials: _sanderling.Credentials | None,
-    observer: Observer | None,
-) -> AsyncStore:
-    calls = Calls()
-    try:
-        # Returns a call id, as every call does here; its answer is the client.
-        client = await calls.run(calls.queue.connect, address, limit, credentials)
-    except BaseException:
-        calls.close()
-        raise
-    return AsyncStore(client, calls, address, observer)
-
-
-class AsyncStore:
-    """A connected client whose methods are awaited. Made by `sanderling.aio.connect`.
-
-    Names, arguments, results and errors are those of `sanderling.Store`. A thousand calls are under
-    way together at most; more wait their turn, and their `timeout` begins with it. A call that is
-    cancelled is given up: what it was writing does not appear.
-    """
-
-    def __init__(
-        self,
-        native: _sanderling.Client,
-        calls: Calls,
-        address: str,
-        observer: Observer | None = None,
-    ) -> None:
-        self._native: _sanderling.Client | None = native
-        self._calls = calls
-        self._observer = observer
-        self.address = address
-
-    async def __aenter__(self) -> AsyncStore:
-        return self
-
-    async def __aexit__(self, *_: Any) -> None:
-        await self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_native", None) is not None:
-            warnings.warn(f"{self!r} was dropped unclosed", ResourceWarning, 2)
-
-    def __repr__(self) -> str:
-        return f"<sanderling.aio.AsyncStore at {self.address}>"
 
     async def close(self) -> None:
-        """Lets the connections go. Calls under way and later ones raise `Closed`."""
-        self._native = None
-        self._calls.close()
+        """Closes the connections. Later calls raise `Closed`, as do those that asyncio awaits."""
+        self._disconnect()
 
     # Objects
 
@@ -140,9 +74,15 @@ class AsyncStore:
         progress: Progress | None = None,
         **options: Unpack[PutOptions],
     ) -> Stat:
-        """Writes a whole object from anything with a contiguous buffer, as `Store.put` does.
+        """Writes a whole object from anything with a contiguous buffer, and returns its metadata.
 
-        The buffer is not copied on this side: it must not change until the call returns.
+        The buffer is not copied on this side: it must not change until the call returns. An older
+        object is replaced at once when the new one is complete. Options (see `PutOptions`):
+        `replace=False` raises `Exists` instead; `if_absent` and `if_object` hold even against
+        writers that end at the same time; `parents` makes missing directories; `ttl` is in seconds;
+        `attributes` are small texts kept beside the bytes; `storage_class`, `affinity`,
+        `delete_after_read`, `is_listed` and `kind="key_value"` set where and how it is kept.
+        `progress` is called with the bytes so far; an error that it raises discards the object.
         """
         made = arguments.options(**options)
         progress = arguments.callback(progress)
@@ -168,7 +108,13 @@ class AsyncStore:
     async def put_many(
         self, objects: Objects, *, return_errors: bool = False, **options: Unpack[PutOptions]
     ) -> Stats | StatsOrErrors:
-        """Writes many whole objects in one call, as `Store.put_many` does."""
+        """Writes many whole objects, (path, data) each or a mapping, in one call.
+
+        Small ones travel together. Options are those of `put`, for all of them. Returns the
+        metadata of each in their order. If some fail, the others are written all the same, and the
+        first error is raised; with `return_errors`, each error is in the list at its object's
+        place instead.
+        """
         pairs, made = arguments.named(objects), arguments.options(**options)
         size = sum(memoryview(data).nbytes for _, data in pairs) if self._observer else 0
         all_facts = await self._run("write", size, self._client.put_many, pairs, made)
@@ -189,8 +135,9 @@ class AsyncStore:
     async def get_into(self, path: str, buffer: Any, offset: int = 0) -> int:
         """Reads into a writable, contiguous buffer, from `offset` of the object on.
 
-        Returns how many bytes there were. After an error, or a cancelled call, the buffer's content
-        is anything.
+        Returns how many bytes there were: fewer than the buffer has room for only at the object's
+        end. Nothing is allocated for them: from the same host they are copied once, from the
+        datanode's memory. After an error or a cancelled call the buffer's content is undefined.
         """
         start = whole("the offset", offset)
         size = memoryview(buffer).nbytes if self._observer else 0
@@ -209,7 +156,11 @@ class AsyncStore:
     async def get_many(
         self, paths: Iterable[str], *, return_errors: bool = False
     ) -> Buffers | BuffersOrErrors:
-        """Reads many whole objects in one call, as `Store.get_many` does."""
+        """Reads many whole objects in one call, and returns them in the order of their paths.
+
+        Small ones come with the look-up, a hundred at once. If some cannot be read, the first error
+        is raised; with `return_errors`, each error is in the list at its path's place instead.
+        """
         names = [text(path) for path in paths]
         found = await self._run("read", None, self._client.get_many, names)
         if not return_errors:
@@ -226,30 +177,6 @@ class AsyncStore:
         wanted = arguments.pairs(ranges)
         total = sum(length for _, length in wanted)
         return await self._run("read", total, self._client.get_ranges, text(path), wanted)
-
-    def open(
-        self,
-        path: str,
-        mode: str = "rb",
-        *,
-        autocommit: bool = True,
-        progress: Progress | None = None,
-        **options: Unpack[PutOptions],
-    ) -> Entered[Any]:
-        """Opens an object as a file: await it, or enter it with `async with`.
-
-        Modes: `rb` reads; `wb` writes and replaces an older object when closed; `xb` refuses an
-        existing one; `ab` appends. Returns an `AsyncReader` or `AsyncWriter`. Options and
-        `progress` are those of `Store.open`.
-        """
-        (kind, is_binary), progress = arguments.file_mode(mode), arguments.callback(progress)
-        if not is_binary:
-            raise ValueError(f"mode {mode!r} is none of rb, wb, xb, ab")
-        if kind == "r":
-            return Entered(self._reader(text(path), progress))
-        options["replace"] = kind == "w"
-        made = arguments.options(**options)
-        return Entered(self._writer(text(path), kind, made, autocommit, progress))
 
     async def multifile(self, path: str, *, create: bool = True) -> AsyncMultifile:
         """Returns a multifile: many writers write its parts, and it is read as one stream.
@@ -272,17 +199,22 @@ class AsyncStore:
     async def concat(
         self, parts: Iterable[str], target: str, **options: Unpack[PutOptions]
     ) -> Stat:
-        """Makes one file of the blocks of others, in one step, as `Store.concat` does."""
+        """Makes one file of the blocks of others, in their order, and removes the others.
+
+        It is one step, and no byte is moved: for objects that many workers write. Parts are sealed
+        files, put with `is_inline_allowed=False` but for the first. Of the options, `replace`,
+        `if_absent`, `if_object`, `parents`, `is_listed`, `ttl` and `attributes` count.
+        """
         paths = [text(part) for part in parts]
         made = arguments.options(**options)
         return await self._stat("create", 0, self._client.concat, paths, text(target), made)
 
     async def stat(self, path: str) -> Stat:
-        """Returns facts about an object; raises `NotFound`."""
+        """Returns the metadata of an object; raises `NotFound`."""
         return await self._stat("lookup", 0, self._client.stat, text(path))
 
     async def exists(self, path: str) -> bool:
-        """Tells whether an object has this name."""
+        """Returns whether an object has this name."""
         try:
             await self.stat(path)
         except (NotADirectory, NotFound):
@@ -292,7 +224,7 @@ class AsyncStore:
     async def list(self, path: str = "/", *, attributes: bool = False) -> Entries:
         """Lists a directory, multifile or table in the order of names.
 
-        With `attributes`, each entry has what is kept beside its bytes.
+        With `attributes`, each entry has the texts that are kept beside its bytes.
         """
         raw = await self._run("lookup", 0, self._client.list, text(path), bool(attributes))
         return [Entry.of(each) for each in json.loads(raw)]
@@ -310,7 +242,7 @@ class AsyncStore:
     async def delete(
         self, path: str, *, recursive: bool = False, if_object: int | None = None
     ) -> Deleted:
-        """Deletes an object; a directory that holds something only when `recursive`.
+        """Deletes an object; a directory that is not empty only when `recursive`.
 
         With `if_object`, raises `Changed` when another object has the name by now, and deletes
         nothing.
@@ -335,25 +267,25 @@ class AsyncStore:
         )
 
     async def set_ttl(self, path: str, ttl: float | None) -> None:
-        """Lets an object go in so many seconds from now; None keeps it."""
+        """Deletes an object in so many seconds from now; None keeps it."""
         left = arguments.some_millis("ttl", ttl)
-        await self._calls.run(self._client.set_ttl, text(path), left)
+        await self._call(self._client.set_ttl, text(path), left)
 
     async def set_attributes(
         self, path: str, attributes: Mapping[str, str], *, if_object: int | None = None
     ) -> Stat:
-        """Sets what is kept beside an object's bytes, in place of all that was.
+        """Sets the texts kept beside an object's bytes, in place of all earlier ones.
 
         With `if_object`, raises `Changed` when another object has the name by now.
         """
         expected = arguments.some_whole("if_object", if_object)
         pairs = arguments.texts(attributes)
-        facts = await self._calls.run(self._client.set_attributes, text(path), pairs, expected)
+        facts = await self._call(self._client.set_attributes, text(path), pairs, expected)
         return Stat.of(facts)
 
     async def usage(self, path: str = "/") -> Usage:
         """Sums up what a subtree holds."""
-        return Usage(*await self._calls.run(self._client.usage, text(path)))
+        return Usage(*await self._call(self._client.usage, text(path)))
 
     # Jobs
 
@@ -373,23 +305,30 @@ class AsyncStore:
         recompute_per_mib: float | None = None,
         expected_reads: int | None = None,
     ) -> Entered[AsyncJobScope]:
-        """Makes a job, a subtree that goes when the `async with` block is left.
+        """Makes a job: a subtree that goes when its `async with` block ends or the program dies.
 
-        Its arguments are those of `Store.job`.
+        Its lease is renewed in the background; `lifetime` is how long, in seconds, the subtree
+        outlives a program that died. Writes beyond `quota` bytes are refused with `Full`, and so
+        are those beyond `names_max` directories and objects, the subtree's root among them, or
+        `attribute_bytes_max` bytes of attributes. `keep_after` keeps the subtree when the job ends;
+        with `delete_after_read`, the first whole `get` of an object deletes it. Hints:
+        `expected_bytes` at the peak, `throughput` in bytes per second, `latency_sensitive`, and
+        what leaves a dying node first: `recompute_per_mib`, the seconds of work that it costs to
+        compute a MiB again, and `expected_reads` of each byte.
         """
         request = job_request(
             path,
             lifetime,
-            quota,
-            names_max,
-            attribute_bytes_max,
-            expected_bytes,
-            throughput,
-            latency_sensitive,
-            delete_after_read,
-            keep_after,
-            recompute_per_mib,
-            expected_reads,
+            quota=quota,
+            names_max=names_max,
+            attribute_bytes_max=attribute_bytes_max,
+            expected_bytes=expected_bytes,
+            throughput=throughput,
+            latency_sensitive=latency_sensitive,
+            delete_after_read=delete_after_read,
+            keep_after=keep_after,
+            recompute_per_mib=recompute_per_mib,
+            expected_reads=expected_reads,
         )
         return Entered(self._job(request))
 
@@ -404,134 +343,132 @@ class AsyncStore:
         recompute_per_mib: float | None = None,
         expected_reads: int | None = None,
     ) -> Job:
-        """Makes a job that the caller renews: it goes when its lease, in seconds, runs out."""
+        """Makes a job that the caller renews: it ends when its lease, in seconds, runs out.
+
+        `job` renews by itself, and takes all hints. The limits are those of `job`.
+        """
         request = job_request(
             path,
             lease,
-            quota_bytes,
-            names_max,
-            attribute_bytes_max,
-            None,
-            None,
-            False,
-            False,
-            False,
-            recompute_per_mib,
-            expected_reads,
+            quota=quota_bytes,
+            names_max=names_max,
+            attribute_bytes_max=attribute_bytes_max,
+            recompute_per_mib=recompute_per_mib,
+            expected_reads=expected_reads,
         )
-        return Job.of(json.loads(await self._calls.run(self._client.register_job, *request)))
+        return Job.of(json.loads(await self._call(self._client.register_job, *request)))
 
     async def job_account(self, job: int | Job) -> JobAccount:
         """Returns how many names and bytes of attributes a job holds, and may hold."""
-        return JobAccount(*await self._calls.run(self._client.job_account, job_id(job)))
+        return JobAccount(*await self._call(self._client.job_account, job_id(job)))
 
     async def renew_job(self, job: int | Job) -> None:
         """Renews a job's lease."""
-        await self._calls.run(self._client.renew_job, job_id(job))
+        await self._call(self._client.renew_job, job_id(job))
 
     async def end_job(self, job: int | Job) -> None:
-        """Ends a job and deletes its subtree, unless it was to be kept."""
-        await self._calls.run(self._client.end_job, job_id(job))
+        """Ends a job and deletes its subtree, unless it is to be kept."""
+        await self._call(self._client.end_job, job_id(job))
 
     async def token(
         self, subtree: str, *, rights: Iterable[str], expires: float, subject: str = "python"
     ) -> str:
         """Returns a token for a subtree that allows no more than this client's own, nor longer.
 
-        See `Store.token`.
+        `rights` are some of `read`, `write`, `admin` and `metrics`; it ends `expires` seconds from
+        now. A cluster without access control refuses it with `BadRequest`.
         """
         named, left = arguments.names(rights), millis("expires", expires)
-        return await self._calls.run(self._client.token, text(subtree), named, left, subject)
+        return await self._call(self._client.token, text(subtree), named, left, subject)
 
     async def jobs(self) -> Jobs:
         """Lists the jobs."""
-        return [Job.of(each) for each in json.loads(await self._calls.run(self._client.jobs))]
+        return [Job.of(each) for each in json.loads(await self._call(self._client.jobs))]
 
     # The cluster
 
     async def nodes(self, *, all: bool = False) -> Nodes:
         """Lists the datanodes; with `all` also those that are gone."""
-        raw = await self._calls.run(self._client.nodes, bool(all))
+        raw = await self._call(self._client.nodes, bool(all))
         return [Node.of(each) for each in json.loads(raw)]
 
     async def notice(self, node: int | str, deadline_seconds: float, reason: str = "") -> Node:
-        """Gives a node its notice: its data leaves before the deadline."""
+        """Gives a node notice: its data leaves before the deadline, in seconds from now."""
         left = millis("deadline_seconds", deadline_seconds)
-        raw = await self._calls.run(self._client.notice, str(node), left, reason)
+        raw = await self._call(self._client.notice, str(node), left, reason)
         return Node.of(json.loads(raw))
 
     async def decommission(self, node: int | str, reason: str = "") -> Node:
         """Removes a node in order, without a deadline."""
-        raw = await self._calls.run(self._client.decommission, str(node), reason)
+        raw = await self._call(self._client.decommission, str(node), reason)
         return Node.of(json.loads(raw))
 
     async def cancel(self, node: int | str) -> Node:
-        """Takes a notice or decommission back."""
-        return Node.of(json.loads(await self._calls.run(self._client.cancel, str(node))))
+        """Cancels a notice or decommission."""
+        return Node.of(json.loads(await self._call(self._client.cancel, str(node))))
 
     async def events(self, after: int = 0, *, limit: int = 1000, wait: float = 0.0) -> Events:
         """Returns events after a sequence; waits up to `wait` seconds for the first."""
         after, most = whole("after", after), whole("limit", limit, COUNT_MAX)
-        raw = await self._calls.run(self._client.events, after, most, millis("wait", wait))
+        raw = await self._call(self._client.events, after, most, millis("wait", wait))
         return [Event.of(each) for each in json.loads(raw)]
 
-    async def follow(
+    def follow(
         self, after: int | None = None, *, timeout: float | None = None
     ) -> AsyncIterator[Event]:
-        """Yields events as they happen, and waits for the next one, as `Store.follow` does."""
-        bound = arguments.some_millis("timeout", timeout)
-        most = None if bound is None else bound / 1000
-        last = await self._last_sequence() if after is None else whole("after", after)
-        heard = time.monotonic()
+        """Yields events as they happen, and waits for the next one; Ctrl-C ends it.
+
+        It begins behind the sequence `after`: that of the last event seen continues an earlier one,
+        0 begins with the oldest event that is kept, and None with the next one. It ends when there
+        was no event for `timeout` seconds.
+        """
+        left = arguments.some_millis("timeout", timeout)
+        return self._follow(self._first(after), None if left is None else left / 1000)
+
+    async def report(self) -> LossReport:
+        """Returns everything that was declared lost so far."""
+        return LossReport.of(json.loads(await self._call(self._client.report)))
+
+    async def fsck(self) -> Fsck:
+        """Checks the catalog against itself."""
+        return Fsck(**json.loads(await self._call(self._client.fsck)))
+
+    def metrics(self) -> dict[str, float]:
+        """Returns what this client counted: retries, moved blocks, failed calls, bytes, and the
+        longest stall in seconds. It sends no request."""
+        return self._client.metrics()
+
+    # Below
+
+    async def _first(self, after: int | None) -> int:
+        """Returns the sequence of the last event that is not followed."""
+        last = 0 if after is None else whole("after", after)
+        while after is None and (events := await self.events(last)):
+            last = events[-1].sequence
+        return last
+
+    async def _follow(self, first: Awaitable[int], timeout: float | None) -> AsyncIterator[Event]:
+        last, received_at = await first, time.monotonic()
         while True:
-            left = EVENTS_WAIT if most is None else most - (time.monotonic() - heard)
+            left = EVENTS_WAIT if timeout is None else timeout - (time.monotonic() - received_at)
             events = await self.events(last, wait=max(min(left, EVENTS_WAIT), 0.0))
-            if not events and most is not None and left <= EVENTS_WAIT:
+            if not events and timeout is not None and left <= EVENTS_WAIT:
                 return
             for event in events:
                 last = event.sequence
                 yield event
             if events:
-                heard = time.monotonic()
-
-    async def report(self) -> LossReport:
-        """Returns everything that was ever declared lost."""
-        return LossReport.of(json.loads(await self._calls.run(self._client.report)))
-
-    async def fsck(self) -> Fsck:
-        """Checks the catalog against itself."""
-        return Fsck(**json.loads(await self._calls.run(self._client.fsck)))
-
-    def metrics(self) -> dict[str, float]:
-        """Returns what this client went through: retries, moved blocks met, failed calls and the
-        longest stall in seconds. Asks nobody, so it is not awaited."""
-        return self._client.metrics()
-
-    # Below
-
-    @property
-    def _client(self) -> _sanderling.Client:
-        if self._native is None:
-            raise Closed("the store is closed")
-        return self._native
-
-    async def _last_sequence(self) -> int:
-        last = 0
-        while events := await self.events(last):
-            last = events[-1].sequence
-        return last
+                received_at = time.monotonic()
 
     async def _job(self, request: JobRequest) -> AsyncJobScope:
-        registered = self._calls.run(self._client.register_job, *request)
-        job = Job.of(json.loads(await registered))
+        job = Job.of(json.loads(await self._call(self._client.register_job, *request)))
         return AsyncJobScope(self, job, self._client.keep_job(job.job, request[1]))
 
     async def _put_in_steps(
         self, path: str, data: Any, options: _sanderling.Options, progress: Progress
     ) -> Stat:
         view = _sanderling.Buffer(data)
-        native = await self._run("create", 0, self._client.create, path, options)
-        async with AsyncWriter(native, path, self._run, True, progress) as writer:
+        async with await self._writer(path, "w", options, True, progress) as writer:
             for start in range(0, len(view), STEP_BYTES):
                 await writer.write(view[start : start + STEP_BYTES])
         assert writer.stat is not None
@@ -539,33 +476,13 @@ class AsyncStore:
 
     async def _get_in_steps(self, path: str, progress: Progress) -> Buffer:
         async with await self._reader(path, progress) as reader:
+            # Not bytearray: it would touch all of its memory once more.
             whole = memoryview(mmap.mmap(-1, reader.size) if reader.size else bytearray())
             for start in range(0, len(whole), STEP_BYTES):
                 await reader.readinto(whole[start : start + STEP_BYTES])
         if reader.stat.delete_after_read:
-            await self._calls.run(self._client.delete_read, path, reader.stat.object)
+            await self._call(self._client.delete_read, path, reader.stat.object)
         return _sanderling.Buffer(whole.toreadonly())
-
-    async def _reader(self, path: str, progress: Progress | None) -> AsyncReader:
-        native = await self._run("lookup", 0, self._client.reader, path)
-        return AsyncReader(native, self._run, progress)
-
-    async def _writer(
-        self,
-        path: str,
-        kind: str,
-        options: _sanderling.Options,
-        autocommit: bool,
-        progress: Progress | None,
-    ) -> AsyncWriter:
-        if kind == "a":
-            try:
-                native = await self._run("create", 0, self._client.append, path)
-            except NotFound:
-                native = await self._run("create", 0, self._client.create, path, options)
-        else:
-            native = await self._run("create", 0, self._client.create, path, options)
-        return AsyncWriter(native, path, self._run, autocommit, progress)
 
     async def _stat(
         self,
@@ -577,28 +494,3 @@ class AsyncStore:
         **named: Arguments.kwargs,
     ) -> Stat:
         return Stat.of(await self._run(kind, size, call, *given, **named))
-
-    async def _run(
-        self,
-        kind: str,
-        size: int | None,
-        call: Callable[Arguments, Result],
-        /,
-        *given: Arguments.args,
-        **named: Arguments.kwargs,
-    ) -> Result:
-        observer = self._observer
-        if observer is None:
-            return await self._calls.run(call, *given, **named)
-        began = time.monotonic()
-        error = None
-        try:
-            result = await self._calls.run(call, *given, **named)
-            return result
-        except BaseException as caught:
-            error = caught
-            raise
-        finally:
-            if size is None:
-                size = 0 if error else arguments.bytes_of(result)
-            observer(kind, size, began, time.monotonic() - began, error)

@@ -161,7 +161,7 @@ class StoredTable:
         total = sum(length for _, ranges in wanted for _, length in ranges)
         client = self._store._client
         found: list[list[Any]] = []
-        for each in self._store._timed("read", total, client.read_many, wanted):
+        for each in self._store._run("read", total, client.read_many, wanted):
             if isinstance(each, Exception):
                 raise each
             found.append(each)
