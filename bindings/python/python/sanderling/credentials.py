@@ -1,4 +1,4 @@
-"""What a client shows to a cluster that asks: a token, and how certificates are checked."""
+"""The credentials of a client: a token, and how certificates are checked."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Errors of the store: one class per kind that a program treats on its own.
 
-Every error tells by `recovery` what the caller does next, and by `kind` the exact name that the
+Every error has in `recovery` what the caller does next, and in `kind` the exact name that the
 wire, the command line and the logs use.
 """
 
@@ -20,7 +20,7 @@ class Recovery(StrEnum):
     RECOMPUTE = "recompute"
     """The bytes are gone: compute them again. Retrying does not help."""
     REPORT = "report"
-    """Neither the caller nor the cluster can mend this: tell an operator."""
+    """Neither the caller nor the cluster can mend this: report it to an operator."""
     FIX = "fix"
     """The request itself is wrong: correct it."""
 
@@ -84,7 +84,7 @@ class NotEmpty(SanderlingError, OSError):
 
 
 class BadRequest(SanderlingError, ValueError):
-    """The request is wrong: its path, range, storage class or values. `kind` says which."""
+    """The request is wrong: its path, range, storage class or values. `kind` has the exact name."""
 
 
 class Full(SanderlingError, OSError):
@@ -109,7 +109,7 @@ class DataUnavailable(SanderlingError, OSError):
 
 
 class NotAllowed(SanderlingError, PermissionError):
-    """The token is missing, has ended, or does not allow this. `kind` says which."""
+    """The token is missing, has ended, or does not allow this. `kind` has the exact name."""
 
 
 class TimedOut(SanderlingError, TimeoutError):

@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 class Timed(Protocol):
-    """Makes a call for data, and tells an observer of it: its kind and bytes come first."""
+    """Makes a call for data, and reports it to an observer: its kind and bytes come first."""
 
     def __call__(
         self,
@@ -45,7 +45,7 @@ class Timed(Protocol):
 class ObjectReader(io.BufferedIOBase):
     """Reads one object. It sees the bytes published when it was opened.
 
-    Reads of `buffer_bytes` and more fetch exactly what was asked; smaller ones fill a buffer.
+    Reads of `buffer_bytes` and more fetch exactly those bytes; smaller ones fill a buffer.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ObjectReader(io.BufferedIOBase):
     def readinto(self, buffer: Any, /) -> int:
         """Reads into a writable buffer from the position on, and returns how many bytes.
 
-        Large reads go to their place at once; after an error the buffer's content is anything.
+        Large reads go to their place at once; after an error the buffer's content is undefined.
         """
         self._check()
         view = memoryview(buffer).cast("B")
@@ -128,8 +128,8 @@ class ObjectReader(io.BufferedIOBase):
     def view(self, offset: int = 0, length: int | None = None) -> Buffer:
         """Returns bytes from `offset`, to the end or `length` of them, without copying them.
 
-        Neither the position nor the file's own buffer has a part in it, and the object's name is
-        not looked up again: for many reads of one object this is the fastest.
+        It uses neither the position nor the file's own buffer, and does not look the object's name
+        up again: for many reads of one object this is the fastest.
         """
         self._check()
         start = whole("the offset", offset)
@@ -241,7 +241,7 @@ class ObjectWriter(io.BufferedIOBase):
             self._is_open = False
 
     def abort(self) -> None:
-        """Gives the object up: nothing of it stays, and an older one of that name is untouched."""
+        """Discards the object: nothing of it stays, and an older one of that name is untouched."""
         if self._is_open:
             self._is_open = False
             self._buffer.clear()
@@ -261,7 +261,7 @@ class ObjectWriter(io.BufferedIOBase):
             warnings.warn(f"{self.name} was dropped unclosed and given up", ResourceWarning, 2)
             try:
                 self.abort()
-            except Exception:  # noqa: BLE001 - nobody is left to tell; the lease ends by itself
+            except Exception:  # noqa: BLE001 - no caller is left; the lease ends by itself
                 pass
 
     def _take(self) -> bytes:

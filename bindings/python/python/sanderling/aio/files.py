@@ -21,7 +21,7 @@ STREAM_BYTES = 1 << 20
 
 
 class Run(Protocol):
-    """Makes a call for data, and tells an observer of it: its kind and bytes come first."""
+    """Makes a call for data, and reports it to an observer: its kind and bytes come first."""
 
     async def __call__(
         self,
@@ -51,7 +51,7 @@ class AsyncReader:
         self._read_bytes = 0
         self._position = 0
         self.stat = Stat.of(native.stat)
-        """Facts about the object as it was opened."""
+        """The object's metadata as it was opened."""
         self.size = native.bytes
         """Its bytes."""
         self.name = self.stat.path
@@ -76,7 +76,7 @@ class AsyncReader:
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Moves the next read, and returns its offset. Asks nobody, so it is not awaited."""
+        """Sets the offset of the next read, and returns it. It sends no request."""
         self._check()
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}.get(whence)
         if start is None:
@@ -99,8 +99,8 @@ class AsyncReader:
     async def readinto(self, buffer: Any) -> int:
         """Reads into a writable buffer from the position on; returns how many bytes there were.
 
-        The buffer must stay alone until this returns. After a cancelled read its content is
-        anything.
+        The buffer must not be used until this returns. After a cancelled read its content is
+        undefined.
         """
         self._check()
         size = memoryview(buffer).nbytes
@@ -163,7 +163,7 @@ class AsyncWriter:
         self.name = path
         self.closed = False
         self.stat: Stat | None = None
-        """Facts about the object, once it is sealed."""
+        """The object's metadata, once it is sealed."""
 
     async def __aenter__(self) -> AsyncWriter:
         return self
@@ -196,7 +196,7 @@ class AsyncWriter:
         return len(view)
 
     def set_attribute(self, name: str, text: str) -> None:
-        """Sets a text that is kept beside the bytes from the close on. Asks nobody."""
+        """Sets a text that is kept beside the bytes from the close on. It sends no request."""
         self._check()
         self._native.set_attribute(name, text)
 
@@ -226,7 +226,7 @@ class AsyncWriter:
             self.stat, self._is_open = Stat.of(facts), False
 
     async def abort(self) -> None:
-        """Gives the object up: nothing of it stays, and an older one of that name is untouched."""
+        """Discards the object: nothing of it stays, and an older one of that name is untouched."""
         self.closed = True
         self._buffer.clear()
         if self._is_open:

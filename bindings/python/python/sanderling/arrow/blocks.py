@@ -184,14 +184,14 @@ def _follow(message: Any, at: int) -> int:
 
 
 def _length_position(message: Any) -> int:
-    """Returns where a message says how long its body is (Message.fbs: bodyLength); 0 when it has
+    """Returns where a message has the length of its body (Message.fbs: bodyLength); 0 when it has
     none: FlatBuffers leaves out what is zero.
     """
     return _field(message, _follow(message, _PREFIX.size), 3)
 
 
 def _buffer_positions(message: Any) -> list[int]:
-    """Returns where a record batch says where its buffers are (Message.fbs: buffers)."""
+    """Returns where a record batch has the places of its buffers (Message.fbs: buffers)."""
     header = _follow(message, _field(message, _follow(message, _PREFIX.size), 2))
     buffers = _field(message, header, 2)
     if not buffers:
@@ -202,7 +202,7 @@ def _buffer_positions(message: Any) -> list[int]:
 
 
 def ranges_of(places: Sequence[Place]) -> list[tuple[int, int]]:
-    """Joins neighbours of one block, so that a block is asked for once."""
+    """Joins neighbours of one block, so that a block is requested once."""
     ranges: list[tuple[int, int]] = []
     for place in places:
         if ranges:

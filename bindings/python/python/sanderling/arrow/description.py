@@ -1,4 +1,4 @@
-"""What a table says about itself: its schema, where its batches are, and what lies in them."""
+"""A table's description: its schema, the places of its batches, and the bounds of their values."""
 
 from __future__ import annotations
 
@@ -193,13 +193,13 @@ def _stream(table: pa.Table) -> bytes:
 
 
 def is_bounded(kind: pa.DataType) -> bool:
-    """Tells whether least and greatest values of a type are kept."""
+    """Returns whether least and greatest values of a type are kept."""
     return any(test(kind) for test in _BOUNDED)
 
 
 def bounds_of(values: pa.Array) -> Bounds:
     """Returns what an array holds. Without NaN: comparisons with it hold nothing and their
-    opposites everything, so that bounds would say too much.
+    opposites everything, so that bounds with it would be wrong.
     """
     nothing = Bounds(None, None, values.null_count)
     if values.null_count == len(values):

@@ -20,7 +20,7 @@ from sanderling.facts import Stat
 from sanderling.store import Store
 
 KEEP_SECONDS = 60.0
-"""How long a replaced table can still be read by those who opened it, if nothing else is said."""
+"""How long readers that opened a replaced table can still read it, by default."""
 
 LEFT_SECONDS = 3600.0
 """Age from which on an object that belongs to no table is what a writer left that died."""
@@ -117,7 +117,7 @@ class _Part:
         self._pending: pa.Table | None = None
         self._file: Any = None
         self._stream: StreamWriter | None = None
-        # The bounds of a dictionary's indices say nothing of its values.
+        # The bounds of a dictionary's indices are not those of its values.
         bounded = [each for each in columns if description.is_bounded(logical.field(each).type)]
         self.group = Group(name, columns, 0, [], {column: [] for column in bounded})
 
@@ -339,7 +339,7 @@ def _publish(
             condition = {"if_object": reader.stat.object}
             with contextlib.suppress(TableError):
                 older = description.decode(path, reader.view())
-        # Somebody else's table is in between: one more of them has been published.
+        # Another writer's table is in between: one more of them has been published.
         with contextlib.suppress(Changed, Exists):
             return store.put(name, data, **condition, **options), older
 
