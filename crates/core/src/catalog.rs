@@ -6,6 +6,7 @@
 
 mod adoption;
 mod apply;
+mod block;
 mod block_list;
 mod block_map;
 mod clients;
@@ -34,6 +35,7 @@ mod name;
 mod names;
 mod namespace;
 mod object;
+mod orders;
 mod ownership;
 mod reap;
 mod refuses;
@@ -56,21 +58,20 @@ use sanderling_protocol::message::{Attributes, JobLimits, ObjectKind};
 use sanderling_protocol::{BlockId, ClusterId, Instant, JobId, Millis, NodeId, Nonce, ObjectId};
 use serde::{Deserialize, Serialize};
 
-pub use apply::{Applied, DatanodeOrder};
-pub use block_map::allocated_bytes;
+pub(crate) use block::InTheWay;
+pub use block::{BlockFacts, allocated_bytes};
 pub(crate) use clients::{ChangeKey, is_passing};
-pub(crate) use copies::InTheWay;
 pub use history::{Numbers, SKIP_MIN, skip_after};
-pub use inspect::BlockFacts;
 pub use journal_loss::JournalLoss;
 pub use limits::CatalogLimits;
 pub use log::{Action, Command, LoggedOnce, Placement};
 pub(crate) use memory::of_attributes as attributes_memory;
 pub use object::ROOT;
+pub use orders::{Applied, DatanodeOrder};
 pub(crate) use usage::UsageWalk;
 pub(crate) use view::Listing;
 
-use block_map::Block;
+use block::Block;
 use clients::Clients;
 use events::Events;
 use history::History;

@@ -5,7 +5,8 @@ use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{BlockId, Epoch, NodeId, Tier};
 
 use super::Catalog;
-use super::block_map::{Copied, Orders};
+use super::block::Copied;
+use super::orders::Orders;
 use super::timers::Timer;
 
 /// The nodes that may go on serving the object tier's blocks of another one, in turn.

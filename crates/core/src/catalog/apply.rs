@@ -1,34 +1,11 @@
 //! Applying commands.
 
-use sanderling_protocol::{BlockId, Epoch, EventKind, Millis, NodeId, Order, Refusal, Reply};
+use sanderling_protocol::{EventKind, Millis, NodeId, Order, Refusal, Reply};
 
 use super::Catalog;
-use super::block_map::Orders;
 use super::log::{Action, Command};
 use super::members::NodeRecord;
-
-/// What came of a command.
-#[derive(Debug)]
-pub struct Applied {
-    /// The answer to who asked.
-    pub result: Result<Reply, Refusal>,
-    /// What datanodes are to be told. Orders may get lost with the namenode: each of them is said
-    /// again by another way (block reports, heartbeats, lease recovery).
-    pub orders: Vec<DatanodeOrder>,
-    /// Nodes that have ended by it.
-    pub gone: Vec<NodeId>,
-}
-
-/// An order with its addressee.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DatanodeOrder {
-    /// The incarnation that it is for.
-    pub node: NodeId,
-    /// Where it takes orders.
-    pub address: String,
-    /// What it is to do.
-    pub order: Order,
-}
+use super::orders::{Applied, DatanodeOrder, Orders};
 
 impl Catalog {
     /// Applies the next command of the log.
@@ -286,12 +263,6 @@ impl Catalog {
             }
         }
         addressed
-    }
-
-    /// Returns a block's home and epoch, for those who check from outside.
-    #[must_use]
-    pub fn block_home(&self, id: BlockId) -> Option<(Option<NodeId>, Epoch)> {
-        self.blocks.get(&id).map(|block| (block.home, block.epoch))
     }
 }
 

@@ -1,116 +1,16 @@
-//! Blocks: where each one is, how much of it counts, and what its place costs.
+//! Blocks with what their places cost: on their nodes, and on the accounts of jobs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use sanderling_protocol::limits::ALLOCATION_UNIT_BYTES;
-use sanderling_protocol::message::MovePurpose;
 use sanderling_protocol::{BlockId, Epoch, JobId, Millis, NodeId, ObjectId, Refusal, Tier};
-use serde::{Deserialize, Serialize};
 
 use super::Catalog;
+use super::block::{Block, BlockState, allocated_bytes};
 use super::log::Placement;
+use super::orders::Orders;
 
 /// How soon a writer asks again whose places were taken by others in the same turn.
 const CHOOSE_AGAIN: Millis = Millis(1);
-
-/// One block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Block {
-    pub(crate) object: ObjectId,
-    pub(crate) job: Option<JobId>,
-    pub(crate) epoch: Epoch,
-    /// The highest epoch ever given out for it, committed or not.
-    pub(crate) epoch_last: Epoch,
-    /// Published bytes.
-    pub(crate) length: u32,
-    /// Bytes that its place is accounted with, on its node and its job.
-    pub(crate) reserved: u32,
-    /// Most bytes that its writer may give it.
-    pub(crate) bytes_max: u32,
-    /// `None` when it is lost.
-    pub(crate) home: Option<NodeId>,
-    /// The node it was lost with, once it is lost.
-    pub(crate) lost_on: NodeId,
-    pub(crate) tier: Tier,
-    pub(crate) state: BlockState,
-    pub(crate) moving: Option<ReservedMove>,
-    /// Its bytes beside the home, made ahead of a notice. Only a block that has ended has any.
-    pub(crate) copy: Option<Copied>,
-}
-
-/// Who may still change a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum BlockState {
-    /// Its writer may add bytes.
-    Open,
-    /// No bytes are added, but the writer has not said yet how many count.
-    Fenced,
-    /// Its length is final.
-    Ended,
-}
-
-/// A reserved future home.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ReservedMove {
-    pub(crate) to: NodeId,
-    pub(crate) tier: Tier,
-    pub(crate) to_epoch: Epoch,
-    pub(crate) purpose: MovePurpose,
-}
-
-/// Bytes of a block beside its home.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Copied {
-    pub(crate) node: NodeId,
-    pub(crate) tier: Tier,
-    /// Later than the home's: the block's when the copy becomes the home.
-    pub(crate) epoch: Epoch,
-}
-
-/// What datanodes are to be told after a command.
-#[derive(Debug, Default)]
-pub(crate) struct Orders {
-    pub(crate) drops: BTreeMap<NodeId, Vec<(BlockId, Epoch)>>,
-    pub(crate) fences: BTreeMap<NodeId, Vec<(BlockId, Epoch)>>,
-    pub(crate) fence_nodes: BTreeSet<NodeId>,
-    pub(crate) unfence_nodes: BTreeSet<NodeId>,
-    pub(crate) adopts: BTreeMap<NodeId, Vec<(BlockId, Epoch, u32)>>,
-    /// Nodes that ended: nobody is told, but whoever knew them forgets them.
-    pub(crate) gone: Vec<NodeId>,
-}
-
-impl Orders {
-    /// Tells a node to forget its copy of a block at `last` or an earlier epoch.
-    pub(crate) fn drop_block(&mut self, node: NodeId, block: BlockId, last: Epoch) {
-        self.drops.entry(node).or_default().push((block, last));
-    }
-}
-
-/// Returns the bytes that a block of this length occupies in a tier.
-#[must_use]
-pub const fn allocated_bytes(length: u32) -> u32 {
-    length.div_ceil(ALLOCATION_UNIT_BYTES) * ALLOCATION_UNIT_BYTES
-}
-
-impl Block {
-    /// Tells whether its object's bytes at this block can no longer be read.
-    pub(crate) const fn is_lost(&self) -> bool {
-        self.home.is_none()
-    }
-
-    /// Tells whether its bytes survive its home.
-    pub(crate) const fn is_safe(&self) -> bool {
-        self.copy.is_some() || matches!(self.tier, Tier::Object)
-    }
-
-    /// Bytes that a copy elsewhere reserves.
-    pub(crate) const fn reserve_bytes(&self) -> u32 {
-        match self.state {
-            BlockState::Ended => allocated_bytes(self.length),
-            BlockState::Open | BlockState::Fenced => self.reserved,
-        }
-    }
-}
 
 impl Catalog {
     /// Refuses places that were chosen before commands that came first: their nodes may have been

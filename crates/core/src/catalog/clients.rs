@@ -13,8 +13,8 @@ use sanderling_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::block_map::Orders;
 use super::log::LoggedOnce;
+use super::orders::Orders;
 use super::{Catalog, CatalogLimits};
 
 /// Most clients that are known. Beyond it the one that was silent for longest is forgotten: mostly

@@ -7,10 +7,10 @@ use sanderling_protocol::message::{Concat, ObjectKind};
 use sanderling_protocol::{LeaseId, ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
-use super::block_map::Orders;
 use super::job_limits::attribute_bytes;
 use super::namespace::Destination;
 use super::object::Data;
+use super::orders::Orders;
 
 impl Catalog {
     /// Makes one sealed file of others. Refusals are found before anything is changed, except that

@@ -5,9 +5,10 @@ use sanderling_protocol::node::Policy;
 use sanderling_protocol::{BlockId, Millis, NodeId, Nonce, Refusal, Reply, Tier};
 
 use super::Catalog;
-use super::block_map::{Copied, Orders, allocated_bytes};
+use super::block::{Copied, InTheWay, allocated_bytes};
 use super::events::Gathered;
 use super::members::NodeRecord;
+use super::orders::Orders;
 use super::timers::Timer;
 
 /// The part of a tier that is freed of copies at once when a writer finds no room.
@@ -15,25 +16,6 @@ const ROOM_MADE_SHARE: u64 = 25;
 
 /// When a writer asks again for whom copies were dropped: their datanodes are told meanwhile.
 pub(super) const ROOM_IS_MADE: Millis = Millis(10);
-
-/// What takes room that others need more.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct InTheWay {
-    /// Blocks whose copies it is.
-    pub(crate) copies: Vec<BlockId>,
-    /// Blocks for which room is reserved without a drain.
-    pub(crate) moves: Vec<BlockId>,
-}
-
-impl InTheWay {
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    const fn len(&self) -> usize {
-        self.copies.len() + self.moves.len()
-    }
-}
 
 impl Catalog {
     /// Notes that a node holds the block's bytes beside its home.

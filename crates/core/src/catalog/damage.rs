@@ -14,7 +14,8 @@ use sanderling_protocol::order::{Damage, DamagedBlock, HeldBlock};
 use sanderling_protocol::{BlockId, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply};
 
 use super::Catalog;
-use super::block_map::{Block, Orders};
+use super::block::Block;
+use super::orders::Orders;
 
 /// What a damaged block is to the catalog.
 enum DamagedReplica {

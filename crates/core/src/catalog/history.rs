@@ -18,8 +18,9 @@ use sanderling_protocol::{
 use serde::{Deserialize, Serialize};
 
 use super::Catalog;
-use super::block_map::{BlockState, Copied, Orders};
+use super::block::{BlockState, Copied};
 use super::index::ID_BITS;
+use super::orders::Orders;
 
 /// Numbers skipped at every start: what a namenode gives out in a minute at a million a second,
 /// several times what it was ever measured to give out. It covers a clock that was set back.

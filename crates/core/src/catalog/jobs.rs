@@ -6,7 +6,7 @@ use sanderling_protocol::{EventKind, Instant, JobId, Millis, ObjectId, Refusal, 
 use serde::{Deserialize, Serialize};
 
 use super::Catalog;
-use super::block_map::Orders;
+use super::orders::Orders;
 use super::reap::EndedJob;
 use super::timers::Timer;
 

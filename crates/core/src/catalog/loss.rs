@@ -10,7 +10,7 @@ use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{BlockId, EventKind, JobId, NodeId, ObjectId, Refusal};
 
 use super::Catalog;
-use super::block_map::Orders;
+use super::orders::Orders;
 
 /// Losses that are forgotten together when there are too many to be named.
 const LOSSES_FORGOTTEN: usize = LOST_OBJECTS_KEPT_MAX / 10;

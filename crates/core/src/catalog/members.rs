@@ -7,7 +7,7 @@ use sanderling_protocol::node::{NodeSelector, Policy};
 use sanderling_protocol::{BlockId, Instant, Millis, NodeId, Nonce, Refusal, Tier};
 use serde::{Deserialize, Serialize};
 
-use super::block_map::Block;
+use super::block::Block;
 use crate::reserve::{Departures, FleetCapacity};
 
 /// One incarnation of a datanode.

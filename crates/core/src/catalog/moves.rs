@@ -9,8 +9,9 @@ use sanderling_protocol::{
     BlockId, Epoch, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply,
 };
 
-use super::block_map::{Block, BlockState, Copied, Orders, ReservedMove, allocated_bytes};
+use super::block::{Block, BlockState, Copied, ReservedMove, allocated_bytes};
 use super::events::Gathered;
+use super::orders::Orders;
 use super::timers::Timer;
 use super::{Catalog, LeaderRecord};
 

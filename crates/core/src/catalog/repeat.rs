@@ -4,7 +4,7 @@ use sanderling_protocol::node::Policy;
 use sanderling_protocol::{Instant, Millis, NodeId, Refusal};
 
 use super::Catalog;
-use super::block_map::Orders;
+use super::orders::Orders;
 
 /// How long a repetition may have been on its way: by so much, a moment that it names may be later
 /// than it was. Longer than a datanode waits for an answer.

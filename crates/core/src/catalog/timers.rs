@@ -5,7 +5,7 @@ use sanderling_protocol::{BlockId, Epoch, Instant, JobId, NodeId, ObjectId};
 use serde::{Deserialize, Serialize};
 
 use super::Catalog;
-use super::block_map::Orders;
+use super::orders::Orders;
 
 /// Something with a time. Ordered so that equal times are taken in the same order everywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

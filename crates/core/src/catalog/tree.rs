@@ -3,10 +3,10 @@
 use sanderling_protocol::{ObjectId, Path, Refusal};
 
 use super::Catalog;
-use super::block_map::Orders;
 use super::memory::texts;
 use super::name::Name;
 use super::object::{Object, ObjectBody, ROOT};
+use super::orders::Orders;
 
 impl Catalog {
     /// Finds a bound object by its exact name.

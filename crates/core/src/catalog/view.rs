@@ -16,7 +16,7 @@ use sanderling_protocol::{
 };
 
 use super::Catalog;
-use super::block_map::BlockState;
+use super::block::BlockState;
 use super::members::NodeRecord;
 use super::memory::of_attributes;
 use super::object::{Data, Object, ObjectBody};

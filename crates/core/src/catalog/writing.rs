@@ -14,11 +14,12 @@ use sanderling_protocol::{
 };
 
 use super::Catalog;
-use super::block_map::{BlockState, Orders, allocated_bytes};
+use super::block::{BlockState, allocated_bytes};
 use super::copies::ROOM_IS_MADE;
 use super::job_limits::attribute_bytes;
 use super::log::Placement;
 use super::object::WriterLease;
+use super::orders::Orders;
 use super::timers::Timer;
 
 /// How soon a fence of a vanished writer's blocks is ordered again when its datanode has not

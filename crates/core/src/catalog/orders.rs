@@ -1,0 +1,47 @@
+//! What a command has datanodes do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sanderling_protocol::{BlockId, Epoch, NodeId, Order, Refusal, Reply};
+
+/// What came of a command.
+#[derive(Debug)]
+pub struct Applied {
+    /// The answer to the request.
+    pub result: Result<Reply, Refusal>,
+    /// What datanodes are to do. Orders may get lost with the namenode: each of them reaches its
+    /// node in another way as well (block reports, heartbeats, lease recovery).
+    pub orders: Vec<DatanodeOrder>,
+    /// Nodes that have ended by it.
+    pub gone: Vec<NodeId>,
+}
+
+/// An order with its addressee.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatanodeOrder {
+    /// The incarnation that it is for.
+    pub node: NodeId,
+    /// Where it takes orders.
+    pub address: String,
+    /// What it is to do.
+    pub order: Order,
+}
+
+/// What datanodes are to do after a command.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    pub(crate) drops: BTreeMap<NodeId, Vec<(BlockId, Epoch)>>,
+    pub(crate) fences: BTreeMap<NodeId, Vec<(BlockId, Epoch)>>,
+    pub(crate) fence_nodes: BTreeSet<NodeId>,
+    pub(crate) unfence_nodes: BTreeSet<NodeId>,
+    pub(crate) adopts: BTreeMap<NodeId, Vec<(BlockId, Epoch, u32)>>,
+    /// Nodes that ended: they get no order, but the membership forgets them.
+    pub(crate) gone: Vec<NodeId>,
+}
+
+impl Orders {
+    /// Has a node forget its copy of a block at `last` or an earlier epoch.
+    pub(crate) fn drop_block(&mut self, node: NodeId, block: BlockId, last: Epoch) {
+        self.drops.entry(node).or_default().push((block, last));
+    }
+}
