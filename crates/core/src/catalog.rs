@@ -35,6 +35,7 @@ mod name;
 mod names;
 mod namespace;
 mod object;
+mod once;
 mod orders;
 mod ownership;
 mod reap;

@@ -8,14 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sanderling_protocol::message::{ClientId, JobInfo, ObjectStat};
 use sanderling_protocol::refusal::Recovery;
-use sanderling_protocol::{
-    BlockId, Instant, LeaseId, Millis, NodeId, Nonce, ObjectId, Refusal, Reply,
-};
+use sanderling_protocol::{BlockId, Instant, LeaseId, NodeId, Nonce, ObjectId, Refusal, Reply};
 use serde::{Deserialize, Serialize};
 
-use super::log::LoggedOnce;
-use super::orders::Orders;
-use super::{Catalog, CatalogLimits};
+use super::limits::CatalogLimits;
 
 /// Most clients that are known. Beyond it the one that was silent for longest is forgotten: mostly
 /// a command that has ended.
@@ -77,7 +73,7 @@ struct AppliedChange {
 
 /// What came of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum ChangeOutcome {
+pub(super) enum ChangeOutcome {
     Done,
     Deleted {
         objects: u64,
@@ -109,7 +105,7 @@ pub(crate) struct ChangeKey {
 impl ChangeOutcome {
     /// Returns what is kept of an answer; nothing of a refusal that changed nothing and that the
     /// client meets by sending the change again.
-    fn of(result: &Result<Reply, Refusal>) -> Option<Self> {
+    pub(super) fn of(result: &Result<Reply, Refusal>) -> Option<Self> {
         Some(match result {
             Ok(Reply::Done) => Self::Done,
             Ok(Reply::Deleted { objects, freed_bytes }) => {
@@ -206,7 +202,7 @@ impl Clients {
     }
 
     /// Returns the number of a new client.
-    fn open(&mut self, now: Instant, key: Nonce) -> u64 {
+    pub(super) fn open(&mut self, now: Instant, key: Nonce) -> u64 {
         self.last += 1;
         let (minute, number) = (now.0 / MINUTE_MICROS, self.last);
         let (settled_below, bytes, answers) = (0, 0, VecDeque::new());
@@ -232,7 +228,7 @@ impl Clients {
     }
 
     /// Returns what came of a change before; `None` if it is new.
-    fn find(&self, sent: &ChangeKey) -> Result<Option<&ChangeOutcome>, Refusal> {
+    pub(super) fn find(&self, sent: &ChangeKey) -> Result<Option<&ChangeOutcome>, Refusal> {
         let ChangeKey { client, sequence, settled_below, fingerprint } = *sent;
         let unknown = Refusal::OutcomeUnknown { client: client.number, sequence };
         let known = self.known.get(&client.number).filter(|known| known.key == client.key);
@@ -254,12 +250,13 @@ impl Clients {
     }
 
     /// Tells whether a client is known and was noted to live in the minute of `now`.
-    fn is_noted(&self, now: Instant, client: ClientId) -> bool {
+    pub(super) fn is_noted(&self, now: Instant, client: ClientId) -> bool {
         let known = self.known.get(&client.number).filter(|known| known.key == client.key);
         known.is_some_and(|known| known.minute == now.0 / MINUTE_MICROS)
     }
 
-    fn keep(&mut self, now: Instant, sent: &ChangeKey, outcome: Option<ChangeOutcome>) {
+    /// Keeps what came of a change, and notes that its client lives.
+    pub(super) fn keep(&mut self, now: Instant, sent: &ChangeKey, outcome: Option<ChangeOutcome>) {
         let number = sent.client.number;
         let minute = now.0 / MINUTE_MICROS;
         let Some(known) = self.known.get_mut(&number) else { return };
@@ -279,84 +276,21 @@ impl Clients {
             self.forget(minute, number);
         }
     }
-}
-
-impl Catalog {
-    /// Makes a client known.
-    pub(super) fn open_client(&mut self, key: Nonce) -> Reply {
-        Reply::Client { number: self.clients.open(self.served(), key) }
-    }
-
-    /// Makes a change, unless it has been made, and keeps its answer.
-    pub(super) fn act_once(
-        &mut self,
-        once: &LoggedOnce,
-        heartbeat: Millis,
-        orders: &mut Orders,
-    ) -> Result<Reply, Refusal> {
-        let sent = once.sent();
-        if let Some(answer) = self.answered(&sent) {
-            return answer;
-        }
-        let refused = cfg!(debug_assertions).then(|| self.refuses(&once.action)).flatten();
-        let result = self.act(&once.action, heartbeat, orders);
-        if let Some(refusal) = refused {
-            assert_eq!(result.as_ref().err(), Some(&refusal), "{:?}", once.action);
-        }
-        let served = self.served();
-        self.clients.keep(served, &sent, ChangeOutcome::of(&result));
-        result
-    }
-
-    /// Tells whether the log needs no record of a client's change at `now` to know that the client
-    /// lives: a client that is silent for long is forgotten.
-    pub(crate) fn is_noted(&self, now: Instant, client: ClientId) -> bool {
-        self.clients.is_noted(self.served_at(now), client)
-    }
 
     /// Tells whether a client is known.
-    pub(crate) fn knows(&self, number: u64) -> bool {
-        self.clients.known.contains_key(&number)
+    pub(super) fn is_known(&self, number: u64) -> bool {
+        self.known.contains_key(&number)
     }
 
-    /// Returns the answer to a change that has been made, or why it must not be made; `None` if it
-    /// is to be made.
-    pub(crate) fn answered(&self, sent: &ChangeKey) -> Option<Result<Reply, Refusal>> {
-        match self.clients.find(sent) {
-            Ok(outcome) => outcome.map(|outcome| self.told_again(outcome)),
-            Err(refusal) => Some(Err(refusal)),
+    /// Adds what is wrong with the sums and the order of use. Cost: linear in the clients.
+    pub(super) fn check(&self, problems: &mut Vec<String>) {
+        let bytes: u64 = self.known.values().map(|known| known.bytes).sum();
+        let is_listed =
+            |(number, known): (&u64, &ClientRecord)| self.by_use.contains(&(known.minute, *number));
+        let is_listed = self.known.iter().all(is_listed) && self.by_use.len() == self.known.len();
+        if bytes != self.bytes || !is_listed {
+            problems.push("the sums over clients are not what they have".to_owned());
         }
-    }
-
-    fn told_again(&self, outcome: &ChangeOutcome) -> Result<Reply, Refusal> {
-        Ok(match outcome {
-            ChangeOutcome::Done => Reply::Done,
-            ChangeOutcome::Deleted { objects, freed_bytes } => {
-                Reply::Deleted { objects: *objects, freed_bytes: *freed_bytes }
-            }
-            ChangeOutcome::Stat(stat) => Reply::Stat((**stat).clone()),
-            ChangeOutcome::Grant { object, lease, blocks } => {
-                if !self.has_lease(*object, *lease) {
-                    return Err(Refusal::LeaseEnded { object: *object });
-                }
-                Reply::Grant(self.grant(*object, blocks))
-            }
-            ChangeOutcome::Job(job) => Reply::Job((**job).clone()),
-            ChangeOutcome::Node(node) => {
-                let unknown = || Refusal::UnknownNode { node: node.to_string() };
-                let info = self.node_info(*node, self.now).ok_or_else(unknown)?;
-                Reply::Node(Box::new(info))
-            }
-            ChangeOutcome::Reply(reply) => (**reply).clone(),
-            ChangeOutcome::Refused(refusal) => return Err((**refusal).clone()),
-        })
-    }
-
-    /// Returns how many clients are known and how many answers are kept for them.
-    #[must_use]
-    pub fn client_counts(&self) -> (usize, usize) {
-        let answers = self.clients.known.values().map(|known| known.answers.len()).sum();
-        (self.clients.known.len(), answers)
     }
 }
 
@@ -378,8 +312,9 @@ mod tests {
     fn check(clients: &Clients) {
         let of = |known: &ClientRecord| known.answers.iter().map(AppliedChange::bytes).sum::<u64>();
         assert!(clients.known.values().all(|known| known.bytes == of(known)));
-        assert_eq!(clients.bytes, clients.known.values().map(|known| known.bytes).sum::<u64>());
-        assert_eq!(clients.by_use.len(), clients.known.len());
+        let mut problems = Vec::new();
+        clients.check(&mut problems);
+        assert!(problems.is_empty(), "{problems:?}");
     }
 
     #[test]

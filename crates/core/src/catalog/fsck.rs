@@ -62,6 +62,7 @@ impl Catalog {
             problems.push("the accounts of jobs are not what their objects hold".to_owned());
         }
         self.check_reaping(&mut problems);
+        self.clients.check(&mut problems);
         self.check_blocks(&mut problems);
         self.check_accounts(&mut problems);
         problems.truncate(PROBLEMS_MAX);

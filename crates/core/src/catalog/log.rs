@@ -11,7 +11,7 @@ use sanderling_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::ChangeKey;
+use super::clients::ChangeKey;
 use crate::reserve::Departures;
 
 /// One record of the log. Applying the same records in the same order gives the same catalog.
