@@ -72,6 +72,7 @@ pub use orders::{Applied, DatanodeOrder};
 pub(crate) use usage::UsageWalk;
 pub(crate) use view::Listing;
 
+use crate::access::Revoked;
 use block::Block;
 use clients::Clients;
 use events::Events;
@@ -299,6 +300,23 @@ impl Catalog {
         let served = self.service.due.first().map(|(at, _)| *at + self.service.absent);
         let first = self.due.first().map(|(at, _)| *at);
         first.into_iter().chain(served).min()
+    }
+
+    /// Returns the tokens that were revoked.
+    pub(crate) const fn revocations(&self) -> &Revocations {
+        &self.revocations
+    }
+
+    /// Returns the version of the list of revoked tokens: it changes when the list does.
+    #[must_use]
+    pub const fn revocations_version(&self) -> u64 {
+        self.revocations.version()
+    }
+
+    /// Returns the tokens that do not hold any more.
+    #[must_use]
+    pub fn revoked(&self) -> Revoked {
+        self.revocations.revoked()
     }
 
     /// Returns everything that was ever declared lost.

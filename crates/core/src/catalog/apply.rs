@@ -115,7 +115,9 @@ impl Catalog {
             Action::OpenClient { key } => Ok(self.open_client(*key)),
             Action::Refuse(refusal) => Err((**refusal).clone()),
             Action::Damaged { node, blocks } => self.damaged(*node, blocks, orders),
-            Action::RevokeTokens { tokens, until } => self.revoke_tokens(tokens, *until),
+            Action::RevokeTokens { tokens, until } => {
+                self.revocations.revoke(self.now, self.index, tokens, *until)
+            }
             Action::Create { .. }
             | Action::MakeDirectory { .. }
             | Action::Append { .. }

@@ -12,7 +12,6 @@ use sanderling_protocol::token::Revocation;
 use sanderling_protocol::{Instant, Refusal, Reply, TokenSelector, checksum};
 use serde::{Deserialize, Serialize};
 
-use super::Catalog;
 use crate::access::{Claims, Revoked, SUBJECT_BYTES_MAX, is_of_servers};
 
 /// How much later than by the log's time a token may end at a server, in seconds: clocks of
@@ -21,7 +20,7 @@ const CLOCKS_DIFFER_MAX: u64 = 24 * 3600;
 
 /// What is kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Revocations {
+pub(crate) struct Revocations {
     /// When the tokens have ended by themselves, in seconds since 1970.
     until: BTreeMap<TokenSelector, u64>,
     /// Tells this list from every other that the cluster ever had; 0 for the first, empty one.
@@ -29,28 +28,18 @@ pub(super) struct Revocations {
 }
 
 impl Revocations {
-    fn list(&self) -> Vec<Revocation> {
-        let each = |(tokens, until): (&TokenSelector, &u64)| Revocation {
-            tokens: tokens.clone(),
-            until: *until,
-        };
-        self.until.iter().map(each).collect()
-    }
-}
-
-impl Catalog {
-    /// Says whether a revocation may be asked for at `now`, or taken back.
+    /// Checks whether tokens may be revoked at `now`, or hold again.
     ///
     /// # Errors
     /// [`Refusal::BadRequest`], [`Refusal::TooLarge`].
-    pub(crate) fn check_revocation(
+    pub(crate) fn check(
         &self,
         now: Instant,
         tokens: &TokenSelector,
         until: Option<u64>,
     ) -> Result<(), Refusal> {
         let bad = |why: &str| Err(Refusal::BadRequest { why: why.to_owned() });
-        let is_known = self.revocations.until.contains_key(tokens);
+        let is_known = self.until.contains_key(tokens);
         match (tokens, until) {
             (_, None) if is_known => return Ok(()),
             (_, None) => return bad(&format!("{tokens} was not revoked")),
@@ -71,7 +60,7 @@ impl Catalog {
             _ => {}
         }
         let needed = |until: &&u64| !is_over(now, **until);
-        let kept = self.revocations.until.values().filter(needed);
+        let kept = self.until.values().filter(needed);
         if is_known || kept.clone().count() < REVOCATIONS_MAX {
             return Ok(());
         }
@@ -83,14 +72,16 @@ impl Catalog {
         ))
     }
 
-    pub(super) fn revoke_tokens(
+    /// Revokes tokens, or lets them hold again, by the command with the number `index`.
+    pub(super) fn revoke(
         &mut self,
+        now: Instant,
+        index: u64,
         tokens: &TokenSelector,
         until: Option<u64>,
     ) -> Result<Reply, Refusal> {
-        self.check_revocation(self.now, tokens, until)?;
-        let now = self.now;
-        let kept = &mut self.revocations.until;
+        self.check(now, tokens, until)?;
+        let kept = &mut self.until;
         kept.retain(|_, until| !is_over(now, *until));
         match until {
             Some(until) => {
@@ -104,14 +95,13 @@ impl Catalog {
         }
         // The place in the log alone would not do: a log that lost its end has places twice.
         let checksum = checksum::crc32c(&encode_body(kept));
-        self.revocations.version = u64::from(checksum) << 32 | self.index & u64::from(u32::MAX);
+        self.version = u64::from(checksum) << 32 | index & u64::from(u32::MAX);
         Ok(Reply::Done)
     }
 
     /// Returns the version of the list of revoked tokens: it changes when the list does.
-    #[must_use]
-    pub const fn revocations_version(&self) -> u64 {
-        self.revocations.version
+    pub(super) const fn version(&self) -> u64 {
+        self.version
     }
 
     /// Refuses the owner of a token that was taken back.
@@ -119,22 +109,23 @@ impl Catalog {
     /// # Errors
     /// [`Refusal::Unauthenticated`].
     pub(crate) fn check_token(&self, claims: &Claims) -> Result<(), Refusal> {
-        let kept = &self.revocations.until;
+        let kept = &self.until;
         claims.check_names(kept.is_empty(), |name| kept.contains_key(name))
     }
 
     /// Returns the tokens that do not hold any more.
-    #[must_use]
-    pub fn revoked(&self) -> Revoked {
-        self.revocations.until.keys().cloned().collect()
+    pub(super) fn revoked(&self) -> Revoked {
+        self.until.keys().cloned().collect()
     }
 
-    /// Answers who knows this version of the list.
-    #[must_use]
-    pub fn revocations(&self, known: u64) -> Reply {
-        let version = self.revocations.version;
-        let list = (version != known).then(|| self.revocations.list());
-        Reply::Revocations { version, list }
+    /// Returns the answer to a server that has the list of this version.
+    pub(crate) fn since(&self, known: u64) -> Reply {
+        let each = |(tokens, until): (&TokenSelector, &u64)| Revocation {
+            tokens: tokens.clone(),
+            until: *until,
+        };
+        let list = (self.version != known).then(|| self.until.iter().map(each).collect());
+        Reply::Revocations { version: self.version, list }
     }
 }
 
@@ -148,52 +139,48 @@ const fn is_over(now: Instant, until: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use sanderling_protocol::{ClusterId, Millis, TokenId};
+    use sanderling_protocol::TokenId;
 
     use super::*;
-    use crate::catalog::{Action, Command};
 
-    fn revoke(catalog: &mut Catalog, at: u64, id: u64, until: Option<u64>) -> Result<(), Refusal> {
-        let tokens = TokenSelector::Id(TokenId(id));
-        let action = Action::RevokeTokens { tokens, until };
-        let command = Command { at: Instant(at * 1_000_000), action };
-        catalog.apply(&command, Millis(500)).result.map(|_| ())
+    fn revoke(kept: &mut Revocations, at: u64, id: u64, until: Option<u64>) -> Result<(), Refusal> {
+        let (at, tokens) = (Instant(at * 1_000_000), TokenSelector::Id(TokenId(id)));
+        kept.revoke(at, kept.version + 1, &tokens, until).map(|_| ())
     }
 
     #[test]
     fn revocations_are_bounded_and_kept_until_the_tokens_have_ended() {
-        let mut catalog = Catalog::new(ClusterId(7), Millis(1000));
-        assert_eq!(catalog.revocations_version(), 0);
+        let mut kept = Revocations::default();
+        assert_eq!(kept.version(), 0);
         for id in 0..REVOCATIONS_MAX as u64 {
-            revoke(&mut catalog, 1000, id, Some(2000)).unwrap();
+            revoke(&mut kept, 1000, id, Some(2000)).unwrap();
         }
-        let version = catalog.revocations_version();
-        let refused = revoke(&mut catalog, 1000, 5000, Some(2000)).unwrap_err();
+        let version = kept.version();
+        let refused = revoke(&mut kept, 1000, 5000, Some(2000)).unwrap_err();
         assert!(refused.to_string().contains("change the secret"), "{refused}");
-        assert_eq!(catalog.revocations_version(), version);
+        assert_eq!(kept.version(), version);
         // One that is known already may be revoked for longer, never for less.
-        revoke(&mut catalog, 1000, 3, Some(9000)).unwrap();
-        revoke(&mut catalog, 1000, 3, Some(8000)).unwrap();
+        revoke(&mut kept, 1000, 3, Some(9000)).unwrap();
+        revoke(&mut kept, 1000, 3, Some(8000)).unwrap();
         // The tokens have ended here, and may not have elsewhere.
-        assert!(revoke(&mut catalog, 2001, 5000, Some(3000)).is_err());
-        revoke(&mut catalog, 2001 + CLOCKS_DIFFER_MAX, 5000, Some(3000 + CLOCKS_DIFFER_MAX))
-            .unwrap();
-        let Reply::Revocations { list: Some(list), version } = catalog.revocations(0) else {
+        assert!(revoke(&mut kept, 2001, 5000, Some(3000)).is_err());
+        revoke(&mut kept, 2001 + CLOCKS_DIFFER_MAX, 5000, Some(3000 + CLOCKS_DIFFER_MAX)).unwrap();
+        let Reply::Revocations { list: Some(list), version } = kept.since(0) else {
             panic!("there are some")
         };
         assert_eq!(list.iter().map(|it| it.until).collect::<Vec<_>>(), [9000, 89400]);
-        assert_eq!(catalog.revocations(version), Reply::Revocations { version, list: None });
-        revoke(&mut catalog, 90_000, 3, None).unwrap();
-        assert!(revoke(&mut catalog, 90_000, 3, None).is_err(), "it is not there any more");
-        assert_ne!(catalog.revocations_version(), version);
+        assert_eq!(kept.since(version), Reply::Revocations { version, list: None });
+        revoke(&mut kept, 90_000, 3, None).unwrap();
+        assert!(revoke(&mut kept, 90_000, 3, None).is_err(), "it is not there any more");
+        assert_ne!(kept.version(), version);
     }
 
     #[test]
     fn servers_and_the_nameless_are_not_locked_out_by_their_subject() {
-        let catalog = Catalog::new(ClusterId(7), Millis(1000));
+        let kept = Revocations::default();
         let check = |subject: &str, until| {
             let tokens = TokenSelector::Subject(subject.to_owned());
-            catalog.check_revocation(Instant(1_000_000_000), &tokens, Some(until))
+            kept.check(Instant(1_000_000_000), &tokens, Some(until))
         };
         for subject in ["", "datanode", "namenode", "manager", &"x".repeat(257)] {
             assert!(check(subject, 2000).is_err(), "{subject}");

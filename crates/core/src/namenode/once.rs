@@ -73,7 +73,7 @@ impl Namenode {
     /// # Errors
     /// As [`Claims::check`], and [`Refusal::Unauthenticated`].
     pub fn allows(&self, claims: &Claims, request: &Request) -> Result<(), Refusal> {
-        self.catalog.check_token(claims)?;
+        self.catalog.revocations().check_token(claims)?;
         match claims.check(request, &self.catalog) {
             Err(Refusal::ObjectGone { .. } | Refusal::UnknownJob { .. })
                 if self.is_repeated(request) =>

@@ -163,7 +163,7 @@ impl Namenode {
                 self.damage(now, node, nonce, blocks)?
             }
             Request::RevokeTokens { tokens, until } => {
-                self.catalog.check_revocation(now, &tokens, until)?;
+                self.catalog.revocations().check(now, &tokens, until)?;
                 Action::RevokeTokens { tokens, until }
             }
             other => {

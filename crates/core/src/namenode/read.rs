@@ -89,7 +89,7 @@ impl Namenode {
                 catalog.expected(*node, *nonce, *after, *limit)
             }
             Request::Within { subtree, blocks } => catalog.within(subtree, blocks),
-            Request::Revocations { known } => Ok(catalog.revocations(*known)),
+            Request::Revocations { known } => Ok(catalog.revocations().since(*known)),
             Request::JobAccount { job } => catalog.job_account(*job).map(Reply::JobAccount),
             Request::Room => Ok(Reply::Room(catalog.room())),
             other => {
