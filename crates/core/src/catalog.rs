@@ -45,6 +45,7 @@ mod revocations;
 mod room;
 mod service_time;
 mod sums;
+mod tick;
 mod timers;
 mod tree;
 mod unnamed;
@@ -52,11 +53,13 @@ mod usage;
 mod view;
 mod writing;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use sanderling_protocol::event::LossReport;
 use sanderling_protocol::message::{Attributes, JobLimits, ObjectKind};
-use sanderling_protocol::{BlockId, ClusterId, Instant, JobId, Millis, NodeId, Nonce, ObjectId};
+use sanderling_protocol::{
+    BlockId, ClusterId, Event, EventKind, Instant, JobId, Millis, NodeId, Nonce, ObjectId,
+};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use block::InTheWay;
@@ -75,7 +78,7 @@ pub(crate) use view::Listing;
 use crate::access::Revoked;
 use block::Block;
 use clients::Clients;
-use events::Events;
+use events::{Events, Gathered};
 use history::History;
 use id_map::IdMap;
 use job_limits::Account;
@@ -90,7 +93,7 @@ use room::Reserve;
 pub(crate) use service_time::AFTER_ABSENCE_MAX;
 use service_time::ServiceTime;
 use sums::Sum;
-use timers::Timer;
+use timers::Timers;
 
 /// Everything that the namenode must remember. A snapshot is this structure, serialised.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,8 +115,8 @@ pub struct Catalog {
     nodes: Nodes,
     jobs: BTreeMap<JobId, Job>,
     manager: Option<LeaderRecord>,
-    /// What becomes due, by time. Entries may be early: what they name knows better.
-    due: BTreeSet<(Instant, Timer)>,
+    /// What becomes due by the log's time.
+    timers: Timers,
     events: Events,
     report: LossReport,
     service: ServiceTime,
@@ -198,7 +201,7 @@ impl Catalog {
             nodes: Nodes::new(),
             jobs: BTreeMap::new(),
             manager: None,
-            due: BTreeSet::new(),
+            timers: Timers::default(),
             events: Events::default(),
             report: LossReport::default(),
             service: ServiceTime::default(),
@@ -232,7 +235,7 @@ impl Catalog {
             nodes: self.nodes.clone(),
             jobs: self.jobs.clone(),
             manager: self.manager.clone(),
-            due: self.due.clone(),
+            timers: self.timers.clone(),
             events: self.events.clone(),
             report: self.report.clone(),
             service: self.service.clone(),
@@ -297,9 +300,7 @@ impl Catalog {
     /// Returns when [`Action::Tick`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let served = self.service.due.first().map(|(at, _)| *at + self.service.absent);
-        let first = self.due.first().map(|(at, _)| *at);
-        first.into_iter().chain(served).min()
+        self.timers.first().into_iter().chain(self.service.first()).min()
     }
 
     /// Returns the tokens that were revoked.
@@ -317,6 +318,33 @@ impl Catalog {
     #[must_use]
     pub fn revoked(&self) -> Revoked {
         self.revocations.revoked()
+    }
+
+    /// Returns the kept events after a sequence, the oldest first.
+    #[must_use]
+    pub fn events_after(&self, sequence: u64, limit: usize) -> Vec<Event> {
+        self.events.after(sequence, limit)
+    }
+
+    /// Returns the last event's sequence, 0 before the first.
+    #[must_use]
+    pub const fn event_last(&self) -> u64 {
+        self.events.last()
+    }
+
+    /// Adds an event at the log's time.
+    fn emit(&mut self, kind: EventKind) {
+        self.events.emit(self.now, kind);
+    }
+
+    /// Counts blocks and bytes that have moved.
+    fn gather(&mut self, moved: Gathered, sum: (u64, u64)) {
+        self.events.gather(self.now, moved, sum, &mut self.timers);
+    }
+
+    /// Returns the service time of the last command.
+    fn served(&self) -> Instant {
+        self.service.at(self.now)
     }
 
     /// Returns everything that was ever declared lost.

@@ -116,7 +116,7 @@ impl Catalog {
             .map(|(id, _)| *id)
             .collect();
         for id in waits {
-            self.schedule(self.now, Timer::Promote(id));
+            self.timers.schedule(self.now, Timer::Promote(id));
         }
     }
 

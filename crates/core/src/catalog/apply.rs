@@ -47,7 +47,7 @@ impl Catalog {
     /// everything.
     fn assert_accounts(&self) {
         assert!(self.names.len() < self.objects.len(), "more names than objects");
-        assert!(self.service.absent.0 <= self.now.0 / 1000, "absent for longer than there is time");
+        self.service.assert(self.now);
         assert!(self.next_object > self.objects.len() as u64, "fewer numbers than objects");
         assert!(self.next_block > self.blocks.len() as u64, "fewer numbers than blocks");
         if cfg!(debug_assertions) {
@@ -153,7 +153,7 @@ impl Catalog {
             Action::BeginTerm { term, absence, skip } => {
                 self.begin_term(*term, *skip);
                 self.absent(*absence);
-                self.renew_all();
+                self.service.renew_all(self.now);
             }
             Action::Absent { absence } => {
                 self.absent(*absence);

@@ -200,7 +200,7 @@ impl Catalog {
         self.promote(id, &blocks, orders);
         let is_more = self.hand_over(id, self.limits.promoted_per_turn_max, orders) || is_more;
         if is_more {
-            self.schedule(self.now, Timer::Promote(id));
+            self.timers.schedule(self.now, Timer::Promote(id));
         }
     }
 
@@ -222,7 +222,7 @@ impl Catalog {
             drain.promoted_bytes += bytes;
         }
         self.report.promoted_bytes += bytes;
-        self.gather(Gathered::Promoted(from), count, bytes);
+        self.gather(Gathered::Promoted(from), (count, bytes));
         self.check_drained(from);
     }
 

@@ -113,7 +113,7 @@ impl Catalog {
         }
         let name = node.name.clone();
         self.cancelled.remove(&id);
-        self.schedule(deadline, Timer::Node(id));
+        self.timers.schedule(deadline, Timer::Node(id));
         let bytes = self.begin_drain(id, orders);
         if is_first {
             let deadline_in = self.now.until(deadline);

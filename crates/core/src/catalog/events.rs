@@ -1,8 +1,8 @@
-//! What happened, kept for those who follow it.
+//! The event log: what happened, kept for its followers.
 //!
-//! Moves come in batches, hundreds a second in a busy fleet. Those from one node to another are
-//! told together, so that they do not push out of the list what an operator looks for: notices,
-//! losses, deaths. Each move is told once, so sums over the events are right.
+//! Moves come in batches, hundreds a second in a busy fleet. Those from one node to another share
+//! an event, so that they do not push out of the list what an operator looks for: notices, losses,
+//! deaths. Each move is in one event, so sums over the events are right.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,8 +10,7 @@ use sanderling_protocol::limits::{EVENTS_KEPT_MAX, MOVE_EVENTS_KEPT_MAX};
 use sanderling_protocol::{Event, EventKind, Instant, Millis, NodeId};
 use serde::{Deserialize, Serialize};
 
-use super::Catalog;
-use super::timers::Timer;
+use super::timers::{Timer, Timers};
 
 /// How long moves off a draining node are gathered into one event: people watch a drain.
 const DRAIN_GATHERED: Millis = Millis(1000);
@@ -19,10 +18,10 @@ const DRAIN_GATHERED: Millis = Millis(1000);
 /// How long copies and moves for balance are gathered: they go on for hours.
 const BACKGROUND_GATHERED: Millis = Millis(10_000);
 
-/// Most sums that are gathered at once; beyond that they are told sooner.
+/// Most sums that are gathered at once; beyond that their events come sooner.
 const GATHERED_MAX: usize = 4096;
 
-/// The kept events, and the moves that are not told yet.
+/// The kept events, and the moves without an event so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Events {
     last: u64,
@@ -30,14 +29,14 @@ pub(super) struct Events {
     kept: VecDeque<Event>,
     /// Moves, apart so that they push out nothing but each other.
     moves: VecDeque<Event>,
-    /// Blocks and bytes that are told together.
+    /// Blocks and bytes that share an event.
     gathered: BTreeMap<Gathered, (u64, u64)>,
-    /// When they are told.
+    /// When they get one.
     drains_due: Option<Instant>,
     background_due: Option<Instant>,
 }
 
-/// What is told together.
+/// What shares an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Gathered {
     Promoted(NodeId),
@@ -116,104 +115,91 @@ impl Events {
         }
     }
 
-    /// Tells what was gathered and is meant, in the order of kinds and nodes.
-    fn tell(&mut self, at: Instant, is_meant: impl Fn(Gathered) -> bool) {
-        let told: Vec<(Gathered, (u64, u64))> =
+    /// Adds the events of what was gathered and is meant, in the order of kinds and nodes.
+    fn add_gathered(&mut self, at: Instant, is_meant: impl Fn(Gathered) -> bool) {
+        let taken: Vec<(Gathered, (u64, u64))> =
             self.gathered.extract_if(.., |gathered, _| is_meant(*gathered)).collect();
-        for (gathered, (blocks, bytes)) in told {
+        for (gathered, (blocks, bytes)) in taken {
             self.push(at, gathered.event(blocks, bytes));
         }
     }
-}
-
-impl Catalog {
-    /// Tells an event, after the moves of its node if it is the last word on them.
-    pub(super) fn emit(&mut self, kind: EventKind) {
+    /// Adds an event, after the moves of its node if it is the last one about them.
+    pub(super) fn emit(&mut self, now: Instant, kind: EventKind) {
         if let EventKind::NodeDrained { node, .. }
         | EventKind::NodeCancelled { node }
         | EventKind::NodeGone { node, .. }
         | EventKind::BlocksLost { node, .. } = kind
         {
-            self.events.tell(self.now, |gathered| gathered.from() == node);
+            self.add_gathered(now, |gathered| gathered.from() == node);
         }
-        self.events.push(self.now, kind);
+        self.push(now, kind);
     }
 
-    /// Counts blocks that have moved; they are told together with others of the same way.
-    pub(super) fn gather(&mut self, moved: Gathered, blocks: u64, bytes: u64) {
-        let events = &mut self.events;
-        let sum = events.gathered.entry(moved).or_default();
+    /// Counts blocks that have moved; one event has them together with others of the same way.
+    pub(super) fn gather(
+        &mut self,
+        now: Instant,
+        moved: Gathered,
+        (blocks, bytes): (u64, u64),
+        timers: &mut Timers,
+    ) {
+        let sum = self.gathered.entry(moved).or_default();
         *sum = (sum.0 + blocks, sum.1 + bytes);
         let (due, span) = match moved.is_of_a_drain() {
-            true => (&mut events.drains_due, DRAIN_GATHERED),
-            false => (&mut events.background_due, BACKGROUND_GATHERED),
+            true => (&mut self.drains_due, DRAIN_GATHERED),
+            false => (&mut self.background_due, BACKGROUND_GATHERED),
         };
         if due.is_none() {
-            let at = self.now + span;
+            let at = now + span;
             *due = Some(at);
-            self.schedule(at, Timer::Events);
+            timers.schedule(at, Timer::Events);
         }
-        if self.events.gathered.len() > GATHERED_MAX {
-            self.events.tell(self.now, |_| true);
+        if self.gathered.len() > GATHERED_MAX {
+            self.add_gathered(now, |_| true);
         }
     }
 
-    /// Tells what was gathered long enough.
-    pub(super) fn tell_gathered(&mut self) {
-        let now = self.now;
-        let events = &mut self.events;
+    /// Adds the events of what was gathered long enough.
+    pub(super) fn add_due(&mut self, now: Instant) {
         let is_due = |due: &mut Option<Instant>| due.take_if(|at| *at <= now).is_some();
-        let (drains, background) =
-            (is_due(&mut events.drains_due), is_due(&mut events.background_due));
-        events.tell(now, |gathered| if gathered.is_of_a_drain() { drains } else { background });
-    }
-
-    /// Returns the kept events after a sequence, the oldest first.
-    #[must_use]
-    pub fn events_after(&self, sequence: u64, limit: usize) -> Vec<Event> {
-        self.events.after(sequence, limit)
-    }
-
-    /// Returns the last event's sequence, 0 before the first.
-    #[must_use]
-    pub const fn event_last(&self) -> u64 {
-        self.events.last()
+        let (drains, background) = (is_due(&mut self.drains_due), is_due(&mut self.background_due));
+        let is_meant = |it: Gathered| if it.is_of_a_drain() { drains } else { background };
+        self.add_gathered(now, is_meant);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use sanderling_protocol::ClusterId;
-
     use super::*;
 
     #[test]
     fn moves_push_out_each_other_and_nothing_else() {
-        let mut catalog = Catalog::new(ClusterId(1), Millis(1));
-        catalog.emit(EventKind::ManagerChanged { name: "first".to_owned() });
+        let (mut events, mut timers) = (Events::default(), Timers::default());
+        let mut now = Instant(0);
+        events.emit(now, EventKind::ManagerChanged { name: "first".to_owned() });
         for turn in 0..EVENTS_KEPT_MAX as u64 {
-            catalog.now = catalog.now + BACKGROUND_GATHERED;
-            catalog.tell_gathered();
-            catalog.gather(Gathered::Copied(NodeId(1), NodeId(2)), 1, turn);
+            now = now + BACKGROUND_GATHERED;
+            events.add_due(now);
+            events.gather(now, Gathered::Copied(NodeId(1), NodeId(2)), (1, turn), &mut timers);
         }
-        catalog.emit(EventKind::ManagerChanged { name: "last".to_owned() });
-        let events = catalog.events_after(0, usize::MAX);
-        assert_eq!(events.len(), MOVE_EVENTS_KEPT_MAX + 2);
-        assert_eq!(events[0].sequence, 1);
-        assert!(events.is_sorted_by_key(|event| event.sequence));
-        let page = catalog.events_after(events[7].sequence, 5);
-        assert_eq!(page, events[8..13]);
-        assert_eq!(catalog.event_last(), EVENTS_KEPT_MAX as u64 + 1);
-        assert!(catalog.events_after(catalog.event_last(), 5).is_empty());
+        events.emit(now, EventKind::ManagerChanged { name: "last".to_owned() });
+        let all = events.after(0, usize::MAX);
+        assert_eq!(all.len(), MOVE_EVENTS_KEPT_MAX + 2);
+        assert_eq!(all[0].sequence, 1);
+        assert!(all.is_sorted_by_key(|event| event.sequence));
+        assert_eq!(events.after(all[7].sequence, 5), all[8..13]);
+        assert_eq!(events.last(), EVENTS_KEPT_MAX as u64 + 1);
+        assert!(events.after(events.last(), 5).is_empty());
     }
 
     #[test]
-    fn too_many_ways_at_once_are_told_sooner() {
-        let mut catalog = Catalog::new(ClusterId(1), Millis(1));
+    fn too_many_ways_at_once_get_their_events_sooner() {
+        let (mut events, mut timers) = (Events::default(), Timers::default());
         for number in 0..=GATHERED_MAX as u32 {
-            catalog.gather(Gathered::Moved(NodeId(number), NodeId(0)), 1, 10);
+            let way = Gathered::Moved(NodeId(number), NodeId(0));
+            events.gather(Instant(0), way, (1, 10), &mut timers);
         }
-        assert_eq!(catalog.event_last(), GATHERED_MAX as u64 + 1);
-        assert!(catalog.events.gathered.is_empty());
+        assert_eq!(events.last(), GATHERED_MAX as u64 + 1);
+        assert!(events.gathered.is_empty());
     }
 }

@@ -342,7 +342,7 @@ impl Catalog {
     /// blocks; `None` when that is over. A home that lacks a block is not believed before.
     pub(crate) fn settles_in(&self, now: Instant) -> Option<Millis> {
         let is_restart = self.history.starts.len() > 1;
-        let (now, end) = (self.served_at(now), self.service.resumed_at + SETTLE);
+        let (now, end) = (self.service.at(now), self.service.resumed_at() + SETTLE);
         (is_restart && now < end).then(|| now.until(end))
     }
 

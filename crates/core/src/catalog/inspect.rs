@@ -21,7 +21,7 @@ impl Catalog {
     /// Returns how many things wait for their time.
     #[must_use]
     pub fn due_count(&self) -> usize {
-        self.due.len() + self.service.due.len()
+        self.timers.len() + self.service.timer_count()
     }
 
     /// Returns the ids of all blocks, lost ones among them, in their order.

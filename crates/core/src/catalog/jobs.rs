@@ -58,7 +58,7 @@ impl Catalog {
         self.open_account(id);
         self.account(Some(id), 1, self.attribute_bytes_of(root).cast_signed());
         self.objects.get_mut(&root).expect("just resolved").job = Some(id);
-        self.schedule_served(until, Timer::Job(id));
+        self.service.schedule(until, Timer::Job(id));
         self.emit(EventKind::JobRegistered { job: id, path });
         Ok(Reply::Job(self.job_info(id, self.now).expect("just made")))
     }
@@ -166,7 +166,7 @@ impl Catalog {
             path: self.path_of(job.root)?,
             created_at: job.created_at,
             lease: job.lease,
-            remaining: self.served_at(now).until(self.lease_end(job.until, job.lease)),
+            remaining: self.service.at(now).until(self.service.lease_end(job.until, job.lease)),
             quota_bytes: job.quota_bytes,
             used_bytes: job.used_bytes,
             hints: job.hints.clone(),

@@ -39,7 +39,7 @@ impl Catalog {
     }
 
     pub(crate) fn check_manager(&self, holder: Nonce, now: Instant) -> Result<(), Refusal> {
-        let served = self.served_at(now);
+        let served = self.service.at(now);
         match &self.manager {
             Some(manager) if manager.holder == holder && manager.until > served => Ok(()),
             Some(manager) if manager.holder != holder => {
@@ -123,7 +123,7 @@ impl Catalog {
     fn schedule_end(&mut self, id: BlockId, to_epoch: Epoch, purpose: MovePurpose) {
         if purpose != MovePurpose::Relocate {
             let until = self.now + Millis(BACKGROUND_MOVE_MILLIS_MAX);
-            self.schedule(until, Timer::Move(id, to_epoch));
+            self.timers.schedule(until, Timer::Move(id, to_epoch));
         }
     }
 
@@ -185,14 +185,14 @@ impl Catalog {
             drain.moved_blocks += blocks;
             drain.moved_bytes += bytes;
             self.report.moved_bytes += bytes;
-            self.gather(Gathered::Moved(from, to), blocks, bytes);
+            self.gather(Gathered::Moved(from, to), (blocks, bytes));
             self.check_drained(from);
         } else if purpose == MovePurpose::Precopy {
             self.report.copied_bytes += bytes;
-            self.gather(Gathered::Copied(from, to), blocks, bytes);
+            self.gather(Gathered::Copied(from, to), (blocks, bytes));
         } else {
             self.report.rebalanced_bytes += bytes;
-            self.gather(Gathered::Rebalanced(from, to), blocks, bytes);
+            self.gather(Gathered::Rebalanced(from, to), (blocks, bytes));
         }
     }
 
@@ -310,7 +310,7 @@ impl Catalog {
             tier: block.tier,
             object: block.object,
             job: block.job,
-            expires_in: object.expires_at.map(|at| self.served_at(now).until(at)),
+            expires_in: object.expires_at.map(|at| self.service.at(now).until(at)),
             recompute_millis_per_mib: own_cost
                 .or_else(|| hints?.recompute_millis_per_mib)
                 .unwrap_or(0),

@@ -38,7 +38,7 @@ impl Catalog {
     /// Tells whether the log needs no record of a client's change at `now` to know that the client
     /// lives: a client that is silent for long is forgotten.
     pub(crate) fn is_noted(&self, now: Instant, client: ClientId) -> bool {
-        self.clients.is_noted(self.served_at(now), client)
+        self.clients.is_noted(self.service.at(now), client)
     }
 
     /// Tells whether a client is known.

@@ -98,7 +98,7 @@ impl Catalog {
             class: data.map_or_else(StorageClass::default, |data| data.class),
             created_at: object.created_at,
             modified_at: object.modified_at,
-            expires_in: object.expires_at.map(|at| self.served_at(now).until(at)),
+            expires_in: object.expires_at.map(|at| self.service.at(now).until(at)),
             blocks: data.map_or(0, Data::blocks_with_bytes),
             entries: self.names.count(id) as u64,
             job: object.job,

@@ -43,7 +43,7 @@ impl Catalog {
             WriterLease { id: lease, writer, until, is_recovering, condition, blank_blocks };
         data.lease = Some(Box::new(lease));
         data.is_sealed = false;
-        self.schedule_served(until, Timer::Lease(id));
+        self.service.schedule(until, Timer::Lease(id));
     }
 
     /// Describes the lease and those of the blocks that may still be written.
@@ -88,7 +88,8 @@ impl Catalog {
                 return Ok(Reply::Grant(self.grant(id, data.blocks.as_slice())));
             }
             Some(lease) if self.is_held(lease) && !lease.is_recovering => {
-                let remaining = self.served().until(self.lease_end(lease.until, self.lease));
+                let remaining =
+                    self.served().until(self.service.lease_end(lease.until, self.lease));
                 return Err(Refusal::SecondWriter { path: path.clone(), remaining });
             }
             Some(_) => {
@@ -457,7 +458,8 @@ impl Catalog {
             return;
         };
         if self.is_held(&lease) && !lease.is_recovering {
-            self.schedule_served(self.lease_end(lease.until, self.lease), Timer::Lease(id));
+            self.service
+                .schedule(self.service.lease_end(lease.until, self.lease), Timer::Lease(id));
             return;
         }
         if !object.is_bound {
@@ -473,13 +475,13 @@ impl Catalog {
         }
         self.finish_recovery(id, orders);
         if self.data_mut(id).lease.is_some() {
-            self.schedule_served(self.served() + RECOVERY_RETRY, Timer::Lease(id));
+            self.service.schedule(self.served() + RECOVERY_RETRY, Timer::Lease(id));
         }
     }
 
     /// Tells whether a writer's lease has time left.
     fn is_held(&self, lease: &WriterLease) -> bool {
-        self.lease_end(lease.until, self.lease) > self.served()
+        self.service.lease_end(lease.until, self.lease) > self.served()
     }
 
     fn fence_block(
