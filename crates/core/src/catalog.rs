@@ -22,6 +22,7 @@ mod id_map;
 mod index;
 mod inspect;
 mod job_limits;
+mod job_table;
 mod jobs;
 mod journal_loss;
 mod limits;
@@ -56,9 +57,9 @@ mod writing;
 use std::collections::BTreeMap;
 
 use sanderling_protocol::event::LossReport;
-use sanderling_protocol::message::{Attributes, JobLimits, ObjectKind};
+use sanderling_protocol::message::{Attributes, ObjectKind};
 use sanderling_protocol::{
-    BlockId, ClusterId, Event, EventKind, Instant, JobId, Millis, NodeId, Nonce, ObjectId,
+    BlockId, ClusterId, Event, EventKind, Instant, Millis, NodeId, Nonce, ObjectId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -81,8 +82,8 @@ use clients::Clients;
 use events::{Events, Gathered};
 use history::History;
 use id_map::IdMap;
-use job_limits::Account;
-use jobs::Job;
+use job_limits::Accounts;
+use job_table::Jobs;
 use members::Nodes;
 use name::Name;
 use names::Names;
@@ -113,7 +114,7 @@ pub struct Catalog {
     /// Of the objects that have any.
     attributes: IdMap<ObjectId, Attributes>,
     nodes: Nodes,
-    jobs: BTreeMap<JobId, Job>,
+    jobs: Jobs,
     manager: Option<LeaderRecord>,
     /// What becomes due by the log's time.
     timers: Timers,
@@ -132,8 +133,8 @@ pub struct Catalog {
     journal_loss: JournalLoss,
     /// Tokens that were taken back.
     revocations: Revocations,
-    /// Of the jobs that have any.
-    job_limits: BTreeMap<JobId, JobLimits>,
+    /// What jobs hold and may hold beside bytes.
+    accounts: Accounts,
     /// What is deleted and not freed.
     reaping: Reaping,
     /// Configured, not remembered.
@@ -142,9 +143,6 @@ pub struct Catalog {
     /// Made anew from the objects when a snapshot is read.
     #[serde(skip, default = "no_names")]
     names: Names,
-    /// What jobs hold beside bytes; made anew likewise.
-    #[serde(skip)]
-    accounts: BTreeMap<JobId, Account>,
     /// What the parts of multifiles and tables have together, where that is anything.
     #[serde(skip)]
     sums: BTreeMap<ObjectId, Sum>,
@@ -199,7 +197,7 @@ impl Catalog {
             blocks: IdMap::new(),
             attributes: IdMap::new(),
             nodes: Nodes::new(),
-            jobs: BTreeMap::new(),
+            jobs: Jobs::default(),
             manager: None,
             timers: Timers::default(),
             events: Events::default(),
@@ -212,11 +210,10 @@ impl Catalog {
             cancelled: BTreeMap::new(),
             journal_loss: JournalLoss::default(),
             revocations: Revocations::default(),
-            job_limits: BTreeMap::new(),
             reaping: Reaping::default(),
+            accounts: Accounts::default(),
             limits: CatalogLimits::default(),
             names: Names::new(cluster.0),
-            accounts: BTreeMap::new(),
             sums: BTreeMap::new(),
             unnamed: BTreeMap::new(),
             text_bytes: 0,
@@ -244,10 +241,9 @@ impl Catalog {
             appended_from: self.appended_from.clone(),
             cancelled: self.cancelled.clone(),
             revocations: self.revocations.clone(),
-            job_limits: self.job_limits.clone(),
+            accounts: self.accounts.image(),
             reaping: self.reaping.clone(),
             names: no_names(),
-            accounts: BTreeMap::new(),
             sums: BTreeMap::new(),
             unnamed: BTreeMap::new(),
             ..*self
@@ -258,7 +254,7 @@ impl Catalog {
     #[must_use]
     pub fn restored(mut self) -> Self {
         self.names = Names::of(self.cluster.0, &self.objects, ROOT);
-        self.accounts = self.derived_accounts();
+        self.accounts = self.accounts.derived(self.jobs.ids(), self.owned());
         self.sums = self.derived_sums();
         self.unnamed = self.derived_unnamed();
         for (id, blanks) in self.derived_blanks() {

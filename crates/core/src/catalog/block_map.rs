@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sanderling_protocol::{BlockId, Epoch, JobId, Millis, NodeId, ObjectId, Refusal, Tier};
+use sanderling_protocol::{BlockId, Epoch, Millis, NodeId, ObjectId, Refusal, Tier};
 
 use super::Catalog;
 use super::block::{Block, BlockState, allocated_bytes};
@@ -61,7 +61,7 @@ impl Catalog {
         };
         self.nodes.settle(placement.node, id, &block);
         self.blocks.insert(id, block);
-        self.charge(job, i64::from(reserved));
+        self.jobs.charge(job, i64::from(reserved));
         id
     }
 
@@ -73,7 +73,7 @@ impl Catalog {
         if let Some(home) = block.home {
             self.nodes.leave(home, id, &block);
             orders.drop_block(home, id, block.epoch_last);
-            self.charge(block.job, -i64::from(block.reserved));
+            self.jobs.charge(block.job, -i64::from(block.reserved));
         }
     }
 
@@ -85,7 +85,7 @@ impl Catalog {
         block.reserved = reserved;
         if let Some(home) = home {
             self.nodes.account(home, tier, change);
-            self.charge(job, change);
+            self.jobs.charge(job, change);
         }
     }
 
@@ -110,14 +110,7 @@ impl Catalog {
         block.lost_on = home;
         let (reserved, job, length) = (block.reserved, block.job, block.length);
         block.reserved = 0;
-        self.charge(job, -i64::from(reserved));
+        self.jobs.charge(job, -i64::from(reserved));
         length
-    }
-
-    /// Adds to what a job uses.
-    pub(crate) fn charge(&mut self, job: Option<JobId>, change: i64) {
-        if let Some(job) = job.and_then(|job| self.jobs.get_mut(&job)) {
-            job.used_bytes = job.used_bytes.saturating_add_signed(change);
-        }
     }
 }

@@ -4,19 +4,10 @@
 //! snapshot of an earlier format is the beginning of one of this format: it is completed with what
 //! the new fields are in a catalog that never used them.
 
-use std::collections::BTreeMap;
-
 use sanderling_protocol::frame::encode_body;
-use sanderling_protocol::message::JobLimits;
-use sanderling_protocol::{Instant, JobId, NodeId, ObjectId};
+use sanderling_protocol::{ClusterId, Millis};
 
 use super::Catalog;
-use super::clients::Clients;
-use super::history::History;
-use super::reap::Reaping;
-use super::revocations::Revocations;
-use super::room::Reserve;
-use super::service_time::ServiceTime;
 
 impl Catalog {
     /// The format that this program writes.
@@ -29,57 +20,43 @@ impl Catalog {
     /// one of this format: nothing for this format, `None` for one that is not read.
     #[must_use]
     pub fn completion(format: u32) -> Option<Vec<u8>> {
-        match format {
-            Self::FORMAT => Some(Vec::new()),
-            4 => {
-                let (service, history) = (ServiceTime::default(), History::default());
-                let (clients, reserve) = (Clients::default(), Reserve::default());
-                let appended_from: BTreeMap<ObjectId, u64> = BTreeMap::new();
-                let cancelled: BTreeMap<NodeId, Instant> = BTreeMap::new();
-                let journal_loss = super::JournalLoss::default();
-                let revocations = Revocations::default();
-                let job_limits: BTreeMap<JobId, JobLimits> = BTreeMap::new();
-                Some(encode_body(&(
-                    service,
-                    history,
-                    clients,
-                    appended_from,
-                    reserve,
-                    cancelled,
-                    journal_loss,
-                    revocations,
-                    job_limits,
-                    Reaping::default(),
-                )))
-            }
-            _ => None,
-        }
+        Self::new(ClusterId(0), Millis(0)).since(format)
     }
 
     /// Returns this catalog as a program of an earlier format would have written it, without what
     /// that does not know; `None` for a format that is not read.
     #[must_use]
     pub fn earlier(&self, format: u32) -> Option<Vec<u8>> {
-        let lacks = Self::completion(format)?;
-        let mut image = self.image();
-        if format < Self::FORMAT {
-            (image.service, image.history) = (ServiceTime::default(), History::default());
-            (image.clients, image.reserve) = (Clients::default(), Reserve::default());
-            (image.appended_from, image.cancelled) = (BTreeMap::new(), BTreeMap::new());
-            image.journal_loss = super::JournalLoss::default();
-            (image.revocations, image.job_limits) = (Revocations::default(), BTreeMap::new());
-            image.reaping = Reaping::default();
-        }
-        let mut bytes = encode_body(&image);
+        let lacks = self.since(format)?;
+        let mut bytes = encode_body(self);
         bytes.truncate(bytes.len() - lacks.len());
         Some(bytes)
+    }
+
+    /// Returns the fields that an earlier format lacks: the last ones, in their order.
+    fn since(&self, format: u32) -> Option<Vec<u8>> {
+        match format {
+            Self::FORMAT => Some(Vec::new()),
+            4 => Some(encode_body(&(
+                &self.service,
+                &self.history,
+                &self.clients,
+                &self.appended_from,
+                &self.reserve,
+                &self.cancelled,
+                &self.journal_loss,
+                &self.revocations,
+                &self.accounts,
+                &self.reaping,
+            ))),
+            _ => None,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use sanderling_protocol::frame::decode_body;
-    use sanderling_protocol::{ClusterId, Millis};
 
     use super::*;
 

@@ -58,7 +58,7 @@ impl Catalog {
         if self.text_bytes != self.derived_text_bytes() {
             problems.push("the account of memory is not what the objects hold".to_owned());
         }
-        if self.accounts != self.derived_accounts() {
+        if self.accounts != self.accounts.derived(self.jobs.ids(), self.owned()) {
             problems.push("the accounts of jobs are not what their objects hold".to_owned());
         }
         self.check_reaping(&mut problems);
@@ -76,7 +76,7 @@ impl Catalog {
             problems.push(format!("object {id} and its container disagree about its name"));
         }
         let of_parent = self.objects.get(&object.parent).and_then(|parent| parent.job);
-        let is_root = |job: JobId| self.jobs.get(&job).is_some_and(|job| job.root == id);
+        let is_root = |job: JobId| self.jobs.is_root(job, id);
         if object.is_bound && object.job != of_parent && !object.job.is_some_and(is_root) {
             problems.push(format!("object {id} and its container belong to different jobs"));
         }
@@ -221,12 +221,7 @@ impl Catalog {
         }
         self.check_copied(problems);
         self.check_totals(problems);
-        for (id, job) in &self.jobs {
-            let sum = by_job.get(id).copied().unwrap_or(0);
-            if sum != job.used_bytes {
-                problems.push(format!("job {id} accounts {} bytes, holds {sum}", job.used_bytes));
-            }
-        }
+        self.jobs.check(&by_job, problems);
     }
 
     /// Compares the sums over all nodes with what the blocks take.

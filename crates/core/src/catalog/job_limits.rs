@@ -5,14 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use sanderling_protocol::message::{Attributes, JobAccount, RegisterLimitedJob};
-use sanderling_protocol::{JobId, ObjectId, Refusal, Reply};
-
-use super::Catalog;
+use sanderling_protocol::message::{Attributes, JobAccount, JobLimits};
+use sanderling_protocol::{JobId, Refusal};
+use serde::{Deserialize, Serialize};
 
 /// What one job holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Account {
+struct Account {
     /// Directories and objects, bound to a name or not.
     names: u64,
     attribute_bytes: u64,
@@ -25,52 +24,57 @@ impl Account {
     }
 }
 
+/// What all jobs hold and may hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Accounts {
+    /// Of the jobs that have any.
+    limits: BTreeMap<JobId, JobLimits>,
+    /// Of every job.
+    #[serde(skip)]
+    held: BTreeMap<JobId, Account>,
+}
+
 /// Returns the bytes of an object's attributes.
 pub(super) fn attribute_bytes(attributes: &Attributes) -> u64 {
     attributes.iter().map(|(name, text)| (name.len() + text.len()) as u64).sum()
 }
 
-impl Catalog {
-    pub(super) fn register_limited_job(
-        &mut self,
-        limited: &RegisterLimitedJob,
-    ) -> Result<Reply, Refusal> {
-        let RegisterLimitedJob { job, limits } = limited;
-        if limits.names == Some(0) {
-            let why = "a job has at least one name, that of its subtree's root".to_owned();
-            return Err(Refusal::BadRequest { why });
-        }
-        let reply = self.register_job(job.clone())?;
-        if let Reply::Job(info) = &reply {
-            self.job_limits.insert(info.job, *limits);
-        }
-        Ok(reply)
+impl Accounts {
+    /// Opens the account of a job that begins.
+    pub(super) fn open(&mut self, job: JobId) {
+        self.held.insert(job, Account::default());
     }
 
-    /// Returns what a job holds beside bytes.
-    pub(crate) fn job_account(&self, job: JobId) -> Result<JobAccount, Refusal> {
-        let account = self.job(job).and_then(|_| self.accounts.get(&job));
-        let account = account.ok_or(Refusal::UnknownJob { job })?;
-        let Account { names, attribute_bytes } = *account;
-        let limits = self.job_limits.get(&job).copied().unwrap_or_default();
-        Ok(JobAccount { limits, names, attribute_bytes })
+    /// Limits what a job may hold.
+    pub(super) fn limit(&mut self, job: JobId, limits: JobLimits) {
+        self.limits.insert(job, limits);
     }
 
-    /// Refuses what would pass a limit of a job: so many names more, and attributes of `after`
-    /// bytes in place of some of `before`.
-    pub(super) fn check_limits(
-        &self,
-        job: Option<JobId>,
-        names: u64,
-        before: u64,
-        after: u64,
-    ) -> Result<(), Refusal> {
-        let Some(job) = job else { return Ok(()) };
-        let (Some(limits), Some(account)) = (self.job_limits.get(&job), self.accounts.get(&job))
-        else {
+    /// Closes the account of a job that ends.
+    pub(super) fn close(&mut self, job: JobId) {
+        self.held.remove(&job);
+        self.limits.remove(&job);
+    }
+
+    /// Adds to what a job holds, or takes from it.
+    pub(super) fn add(&mut self, job: Option<JobId>, names: i64, attribute_bytes: i64) {
+        if let Some(account) = job.and_then(|job| self.held.get_mut(&job)) {
+            account.add(names, attribute_bytes);
+        }
+    }
+
+    /// Returns what a job holds and may hold.
+    pub(super) fn get(&self, job: JobId) -> Option<JobAccount> {
+        let Account { names, attribute_bytes } = *self.held.get(&job)?;
+        let limits = self.limits.get(&job).copied().unwrap_or_default();
+        Some(JobAccount { limits, names, attribute_bytes })
+    }
+
+    /// Refuses what would pass a limit of a job: so many more names and bytes of attributes.
+    pub(super) fn check_limits(&self, job: JobId, names: u64, bytes: u64) -> Result<(), Refusal> {
+        let (Some(limits), Some(account)) = (self.limits.get(&job), self.held.get(&job)) else {
             return Ok(());
         };
-        let bytes = after.saturating_sub(before);
         for (what, limit, used, asked) in [
             ("names", limits.names, account.names, names),
             ("bytes of attributes", limits.attribute_bytes, account.attribute_bytes, bytes),
@@ -80,48 +84,28 @@ impl Catalog {
                 && used.saturating_add(asked) > limit
             {
                 let what = what.to_owned();
-                let refusal = Refusal::JobLimitPassed { job, what, limit, used, asked };
-                return Err(self.unless_freed(job, refusal));
+                return Err(Refusal::JobLimitPassed { job, what, limit, used, asked });
             }
         }
         Ok(())
     }
 
-    /// Returns the bytes of the attributes of an object.
-    pub(super) fn attribute_bytes_of(&self, id: ObjectId) -> u64 {
-        self.attributes.get(&id).map_or(0, attribute_bytes)
+    /// Returns what a snapshot holds: the limits.
+    pub(super) fn image(&self) -> Self {
+        Self { limits: self.limits.clone(), ..Self::default() }
     }
 
-    /// Opens the account of a job that begins.
-    pub(super) fn open_account(&mut self, job: JobId) {
-        self.accounts.insert(job, Account::default());
-    }
-
-    /// Closes the account of a job that ends.
-    pub(super) fn close_account(&mut self, job: JobId) {
-        self.accounts.remove(&job);
-        self.job_limits.remove(&job);
-    }
-
-    /// Adds to what a job holds, or takes from it.
-    pub(super) fn account(&mut self, job: Option<JobId>, names: i64, attribute_bytes: i64) {
-        if let Some(account) = job.and_then(|job| self.accounts.get_mut(&job)) {
-            account.add(names, attribute_bytes);
-        }
-    }
-
-    /// Returns the accounts as they follow from the objects. Cost: linear in the objects, if there
-    /// are jobs.
-    pub(super) fn derived_accounts(&self) -> BTreeMap<JobId, Account> {
-        let mut accounts: BTreeMap<JobId, Account> =
-            self.jobs.keys().map(|job| (*job, Account::default())).collect();
-        if accounts.is_empty() {
-            return accounts;
-        }
-        for (id, object) in self.objects.iter() {
-            if let Some(account) = object.job.and_then(|job| accounts.get_mut(&job)) {
-                account.add(1, self.attribute_bytes_of(id).cast_signed());
-            }
+    /// Returns the accounts as they follow from the jobs, and from the job of each object with the
+    /// bytes of its attributes. Cost: linear in the objects, if there are jobs.
+    pub(super) fn derived(
+        &self,
+        jobs: impl Iterator<Item = JobId>,
+        owned: impl Iterator<Item = (JobId, u64)>,
+    ) -> Self {
+        let mut accounts = self.image();
+        jobs.for_each(|job| accounts.open(job));
+        if !accounts.held.is_empty() {
+            owned.for_each(|(job, bytes)| accounts.add(Some(job), 1, bytes.cast_signed()));
         }
         accounts
     }

@@ -1,26 +1,18 @@
 //! Jobs: owners of subtrees with a lifetime.
 
-use sanderling_protocol::limits::{BLOCK_BYTES_MAX, TEXT_BYTES_MAX};
-use sanderling_protocol::message::{BlockLength, JobHints, JobInfo, ObjectKind, RegisterJob};
+use sanderling_protocol::limits::TEXT_BYTES_MAX;
+use sanderling_protocol::message::{
+    BlockLength, JobAccount, JobInfo, ObjectKind, RegisterJob, RegisterLimitedJob,
+};
 use sanderling_protocol::{EventKind, Instant, JobId, Millis, ObjectId, Refusal, Reply};
-use serde::{Deserialize, Serialize};
 
 use super::Catalog;
+use super::job_limits::attribute_bytes;
+use super::job_table::Job;
+use super::object::Object;
 use super::orders::Orders;
 use super::reap::EndedJob;
 use super::timers::Timer;
-
-/// One job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Job {
-    pub(super) root: ObjectId,
-    pub(super) created_at: Instant,
-    pub(super) lease: Millis,
-    pub(super) until: Instant,
-    pub(super) quota_bytes: Option<u64>,
-    pub(super) used_bytes: u64,
-    pub(super) hints: JobHints,
-}
 
 /// The shortest lease of a job: below it a pause of the application would delete its data.
 const JOB_LEASE_MIN: Millis = Millis(1000);
@@ -55,40 +47,51 @@ impl Catalog {
         let job =
             Job { root, created_at: self.now, lease, until, quota_bytes, used_bytes: 0, hints };
         self.jobs.insert(id, job);
-        self.open_account(id);
-        self.account(Some(id), 1, self.attribute_bytes_of(root).cast_signed());
+        self.accounts.open(id);
+        self.accounts.add(Some(id), 1, self.attribute_bytes_of(root).cast_signed());
         self.objects.get_mut(&root).expect("just resolved").job = Some(id);
         self.service.schedule(until, Timer::Job(id));
         self.emit(EventKind::JobRegistered { job: id, path });
         Ok(Reply::Job(self.job_info(id, self.now).expect("just made")))
     }
 
+    pub(super) fn register_limited_job(
+        &mut self,
+        limited: &RegisterLimitedJob,
+    ) -> Result<Reply, Refusal> {
+        let RegisterLimitedJob { job, limits } = limited;
+        if limits.names == Some(0) {
+            let why = "a job has at least one name, that of its subtree's root".to_owned();
+            return Err(Refusal::BadRequest { why });
+        }
+        let reply = self.register_job(job.clone())?;
+        if let Reply::Job(info) = &reply {
+            self.accounts.limit(info.job, *limits);
+        }
+        Ok(reply)
+    }
+
     /// Returns a job whose subtree is there.
     pub(super) fn job(&self, id: JobId) -> Option<&Job> {
-        self.jobs.get(&id).filter(|job| !self.is_deleted(job.root))
+        self.jobs.get(id).filter(|job| !self.is_deleted(job.root))
     }
 
     pub(super) fn renew_job(&mut self, id: JobId) -> Result<Reply, Refusal> {
-        let served = self.served();
-        let is_there = self.job(id).is_some();
-        let job = self.jobs.get_mut(&id).filter(|_| is_there);
-        let job = job.ok_or(Refusal::UnknownJob { job: id })?;
-        job.until = served + job.lease;
+        self.job(id).ok_or(Refusal::UnknownJob { job: id })?;
+        self.jobs.renew(id, self.served());
         Ok(Reply::Done)
     }
 
-    /// Ends a job whose owner says that it is over.
+    /// Ends a job whose owner ends it.
     pub(super) fn close_job(&mut self, id: JobId, orders: &mut Orders) -> Result<Reply, Refusal> {
-        if self.job(id).is_none() {
-            return Err(Refusal::UnknownJob { job: id });
-        }
+        self.job(id).ok_or(Refusal::UnknownJob { job: id })?;
         self.end_job(id, false, orders);
         Ok(Reply::Done)
     }
 
     /// Ends a job; its subtree goes unless it was to be kept.
     pub(super) fn end_job(&mut self, id: JobId, is_expired: bool, orders: &mut Orders) {
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(job) = self.jobs.get(id) else { return };
         let (root, keep) = (job.root, job.hints.keep_after_job);
         let path = self.path_of(root).unwrap_or_else(sanderling_protocol::Path::root);
         let freed_bytes = if keep {
@@ -98,8 +101,8 @@ impl Catalog {
             // Freeing the root ends the job, so that `rm -r` of it does the same.
             self.delete_tree(root, orders).bytes
         };
-        self.jobs.remove(&id);
-        self.close_account(id);
+        self.jobs.remove(id);
+        self.accounts.close(id);
         self.tell_job_ended(root, freed_bytes, EndedJob { job: id, path, is_expired });
     }
 
@@ -110,7 +113,7 @@ impl Catalog {
         }
     }
 
-    /// Puts an object, with what it takes, on another job's account or on nobody's. Its container's
+    /// Puts an object, with what it takes, on another job's account or on none. Its container's
     /// job can change while it is written: it counts where its name is.
     pub(super) fn move_to_job(&mut self, id: ObjectId, job: Option<JobId>) {
         let Some(object) = self.objects.get_mut(&id).filter(|object| object.job != job) else {
@@ -118,8 +121,8 @@ impl Catalog {
         };
         let from = std::mem::replace(&mut object.job, job);
         let attribute_bytes = self.attribute_bytes_of(id).cast_signed();
-        self.account(from, -1, -attribute_bytes);
-        self.account(job, 1, attribute_bytes);
+        self.accounts.add(from, -1, -attribute_bytes);
+        self.accounts.add(job, 1, attribute_bytes);
         let Some(data) = self.objects[&id].data() else { return };
         let mut bytes = data.inline.as_ref().map_or(0, |inline| inline.len() as i64);
         for block in data.blocks.clone().iter() {
@@ -128,39 +131,63 @@ impl Catalog {
                 bytes += i64::from(block.reserved);
             }
         }
-        self.charge(from, -bytes);
-        self.charge(job, bytes);
+        self.jobs.charge(from, -bytes);
+        self.jobs.charge(job, bytes);
     }
 
     /// Refuses what would pass the quota of a job.
     pub(super) fn check_quota(&self, job: Option<JobId>, asked: u64) -> Result<(), Refusal> {
-        let Some((id, job)) = job.and_then(|id| self.jobs.get(&id).map(|job| (id, job))) else {
-            return Ok(());
-        };
-        match job.quota_bytes {
-            Some(quota) if job.used_bytes.saturating_add(asked) > quota => {
-                let used = job.used_bytes;
-                let refusal = Refusal::QuotaPassed { job: id, quota, used, asked };
-                // What is too large for the whole quota does not fit later either.
-                Err(if asked > quota { refusal } else { self.unless_freed(id, refusal) })
+        self.jobs.check_quota(job, asked).map_err(|refusal| match refusal {
+            Refusal::QuotaPassed { job, quota, .. } if asked <= quota => {
+                self.unless_freed(job, refusal)
             }
-            _ => Ok(()),
-        }
+            // What is too large for the whole quota does not fit later either.
+            refusal => refusal,
+        })
+    }
+
+    /// Refuses what would pass a limit of a job: so many names more, and attributes of `after`
+    /// bytes in place of some of `before`.
+    pub(super) fn check_limits(
+        &self,
+        job: Option<JobId>,
+        names: u64,
+        before: u64,
+        after: u64,
+    ) -> Result<(), Refusal> {
+        let Some(job) = job else { return Ok(()) };
+        let checked = self.accounts.check_limits(job, names, after.saturating_sub(before));
+        checked.map_err(|refusal| self.unless_freed(job, refusal))
+    }
+
+    /// Returns the bytes of the attributes of an object.
+    pub(super) fn attribute_bytes_of(&self, id: ObjectId) -> u64 {
+        self.attributes.get(&id).map_or(0, attribute_bytes)
+    }
+
+    /// Returns the job of each object, with the bytes of the object's attributes.
+    pub(super) fn owned(&self) -> impl Iterator<Item = (JobId, u64)> {
+        let owner =
+            |(id, object): (ObjectId, &Object)| Some((object.job?, self.attribute_bytes_of(id)));
+        self.objects.iter().filter_map(owner)
     }
 
     /// Returns how many more whole blocks an object may have within the quota of its job, once its
     /// blocks have ended with these lengths and given back what they do not use.
     pub(crate) fn blocks_within_quota(&self, id: ObjectId, ended: &[BlockLength]) -> u64 {
         let job = self.objects.get(&id).and_then(|object| object.job);
-        let Some(job) = job.and_then(|job| self.jobs.get(&job)) else { return u64::MAX };
-        let Some(quota) = job.quota_bytes else { return u64::MAX };
         let unused = ended.iter().map(|it| self.unused_bytes(it)).fold(0, u64::saturating_add);
-        let used = job.used_bytes.saturating_sub(unused);
-        quota.saturating_sub(used) / u64::from(BLOCK_BYTES_MAX)
+        self.jobs.blocks_within_quota(job, unused)
+    }
+
+    /// Returns what a job holds beside bytes.
+    pub(crate) fn job_account(&self, id: JobId) -> Result<JobAccount, Refusal> {
+        let account = self.job(id).and_then(|_| self.accounts.get(id));
+        account.ok_or(Refusal::UnknownJob { job: id })
     }
 
     pub(super) fn job_info(&self, id: JobId, now: Instant) -> Option<JobInfo> {
-        let job = self.jobs.get(&id)?;
+        let job = self.jobs.get(id)?;
         Some(JobInfo {
             job: id,
             path: self.path_of(job.root)?,

@@ -298,7 +298,7 @@ impl Catalog {
     fn candidate(&self, id: BlockId, now: Instant) -> MoveCandidate {
         let block = &self.blocks[&id];
         let object = &self.objects[&block.object];
-        let hints = block.job.and_then(|job| self.jobs.get(&job)).map(|job| &job.hints);
+        let hints = self.jobs.hints(block.job);
         let bytes = object.data().map_or(0, |data| data.bytes);
         let own_cost =
             self.attributes.get(&block.object).and_then(|it| it.recompute_millis_per_mib(bytes));

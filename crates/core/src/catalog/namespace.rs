@@ -99,8 +99,7 @@ impl Catalog {
     ) -> ObjectId {
         let id = ObjectId(self.next_object);
         self.next_object += 1;
-        let job = self.objects[&parent].job;
-        let hints = job.and_then(|job| self.jobs.get(&job)).map(|job| &job.hints);
+        let hints = self.jobs.hints(self.objects[&parent].job);
         let data = Data {
             delete_after_read: request.delete_after_read
                 || hints.is_some_and(|hints| hints.delete_after_read),
@@ -126,7 +125,7 @@ impl Catalog {
             job: self.objects[&parent].job,
             body: ObjectBody::Data(data),
         };
-        self.account(object.job, 1, 0);
+        self.accounts.add(object.job, 1, 0);
         self.count_texts(texts(&object), 0);
         self.objects.insert(id, object);
         self.set_expiry(id, ttl.map(|ttl| self.served() + ttl));
@@ -136,7 +135,7 @@ impl Catalog {
     pub(super) fn keep_attributes(&mut self, id: ObjectId, attributes: &Attributes) {
         let change =
             attribute_bytes(attributes).cast_signed() - self.attribute_bytes_of(id).cast_signed();
-        self.account(self.objects[&id].job, 0, change);
+        self.accounts.add(self.objects[&id].job, 0, change);
         self.count_texts(of_attributes(attributes), self.attribute_texts(id));
         if attributes.is_empty() {
             self.attributes.remove(&id);
@@ -247,7 +246,7 @@ impl Catalog {
             job: self.objects[&parent].job,
             body: ObjectBody::Container(Container { kind }),
         };
-        self.account(object.job, 1, 0);
+        self.accounts.add(object.job, 1, 0);
         self.count_texts(texts(&object), 0);
         self.objects.insert(id, object);
         self.bind(id, parent, name);

@@ -12,7 +12,7 @@ impl PathLookup for Catalog {
     }
 
     fn path_of_job(&self, job: JobId) -> Option<Path> {
-        self.path_of(self.jobs.get(&job)?.root)
+        self.path_of(self.jobs.get(job)?.root)
     }
 }
 

@@ -62,20 +62,16 @@ impl Catalog {
             None => {}
         }
     }
+
     /// Sets when an object's time to live ends, by service time; `None` to keep it for ever.
     pub(super) fn set_expiry(&mut self, id: ObjectId, at: Option<Instant>) {
         let Some(object) = self.objects.get_mut(&id) else { return };
         if let Some(before) = std::mem::replace(&mut object.expires_at, at) {
-            self.forget_expiry(id, before);
+            self.service.cancel(before, Timer::Object(id));
         }
         if let Some(at) = at {
             self.service.schedule(at, Timer::Object(id));
         }
-    }
-
-    /// Forgets when the time to live of an object ends that goes.
-    pub(super) fn forget_expiry(&mut self, id: ObjectId, at: Instant) {
-        self.service.cancel(at, Timer::Object(id));
     }
 
     /// Does not count a time in which no namenode served against leases, times to live and notices.

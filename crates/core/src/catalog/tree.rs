@@ -7,6 +7,7 @@ use super::memory::texts;
 use super::name::Name;
 use super::object::{Object, ObjectBody, ROOT};
 use super::orders::Orders;
+use super::timers::Timer;
 
 impl Catalog {
     /// Finds a bound object by its exact name.
@@ -111,20 +112,20 @@ impl Catalog {
     pub(super) fn free(&mut self, id: ObjectId, object: Object, orders: &mut Orders) -> u64 {
         self.appended_from.remove(&id);
         if let Some(job) = object.job
-            && self.jobs.get(&job).is_some_and(|job| job.root == id)
+            && self.jobs.is_root(job, id)
         {
-            self.jobs.remove(&job);
-            self.close_account(job);
+            self.jobs.remove(job);
+            self.accounts.close(job);
         }
-        self.account(object.job, -1, -self.attribute_bytes_of(id).cast_signed());
+        self.accounts.add(object.job, -1, -self.attribute_bytes_of(id).cast_signed());
         self.count_texts(0, texts(&object) + self.attribute_texts(id));
         self.attributes.remove(&id);
         if let Some(at) = object.expires_at {
-            self.forget_expiry(id, at);
+            self.service.cancel(at, Timer::Object(id));
         }
         let ObjectBody::Data(data) = object.body else { return 0 };
         if let Some(inline) = &data.inline {
-            self.charge(object.job, -(inline.len() as i64));
+            self.jobs.charge(object.job, -(inline.len() as i64));
         }
         for block in data.blocks.iter() {
             self.remove_block(*block, orders);

@@ -301,7 +301,7 @@ impl Catalog {
     }
 
     pub(crate) fn job_infos(&self, now: Instant) -> Vec<JobInfo> {
-        self.jobs.keys().filter_map(|id| self.job_info(*id, now)).collect()
+        self.jobs.ids().filter_map(|id| self.job_info(id, now)).collect()
     }
 
     /// Returns one row of the nodes' table, without what only heartbeats know.

@@ -229,7 +229,7 @@ impl Catalog {
     ) -> Result<Reply, Refusal> {
         let bytes = inline.len() as u64;
         let job = self.objects[&id].job;
-        self.charge(job, bytes.cast_signed());
+        self.jobs.charge(job, bytes.cast_signed());
         let data = self.data_mut(id);
         data.bytes = bytes;
         let before = data.inline.replace(Box::from(inline)).map_or(0, |before| before.len() as u64);
