@@ -57,7 +57,7 @@ mod writing;
 use std::collections::BTreeMap;
 
 use sanderling_protocol::event::LossReport;
-use sanderling_protocol::message::{Attributes, ObjectKind};
+use sanderling_protocol::message::{Attributes, ObjectKind, Room};
 use sanderling_protocol::{
     BlockId, ClusterId, Event, EventKind, Instant, Millis, NodeId, Nonce, ObjectId,
 };
@@ -77,6 +77,7 @@ pub(crate) use usage::UsageWalk;
 pub(crate) use view::Listing;
 
 use crate::access::Revoked;
+use crate::reserve::Departures;
 use block::Block;
 use clients::Clients;
 use events::{Events, Gathered};
@@ -265,7 +266,7 @@ impl Catalog {
         }
         self.text_bytes = self.derived_text_bytes();
         self.nodes.find_again();
-        self.nodes.look_at_fleet(self.reserve.departures);
+        self.nodes.look_at_fleet(self.reserve.departures());
         self
     }
 
@@ -297,6 +298,24 @@ impl Catalog {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.timers.first().into_iter().chain(self.service.first()).min()
+    }
+
+    /// Returns how many nodes must be able to leave at once.
+    #[must_use]
+    pub const fn departures(&self) -> Departures {
+        self.reserve.departures()
+    }
+
+    /// Returns what may still be stored and what is kept. Cost: linear in the nodes.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        self.reserve.room(&self.nodes)
+    }
+
+    /// Tells whether so many bytes more would use what is kept so that nodes can leave.
+    #[must_use]
+    pub fn uses_reserve(&self, bytes: u64) -> bool {
+        room::uses_reserve(&self.nodes, bytes)
     }
 
     /// Returns the tokens that were revoked.

@@ -26,10 +26,12 @@ impl Catalog {
         }
         let gone = std::mem::take(&mut orders.gone);
         let is_stale = self.nodes.totals.is_fleet_stale;
-        if is_stale || !gone.is_empty() || command.action.changes_nodes() {
-            self.look_at_fleet();
-        } else {
-            self.tell_reserve(false);
+        let is_changed = is_stale || !gone.is_empty() || command.action.changes_nodes();
+        if is_changed {
+            self.nodes.look_at_fleet(self.reserve.departures());
+        }
+        if let Some(event) = self.reserve.event(&self.nodes, is_changed) {
+            self.emit(event);
         }
         self.assert_accounts();
         Applied { result, orders: self.address(orders), gone }
@@ -146,7 +148,7 @@ impl Catalog {
             Action::Tick => self.tick(orders),
             Action::Rules { rules, slice } => self.set_rules(*rules, *slice),
             Action::Reap => self.reap(orders),
-            Action::Departures { departures } => self.set_departures(*departures),
+            Action::Departures { departures } => self.reserve.set_departures(*departures),
             Action::JournalCut { .. } | Action::SnapshotSkipped { .. } => {
                 self.journal_found(action);
             }
