@@ -19,14 +19,15 @@ mod format;
 mod fsck;
 mod history;
 mod id_map;
+mod ids;
 mod index;
 mod inspect;
 mod job_limits;
 mod job_table;
 mod jobs;
-mod journal_loss;
 mod limits;
 pub mod log;
+mod log_end;
 mod lookup;
 mod loss;
 mod members;
@@ -66,8 +67,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use block::InTheWay;
 pub use block::{BlockFacts, allocated_bytes};
 pub(crate) use clients::{ChangeKey, is_passing};
-pub use history::{Numbers, SKIP_MIN, skip_after};
-pub use journal_loss::JournalLoss;
+pub use history::JournalLoss;
+pub use ids::{Numbers, SKIP_MIN, skip_after};
 pub use limits::CatalogLimits;
 pub use log::{Action, Command, LoggedOnce, Placement};
 pub(crate) use memory::of_attributes as attributes_memory;
@@ -83,6 +84,7 @@ use clients::Clients;
 use events::{Events, Gathered};
 use history::History;
 use id_map::IdMap;
+use ids::Ids;
 use job_limits::Accounts;
 use job_table::Jobs;
 use members::Nodes;
@@ -106,10 +108,7 @@ pub struct Catalog {
     /// The time of the last command.
     now: Instant,
     lease: Millis,
-    next_object: u64,
-    next_block: u64,
-    next_lease: u64,
-    next_job: u64,
+    ids: Ids,
     objects: IdMap<ObjectId, Object>,
     blocks: IdMap<BlockId, Block>,
     /// Of the objects that have any.
@@ -190,10 +189,7 @@ impl Catalog {
             index: 0,
             now: Instant(0),
             lease,
-            next_object: ROOT.0 + 1,
-            next_block: 1,
-            next_lease: 1,
-            next_job: 1,
+            ids: Ids::new(),
             objects,
             blocks: IdMap::new(),
             attributes: IdMap::new(),

@@ -50,8 +50,7 @@ impl Catalog {
     fn assert_accounts(&self) {
         assert!(self.names.len() < self.objects.len(), "more names than objects");
         self.service.assert(self.now);
-        assert!(self.next_object > self.objects.len() as u64, "fewer numbers than objects");
-        assert!(self.next_block > self.blocks.len() as u64, "fewer numbers than blocks");
+        self.ids.assert(self.objects.len(), self.blocks.len());
         if cfg!(debug_assertions) {
             for (id, node) in &self.nodes.by_id {
                 assert!(

@@ -36,8 +36,7 @@ impl Catalog {
 
     /// Makes a new block of an object at the end of its list.
     pub(crate) fn add_block(&mut self, object: ObjectId, placement: Placement) -> BlockId {
-        let id = BlockId(self.next_block);
-        self.next_block += 1;
+        let id = self.ids.next_block();
         let holder = self.objects.get_mut(&object).expect("blocks are added to a present object");
         let job = holder.job;
         let data = holder.data_mut().expect("only data has blocks");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use sanderling_protocol::limits::CONCAT_PARTS_MAX;
 use sanderling_protocol::message::{Concat, ObjectKind};
-use sanderling_protocol::{LeaseId, ObjectId, Path, Refusal, Reply};
+use sanderling_protocol::{ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
 use super::job_limits::attribute_bytes;
@@ -105,11 +105,9 @@ impl Catalog {
         parent: ObjectId,
         name: &str,
     ) -> ObjectId {
-        let id = ObjectId(self.next_object);
-        self.next_object += 1;
+        let id = self.ids.next_object();
         // Not 0, which is the mark of what was never sealed.
-        let sealed_by = LeaseId(self.next_lease);
-        self.next_lease += 1;
+        let sealed_by = self.ids.next_lease();
         let first = self.objects[&parts[0]].data().expect("parts are files");
         let mut data = Data {
             delete_after_read: first.delete_after_read,

@@ -41,8 +41,7 @@ impl Catalog {
             let why = "a job's subtree starts empty and outside other jobs' subtrees".to_owned();
             return Err(Refusal::WrongKind { path, why });
         }
-        let id = JobId(self.next_job);
-        self.next_job += 1;
+        let id = self.ids.next_job();
         let until = self.served() + lease;
         let job =
             Job { root, created_at: self.now, lease, until, quota_bytes, used_bytes: 0, hints };

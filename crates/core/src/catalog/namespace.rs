@@ -97,8 +97,7 @@ impl Catalog {
         parent: ObjectId,
         name: &str,
     ) -> ObjectId {
-        let id = ObjectId(self.next_object);
-        self.next_object += 1;
+        let id = self.ids.next_object();
         let hints = self.jobs.hints(self.objects[&parent].job);
         let data = Data {
             delete_after_read: request.delete_after_read
@@ -233,8 +232,7 @@ impl Catalog {
         kind: ObjectKind,
         is_listed: bool,
     ) -> ObjectId {
-        let id = ObjectId(self.next_object);
-        self.next_object += 1;
+        let id = self.ids.next_object();
         let object = Object {
             parent,
             name: Name::from(name),

@@ -33,8 +33,7 @@ impl Catalog {
         writer: Nonce,
         condition: Option<Condition>,
     ) {
-        let lease = LeaseId(self.next_lease);
-        self.next_lease += 1;
+        let lease = self.ids.next_lease();
         let until = self.served() + self.lease;
         let data = self.data_mut(id);
         let is_recovering = false;

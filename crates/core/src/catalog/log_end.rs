@@ -1,0 +1,274 @@
+//! A lost end of the log: what nodes hold of it, and what it has lost.
+
+use std::collections::BTreeSet;
+
+use sanderling_protocol::event::Loss;
+use sanderling_protocol::message::{Join, Joined};
+use sanderling_protocol::node::Policy;
+use sanderling_protocol::order::HeldBlock;
+use sanderling_protocol::{
+    BlockId, Epoch, EventKind, Instant, LogPosition, Millis, NodeId, Refusal, Reply, Term, Tier,
+};
+
+use super::Catalog;
+use super::block::{BlockState, Copied};
+use super::history::JournalLoss;
+use super::ids::Numbers;
+use super::log::Action;
+use super::object::ROOT;
+use super::orders::Orders;
+
+/// Events skipped at a start: a follower reads those after the last one that it has.
+const EVENT_SKIP: u64 = 1 << 20;
+
+/// The largest epoch of a block that a datanode is believed: half of those that there are.
+const EPOCH_MAX: Epoch = Epoch(1 << 31);
+
+/// Time after a start in which nodes report what they hold: several attempts to join.
+const SETTLE: Millis = Millis(10_000);
+
+impl Catalog {
+    /// Returns the numbers that are given out next.
+    #[must_use]
+    pub const fn numbers(&self) -> Numbers {
+        self.ids.numbers(self.nodes.next_id)
+    }
+
+    /// Begins a term: everything that is given out from now on is new, whatever a lost end of the
+    /// log had given out.
+    pub(super) fn begin_term(&mut self, term: Term, skip: u64) {
+        let before = self.numbers();
+        let after = before.skip(skip, term);
+        self.ids.continue_at(&after);
+        self.nodes.next_id = after.node;
+        // No event of a new cluster has been read.
+        self.events.skip(if skip > 0 { EVENT_SKIP } else { 0 });
+        self.history.begin_term(term, self.index, before, after);
+    }
+
+    /// Returns the place in the log after the last command; `None` before the first start that
+    /// named its term.
+    #[must_use]
+    pub fn position(&self) -> Option<LogPosition> {
+        self.history.position(self.index)
+    }
+
+    /// Tells whether this log goes on from a place: whether it contains everything up to there.
+    #[must_use]
+    pub fn continues(&self, place: LogPosition) -> bool {
+        self.history.continues(self.index, place)
+    }
+
+    /// Tells whether a block's number was skipped: only a lost end of the log can have given it.
+    pub(super) fn is_foreign_block(&self, block: BlockId) -> bool {
+        self.ids.is_unused(block) || self.history.is_foreign_block(block)
+    }
+
+    /// Tells whether a node's number was skipped.
+    #[must_use]
+    pub fn is_foreign_node(&self, node: NodeId) -> bool {
+        self.history.is_foreign_node(node)
+    }
+
+    /// Tells whether it was noted already that this log does not contain a place, or one before it.
+    pub(crate) fn is_known_missing(&self, place: LogPosition) -> bool {
+        self.history.is_known_missing(place)
+    }
+
+    /// Returns the answer to a datanode that joins and whose node is known.
+    pub(crate) fn joined(&self, welcome: Reply, seen: Option<LogPosition>) -> Reply {
+        let Reply::Registered(registered) = welcome else { return welcome };
+        let is_continuation = seen.is_none_or(|seen| self.continues(seen));
+        let joined = Joined { registered, position: self.position(), is_continuation };
+        Reply::Joined(Box::new(joined))
+    }
+
+    /// Lets a datanode join that names the newest place in the log that it received.
+    pub(super) fn join(
+        &mut self,
+        join: &Join,
+        heartbeat: Millis,
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        let Join { register, seen, wiped } = join;
+        let is_new = self.node_of(register.nonce).is_none();
+        let welcome = self.register(register.clone(), heartbeat, orders)?;
+        if let Some(place) = seen.filter(|place| !self.continues(*place)) {
+            self.note_missing(place, &register.name, &register.address);
+            let lost = wiped.filter(|wiped| is_new && self.nodes.get(wiped.node).is_none());
+            if let Some(wiped) = lost {
+                self.count_orphans(wiped.node, wiped.blocks, wiped.bytes);
+            }
+        }
+        Ok(self.joined(welcome, *seen))
+    }
+
+    /// Reports that the log lacks a place that a node received.
+    fn note_missing(&mut self, place: LogPosition, name: &str, address: &str) {
+        if self.is_known_missing(place) {
+            return;
+        }
+        self.history.note_missing(place);
+        let commands =
+            self.history.end_of(self.index, place.term).map(|end| place.index.saturating_sub(end));
+        let (name, address) = (name.to_owned(), address.to_owned());
+        self.emit(EventKind::LogEndLost { name, address, commands });
+    }
+
+    /// Returns those blocks of a page that only a lost end of the log can have made and that were
+    /// not counted yet.
+    fn new_orphans<'a>(&'a self, held: &'a [HeldBlock]) -> impl Iterator<Item = &'a HeldBlock> {
+        // Every node that finds a block in the object tier asks for it, also for deleted ones.
+        let is_new = |block: &&'a HeldBlock| {
+            block.tier != Tier::Object
+                && self.is_foreign_block(block.block)
+                && !self.history.is_counted(block.block)
+        };
+        held.iter().filter(is_new)
+    }
+
+    /// Tells whether a page of a block report has blocks of a lost end of the log.
+    pub(crate) fn has_orphans(&self, node: NodeId, held: &[HeldBlock]) -> bool {
+        let is_there = self.nodes.get(node).is_some_and(|node| node.policy != Policy::Gone);
+        let is_ahead = |block: &HeldBlock| self.is_ahead(node, block);
+        is_there && (self.new_orphans(held).next().is_some() || held.iter().any(is_ahead))
+    }
+
+    /// Tells whether a node holds a block as only a lost end of the log can have moved it: at home
+    /// at a later epoch than the home's, or elsewhere at an epoch that this log has not given out.
+    fn is_ahead(&self, node: NodeId, held: &HeldBlock) -> bool {
+        let Some(block) = self.blocks.get(&held.block).filter(|_| held.tier != Tier::Object) else {
+            return false;
+        };
+        // What no log can have given out is a lie, and would use up the epochs.
+        if held.epoch > EPOCH_MAX {
+            return false;
+        }
+        if block.home == Some(node) {
+            return held.epoch > block.epoch;
+        }
+        // Copies on a node that leaves save nothing.
+        let stays = self.nodes.get(node).is_some_and(|node| node.policy == Policy::Active);
+        stays && held.epoch > block.epoch_last
+    }
+
+    /// Takes over what the lost end of the log did to a block: its epoch is never given out again,
+    /// the home goes on under it, and bytes elsewhere are a copy, which saves the block if the home
+    /// has none any more, or leaves. Returns the home of a block that got a copy.
+    fn take_ahead(
+        &mut self,
+        node: NodeId,
+        held: &HeldBlock,
+        orders: &mut Orders,
+    ) -> Option<NodeId> {
+        let block = self.blocks.get_mut(&held.block)?;
+        block.epoch_last = held.epoch.max(block.epoch_last);
+        let is_whole = held.length >= block.length && !block.is_lost();
+        if !is_whole || self.nodes.get(node).is_none_or(|node| node.policy == Policy::Gone) {
+            return None;
+        }
+        if block.home == Some(node) {
+            block.epoch = held.epoch;
+            // What was made or reserved before would carry the epoch back if it became the home.
+            self.drop_copy(held.block, orders);
+            self.void_move(held.block, orders);
+            return None;
+        }
+        if block.state != BlockState::Ended {
+            return None;
+        }
+        // A copy at an earlier epoch is one that the lost end had left behind, or dropped: a copy
+        // never outlives a move of its home, and a node holds a block at one epoch. The same holds
+        // of bytes that are on their way for a reservation.
+        let home = block.home;
+        self.drop_copy(held.block, orders);
+        self.void_move(held.block, orders);
+        self.add_copy(held.block, Copied { node, tier: held.tier, epoch: held.epoch });
+        home
+    }
+
+    /// Returns for how long nodes may still have to report what a lost end of the log has made of
+    /// blocks; `None` when that is over. A home that lacks a block is not believed before.
+    pub(crate) fn settles_in(&self, now: Instant) -> Option<Millis> {
+        let (now, end) = (self.service.at(now), self.service.resumed_at() + SETTLE);
+        (self.history.is_restart() && now < end).then(|| now.until(end))
+    }
+
+    /// Counts blocks of a lost end of the log as lost, and lets the node drop them.
+    pub(super) fn orphans(
+        &mut self,
+        node: NodeId,
+        held: &[HeldBlock],
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        let mut homes = BTreeSet::new();
+        for held in held {
+            // A page may name a block twice: the second time it is not ahead any more.
+            if self.is_ahead(node, held) {
+                homes.extend(self.take_ahead(node, held, orders));
+            }
+        }
+        // What was moved off a node that leaves is saved there already.
+        homes.into_iter().for_each(|home| self.promote_copies(home, orders));
+        let answer = self.unwanted(node, held)?;
+        let orphans: Vec<HeldBlock> = self.new_orphans(held).copied().collect();
+        let bytes = orphans.iter().map(|block| u64::from(block.length)).sum();
+        for block in &orphans {
+            self.history.count(block.block);
+        }
+        if !orphans.is_empty() {
+            self.count_orphans(node, orphans.len() as u64, bytes);
+        }
+        Ok(answer)
+    }
+
+    /// Counts blocks as lost whose objects are not known any more.
+    fn count_orphans(&mut self, node: NodeId, blocks: u64, bytes: u64) {
+        // A peer may send any number.
+        self.report.blocks = self.report.blocks.saturating_add(blocks);
+        self.report.bytes = self.report.bytes.saturating_add(bytes);
+        self.emit(EventKind::BlocksOrphaned { node, blocks, bytes });
+    }
+    /// Returns what the log has lost, in all.
+    #[must_use]
+    pub const fn journal_loss(&self) -> JournalLoss {
+        self.journal_loss
+    }
+
+    /// Reports what a start has found wrong with the log or a snapshot.
+    pub(super) fn journal_found(&mut self, action: &Action) {
+        match action {
+            Action::JournalCut { segment, offset, bytes, records, is_accepted, why } => {
+                self.history.cut(self.index - 1);
+                self.journal_loss.cuts += 1;
+                self.journal_loss.records += records;
+                self.journal_loss.bytes += bytes;
+                let place = format!("segment {segment} at byte {offset}: {why}");
+                let cause = match is_accepted {
+                    true => "damage of the journal was accepted",
+                    false => "the machine crashed before the disk had the journal",
+                };
+                let lost = format!(
+                    "{cause}: {records} records of changes in {bytes} bytes are gone ({place})"
+                );
+                self.report_everything(lost);
+                let (records, bytes, is_accepted) = (*records, *bytes, *is_accepted);
+                self.emit(EventKind::JournalCut { records, bytes, is_accepted, why: place });
+            }
+            Action::SnapshotSkipped { index, why } => {
+                let (commands, why) = (*index, why.clone());
+                self.emit(EventKind::SnapshotSkipped { commands, why });
+            }
+            _ => {}
+        }
+    }
+
+    /// Puts a loss into the report that may concern any object: it is the root's. Bytes and blocks
+    /// are not known, so none are counted.
+    fn report_everything(&mut self, why: String) {
+        let Some(path) = self.path_of(ROOT) else { return };
+        let (at, node, object) = (self.now, NodeId(0), ROOT);
+        let (job, blocks, ranges) = (None, Vec::new(), Vec::new());
+        self.push_loss(Loss { at, node, why, object, path, job, blocks, ranges });
+    }
+}
