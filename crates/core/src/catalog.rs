@@ -26,6 +26,7 @@ mod job_limits;
 mod job_table;
 mod jobs;
 mod limits;
+mod listing;
 pub mod log;
 mod log_end;
 mod lookup;
@@ -70,12 +71,12 @@ pub(crate) use clients::{ChangeKey, is_passing};
 pub use history::JournalLoss;
 pub use ids::{Numbers, SKIP_MIN, skip_after};
 pub use limits::CatalogLimits;
+pub(crate) use listing::Listing;
 pub use log::{Action, Command, LoggedOnce, Placement};
 pub(crate) use memory::of_attributes as attributes_memory;
 pub use object::ROOT;
 pub use orders::{Applied, DatanodeOrder};
 pub(crate) use usage::UsageWalk;
-pub(crate) use view::Listing;
 
 use crate::access::Revoked;
 use crate::reserve::Departures;
@@ -88,16 +89,18 @@ use ids::Ids;
 use job_limits::Accounts;
 use job_table::Jobs;
 use members::Nodes;
+use memory::Memory;
 use name::Name;
 use names::Names;
-use object::{Container, Object, ObjectBody};
+use object::{Container, Object, ObjectBody, Objects};
 use reap::Reaping;
 use revocations::Revocations;
 use room::Reserve;
 pub(crate) use service_time::AFTER_ABSENCE_MAX;
 use service_time::ServiceTime;
-use sums::Sum;
+use sums::Sums;
 use timers::Timers;
+use unnamed::Unnamed;
 
 /// Everything that the namenode must remember. A snapshot is this structure, serialised.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,7 +112,7 @@ pub struct Catalog {
     now: Instant,
     lease: Millis,
     ids: Ids,
-    objects: IdMap<ObjectId, Object>,
+    objects: Objects,
     blocks: IdMap<BlockId, Block>,
     /// Of the objects that have any.
     attributes: IdMap<ObjectId, Attributes>,
@@ -145,13 +148,12 @@ pub struct Catalog {
     names: Names,
     /// What the parts of multifiles and tables have together, where that is anything.
     #[serde(skip)]
-    sums: BTreeMap<ObjectId, Sum>,
+    sums: Sums,
     /// By container: objects that will be named there by their seal.
     #[serde(skip)]
-    unnamed: BTreeMap<ObjectId, u64>,
-    /// What clients chose the length of: names, values and attributes.
+    unnamed: Unnamed,
     #[serde(skip)]
-    text_bytes: u64,
+    memory: Memory,
 }
 
 /// The names of a catalog that was just read.
@@ -211,9 +213,9 @@ impl Catalog {
             accounts: Accounts::default(),
             limits: CatalogLimits::default(),
             names: Names::new(cluster.0),
-            sums: BTreeMap::new(),
-            unnamed: BTreeMap::new(),
-            text_bytes: 0,
+            sums: Sums::default(),
+            unnamed: Unnamed::default(),
+            memory: Memory::default(),
         }
     }
 
@@ -241,8 +243,8 @@ impl Catalog {
             accounts: self.accounts.image(),
             reaping: self.reaping.clone(),
             names: no_names(),
-            sums: BTreeMap::new(),
-            unnamed: BTreeMap::new(),
+            sums: Sums::default(),
+            unnamed: Unnamed::default(),
             ..*self
         }
     }
@@ -252,7 +254,7 @@ impl Catalog {
     pub fn restored(mut self) -> Self {
         self.names = Names::of(self.cluster.0, &self.objects, ROOT);
         self.accounts = self.accounts.derived(self.jobs.ids(), self.owned());
-        self.sums = self.derived_sums();
+        self.sums = Sums::of(&self.objects);
         self.unnamed = self.derived_unnamed();
         for (id, blanks) in self.derived_blanks() {
             let data = self.objects.get_mut(&id).and_then(Object::data_mut);
@@ -260,7 +262,7 @@ impl Catalog {
                 lease.blank_blocks = blanks;
             }
         }
-        self.text_bytes = self.derived_text_bytes();
+        self.memory = Memory::of(&self.objects, &self.attributes);
         self.nodes.find_again();
         self.nodes.look_at_fleet(self.reserve.departures());
         self
@@ -362,6 +364,12 @@ impl Catalog {
     #[must_use]
     pub const fn report(&self) -> &LossReport {
         &self.report
+    }
+
+    /// Returns about how many bytes of memory the catalog takes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory.bytes(self.objects.len(), self.blocks.len(), self.jobs.len())
     }
 
     /// Returns how many objects exist, the root among them, bound or not.

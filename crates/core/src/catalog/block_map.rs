@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sanderling_protocol::{BlockId, Epoch, Millis, NodeId, ObjectId, Refusal, Tier};
+use sanderling_protocol::{BlockId, Epoch, JobId, Millis, NodeId, ObjectId, Refusal, Tier};
 
 use super::Catalog;
 use super::block::{Block, BlockState, allocated_bytes};

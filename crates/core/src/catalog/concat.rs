@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use sanderling_protocol::limits::CONCAT_PARTS_MAX;
 use sanderling_protocol::message::{Concat, ObjectKind};
-use sanderling_protocol::{ObjectId, Path, Refusal, Reply};
+use sanderling_protocol::{LeaseId, ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
+use super::orders::Orders;
 use super::job_limits::attribute_bytes;
 use super::namespace::Destination;
 use super::object::Data;
-use super::orders::Orders;
 
 impl Catalog {
     /// Makes one sealed file of others. Refusals are found before anything is changed, except that
@@ -48,7 +48,7 @@ impl Catalog {
         for part in parts {
             self.delete_tree(part, orders);
         }
-        self.awaits_name(parent);
+        self.unnamed.add(parent);
         self.bind_sealed(id, None, Some(&request.to), orders)
     }
 
@@ -131,7 +131,7 @@ impl Catalog {
                 self.blocks.get_mut(block).expect("an object's blocks are there").object = id;
             }
         }
-        self.count_texts(0, moved);
+        self.memory.count(0, moved);
         let (is_listed, ttl) = (request.is_listed, request.ttl);
         self.insert_unbound(id, Destination { parent, name, is_listed, ttl }, data);
         self.keep_attributes(id, &request.attributes);

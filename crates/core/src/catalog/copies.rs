@@ -6,9 +6,9 @@ use sanderling_protocol::{BlockId, Millis, NodeId, Nonce, Refusal, Reply, Tier};
 
 use super::Catalog;
 use super::block::{Copied, InTheWay, allocated_bytes};
+use super::orders::Orders;
 use super::events::Gathered;
 use super::members::NodeRecord;
-use super::orders::Orders;
 use super::timers::Timer;
 
 /// The part of a tier that is freed of copies at once when a writer finds no room.

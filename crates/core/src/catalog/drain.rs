@@ -8,8 +8,8 @@ use sanderling_protocol::{
 };
 
 use super::Catalog;
-use super::members::{Drain, NodeRecord, TierState};
 use super::orders::Orders;
+use super::members::{Drain, NodeRecord, TierState};
 use super::timers::Timer;
 
 impl Catalog {

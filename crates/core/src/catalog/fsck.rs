@@ -7,7 +7,9 @@ use sanderling_protocol::message::FsckReport;
 use sanderling_protocol::{BlockId, JobId, NodeId, ObjectId, Tier};
 
 use super::Catalog;
+use super::memory::Memory;
 use super::object::{Data, Object, ObjectBody, ROOT};
+use super::sums::Sums;
 
 /// Most contradictions listed: one bug can show in every block.
 const PROBLEMS_MAX: usize = 100;
@@ -49,13 +51,13 @@ impl Catalog {
         for id in self.attributes.keys().filter(|id| !self.objects.contains_key(id)) {
             problems.push(format!("object {id} has attributes and does not exist"));
         }
-        if self.sums != self.derived_sums() {
+        if self.sums != Sums::of(&self.objects) {
             problems.push("the sums of containers are not what their parts have".to_owned());
         }
         if self.unnamed != self.derived_unnamed() {
             problems.push("the counts of objects without a name are not what there is".to_owned());
         }
-        if self.text_bytes != self.derived_text_bytes() {
+        if self.memory != Memory::of(&self.objects, &self.attributes) {
             problems.push("the account of memory is not what the objects hold".to_owned());
         }
         if self.accounts != self.accounts.derived(self.jobs.ids(), self.owned()) {

@@ -166,8 +166,9 @@ impl Catalog {
 
     /// Returns the job of each object, with the bytes of the object's attributes.
     pub(super) fn owned(&self) -> impl Iterator<Item = (JobId, u64)> {
-        let owner =
-            |(id, object): (ObjectId, &Object)| Some((object.job?, self.attribute_bytes_of(id)));
+        let owner = |(id, object): (ObjectId, &Object)| {
+            Some((object.job?, self.attribute_bytes_of(id)))
+        };
         self.objects.iter().filter_map(owner)
     }
 

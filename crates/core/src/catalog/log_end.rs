@@ -109,8 +109,7 @@ impl Catalog {
             return;
         }
         self.history.note_missing(place);
-        let commands =
-            self.history.end_of(self.index, place.term).map(|end| place.index.saturating_sub(end));
+        let commands = self.history.end_of(self.index, place.term).map(|end| place.index.saturating_sub(end));
         let (name, address) = (name.to_owned(), address.to_owned());
         self.emit(EventKind::LogEndLost { name, address, commands });
     }

@@ -7,8 +7,8 @@
 use sanderling_protocol::ObjectId;
 use sanderling_protocol::message::Attributes;
 
-use super::Catalog;
-use super::object::Object;
+use super::id_map::IdMap;
+use super::object::{Object, Objects};
 
 /// Bytes of an object without its name, value and attributes: `sanderling bench scale` measures 250
 /// to 400 for a value of 64 bytes.
@@ -23,31 +23,32 @@ const JOB_BYTES: u64 = 512;
 /// Bytes that an attribute takes beside its name and text: two strings in a node of a tree.
 const ATTRIBUTE_BYTES: u64 = 96;
 
-impl Catalog {
-    /// Returns about how many bytes of memory the catalog takes.
-    #[must_use]
-    pub fn memory_bytes(&self) -> u64 {
-        self.objects.len() as u64 * OBJECT_BYTES
-            + self.blocks.len() as u64 * BLOCK_BYTES
-            + self.jobs.len() as u64 * JOB_BYTES
-            + self.text_bytes
+/// The account of everything that clients choose the length of: names, values and attributes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Memory {
+    text_bytes: u64,
+}
+
+impl Memory {
+    /// Returns the account as it follows from the objects and their attributes. Cost: linear in the
+    /// objects.
+    pub(super) fn of(objects: &Objects, attributes: &IdMap<ObjectId, Attributes>) -> Self {
+        let objects: u64 = objects.values().map(texts).sum();
+        let attributes: u64 = attributes.values().map(of_attributes).sum();
+        Self { text_bytes: objects + attributes }
     }
 
     /// Notes that texts came, or went.
-    pub(super) fn count_texts(&mut self, came: u64, went: u64) {
+    pub(super) const fn count(&mut self, came: u64, went: u64) {
         self.text_bytes = self.text_bytes.saturating_add(came).saturating_sub(went);
     }
 
-    /// Returns the bytes of everything that clients choose the length of. Cost: linear in the
-    /// objects.
-    pub(super) fn derived_text_bytes(&self) -> u64 {
-        let of = |(id, object): (ObjectId, &Object)| texts(object) + self.attribute_texts(id);
-        self.objects.iter().map(of).sum()
-    }
-
-    /// Returns what the attributes of an object take.
-    pub(super) fn attribute_texts(&self, id: ObjectId) -> u64 {
-        self.attributes.get(&id).map_or(0, of_attributes)
+    /// Returns about how many bytes a catalog takes.
+    pub(super) const fn bytes(self, objects: usize, blocks: usize, jobs: usize) -> u64 {
+        objects as u64 * OBJECT_BYTES
+            + blocks as u64 * BLOCK_BYTES
+            + jobs as u64 * JOB_BYTES
+            + self.text_bytes
     }
 }
 

@@ -10,8 +10,8 @@ use sanderling_protocol::{
 };
 
 use super::block::{Block, BlockState, Copied, ReservedMove, allocated_bytes};
-use super::events::Gathered;
 use super::orders::Orders;
+use super::events::Gathered;
 use super::timers::Timer;
 use super::{Catalog, LeaderRecord};
 

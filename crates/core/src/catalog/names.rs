@@ -8,12 +8,10 @@ use sanderling_protocol::ObjectId;
 
 use super::id_map::IdMap;
 use super::index::{Hash, Index};
-use super::object::Object;
+use super::object::{Object, Objects};
 
 /// Ids of one run of a list: as many as are moved by an insertion in a fraction of a microsecond.
 const RUN_IDS_MAX: usize = 256;
-
-type Objects = IdMap<ObjectId, Object>;
 
 /// The names of all bound objects.
 #[derive(Debug, Clone)]

@@ -7,12 +7,12 @@ use sanderling_protocol::message::{
 use sanderling_protocol::{Millis, Nonce, ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
+use super::orders::Orders;
 use super::job_limits::attribute_bytes;
 use super::log::Placement;
 use super::memory::{of_attributes, texts};
 use super::name::Name;
 use super::object::{Container, Data, Object, ObjectBody, ROOT};
-use super::orders::Orders;
 
 /// Where a new object will be named, and for how long.
 pub(super) struct Destination<'a> {
@@ -80,7 +80,7 @@ impl Catalog {
         if is_bound_now {
             self.bind(id, parent, name);
         } else {
-            self.awaits_name(parent);
+            self.unnamed.add(parent);
         }
         if let Some(inline) = &request.inline {
             return self.seal_inline(id, inline, &request.path, orders);
@@ -125,9 +125,14 @@ impl Catalog {
             body: ObjectBody::Data(data),
         };
         self.accounts.add(object.job, 1, 0);
-        self.count_texts(texts(&object), 0);
+        self.memory.count(texts(&object), 0);
         self.objects.insert(id, object);
         self.set_expiry(id, ttl.map(|ttl| self.served() + ttl));
+    }
+
+    /// Returns the memory that the attributes of an object take.
+    pub(super) fn attribute_texts(&self, id: ObjectId) -> u64 {
+        self.attributes.get(&id).map_or(0, of_attributes)
     }
 
     /// Sets what is kept beside an object's bytes.
@@ -135,7 +140,7 @@ impl Catalog {
         let change =
             attribute_bytes(attributes).cast_signed() - self.attribute_bytes_of(id).cast_signed();
         self.accounts.add(self.objects[&id].job, 0, change);
-        self.count_texts(of_attributes(attributes), self.attribute_texts(id));
+        self.memory.count(of_attributes(attributes), self.attribute_texts(id));
         if attributes.is_empty() {
             self.attributes.remove(&id);
         } else {
@@ -245,7 +250,7 @@ impl Catalog {
             body: ObjectBody::Container(Container { kind }),
         };
         self.accounts.add(object.job, 1, 0);
-        self.count_texts(texts(&object), 0);
+        self.memory.count(texts(&object), 0);
         self.objects.insert(id, object);
         self.bind(id, parent, name);
         id

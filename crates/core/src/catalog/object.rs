@@ -5,10 +5,14 @@ use sanderling_protocol::{Instant, JobId, LeaseId, Nonce, ObjectId, StorageClass
 use serde::{Deserialize, Serialize};
 
 use super::block_list::BlockList;
+use super::id_map::IdMap;
 use super::name::Name;
 
 /// The root directory.
 pub const ROOT: ObjectId = ObjectId(1);
+
+/// All objects.
+pub(crate) type Objects = IdMap<ObjectId, Object>;
 
 /// One object, whatever its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

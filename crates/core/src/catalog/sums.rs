@@ -8,8 +8,11 @@ use std::collections::BTreeMap;
 use sanderling_protocol::ObjectId;
 use sanderling_protocol::message::ObjectKind;
 
-use super::Catalog;
-use super::object::Object;
+use super::object::{Object, Objects};
+
+/// The sums of the containers whose parts have any bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Sums(BTreeMap<ObjectId, Sum>);
 
 /// Published and lost bytes of the parts of one container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,48 +21,50 @@ pub(super) struct Sum {
     pub(super) lost_bytes: u64,
 }
 
-impl Catalog {
+impl Sums {
+    /// Returns the sums as they follow from the objects. Cost: linear in the objects.
+    pub(super) fn of(objects: &Objects) -> Self {
+        let mut sums = Self::default();
+        objects.values().for_each(|object| sums.count(objects, object, true));
+        sums
+    }
+
     /// Returns what the parts of a container have together.
-    pub(super) fn sum_of(&self, container: ObjectId) -> Sum {
-        self.sums.get(&container).copied().unwrap_or_default()
+    pub(super) fn get(&self, container: ObjectId) -> Sum {
+        self.0.get(&container).copied().unwrap_or_default()
     }
 
     /// Notes that an object came into its container with its bytes, or that it leaves.
-    pub(super) fn sum_object(&mut self, id: ObjectId, comes: bool) {
-        let Some(data) = self.objects.get(&id).and_then(Object::data) else { return };
+    pub(super) fn count(&mut self, objects: &Objects, object: &Object, comes: bool) {
+        let Some(data) = object.data() else { return };
         let (bytes, lost) = (data.bytes.cast_signed(), data.lost_bytes.cast_signed());
         let sign = if comes { 1 } else { -1 };
-        self.sum_bytes(id, sign * bytes, sign * lost);
+        self.change(objects, object, sign * bytes, sign * lost);
     }
 
     /// Notes that the bytes of an object change, if a container holds it.
-    pub(super) fn sum_bytes(&mut self, id: ObjectId, bytes: i64, lost_bytes: i64) {
-        let Some(object) = self.objects.get(&id).filter(|object| object.is_bound) else { return };
-        let parent = object.parent;
-        if !self.objects.get(&parent).is_some_and(has_sum) {
+    pub(super) fn change(
+        &mut self,
+        objects: &Objects,
+        object: &Object,
+        bytes: i64,
+        lost_bytes: i64,
+    ) {
+        let is_nothing = !object.is_bound || (bytes, lost_bytes) == (0, 0);
+        if is_nothing || !objects.get(&object.parent).is_some_and(has_sum) {
             return;
         }
-        let sum = self.sums.entry(parent).or_default();
+        let sum = self.0.entry(object.parent).or_default();
         sum.bytes = sum.bytes.saturating_add_signed(bytes);
         sum.lost_bytes = sum.lost_bytes.saturating_add_signed(lost_bytes);
         if *sum == Sum::default() {
-            self.sums.remove(&parent);
+            self.0.remove(&object.parent);
         }
     }
 
-    /// Returns the sums as they follow from the objects. Cost: linear in the objects.
-    pub(super) fn derived_sums(&self) -> BTreeMap<ObjectId, Sum> {
-        let mut sums: BTreeMap<ObjectId, Sum> = BTreeMap::new();
-        for object in self.objects.values().filter(|object| object.is_bound) {
-            let Some(data) = object.data() else { continue };
-            let is_empty = data.bytes == 0 && data.lost_bytes == 0;
-            if !is_empty && self.objects.get(&object.parent).is_some_and(has_sum) {
-                let sum = sums.entry(object.parent).or_default();
-                sum.bytes += data.bytes;
-                sum.lost_bytes += data.lost_bytes;
-            }
-        }
-        sums
+    /// Forgets a container that goes.
+    pub(super) fn remove(&mut self, container: &ObjectId) {
+        self.0.remove(container);
     }
 }
 

@@ -3,11 +3,13 @@
 use sanderling_protocol::{ObjectId, Path, Refusal};
 
 use super::Catalog;
+use super::orders::Orders;
+use super::timers::Timer;
+use super::unnamed::Unnamed;
 use super::memory::texts;
 use super::name::Name;
 use super::object::{Object, ObjectBody, ROOT};
-use super::orders::Orders;
-use super::timers::Timer;
+use super::reap::NOWHERE;
 
 impl Catalog {
     /// Finds a bound object by its exact name.
@@ -85,8 +87,42 @@ impl Catalog {
         object.is_bound = true;
         self.objects.get_mut(&parent).expect("the container was resolved").modified_at = now;
         self.names.bind(&self.objects, id, &self.objects[&id]);
-        self.count_texts(name.len() as u64, before.as_bytes().len() as u64);
+        self.memory.count(name.len() as u64, before.as_bytes().len() as u64);
         self.sum_object(id, true);
+    }
+
+    /// Notes that an object came into its container with its bytes, or that it leaves.
+    pub(super) fn sum_object(&mut self, id: ObjectId, comes: bool) {
+        if let Some(object) = self.objects.get(&id) {
+            self.sums.count(&self.objects, object, comes);
+        }
+    }
+
+    /// Notes that the bytes of an object change.
+    pub(super) fn sum_bytes(&mut self, id: ObjectId, bytes: i64, lost_bytes: i64) {
+        if let Some(object) = self.objects.get(&id) {
+            self.sums.change(&self.objects, object, bytes, lost_bytes);
+        }
+    }
+
+    /// Tells whether a container holds nothing that its deletion would take from a writer.
+    pub(super) fn is_empty_container(&self, id: ObjectId) -> bool {
+        let is_awaited = self.keeps_open_directories() && self.unnamed.has(id);
+        self.names.count(id) == 0 && !is_awaited
+    }
+
+    /// Notes that an object gets its name, or goes without one.
+    pub(super) fn awaits_no_name(&mut self, id: ObjectId) {
+        if let Some(container) = self.objects.get(&id).and_then(awaited_in) {
+            self.unnamed.remove(container);
+        }
+    }
+
+    /// Returns the counts of objects without a name as they follow from the objects. Cost: linear
+    /// in the objects.
+    pub(super) fn derived_unnamed(&self) -> Unnamed {
+        let objects = self.objects.iter().filter(|(id, _)| *id != ROOT);
+        Unnamed::of(objects.filter_map(|(_, object)| awaited_in(object)))
     }
 
     /// Removes an object with everything in it at once, as logs without rules want it. Returns how
@@ -118,7 +154,7 @@ impl Catalog {
             self.accounts.close(job);
         }
         self.accounts.add(object.job, -1, -self.attribute_bytes_of(id).cast_signed());
-        self.count_texts(0, texts(&object) + self.attribute_texts(id));
+        self.memory.count(0, texts(&object) + self.attribute_texts(id));
         self.attributes.remove(&id);
         if let Some(at) = object.expires_at {
             self.service.cancel(at, Timer::Object(id));
@@ -132,4 +168,10 @@ impl Catalog {
         }
         data.bytes
     }
+}
+
+/// Returns the container in which an object will be named; `None` if it is, or never will be.
+fn awaited_in(object: &Object) -> Option<ObjectId> {
+    let is_awaited = !object.is_bound && object.parent != NOWHERE && object.data().is_some();
+    is_awaited.then_some(object.parent)
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use sanderling_protocol::limits::{BLOCKS_PER_LAYOUT_MAX, LIST_PAGE_MAX};
+use sanderling_protocol::limits::BLOCKS_PER_LAYOUT_MAX;
 use sanderling_protocol::message::{
     Attributes, BlockLocation, DrainWork, Entry, JobInfo, Layout, NodeAddress, ObjectKind,
-    ObjectStat,
+    ObjectStat, Usage,
 };
 use sanderling_protocol::node::{
     Availability, DrainProgress, Load, NodeInfo, NodeSelector, Policy, TierUsage,
@@ -17,52 +17,11 @@ use sanderling_protocol::{
 
 use super::Catalog;
 use super::block::BlockState;
+use super::listing::Listing;
 use super::members::NodeRecord;
-use super::memory::of_attributes;
 use super::object::{Data, Object, ObjectBody};
+use super::usage::UsageWalk;
 use crate::exposure;
-
-/// Memory of attributes after which a page of a listing ends: with the longest attributes a full
-/// page would have 32 MiB, twice what a frame may have, and short ones take many times their bytes
-/// where they are decoded. Chosen, not measured: some 500 bytes for each entry of a full page.
-const ATTRIBUTES_PER_PAGE_MAX: usize = 2 << 20;
-
-/// Memory of attributes that is as much work as one more entry. Chosen, not measured.
-const ATTRIBUTES_PER_ENTRY: u64 = 1 << 10;
-
-/// One page of a listing, made in steps between which the catalog may change: each entry is as it
-/// was in its step.
-#[derive(Debug)]
-pub(crate) struct Listing {
-    /// The name after which the next step begins.
-    after: String,
-    limit: usize,
-    with_attributes: bool,
-    entries: Vec<Entry>,
-    attribute_bytes: usize,
-}
-
-impl Listing {
-    /// Returns an empty page of at most `limit` entries, and of 4,096.
-    pub(crate) fn new(after: String, limit: u32, with_attributes: bool) -> Self {
-        let limit = (limit as usize).clamp(1, LIST_PAGE_MAX);
-        Self { after, limit, with_attributes, entries: Vec::new(), attribute_bytes: 0 }
-    }
-
-    const fn is_full(&self) -> bool {
-        self.entries.len() >= self.limit || self.attribute_bytes >= ATTRIBUTES_PER_PAGE_MAX
-    }
-
-    fn add(&mut self, entry: Entry) {
-        self.attribute_bytes +=
-            usize::try_from(of_attributes(&entry.attributes)).unwrap_or(usize::MAX);
-        self.entries.push(entry);
-    }
-
-    fn page(&mut self, is_more: bool) -> Reply {
-        Reply::Entries { entries: std::mem::take(&mut self.entries), is_more }
-    }
-}
 
 impl Catalog {
     /// Returns facts about an object.
@@ -112,7 +71,7 @@ impl Catalog {
             ObjectBody::Data(data) => (data.bytes, data.lost_bytes),
             ObjectBody::Container(container) if container.kind == ObjectKind::Directory => (0, 0),
             ObjectBody::Container(_) => {
-                let sum = self.sum_of(id);
+                let sum = self.sums.get(id);
                 (sum.bytes, sum.lost_bytes)
             }
         }
@@ -228,26 +187,30 @@ impl Catalog {
         if self.objects[&id].container().is_none() {
             return Err(Refusal::NotADirectory { path: path.clone() });
         }
-        let after = std::mem::take(&mut listing.after);
-        let mut page = self.names.listed_after(&self.objects, id, &after);
-        let mut last = None;
-        while !listing.is_full() && *entries > 0 {
-            let Some(id) = page.next() else {
-                return Ok(Some(listing.page(false)));
-            };
-            let entry = self.entry(id, listing.with_attributes);
-            let attributes = of_attributes(&entry.attributes) / ATTRIBUTES_PER_ENTRY;
-            *entries =
-                entries.saturating_sub(1 + usize::try_from(attributes).unwrap_or(usize::MAX));
-            listing.add(entry);
-            last = Some(id);
-        }
-        if listing.is_full() {
-            return Ok(Some(listing.page(page.next().is_some())));
-        }
-        drop(page);
-        listing.after = last.map_or(after, |last| self.objects[&last].name.as_str().to_owned());
-        Ok(None)
+        let after = listing.after().to_owned();
+        let page = self.names.listed_after(&self.objects, id, &after);
+        Ok(listing.step(page, entries, |id, with_attributes| self.entry(id, with_attributes)))
+    }
+
+    /// Sums up a subtree, its root among it. Cost: linear in what is in it.
+    pub(crate) fn usage(&self, path: &Path) -> Result<Usage, Refusal> {
+        let mut walk = self.usage_walk(path)?;
+        let mut all = usize::MAX;
+        Ok(self.usage_step(&mut walk, &mut all).expect("no walk has so many entries"))
+    }
+
+    /// Begins to sum up a subtree, its root among it.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] and [`Refusal::NotADirectory`], as any call that takes a path.
+    pub(crate) fn usage_walk(&self, path: &Path) -> Result<UsageWalk, Refusal> {
+        Ok(UsageWalk::new(self.resolve(path)?, &self.objects, &self.names))
+    }
+
+    /// Goes on with a walk by at most so many entries, one at least; takes from `entries` what it
+    /// visited. Returns the sum when the walk is over.
+    pub(crate) fn usage_step(&self, walk: &mut UsageWalk, entries: &mut usize) -> Option<Usage> {
+        walk.step(&self.objects, &self.names, entries)
     }
 
     fn entry(&self, id: ObjectId, with_attributes: bool) -> Entry {

@@ -15,11 +15,11 @@ use sanderling_protocol::{
 
 use super::Catalog;
 use super::block::{BlockState, allocated_bytes};
+use super::orders::Orders;
 use super::copies::ROOM_IS_MADE;
 use super::job_limits::attribute_bytes;
 use super::log::Placement;
 use super::object::WriterLease;
-use super::orders::Orders;
 use super::timers::Timer;
 
 /// How soon a fence of a vanished writer's blocks is ordered again when its datanode has not
@@ -87,8 +87,7 @@ impl Catalog {
                 return Ok(Reply::Grant(self.grant(id, data.blocks.as_slice())));
             }
             Some(lease) if self.is_held(lease) && !lease.is_recovering => {
-                let remaining =
-                    self.served().until(self.service.lease_end(lease.until, self.lease));
+                let remaining = self.served().until(self.service.lease_end(lease.until, self.lease));
                 return Err(Refusal::SecondWriter { path: path.clone(), remaining });
             }
             Some(_) => {
@@ -233,7 +232,7 @@ impl Catalog {
         data.bytes = bytes;
         let before = data.inline.replace(Box::from(inline)).map_or(0, |before| before.len() as u64);
         data.is_sealed = true;
-        self.count_texts(bytes, before);
+        self.memory.count(bytes, before);
         self.sum_bytes(id, bytes.cast_signed() - before.cast_signed(), 0);
         // Its condition was looked at in this same step.
         self.bind_sealed(id, None, Some(path), orders)
@@ -457,8 +456,7 @@ impl Catalog {
             return;
         };
         if self.is_held(&lease) && !lease.is_recovering {
-            self.service
-                .schedule(self.service.lease_end(lease.until, self.lease), Timer::Lease(id));
+            self.service.schedule(self.service.lease_end(lease.until, self.lease), Timer::Lease(id));
             return;
         }
         if !object.is_bound {
