@@ -9,6 +9,7 @@ mod apply;
 mod block;
 mod block_list;
 mod block_map;
+mod blocks;
 mod clients;
 mod concat;
 mod copies;
@@ -60,9 +61,7 @@ use std::collections::BTreeMap;
 
 use sanderling_protocol::event::LossReport;
 use sanderling_protocol::message::{Attributes, ObjectKind, Room};
-use sanderling_protocol::{
-    BlockId, ClusterId, Event, EventKind, Instant, Millis, NodeId, Nonce, ObjectId,
-};
+use sanderling_protocol::{ClusterId, Event, EventKind, Instant, Millis, NodeId, Nonce, ObjectId};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use block::InTheWay;
@@ -80,7 +79,7 @@ pub(crate) use usage::UsageWalk;
 
 use crate::access::Revoked;
 use crate::reserve::Departures;
-use block::Block;
+use block_map::BlockMap;
 use clients::Clients;
 use events::{Events, Gathered};
 use history::History;
@@ -113,7 +112,7 @@ pub struct Catalog {
     lease: Millis,
     ids: Ids,
     objects: Objects,
-    blocks: IdMap<BlockId, Block>,
+    blocks: BlockMap,
     /// Of the objects that have any.
     attributes: IdMap<ObjectId, Attributes>,
     nodes: Nodes,
@@ -193,7 +192,7 @@ impl Catalog {
             lease,
             ids: Ids::new(),
             objects,
-            blocks: IdMap::new(),
+            blocks: BlockMap::default(),
             attributes: IdMap::new(),
             nodes: Nodes::new(),
             jobs: Jobs::default(),

@@ -35,7 +35,7 @@ impl Catalog {
     /// in the object tier, which other nodes with that tier serve from now on.
     pub(super) fn save_from(&mut self, id: NodeId, orders: &mut Orders) {
         let Some(node) = self.nodes.get(id) else { return };
-        let copied: Vec<BlockId> = node.copied.iter().copied().collect();
+        let copied: Vec<BlockId> = node.held().copied.iter().copied().collect();
         self.promote(id, &copied, orders);
         self.leave_copies(id, orders);
         self.hand_over(id, usize::MAX, orders);
@@ -48,22 +48,15 @@ impl Catalog {
         let Some(node) = self.nodes.get(from).filter(|_| !adopters.nodes.is_empty()) else {
             return false;
         };
-        let blocks: Vec<BlockId> = node.stored.iter().copied().take(most).collect();
-        let is_more = blocks.len() < node.stored.len();
+        let blocks: Vec<BlockId> = node.held().stored.iter().copied().take(most).collect();
+        let is_more = blocks.len() < node.held().stored.len();
         let mut bytes = 0;
         for id in &blocks {
             let adopter = adopters.next(None).expect("there is one, looked at above");
-            self.void_move(*id, orders);
-            let block = self.blocks.get_mut(id).expect("a home's block exists");
+            let block = self.blocks.adopt(*id, adopter, &mut self.nodes, orders);
+            let block = block.expect("a home's block exists");
             bytes += u64::from(block.length);
-            self.nodes.leave(from, *id, block);
-            block.home = Some(adopter);
-            self.nodes.settle(adopter, *id, block);
-            let (epoch, length) = (block.epoch, block.length);
-            if let Some(node) = self.nodes.get_mut(from) {
-                node.left.insert(*id);
-            }
-            adopt(orders, adopter, *id, epoch, length);
+            adopt(orders, adopter, *id, block.epoch, block.length);
         }
         self.count_promoted(from, blocks.len() as u64, bytes);
         is_more
@@ -83,7 +76,7 @@ impl Catalog {
         };
         let length = block.length;
         if let Some(adopter) = adopters.next(block.home) {
-            self.add_copy(id, Copied { node: adopter, ..copy });
+            self.blocks.add_copy(id, Copied { node: adopter, ..copy }, &mut self.nodes);
             adopt(orders, adopter, id, copy.epoch, length);
         }
     }
@@ -93,14 +86,11 @@ impl Catalog {
     pub(super) fn adopters(&self, of: NodeId) -> Adopters {
         let mut nodes: Vec<(usize, NodeId)> = self
             .nodes
-            .by_id
             .iter()
             .filter(|(id, node)| {
-                **id != of
-                    && node.policy == Policy::Active
-                    && node.tiers.iter().any(|state| state.tier == Tier::Object)
+                **id != of && node.policy == Policy::Active && node.has_object_tier()
             })
-            .map(|(id, node)| (node.homes.len(), *id))
+            .map(|(id, node)| (node.held().homes.len(), *id))
             .collect();
         nodes.sort_unstable();
         Adopters { nodes: nodes.into_iter().map(|(_, id)| id).collect(), next: 0 }
@@ -110,9 +100,8 @@ impl Catalog {
     pub(super) fn adopter_joined(&mut self) {
         let waits: Vec<NodeId> = self
             .nodes
-            .by_id
             .iter()
-            .filter(|(_, node)| node.policy.is_draining() && !node.stored.is_empty())
+            .filter(|(_, node)| node.policy.is_draining() && !node.held().stored.is_empty())
             .map(|(id, _)| *id)
             .collect();
         for id in waits {

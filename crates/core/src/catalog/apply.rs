@@ -25,7 +25,7 @@ impl Catalog {
             self.check_drained(node);
         }
         let gone = std::mem::take(&mut orders.gone);
-        let is_stale = self.nodes.totals.is_fleet_stale;
+        let is_stale = self.nodes.totals().is_fleet_stale;
         let is_changed = is_stale || !gone.is_empty() || command.action.changes_nodes();
         if is_changed {
             self.nodes.look_at_fleet(self.reserve.departures());
@@ -52,18 +52,7 @@ impl Catalog {
         self.service.assert(self.now);
         self.ids.assert(self.objects.len(), self.blocks.len());
         if cfg!(debug_assertions) {
-            for (id, node) in &self.nodes.by_id {
-                assert!(
-                    node.safe_bytes <= node.home_bytes,
-                    "node {id}: more is safe than there is"
-                );
-                assert!(node.copied.is_subset(&node.homes), "node {id}: a copy of no home");
-                assert!(node.stored.is_subset(&node.homes), "node {id}: an object of no home");
-                let is_over = |it: &super::members::TierState| it.copied > it.used;
-                assert!(!node.tiers.iter().any(is_over), "node {id}: copies use no room");
-                let is_over = !node.policy.is_draining() || !node.homes.is_empty();
-                assert!(is_over, "node {id}: drains with nothing left to move");
-            }
+            self.nodes.assert();
         }
     }
 

@@ -1,115 +1,344 @@
-//! Blocks with what their places cost: on their nodes, and on the accounts of jobs.
+//! All blocks. What changes where one is, or how much room it takes, counts that on its nodes and
+//! its job as well.
 
 use std::collections::BTreeMap;
+use std::ops::Index;
 
-use sanderling_protocol::{BlockId, Epoch, JobId, Millis, NodeId, ObjectId, Refusal, Tier};
+use sanderling_protocol::message::MovePurpose;
+use sanderling_protocol::{BlockId, Epoch, JobId, NodeId, ObjectId, Tier};
+use serde::{Deserialize, Serialize};
 
-use super::Catalog;
-use super::block::{Block, BlockState, allocated_bytes};
-use super::log::Placement;
+use super::block::{Block, BlockState, Copied, ReservedMove, allocated_bytes};
+use super::id_map::IdMap;
+use super::job_table::Jobs;
+use super::members::Nodes;
 use super::orders::Orders;
 
-/// How soon a writer asks again whose places were taken by others in the same turn.
-const CHOOSE_AGAIN: Millis = Millis(1);
+/// All blocks, lost ones among them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct BlockMap(IdMap<BlockId, Block>);
 
-impl Catalog {
-    /// Refuses places that were chosen before commands that came first: their nodes may have been
-    /// told to drain since, or their room may be taken.
-    pub(crate) fn check_placed(&self, placed: &[Placement]) -> Result<(), Refusal> {
-        let all = placed.iter().map(|place| u64::from(allocated_bytes(place.bytes_max)));
-        if self.uses_reserve(all.sum()) {
-            let why = "the room was taken since, what is left is kept for nodes that leave";
-            return Err(Refusal::RetryAfter { after: CHOOSE_AGAIN, why: why.to_owned() });
-        }
-        let mut asked: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
-        for place in placed {
-            let bytes = asked.entry((place.node, place.tier)).or_default();
-            *bytes += u64::from(allocated_bytes(place.bytes_max));
-            let node = self.nodes.get(place.node).filter(|node| node.policy.takes_blocks());
-            if node.is_none_or(|node| node.free_bytes(place.tier) < *bytes) {
-                let why = format!("node {} no longer takes the blocks chosen for it", place.node);
-                return Err(Refusal::RetryAfter { after: CHOOSE_AGAIN, why });
-            }
-        }
-        Ok(())
+/// What was published of a block.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Published {
+    /// Bytes that were not published before.
+    pub(super) added: u64,
+    /// Whether none were.
+    pub(super) was_blank: bool,
+    /// The node with which the block was lost before.
+    pub(super) lost_on: Option<NodeId>,
+}
+
+impl BlockMap {
+    pub(super) fn get(&self, id: &BlockId) -> Option<&Block> {
+        self.0.get(id)
     }
 
-    /// Makes a new block of an object at the end of its list.
-    pub(crate) fn add_block(&mut self, object: ObjectId, placement: Placement) -> BlockId {
-        let id = self.ids.next_block();
-        let holder = self.objects.get_mut(&object).expect("blocks are added to a present object");
-        let job = holder.job;
-        let data = holder.data_mut().expect("only data has blocks");
-        data.blocks.push(id);
-        data.count_blank(true);
-        let reserved = allocated_bytes(placement.bytes_max);
-        let block = Block {
-            object,
-            job,
-            epoch: Epoch(1),
-            epoch_last: Epoch(1),
-            length: 0,
-            reserved,
-            bytes_max: placement.bytes_max,
-            home: Some(placement.node),
-            lost_on: NodeId(0),
-            tier: placement.tier,
-            state: BlockState::Open,
-            moving: None,
-            copy: None,
-        };
-        self.nodes.settle(placement.node, id, &block);
-        self.blocks.insert(id, block);
-        self.jobs.charge(job, i64::from(reserved));
-        id
+    /// Returns all blocks in the order of their ids.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
+        self.0.iter()
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Adds a new block at its home.
+    pub(super) fn insert(&mut self, id: BlockId, block: Block, nodes: &mut Nodes, jobs: &mut Jobs) {
+        if let Some(home) = block.home {
+            nodes.settle(home, id, &block);
+        }
+        jobs.charge(block.job, i64::from(block.reserved));
+        self.0.insert(id, block);
     }
 
     /// Forgets a block and frees its places.
-    pub(crate) fn remove_block(&mut self, id: BlockId, orders: &mut Orders) {
-        self.void_move(id, orders);
-        self.drop_copy(id, orders);
-        let Some(block) = self.blocks.remove(&id) else { return };
+    pub(super) fn remove(
+        &mut self,
+        id: BlockId,
+        nodes: &mut Nodes,
+        jobs: &mut Jobs,
+        orders: &mut Orders,
+    ) {
+        self.void_move(id, nodes, orders);
+        self.drop_copy(id, nodes, orders);
+        let Some(block) = self.0.remove(&id) else { return };
         if let Some(home) = block.home {
-            self.nodes.leave(home, id, &block);
+            nodes.leave(home, id, &block);
             orders.drop_block(home, id, block.epoch_last);
-            self.jobs.charge(block.job, -i64::from(block.reserved));
-        }
-    }
-
-    /// Sets how many bytes a block's place is accounted with.
-    pub(crate) fn resize_block(&mut self, id: BlockId, reserved: u32) {
-        let Some(block) = self.blocks.get_mut(&id) else { return };
-        let change = i64::from(reserved) - i64::from(block.reserved);
-        let (home, tier, job) = (block.home, block.tier, block.job);
-        block.reserved = reserved;
-        if let Some(home) = home {
-            self.nodes.account(home, tier, change);
-            self.jobs.charge(job, change);
-        }
-    }
-
-    /// Gives a reserved move up; its target forgets what it may have stored.
-    pub(crate) fn void_move(&mut self, id: BlockId, orders: &mut Orders) {
-        let Some(block) = self.blocks.get_mut(&id) else { return };
-        if let Some(planned) = block.moving.take() {
-            self.nodes.release_incoming(planned.to, id);
-            orders.drop_block(planned.to, id, planned.to_epoch);
+            jobs.charge(block.job, -i64::from(block.reserved));
         }
     }
 
     /// Marks a block's bytes as gone. Returns its published bytes.
-    pub(crate) fn lose_block(&mut self, id: BlockId, orders: &mut Orders) -> u32 {
-        self.void_move(id, orders);
-        self.drop_copy(id, orders);
-        let Some(block) = self.blocks.get_mut(&id) else { return 0 };
-        let Some(home) = block.home.take() else { return 0 };
-        self.nodes.leave(home, id, block);
+    pub(super) fn lose(
+        &mut self,
+        id: BlockId,
+        nodes: &mut Nodes,
+        jobs: &mut Jobs,
+        orders: &mut Orders,
+    ) -> u32 {
+        self.void_move(id, nodes, orders);
+        self.drop_copy(id, nodes, orders);
+        let Some(block) = self.0.get_mut(&id) else { return 0 };
+        let Some(home) = block.home else { return 0 };
+        nodes.leave(home, id, block);
+        block.home = None;
         block.epoch_last = block.epoch_last.next();
         block.epoch = block.epoch_last;
         block.lost_on = home;
-        let (reserved, job, length) = (block.reserved, block.job, block.length);
-        block.reserved = 0;
-        self.jobs.charge(job, -i64::from(reserved));
-        length
+        jobs.charge(block.job, -i64::from(std::mem::take(&mut block.reserved)));
+        block.length
     }
+
+    /// Gives the bytes of a block to another object of the same job.
+    pub(super) fn set_object(&mut self, id: BlockId, object: ObjectId) {
+        if let Some(block) = self.0.get_mut(&id) {
+            block.object = object;
+        }
+    }
+
+    /// Puts a block on another job's account, whose bytes the caller moves. Returns them.
+    pub(super) fn set_job(&mut self, id: BlockId, job: Option<JobId>) -> u32 {
+        let Some(block) = self.0.get_mut(&id) else { return 0 };
+        block.job = job;
+        block.reserved
+    }
+
+    /// Publishes more bytes of a block, up to a length; `None` if they are published already.
+    pub(super) fn publish(
+        &mut self,
+        id: BlockId,
+        length: u32,
+        nodes: &mut Nodes,
+    ) -> Option<Published> {
+        let block = self.0.get_mut(&id).filter(|block| length > block.length)?;
+        let added = u64::from(length - block.length);
+        let lost_on = block.is_lost().then_some(block.lost_on);
+        let was_blank = block.length == 0;
+        block.length = length;
+        if let Some(home) = block.home {
+            nodes.published(home, added);
+        }
+        Some(Published { added, was_blank, lost_on })
+    }
+
+    /// Lets a block that was written end with what is published of it.
+    pub(super) fn end(&mut self, id: BlockId, nodes: &mut Nodes, jobs: &mut Jobs) {
+        let Some(block) = self.0.get_mut(&id) else { return };
+        block.state = BlockState::Ended;
+        resize(block, allocated_bytes(block.length), nodes, jobs);
+    }
+
+    /// Lets no more bytes be added to a block that is written.
+    pub(super) fn fence(&mut self, id: BlockId) {
+        let Some(block) = self.0.get_mut(&id) else { return };
+        block.state = BlockState::Fenced;
+        // A block in the object tier takes no writes, and is found there under its epoch.
+        if block.tier != Tier::Object {
+            block.epoch_last = block.epoch_last.next();
+            block.epoch = block.epoch_last;
+        }
+    }
+
+    /// Never gives out an epoch again, nor one before it.
+    pub(super) fn pass_epoch(&mut self, id: BlockId, epoch: Epoch) {
+        if let Some(block) = self.0.get_mut(&id) {
+            block.epoch_last = epoch.max(block.epoch_last);
+        }
+    }
+
+    /// Continues the home at a later epoch that was given out.
+    pub(super) fn continue_at(&mut self, id: BlockId, epoch: Epoch) {
+        if let Some(block) = self.0.get_mut(&id) {
+            debug_assert!(block.epoch <= epoch && epoch <= block.epoch_last);
+            block.epoch = epoch;
+        }
+    }
+
+    /// Reserves the future home of a block that does not move. Returns its epoch there.
+    pub(super) fn reserve(
+        &mut self,
+        id: BlockId,
+        (to, tier): (NodeId, Tier),
+        purpose: MovePurpose,
+        nodes: &mut Nodes,
+    ) -> Option<Epoch> {
+        let block = self.0.get_mut(&id)?;
+        debug_assert!(block.moving.is_none(), "block {id} moves already");
+        block.epoch_last = block.epoch_last.next();
+        let to_epoch = block.epoch_last;
+        block.moving = Some(ReservedMove { to, tier, to_epoch, purpose });
+        nodes.reserve_incoming(to, id, tier, u64::from(block.reserve_bytes()));
+        Some(to_epoch)
+    }
+
+    /// Keeps a reserved move for another purpose.
+    pub(super) fn set_purpose(&mut self, id: BlockId, purpose: MovePurpose) {
+        if let Some(planned) = self.0.get_mut(&id).and_then(|block| block.moving.as_mut()) {
+            planned.purpose = purpose;
+        }
+    }
+
+    /// Ends a reserved move. Returns it.
+    fn take_move(&mut self, id: BlockId, nodes: &mut Nodes) -> Option<ReservedMove> {
+        let planned = self.0.get_mut(&id)?.moving.take()?;
+        nodes.release_incoming(planned.to, id);
+        Some(planned)
+    }
+
+    /// Gives a reserved move up; its target forgets what it may have stored.
+    pub(super) fn void_move(&mut self, id: BlockId, nodes: &mut Nodes, orders: &mut Orders) {
+        if let Some(planned) = self.take_move(id, nodes) {
+            orders.drop_block(planned.to, id, planned.to_epoch);
+        }
+    }
+
+    /// Makes what a reserved move has stored a copy beside the home.
+    pub(super) fn commit_copy(&mut self, id: BlockId, nodes: &mut Nodes) {
+        if let Some(ReservedMove { to, tier, to_epoch, .. }) = self.take_move(id, nodes) {
+            self.add_copy(id, Copied { node: to, tier, epoch: to_epoch }, nodes);
+        }
+    }
+
+    /// Makes what a reserved move has stored the home: so many bytes.
+    pub(super) fn commit_home(
+        &mut self,
+        id: BlockId,
+        length: u32,
+        nodes: &mut Nodes,
+        jobs: &mut Jobs,
+    ) {
+        let Some(planned) = self.take_move(id, nodes) else { return };
+        let Some(block) = self.0.get_mut(&id) else { return };
+        let is_ended = block.state == BlockState::Ended;
+        if block.state == BlockState::Open {
+            // The push fenced it: the writer may still publish how many of these bytes count.
+            block.state = BlockState::Fenced;
+            block.bytes_max = length;
+        }
+        let ReservedMove { to: node, tier, to_epoch: epoch, .. } = planned;
+        rehome(id, block, Copied { node, tier, epoch }, nodes);
+        // Of a block that has ended the copy may hold more than was published and reserved: bytes
+        // that were never acknowledged, and that no object has, there as at the old home.
+        let counted = if is_ended { length.min(block.length) } else { length };
+        resize(block, allocated_bytes(counted), nodes, jobs);
+    }
+
+    /// Makes the copy the home; nothing moves it any more. Returns its published bytes.
+    pub(super) fn promote(
+        &mut self,
+        id: BlockId,
+        nodes: &mut Nodes,
+        jobs: &mut Jobs,
+        orders: &mut Orders,
+    ) -> u64 {
+        self.void_move(id, nodes, orders);
+        let Some(copy) = self.take_copy(id, nodes) else { return 0 };
+        let Some(block) = self.0.get_mut(&id) else { return 0 };
+        rehome(id, block, copy, nodes);
+        // A block that has ended takes the same there as here.
+        resize(block, allocated_bytes(block.length), nodes, jobs);
+        u64::from(block.length)
+    }
+
+    /// Lets another node go on as the home of a block in the object tier; nothing moves it any
+    /// more. Returns the block.
+    pub(super) fn adopt(
+        &mut self,
+        id: BlockId,
+        adopter: NodeId,
+        nodes: &mut Nodes,
+        orders: &mut Orders,
+    ) -> Option<Block> {
+        self.void_move(id, nodes, orders);
+        let block = self.0.get_mut(&id)?;
+        let home = Copied { node: adopter, tier: block.tier, epoch: block.epoch };
+        rehome(id, block, home, nodes);
+        Some(*block)
+    }
+
+    /// Notes that a node holds the block's bytes beside its home.
+    pub(super) fn add_copy(&mut self, id: BlockId, copy: Copied, nodes: &mut Nodes) {
+        let Some(block) = self.0.get_mut(&id) else { return };
+        let was_safe = block.is_safe();
+        block.copy = Some(copy);
+        nodes.add_copy(copy.node, id, copy.tier, u64::from(allocated_bytes(block.length)));
+        if let Some(home) = block.home {
+            nodes.count_copied(home, id, if was_safe { 0 } else { block.length });
+        }
+    }
+
+    /// Forgets a block's copy beside the home. Returns where it was.
+    pub(super) fn take_copy(&mut self, id: BlockId, nodes: &mut Nodes) -> Option<Copied> {
+        let block = self.0.get_mut(&id)?;
+        let copy = block.copy.take()?;
+        nodes.remove_copy(copy.node, id);
+        if let Some(home) = block.home {
+            nodes.discount_copied(home, id, if block.is_safe() { 0 } else { block.length });
+        }
+        Some(copy)
+    }
+
+    /// Gives a block's copy beside the home up.
+    pub(super) fn drop_copy(&mut self, id: BlockId, nodes: &mut Nodes, orders: &mut Orders) {
+        if let Some(copy) = self.take_copy(id, nodes) {
+            orders.drop_block(copy.node, id, copy.epoch);
+        }
+    }
+
+    /// Compares the blocks with their objects' lists, by block, and with what the nodes have.
+    pub(super) fn check(
+        &self,
+        named: &BTreeMap<BlockId, ObjectId>,
+        nodes: &Nodes,
+        problems: &mut Vec<String>,
+    ) {
+        for (id, block) in self.iter() {
+            if named.get(&id) != Some(&block.object) {
+                problems.push(format!("block {id} belongs to no object"));
+            }
+            let (copy, target) = (block.copy.map(|it| it.node), block.moving.map(|it| it.to));
+            let mut on = [block.home, copy, target].into_iter().flatten();
+            if on.any(|node| nodes.get(node).is_none()) {
+                problems.push(format!("block {id} is on a node that does not exist"));
+            }
+            if block.epoch > block.epoch_last {
+                problems.push(format!("block {id} is at an epoch that was never given out"));
+            }
+            if let Some(copy) = block.copy
+                && (copy.epoch <= block.epoch || block.home == Some(copy.node))
+            {
+                problems.push(format!("block {id} has a copy that cannot become its home"));
+            }
+        }
+        nodes.check(self.iter(), problems);
+    }
+}
+
+impl Index<&BlockId> for BlockMap {
+    type Output = Block;
+
+    fn index(&self, id: &BlockId) -> &Block {
+        &self.0[id]
+    }
+}
+
+/// Makes other bytes of a block its home. The old home may go on serving its own.
+fn rehome(id: BlockId, block: &mut Block, home: Copied, nodes: &mut Nodes) {
+    if let Some(from) = block.home {
+        nodes.leave(from, id, block);
+        nodes.keep_left(from, id);
+    }
+    (block.home, block.tier, block.epoch) = (Some(home.node), home.tier, home.epoch);
+    nodes.settle(home.node, id, block);
+}
+
+/// Sets how many bytes the place of a block is accounted with. A lost one has none.
+fn resize(block: &mut Block, reserved: u32, nodes: &mut Nodes, jobs: &mut Jobs) {
+    let Some(home) = block.home else { return };
+    let change = i64::from(reserved) - i64::from(block.reserved);
+    block.reserved = reserved;
+    nodes.account(home, block.tier, change);
+    jobs.charge(block.job, change);
 }

@@ -256,12 +256,7 @@ impl Clients {
     }
 
     /// Keeps what came of a change, and notes that its client lives.
-    pub(super) fn keep(
-        &mut self,
-        now: Instant,
-        sent: &ChangeKey,
-        outcome: Option<ChangeOutcome>,
-    ) {
+    pub(super) fn keep(&mut self, now: Instant, sent: &ChangeKey, outcome: Option<ChangeOutcome>) {
         let number = sent.client.number;
         let minute = now.0 / MINUTE_MICROS;
         let Some(known) = self.known.get_mut(&number) else { return };
@@ -290,9 +285,8 @@ impl Clients {
     /// Adds what is wrong with the sums and the order of use. Cost: linear in the clients.
     pub(super) fn check(&self, problems: &mut Vec<String>) {
         let bytes: u64 = self.known.values().map(|known| known.bytes).sum();
-        let is_listed = |(number, known): (&u64, &ClientRecord)| {
-            self.by_use.contains(&(known.minute, *number))
-        };
+        let is_listed =
+            |(number, known): (&u64, &ClientRecord)| self.by_use.contains(&(known.minute, *number));
         let is_listed = self.known.iter().all(is_listed) && self.by_use.len() == self.known.len();
         if bytes != self.bytes || !is_listed {
             problems.push("the sums over clients are not what they have".to_owned());

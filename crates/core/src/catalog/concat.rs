@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use sanderling_protocol::limits::CONCAT_PARTS_MAX;
 use sanderling_protocol::message::{Concat, ObjectKind};
-use sanderling_protocol::{LeaseId, ObjectId, Path, Refusal, Reply};
+use sanderling_protocol::{ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
-use super::orders::Orders;
 use super::job_limits::attribute_bytes;
 use super::namespace::Destination;
 use super::object::Data;
+use super::orders::Orders;
 
 impl Catalog {
     /// Makes one sealed file of others. Refusals are found before anything is changed, except that
@@ -128,7 +128,7 @@ impl Catalog {
             data.inline = data.inline.or(inline);
             for block in blocks.iter() {
                 data.blocks.push(*block);
-                self.blocks.get_mut(block).expect("an object's blocks are there").object = id;
+                self.blocks.set_object(*block, id);
             }
         }
         self.memory.count(0, moved);

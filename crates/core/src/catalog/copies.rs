@@ -5,10 +5,10 @@ use sanderling_protocol::node::Policy;
 use sanderling_protocol::{BlockId, Millis, NodeId, Nonce, Refusal, Reply, Tier};
 
 use super::Catalog;
-use super::block::{Copied, InTheWay, allocated_bytes};
-use super::orders::Orders;
+use super::block::InTheWay;
 use super::events::Gathered;
 use super::members::NodeRecord;
+use super::orders::Orders;
 use super::timers::Timer;
 
 /// The part of a tier that is freed of copies at once when a writer finds no room.
@@ -18,44 +18,6 @@ const ROOM_MADE_SHARE: u64 = 25;
 pub(super) const ROOM_IS_MADE: Millis = Millis(10);
 
 impl Catalog {
-    /// Notes that a node holds the block's bytes beside its home.
-    pub(super) fn add_copy(&mut self, id: BlockId, copy: Copied) {
-        let Some(block) = self.blocks.get_mut(&id) else { return };
-        let was_safe = block.is_safe();
-        block.copy = Some(copy);
-        let (home, length) = (block.home, u64::from(block.length));
-        let bytes = u64::from(allocated_bytes(block.length));
-        self.nodes.add_copy(copy.node, id, copy.tier, bytes);
-        if let Some(node) = home.and_then(|home| self.nodes.get_mut(home)) {
-            node.copied.insert(id);
-            if !was_safe {
-                node.safe_bytes += length;
-            }
-        }
-    }
-
-    /// Forgets a block's copy beside the home. Returns where it was.
-    pub(super) fn take_copy(&mut self, id: BlockId) -> Option<Copied> {
-        let block = self.blocks.get_mut(&id)?;
-        let copy = block.copy.take()?;
-        let (home, length, is_safe) = (block.home, u64::from(block.length), block.is_safe());
-        self.nodes.remove_copy(copy.node, id);
-        if let Some(node) = home.and_then(|home| self.nodes.get_mut(home))
-            && node.copied.remove(&id)
-            && !is_safe
-        {
-            node.safe_bytes -= length;
-        }
-        Some(copy)
-    }
-
-    /// Gives a block's copy beside the home up.
-    pub(super) fn drop_copy(&mut self, id: BlockId, orders: &mut Orders) {
-        if let Some(copy) = self.take_copy(id) {
-            orders.drop_block(copy.node, id, copy.epoch);
-        }
-    }
-
     pub(super) fn drop_copies(
         &mut self,
         holder: Nonce,
@@ -101,7 +63,7 @@ impl Catalog {
         way: &mut InTheWay,
     ) -> u64 {
         let mut made = node.free_bytes(tier);
-        let moves = node.incoming.iter().filter(|(_, (of, _))| *of == tier);
+        let moves = node.held().incoming.iter().filter(|(_, (of, _))| *of == tier);
         for (block, (_, taken)) in moves.filter(|(block, _)| self.is_spare_move(**block)) {
             if made >= bytes || way.len() >= self.limits.promoted_per_turn_max {
                 return made;
@@ -109,7 +71,7 @@ impl Catalog {
             made += taken;
             way.moves.push(*block);
         }
-        let copies = node.copies.iter().rev().filter(|(_, (of, _))| *of == tier);
+        let copies = node.held().copies.iter().rev().filter(|(_, (of, _))| *of == tier);
         for (block, (_, taken)) in copies.filter(|(block, _)| self.is_spare(**block)) {
             if made >= bytes || way.len() >= self.limits.promoted_per_turn_max {
                 return made;
@@ -124,8 +86,8 @@ impl Catalog {
     /// node's, so that not each block asks again.
     pub(crate) fn in_the_way(&self, tier: Tier, bytes: u64) -> InTheWay {
         let mut way = InTheWay::default();
-        for node in self.nodes.by_id.values().filter(|node| node.policy.takes_blocks()) {
-            let size = node.tiers.iter().find(|state| state.tier == tier);
+        for (_, node) in self.nodes.iter().filter(|(_, node)| node.policy.takes_blocks()) {
+            let size = node.tiers().iter().find(|state| state.tier == tier);
             let wanted = bytes.max(size.map_or(0, |state| state.capacity / ROOM_MADE_SHARE));
             self.find_in_the_way(node, tier, wanted, &mut way);
         }
@@ -176,15 +138,13 @@ impl Catalog {
     /// is taken back.
     pub(super) fn leave_copies(&mut self, id: NodeId, orders: &mut Orders) {
         let Some(node) = self.nodes.get(id) else { return };
-        let copies: Vec<BlockId> = node.copies.keys().copied().collect();
+        let copies: Vec<BlockId> = node.held().copies.keys().copied().collect();
         let mut adopters = self.adopters(id);
         for block in copies {
-            if let Some(copy) = self.take_copy(block) {
+            if let Some(copy) = self.blocks.take_copy(block, &mut self.nodes) {
                 self.adopt_copy(block, copy, &mut adopters, orders);
             }
-            if let Some(node) = self.nodes.get_mut(id) {
-                node.left.insert(block);
-            }
+            self.nodes.keep_left(id, block);
         }
     }
 
@@ -195,8 +155,8 @@ impl Catalog {
             return;
         };
         let blocks: Vec<BlockId> =
-            node.copied.iter().copied().take(self.limits.promoted_per_turn_max).collect();
-        let is_more = blocks.len() < node.copied.len();
+            node.held().copied.iter().copied().take(self.limits.promoted_per_turn_max).collect();
+        let is_more = blocks.len() < node.held().copied.len();
         self.promote(id, &blocks, orders);
         let is_more = self.hand_over(id, self.limits.promoted_per_turn_max, orders) || is_more;
         if is_more {
@@ -207,7 +167,7 @@ impl Catalog {
     pub(super) fn promote(&mut self, from: NodeId, blocks: &[BlockId], orders: &mut Orders) {
         let mut bytes = 0;
         for block in blocks {
-            bytes += self.promote_one(from, *block, orders);
+            bytes += self.blocks.promote(*block, &mut self.nodes, &mut self.jobs, orders);
         }
         self.count_promoted(from, blocks.len() as u64, bytes);
     }
@@ -224,24 +184,5 @@ impl Catalog {
         self.report.promoted_bytes += bytes;
         self.gather(Gathered::Promoted(from), (count, bytes));
         self.check_drained(from);
-    }
-
-    /// Makes the copy the home. The old home's bytes are served until its node dies.
-    fn promote_one(&mut self, from: NodeId, id: BlockId, orders: &mut Orders) -> u64 {
-        self.void_move(id, orders);
-        let Some(copy) = self.take_copy(id) else { return 0 };
-        let block = self.blocks.get_mut(&id).expect("it had a copy");
-        self.nodes.leave(from, id, block);
-        block.home = Some(copy.node);
-        block.tier = copy.tier;
-        block.epoch = copy.epoch;
-        let length = u64::from(block.length);
-        self.nodes.settle(copy.node, id, block);
-        if let Some(node) = self.nodes.get_mut(from) {
-            node.left.insert(id);
-        }
-        // A block that has ended takes the same there as here.
-        self.resize_block(id, allocated_bytes(u32::try_from(length).expect("a block's length")));
-        length
     }
 }

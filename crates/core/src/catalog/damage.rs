@@ -97,10 +97,8 @@ impl Catalog {
             self.emit(EventKind::BlocksDamaged { node, blocks, saved: of_copies });
         }
         self.promote(node, &saved, orders);
-        if let Some(node) = self.nodes.get_mut(node) {
-            // There is nothing that the old home could go on serving.
-            saved.iter().for_each(|id| _ = node.left.remove(id));
-        }
+        // There is nothing that the old home could go on serving.
+        saved.iter().for_each(|id| self.nodes.forget_left(node, *id));
         let why: Vec<String> = why.iter().map(ToString::to_string).collect();
         self.lose_blocks(node, &lost, &why.join(", or "), orders);
         self.check_drained(node);
@@ -134,8 +132,8 @@ impl Catalog {
         let limit = (limit as usize).clamp(1, BLOCKS_PER_PAGE_MAX);
         let Some(holder) = self.nodes.get(node) else { return Err(Refusal::NodeGone { node }) };
         let after = (Bound::Excluded(after), Bound::Unbounded);
-        let mut homes = holder.homes.range(after).copied().peekable();
-        let mut copies = holder.copies.range(after).map(|(id, _)| *id).peekable();
+        let mut homes = holder.held().homes.range(after).copied().peekable();
+        let mut copies = holder.held().copies.range(after).map(|(id, _)| *id).peekable();
         let mut blocks = Vec::new();
         while blocks.len() < limit {
             let id = match (homes.peek(), copies.peek()) {

@@ -4,12 +4,12 @@ use sanderling_protocol::limits::TEXT_BYTES_MAX;
 use sanderling_protocol::message::{Forecast, Register, Registered};
 use sanderling_protocol::node::Policy;
 use sanderling_protocol::{
-    BlockId, Epoch, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply, Tier,
+    BlockId, Epoch, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply,
 };
 
 use super::Catalog;
+use super::members::{Drain, NodeRecord};
 use super::orders::Orders;
-use super::members::{Drain, NodeRecord, TierState};
 use super::timers::Timer;
 
 impl Catalog {
@@ -46,41 +46,14 @@ impl Catalog {
     }
 
     fn insert_node(&mut self, request: Register, name: String) -> NodeId {
-        let tiers = request
-            .tiers
-            .iter()
-            .map(|tier| TierState { tier: tier.tier, capacity: tier.bytes, used: 0, copied: 0 })
-            .collect();
-        let node = NodeRecord {
-            nonce: request.nonce,
-            name: name.clone(),
-            address: request.address.clone(),
-            http_address: request.http_address,
-            host: request.host,
-            policy: Policy::Active,
-            tiers,
-            registered_at: self.now,
-            deadline: None,
-            reason: String::new(),
-            drain: None,
-            homes: std::collections::BTreeSet::new(),
-            home_bytes: 0,
-            incoming: std::collections::BTreeMap::new(),
-            left: std::collections::BTreeSet::new(),
-            safe_bytes: 0,
-            copied: std::collections::BTreeSet::new(),
-            stored: std::collections::BTreeSet::new(),
-            copies: std::collections::BTreeMap::new(),
-            notice_min: request.notice_min,
-            egress_bytes_per_second: request.egress_bytes_per_second,
-            risk: None,
-        };
-        let is_adopter = node.tiers.iter().any(|state| state.tier == Tier::Object);
+        let address = request.address.clone();
+        let node = NodeRecord::new(request, name.clone(), self.now);
+        let is_adopter = node.has_object_tier();
         let id = self.nodes.insert(node);
         if is_adopter {
             self.adopter_joined();
         }
-        self.emit(EventKind::NodeRegistered { node: id, name, address: request.address });
+        self.emit(EventKind::NodeRegistered { node: id, name, address });
         id
     }
 
@@ -151,7 +124,7 @@ impl Catalog {
         let now = self.now;
         let Some(node) = self.nodes.get_mut(id) else { return 0 };
         node.drain.get_or_insert(Drain::begin(now));
-        let incoming: Vec<BlockId> = node.incoming.keys().copied().collect();
+        let incoming: Vec<BlockId> = node.held().incoming.keys().copied().collect();
         orders.fence_nodes.insert(id);
         for block in incoming {
             self.void_move(block, orders);
@@ -162,7 +135,7 @@ impl Catalog {
 
     /// Returns the bytes whose only copy is on a node.
     pub(super) fn exposure(&self, id: NodeId) -> u64 {
-        self.nodes.get(id).map_or(0, |node| node.home_bytes - node.safe_bytes)
+        self.nodes.get(id).map_or(0, |node| node.exposure())
     }
 
     /// Notes that a node's cloud recommends to leave it. A node that drains already is left anyway.
@@ -224,8 +197,8 @@ impl Catalog {
         node.drain = None;
         node.risk = None;
         node.reason.clear();
-        let homes: Vec<BlockId> = node.homes.iter().copied().collect();
-        for block in std::mem::take(&mut node.left) {
+        let homes: Vec<BlockId> = node.held().homes.iter().copied().collect();
+        for block in self.nodes.take_left(id) {
             // Nothing of it is wanted here: neither an old home's bytes nor a copy's.
             let last = self.blocks.get(&block).map_or(Epoch(u32::MAX), |kept| kept.epoch_last);
             orders.drop_block(id, block, last);
@@ -252,11 +225,11 @@ impl Catalog {
     pub(super) fn check_drained(&mut self, id: NodeId) {
         let now = self.now;
         let Some(node) = self.nodes.get_mut(id) else { return };
-        if !node.policy.is_draining() || !node.homes.is_empty() {
+        if !node.policy.is_draining() || !node.held().homes.is_empty() {
             return;
         }
         node.policy = Policy::Drained;
-        self.nodes.totals.is_fleet_stale = true;
+        self.nodes.mark_fleet_stale();
         let Some(node) = self.nodes.get_mut(id) else { return };
         let Some(drain) = &mut node.drain else { return };
         drain.ended_at = Some(now);

@@ -1,10 +1,10 @@
 //! Checking the catalog against itself: everything that is kept twice must agree.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use sanderling_protocol::limits::LOST_OBJECTS_KEPT_MAX;
 use sanderling_protocol::message::FsckReport;
-use sanderling_protocol::{BlockId, JobId, NodeId, ObjectId, Tier};
+use sanderling_protocol::{BlockId, JobId, ObjectId};
 
 use super::Catalog;
 use super::memory::Memory;
@@ -34,7 +34,7 @@ impl Catalog {
                 }
             }
         }
-        for block in self.blocks.values() {
+        for (_, block) in self.blocks.iter() {
             if block.is_lost() {
                 report.lost_blocks += 1;
                 report.lost_bytes += u64::from(block.length);
@@ -66,7 +66,6 @@ impl Catalog {
         self.check_reaping(&mut problems);
         self.clients.check(&mut problems);
         self.check_blocks(&mut problems);
-        self.check_accounts(&mut problems);
         problems.truncate(PROBLEMS_MAX);
         report.problems = problems;
         report
@@ -120,140 +119,20 @@ impl Catalog {
 
     fn check_blocks(&self, problems: &mut Vec<String>) {
         let mut named: BTreeMap<BlockId, ObjectId> = BTreeMap::new();
+        let mut taken: BTreeMap<JobId, u64> = BTreeMap::new();
         for (id, object) in self.objects.iter() {
-            let blocks = object.data().map(|data| data.blocks.as_slice()).unwrap_or_default();
-            named.extend(blocks.iter().map(|block| (*block, id)));
-        }
-        let mut homes: BTreeMap<BlockId, Vec<NodeId>> = BTreeMap::new();
-        for (id, node) in &self.nodes.by_id {
-            for block in &node.homes {
-                homes.entry(*block).or_default().push(*id);
+            let Some(data) = object.data() else { continue };
+            named.extend(data.blocks.iter().map(|block| (*block, id)));
+            if let (Some(job), Some(inline)) = (object.job, &data.inline) {
+                *taken.entry(job).or_default() += inline.len() as u64;
             }
         }
-        for (id, block) in self.blocks.iter() {
-            let id = &id;
-            if named.get(id) != Some(&block.object) {
-                problems.push(format!("block {id} belongs to no object"));
-            }
-            let says = homes.get(id).map(Vec::as_slice).unwrap_or_default();
-            if says != block.home.as_slice() {
-                problems.push(format!("block {id} has home {:?}, nodes say {says:?}", block.home));
-            }
-            if block.epoch > block.epoch_last {
-                problems.push(format!("block {id} is at an epoch that was never given out"));
-            }
-            if let Some(copy) = block.copy {
-                let holder = self.nodes.get(copy.node);
-                if holder.is_none_or(|node| !node.copies.contains_key(id)) {
-                    problems.push(format!("block {id} has a copy on a node that does not hold it"));
-                }
-                if copy.epoch <= block.epoch || block.home == Some(copy.node) {
-                    problems.push(format!("block {id} has a copy that cannot become its home"));
-                }
-            }
-            if let Some(planned) = block.moving {
-                let target = self.nodes.get(planned.to);
-                if target.is_none_or(|node| !node.incoming.contains_key(id)) {
-                    problems.push(format!("block {id} moves to a node that does not expect it"));
-                }
-            }
-        }
-    }
-
-    fn check_accounts(&self, problems: &mut Vec<String>) {
-        let mut used: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
-        let mut by_job: BTreeMap<JobId, u64> = BTreeMap::new();
-        for block in self.blocks.values() {
-            if let Some(home) = block.home {
-                *used.entry((home, block.tier)).or_default() += u64::from(block.reserved);
-            }
+        for (_, block) in self.blocks.iter() {
             if let Some(job) = block.job {
-                *by_job.entry(job).or_default() += u64::from(block.reserved);
+                *taken.entry(job).or_default() += u64::from(block.reserved);
             }
         }
-        for object in self.objects.values() {
-            if let (Some(job), Some(inline)) =
-                (object.job, object.data().and_then(|data| data.inline.as_ref()))
-            {
-                *by_job.entry(job).or_default() += inline.len() as u64;
-            }
-        }
-        for (id, node) in &self.nodes.by_id {
-            for (block, (tier, bytes)) in &node.incoming {
-                *used.entry((*id, *tier)).or_default() += bytes;
-                if self.blocks.get(block).is_none_or(|block| block.moving.is_none()) {
-                    problems.push(format!("node {id} expects block {block}, which does not move"));
-                }
-            }
-            for (block, (tier, bytes)) in &node.copies {
-                *used.entry((*id, *tier)).or_default() += bytes;
-                let copy = self.blocks.get(block).and_then(|block| block.copy);
-                if copy.is_none_or(|copy| copy.node != *id) {
-                    problems.push(format!("node {id} has a copy of {block} that nobody knows of"));
-                }
-            }
-            let unknown: BTreeSet<&BlockId> =
-                node.homes.iter().filter(|block| !self.blocks.contains_key(block)).collect();
-            if !unknown.is_empty() {
-                problems.push(format!("node {id} is home of unknown blocks {unknown:?}"));
-            }
-            let known = node.homes.iter().filter_map(|block| self.blocks.get(block));
-            let bytes: u64 = known.map(|block| u64::from(block.length)).sum();
-            if bytes != node.home_bytes {
-                let have = node.home_bytes;
-                problems.push(format!("node {id} counts {have} bytes at home, has {bytes}"));
-            }
-            let homes = || node.homes.iter().filter_map(|id| Some((*id, self.blocks.get(id)?)));
-            let safe = homes().filter(|(_, block)| block.is_safe());
-            let safe: u64 = safe.map(|(_, block)| u64::from(block.length)).sum();
-            let copied: BTreeSet<BlockId> =
-                homes().filter(|(_, block)| block.copy.is_some()).map(|(id, _)| id).collect();
-            if safe != node.safe_bytes || copied != node.copied {
-                let have = node.safe_bytes;
-                problems.push(format!("node {id} counts {have} safe bytes, has {safe}"));
-            }
-            for state in &node.tiers {
-                let sum = used.get(&(*id, state.tier)).copied().unwrap_or(0);
-                if sum != state.used {
-                    let (tier, have) = (state.tier, state.used);
-                    problems
-                        .push(format!("node {id} accounts {have} bytes of {tier}, holds {sum}"));
-                }
-            }
-        }
-        self.check_copied(problems);
-        self.check_totals(problems);
-        self.jobs.check(&by_job, problems);
-    }
-
-    /// Compares the sums over all nodes with what the blocks take.
-    fn check_totals(&self, problems: &mut Vec<String>) {
-        let (mut homes, mut stored) = (0, 0);
-        for block in self.blocks.values().filter(|block| !block.is_lost()) {
-            let sum = if block.tier == Tier::Object { &mut stored } else { &mut homes };
-            *sum += u64::from(block.reserved);
-        }
-        let totals = &self.nodes.totals;
-        if (homes, stored) != (totals.homes, totals.stored) {
-            let (have, have_stored) = (totals.homes, totals.stored);
-            problems.push(format!(
-                "homes take {homes} and {stored} bytes, {have} and {have_stored} are counted"
-            ));
-        }
-    }
-
-    /// Compares what each tier counts as copies with those that are there.
-    fn check_copied(&self, problems: &mut Vec<String>) {
-        let nodes = self.nodes.by_id.iter();
-        for (id, node, state) in
-            nodes.flat_map(|(id, node)| node.tiers.iter().map(move |state| (id, node, state)))
-        {
-            let copies = node.copies.values().filter(|(tier, _)| *tier == state.tier);
-            let sum: u64 = copies.map(|(_, bytes)| bytes).sum();
-            if sum != state.copied {
-                let (tier, have) = (state.tier, state.copied);
-                problems.push(format!("node {id} counts {have} copied bytes of {tier}, has {sum}"));
-            }
-        }
+        self.blocks.check(&named, &self.nodes, problems);
+        self.jobs.check(&taken, problems);
     }
 }

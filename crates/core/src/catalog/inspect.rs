@@ -26,6 +26,6 @@ impl Catalog {
 
     /// Returns the ids of all blocks, lost ones among them, in their order.
     pub fn block_ids(&self) -> impl Iterator<Item = BlockId> {
-        self.blocks.keys()
+        self.blocks.iter().map(|(id, _)| id)
     }
 }

@@ -125,10 +125,7 @@ impl Catalog {
         let Some(data) = self.objects[&id].data() else { return };
         let mut bytes = data.inline.as_ref().map_or(0, |inline| inline.len() as i64);
         for block in data.blocks.clone().iter() {
-            if let Some(block) = self.blocks.get_mut(block) {
-                block.job = job;
-                bytes += i64::from(block.reserved);
-            }
+            bytes += i64::from(self.blocks.set_job(*block, job));
         }
         self.jobs.charge(from, -bytes);
         self.jobs.charge(job, bytes);
@@ -166,9 +163,8 @@ impl Catalog {
 
     /// Returns the job of each object, with the bytes of the object's attributes.
     pub(super) fn owned(&self) -> impl Iterator<Item = (JobId, u64)> {
-        let owner = |(id, object): (ObjectId, &Object)| {
-            Some((object.job?, self.attribute_bytes_of(id)))
-        };
+        let owner =
+            |(id, object): (ObjectId, &Object)| Some((object.job?, self.attribute_bytes_of(id)));
         self.objects.iter().filter_map(owner)
     }
 

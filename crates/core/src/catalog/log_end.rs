@@ -31,7 +31,7 @@ impl Catalog {
     /// Returns the numbers that are given out next.
     #[must_use]
     pub const fn numbers(&self) -> Numbers {
-        self.ids.numbers(self.nodes.next_id)
+        self.ids.numbers(self.nodes.next_id())
     }
 
     /// Begins a term: everything that is given out from now on is new, whatever a lost end of the
@@ -40,7 +40,7 @@ impl Catalog {
         let before = self.numbers();
         let after = before.skip(skip, term);
         self.ids.continue_at(&after);
-        self.nodes.next_id = after.node;
+        self.nodes.continue_at(after.node);
         // No event of a new cluster has been read.
         self.events.skip(if skip > 0 { EVENT_SKIP } else { 0 });
         self.history.begin_term(term, self.index, before, after);
@@ -109,7 +109,8 @@ impl Catalog {
             return;
         }
         self.history.note_missing(place);
-        let commands = self.history.end_of(self.index, place.term).map(|end| place.index.saturating_sub(end));
+        let commands =
+            self.history.end_of(self.index, place.term).map(|end| place.index.saturating_sub(end));
         let (name, address) = (name.to_owned(), address.to_owned());
         self.emit(EventKind::LogEndLost { name, address, commands });
     }
@@ -160,14 +161,14 @@ impl Catalog {
         held: &HeldBlock,
         orders: &mut Orders,
     ) -> Option<NodeId> {
-        let block = self.blocks.get_mut(&held.block)?;
-        block.epoch_last = held.epoch.max(block.epoch_last);
+        self.blocks.pass_epoch(held.block, held.epoch);
+        let block = *self.blocks.get(&held.block)?;
         let is_whole = held.length >= block.length && !block.is_lost();
         if !is_whole || self.nodes.get(node).is_none_or(|node| node.policy == Policy::Gone) {
             return None;
         }
         if block.home == Some(node) {
-            block.epoch = held.epoch;
+            self.blocks.continue_at(held.block, held.epoch);
             // What was made or reserved before would carry the epoch back if it became the home.
             self.drop_copy(held.block, orders);
             self.void_move(held.block, orders);
@@ -179,11 +180,11 @@ impl Catalog {
         // A copy at an earlier epoch is one that the lost end had left behind, or dropped: a copy
         // never outlives a move of its home, and a node holds a block at one epoch. The same holds
         // of bytes that are on their way for a reservation.
-        let home = block.home;
         self.drop_copy(held.block, orders);
         self.void_move(held.block, orders);
-        self.add_copy(held.block, Copied { node, tier: held.tier, epoch: held.epoch });
-        home
+        let copy = Copied { node, tier: held.tier, epoch: held.epoch };
+        self.blocks.add_copy(held.block, copy, &mut self.nodes);
+        block.home
     }
 
     /// Returns for how long nodes may still have to report what a lost end of the log has made of

@@ -24,27 +24,25 @@ impl Catalog {
         }
         node.policy = Policy::Gone;
         node.reason = why.to_owned();
-        node.left.clear();
         if let Some(drain) = &mut node.drain {
             drain.ended_at.get_or_insert(self.now);
         }
-        let incoming: Vec<BlockId> = node.incoming.keys().copied().collect();
+        let incoming: Vec<BlockId> = node.held().incoming.keys().copied().collect();
         let name = node.name.clone();
+        self.nodes.take_left(id);
         for block in incoming {
             self.void_move(block, orders);
         }
         self.cancelled.remove(&id);
         self.emit(EventKind::NodeGone { node: id, name, why: why.to_owned() });
         self.save_from(id, orders);
-        let homes: Vec<BlockId> =
-            self.nodes.get(id).map(|node| node.homes.iter().copied().collect()).unwrap_or_default();
+        let homes = self.nodes.get(id).map(|node| node.held().homes.iter().copied().collect());
+        let homes: Vec<BlockId> = homes.unwrap_or_default();
         self.lose_blocks(id, &homes, why, orders);
-        // Nobody is there to take them.
+        // No process is there to take them.
         orders.drops.remove(&id);
         orders.gone.push(id);
-        if let Some(node) = self.nodes.get_mut(id) {
-            node.left.clear();
-        }
+        self.nodes.take_left(id);
         self.nodes.forget_old();
     }
 
@@ -58,7 +56,8 @@ impl Catalog {
     ) {
         let mut by_object: BTreeMap<ObjectId, Vec<BlockId>> = BTreeMap::new();
         for block in blocks {
-            if self.lose_block(*block, orders) > 0 {
+            let lost = self.blocks.lose(*block, &mut self.nodes, &mut self.jobs, orders);
+            if lost > 0 {
                 let object = self.blocks[block].object;
                 by_object.entry(object).or_default().push(*block);
             }

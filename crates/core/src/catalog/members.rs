@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sanderling_protocol::message::Forecast;
-use sanderling_protocol::node::{NodeSelector, Policy};
+use sanderling_protocol::message::{Forecast, Register};
+use sanderling_protocol::node::{NodeSelector, Policy, TierCapacity};
 use sanderling_protocol::{BlockId, Instant, Millis, NodeId, Nonce, Refusal, Tier};
 use serde::{Deserialize, Serialize};
 
@@ -19,11 +19,21 @@ pub(crate) struct NodeRecord {
     pub(crate) http_address: String,
     pub(crate) host: String,
     pub(crate) policy: Policy,
-    pub(crate) tiers: Vec<TierState>,
+    tiers: Vec<TierState>,
     pub(crate) registered_at: Instant,
     pub(crate) deadline: Option<Instant>,
     pub(crate) reason: String,
     pub(crate) drain: Option<Drain>,
+    held: Holdings,
+    pub(crate) notice_min: Option<Millis>,
+    pub(crate) egress_bytes_per_second: Option<u64>,
+    /// Why its cloud recommends to leave it.
+    pub(crate) risk: Option<String>,
+}
+
+/// What is on a node, by the account of its blocks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Holdings {
     /// Blocks whose home it is.
     pub(crate) homes: BTreeSet<BlockId>,
     /// Their published bytes.
@@ -40,10 +50,6 @@ pub(crate) struct NodeRecord {
     pub(crate) incoming: BTreeMap<BlockId, (Tier, u64)>,
     /// Blocks that left it and whose bytes it may still serve.
     pub(crate) left: BTreeSet<BlockId>,
-    pub(crate) notice_min: Option<Millis>,
-    pub(crate) egress_bytes_per_second: Option<u64>,
-    /// Why its cloud recommends to leave it.
-    pub(crate) risk: Option<String>,
 }
 
 /// One tier of a node.
@@ -74,14 +80,14 @@ pub(crate) struct Drain {
 /// All nodes that ever registered and are still worth remembering.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Nodes {
-    pub(crate) by_id: BTreeMap<NodeId, NodeRecord>,
-    pub(crate) next_id: u32,
+    by_id: BTreeMap<NodeId, NodeRecord>,
+    next_id: u32,
     /// Made anew when a snapshot is read.
     #[serde(skip)]
     found: NodeIndex,
     /// Made anew when a snapshot is read.
     #[serde(skip)]
-    pub(crate) totals: Totals,
+    totals: Totals,
 }
 
 /// Sums over all nodes, kept so that a placement need not look at every node.
@@ -118,6 +124,47 @@ struct NodeIndex {
 pub(crate) const GONE_NODES_KEPT_MAX: usize = 1000;
 
 impl NodeRecord {
+    /// Returns a node on which nothing is.
+    pub(super) fn new(request: Register, name: String, now: Instant) -> Self {
+        let tier =
+            |it: &TierCapacity| TierState { tier: it.tier, capacity: it.bytes, used: 0, copied: 0 };
+        Self {
+            nonce: request.nonce,
+            name,
+            address: request.address,
+            http_address: request.http_address,
+            host: request.host,
+            policy: Policy::Active,
+            tiers: request.tiers.iter().map(tier).collect(),
+            registered_at: now,
+            deadline: None,
+            reason: String::new(),
+            drain: None,
+            held: Holdings::default(),
+            notice_min: request.notice_min,
+            egress_bytes_per_second: request.egress_bytes_per_second,
+            risk: None,
+        }
+    }
+
+    /// Returns what is on it. Only the blocks change that.
+    pub(super) const fn held(&self) -> &Holdings {
+        &self.held
+    }
+
+    pub(super) fn tiers(&self) -> &[TierState] {
+        &self.tiers
+    }
+
+    pub(super) fn has_object_tier(&self) -> bool {
+        self.tiers.iter().any(|state| state.tier == Tier::Object)
+    }
+
+    /// Returns the bytes whose only copy is on it.
+    pub(super) const fn exposure(&self) -> u64 {
+        self.held.home_bytes - self.held.safe_bytes
+    }
+
     pub(crate) fn free_bytes(&self, tier: Tier) -> u64 {
         let state = self.tiers.iter().find(|state| state.tier == tier);
         state.map_or(0, |state| state.capacity.saturating_sub(state.used))
@@ -184,7 +231,7 @@ impl Nodes {
         for (id, node) in &self.by_id {
             self.found.insert(*id, node);
             for state in &node.tiers {
-                let moved = node.incoming.values().filter(|(tier, _)| *tier == state.tier);
+                let moved = node.held.incoming.values().filter(|(tier, _)| *tier == state.tier);
                 let moved: u64 = moved.map(|(_, bytes)| bytes).sum();
                 let homes = state.used.saturating_sub(state.copied).saturating_sub(moved);
                 self.totals.account(state.tier, homes.cast_signed());
@@ -199,6 +246,26 @@ impl Nodes {
         let is_leaving = self.by_id.values().any(|node| node.policy.is_draining());
         self.totals.fleet = FleetCapacity::of(departures, is_leaving, tiers);
         self.totals.is_fleet_stale = false;
+    }
+
+    /// Returns the sums over all nodes.
+    pub(super) const fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Notes that a node's policy has changed.
+    pub(super) const fn mark_fleet_stale(&mut self) {
+        self.totals.is_fleet_stale = true;
+    }
+
+    /// Returns the number of the next node.
+    pub(super) const fn next_id(&self) -> u32 {
+        self.next_id
+    }
+
+    /// Goes on with another number.
+    pub(super) const fn continue_at(&mut self, next_id: u32) {
+        self.next_id = next_id;
     }
 
     /// Adds a new node and returns its id.
@@ -230,6 +297,11 @@ impl Nodes {
         Some((*id?, node))
     }
 
+    /// Returns all nodes in the order of their ids.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&NodeId, &NodeRecord)> {
+        self.by_id.iter()
+    }
+
     pub(crate) fn get(&self, id: NodeId) -> Option<&NodeRecord> {
         self.by_id.get(&id)
     }
@@ -259,41 +331,61 @@ impl Nodes {
     /// Makes a node the home of a block.
     pub(crate) fn settle(&mut self, node: NodeId, id: BlockId, block: &Block) {
         if let Some(node) = self.by_id.get_mut(&node) {
-            node.homes.insert(id);
-            node.home_bytes += u64::from(block.length);
+            node.held.homes.insert(id);
+            node.held.home_bytes += u64::from(block.length);
             if block.is_safe() {
-                node.safe_bytes += u64::from(block.length);
+                node.held.safe_bytes += u64::from(block.length);
             }
             if block.copy.is_some() {
-                node.copied.insert(id);
+                node.held.copied.insert(id);
             }
             if block.tier == Tier::Object {
-                node.stored.insert(id);
+                node.held.stored.insert(id);
             }
-            node.left.remove(&id);
+            node.held.left.remove(&id);
             node.account(block.tier, i64::from(block.reserved));
             self.totals.account(block.tier, i64::from(block.reserved));
         }
     }
 
+    /// Notes that an old home may still serve a block's bytes.
+    pub(super) fn keep_left(&mut self, node: NodeId, id: BlockId) {
+        if let Some(node) = self.by_id.get_mut(&node) {
+            node.held.left.insert(id);
+        }
+    }
+
+    /// Notes that a node serves nothing of a block any more that left it.
+    pub(super) fn forget_left(&mut self, node: NodeId, id: BlockId) {
+        if let Some(node) = self.by_id.get_mut(&node) {
+            node.held.left.remove(&id);
+        }
+    }
+
+    /// Forgets all blocks that have left a node. Returns them.
+    pub(super) fn take_left(&mut self, node: NodeId) -> BTreeSet<BlockId> {
+        let node = self.by_id.get_mut(&node);
+        node.map(|node| std::mem::take(&mut node.held.left)).unwrap_or_default()
+    }
+
     /// Counts bytes published of a block whose home it is.
     pub(crate) fn published(&mut self, node: NodeId, bytes: u64) {
         if let Some(node) = self.by_id.get_mut(&node) {
-            node.home_bytes += bytes;
+            node.held.home_bytes += bytes;
         }
     }
 
     /// Ends a node's being the home of a block.
     pub(crate) fn leave(&mut self, node: NodeId, id: BlockId, block: &Block) {
         if let Some(node) = self.by_id.get_mut(&node)
-            && node.homes.remove(&id)
+            && node.held.homes.remove(&id)
         {
-            node.home_bytes -= u64::from(block.length);
+            node.held.home_bytes -= u64::from(block.length);
             if block.is_safe() {
-                node.safe_bytes -= u64::from(block.length);
+                node.held.safe_bytes -= u64::from(block.length);
             }
-            node.copied.remove(&id);
-            node.stored.remove(&id);
+            node.held.copied.remove(&id);
+            node.held.stored.remove(&id);
             node.account(block.tier, -i64::from(block.reserved));
             self.totals.account(block.tier, -i64::from(block.reserved));
         }
@@ -310,31 +402,48 @@ impl Nodes {
     /// Counts a copy that a node holds from now on of a block whose home is elsewhere.
     pub(crate) fn add_copy(&mut self, id: NodeId, block: BlockId, tier: Tier, bytes: u64) {
         if let Some(node) = self.by_id.get_mut(&id) {
-            node.copies.insert(block, (tier, bytes));
-            node.left.remove(&block);
+            node.held.copies.insert(block, (tier, bytes));
+            node.held.left.remove(&block);
             node.account_copy(tier, bytes.cast_signed());
         }
     }
 
     pub(crate) fn remove_copy(&mut self, id: NodeId, block: BlockId) {
         if let Some(node) = self.by_id.get_mut(&id)
-            && let Some((tier, bytes)) = node.copies.remove(&block)
+            && let Some((tier, bytes)) = node.held.copies.remove(&block)
         {
             node.account_copy(tier, -bytes.cast_signed());
+        }
+    }
+
+    /// Counts that a block has a copy beside its home, by which so many more bytes are safe.
+    pub(super) fn count_copied(&mut self, home: NodeId, id: BlockId, bytes: u32) {
+        if let Some(node) = self.by_id.get_mut(&home) {
+            node.held.copied.insert(id);
+            node.held.safe_bytes += u64::from(bytes);
+        }
+    }
+
+    /// Counts that a block has no copy beside its home any more.
+    pub(super) fn discount_copied(&mut self, home: NodeId, id: BlockId, bytes: u32) {
+        if let Some(node) = self.by_id.get_mut(&home)
+            && node.held.copied.remove(&id)
+        {
+            node.held.safe_bytes -= u64::from(bytes);
         }
     }
 
     pub(crate) fn reserve_incoming(&mut self, id: NodeId, block: BlockId, tier: Tier, bytes: u64) {
         self.release_incoming(id, block);
         if let Some(node) = self.by_id.get_mut(&id) {
-            node.incoming.insert(block, (tier, bytes));
+            node.held.incoming.insert(block, (tier, bytes));
             node.account(tier, bytes.cast_signed());
         }
     }
 
     pub(crate) fn release_incoming(&mut self, node: NodeId, block: BlockId) {
         if let Some(node) = self.by_id.get_mut(&node)
-            && let Some((tier, bytes)) = node.incoming.remove(&block)
+            && let Some((tier, bytes)) = node.held.incoming.remove(&block)
         {
             node.account(tier, -bytes.cast_signed());
         }
@@ -360,6 +469,69 @@ impl Nodes {
             if let Some(node) = self.by_id.remove(&id) {
                 self.found.remove(id, &node);
             }
+        }
+    }
+
+    /// Asserts what must hold of each node after every command.
+    pub(super) fn assert(&self) {
+        for (id, node) in &self.by_id {
+            let held = &node.held;
+            assert!(held.safe_bytes <= held.home_bytes, "node {id}: more is safe than there is");
+            assert!(held.copied.is_subset(&held.homes), "node {id}: a copy of no home");
+            assert!(held.stored.is_subset(&held.homes), "node {id}: an object of no home");
+            let is_over = |it: &TierState| it.copied > it.used;
+            assert!(!node.tiers.iter().any(is_over), "node {id}: copies use no room");
+            let is_over = !node.policy.is_draining() || !held.homes.is_empty();
+            assert!(is_over, "node {id}: drains with nothing left to move");
+        }
+    }
+
+    /// Compares what is on the nodes with what follows from the blocks.
+    pub(super) fn check<'a>(
+        &self,
+        blocks: impl Iterator<Item = (BlockId, &'a Block)>,
+        problems: &mut Vec<String>,
+    ) {
+        let mut derived = Self { by_id: self.by_id.clone(), ..Self::default() };
+        for node in derived.by_id.values_mut() {
+            node.held = Holdings::default();
+            node.tiers.iter_mut().for_each(|state| (state.used, state.copied) = (0, 0));
+        }
+        // What a copy or a reservation takes was counted when it was made.
+        let counted = |id: BlockId, of: &BTreeMap<BlockId, (Tier, u64)>| of.get(&id).map(|it| it.1);
+        for (id, block) in blocks {
+            if let Some(home) = block.home {
+                derived.settle(home, id, block);
+            }
+            if let Some(copy) = block.copy {
+                let bytes = self.get(copy.node).and_then(|node| counted(id, &node.held.copies));
+                derived.add_copy(copy.node, id, copy.tier, bytes.unwrap_or(0));
+            }
+            if let Some(planned) = block.moving {
+                let bytes = self.get(planned.to).and_then(|it| counted(id, &it.held.incoming));
+                derived.reserve_incoming(planned.to, id, planned.tier, bytes.unwrap_or(0));
+            }
+        }
+        for (id, node) in &self.by_id {
+            let (held, derived) = (&node.held, &derived.by_id[id]);
+            for (what, is_equal) in [
+                ("the blocks at home", held.homes == derived.held.homes),
+                ("the bytes at home", held.home_bytes == derived.held.home_bytes),
+                ("the bytes that are safe", held.safe_bytes == derived.held.safe_bytes),
+                ("the homes with a copy", held.copied == derived.held.copied),
+                ("the homes in the object tier", held.stored == derived.held.stored),
+                ("the copies", held.copies == derived.held.copies),
+                ("the moves that end there", held.incoming == derived.held.incoming),
+                ("the room that is used", node.tiers == derived.tiers),
+            ] {
+                if !is_equal {
+                    problems.push(format!("node {id} and the blocks disagree about {what}"));
+                }
+            }
+        }
+        let sums = |totals: &Totals| (totals.homes, totals.stored);
+        if sums(&self.totals) != sums(&derived.totals) {
+            problems.push("the sums over all nodes are not what their homes take".to_owned());
         }
     }
 }

@@ -9,9 +9,9 @@ use sanderling_protocol::{
     BlockId, Epoch, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply,
 };
 
-use super::block::{Block, BlockState, Copied, ReservedMove, allocated_bytes};
-use super::orders::Orders;
+use super::block::{Block, BlockState};
 use super::events::Gathered;
+use super::orders::Orders;
 use super::timers::Timer;
 use super::{Catalog, LeaderRecord};
 
@@ -68,8 +68,7 @@ impl Catalog {
         if let Some(planned) = block.moving
             && (planned.to, planned.tier) == (to, tier)
         {
-            let kept = self.blocks.get_mut(&id).expect("just found");
-            kept.moving = Some(ReservedMove { purpose, ..planned });
+            self.blocks.set_purpose(id, purpose);
             self.schedule_end(id, planned.to_epoch, purpose);
             return Ok(planned.to_epoch);
         }
@@ -86,11 +85,8 @@ impl Catalog {
             return Err(Refusal::NodeFull { tier: tier.to_string(), bytes });
         }
         self.void_move(id, orders);
-        let block = self.blocks.get_mut(&id).expect("just found");
-        block.epoch_last = block.epoch_last.next();
-        let to_epoch = block.epoch_last;
-        block.moving = Some(ReservedMove { to, tier, to_epoch, purpose });
-        self.nodes.reserve_incoming(to, id, tier, bytes);
+        let to_epoch = self.blocks.reserve(id, (to, tier), purpose, &mut self.nodes);
+        let to_epoch = to_epoch.expect("just found");
         self.schedule_end(id, to_epoch, purpose);
         Ok(to_epoch)
     }
@@ -225,40 +221,15 @@ impl Catalog {
         let from = block.home.expect("a movable block has a home");
         let stays = self.nodes.get(from).is_some_and(|node| node.policy == Policy::Active);
         if planned.purpose == MovePurpose::Precopy && stays {
-            self.nodes.release_incoming(to, id);
-            self.blocks.get_mut(&id).expect("just found").moving = None;
-            self.add_copy(id, Copied { node: to, tier: planned.tier, epoch: to_epoch });
+            self.blocks.commit_copy(id, &mut self.nodes);
             return Ok(to_epoch);
         }
         // The copy is older than the new home will be.
         self.drop_copy(id, orders);
-        let block = self.movable(id, from_epoch)?;
-        self.nodes.release_incoming(to, id);
-        self.nodes.leave(from, id, &block);
-        if let Some(node) = self.nodes.get_mut(from) {
-            node.left.insert(id);
-        }
-        let is_ended = block.state == BlockState::Ended;
-        let kept = self.blocks.get_mut(&id).expect("just found");
-        kept.moving = None;
-        kept.home = Some(to);
-        kept.tier = planned.tier;
-        kept.epoch = planned.to_epoch;
-        if kept.state == BlockState::Open {
-            // The push fenced it: the writer may still say how many of these bytes count.
-            kept.state = BlockState::Fenced;
-            kept.bytes_max = length;
-        }
-        self.nodes.settle(to, id, kept);
-        // Of a block that has ended the copy may hold more than was published and reserved: bytes
-        // that were never acknowledged. They are nobody's, there as at the old home.
-        let counted = if is_ended { length.min(block.length) } else { length };
-        self.resize_block(id, allocated_bytes(counted));
+        self.blocks.commit_home(id, length, &mut self.nodes, &mut self.jobs);
         if self.nodes.get(from).is_some_and(|node| !node.policy.is_draining()) {
             orders.drop_block(from, id, from_epoch);
-            if let Some(node) = self.nodes.get_mut(from) {
-                node.left.remove(&id);
-            }
+            self.nodes.forget_left(from, id);
         }
         Ok(planned.to_epoch)
     }
@@ -289,7 +260,7 @@ impl Catalog {
             node.ok_or_else(|| Refusal::UnknownNode { node: "its deadline passed".into() })?;
         let limit = (limit as usize).clamp(1, BLOCKS_PER_PAGE_MAX);
         let mut page =
-            node.homes.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded));
+            node.held().homes.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded));
         let candidates: Vec<MoveCandidate> =
             page.by_ref().take(limit).map(|block| self.candidate(*block, now)).collect();
         Ok(Reply::Candidates { candidates, is_more: page.next().is_some() })

@@ -7,12 +7,12 @@ use sanderling_protocol::message::{
 use sanderling_protocol::{Millis, Nonce, ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
-use super::orders::Orders;
 use super::job_limits::attribute_bytes;
 use super::log::Placement;
 use super::memory::{of_attributes, texts};
 use super::name::Name;
 use super::object::{Container, Data, Object, ObjectBody, ROOT};
+use super::orders::Orders;
 
 /// Where a new object will be named, and for how long.
 pub(super) struct Destination<'a> {

@@ -12,8 +12,8 @@ use sanderling_protocol::{EventKind, Instant, JobId, Millis, ObjectId, Path, Ref
 use serde::{Deserialize, Serialize};
 
 use super::Catalog;
-use super::orders::Orders;
 use super::object::ROOT;
+use super::orders::Orders;
 
 /// The container of a deleted root: no object has this id.
 pub(super) const NOWHERE: ObjectId = ObjectId(0);

@@ -164,8 +164,7 @@ mod tests {
         revoke(&mut kept, 1000, 3, Some(8000)).unwrap();
         // The tokens have ended here, and may not have elsewhere.
         assert!(revoke(&mut kept, 2001, 5000, Some(3000)).is_err());
-        revoke(&mut kept, 2001 + CLOCKS_DIFFER_MAX, 5000, Some(3000 + CLOCKS_DIFFER_MAX))
-            .unwrap();
+        revoke(&mut kept, 2001 + CLOCKS_DIFFER_MAX, 5000, Some(3000 + CLOCKS_DIFFER_MAX)).unwrap();
         let Reply::Revocations { list: Some(list), version } = kept.since(0) else {
             panic!("there are some")
         };

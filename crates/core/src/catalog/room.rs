@@ -29,7 +29,7 @@ impl Reserve {
     /// changed, more missing bytes are worth another event.
     pub(super) fn event(&mut self, nodes: &Nodes, is_changed: bool) -> Option<EventKind> {
         let (missing_bytes, reported) = (missing_bytes(nodes), self.reported_missing);
-        let departures = nodes.totals.fleet.departures;
+        let departures = nodes.totals().fleet.departures;
         if missing_bytes > 0 && (reported == 0 || (is_changed && missing_bytes > reported)) {
             self.reported_missing = missing_bytes;
             Some(EventKind::ReserveShort { departures, missing_bytes })
@@ -44,15 +44,15 @@ impl Reserve {
 
     /// Returns what may still be stored and what is kept. Cost: linear in the nodes.
     pub(super) fn room(&self, nodes: &Nodes) -> Room {
-        let totals = &nodes.totals;
+        let totals = nodes.totals();
         let (fleet, stored_bytes) = (totals.fleet, totals.homes.saturating_add(totals.stored));
         let limit = fleet.limit(totals.stored);
         let reserve = |limit: u64| {
             fleet.capacity.saturating_sub(limit.saturating_add(totals.stored).min(fleet.capacity))
         };
         // Writers do not append in the object tier, and copies make room for them.
-        let takers = nodes.by_id.values().filter(|node| node.policy == Policy::Active);
-        let tiers = takers.flat_map(|node| &node.tiers).filter(|it| it.tier != Tier::Object);
+        let takers = nodes.iter().filter(|(_, node)| node.policy == Policy::Active);
+        let tiers = takers.flat_map(|(_, node)| node.tiers()).filter(|it| it.tier != Tier::Object);
         let free = tiers.map(|it| it.capacity.saturating_sub(it.used.saturating_sub(it.copied)));
         let free = free.fold(0, u64::saturating_add);
         Room {
@@ -69,7 +69,7 @@ impl Reserve {
 
 /// Returns the bytes that would find no place if the nodes that may leave left now.
 fn missing_bytes(nodes: &Nodes) -> u64 {
-    let totals = &nodes.totals;
+    let totals = nodes.totals();
     let limit = totals.fleet.limit(totals.stored);
     limit.map_or(0, |limit| totals.homes.saturating_sub(limit))
 }
@@ -77,7 +77,7 @@ fn missing_bytes(nodes: &Nodes) -> u64 {
 /// Tells whether so many bytes more would use what is kept; none at all do not, however short the
 /// room is already.
 pub(super) fn uses_reserve(nodes: &Nodes, bytes: u64) -> bool {
-    let totals = &nodes.totals;
+    let totals = nodes.totals();
     let limit = totals.fleet.limit(totals.stored);
     bytes > 0 && limit.is_some_and(|limit| totals.homes.saturating_add(bytes) > limit)
 }

@@ -80,7 +80,6 @@ impl Catalog {
         let is_short = |deadline: Instant| deadline < soonest && absence.0 > 0;
         let short: Vec<NodeId> = self
             .nodes
-            .by_id
             .iter()
             .filter(|(_, node)| node.policy != Policy::Gone && node.deadline.is_some_and(is_short))
             .map(|(id, _)| *id)

@@ -3,13 +3,13 @@
 use sanderling_protocol::{ObjectId, Path, Refusal};
 
 use super::Catalog;
-use super::orders::Orders;
-use super::timers::Timer;
-use super::unnamed::Unnamed;
 use super::memory::texts;
 use super::name::Name;
 use super::object::{Object, ObjectBody, ROOT};
+use super::orders::Orders;
 use super::reap::NOWHERE;
+use super::timers::Timer;
+use super::unnamed::Unnamed;
 
 impl Catalog {
     /// Finds a bound object by its exact name.

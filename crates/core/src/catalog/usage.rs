@@ -1,7 +1,7 @@
 //! What a subtree holds, counted a part at a time.
 
-use sanderling_protocol::message::Usage;
 use sanderling_protocol::ObjectId;
+use sanderling_protocol::message::Usage;
 
 use super::names::{Names, WalkCursor};
 use super::object::{ObjectBody, Objects};

@@ -272,7 +272,7 @@ impl Catalog {
     pub fn node_info(&self, id: NodeId, now: Instant) -> Option<NodeInfo> {
         let node = self.nodes.get(id)?;
         let is_gone = node.policy == Policy::Gone;
-        let tiers = node.tiers.iter().map(|state| TierUsage {
+        let tiers = node.tiers().iter().map(|state| TierUsage {
             tier: state.tier,
             capacity_bytes: state.capacity,
             used_bytes: state.used,
@@ -287,11 +287,11 @@ impl Catalog {
             policy: node.policy,
             availability: if is_gone { Availability::Down } else { Availability::Up },
             tiers: tiers.collect(),
-            blocks: node.homes.len() as u64,
-            home_bytes: node.home_bytes,
+            blocks: node.held().homes.len() as u64,
+            home_bytes: node.held().home_bytes,
             exposure_bytes: self.exposure(id),
             budget_bytes: 0,
-            copy_bytes: node.tiers.iter().map(|state| state.copied).sum(),
+            copy_bytes: node.tiers().iter().map(|state| state.copied).sum(),
             notice_min: node.notice_min.unwrap_or(exposure::NOTICE_MIN),
             egress_bytes_per_second: node.egress_bytes_per_second.unwrap_or(0),
             is_at_risk: node.risk.is_some(),
@@ -318,7 +318,7 @@ impl Catalog {
             }
         };
         Some(DrainProgress {
-            left_blocks: node.homes.len() as u64,
+            left_blocks: node.held().homes.len() as u64,
             left_bytes,
             moved_blocks: drain.moved_blocks,
             moved_bytes: drain.moved_bytes,
@@ -337,7 +337,7 @@ impl Catalog {
     #[must_use]
     pub fn node_ids(&self, all: bool) -> Vec<NodeId> {
         let wanted = |node: &NodeRecord| all || node.policy != Policy::Gone;
-        let nodes = self.nodes.by_id.iter();
+        let nodes = self.nodes.iter();
         nodes.filter(|(_, node)| wanted(node)).map(|(id, _)| *id).collect()
     }
 
@@ -382,14 +382,14 @@ impl Catalog {
     /// Returns the deadline of a node's notice and how many blocks it is still the home of.
     #[must_use]
     pub fn node_deadline(&self, id: NodeId) -> (Option<Instant>, u64) {
-        self.nodes.get(id).map_or((None, 0), |node| (node.deadline, node.homes.len() as u64))
+        self.nodes.get(id).map_or((None, 0), |node| (node.deadline, node.held().homes.len() as u64))
     }
 
     /// Returns a node's free bytes in a tier by the catalog's account, and that tier's size.
     #[must_use]
     pub fn node_room(&self, id: NodeId, tier: Tier) -> (u64, u64) {
         let Some(node) = self.nodes.get(id) else { return (0, 0) };
-        let capacity = node.tiers.iter().find(|state| state.tier == tier);
+        let capacity = node.tiers().iter().find(|state| state.tier == tier);
         (node.free_bytes(tier), capacity.map_or(0, |state| state.capacity))
     }
 
@@ -402,13 +402,13 @@ impl Catalog {
     }
 
     pub(crate) fn drains(&self, now: Instant) -> Vec<DrainWork> {
-        let draining = self.nodes.by_id.iter().filter(|(_, node)| node.policy.is_draining());
+        let draining = self.nodes.iter().filter(|(_, node)| node.policy.is_draining());
         draining
             .map(|(id, node)| DrainWork {
                 node: *id,
                 address: node.address.clone(),
                 deadline_in: node.deadline.map(|at| now.until(at)),
-                left_blocks: node.homes.len() as u64,
+                left_blocks: node.held().homes.len() as u64,
                 left_bytes: self.exposure(*id),
             })
             .collect()
@@ -424,10 +424,10 @@ impl Catalog {
             if block.tier == Tier::Object {
                 return self.is_stored_object(block);
             }
-            node.homes.contains(&block.block)
-                || node.incoming.contains_key(&block.block)
-                || node.left.contains(&block.block)
-                || node.copies.contains_key(&block.block)
+            node.held().homes.contains(&block.block)
+                || node.held().incoming.contains_key(&block.block)
+                || node.held().left.contains(&block.block)
+                || node.held().copies.contains_key(&block.block)
         };
         let blocks: Vec<BlockId> =
             held.iter().filter(|block| !is_wanted(block)).map(|block| block.block).collect();
@@ -448,6 +448,6 @@ impl Catalog {
 
     /// Returns how many blocks writers still have.
     pub(super) fn open_blocks(&self) -> u64 {
-        self.blocks.values().filter(|block| block.state != BlockState::Ended).count() as u64
+        self.blocks.iter().filter(|(_, block)| block.state != BlockState::Ended).count() as u64
     }
 }

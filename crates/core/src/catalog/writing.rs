@@ -10,16 +10,17 @@ use sanderling_protocol::message::{
 };
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{
-    BlockId, Epoch, LeaseId, Millis, NodeId, Nonce, ObjectId, Path, Refusal, Reply, Tier,
+    BlockId, Epoch, LeaseId, Millis, NodeId, Nonce, ObjectId, Path, Refusal, Reply,
 };
 
 use super::Catalog;
 use super::block::{BlockState, allocated_bytes};
-use super::orders::Orders;
+use super::block_map::Published;
 use super::copies::ROOM_IS_MADE;
 use super::job_limits::attribute_bytes;
 use super::log::Placement;
 use super::object::WriterLease;
+use super::orders::Orders;
 use super::timers::Timer;
 
 /// How soon a fence of a vanished writer's blocks is ordered again when its datanode has not
@@ -87,7 +88,8 @@ impl Catalog {
                 return Ok(Reply::Grant(self.grant(id, data.blocks.as_slice())));
             }
             Some(lease) if self.is_held(lease) && !lease.is_recovering => {
-                let remaining = self.served().until(self.service.lease_end(lease.until, self.lease));
+                let remaining =
+                    self.served().until(self.service.lease_end(lease.until, self.lease));
                 return Err(Refusal::SecondWriter { path: path.clone(), remaining });
             }
             Some(_) => {
@@ -387,35 +389,24 @@ impl Catalog {
     }
 
     fn end_block(&mut self, id: ObjectId, block_id: BlockId, orders: &mut Orders) {
-        let Some(block) = self.blocks.get_mut(&block_id) else { return };
-        let length = block.length;
-        if length == 0 {
+        let Some(block) = self.blocks.get(&block_id) else { return };
+        if block.length == 0 {
             let data = self.data_mut(id);
             data.blocks.remove(block_id);
             data.count_blank(false);
             self.remove_block(block_id, orders);
             return;
         }
-        block.state = BlockState::Ended;
-        if !block.is_lost() {
-            self.resize_block(block_id, allocated_bytes(length));
-        }
+        self.blocks.end(block_id, &mut self.nodes, &mut self.jobs);
     }
 
     /// Publishes more bytes of a block. Lengths never shrink: a request may arrive again, late.
     fn raise_length(&mut self, id: ObjectId, block_id: BlockId, length: u32) {
         let now = self.now;
-        let Some(block) = self.blocks.get_mut(&block_id) else { return };
-        if length <= block.length {
+        let Some(published) = self.blocks.publish(block_id, length, &mut self.nodes) else {
             return;
-        }
-        let added = u64::from(length - block.length);
-        let lost_on = block.is_lost().then_some(block.lost_on);
-        let was_blank = block.length == 0;
-        block.length = length;
-        if let Some(home) = block.home {
-            self.nodes.published(home, added);
-        }
+        };
+        let Published { added, was_blank, lost_on } = published;
         let data = self.data_mut(id);
         if was_blank {
             data.count_blank(false);
@@ -456,7 +447,8 @@ impl Catalog {
             return;
         };
         if self.is_held(&lease) && !lease.is_recovering {
-            self.service.schedule(self.service.lease_end(lease.until, self.lease), Timer::Lease(id));
+            self.service
+                .schedule(self.service.lease_end(lease.until, self.lease), Timer::Lease(id));
             return;
         }
         if !object.is_bound {
@@ -497,15 +489,10 @@ impl Catalog {
             return;
         }
         self.void_move(block_id, orders);
-        let block = self.blocks.get_mut(&block_id).expect("just read");
         if !is_again {
-            block.state = BlockState::Fenced;
-            // A block in the object tier takes no writes, and is found there under its epoch.
-            if block.tier != Tier::Object {
-                block.epoch_last = block.epoch_last.next();
-                block.epoch = block.epoch_last;
-            }
+            self.blocks.fence(block_id);
         }
+        let block = &self.blocks[&block_id];
         if let Some(home) = block.home {
             orders.fences.entry(home).or_default().push((block_id, block.epoch));
         }
