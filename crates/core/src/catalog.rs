@@ -26,6 +26,7 @@ mod inspect;
 mod job_limits;
 mod job_table;
 mod jobs;
+mod leader;
 mod limits;
 mod listing;
 pub mod log;
@@ -61,7 +62,7 @@ use std::collections::BTreeMap;
 
 use sanderling_protocol::event::LossReport;
 use sanderling_protocol::message::{Attributes, ObjectKind, Room};
-use sanderling_protocol::{ClusterId, Event, EventKind, Instant, Millis, NodeId, Nonce, ObjectId};
+use sanderling_protocol::{ClusterId, Event, EventKind, Instant, Millis, NodeId, ObjectId};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use block::InTheWay;
@@ -87,6 +88,7 @@ use id_map::IdMap;
 use ids::Ids;
 use job_limits::Accounts;
 use job_table::Jobs;
+use leader::Leader;
 use members::Nodes;
 use memory::Memory;
 use name::Name;
@@ -117,7 +119,7 @@ pub struct Catalog {
     attributes: IdMap<ObjectId, Attributes>,
     nodes: Nodes,
     jobs: Jobs,
-    manager: Option<LeaderRecord>,
+    leader: Leader,
     /// What becomes due by the log's time.
     timers: Timers,
     events: Events,
@@ -160,14 +162,6 @@ const fn no_names() -> Names {
     Names::new(0)
 }
 
-/// The manager that acts at the moment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct LeaderRecord {
-    holder: Nonce,
-    name: String,
-    until: Instant,
-}
-
 impl Catalog {
     /// Returns the empty catalog of a new cluster, in which a writer's lease lasts `lease`.
     #[must_use]
@@ -196,7 +190,7 @@ impl Catalog {
             attributes: IdMap::new(),
             nodes: Nodes::new(),
             jobs: Jobs::default(),
-            manager: None,
+            leader: Leader::default(),
             timers: Timers::default(),
             events: Events::default(),
             report: LossReport::default(),
@@ -229,7 +223,7 @@ impl Catalog {
             attributes: self.attributes.clone(),
             nodes: self.nodes.clone(),
             jobs: self.jobs.clone(),
-            manager: self.manager.clone(),
+            leader: self.leader.clone(),
             timers: self.timers.clone(),
             events: self.events.clone(),
             report: self.report.clone(),

@@ -9,11 +9,11 @@ use sanderling_protocol::{
     BlockId, Epoch, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply,
 };
 
+use super::Catalog;
 use super::block::{Block, BlockState};
 use super::events::Gathered;
 use super::orders::Orders;
 use super::timers::Timer;
-use super::{Catalog, LeaderRecord};
 
 impl Catalog {
     /// Gives or renews the right to act as the manager.
@@ -23,30 +23,15 @@ impl Catalog {
         name: String,
         lease: Millis,
     ) -> Result<Reply, Refusal> {
-        if let Some(manager) = &self.manager
-            && manager.holder != holder
-            && manager.until > self.served()
-        {
-            return Err(Refusal::NotManager { remaining: self.served().until(manager.until) });
-        }
-        let is_new = self.manager.as_ref().is_none_or(|manager| manager.holder != holder);
-        let until = self.served() + lease;
-        self.manager = Some(LeaderRecord { holder, name: name.clone(), until });
-        if is_new {
+        let served = self.served();
+        if self.leader.acquire(served, holder, &name, served + lease)? {
             self.emit(EventKind::ManagerChanged { name });
         }
         Ok(Reply::ManagerGrant { lease })
     }
 
     pub(crate) fn check_manager(&self, holder: Nonce, now: Instant) -> Result<(), Refusal> {
-        let served = self.service.at(now);
-        match &self.manager {
-            Some(manager) if manager.holder == holder && manager.until > served => Ok(()),
-            Some(manager) if manager.holder != holder => {
-                Err(Refusal::NotManager { remaining: served.until(manager.until) })
-            }
-            _ => Err(Refusal::NotManager { remaining: Millis(0) }),
-        }
+        self.leader.check(self.service.at(now), holder)
     }
 
     pub(super) fn reserve_all(
