@@ -187,30 +187,20 @@ impl Catalog {
     }
 
     fn act_on_node(&mut self, action: &Action, orders: &mut Orders) -> Result<Reply, Refusal> {
-        let node = match action.clone() {
+        let (node, done) = match action.clone() {
             Action::Notice { node, deadline, reason } => {
-                self.notice(node, deadline, reason, orders)?;
-                node
+                (node, self.notice(node, deadline, reason, orders))
             }
             Action::Decommission { node, reason } => {
-                self.decommission(node, reason, orders)?;
-                node
+                (node, self.decommission(node, reason, orders))
             }
             Action::Recommend { node, reason, is_withdrawn: true } => {
-                self.withdraw(node, &reason)?;
-                node
+                (node, self.withdraw(node, &reason))
             }
-            Action::Recommend { node, reason, is_withdrawn: false } => {
-                self.recommend(node, reason)?;
-                node
-            }
-            Action::Cancel { node } => {
-                self.cancel(node, orders)?;
-                node
-            }
+            Action::Recommend { node, reason, .. } => (node, self.recommend(node, reason)),
+            Action::Cancel { node } => (node, self.cancel(node, orders)),
             Action::Repeat { node, deadline, reason, known_at } => {
-                self.repeat(node, deadline, reason, known_at, orders)?;
-                node
+                (node, self.repeat(node, deadline, reason, known_at, orders))
             }
             Action::Fenced { node } => {
                 self.fenced(node);
@@ -222,6 +212,7 @@ impl Catalog {
             }
             other => unreachable!("{other:?} is not about a node"),
         };
+        done?;
         let info = self.node_info(node, self.now);
         info.map(|info| Reply::Node(Box::new(info)))
             .ok_or(Refusal::UnknownNode { node: node.to_string() })

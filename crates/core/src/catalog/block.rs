@@ -2,6 +2,7 @@
 
 use sanderling_protocol::limits::ALLOCATION_UNIT_BYTES;
 use sanderling_protocol::message::MovePurpose;
+use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{BlockId, Epoch, JobId, NodeId, ObjectId, Tier};
 use serde::{Deserialize, Serialize};
 
@@ -101,6 +102,18 @@ impl InTheWay {
     pub(super) const fn len(&self) -> usize {
         self.copies.len() + self.moves.len()
     }
+}
+
+/// Joins adjacent ranges, which are in their order.
+pub(super) fn joined(ranges: impl Iterator<Item = ByteRange>) -> Vec<ByteRange> {
+    let mut joined: Vec<ByteRange> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if last.offset + last.bytes == range.offset => last.bytes += range.bytes,
+            _ => joined.push(range),
+        }
+    }
+    joined
 }
 
 /// Returns the bytes that a block of this length occupies in a tier.

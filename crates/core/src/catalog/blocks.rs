@@ -16,8 +16,7 @@ impl Catalog {
     /// Refuses places that were chosen before commands that came first: their nodes may drain
     /// since, or their room may be taken.
     pub(crate) fn check_placed(&self, placed: &[Placement]) -> Result<(), Refusal> {
-        let all = placed.iter().map(|place| u64::from(allocated_bytes(place.bytes_max)));
-        if self.uses_reserve(all.sum()) {
+        if self.uses_reserve(reserved_bytes(placed)) {
             let why = "the room was taken since, what is left is kept for nodes that leave";
             return Err(Refusal::RetryAfter { after: CHOOSE_AGAIN, why: why.to_owned() });
         }
@@ -75,4 +74,9 @@ impl Catalog {
     pub(super) fn drop_copy(&mut self, id: BlockId, orders: &mut Orders) {
         self.blocks.drop_copy(id, &mut self.nodes, orders);
     }
+}
+
+/// Returns the bytes that new blocks take.
+pub(super) fn reserved_bytes(placed: &[Placement]) -> u64 {
+    placed.iter().map(|place| u64::from(allocated_bytes(place.bytes_max))).sum()
 }

@@ -9,7 +9,7 @@ use sanderling_protocol::{ObjectId, Path, Refusal, Reply};
 use super::Catalog;
 use super::job_limits::attribute_bytes;
 use super::namespace::Destination;
-use super::object::Data;
+use super::object::{Data, ObjectBody};
 use super::orders::Orders;
 
 impl Catalog {
@@ -133,7 +133,8 @@ impl Catalog {
         }
         self.memory.count(0, moved);
         let (is_listed, ttl) = (request.is_listed, request.ttl);
-        self.insert_unbound(id, Destination { parent, name, is_listed, ttl }, data);
+        let place = Destination { parent, name, is_listed, ttl };
+        self.insert_unbound(id, place, ObjectBody::Data(data));
         self.keep_attributes(id, &request.attributes);
         id
     }

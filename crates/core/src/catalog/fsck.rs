@@ -89,7 +89,7 @@ impl Catalog {
     }
 
     fn check_data(&self, id: ObjectId, data: &Data, problems: &mut Vec<String>) {
-        let mut bytes = data.inline.as_ref().map_or(0, |inline| inline.len() as u64);
+        let mut bytes = data.inline_bytes();
         let mut lost = 0;
         for block_id in data.blocks.iter() {
             match self.blocks.get(block_id) {
@@ -123,8 +123,8 @@ impl Catalog {
         for (id, object) in self.objects.iter() {
             let Some(data) = object.data() else { continue };
             named.extend(data.blocks.iter().map(|block| (*block, id)));
-            if let (Some(job), Some(inline)) = (object.job, &data.inline) {
-                *taken.entry(job).or_default() += inline.len() as u64;
+            if let Some(job) = object.job {
+                *taken.entry(job).or_default() += data.inline_bytes();
             }
         }
         for (_, block) in self.blocks.iter() {

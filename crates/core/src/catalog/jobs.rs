@@ -123,7 +123,7 @@ impl Catalog {
         self.accounts.add(from, -1, -attribute_bytes);
         self.accounts.add(job, 1, attribute_bytes);
         let Some(data) = self.objects[&id].data() else { return };
-        let mut bytes = data.inline.as_ref().map_or(0, |inline| inline.len() as i64);
+        let mut bytes = data.inline_bytes().cast_signed();
         for block in data.blocks.clone().iter() {
             bytes += i64::from(self.blocks.set_job(*block, job));
         }

@@ -10,6 +10,7 @@ use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{BlockId, EventKind, JobId, NodeId, ObjectId, Refusal};
 
 use super::Catalog;
+use super::block::joined;
 use super::orders::Orders;
 
 /// Losses that are forgotten together when there are too many to be named.
@@ -158,20 +159,15 @@ impl Catalog {
         }
         let told: BTreeMap<BlockId, u32> =
             told.iter().map(|told| (told.block, told.length)).collect();
-        let mut ranges: Vec<ByteRange> = Vec::new();
-        let mut offset = data.inline.as_ref().map_or(0, |inline| inline.len() as u64);
-        for block_id in data.blocks.iter() {
-            let block = &self.blocks[block_id];
-            let told = told.get(block_id).copied().unwrap_or_default();
-            let bytes = u64::from(block.length.max(told));
-            if bytes > 0 && block.is_lost() && offset >= from {
-                match ranges.last_mut() {
-                    Some(last) if last.offset + last.bytes == offset => last.bytes += bytes,
-                    _ => ranges.push(ByteRange { offset, bytes }),
-                }
-            }
-            offset += bytes;
-        }
+        let mut end = data.inline_bytes();
+        let ranges = joined(data.blocks.iter().filter_map(|id| {
+            let block = &self.blocks[id];
+            let bytes = u64::from(block.length.max(told.get(id).copied().unwrap_or_default()));
+            let offset = end;
+            end += bytes;
+            let is_missing = bytes > 0 && block.is_lost() && offset >= from;
+            is_missing.then_some(ByteRange { offset, bytes })
+        }));
         if ranges.is_empty() {
             return Ok(());
         }
@@ -185,19 +181,12 @@ impl Catalog {
             return Vec::new();
         };
         let blocks: BTreeSet<&BlockId> = blocks.iter().collect();
-        let mut ranges: Vec<ByteRange> = Vec::new();
         // The first bytes of an appended small value live in the catalog.
-        let mut offset = data.inline.as_ref().map_or(0, |inline| inline.len() as u64);
-        for id in data.blocks.iter() {
-            let bytes = u64::from(self.blocks[id].length);
-            if bytes > 0 && blocks.contains(id) {
-                match ranges.last_mut() {
-                    Some(last) if last.offset + last.bytes == offset => last.bytes += bytes,
-                    _ => ranges.push(ByteRange { offset, bytes }),
-                }
-            }
-            offset += bytes;
-        }
-        ranges
+        let mut end = data.inline_bytes();
+        joined(data.blocks.iter().filter_map(|id| {
+            let (offset, bytes) = (end, u64::from(self.blocks[id].length));
+            end += bytes;
+            (bytes > 0 && blocks.contains(id)).then_some(ByteRange { offset, bytes })
+        }))
     }
 }

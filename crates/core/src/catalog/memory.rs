@@ -8,7 +8,7 @@ use sanderling_protocol::ObjectId;
 use sanderling_protocol::message::Attributes;
 
 use super::id_map::IdMap;
-use super::object::{Object, Objects};
+use super::object::{Data, Object, Objects};
 
 /// Bytes of an object without its name, value and attributes: `sanderling bench scale` measures 250
 /// to 400 for a value of 64 bytes.
@@ -54,8 +54,7 @@ impl Memory {
 
 /// Returns what an object's name and its value take.
 pub(super) fn texts(object: &Object) -> u64 {
-    let inline = object.data().and_then(|data| data.inline.as_ref());
-    (object.name.as_bytes().len() + inline.map_or(0, |inline| inline.len())) as u64
+    object.name.as_bytes().len() as u64 + object.data().map_or(0, Data::inline_bytes)
 }
 
 /// Returns what attributes take.

@@ -7,6 +7,7 @@ use sanderling_protocol::message::{
 use sanderling_protocol::{Millis, Nonce, ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
+use super::blocks::reserved_bytes;
 use super::job_limits::attribute_bytes;
 use super::log::Placement;
 use super::memory::{of_attributes, texts};
@@ -58,10 +59,8 @@ impl Catalog {
         }
         request.attributes.check()?;
         let job = self.objects[&parent].job;
-        let asked = request.inline.as_ref().map_or_else(
-            || placed.iter().map(|place| u64::from(super::allocated_bytes(place.bytes_max))).sum(),
-            |inline| inline.len() as u64,
-        );
+        let inline = request.inline.as_ref().map(|inline| inline.len() as u64);
+        let asked = inline.unwrap_or_else(|| reserved_bytes(placed));
         self.check_quota(job, asked)?;
         // What is replaced at once makes room for what replaces it.
         let replaced = existing.filter(|_| request.inline.is_some());
@@ -105,13 +104,19 @@ impl Catalog {
             ..Data::new(kind, request.class, request.writer)
         };
         let (is_listed, ttl) = (request.is_listed, request.ttl);
-        self.insert_unbound(id, Destination { parent, name, is_listed, ttl }, data);
+        let place = Destination { parent, name, is_listed, ttl };
+        self.insert_unbound(id, place, ObjectBody::Data(data));
         self.keep_attributes(id, &request.attributes);
         id
     }
 
     /// Puts an object into the map that no name leads to yet.
-    pub(super) fn insert_unbound(&mut self, id: ObjectId, place: Destination<'_>, data: Data) {
+    pub(super) fn insert_unbound(
+        &mut self,
+        id: ObjectId,
+        place: Destination<'_>,
+        body: ObjectBody,
+    ) {
         let Destination { parent, name, is_listed, ttl } = place;
         let object = Object {
             parent,
@@ -122,12 +127,14 @@ impl Catalog {
             modified_at: self.now,
             expires_at: None,
             job: self.objects[&parent].job,
-            body: ObjectBody::Data(data),
+            body,
         };
         self.accounts.add(object.job, 1, 0);
         self.memory.count(texts(&object), 0);
         self.objects.insert(id, object);
-        self.set_expiry(id, ttl.map(|ttl| self.served() + ttl));
+        if let Some(ttl) = ttl {
+            self.set_expiry(id, Some(self.served() + ttl));
+        }
     }
 
     /// Returns the memory that the attributes of an object take.
@@ -238,20 +245,8 @@ impl Catalog {
         is_listed: bool,
     ) -> ObjectId {
         let id = self.ids.next_object();
-        let object = Object {
-            parent,
-            name: Name::from(name),
-            is_bound: false,
-            is_listed,
-            created_at: self.now,
-            modified_at: self.now,
-            expires_at: None,
-            job: self.objects[&parent].job,
-            body: ObjectBody::Container(Container { kind }),
-        };
-        self.accounts.add(object.job, 1, 0);
-        self.memory.count(texts(&object), 0);
-        self.objects.insert(id, object);
+        let place = Destination { parent, name, is_listed, ttl: None };
+        self.insert_unbound(id, place, ObjectBody::Container(Container { kind }));
         self.bind(id, parent, name);
         id
     }

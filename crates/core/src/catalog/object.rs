@@ -103,6 +103,11 @@ impl Data {
 }
 
 impl Data {
+    /// Returns the bytes of its value that live in the catalog: the first ones.
+    pub(crate) fn inline_bytes(&self) -> u64 {
+        self.inline.as_ref().map_or(0, |inline| inline.len() as u64)
+    }
+
     /// Returns how many blocks have published bytes.
     pub(crate) fn blocks_with_bytes(&self) -> u32 {
         let blocks = u32::try_from(self.blocks.as_slice().len()).unwrap_or(u32::MAX);

@@ -160,8 +160,8 @@ impl Catalog {
             self.service.cancel(at, Timer::Object(id));
         }
         let ObjectBody::Data(data) = object.body else { return 0 };
-        if let Some(inline) = &data.inline {
-            self.jobs.charge(object.job, -(inline.len() as i64));
+        if data.inline.is_some() {
+            self.jobs.charge(object.job, -data.inline_bytes().cast_signed());
         }
         for block in data.blocks.iter() {
             self.remove_block(*block, orders);

@@ -120,7 +120,7 @@ impl Catalog {
             return Layout { stat, inline: None, blocks, places, next_offset: None };
         };
         let end = from.saturating_add(bytes);
-        let mut offset = data.inline.as_ref().map_or(0, |inline| inline.len() as u64);
+        let mut offset = data.inline_bytes();
         let mut blocks = Vec::new();
         let mut next_offset = None;
         for block_id in data.blocks.iter() {

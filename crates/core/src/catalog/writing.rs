@@ -16,6 +16,7 @@ use sanderling_protocol::{
 use super::Catalog;
 use super::block::{BlockState, allocated_bytes};
 use super::block_map::Published;
+use super::blocks::reserved_bytes;
 use super::copies::ROOM_IS_MADE;
 use super::job_limits::attribute_bytes;
 use super::log::Placement;
@@ -543,8 +544,4 @@ impl Catalog {
         let object = self.objects.get_mut(&id).expect("the object was looked up");
         object.data_mut().expect("only data is written")
     }
-}
-
-fn reserved_bytes(placed: &[Placement]) -> u64 {
-    placed.iter().map(|place| u64::from(allocated_bytes(place.bytes_max))).sum()
 }
