@@ -44,6 +44,7 @@ mod once;
 mod orders;
 mod ownership;
 mod reap;
+mod reap_queue;
 mod refuses;
 mod repeat;
 mod revocations;
@@ -95,6 +96,7 @@ use name::Name;
 use names::Names;
 use object::{Container, Object, ObjectBody, Objects};
 use reap::Reaping;
+use reap_queue::ReapQueue;
 use revocations::Revocations;
 use room::Reserve;
 pub(crate) use service_time::AFTER_ABSENCE_MAX;
@@ -141,6 +143,7 @@ pub struct Catalog {
     accounts: Accounts,
     /// What is deleted and not freed.
     reaping: Reaping,
+    reap_queue: ReapQueue,
     /// Configured, not remembered.
     #[serde(skip)]
     limits: CatalogLimits,
@@ -204,6 +207,7 @@ impl Catalog {
             revocations: Revocations::default(),
             reaping: Reaping::default(),
             accounts: Accounts::default(),
+            reap_queue: ReapQueue::default(),
             limits: CatalogLimits::default(),
             names: Names::new(cluster.0),
             sums: Sums::default(),
@@ -235,6 +239,7 @@ impl Catalog {
             revocations: self.revocations.clone(),
             accounts: self.accounts.image(),
             reaping: self.reaping.clone(),
+            reap_queue: self.reap_queue.image(),
             names: no_names(),
             sums: Sums::default(),
             unnamed: Unnamed::default(),
@@ -249,6 +254,7 @@ impl Catalog {
         self.accounts = self.accounts.derived(self.jobs.ids(), self.owned());
         self.sums = Sums::of(&self.objects);
         self.unnamed = self.derived_unnamed();
+        self.reap_queue.restore();
         for (id, blanks) in self.derived_blanks() {
             let data = self.objects.get_mut(&id).and_then(Object::data_mut);
             if let Some(lease) = data.and_then(|data| data.lease.as_mut()) {
@@ -363,6 +369,7 @@ impl Catalog {
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory.bytes(self.objects.len(), self.blocks.len(), self.jobs.len())
+            + self.reap_queue.memory_bytes()
     }
 
     /// Returns how many objects exist, the root among them, bound or not.

@@ -14,6 +14,7 @@ mod read_queue;
 mod reading;
 mod refused;
 mod reply_budget;
+mod room_waits;
 mod round;
 mod route;
 #[cfg(test)]
@@ -40,6 +41,7 @@ use crate::placement::{Candidates, Draw};
 use crate::preemption::Model;
 use crate::reserve::Departures;
 use refused::RefusalCache;
+use room_waits::RoomWaits;
 
 /// Times and seeds of a namenode.
 #[derive(Debug, Clone)]
@@ -111,6 +113,7 @@ pub struct Namenode {
     is_refusing: bool,
     /// Changes that this process has refused and not logged.
     refused: RefusalCache,
+    room_waits: RoomWaits,
 }
 
 /// How long after an absence a request may be one that has waited for its end: longer than anybody
@@ -164,6 +167,7 @@ impl Namenode {
             away: None,
             is_refusing: false,
             refused: RefusalCache::default(),
+            room_waits: RoomWaits::default(),
         }
     }
 

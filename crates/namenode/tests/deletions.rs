@@ -9,8 +9,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use sanderling_namenode::NamenodeOptions;
-use sanderling_protocol::message::{Attributes, BlockLength, Create, CreateMode};
-use sanderling_protocol::{Nonce, Refusal, Reply, Request};
+use sanderling_protocol::message::{
+    Attributes, BlockLength, Create, CreateMode, JobHints, JobLimits, RegisterJob,
+    RegisterLimitedJob,
+};
+use sanderling_protocol::{Millis, Nonce, Refusal, Reply, Request};
 use sanderling_transport::{Pool, PoolOptions};
 use support::{directory, inline, options, path, start, stat};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -196,6 +199,55 @@ async fn killed_namenode_frees_the_rest_when_it_starts_again() {
     assert!(found.objects > 1 && found.deleted_subtrees == 1, "{found:?} after {counted:?}");
     client.check().await;
     assert_eq!(client.rest().await, Counted { objects: 1, deleted_subtrees: 0 });
+    client.check().await;
+    fixture.server.stop().await;
+}
+
+/// Directories that one tenant deletes before another deletes one, and the names in each.
+const DIRECTORIES: usize = 200;
+const NAMES_IN_EACH: usize = 40;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenant_gets_its_quota_back_while_another_has_very_much_to_be_freed() {
+    let place = tempfile::tempdir().unwrap();
+    let fixture = start(sliced(place.path())).await;
+    let http = fixture.server.http_address().unwrap().to_string();
+    let client = Client::new(&fixture.address, &http);
+    let fill =
+        |name: String| (0..NAMES_IN_EACH).map(move |at| inline(&format!("{name}/{at}"), b"x"));
+    // The job may have one full directory, and no two.
+    let (lease, hints) = (Millis(600_000), JobHints::default());
+    let job = RegisterJob { path: path("/jobs/modest"), lease, quota_bytes: None, hints };
+    let limits = JobLimits { names: Some(NAMES_IN_EACH as u64 + 10), attribute_bytes: None };
+    for request in [
+        directory("/jobs"),
+        Request::RegisterLimitedJob(Box::new(RegisterLimitedJob { job, limits })),
+        directory("/jobs/modest/d"),
+        directory("/jobs/greedy"),
+    ] {
+        client.ask(request).await.unwrap();
+    }
+    let made = client.all(fill("/jobs/modest/d".to_owned()).collect()).await;
+    assert!(made.iter().all(Result::is_ok));
+    let names: Vec<_> = (0..DIRECTORIES).map(|at| format!("/jobs/greedy/{at}")).collect();
+    for name in &names {
+        let frame = [directory(name)].into_iter().chain(fill(name.clone()));
+        assert!(client.all(frame.collect()).await.iter().all(Result::is_ok));
+    }
+    let delete = |name: &String| Request::Delete { path: path(name), recursive: true };
+    let deleted = client.all(names.iter().map(delete).collect()).await;
+    assert!(deleted.iter().all(Result::is_ok));
+    client.ask(delete(&"/jobs/modest/d".to_owned())).await.unwrap();
+    client.ask(directory("/jobs/modest/e")).await.unwrap();
+    for request in fill("/jobs/modest/e".to_owned()) {
+        while let Err(refusal) = client.ask(request.clone()).await {
+            assert!(matches!(refusal, Refusal::RetryAfter { .. }), "{refusal}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    let left = client.counted().await.deleted_subtrees;
+    assert!(left > DIRECTORIES / 2, "{left} of the other's are still to be freed");
+    client.rest().await;
     client.check().await;
     fixture.server.stop().await;
 }

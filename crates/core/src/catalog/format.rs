@@ -48,6 +48,7 @@ impl Catalog {
                 &self.revocations,
                 &self.accounts,
                 &self.reaping,
+                &self.reap_queue,
             ))),
             _ => None,
         }

@@ -59,6 +59,11 @@ impl Hash {
         self.0 as usize % SHARDS
     }
 
+    /// Returns one of so many buckets, 256 at most.
+    pub(crate) const fn bucket(self, count: u64) -> u8 {
+        (self.0 % count) as u8
+    }
+
     const fn tag(self) -> u64 {
         self.0 >> ID_BITS
     }

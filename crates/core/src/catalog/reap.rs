@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::Catalog;
 use super::object::ROOT;
 use super::orders::Orders;
+use super::reap_queue::Owner;
 
 /// The container of a deleted root: no object has this id.
 pub(super) const NOWHERE: ObjectId = ObjectId(0);
@@ -24,8 +25,11 @@ const PACE: Millis = Millis(1);
 /// Pause after which a change is tried again for which room is being freed.
 const ROOM_COMES: Millis = Millis(20);
 
-/// Most deleted subtrees that one refusal is compared with.
+/// Most deleted subtrees that one refusal is compared with, before the third of the rules.
 const LOOKED_AT_MAX: usize = 1024;
+
+/// Part of a slice that one turn frees, as a divisor: so many owners have a turn in a slice.
+const TURNS: u32 = 16;
 
 /// By which rules the log's commands are applied, and what is deleted and not freed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +42,7 @@ pub(super) struct Reaping {
     /// Of these, what may still be freed before `slice_ends`.
     left: u32,
     slice_ends: Instant,
-    /// Each gets a slice in its turn.
+    /// Each gets a slice in its turn. None by the third of the rules: see [`ReapQueue`](super::reap_queue::ReapQueue).
     subtrees: VecDeque<Subtree>,
 }
 
@@ -71,8 +75,9 @@ impl Catalog {
     /// The rules of this program: with each number, commands do something else than before.
     ///
     /// 1: deletions are freed slice by slice. 2: a directory in which an object is written is not
-    /// empty, also if the object gets its name by its seal.
-    pub const RULES: u32 = 2;
+    /// empty, also if the object gets its name by its seal. 3: owners take turns in what is freed
+    /// ([`ReapQueue`](super::reap_queue::ReapQueue)).
+    pub const RULES: u32 = 3;
 
     /// Tells by which rules commands are applied, and how many entries are freed in a slice.
     #[must_use]
@@ -83,6 +88,15 @@ impl Catalog {
     pub(super) fn set_rules(&mut self, rules: u32, slice: u32) {
         self.reaping.rules = self.reaping.rules.max(rules);
         self.reaping.slice = slice.max(1);
+        if self.frees_by_owner() {
+            for Subtree { root, freed_bytes, job } in std::mem::take(&mut self.reaping.subtrees) {
+                let charged = self.objects.get(&root).and_then(|object| object.job);
+                self.reap_queue.push(Owner::default(), root, charged, freed_bytes);
+                if let Some(job) = job {
+                    let _ = self.reap_queue.job_ended(root, job);
+                }
+            }
+        }
     }
 
     pub(super) const fn frees_in_slices(&self) -> bool {
@@ -93,22 +107,35 @@ impl Catalog {
         self.reaping.rules >= 2
     }
 
+    const fn frees_by_owner(&self) -> bool {
+        self.reaping.rules >= 3
+    }
+
     /// Returns when more of what is deleted is to be freed; `None` if everything is.
     #[must_use]
     pub fn reaps_at(&self) -> Option<Instant> {
-        (!self.reaping.subtrees.is_empty()).then_some(self.reaping.slice_ends)
+        // What deletions leave of a slice is for turns at once: else the next deletion would begin
+        // the next slice before them.
+        let is_due = self.frees_by_owner() && self.reaping.left > 0;
+        let at = if is_due { self.now } else { self.reaping.slice_ends };
+        (self.reaping_count() > 0).then_some(at.min(self.reaping.slice_ends))
     }
 
     /// Returns how many deleted subtrees are not freed yet.
     #[must_use]
     pub fn reaping_count(&self) -> usize {
-        self.reaping.subtrees.len()
+        self.reaping.subtrees.len() + self.reap_queue.len()
+    }
+
+    /// Returns how many deletions had something left to be freed later, since the log began.
+    pub(crate) const fn deletions_queued(&self) -> u64 {
+        self.reap_queue.queued()
     }
 
     /// Tells whether an object is in a deleted subtree. One that is to get its name at its seal is
     /// not, whatever has become of its directory. Cost: its depth, while anything is being freed.
     pub(super) fn is_deleted(&self, id: ObjectId) -> bool {
-        if self.reaping.subtrees.is_empty() {
+        if self.reaping_count() == 0 {
             return false;
         }
         let mut at = id;
@@ -132,17 +159,24 @@ impl Catalog {
         let is_of_job =
             |it: &Subtree| self.objects.get(&it.root).is_some_and(|root| root.job == Some(job));
         // A tenant that deletes very many small subtrees must not make each refusal a walk of them.
-        if !self.reaping.subtrees.iter().take(LOOKED_AT_MAX).any(is_of_job) {
+        let is_freed_soon = self.reap_queue.holds_of_job(job)
+            || self.reaping.subtrees.iter().take(LOOKED_AT_MAX).any(is_of_job);
+        if !is_freed_soon {
             return refusal;
         }
         let why = format!("what the job has deleted is being freed: {refusal}");
         Refusal::RetryAfter { after: ROOM_COMES, why }
     }
 
-    /// Says of a refusal for want of room that room is being freed.
-    pub(crate) fn unless_reaping(&self, refusal: Refusal) -> Refusal {
-        let is_full = matches!(refusal, Refusal::Full { .. } | Refusal::ReserveKept { .. });
-        if !is_full || self.reaping.subtrees.is_empty() {
+    /// Tells whether one of the first so many deletions of [`Self::deletions_queued`] is not freed.
+    pub(crate) fn is_freeing_one_of(&self, deletions: u64) -> bool {
+        self.reap_queue.holds_one_of(deletions)
+    }
+
+    /// Turns a refusal for want of room into one that is tried again, because room is being freed
+    /// by the first so many deletions of [`Self::deletions_queued`].
+    pub(crate) fn unless_reaping(&self, refusal: Refusal, deletions: u64) -> Refusal {
+        if !self.is_freeing_one_of(deletions) {
             return refusal;
         }
         let why = format!("what was deleted is being freed: {refusal}");
@@ -161,15 +195,28 @@ impl Catalog {
         }
         let data = self.objects.get(&root).and_then(|object| object.data());
         let whole = data.map(|data| Freed { objects: 1, bytes: data.bytes });
+        let owner = self.frees_by_owner().then(|| self.owner_of(root));
         self.awaits_no_name(root);
         self.unbind(root);
         let Some(object) = self.objects.get_mut(&root) else { return Freed::default() };
         (object.parent, object.is_bound) = (NOWHERE, false);
+        let job = object.job;
         self.begin_slice();
-        let freed = self.free_some(root, orders);
+        let freed = match owner {
+            Some(_) => {
+                let at_once = *self.reap_queue.at_once_mut();
+                let (freed, used) = self.free_share(root, at_once, orders);
+                *self.reap_queue.at_once_mut() -= used;
+                freed
+            }
+            None => self.free_some(root, orders),
+        };
         if self.objects.contains_key(&root) {
             let freed_bytes = freed.bytes;
-            self.reaping.subtrees.push_back(Subtree { root, freed_bytes, job: None });
+            match owner {
+                Some(owner) => self.reap_queue.push(owner, root, job, freed_bytes),
+                None => self.reaping.subtrees.push_back(Subtree { root, freed_bytes, job: None }),
+            }
         }
         // Of a single object it is known what it had.
         whole.unwrap_or(freed)
@@ -177,29 +224,56 @@ impl Catalog {
 
     /// Tells of a job that has ended, now or once the subtree that it ended with is freed.
     pub(super) fn tell_job_ended(&mut self, root: ObjectId, freed_bytes: u64, ended: EndedJob) {
+        let Err(ended) = self.reap_queue.job_ended(root, ended) else { return };
         let last = self.reaping.subtrees.back_mut().filter(|last| last.root == root);
         match last {
             Some(subtree) => subtree.job = Some(ended),
-            None => {
-                let EndedJob { job, path, is_expired } = ended;
-                self.emit(EventKind::JobEnded { job, path, is_expired, freed_bytes });
-            }
+            None => self.emit_job_ended(ended, freed_bytes),
         }
+    }
+
+    fn emit_job_ended(&mut self, ended: EndedJob, freed_bytes: u64) {
+        let EndedJob { job, path, is_expired } = ended;
+        self.emit(EventKind::JobEnded { job, path, is_expired, freed_bytes });
     }
 
     /// Frees the next slice of what is deleted, if it is time.
     pub(super) fn reap(&mut self, orders: &mut Orders) {
         self.begin_slice();
+        self.reap_queued(orders);
         while self.reaping.left > 0 {
             let Some(mut subtree) = self.reaping.subtrees.pop_front() else { return };
             subtree.freed_bytes += self.free_some(subtree.root, orders).bytes;
             if self.objects.contains_key(&subtree.root) {
                 self.reaping.subtrees.push_back(subtree);
-            } else if let Some(EndedJob { job, path, is_expired }) = subtree.job {
-                let freed_bytes = subtree.freed_bytes;
-                self.emit(EventKind::JobEnded { job, path, is_expired, freed_bytes });
+            } else if let Some(ended) = subtree.job {
+                self.emit_job_ended(ended, subtree.freed_bytes);
             }
         }
+    }
+
+    /// Frees what is queued by owners, a part of the slice in each turn.
+    fn reap_queued(&mut self, orders: &mut Orders) {
+        let share = (self.reaping.slice / TURNS).max(1);
+        while self.reaping.left > 0 {
+            let Some(turn) = self.reap_queue.begin_turn() else { return };
+            let (freed, _) = self.free_share(turn.root, share, orders);
+            let is_freed = !self.objects.contains_key(&turn.root);
+            if let Some((ended, bytes)) = self.reap_queue.end_turn(turn, freed.bytes, is_freed) {
+                self.emit_job_ended(ended, bytes);
+            }
+        }
+    }
+
+    /// Frees at most so many entries of a deleted subtree, as far as the slice allows. Returns how
+    /// many that were, too.
+    fn free_share(&mut self, root: ObjectId, share: u32, orders: &mut Orders) -> (Freed, u32) {
+        let left = self.reaping.left;
+        self.reaping.left = left.min(share);
+        let freed = self.free_some(root, orders);
+        let used = left.min(share) - self.reaping.left;
+        self.reaping.left = left - used;
+        (freed, used)
     }
 
     /// Allows another slice if the last one is over.
@@ -207,6 +281,7 @@ impl Catalog {
         if self.now >= self.reaping.slice_ends {
             self.reaping.left = self.reaping.slice;
             self.reaping.slice_ends = self.now + PACE;
+            self.reap_queue.begin_slice(self.reaping.slice);
         }
     }
 
@@ -265,15 +340,16 @@ impl Catalog {
 
     /// Adds what is wrong with the deleted subtrees.
     pub(super) fn check_reaping(&self, problems: &mut Vec<String>) {
-        for Subtree { root, .. } in &self.reaping.subtrees {
-            let object = self.objects.get(root);
+        let unordered = self.reaping.subtrees.iter().map(|subtree| subtree.root);
+        for root in unordered.chain(self.reap_queue.roots()) {
+            let object = self.objects.get(&root);
             if object.is_none_or(|object| object.is_bound || object.parent != NOWHERE) {
                 problems.push(format!("object {root} is to be freed and is not deleted"));
             }
         }
         let deleted = self.objects.values().filter(|object| object.parent == NOWHERE).count();
-        if deleted != self.reaping.subtrees.len() {
-            let known = self.reaping.subtrees.len();
+        let known = self.reaping_count();
+        if deleted != known {
             problems.push(format!("{deleted} subtrees are deleted, {known} are to be freed"));
         }
     }

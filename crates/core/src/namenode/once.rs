@@ -33,7 +33,10 @@ impl Namenode {
         if let Some(refusal) = self.refused.find(&sent) {
             return Prepared::Answer(Err(refusal));
         }
-        let action = match self.action(now, request) {
+        self.room_waits.begin(&sent);
+        let action = self.action(now, request);
+        self.room_waits.end();
+        let action = match action {
             Ok(action) => action,
             // It makes room, and then the change is sent again.
             Err(Answered::First(action)) => {

@@ -238,7 +238,7 @@ impl Namenode {
         else {
             let asked = allocated(&sizes[..least]);
             let refusal = reserve_kept(class, asked, &self.catalog.room());
-            return Err(self.catalog.unless_reaping(refusal).into());
+            return Err(self.unless_freed(refusal).into());
         };
         let (candidates, catalog) = (&self.candidates.nodes, &self.catalog);
         let room = |node, tier| match tier {
@@ -254,12 +254,22 @@ impl Namenode {
                 InTheWay::default()
             };
             if way.is_empty() {
-                self.catalog.unless_reaping(refusal).into()
+                self.unless_freed(refusal).into()
             } else {
                 let InTheWay { copies, moves } = way;
                 Answered::First(Box::new(Action::MakeRoom { copies, moves }))
             }
         })
+    }
+
+    /// Turns a refusal for want of room into one that is tried again, while room is being freed that
+    /// was deleted before the change came.
+    fn unless_freed(&mut self, refusal: Refusal) -> Refusal {
+        if !matches!(refusal, Refusal::Full { .. } | Refusal::ReserveKept { .. }) {
+            return refusal;
+        }
+        let deletions = self.room_waits.deletions(&self.catalog);
+        self.catalog.unless_reaping(refusal, deletions)
     }
 
     /// Returns the copies and reservations that are to go so that blocks of a class find room.

@@ -11,7 +11,7 @@ use super::*;
 use crate::namenode::{TurnWork, Turns};
 
 /// Puts a change into what makes it once.
-fn once(client: ClientId, sequence: u64, request: Request) -> Request {
+pub(super) fn once(client: ClientId, sequence: u64, request: Request) -> Request {
     let (settled_below, change) = (0, Change::new(request));
     Request::Once(Box::new(Once { client, sequence, settled_below, change }))
 }
@@ -116,7 +116,7 @@ impl World {
     }
 }
 
-fn open(rig: &mut Rig) -> ClientId {
+pub(super) fn open(rig: &mut Rig) -> ClientId {
     let key = Nonce(44);
     match rig.ask(Request::OpenClient { key }) {
         Ok(Reply::Client { number }) => ClientId { number, key },

@@ -4,14 +4,19 @@ use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Create, CreateMode, ObjectKind};
 use sanderling_protocol::{EventKind, Millis, Refusal, Reply, Request};
 
+use super::once::{once, open};
 use super::{MIB, Rig, length, path};
 use crate::catalog::{Action, Catalog, Command};
 
 impl Rig {
     /// A rig whose log frees so many entries of what is deleted in a slice.
     fn with_slices(nodes: u32, slice: u32) -> Self {
+        Self::with_rules(nodes, Catalog::RULES, slice)
+    }
+
+    fn with_rules(nodes: u32, rules: u32, slice: u32) -> Self {
         let mut rig = Self::with_nodes(nodes);
-        let action = Action::Rules { rules: Catalog::RULES, slice };
+        let action = Action::Rules { rules, slice };
         rig.log_and_apply(Command { at: rig.now, action }).unwrap();
         rig
     }
@@ -297,4 +302,146 @@ fn log_without_the_rule_deletes_as_it_did() {
     rig.delete("/d", false).unwrap();
     let object = grant.object;
     assert_eq!(rig.seal(&grant, &[10]), Err(Refusal::ObjectGone { object }));
+}
+
+/// Entries of a directory of [`full_directory`], itself among them.
+const ENTRIES: usize = 11;
+
+fn full_directory(rig: &mut Rig, name: &str) {
+    for number in 1..ENTRIES {
+        let inline = Some(vec![7; 10]);
+        let request = Create { inline, parents: true, ..rig.file(&format!("{name}/{number}")) };
+        rig.ask(Request::Create(request)).unwrap();
+    }
+}
+
+/// Deletes many directories of one owner and then one of another. Returns after how many slices the
+/// other's is freed, and how many subtrees are left then.
+fn slices_for_another(rig: &mut Rig) -> (usize, usize) {
+    let names: Vec<_> = (0..40).map(|number| format!("/jobs/a/{number}")).collect();
+    names.iter().for_each(|name| full_directory(rig, name));
+    full_directory(rig, "/jobs/b/d");
+    let last = rig.put("/jobs/b/d/0", 10).blocks[0].block;
+    names.iter().for_each(|name| drop(rig.delete(name, true).unwrap()));
+    rig.delete("/jobs/b/d", true).unwrap();
+    let mut slices = 0;
+    while rig.namenode.catalog().block_home(last).is_some() {
+        rig.pass(Millis(1));
+        slices += 1;
+    }
+    (slices, rig.namenode.catalog().reaping_count())
+}
+
+#[test]
+fn owner_of_one_deletion_does_not_wait_for_those_of_another() {
+    let mut rig = Rig::with_slices(1, 32);
+    let (slices, left) = slices_for_another(&mut rig);
+    assert!(slices <= 3 && left >= 35, "{slices} slices, {left} subtrees are left");
+    rig.reap_all();
+    assert_eq!(rig.names("/jobs"), ["a", "b"]);
+    assert_eq!(rig.namenode.catalog().fsck().problems, Vec::<String>::new());
+}
+
+#[test]
+fn log_of_the_second_rules_frees_in_the_order_that_it_had() {
+    let mut rig = Rig::with_rules(1, 2, 32);
+    let (slices, left) = slices_for_another(&mut rig);
+    assert!(slices >= 10 && left <= 25, "{slices} slices, {left} subtrees are left");
+}
+
+#[test]
+fn rules_of_this_program_take_over_what_the_earlier_ones_queued() {
+    let mut rig = Rig::with_rules(1, 2, 8);
+    full_directory(&mut rig, "/d");
+    let job = rig.job("/job", None).unwrap();
+    rig.put("/job/file", 100);
+    full_directory(&mut rig, "/job/d");
+    rig.delete("/d", true).unwrap();
+    rig.ask(Request::EndJob { job: job.job }).unwrap();
+    let action = Action::Rules { rules: Catalog::RULES, slice: 8 };
+    rig.log_and_apply(Command { at: rig.now, action }).unwrap();
+    assert_eq!(rig.namenode.catalog().reaping_count(), 2);
+    assert_eq!(rig.namenode.catalog().fsck().problems, Vec::<String>::new());
+    rig.reap_all();
+    let ended = rig.namenode.events_after(0, 100).into_iter().any(|event| {
+        matches!(event.kind, EventKind::JobEnded { freed_bytes, .. } if freed_bytes == 100 + 100)
+    });
+    assert!(ended, "with all that it had");
+    assert_eq!(rig.entries(), 1);
+}
+
+#[test]
+fn deletions_without_a_pause_leave_half_of_each_slice_to_those_that_wait() {
+    let mut rig = Rig::with_slices(1, 8);
+    full_directory(&mut rig, "/waits");
+    let last = rig.put("/waits/0", 10).blocks[0].block;
+    for number in 0..20 {
+        full_directory(&mut rig, &format!("/greedy/{number}"));
+    }
+    rig.delete("/waits", true).unwrap();
+    for number in 0..20 {
+        // Each comes first in its slice, before the timer.
+        rig.now = rig.now + Millis(1);
+        rig.delete(&format!("/greedy/{number}"), true).unwrap();
+        rig.pass(Millis(0));
+        if rig.namenode.catalog().block_home(last).is_none() {
+            return;
+        }
+    }
+    panic!("it was not freed");
+}
+
+#[test]
+fn change_without_room_waits_for_the_deletions_before_it_and_no_later_ones() {
+    let mut rig = Rig::with_slices(1, 4);
+    let client = open(&mut rig);
+    for number in 0..64 {
+        rig.put(&format!("/kept/{number}"), MIB);
+    }
+    let create = Request::Create(rig.file("/new"));
+    let refused = rig.ask(once(client, 1, create.clone()));
+    assert!(matches!(refused, Err(Refusal::Full { .. })), "{refused:?}");
+    let mut answers = Vec::new();
+    for number in 0..100 {
+        // Another deletes without a pause, and what frees no room.
+        let name = format!("/others/{number}");
+        full_directory(&mut rig, &name);
+        rig.delete(&name, true).unwrap();
+        answers.push(rig.ask(once(client, 2, create.clone())));
+        rig.pass(Millis(1));
+    }
+    let is_later =
+        |answer: &Result<Reply, Refusal>| matches!(answer, Err(Refusal::RetryAfter { .. }));
+    let waited = answers.iter().take_while(|answer| is_later(answer)).count();
+    assert!((1..50).contains(&waited), "{waited} times");
+    assert!(matches!(answers[waited], Err(Refusal::Full { .. })), "{:?}", answers[waited]);
+    rig.delete("/kept/1", false).unwrap();
+    let waits = rig.ask(once(client, 3, create.clone()));
+    assert!(is_later(&waits), "{waits:?}");
+    rig.reap_all();
+    rig.ask(once(client, 3, create)).unwrap();
+}
+
+#[test]
+fn quota_is_waited_for_behind_very_many_deletions_of_others() {
+    let mut rig = Rig::with_slices(2, 1);
+    rig.job("/job", Some(2 * u64::from(MIB))).unwrap();
+    rig.put("/job/a", MIB);
+    rig.put("/job/b", MIB);
+    for number in 0..1100 {
+        // Not by the rig, which checks the whole catalog after each command.
+        let name = path(&format!("/others/{number}"));
+        let (kind, parents, is_listed) = (ObjectKind::Directory, true, true);
+        for action in [
+            Action::MakeDirectory { path: name.clone(), kind, parents, is_listed },
+            Action::Delete { path: name.clone(), recursive: true },
+        ] {
+            let command = Command { at: rig.now, action };
+            rig.namenode.apply(&command).result.unwrap();
+            rig.log.push(command);
+        }
+    }
+    rig.delete("/job/a", false).unwrap();
+    let refused = rig.create("/job/new");
+    assert!(matches!(refused, Err(Refusal::RetryAfter { .. })), "{refused:?}");
 }
