@@ -7,13 +7,16 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use cluster::{Cluster, SOON, Shape, block_on_within, path, run, sanderling, until};
+use cluster::guarded::Guarded;
+use cluster::{
+    Cluster, SOON, Shape, allow_open_files, block_on_within, path, run, sanderling, until,
+};
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
 use sanderling_protocol::checksum::crc32c;
-use sanderling_protocol::frame::{HEADER_BYTES, decode_body, encode_body};
+use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
 use sanderling_protocol::message::{Attributes, Hello, Role};
-use sanderling_protocol::{BlockId, Epoch, Header, Op, Refusal, Tier};
+use sanderling_protocol::{BlockId, Epoch, Header, Op, Refusal, Tier, Token};
 
 /// Bytes that `--memory-max` gives to the namenode.
 const MEMORY_MAX: u64 = 96 << 20;
@@ -90,10 +93,14 @@ struct Peer(TcpStream);
 
 impl Peer {
     fn greet(address: &str) -> Self {
+        Self::greet_with(address, None)
+    }
+
+    fn greet_with(address: &str, token: Option<Token>) -> Self {
         let stream = TcpStream::connect(address).expect("the server listens");
         stream.set_read_timeout(Some(SOON)).expect("not zero");
         let mut peer = Self(stream);
-        let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
+        let hello = Hello { role: Role::Client, cluster: None, node: None, token };
         let greeting = encode_body(&hello);
         let mut header = Header::new(Op::Hello, 1);
         header.body_bytes = greeting.len() as u32;
@@ -178,6 +185,98 @@ fn datanode_takes_no_more_memory_than_it_may_and_goes_on() {
     });
     let most = most_resident_bytes(pid);
     assert!(most < DATANODE_MEMORY_MAX, "{most} bytes");
+}
+
+/// Connections whose buffers alone, were they not counted, take more than the datanode may.
+const CONNECTIONS: usize = 3_000;
+
+/// Requests that come together, longer than the first buffer of a connection.
+const TOGETHER: u64 = 120;
+
+/// A read of a block that is not there.
+fn short_read(number: u64) -> Vec<u8> {
+    let block = BlockId(FIRST_BLOCK + number);
+    let mut body = Vec::new();
+    RangeRequest { block, epoch: Epoch(1), offset: 0, length: 1 }.encode(&mut body);
+    let mut header = Header::new(Op::ReadMany, number);
+    header.body_bytes = body.len() as u32;
+    [&header.encode()[..], &body].concat()
+}
+
+/// Tests that a datanode serves a client.
+async fn serves(client: &Client) {
+    let (file, data) = (path("/in_time"), vec![7; 3_000_000]);
+    let options = PutOptions::default();
+    client.put(&file, data.clone().into(), &options).await.expect("there is room");
+    assert!(client.get(&file).await.expect("it is there") == data);
+}
+
+#[test]
+fn buffers_of_thousands_of_connections_are_within_the_datanodes_memory() {
+    allow_open_files(CONNECTIONS as u64 + 1_000);
+    let datanode = vec!["--memory-max", DATANODE_MEMORY_MAX.to_string().leak()];
+    let cluster = Cluster::start(Shape { datanodes: 1, datanode, ..Shape::default() });
+    let (address, pid) = (&cluster.datanodes[0].address, cluster.datanodes[0].pid());
+    let mut sent: Vec<u8> = (1..=TOGETHER).flat_map(short_read).collect();
+    // And the beginning of one more, as long as what is received in the buffer.
+    let mut header = Header::new(Op::ReadMany, TOGETHER + 1);
+    header.body_bytes = 16 << 10;
+    sent.extend_from_slice(&header.encode());
+    sent.resize(sent.len() + (16 << 10) - 1, 7);
+    let mut all: Vec<_> = (0..CONNECTIONS).map(|_| Peer::greet(address)).collect();
+    all.iter_mut().for_each(|peer| peer.send(&sent));
+    all.iter_mut().for_each(|peer| {
+        (0..TOGETHER).for_each(|_| drop(peer.answer()));
+    });
+    let most = most_resident_bytes(pid);
+    assert!(most < DATANODE_MEMORY_MAX, "{most} bytes for {CONNECTIONS} connections");
+    block_on_within(Duration::from_secs(100), async { serves(&cluster.client().await).await });
+    drop(all);
+}
+
+#[test]
+fn short_writes_that_wait_for_the_namenode_are_within_the_datanodes_memory() {
+    let bound = DATANODE_MEMORY_MAX.to_string().leak();
+    let guarded = Guarded::start_with(1, false, &["--memory-max", bound]);
+    let cluster = &guarded.cluster;
+    let (address, pid) = (&cluster.datanodes[0].address, cluster.datanodes[0].pid());
+    let token = guarded.token(&["--subtree", "/a", "--rights", "read,write"]);
+    let mut all: Vec<_> = (0..64).map(|_| Peer::greet_with(address, Some(token.clone()))).collect();
+    // Whether the blocks are the tenant's, the namenode says.
+    cluster.namenode.pause();
+    let body = vec![7; 16 << 10];
+    let write = |number: u64| {
+        let mut header = Header::new(Op::Write, number);
+        (header.block, header.epoch) = (BlockId(FIRST_BLOCK + number), Epoch(1));
+        (header.body_bytes, header.checksum) = (body.len() as u32, crc32c(&body));
+        header.flags = Tier::Dram as u16;
+        [&header.encode()[..], &body].concat()
+    };
+    let sent: Vec<u8> = (1..=250).flat_map(write).collect();
+    all.iter_mut().for_each(|peer| peer.send(&sent));
+    until("the last write is read", SOON, || {
+        let waiting = sockets_with_bytes(address);
+        (waiting == 0).then_some(())
+    });
+    let most = most_resident_bytes(pid);
+    cluster.namenode.resume();
+    assert!(most < DATANODE_MEMORY_MAX, "{most} bytes for {} connections", all.len());
+    let refused = (0..250).filter_map(|_| all[0].answer().err()).last().expect("all are refused");
+    assert!(matches!(refused, Refusal::RetryAfter { .. } | Refusal::Forbidden { .. }), "{refused}");
+    drop(all);
+    let options = ["--subject", "other"];
+    block_on_within(Duration::from_secs(100), async {
+        serves(&guarded.client(&options).await).await;
+    });
+}
+
+/// Returns how many connections of a server have bytes that it has not read (`proc_net_tcp`).
+fn sockets_with_bytes(address: &str) -> usize {
+    let port: u16 = address.rsplit_once(':').expect("a port").1.parse().expect("a number");
+    let local = format!("0100007F:{port:04X}");
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux has it");
+    let rows = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    rows.filter(|row| row[1] == local && row[3] == "01" && !row[4].ends_with(":00000000")).count()
 }
 
 #[test]

@@ -7,8 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use cluster::{Cluster, SOON, block_on, bytes_of, http, path, until};
-use rustix::process::{Resource, getrlimit, setrlimit};
+use cluster::{Cluster, SOON, allow_open_files, block_on, bytes_of, http, path, until};
 use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_protocol::frame::{HEADER_BYTES, decode_body};
 use sanderling_protocol::{Header, Op, Refusal};
@@ -25,17 +24,6 @@ const QUEUED_MAX: usize = 100;
 
 /// Less than a silent connection is borne for.
 const PROMPT: Duration = Duration::from_secs(8);
-
-/// Lets the test have so many files open: each connection is one.
-fn allow_open_files(count: u64) {
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < count) {
-        limit.current = limit.maximum.map_or(Some(count), |maximum| Some(maximum.min(count)));
-        setrlimit(Resource::Nofile, limit).expect("no more than the maximum is asked for");
-    }
-    let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    assert!(allowed >= count, "this test needs {count} open files: raise the hard limit");
-}
 
 /// Opens connections and sends nothing.
 fn strangers(address: &str, count: usize) -> Vec<TcpStream> {

@@ -129,6 +129,13 @@ impl Gather {
         }
     }
 
+    /// Gives its memory back, if it is empty and has more than `kept` bytes of headers.
+    pub(crate) fn shrink(&mut self, kept: usize) {
+        if self.is_empty() && self.copied.capacity() > kept {
+            *self = Self::default();
+        }
+    }
+
     fn clear(&mut self) {
         self.parts.clear();
         self.copied.clear();

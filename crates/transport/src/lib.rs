@@ -22,6 +22,7 @@ mod outgoing;
 mod pace;
 #[doc(hidden)]
 pub mod parsers;
+mod places;
 mod pool;
 pub mod process;
 mod reader;

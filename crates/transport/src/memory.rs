@@ -14,6 +14,10 @@ use tokio_util::sync::CancellationToken;
 /// then a half is left to others, however many connections it has.
 const SHARE: usize = 8;
 
+/// Part of the memory up to which connections take what they can do without, as a divisor: that
+/// alone never makes memory scarce.
+const SPARE: usize = 4;
+
 /// How long a body may take that keeps memory which another request needs: 16 MiB at 32 Mbit/s.
 /// Chosen, not measured: slower than a network within a cluster, fast enough that others wait for
 /// seconds.
@@ -123,6 +127,13 @@ impl Memory {
     #[must_use]
     pub fn reserve(&self, bytes: usize) -> Option<Reserved> {
         self.take(bytes, false)
+    }
+
+    /// The same as long as three quarters are left for others after it: for what a connection can do
+    /// without.
+    pub(crate) fn reserve_spare(&self, bytes: usize) -> Option<Reserved> {
+        let is_spare = self.used().saturating_add(bytes) <= self.account.max / SPARE;
+        is_spare.then(|| self.reserve(bytes)).flatten()
     }
 
     /// The same for a body that is to be received. While it is not complete, and comes too slowly,

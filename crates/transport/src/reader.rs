@@ -15,21 +15,25 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::body_sink::BodySink;
 use crate::buffers::{Buffer, Buffers};
-use crate::memory::Memory;
+use crate::memory::{Memory, Reserved};
 use crate::pace::Pace;
 use crate::stream::ReadHalf;
 
-/// First size of the buffer for headers and short bodies: little memory per idle connection.
-const CHUNK_BYTES_MIN: usize = 8 << 10;
+/// First size of the buffer for headers and short bodies: little memory per idle connection. So
+/// much is not counted.
+const CHUNK_BYTES_MIN: usize = 4 << 10;
 
 /// Largest size of it: several short frames with one system call.
 const CHUNK_BYTES_MAX: usize = 64 << 10;
+
+/// What is counted for a connection with the larger buffer: that, and the answers to what is in it.
+const GROWN_BYTES: usize = 2 * CHUNK_BYTES_MAX;
 
 /// Bytes to read when a long body is likely to follow: what comes behind its header is copied.
 const PEEK_BYTES: usize = 4 << 10;
 
 /// Longer bodies are received in place, others copied out of the buffer.
-const COPIED_BYTES_MAX: usize = 16 << 10;
+pub(crate) const COPIED_BYTES_MAX: usize = 16 << 10;
 
 /// Why no more frames come.
 #[derive(Debug, Error)]
@@ -60,7 +64,7 @@ enum BodyTarget {
     Buffer(Buffer),
     Sink(Box<dyn BodySink>),
     /// Nowhere: every part is written over the one before.
-    Nowhere(Box<[u8; COPIED_BYTES_MAX]>),
+    Nowhere(Box<[u8; PEEK_BYTES]>),
 }
 
 /// A body of which some bytes are still to come.
@@ -77,6 +81,8 @@ struct Partial {
 pub(crate) struct FrameReader {
     buffers: Buffers,
     chunk: Vec<u8>,
+    /// The memory that is counted for a larger buffer.
+    grown: Option<Reserved>,
     start: usize,
     end: usize,
     partial: Option<Partial>,
@@ -88,6 +94,7 @@ impl FrameReader {
         Self {
             buffers,
             chunk: vec![0; CHUNK_BYTES_MIN],
+            grown: None,
             start: 0,
             end: 0,
             partial: None,
@@ -108,9 +115,7 @@ impl FrameReader {
             return Ok(None);
         }
         let waiting = &self.chunk[self.start..self.end];
-        let Some((start, rest)) = waiting.split_first_chunk::<HEADER_BYTES>() else {
-            return Ok(None);
-        };
+        let Some(start) = waiting.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let header = Header::decode(start)?;
         let bytes = header.body_bytes as usize;
         self.is_large_likely = bytes > COPIED_BYTES_MAX;
@@ -118,7 +123,13 @@ impl FrameReader {
             self.begin(header, land(&header));
             return Ok(self.landed());
         }
-        let Some(body) = rest.get(..bytes) else { return Ok(None) };
+        if HEADER_BYTES + bytes > self.chunk.len() && !self.grow() {
+            // There is no memory for all that may follow it: the body is received as a long one.
+            self.begin(header, None);
+            return Ok(self.landed());
+        }
+        let waiting = &self.chunk[self.start + HEADER_BYTES..self.end];
+        let Some(body) = waiting.get(..bytes) else { return Ok(None) };
         let body = Bytes::copy_from_slice(body);
         self.start += HEADER_BYTES + bytes;
         Ok(Some(Arrived::Frame(Frame { header, body })))
@@ -131,7 +142,7 @@ impl FrameReader {
             Some(sink) => BodyTarget::Sink(sink),
             None => match self.buffers.take(bytes) {
                 Some(buffer) => BodyTarget::Buffer(buffer),
-                None => BodyTarget::Nowhere(Box::new([0; COPIED_BYTES_MAX])),
+                None => BodyTarget::Nowhere(Box::new([0; PEEK_BYTES])),
             },
         };
         let mut partial = Partial { header, target, filled: 0, pace: Pace::begin() };
@@ -177,6 +188,34 @@ impl FrameReader {
     /// that is known.
     pub(crate) fn count_for(&mut self, tenant: Option<&str>) {
         self.buffers = self.buffers.of_connection(tenant);
+        // A long token has had a larger one.
+        if self.start == self.end && self.chunk.len() > CHUNK_BYTES_MIN {
+            self.shrink();
+        }
+    }
+
+    /// Makes the buffer large, if there is memory that is not needed for long bodies and answers.
+    fn grow(&mut self) -> bool {
+        if self.grown.is_none() {
+            self.grown = self.buffers.memory().reserve_spare(GROWN_BYTES);
+            if self.grown.is_some() {
+                self.chunk.resize(CHUNK_BYTES_MAX, 0);
+            }
+        }
+        self.grown.is_some()
+    }
+
+    /// Tells whether the buffer is large.
+    pub(crate) const fn is_grown(&self) -> bool {
+        self.grown.is_some()
+    }
+
+    /// Makes the buffer small again, if it is empty.
+    pub(crate) fn shrink(&mut self) {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            (self.chunk, self.grown) = (vec![0; CHUNK_BYTES_MIN], None);
+        }
     }
 
     /// Returns whether a long body has begun and is not complete.
@@ -250,15 +289,15 @@ impl FrameReader {
         Ok(())
     }
 
-    /// Moves what waits to the buffer's start; lets the buffer grow once it was full.
+    /// Moves what waits to the buffer's start; lets the buffer grow once it was full, if it may.
     fn make_room(&mut self) {
         let was_full = self.end == self.chunk.len();
         if self.start > 0 {
             self.chunk.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        if was_full && self.chunk.len() < CHUNK_BYTES_MAX {
-            self.chunk.resize(CHUNK_BYTES_MAX, 0);
+        if was_full {
+            self.grow();
         }
     }
 
@@ -330,7 +369,7 @@ impl Partial {
                 assert!(room > 0, "a landing has room for the whole body");
                 &mut spare[..room]
             }
-            BodyTarget::Nowhere(scratch) => &mut scratch[..left.min(COPIED_BYTES_MAX)],
+            BodyTarget::Nowhere(scratch) => &mut scratch[..left.min(PEEK_BYTES)],
         }
     }
 

@@ -4,25 +4,22 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sanderling_protocol::{Millis, Refusal};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use sanderling_protocol::Refusal;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
+use crate::places::{AGAIN_AFTER, Place, Places};
 use crate::strangers::{KEPT_MIN, Stranger, Strangers};
-
-/// When a caller without a place tries again.
-const AGAIN_AFTER: Millis = Millis(1000);
 
 /// The places of one server.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimit {
-    connections_max: usize,
     strangers_max: usize,
     strangers: Mutex<StrangerCount>,
     /// A stranger has left or been admitted.
     left: Notify,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
 }
 
 #[derive(Debug, Default)]
@@ -48,8 +45,8 @@ pub(crate) struct PendingAdmission {
 
 impl ConnectionLimit {
     pub(crate) fn new(connections_max: usize, strangers_max: usize) -> Arc<Self> {
-        let (strangers, places) = (Mutex::default(), Arc::new(Semaphore::new(connections_max)));
-        Arc::new(Self { connections_max, strangers_max, strangers, left: Notify::new(), places })
+        let (strangers, places) = (Mutex::default(), Places::new(connections_max));
+        Arc::new(Self { strangers_max, strangers, left: Notify::new(), places })
     }
 
     /// Gives a stranger a place, if need be that of another one.
@@ -100,19 +97,15 @@ impl PendingAdmission {
         self.evicted.cancelled()
     }
 
-    /// Gives the caller the place of one that is admitted.
+    /// Gives the caller the place of one that is admitted, of a tenant if that is known.
     ///
     /// # Errors
-    /// [`Refusal::RetryAfter`] when all are taken. The caller stays a stranger.
-    pub(crate) fn admit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        let limit = self.room.connections_max;
+    /// [`Refusal::RetryAfter`] when there is none. The caller stays a stranger.
+    pub(crate) fn admit(&self, tenant: Option<&str>) -> Result<Place, Refusal> {
+        let place = self.room.places.admit(tenant)?;
         let refusal = || {
-            let why = "more callers have come than there are places for".to_owned();
+            let why = "another connection has taken this one's place".to_owned();
             Refusal::RetryAfter { after: AGAIN_AFTER, why }
-        };
-        let Ok(place) = Arc::clone(&self.room.places).try_acquire_owned() else {
-            tracing::warn!(limit, "connection refused: too many");
-            return Err(refusal());
         };
         self.leave().then_some(place).ok_or_else(refusal)
     }
@@ -152,9 +145,9 @@ mod tests {
         );
         assert!(!first.evicted.is_cancelled());
         let third = enter(KEPT_MIN).unwrap();
-        assert!(first.evicted.is_cancelled() && first.admit().is_err());
+        assert!(first.evicted.is_cancelled() && first.admit(None).is_err());
         assert!(!second.evicted.is_cancelled() && !third.evicted.is_cancelled());
-        let _place = second.admit().unwrap();
+        let _place = second.admit(None).unwrap();
         let fourth = enter(KEPT_MIN).unwrap();
         assert!(!third.evicted.is_cancelled(), "who is admitted is no stranger");
         drop((third, fourth));
@@ -181,9 +174,9 @@ mod tests {
     async fn places_of_admitted_callers_come_back() {
         let room = ConnectionLimit::new(1, 8);
         let (first, second) = (room.enter(HERE).await, room.enter(HERE).await);
-        let place = first.admit().unwrap();
-        assert!(matches!(second.admit(), Err(Refusal::RetryAfter { .. })));
+        let place = first.admit(None).unwrap();
+        assert!(matches!(second.admit(None), Err(Refusal::RetryAfter { .. })));
         drop(place);
-        assert!(second.admit().is_ok());
+        assert!(second.admit(None).is_ok());
     }
 }

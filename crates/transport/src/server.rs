@@ -111,7 +111,9 @@ pub const MEMORY_MAX: usize = 512 << 20;
 /// Bounds of a server.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
-    /// Most connections whose caller has been admitted; a further caller is refused.
+    /// Most connections whose caller has been admitted; a further caller is refused. A tenant
+    /// ([`Service::tenant`]) has a quarter of them at most, an eighth when three quarters are
+    /// taken.
     pub connections_max: usize,
     /// Most connections whose caller has not been admitted yet. A further one takes the place of
     /// the oldest of the address that has most, once that has had a moment to greet.
@@ -137,7 +139,7 @@ impl Default for ServeOptions {
     fn default() -> Self {
         Self {
             // Half of what systemd lets a service open by default on Debian (524288) is far more;
-            // this bounds the memory of their buffers to 256 MiB.
+            // this bounds what their buffers take that is not counted: 16 MiB.
             connections_max: 4096,
             // As many as come at once when a fleet begins again. With TLS, one that holds back the
             // end of its greeting costs 30 KiB.
@@ -209,14 +211,14 @@ async fn attend<S: Service>(
 ) {
     let greeting = async {
         let stream = met(stream, options).await?;
-        greeted(stream, service, options, || stranger.admit()).await
+        greeted(stream, service, options, |tenant| stranger.admit(tenant)).await
     };
     let admitted = tokio::select! {
         () = stranger.evicted() => None,
         admitted = timeout(options.hello_within, greeting) => admitted.ok().flatten(),
     };
     drop(stranger);
-    if let Some((session, _place)) = admitted {
+    if let Some(session) = admitted {
         session.attend().await;
     }
 }

@@ -4,6 +4,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,13 +18,30 @@ use tokio_util::sync::CancellationToken;
 
 use crate::busy_poll::BusyPoll;
 use crate::gather::{Gather, length};
-use crate::reader::{Arrived, FrameReader, ReadError};
+use crate::memory::{Memory, Reserved};
+use crate::places::{Place, Places};
+use crate::reader::{Arrived, COPIED_BYTES_MAX, FrameReader, ReadError};
 use crate::server::{Handled, Response, ServeOptions, Service};
 use crate::stream::{ReadHalf, Stream, WriteHalf};
 
 /// Bytes of answers that leave together: so many that the system call costs little beside their
 /// copy, and so few that the peer works on the first while the next are made.
 const SEND_BYTES: usize = 32 << 10;
+
+/// The same of a connection whose buffer is small: more are not counted.
+const SMALL_SEND_BYTES: usize = 4 << 10;
+
+/// Time without a request after which a connection gives the memory of its buffers back.
+const SHRINKS_AFTER: Duration = Duration::from_secs(1);
+
+/// What a request takes that is answered later, beside its body. Chosen, not measured.
+const LATER_BYTES: usize = 256;
+
+/// Memory of the requests of one connection that are answered later, before they are counted.
+const LATER_BYTES_FREE: usize = 2 << 10;
+
+/// Memory that is counted at once for such requests.
+const LATER_BYTES_STEP: usize = 64 << 10;
 
 /// Requests that came alone, one after the other, before the next one is polled for: a peer
 /// with many of them under way is not one that waits for each.
@@ -61,21 +79,22 @@ pub async fn attend<S: Service>(
     service: Arc<S>,
     options: &ServeOptions,
 ) {
-    let greeting = greeted(stream.into(), service, options, || Ok(()));
-    if let Ok(Some((session, ()))) = timeout(options.hello_within, greeting).await {
+    let places = Places::new(1);
+    let greeting = greeted(stream.into(), service, options, |_| places.admit(None));
+    if let Ok(Some(session)) = timeout(options.hello_within, greeting).await {
         session.attend().await;
     }
 }
 
-/// Reads the greeting and answers it. Returns the session of a caller that is admitted, with the
-/// place that `place` gives it; the answer is sent with the session's start. A caller that is
-/// refused gets the refusal.
-pub(crate) async fn greeted<S: Service, P>(
+/// Reads the greeting and answers it. Returns the session of a caller that is admitted, in the place
+/// that `place` gives its tenant; the answer is sent with the session's start. A caller that is
+/// refused receives the refusal.
+pub(crate) async fn greeted<S: Service>(
     stream: Stream,
     service: Arc<S>,
     options: &ServeOptions,
-    place: impl FnOnce() -> Result<P, Refusal>,
-) -> Option<(ServerSession<'_, S>, P)> {
+    place: impl FnOnce(Option<&str>) -> Result<Place, Refusal>,
+) -> Option<ServerSession<'_, S>> {
     let (mut read, write) = stream.prepared();
     let mut reader = FrameReader::new(options.buffers.clone());
     let (reply, welcome) = match reader.greeting(&mut read).await {
@@ -95,41 +114,42 @@ pub(crate) async fn greeted<S: Service, P>(
     let evicted = reader.memory().evicted().clone();
     let mut session = ServerSession {
         evicted,
+        place,
         service,
         options,
         reader,
         read,
         write,
         later,
+        waiting: Waiting::default(),
         gather,
         busy_poll,
         alone,
         turn_began,
     };
     session.answer(reply);
-    match place {
-        Some(place) => Some((session, place)),
-        None => {
-            session.turn_away().await;
-            None
-        }
+    if session.place.is_none() {
+        session.turn_away().await;
+        return None;
     }
+    Some(session)
 }
 
 /// Answers a greeting. Returns the service of the connection and its place, if the caller is
 /// admitted.
-fn greet<S: Service, P>(
+fn greet<S: Service>(
     service: &Arc<S>,
     frame: &Frame<Bytes>,
-    place: impl FnOnce() -> Result<P, Refusal>,
-) -> (Response, Option<(Arc<S>, P)>) {
+    place: impl FnOnce(Option<&str>) -> Result<Place, Refusal>,
+) -> (Response, Option<(Arc<S>, Place)>) {
     let admit = || {
         if frame.header.op != Op::Hello {
             return Err(Refusal::NoHello);
         }
         let (reply, service) = service.admit(&decode_body::<Hello>(&frame.body)?)?;
         let version = version::agreed(frame.header.flags)?;
-        Ok((reply, service.speaking(version), place()?))
+        let place = place(service.tenant().as_deref())?;
+        Ok((reply, service.speaking(version), place))
     };
     match admit() {
         Ok((reply, service, place)) => {
@@ -149,19 +169,63 @@ pub(crate) fn refuse_connection(refusal: &Refusal) -> Response {
 /// A connection whose caller has been admitted.
 pub(crate) struct ServerSession<'a, S> {
     service: Arc<S>,
+    /// `None` if the caller was not admitted.
+    place: Option<Place>,
     /// Cancelled when others need the memory that this connection keeps.
     evicted: CancellationToken,
     options: &'a ServeOptions,
     reader: FrameReader,
     read: ReadHalf,
     write: WriteHalf,
-    later: FuturesUnordered<Pin<Box<dyn Future<Output = Response> + Send>>>,
+    later: FuturesUnordered<LaterAnswer>,
+    waiting: Waiting,
     gather: Gather,
     busy_poll: BusyPoll,
     /// Requests in a row that came alone, short ones with short answers.
     alone: u32,
     /// When other connections had their turn last, or this one waited for its peer.
     turn_began: Instant,
+}
+
+/// The memory of requests that are answered later.
+#[derive(Default)]
+struct Waiting {
+    bytes: usize,
+    counted: Vec<Reserved>,
+}
+
+impl Waiting {
+    /// Counts memory for one more request before it is handled; tells whether there is so much.
+    fn has_room(&mut self, bytes: usize, memory: &Memory) -> bool {
+        let wanted = self.bytes + bytes;
+        while wanted > LATER_BYTES_FREE + self.counted.len() * LATER_BYTES_STEP {
+            let Some(more) = memory.reserve(LATER_BYTES_STEP) else { return false };
+            self.counted.push(more);
+        }
+        true
+    }
+
+    /// Gives back what is counted for more than wait. Half a step too much is kept.
+    fn ended(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+        let kept = (self.bytes + LATER_BYTES_STEP / 2).div_ceil(LATER_BYTES_STEP);
+        self.counted.truncate(if self.bytes == 0 { 0 } else { kept });
+    }
+}
+
+/// An answer that is made later, and what its request takes until then.
+struct LaterAnswer {
+    future: Pin<Box<dyn Future<Output = Response> + Send>>,
+    bytes: usize,
+}
+
+impl Future for LaterAnswer {
+    type Output = (usize, Response);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let bytes = self.bytes;
+        self.future.as_mut().poll(context).map(|response| (bytes, response))
+    }
 }
 
 /// What was done with the buffer.
@@ -177,14 +241,21 @@ enum Buffer {
 type End = Option<FrameError>;
 
 impl<S: Service> ServerSession<'_, S> {
-    /// Serves the caller until the connection ends.
+    /// Serves the caller until the connection ends, or until another one has its place.
     pub(crate) async fn attend(mut self) {
-        // Whatever ended it, the peer gets the reason if it can be sent, and no other part needs
-        // it.
-        if let Err(Some(error)) = self.run().await {
-            self.answer(refuse_connection(&error.refusal()));
-            let _ = self.send().await;
-        }
+        let Some(activity) = self.place.as_ref().map(Place::activity) else { return };
+        let mut served = pin!(async {
+            // Whatever ended it, the peer receives the reason if it can.
+            if let Err(Some(error)) = self.run().await {
+                self.answer(refuse_connection(&error.refusal()));
+                let _ = self.send().await;
+            }
+        });
+        poll_fn(|context| match activity.is_evicted(context) {
+            true => Poll::Ready(()),
+            false => served.as_mut().poll(context),
+        })
+        .await;
     }
 
     /// Sends the refusal and closes once the peer has. What it still sends is taken and forgotten:
@@ -218,7 +289,7 @@ impl<S: Service> ServerSession<'_, S> {
             let has_waited = if !self.later.is_empty() {
                 waits(self.fill_or_finish()).await?
             } else if !self.fill_spinning()? {
-                waits(self.fill()).await?
+                waits(self.fill_idle()).await?
             } else {
                 false
             };
@@ -231,8 +302,9 @@ impl<S: Service> ServerSession<'_, S> {
     /// Handles the complete frames of the buffer, as far as their answers are to leave together.
     fn handle_buffered(&mut self) -> Result<Buffer, FrameError> {
         let (mut frames, mut asked, mut unlooked) = (0, 0, 0);
+        let send_bytes = if self.reader.is_grown() { SEND_BYTES } else { SMALL_SEND_BYTES };
         while self.later.len() < self.options.in_flight_max {
-            if self.gather.added() >= SEND_BYTES {
+            if self.gather.added() >= send_bytes {
                 self.alone = 0;
                 return Ok(Buffer::MoreToHandle);
             }
@@ -244,31 +316,45 @@ impl<S: Service> ServerSession<'_, S> {
                 }
             }
             let land = |header: &Header| self.service.body_sink(header);
-            let handled = match self.reader.buffered(land)? {
-                None => break,
-                Some(Arrived::Frame(frame)) => {
-                    asked += frame.body.len();
-                    self.service.handle(frame.header, frame.body)
-                }
-                Some(Arrived::Landed(header, sink)) => {
-                    asked += header.body_bytes as usize;
-                    sink.arrived(header)
-                }
-                Some(Arrived::Refused(header)) => {
-                    let why = "the server's memory for long requests is used up".to_owned();
-                    let refusal = Refusal::RetryAfter { after: MEMORY_PAUSE, why };
-                    Handled::Now(Response::refused(&header, &refusal))
-                }
-            };
+            let Some(arrived) = self.reader.buffered(land)? else { break };
+            let (bytes, handled) = self.handle(arrived);
+            asked += bytes;
             frames += 1;
             match handled {
                 Handled::Now(response) => self.answer(response),
-                Handled::Later(future) => self.later.push(future),
+                Handled::Later(future) => {
+                    let bytes = counted_bytes(bytes);
+                    self.waiting.bytes += bytes;
+                    self.later.push(LaterAnswer { future, bytes });
+                }
             }
         }
         let is_alone = frames == 1 && asked.max(self.gather.added()) <= SHORT_BYTES_MAX;
         self.alone = if frames == 0 || is_alone { self.alone.saturating_add(frames) } else { 0 };
         Ok(Buffer::Handled)
+    }
+
+    /// Handles a frame, if there is memory for it should it be answered later. Returns the length of
+    /// its body, too.
+    fn handle(&mut self, arrived: Arrived) -> (usize, Handled) {
+        let refused = |header: &Header| {
+            let why = "the server's memory for requests is used up".to_owned();
+            let refusal = Refusal::RetryAfter { after: MEMORY_PAUSE, why };
+            Handled::Now(Response::refused(header, &refusal))
+        };
+        match arrived {
+            Arrived::Frame(frame) => {
+                let (bytes, memory) = (frame.body.len(), self.reader.memory());
+                let handled = match self.waiting.has_room(counted_bytes(bytes), memory) {
+                    true => self.service.handle(frame.header, frame.body),
+                    false => refused(&frame.header),
+                };
+                (bytes, handled)
+            }
+            // The memory has the body: there is nothing to be refused any more.
+            Arrived::Landed(header, sink) => (header.body_bytes as usize, sink.arrived(header)),
+            Arrived::Refused(header) => (0, refused(&header)),
+        }
     }
 
     /// Busy-polls for the next request of a peer that sends one after the other, for a moment, if
@@ -283,6 +369,34 @@ impl<S: Service> ServerSession<'_, S> {
             return Ok(false);
         }
         Ok(busy_poll.wait(|| reader.fill_now(read))?)
+    }
+
+    /// Reads while nothing is under way: between two requests the connection is idle.
+    async fn fill_idle(&mut self) -> Result<(), End> {
+        if let Some(place) = &self.place
+            && !self.reader.is_amid_frame()
+        {
+            place.note_idle(self.turn_began);
+        }
+        if !self.reader.is_grown() {
+            self.gather.shrink(2 * SMALL_SEND_BYTES);
+        }
+        let mut filled = None;
+        if self.reader.is_grown() && !self.reader.is_amid_frame() {
+            filled = timeout(SHRINKS_AFTER, self.fill()).await.ok();
+            if filled.is_none() {
+                self.reader.shrink();
+                self.gather.shrink(0);
+            }
+        }
+        let filled = match filled {
+            Some(filled) => filled,
+            None => self.fill().await,
+        };
+        if let Some(place) = &self.place {
+            place.note_busy();
+        }
+        filled
     }
 
     async fn fill(&mut self) -> Result<(), End> {
@@ -335,17 +449,21 @@ impl<S: Service> ServerSession<'_, S> {
         let look = self.look_every();
         let is_amid_body = self.reader.is_amid_body();
         let keeps = self.keeps_memory();
-        let response = tokio::select! {
+        let (bytes, response) = tokio::select! {
             filled = self.reader.fill(&mut self.read), if may_read => {
                 filled?;
                 return self.check_pace();
             }
-            Some(response) = self.later.next() => response,
+            Some(answered) = self.later.next() => answered,
             () = tokio::time::sleep(look), if may_read && is_amid_body => return self.check_pace(),
             () = self.evicted.cancelled(), if keeps => return Err(given_up()),
         };
+        self.waiting.ended(bytes);
         self.answer(response);
-        while let Some(Some(response)) = self.later.next().now_or_never() {
+        while self.gather.added() < SEND_BYTES
+            && let Some(Some((bytes, response))) = self.later.next().now_or_never()
+        {
+            self.waiting.ended(bytes);
             self.answer(response);
         }
         Ok(())
@@ -363,6 +481,12 @@ impl<S: Service> ServerSession<'_, S> {
         let sent = self.gather.write_all(&self.write, within, memory, || ()).await;
         sent.map_err(|_| None)
     }
+}
+
+/// Returns what a request with so long a body is counted with while it waits. Long bodies are
+/// counted where they are.
+const fn counted_bytes(body_bytes: usize) -> usize {
+    if body_bytes > COPIED_BYTES_MAX { LATER_BYTES } else { LATER_BYTES + body_bytes }
 }
 
 /// Returns whether what succeeded had to be waited for: then others had their turn meanwhile.

@@ -12,6 +12,7 @@ mod process;
 use std::path::{Path as LocalPath, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use sanderling_client::{Client, ClientConfig};
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{NodeId, Path, Policy};
@@ -194,6 +195,18 @@ pub(crate) fn until<T>(what: &str, within: Duration, mut look: impl FnMut() -> O
         assert!(Instant::now() < limit, "waited {within:?} in vain: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Raises the limit of open files of the test and of the servers that it starts then: each
+/// connection is one.
+pub(crate) fn allow_open_files(count: u64) {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < count) {
+        limit.current = limit.maximum.map_or(Some(count), |maximum| Some(maximum.min(count)));
+        setrlimit(Resource::Nofile, limit).expect("no more than the maximum is asked for");
+    }
+    let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    assert!(allowed >= count, "this test needs {count} open files: raise the hard limit");
 }
 
 /// Waits until a node is in a given state, by the namenode's list.

@@ -1,0 +1,87 @@
+//! One tenant that opens as many connections as it can takes no server's places from others.
+
+mod cluster;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use cluster::guarded::Guarded;
+use cluster::{SOON, allow_open_files, block_on, bytes_of, path};
+use sanderling_client::PutOptions;
+use sanderling_protocol::frame::{HEADER_BYTES, decode_body, encode_body};
+use sanderling_protocol::message::{Hello, Role};
+use sanderling_protocol::{Header, Op, Refusal, Token};
+
+/// More than a server has places for connections that are admitted.
+const GREEDY: usize = 4_200;
+
+/// The share of one tenant: a quarter of them.
+const SHARE: usize = 1_024;
+
+/// Longer than a connection must be idle to make room for another one of its tenant.
+const IDLE: Duration = Duration::from_millis(1_500);
+
+/// Opens a connection with a token.
+fn greet(address: &str, token: &Token) -> Result<TcpStream, Refusal> {
+    let mut stream = TcpStream::connect(address).expect("the server listens");
+    stream.set_read_timeout(Some(SOON)).expect("not zero");
+    let hello = Hello { role: Role::Client, cluster: None, node: None, token: Some(token.clone()) };
+    let greeting = encode_body(&hello);
+    let mut header = Header::new(Op::Hello, 1);
+    header.body_bytes = greeting.len() as u32;
+    stream.write_all(&[&header.encode()[..], &greeting].concat()).expect("it is taken");
+    let mut head = [0; HEADER_BYTES];
+    stream.read_exact(&mut head).expect("an answer");
+    let header = Header::decode(&head).expect("it is ours");
+    let mut body = vec![0; header.body_bytes as usize];
+    stream.read_exact(&mut body).expect("all of it");
+    if header.status == 0 { Ok(stream) } else { Err(decode_body(&body).expect("a refusal")) }
+}
+
+/// Returns how many connections their server has open. None of them has bytes to read.
+fn open(all: &mut [TcpStream]) -> usize {
+    let is_open = |stream: &mut TcpStream| {
+        stream.set_nonblocking(true).expect("a socket");
+        let read = stream.read(&mut [0]);
+        read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    all.iter_mut().map(is_open).filter(|is_open| *is_open).count()
+}
+
+#[test]
+fn tenant_with_connections_without_end_leaves_places_to_others() {
+    allow_open_files(GREEDY as u64 + 1_000);
+    let guarded = Guarded::start(1);
+    let greedy = guarded.token(&["--subject", "greedy"]);
+    let servers = [("/a", &guarded.cluster.namenode), ("/b", &guarded.cluster.datanodes[0])];
+    for (name, server) in servers {
+        let address = server.address.as_str();
+        let mut kept = Vec::new();
+        let mut refused = Vec::new();
+        for _ in 0..GREEDY {
+            match greet(address, &greedy) {
+                Ok(stream) => kept.push(stream),
+                Err(refusal) => refused.push(refusal),
+            }
+        }
+        block_on(async {
+            let client = guarded.client(&["--subject", "other"]).await;
+            let (file, data) = (path(name), bytes_of(1, 100_000));
+            let options = PutOptions::default();
+            client.put(&file, data.clone(), &options).await.expect("there is a place");
+            assert!(client.get(&file).await.expect("there is a place") == data);
+        });
+        assert_eq!(open(&mut kept), SHARE, "{} refused", refused.len());
+        for refusal in &refused {
+            let Refusal::RetryAfter { why, .. } = refusal else { panic!("{refusal}") };
+            assert!(why.contains("close some"), "{why}");
+        }
+        // It goes on itself: what it does not use makes room.
+        std::thread::sleep(IDLE);
+        let next = greet(address, &greedy).expect("an idle connection goes");
+        kept.push(next);
+        std::thread::sleep(IDLE);
+        assert_eq!(open(&mut kept), SHARE);
+    }
+}

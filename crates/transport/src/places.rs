@@ -1,0 +1,282 @@
+//! The places of callers that have been admitted: no tenant holds more than its share of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Context;
+use std::time::{Duration, Instant};
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use sanderling_protocol::{Millis, Refusal};
+
+/// Pause after which a caller tries again for which there is no place.
+pub(crate) const AGAIN_AFTER: Millis = Millis(1000);
+
+/// Part of the places that one tenant may hold, as a divisor, and the least number of them.
+const SHARE: usize = 4;
+const SHARE_MIN: usize = 64;
+
+/// The same when all places but the last [`SHARE`] are taken: so no few tenants take these.
+const SMALL_SHARE: usize = 8;
+const SMALL_SHARE_MIN: usize = 32;
+
+/// Time without a request after which a connection makes room for another one of its tenant. A
+/// client that sends requests one after the other keeps its own.
+const IDLE_MIN: Duration = Duration::from_secs(1);
+
+/// [`Activity::idle_since`] of a connection that is not idle.
+const BUSY: u64 = u64::MAX;
+
+/// The places of one server.
+#[derive(Debug)]
+pub(crate) struct Places {
+    max: usize,
+    began: Instant,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    next: u64,
+    count: usize,
+    /// Of tenants that are known, in the order in which they came.
+    by_tenant: BTreeMap<Arc<str>, BTreeMap<u64, Arc<Activity>>>,
+    /// Connections that were closed or refused because their tenant held its share.
+    beyond_share: u64,
+}
+
+/// The place of one connection. It is given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    places: Arc<Places>,
+    tenant: Option<Arc<str>>,
+    number: u64,
+    activity: Arc<Activity>,
+}
+
+/// What a connection does, and whether another one has its place.
+#[derive(Debug, Default)]
+pub(crate) struct Activity {
+    /// Milliseconds since the server began, or [`BUSY`].
+    idle_since: AtomicU64,
+    is_evicted: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Places {
+    pub(crate) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, began: Instant::now(), taken: Mutex::default() })
+    }
+
+    /// Gives a connection a place; if need be that of another one of its tenant, or of a tenant
+    /// that holds more than its share of a full server. Connections without a tenant are servers',
+    /// operators', or of a server without tokens: only all of them together have a bound.
+    ///
+    /// # Errors
+    /// [`Refusal::RetryAfter`], with what the caller can do.
+    pub(crate) fn admit(self: &Arc<Self>, tenant: Option<&str>) -> Result<Place, Refusal> {
+        self.admit_at(tenant, Instant::now())
+    }
+
+    fn admit_at(self: &Arc<Self>, tenant: Option<&str>, now: Instant) -> Result<Place, Refusal> {
+        let mut taken = self.taken.lock();
+        let (max, now) = (self.max, self.millis(now));
+        let small_share = (max / SMALL_SHARE).max(SMALL_SHARE_MIN);
+        let is_nearly_full = taken.count >= max - max / SHARE;
+        let share = if is_nearly_full { small_share } else { (max / SHARE).max(SHARE_MIN) };
+        let own = tenant.and_then(|tenant| taken.by_tenant.get(tenant));
+        let held = own.map_or(0, BTreeMap::len);
+        if let Some(tenant) = tenant.filter(|_| held >= share) {
+            taken.note_beyond_share(share);
+            let idle_min = u64::try_from(IDLE_MIN.as_millis()).unwrap_or(BUSY);
+            let idle = taken.longest_idle(tenant, now.saturating_sub(idle_min));
+            let Some(number) = idle else { return Err(share_taken(held, max)) };
+            taken.evict(tenant, number);
+        }
+        if taken.count >= max {
+            let other = taken.largest(small_share).filter(|_| held < small_share);
+            let Some((other, number)) = other else {
+                tracing::warn!(limit = max, "connection refused: too many");
+                return Err(full());
+            };
+            taken.evict(&other, number);
+        }
+        let tenant: Option<Arc<str>> = tenant.map(Into::into);
+        let activity = Arc::new(Activity { idle_since: AtomicU64::new(now), ..Default::default() });
+        let number = taken.add(tenant.as_ref(), &activity);
+        Ok(Place { places: Arc::clone(self), tenant, number, activity })
+    }
+
+    fn millis(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.began).as_millis();
+        u64::try_from(since).unwrap_or(BUSY - 1)
+    }
+}
+
+impl Taken {
+    fn add(&mut self, tenant: Option<&Arc<str>>, activity: &Arc<Activity>) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.count += 1;
+        if let Some(tenant) = tenant {
+            let same = self.by_tenant.entry(Arc::clone(tenant)).or_default();
+            same.insert(number, Arc::clone(activity));
+        }
+        number
+    }
+
+    /// Removes a connection of a tenant. `None` if it was evicted or removed before.
+    fn remove(&mut self, tenant: &str, number: u64) -> Option<Arc<Activity>> {
+        let same = self.by_tenant.get_mut(tenant)?;
+        let removed = same.remove(&number)?;
+        if same.is_empty() {
+            self.by_tenant.remove(tenant);
+        }
+        self.count -= 1;
+        Some(removed)
+    }
+
+    fn evict(&mut self, tenant: &str, number: u64) {
+        if let Some(activity) = self.remove(tenant, number) {
+            activity.is_evicted.store(true, Ordering::Release);
+            activity.waker.wake();
+        }
+    }
+
+    /// Returns the connection of a tenant that has been idle for longest, at least since `since`.
+    fn longest_idle(&self, tenant: &str, since: u64) -> Option<u64> {
+        let idle = self.by_tenant.get(tenant)?.iter();
+        let idle = idle.map(|(number, it)| (it.idle_since.load(Ordering::Relaxed), *number));
+        idle.min().filter(|(idle_since, _)| *idle_since <= since).map(|(_, number)| number)
+    }
+
+    /// Returns a connection of the tenant that holds most, if that is more than `share`: the one
+    /// that has been idle for longest, else the oldest.
+    fn largest(&self, share: usize) -> Option<(Arc<str>, u64)> {
+        let (tenant, own) = self.by_tenant.iter().max_by_key(|(_, own)| own.len())?;
+        let number = self.longest_idle(tenant, BUSY)?;
+        (own.len() > share).then(|| (Arc::clone(tenant), number))
+    }
+
+    /// Reports that a tenant wants more than its share; seldom, or a flood would fill the log.
+    fn note_beyond_share(&mut self, share: usize) {
+        self.beyond_share += 1;
+        if self.beyond_share.is_power_of_two() {
+            let count = self.beyond_share;
+            tracing::warn!(share, count, "a tenant opens more connections than its share");
+        }
+    }
+}
+
+fn full() -> Refusal {
+    let why = "more callers have come than there are places for".to_owned();
+    Refusal::RetryAfter { after: AGAIN_AFTER, why }
+}
+
+fn share_taken(held: usize, max: usize) -> Refusal {
+    let why = format!(
+        "the owner of this token has {held} of this server's {max} connections, all of them in \
+         use: close some, run fewer clients, or get another token from an operator"
+    );
+    Refusal::RetryAfter { after: AGAIN_AFTER, why }
+}
+
+impl Place {
+    /// Notes that the connection waits for a request, and has since `since` at the latest.
+    pub(crate) fn note_idle(&self, since: Instant) {
+        self.activity.idle_since.store(self.places.millis(since), Ordering::Relaxed);
+    }
+
+    /// Notes that a request came.
+    pub(crate) fn note_busy(&self) {
+        self.activity.idle_since.store(BUSY, Ordering::Relaxed);
+    }
+
+    pub(crate) fn activity(&self) -> Arc<Activity> {
+        Arc::clone(&self.activity)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock();
+        match &self.tenant {
+            Some(tenant) => drop(taken.remove(tenant, self.number)),
+            None => taken.count -= 1,
+        }
+    }
+}
+
+impl Activity {
+    /// Tells whether another connection has the place; the task is woken when that happens.
+    pub(crate) fn is_evicted(&self, context: &Context<'_>) -> bool {
+        self.waker.register(context.waker());
+        self.is_evicted.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: usize = 1024;
+    const MANY: Duration = Duration::from_secs(100);
+
+    fn many(places: &Arc<Places>, tenant: Option<&str>, count: usize) -> Vec<Place> {
+        let all: Vec<_> = (0..count).map(|_| places.admit(tenant).unwrap()).collect();
+        all.iter().for_each(Place::note_busy);
+        all
+    }
+
+    fn evicted(all: &[Place]) -> Vec<usize> {
+        let is_evicted = |at: &usize| all[*at].activity.is_evicted.load(Ordering::Relaxed);
+        (0..all.len()).filter(is_evicted).collect()
+    }
+
+    #[test]
+    fn tenant_that_holds_its_share_gives_up_its_longest_idle_connection() {
+        let places = Places::new(MAX);
+        let own = many(&places, Some("a"), MAX / SHARE);
+        let refusal = places.admit(Some("a")).unwrap_err();
+        assert!(matches!(&refusal, Refusal::RetryAfter { why, .. } if why.contains("256 of")));
+        let later = Instant::now() + MANY;
+        own[7].note_idle(later - IDLE_MIN);
+        own[5].note_idle(later - IDLE_MIN / 2);
+        let more = places.admit_at(Some("a"), later).unwrap();
+        assert_eq!(evicted(&own), [7]);
+        assert!(places.admit_at(Some("a"), later).is_err(), "idle for too short a time");
+        assert!(places.admit(Some("b")).is_ok() && places.admit(None).is_ok());
+        drop((own, more));
+        let taken = places.taken.lock();
+        assert_eq!((taken.count, taken.by_tenant.len()), (0, 0));
+    }
+
+    #[test]
+    fn full_server_has_places_for_tenants_that_hold_less_than_the_small_share() {
+        let places = Places::new(MAX);
+        let greedy: Vec<_> = ["a", "b", "c"].map(|it| many(&places, Some(it), MAX / SHARE)).into();
+        let fourth = many(&places, Some("d"), MAX / SMALL_SHARE);
+        assert!(places.admit(Some("d")).is_err(), "nearly full: the small share");
+        let rest = many(&places, None, MAX / SMALL_SHARE);
+        assert_eq!(places.taken.lock().count, MAX);
+        assert!(places.admit(Some("d")).is_err() && places.admit(Some("a")).is_err());
+        let mut others = many(&places, Some("e"), MAX / SMALL_SHARE);
+        others.extend(many(&places, None, 10));
+        let gone: usize = greedy.iter().map(|own| evicted(own).len()).sum();
+        assert_eq!(gone, MAX / SMALL_SHARE + 10);
+        assert!(greedy.iter().all(|own| evicted(own).iter().all(|at| *at < 100)), "the oldest");
+        assert!(evicted(&fourth).is_empty() && evicted(&rest).is_empty());
+        assert_eq!(places.taken.lock().count, MAX);
+    }
+
+    #[test]
+    fn connections_without_a_tenant_have_one_bound() {
+        let places = Places::new(300);
+        let all = many(&places, None, 300);
+        assert!(matches!(places.admit(None), Err(Refusal::RetryAfter { .. })));
+        assert!(places.admit(Some("a")).is_err() && evicted(&all).is_empty());
+        drop(all);
+        assert!(places.admit(None).is_ok());
+    }
+}
