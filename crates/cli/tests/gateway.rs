@@ -18,8 +18,14 @@ const INVENTED: usize = 3000;
 /// Sends a preflight on an open connection, as browsers do before they send a page's request;
 /// returns the status.
 fn preflight(stream: &mut TcpStream, bucket: &str) -> u16 {
+    let head = send(stream, &format!("OPTIONS /{bucket}/key"));
+    head[9..12].parse().expect("a status")
+}
+
+/// Sends a request of the page; returns the head of the answer.
+fn send(stream: &mut TcpStream, line: &str) -> String {
     let request = format!(
-        "OPTIONS /{bucket}/key HTTP/1.1\r\nhost: 127.0.0.1\r\norigin: {PAGE}\r\n\
+        "{line} HTTP/1.1\r\nhost: 127.0.0.1\r\norigin: {PAGE}\r\n\
          access-control-request-method: GET\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).expect("it is taken");
@@ -30,7 +36,7 @@ fn preflight(stream: &mut TcpStream, bucket: &str) -> u16 {
             let length = lower.split_once("content-length: ").map_or("0", |(_, rest)| rest);
             let length = length.lines().next().unwrap_or("0").trim();
             if body.len() >= length.parse::<usize>().expect("a number") {
-                return head[9..12].parse().expect("a status");
+                return lower;
             }
         }
         let read = stream.read(&mut bytes).expect("it is answered");
@@ -89,6 +95,15 @@ fn strangers_who_invent_buckets_cost_the_namenode_a_bounded_rate_of_look_ups() {
     let refused = "sanderling_gateway_cors_lookups_refused_total ";
     let refused = page.lines().find_map(|line| line.strip_prefix(refused)).expect("a figure");
     assert!(refused.parse::<f64>().is_ok_and(|refused| refused > 0.0), "{refused}");
+    // Preflights do not take the look-ups of requests.
+    make_bucket(&cluster, "asked");
+    (0..INVENTED).for_each(|number| {
+        preflight(&mut stream, &format!("more-{number}"));
+    });
+    let mut page = TcpStream::connect(&gateway.address).expect("it is open");
+    page.set_read_timeout(Some(SOON)).expect("not zero");
+    let head = send(&mut page, "GET /asked/key");
+    assert!(head.contains("access-control-allow-origin"), "{head}");
     // A bucket that is new has its rules as soon as strangers leave a look-up.
     make_bucket(&cluster, "new");
     let limit = Instant::now() + SOON;

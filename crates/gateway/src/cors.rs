@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::S3Api;
 use crate::name::RULES;
 use crate::refused::{Missing, custom, refused};
-use crate::rules_cache::{CachedRules, RulesCache};
+use crate::rules_cache::{CachedRules, RulesCache, RulesUse};
 
 /// Most rules of a bucket, most bytes of them, and longest id of one: as of S3.
 const RULES_MAX: usize = 100;
@@ -182,9 +182,9 @@ impl S3Api {
 
     /// Returns the rules of a bucket; none when it is not there, or when strangers have asked for
     /// too many buckets.
-    async fn rules(&self, bucket: &str) -> Result<Arc<[Rule]>, ClientError> {
+    async fn rules(&self, bucket: &str, needed: RulesUse) -> Result<Arc<[Rule]>, ClientError> {
         let Ok(path) = self.rules_path(bucket) else { return Ok(Arc::default()) };
-        match self.cors.find(bucket, Instant::now()) {
+        match self.cors.find(bucket, needed, Instant::now()) {
             CachedRules::Rules(rules) => Ok(rules.unwrap_or_default()),
             CachedRules::Stale => self.look_up_rules(bucket, &path).await,
             CachedRules::Refused => {
@@ -231,7 +231,7 @@ impl S3Api {
             custom("BadRequest", "Origin and Access-Control-Request-Method say what is asked for")
         })?;
         let rules = match bucket {
-            Some(bucket) => self.rules(bucket).await,
+            Some(bucket) => self.rules(bucket, RulesUse::Preflight).await,
             None => Ok(Arc::default()),
         };
         let rules = rules.map_err(|error| refused(&error, Missing::Bucket))?;
@@ -250,7 +250,7 @@ impl S3Api {
 
     /// Returns what goes with an answer to a page of another origin.
     pub(crate) async fn shared(&self, bucket: &str, asked: &CorsRequest) -> HeaderMap {
-        let rules = self.rules(bucket).await.unwrap_or_default();
+        let rules = self.rules(bucket, RulesUse::Request).await.unwrap_or_default();
         if rules.is_empty() {
             return HeaderMap::new();
         }

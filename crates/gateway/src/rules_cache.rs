@@ -2,7 +2,7 @@
 //!
 //! A preflight is not signed, so anyone can ask about any bucket, also about those that are not
 //! there. A bucket that was seen with rules is looked up again whenever its rules are too old; any
-//! other one only while strangers have look-ups left. So invented names neither load the namenode
+//! other one only while look-ups are left: for preflights so many, and for other requests so many. So invented names neither load the namenode
 //! nor make the gateway forget the buckets that pages use.
 
 use std::collections::HashMap;
@@ -17,9 +17,9 @@ const BELIEVED: Duration = Duration::from_secs(2);
 const WITH_RULES_MAX: usize = 256;
 
 /// Most buckets without rules that are kept: more than can be looked up while they are believed.
-const WITHOUT_RULES_MAX: usize = 512;
+const WITHOUT_RULES_MAX: usize = 1024;
 
-/// Look-ups of other buckets, for each second and at once: far less than one part in a hundred of
+/// Look-ups of other buckets for one use, for each second and at once: far less than one part in a hundred of
 /// what a namenode answers.
 const LOOK_UPS_PER_SECOND: f64 = 100.0;
 
@@ -34,6 +34,15 @@ pub(crate) enum CachedRules<V> {
     Refused,
 }
 
+/// What a bucket's rules are needed for. Each has an allowance of look-ups of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RulesUse {
+    /// A browser asks before a request, without a signature.
+    Preflight,
+    /// A page's request itself is answered.
+    Request,
+}
+
 /// The rules of buckets. One of many that are too old is evicted first.
 #[derive(Debug)]
 pub(crate) struct RulesCache<V>(Mutex<CacheState<V>>);
@@ -42,7 +51,13 @@ pub(crate) struct RulesCache<V>(Mutex<CacheState<V>>);
 struct CacheState<V> {
     with_rules: HashMap<String, (Instant, V)>,
     without_rules: HashMap<String, (Instant, ())>,
-    /// Look-ups that are left, and when that was.
+    /// Look-ups that are left for each use.
+    left: [Allowance; 2],
+}
+
+/// Look-ups that are left, and when that was.
+#[derive(Debug, Clone, Copy)]
+struct Allowance {
     left: f64,
     counted: Instant,
 }
@@ -56,16 +71,15 @@ impl<V> Default for RulesCache<V> {
 impl<V> RulesCache<V> {
     fn new(now: Instant) -> Self {
         let (with_rules, without_rules) = (HashMap::new(), HashMap::new());
-        let state =
-            CacheState { with_rules, without_rules, left: LOOK_UPS_PER_SECOND, counted: now };
-        Self(Mutex::new(state))
+        let left = [Allowance { left: LOOK_UPS_PER_SECOND, counted: now }; 2];
+        Self(Mutex::new(CacheState { with_rules, without_rules, left }))
     }
 }
 
 impl<V: Clone> RulesCache<V> {
     /// Returns what is known of a bucket. The caller looks up one that is stale, and keeps what it
     /// finds.
-    pub(crate) fn find(&self, bucket: &str, now: Instant) -> CachedRules<V> {
+    pub(crate) fn find(&self, bucket: &str, needed: RulesUse, now: Instant) -> CachedRules<V> {
         let mut state = self.0.lock();
         if let Some((at, rules)) = state.with_rules.get_mut(bucket) {
             if is_believed(*at, now) {
@@ -78,7 +92,11 @@ impl<V: Clone> RulesCache<V> {
         if state.without_rules.get(bucket).is_some_and(|(at, ())| is_believed(*at, now)) {
             return CachedRules::Rules(None);
         }
-        if state.take(now) { CachedRules::Stale } else { CachedRules::Refused }
+        if state.left[needed as usize].take(now) {
+            CachedRules::Stale
+        } else {
+            CachedRules::Refused
+        }
     }
 
     /// Keeps what was found of a bucket by a look-up that began at `at`: `None` for no rules. What
@@ -110,7 +128,7 @@ impl<V: Clone> RulesCache<V> {
     }
 }
 
-impl<V> CacheState<V> {
+impl Allowance {
     /// Takes one of the look-ups that are left.
     fn take(&mut self, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.counted).as_secs_f64();
@@ -146,6 +164,7 @@ fn insert<V>(
 
 #[cfg(test)]
 mod tests {
+    use super::RulesUse::{Preflight, Request};
     use super::*;
 
     #[test]
@@ -155,7 +174,7 @@ mod tests {
         let looked_up = |at: Duration| {
             let names = (0..10_000).map(|number| format!("{at:?}-{number}"));
             let of = |name: String| {
-                let is_stale = cache.find(&name, begin + at) == CachedRules::Stale;
+                let is_stale = cache.find(&name, Preflight, begin + at) == CachedRules::Stale;
                 if is_stale {
                     cache.keep(&name, None, begin + at);
                 }
@@ -169,7 +188,7 @@ mod tests {
         // A clock that goes back gives nothing.
         assert_eq!(looked_up(Duration::from_secs(3)), 0);
         assert_eq!(
-            cache.find("3600s-7", begin + Duration::from_secs(3600)),
+            cache.find("3600s-7", Preflight, begin + Duration::from_secs(3600)),
             CachedRules::Rules(None)
         );
         assert!(cache.0.lock().without_rules.len() <= WITHOUT_RULES_MAX);
@@ -180,18 +199,21 @@ mod tests {
         let begin = Instant::now();
         let cache = RulesCache::new(begin);
         cache.keep("shop", Some(7), begin);
-        while cache.find("invented", begin) != CachedRules::Refused {}
+        while cache.find("invented", Preflight, begin) != CachedRules::Refused {}
         let later = begin + BELIEVED;
         for number in 0..10_000 {
-            cache.find(&format!("invented-{number}"), later);
+            cache.find(&format!("invented-{number}"), Preflight, later);
         }
-        assert_eq!(cache.find("shop", later), CachedRules::Stale);
+        assert_eq!(cache.find("shop", Preflight, later), CachedRules::Stale);
         // Others do not look it up meanwhile.
-        assert_eq!(cache.find("shop", later), CachedRules::Rules(Some(7)));
+        assert_eq!(cache.find("shop", Preflight, later), CachedRules::Rules(Some(7)));
         // What a look-up found that began before the rules were deleted comes too late.
         cache.keep("shop", None, later + Duration::from_millis(1));
         cache.keep("shop", Some(8), later);
-        assert_eq!(cache.find("shop", later + Duration::from_millis(2)), CachedRules::Rules(None));
+        assert_eq!(
+            cache.find("shop", Preflight, later + Duration::from_millis(2)),
+            CachedRules::Rules(None)
+        );
     }
 
     #[test]
@@ -205,5 +227,15 @@ mod tests {
         let state = cache.0.lock();
         assert_eq!(state.with_rules.len(), WITH_RULES_MAX);
         assert!(!state.with_rules.contains_key("b0") && state.with_rules.contains_key("b1"));
+    }
+
+    #[test]
+    fn preflights_for_invented_buckets_leave_look_ups_to_requests_and_the_other_way_round() {
+        let begin = Instant::now();
+        for (flood, other) in [(Preflight, Request), (Request, Preflight)] {
+            let cache = RulesCache::<u8>::new(begin);
+            while cache.find("invented", flood, begin) != CachedRules::Refused {}
+            assert_eq!(cache.find("shop", other, begin), CachedRules::Stale);
+        }
     }
 }
