@@ -13,6 +13,7 @@ mod gcp;
 mod moment;
 mod options;
 pub(crate) mod parsers;
+mod reading;
 mod source;
 pub(crate) mod webhook;
 

@@ -9,7 +9,8 @@ use sanderling_transport::CallError;
 use tokio::time::sleep;
 
 use super::options::{Acknowledge, NoticeOptions};
-use super::source::{SourceError, SourceKind};
+use super::reading::SourceError;
+use super::source::SourceKind;
 use crate::member::failure;
 use crate::node::Node;
 use crate::notices::is_final;

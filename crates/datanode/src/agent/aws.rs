@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::fetch::{FetchError, Service};
 use super::moment;
 use super::options::NoticeOptions;
-use super::source::{NoticeMaker, SourceError};
+use super::reading::{NoticeMaker, SourceError};
 
 const TOKEN: &str = "/latest/api/token";
 const ACTION: &str = "/latest/meta-data/spot/instance-action";

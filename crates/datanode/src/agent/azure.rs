@@ -13,7 +13,7 @@ use serde_json::json;
 use super::fetch::{FetchError, Service};
 use super::moment;
 use super::options::NoticeOptions;
-use super::source::{NoticeMaker, SourceError};
+use super::reading::{NoticeMaker, SourceError};
 
 const EVENTS: &str = "/metadata/scheduledevents?api-version=2020-07-01";
 const NAME: &str = "/metadata/instance/compute/name?api-version=2021-02-01&format=text";

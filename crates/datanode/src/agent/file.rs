@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::moment;
 use super::options::NoticeSource;
-use super::source::{NoticeMaker, SourceError};
+use super::reading::{NoticeMaker, SourceError};
 use crate::notices::ProcessClock;
 
 /// Longest file that is read.

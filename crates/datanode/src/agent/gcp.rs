@@ -8,7 +8,7 @@ use sanderling_core::notices::Notice;
 
 use super::fetch::{FetchError, Service};
 use super::options::NoticeOptions;
-use super::source::{NoticeMaker, SourceError};
+use super::reading::{NoticeMaker, SourceError};
 
 const PREEMPTED: &str = "/computeMetadata/v1/instance/preempted";
 
