@@ -7,7 +7,7 @@ use sanderling_protocol::frame::IS_LEAVING;
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
-use crate::notices::ProcessClock;
+use crate::clock::ProcessClock;
 
 /// The pushes of a node, as its reads see them.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use sanderling_core::datanode::Egress as Queue;
 use sanderling_transport::{Handled, Response};
 use tokio::time::sleep_until;
 
+use crate::clock::ProcessClock;
 use crate::node::Node;
-use crate::notices::ProcessClock;
 
 /// The queue in front of the node's link.
 #[derive(Debug)]

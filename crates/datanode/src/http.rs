@@ -103,7 +103,7 @@ async fn notice(
                 }
             };
             let deadline = node.posted_deadline(left)?;
-            node.metrics.count_notice("webhook");
+            node.counters.count_notice("webhook");
             let source = "webhook".to_owned();
             node.give_notice(&Notice { source, deadline, reason }).await?
         }

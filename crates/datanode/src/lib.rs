@@ -13,6 +13,8 @@ mod blocking;
 mod budget;
 mod capacity;
 mod chunk_sums;
+mod clock;
+mod counters;
 mod damage;
 mod disk;
 mod drain_throttle;

@@ -182,11 +182,11 @@ impl Node {
         let (node, cluster) = (self.id(), self.identity().cluster.unwrap_or_default());
         match welcome {
             Welcome::Joined => {
-                self.metrics.registrations.inc();
+                self.counters.registrations.inc();
                 tracing::info!(%node, %cluster, address = self.address, "joined");
             }
             Welcome::Rejoined => {
-                self.metrics.registrations.inc();
+                self.counters.registrations.inc();
                 tracing::info!(%node, "registered again");
             }
             Welcome::Another => tracing::warn!(%node, "the namenode knows it by another id"),
@@ -206,7 +206,7 @@ impl Node {
         };
         let node = self.id();
         if let Err(error) = &answer {
-            self.metrics.heartbeats_failed.inc();
+            self.counters.heartbeats_failed.inc();
             tracing::debug!(%node, %error, "heartbeat not answered");
         }
         if let Beaten::Gone { is_expected } = self.beaten(asked, answer) {

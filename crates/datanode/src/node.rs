@@ -16,12 +16,13 @@ use sanderling_transport::{CallError, Connection, MEMORY_MAX, Memory, Pool, Revo
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
+use crate::clock::ProcessClock;
+use crate::counters::Counters;
 use crate::drain_throttle::ReadThrottle;
 use crate::egress::Egress;
 use crate::local::Local;
 use crate::member::{member_options, nonce, start};
-use crate::metrics::DatanodeMetrics;
-use crate::notices::ProcessClock;
+use crate::metrics::{DatanodeMetrics, registry};
 use crate::options::DatanodeOptions;
 use crate::push_rate::PushRate;
 use crate::scrub::Scrubbed;
@@ -33,7 +34,8 @@ use crate::store::BlockStore;
 pub(crate) struct Node {
     pub(crate) options: DatanodeOptions,
     pub(crate) store: BlockStore,
-    pub(crate) metrics: DatanodeMetrics,
+    pub(crate) counters: Counters,
+    metrics: DatanodeMetrics,
     pub(crate) pool: Pool,
     /// Pushes under way, over all orders.
     pub(crate) pushes: Semaphore,
@@ -91,6 +93,8 @@ impl Node {
         let clock = ProcessClock::start();
         let start = start(&options, clock.now());
         let member = Member::new(member_options(&options), nonce(), start);
+        let mut registry = registry();
+        let counters = Counters::new(&mut registry);
         Self {
             pushes: Semaphore::new(options.pushes_in_flight_max),
             egress: Egress::new(options.egress_limit, clock),
@@ -100,7 +104,8 @@ impl Node {
             push_rate: PushRate::new(clock),
             options,
             store,
-            metrics: DatanodeMetrics::new(),
+            counters,
+            metrics: DatanodeMetrics::new(registry),
             pool,
             address,
             http_address,

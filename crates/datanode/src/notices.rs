@@ -1,48 +1,15 @@
 //! The node's memory of its notices: what is remembered is decided by `core`; here it is asked,
 //! told and said.
 
-use std::time::Duration;
-
 use sanderling_core::datanode::repeat;
 pub(crate) use sanderling_core::datanode::repeat::is_final;
 use sanderling_core::notices::{Notice, Notices, Saying};
 use sanderling_protocol::{self as protocol, Millis, NodeInfo, NodeSelector, Refusal};
 use sanderling_protocol::{Reply, Request};
 use sanderling_transport::CallError;
-use tokio::time::Instant;
 
 use crate::member::failure;
 use crate::node::Node;
-
-/// Turns moments of this process into those that the memory counts with.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ProcessClock(Instant);
-
-impl ProcessClock {
-    pub(crate) fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    /// Returns the time that is `left` from now, the largest time if that is later than any.
-    pub(crate) fn after(self, left: Duration) -> protocol::Instant {
-        let left = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
-        protocol::Instant(self.now().0.saturating_add(left))
-    }
-
-    pub(crate) fn at(self, moment: Instant) -> protocol::Instant {
-        let since = moment.saturating_duration_since(self.0);
-        protocol::Instant(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
-    }
-
-    pub(crate) fn now(self) -> protocol::Instant {
-        self.at(Instant::now())
-    }
-
-    /// Returns the moment of a time.
-    pub(crate) fn moment(self, at: protocol::Instant) -> Instant {
-        self.0 + Duration::from_micros(at.0)
-    }
-}
 
 impl Node {
     /// Gives the node its notice: the only way in, for the agent, SIGTERM and HTTP alike. It fences

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use sanderling_core::datanode::PushRate as Measured;
 
-use crate::notices::ProcessClock;
+use crate::clock::ProcessClock;
 
 /// The rate of the node's pushes.
 #[derive(Debug)]

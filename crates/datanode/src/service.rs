@@ -24,7 +24,7 @@ pub(crate) use self::disk::DiskRoom;
 impl Node {
     /// Takes one frame of a caller who may send it.
     pub(crate) fn serve(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
-        self.metrics.count_request(header.op);
+        self.counters.count_request(header.op);
         let handled = match header.op {
             Op::Read => self.read(header),
             Op::ReadMany => self.read_many(header, &body),
@@ -47,7 +47,7 @@ impl Node {
 
     /// Takes the frame of a body that was received straight into the arena.
     fn take(self: &Arc<Self>, header: Header, body: BlockBody) -> Handled {
-        self.metrics.count_request(header.op);
+        self.counters.count_request(header.op);
         let handled = match header.op {
             Op::Store => self.store_block(header, body),
             _ => self.write(header, body),
@@ -57,7 +57,7 @@ impl Node {
 
     pub(crate) fn refused(&self, header: &Header, refusal: &Refusal) -> Response {
         let refusal = self.answered_refusal(header.op, refusal.clone());
-        self.metrics.count_refusal(&refusal);
+        self.counters.count_refusal(&refusal);
         tracing::debug!(op = ?header.op, block = %header.block, %refusal, "refused");
         Response::refused(header, &refusal)
     }

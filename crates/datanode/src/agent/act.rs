@@ -64,7 +64,7 @@ impl Watch {
     /// Says once when a source turns bad, and once when it is good again.
     fn note(&mut self, error: Option<&SourceError>) {
         let is_good = error.is_none();
-        self.node.metrics.notice_source(&self.options.source.to_string(), is_good);
+        self.node.counters.set_notice_source(&self.options.source.to_string(), is_good);
         if self.is_good == Some(is_good) {
             return;
         }
@@ -106,7 +106,7 @@ impl Watch {
             (Act::Give { notice, is_first }, _) => {
                 if *is_first {
                     tracing::info!(%source, reason = notice.reason, node = %id, "notice");
-                    self.node.metrics.count_notice(&source.to_string());
+                    self.node.counters.count_notice(&source.to_string());
                 }
                 self.node.give_notice(notice).await.map(|_| ())
             }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::moment;
 use super::options::NoticeSource;
 use super::reading::{NoticeMaker, SourceError};
-use crate::notices::ProcessClock;
+use crate::clock::ProcessClock;
 
 /// Longest file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 10;

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::fetch::FetchError;
 use super::options::NoticeSource;
-use crate::notices::ProcessClock;
+use crate::clock::ProcessClock;
 
 /// Makes the notices of one source, by the datanode's clock.
 #[derive(Debug, Clone)]

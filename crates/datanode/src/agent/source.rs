@@ -9,7 +9,7 @@ use super::file::File;
 use super::gcp::Gcp;
 use super::options::{NoticeOptions, NoticeSource};
 use super::reading::{NoticeMaker, SourceError};
-use crate::notices::ProcessClock;
+use crate::clock::ProcessClock;
 
 /// One source.
 #[derive(Debug)]

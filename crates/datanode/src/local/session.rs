@@ -138,11 +138,11 @@ impl LocalSession {
         let (header, body) = match read_packet(packet) {
             Ok(read) => read,
             Err(refusal) => {
-                self.node.metrics.count_refusal(&refusal);
+                self.node.counters.count_refusal(&refusal);
                 return Some(LocalResponse::refused(&Header::new(Op::Hello, 0), &refusal));
             }
         };
-        self.node.metrics.count_request(header.op);
+        self.node.counters.count_request(header.op);
         let answered = match header.op {
             Op::Hello => self.greet(&header, body),
             Op::Return => {
@@ -163,7 +163,7 @@ impl LocalSession {
         };
         Some(answered.unwrap_or_else(|refusal| {
             let refusal = self.node.answered_refusal(header.op, refusal);
-            self.node.metrics.count_refusal(&refusal);
+            self.node.counters.count_refusal(&refusal);
             tracing::debug!(op = ?header.op, block = %header.block, %refusal, "refused");
             LocalResponse::refused(&header, &version::refusal_for(self.version, refusal))
         }))
@@ -234,7 +234,7 @@ impl LocalSession {
                     reply
                 }
                 Err(refusal) => {
-                    self.node.metrics.count_refusal(&refusal);
+                    self.node.counters.count_refusal(&refusal);
                     refuse(&version::refusal_for(self.version, refusal), &mut tail)
                 }
             };

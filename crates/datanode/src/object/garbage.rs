@@ -162,7 +162,7 @@ async fn delete(node: &Node, objects: &Arc<ObjectTier>, keys: Vec<TierKey>) -> V
     let mut failed = Vec::new();
     for (key, result) in deleted {
         match result {
-            Ok(()) => drop(node.metrics.objects_deleted.inc()),
+            Ok(()) => drop(node.counters.objects_deleted.inc()),
             Err(refusal) => {
                 tracing::debug!(block = %key.0, %refusal, "an object is not deleted yet");
                 failed.push(key);

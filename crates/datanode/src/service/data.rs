@@ -137,7 +137,7 @@ impl Node {
                     RangeReply { status: 0, length, checksum: read.checksum }
                 }
                 Err(refusal) => {
-                    self.metrics.count_refusal(&refusal);
+                    self.counters.count_refusal(&refusal);
                     let bytes = encode_body(&refusal);
                     let length = bytes.len() as u32;
                     slices.push(Bytes::from(bytes));

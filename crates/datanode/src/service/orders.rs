@@ -67,7 +67,7 @@ impl Node {
                 Handled::Later(Box::pin(async move {
                     let _in_flight = node.enter();
                     let pushed = push_all(&node, moves).await;
-                    let refused = |refusal: &Refusal| node.metrics.count_refusal(refusal);
+                    let refused = |refusal: &Refusal| node.counters.count_refusal(refusal);
                     pushed.iter().filter_map(|one| one.as_ref().err()).for_each(refused);
                     answer(&header, &OrderReply::Pushed(pushed))
                 }))

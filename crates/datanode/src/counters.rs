@@ -1,0 +1,122 @@
+//! What the parts of a datanode count at the moment when it happens. What can be read at any time
+//! is in [`metrics`](crate::metrics).
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Metric, Registry};
+use sanderling_protocol::{Op, Refusal};
+
+pub(crate) type Gauge64 = Gauge<u64, AtomicU64>;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OpLabel {
+    op: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct KindLabel {
+    pub(crate) kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SourceLabel {
+    source: String,
+}
+
+/// The counters of one datanode.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    /// By number of operation: the family would take a lock each time.
+    requests: [Counter; 13],
+    refusals: Family<KindLabel, Counter>,
+    notice_sources: Family<SourceLabel, Gauge64>,
+    notices: Family<SourceLabel, Counter>,
+    pub(crate) heartbeats_failed: Counter,
+    pub(crate) registrations: Counter,
+    pub(crate) objects_deleted: Counter,
+}
+
+impl Counters {
+    /// Makes the counters and registers them.
+    pub(crate) fn new(registry: &mut Registry) -> Self {
+        let requests: Family<OpLabel, Counter> =
+            registered(registry, "requests", "Requests received, by operation");
+        let of = |number: usize| {
+            let op = u8::try_from(number).ok().and_then(Op::from_wire);
+            op.map_or_else(Counter::default, |op| {
+                requests.get_or_create_owned(&OpLabel { op: op_name(op) })
+            })
+        };
+        Self {
+            requests: std::array::from_fn(of),
+            refusals: registered(registry, "refusals", "Requests refused, by kind of refusal"),
+            notice_sources: registered(
+                registry,
+                "notice_source_up",
+                "1 while a source of notices answers, 0 while it fails",
+            ),
+            notices: registered(registry, "notices", "Notices given, by source"),
+            heartbeats_failed: registered(
+                registry,
+                "heartbeats_failed",
+                "Heartbeats that the namenode did not answer",
+            ),
+            registrations: registered(registry, "registrations", "Registrations with the namenode"),
+            objects_deleted: registered(
+                registry,
+                "objects_deleted",
+                "Objects deleted from the object tier because no node serves them",
+            ),
+        }
+    }
+
+    pub(crate) fn count_request(&self, op: Op) {
+        self.requests[op as usize].inc();
+    }
+
+    pub(crate) fn count_refusal(&self, refusal: &Refusal) {
+        self.refusals.get_or_create(&KindLabel { kind: refusal.name() }).inc();
+    }
+
+    /// Counts a notice of a source.
+    pub(crate) fn count_notice(&self, source: &str) {
+        self.notices.get_or_create(&SourceLabel { source: source.to_owned() }).inc();
+    }
+
+    /// Notes whether a source of notices answered.
+    pub(crate) fn set_notice_source(&self, source: &str, is_up: bool) {
+        let label = SourceLabel { source: source.to_owned() };
+        self.notice_sources.get_or_create(&label).set(u64::from(is_up));
+    }
+}
+
+/// Makes a metric and registers it.
+pub(crate) fn registered<M>(registry: &mut Registry, name: &str, help: &str) -> M
+where
+    M: Metric + Clone + Default,
+{
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+const fn op_name(op: Op) -> &'static str {
+    match op {
+        Op::Hello => "hello",
+        Op::Meta => "meta",
+        Op::Order => "order",
+        Op::Read => "read",
+        Op::ReadMany => "read_many",
+        Op::Write => "write",
+        Op::Store => "store",
+        Op::LocalEndpoint => "local_endpoint",
+        Op::Lease => "lease",
+        Op::Return => "return",
+        Op::Stage => "stage",
+        Op::Fill => "fill",
+    }
+}
